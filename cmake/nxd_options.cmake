@@ -1,0 +1,29 @@
+# Flags of everything we compile; system headers are excepted by being SYSTEM includes.
+add_library(nxd_flags INTERFACE)
+target_compile_options(nxd_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Werror
+  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
+if(NXD_SANITIZE)
+  target_compile_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
+endif()
+
+find_program(NXD_CCACHE ccache)
+if(NXD_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${NXD_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${NXD_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+# Debian's dnnl-config.cmake insists on OpenCL's development files, which nothing here uses.
+find_library(NXD_DNNL_LIBRARY dnnl REQUIRED)
+find_path(NXD_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+# Debian's Gloo ships a library and headers, but no package file that names them.
+find_library(NXD_GLOO_LIBRARY gloo REQUIRED)
+find_path(NXD_GLOO_INCLUDE gloo/context.h REQUIRED)
+if(NXD_BUILD_ENGINE)
+  find_package(Torch REQUIRED)
+endif()

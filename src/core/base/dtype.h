@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// Bytes of one element; INVALID_ARGUMENT for a value that is no dtype.
+size_t dtype_size(nxd_dtype_t dtype);
+// Such as "f32"; "invalid" for a value that is no dtype.
+const char* dtype_name(nxd_dtype_t dtype) noexcept;
+bool dtype_is_float(nxd_dtype_t dtype) noexcept;
+bool dtype_is_16_bit_float(nxd_dtype_t dtype) noexcept;
+
+}  // namespace nxd

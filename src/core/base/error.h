@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "nxd.h"
+
+namespace nxd {
+
+// What a failed distributed call was doing; see nxd_error_info_t.
+struct ErrorContext {
+  int root_rank = -1;
+  uint64_t sequence = 0;
+  std::string group;
+  std::string operation;
+};
+
+// The library's one exception: a status code and a message that says what was expected and given.
+class Error : public std::exception {
+ public:
+  Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
+  Error(nxd_status_t status, std::string message, ErrorContext context)
+      : status_(status), message_(std::move(message)), context_(std::move(context)) {}
+
+  const char* what() const noexcept override { return message_.c_str(); }
+  nxd_status_t status() const noexcept { return status_; }
+  const ErrorContext& context() const noexcept { return context_; }
+
+ private:
+  nxd_status_t status_;
+  std::string message_;
+  ErrorContext context_;
+};
+
+// Concatenates values as by operator<<.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+[[noreturn]] void fail(nxd_status_t status, const Parts&... parts) {
+  throw Error(status, text(parts...));
+}
+
+// Checks an argument: fails with INVALID_ARGUMENT and the message made of the parts.
+template <class... Parts>
+void check_argument(bool holds, const Parts&... parts) {
+  if (!holds) fail(NXD_ERROR_INVALID_ARGUMENT, parts...);
+}
+
+// Checks the order of calls: fails with INVALID_STATE.
+template <class... Parts>
+void check_state(bool holds, const Parts&... parts) {
+  if (!holds) fail(NXD_ERROR_INVALID_STATE, parts...);
+}
+
+// Checks an invariant of the library itself: fails with INTERNAL.
+template <class... Parts>
+void check_internal(bool holds, const Parts&... parts) {
+  if (!holds) fail(NXD_ERROR_INTERNAL, parts...);
+}
+
+const char* status_name(nxd_status_t status) noexcept;
+
+}  // namespace nxd

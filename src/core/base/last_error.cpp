@@ -1,0 +1,81 @@
+#include "core/base/last_error.h"
+
+#include <cstdio>
+#include <cstring>
+#include <ios>
+#include <new>
+#include <system_error>
+
+namespace nxd {
+namespace {
+
+constexpr size_t kMessageSize = 2048;
+constexpr size_t kNameSize = 64;
+
+struct LastError {
+  nxd_status_t status;
+  int root_rank_plus_one;
+  uint64_t sequence;
+  char message[kMessageSize];
+  char group[kNameSize];
+  char operation[kNameSize];
+};
+
+thread_local LastError last_error;
+
+}  // namespace
+
+void set_last_error(nxd_status_t status, const char* message,
+                    const ErrorContext* context) noexcept {
+  LastError& e = last_error;
+  e.status = status;
+  // The message may be the stored one, passed through by a callback.
+  if (message != e.message) std::snprintf(e.message, sizeof e.message, "%s", message);
+  e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
+  e.sequence = context ? context->sequence : 0;
+  std::snprintf(e.group, sizeof e.group, "%s", context ? context->group.c_str() : "");
+  std::snprintf(e.operation, sizeof e.operation, "%s", context ? context->operation.c_str() : "");
+}
+
+const char* last_error_message() noexcept { return last_error.message; }
+
+void fill_last_error_info(nxd_error_info_t& out) noexcept {
+  const LastError& e = last_error;
+  out.status = e.status;
+  out.root_rank = e.root_rank_plus_one - 1;
+  out.sequence = e.sequence;
+  out.group = e.group;
+  out.operation = e.operation;
+}
+
+nxd_status_t record_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const Error& e) {
+    set_last_error(e.status(), e.what(), &e.context());
+    return e.status();
+  } catch (const std::bad_alloc&) {
+    set_last_error(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
+    return NXD_ERROR_OUT_OF_MEMORY;
+  } catch (const std::system_error& e) {
+    set_last_error(NXD_ERROR_IO, e.what());
+    return NXD_ERROR_IO;
+  } catch (const std::exception& e) {
+    set_last_error(NXD_ERROR_INTERNAL, e.what());
+    return NXD_ERROR_INTERNAL;
+  } catch (...) {
+    set_last_error(NXD_ERROR_INTERNAL, "an exception that is no std::exception");
+    return NXD_ERROR_INTERNAL;
+  }
+}
+
+void check_callback(nxd_status_t status, const char* what) {
+  if (status == NXD_OK) return;
+  // A callback that failed through a nested nxd call has already left the better message.
+  if (last_error.status == status && last_error.message[0] != '\0') {
+    fail(status, what, ": ", last_error.message);
+  }
+  fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
+}
+
+}  // namespace nxd

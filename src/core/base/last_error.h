@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// The last failure of the calling thread. Storage is plain thread-local memory: it needs no
+// destructor at thread exit and no allocation, so it also works out of memory.
+void set_last_error(nxd_status_t status, const char* message,
+                    const ErrorContext* context = nullptr) noexcept;
+const char* last_error_message() noexcept;
+void fill_last_error_info(nxd_error_info_t& out) noexcept;
+
+// Turns the exception being handled into a status and remembers its message.
+nxd_status_t record_current_exception() noexcept;
+
+// Runs a function at the C boundary: nothing it throws gets through.
+template <class Function>
+nxd_status_t guard(Function&& function) noexcept {
+  try {
+    std::forward<Function>(function)();
+    return NXD_OK;
+  } catch (...) {
+    return record_current_exception();
+  }
+}
+
+// Throws when a callback of the user's failed; its status and message pass through unchanged.
+void check_callback(nxd_status_t status, const char* what);
+
+}  // namespace nxd

@@ -1,0 +1,102 @@
+#include "core/base/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include "core/base/environment.h"
+
+namespace nxd {
+namespace {
+
+// A replaced callback lives on until the last line in flight has left it.
+struct Sink {
+  nxd_log_fn callback;
+  void* user_data;
+  nxd_destroy_fn destroy;
+  ~Sink() {
+    if (destroy) destroy(user_data);
+  }
+};
+
+struct State {
+  std::mutex mutex;
+  std::shared_ptr<Sink> sink;
+  std::atomic<nxd_log_level_t> level{NXD_LOG_INVALID};
+};
+
+// Never destroyed: threads may log while the process exits.
+State& state() {
+  static State* s = new State;
+  return *s;
+}
+
+nxd_log_level_t level_of_environment() {
+  const std::string name = env::log_level();
+  if (name == "debug") return NXD_LOG_DEBUG;
+  if (name == "info") return NXD_LOG_INFO;
+  if (name == "error") return NXD_LOG_ERROR;
+  if (name == "off") return NXD_LOG_OFF;
+  return NXD_LOG_WARN;
+}
+
+const char* level_name(nxd_log_level_t level) {
+  switch (level) {
+    case NXD_LOG_DEBUG: return "debug";
+    case NXD_LOG_INFO: return "info";
+    case NXD_LOG_WARN: return "warning";
+    default: return "error";
+  }
+}
+
+}  // namespace
+
+bool log_enabled(nxd_log_level_t level) noexcept {
+  State& s = state();
+  nxd_log_level_t current = s.level.load(std::memory_order_relaxed);
+  if (current == NXD_LOG_INVALID) {
+    try {
+      current = level_of_environment();
+    } catch (...) {
+      current = NXD_LOG_WARN;
+    }
+    s.level.store(current, std::memory_order_relaxed);
+  }
+  return level >= current;
+}
+
+void log_line(nxd_log_level_t level, const std::string& message) noexcept {
+  State& s = state();
+  std::shared_ptr<Sink> sink;
+  {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    sink = s.sink;
+  }
+  if (sink) {
+    sink->callback(level, message.c_str(), sink->user_data);
+  } else {
+    std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
+  }
+}
+
+void set_log_level(nxd_log_level_t level) {
+  check_argument(level >= NXD_LOG_DEBUG && level <= NXD_LOG_OFF,
+                 "level: expected NXD_LOG_DEBUG (0) to NXD_LOG_OFF (4), got ", level);
+  state().level.store(level, std::memory_order_relaxed);
+}
+
+void set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {
+  std::shared_ptr<Sink> fresh;
+  if (callback) {
+    fresh = std::make_shared<Sink>();
+    fresh->callback = callback;
+    fresh->user_data = user_data;
+    fresh->destroy = destroy;
+  }
+  State& s = state();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  s.sink.swap(fresh);
+}
+
+}  // namespace nxd

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// Process-wide logging. Only threads that are inside an nxd call may log.
+bool log_enabled(nxd_log_level_t level) noexcept;
+void log_line(nxd_log_level_t level, const std::string& message) noexcept;
+void set_log_level(nxd_log_level_t level);
+void set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy);
+
+template <class... Parts>
+void log(nxd_log_level_t level, const Parts&... parts) {
+  if (log_enabled(level)) log_line(level, text(parts...));
+}
+
+}  // namespace nxd

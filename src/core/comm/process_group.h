@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// An ordered set of ranks that communicate over buffers the caller owns. Semantics of every
+// collective are those of the matching function of nxd.h, section 4. Failures are thrown as Error.
+// One thread at a time, save abort().
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+
+  virtual const std::string& name() const = 0;
+  virtual int rank() const = 0;  // this rank's place in the group
+  virtual int size() const = 0;
+  virtual const std::vector<int>& ranks() const = 0;  // world ranks, in group order
+
+  virtual void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
+                          nxd_reduce_t reduce) = 0;
+  virtual void all_gather(const void* send, void* recv, size_t count, nxd_dtype_t dtype) = 0;
+  virtual void reduce_scatter(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
+                              nxd_reduce_t reduce) = 0;
+  virtual void broadcast(void* buffer, size_t count, nxd_dtype_t dtype, int root) = 0;
+  virtual void all_to_all(const void* send, void* recv, size_t count, nxd_dtype_t dtype) = 0;
+  virtual void send(const void* buffer, size_t count, nxd_dtype_t dtype, int to, int tag) = 0;
+  virtual void receive(void* buffer, size_t count, nxd_dtype_t dtype, int from, int tag) = 0;
+  virtual void barrier() = 0;
+
+  virtual void abort() noexcept = 0;
+  virtual void set_timeout_ms(int64_t timeout_ms) = 0;
+
+  // Posts a refusal in place of the next collective: peers get INVALID_ARGUMENT naming this rank
+  // and the reason, and the group stays usable. For callers that find their own arguments bad
+  // before they can name a count or dtype.
+  virtual void refuse(const char* operation, const std::string& reason) = 0;
+};
+
+}  // namespace nxd

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/comm/process_group.h"
+#include "core/comm/store.h"
+#include "core/parallel/parallel_state.h"
+
+namespace nxd {
+
+// Everything of one rank. Shared by the handles, groups and modules made from it.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // Joins the world, collectively. The options are complete: no defaults are left in them.
+  static std::shared_ptr<Context> create(const nxd_context_options_t& options);
+  ~Context();
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;
+  uint64_t seed() const;
+
+  bool plain_kernels() const;
+  void set_plain_kernels(bool plain);
+
+  // Training step and microbatch that random bits are drawn for.
+  int64_t step() const;
+  int64_t microbatch() const;
+  void set_step(int64_t step, int64_t microbatch);
+
+  const std::shared_ptr<ProcessGroup>& world() const;
+  std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks,
+                                             const std::string& name);
+
+  // nxd_init_model_parallel and its end. parallel() is INVALID_STATE outside of the two.
+  void init_model_parallel(const nxd_parallel_options_t& options);
+  void destroy_model_parallel();
+  bool model_parallel_is_initialized() const;
+  const ParallelState& parallel() const;
+
+  void finalize();
+  void abort() noexcept;
+
+  // INVALID_STATE in a forked child and after finalize.
+  void check_usable() const;
+
+ private:
+  Context();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nxd
+
+struct nxd_context {
+  std::shared_ptr<nxd::Context> value;
+};

@@ -1,0 +1,100 @@
+#include "support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static atomic_int failures;
+
+typedef struct {
+  nxd_context_options_t options;
+  int tp;
+  nxd_test_rank_fn fn;
+  void* user_data;
+} rank_args_t;
+
+void nxd_test_fail(const char* file, int line, const char* format, ...) {
+  char message[2048];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(message, sizeof message, format, args);
+  va_end(args);
+  fprintf(stderr, "%s:%d: %s\n", file, line, message);
+  atomic_fetch_add(&failures, 1);
+}
+
+int nxd_test_ok(const char* file, int line, const char* call, nxd_status_t status) {
+  if (status == NXD_OK) return 1;
+  nxd_test_fail(file, line, "%s: %s: %s", call, nxd_status_string(status), nxd_last_error());
+  return 0;
+}
+
+int nxd_test_refused(const char* file, int line, const char* call, nxd_status_t status,
+                     nxd_status_t expected, const char* message_part) {
+  if (status != expected) {
+    nxd_test_fail(file, line, "%s: expected %s, got %s: %s", call, nxd_status_string(expected),
+                  nxd_status_string(status), nxd_last_error());
+    return 0;
+  }
+  if (message_part && !strstr(nxd_last_error(), message_part)) {
+    nxd_test_fail(file, line, "%s: expected \"%s\" in the message, got: %s", call, message_part,
+                  nxd_last_error());
+    return 0;
+  }
+  return 1;
+}
+
+int nxd_test_failures(void) { return atomic_load(&failures); }
+
+static void* rank_main(void* arg) {
+  rank_args_t* args = arg;
+  nxd_context_t* ctx = NULL;
+  if (!NXD_TEST_OK(nxd_context_create(&args->options, &ctx))) return NULL;
+  int usable = 1;
+  if (args->tp > 0) {
+    nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
+    parallel.tensor_parallel_size = args->tp;
+    usable = NXD_TEST_OK(nxd_init_model_parallel(ctx, &parallel));
+  }
+  if (usable) args->fn(ctx, args->options.rank, args->options.size, args->user_data);
+  nxd_context_destroy(ctx);
+  return NULL;
+}
+
+void nxd_test_run_ranks_with(const nxd_context_options_t* options, int size, int tp,
+                             nxd_test_rank_fn fn, void* user_data) {
+  const int before = nxd_test_failures();
+  nxd_store_t* store = NULL;
+  assert_int_equal(nxd_store_create_local(&store), NXD_OK);
+  rank_args_t* args = calloc((size_t)size, sizeof *args);
+  pthread_t* threads = calloc((size_t)size, sizeof *threads);
+  for (int rank = 0; rank < size; ++rank) {
+    args[rank].options = *options;
+    args[rank].options.rendezvous = NXD_RENDEZVOUS_STORE;
+    args[rank].options.rank = rank;
+    args[rank].options.size = size;
+    args[rank].options.store = store;
+    args[rank].tp = tp;
+    args[rank].fn = fn;
+    args[rank].user_data = user_data;
+    if (pthread_create(&threads[rank], NULL, rank_main, &args[rank]) != 0) abort();
+  }
+  for (int rank = 0; rank < size; ++rank) pthread_join(threads[rank], NULL);
+  free(threads);
+  free(args);
+  nxd_store_destroy(store);
+  if (nxd_test_failures() != before)
+    fail_msg("%d checks of the ranks failed", nxd_test_failures() - before);
+}
+
+void nxd_test_run_ranks(int size, int tp, nxd_test_rank_fn fn, void* user_data) {
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = 60000;
+  nxd_test_run_ranks_with(&options, size, tp, fn, user_data);
+}
