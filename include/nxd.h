@@ -739,7 +739,1163 @@ NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_trim(void);
 
-/*@ENGINE@*/
+/* ---------------------------------------------------------------------------------------------
+ * 7. Tensors (libnxd)
+ * ------------------------------------------------------------------------------------------- */
+
+/** Handle on a tensor. Several handles may share one storage. */
+typedef struct nxd_tensor nxd_tensor_t;
+
+/** A tensor of zeros in C order.  [local]
+ *
+ *  @param shape   ndim sizes, each 0 or more; may be NULL when ndim is 0 (a scalar).
+ *  @param device  NXD_DEVICE_CPU or NXD_DEVICE_META (shape and dtype only).
+ *  @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY; UNSUPPORTED (device).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_create(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,
+                                       nxd_device_t device, nxd_tensor_t** out_tensor);
+
+/** A tensor in C order with a copy of the caller's data.  [local]
+ *
+ *  @param data   as many elements of dtype as the shape has; NULL only when it has none.
+ *  @param bytes  size of data: elements times the element size, checked.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_from_data(const void* data, size_t bytes, const int64_t* shape,
+                                          int32_t ndim, nxd_dtype_t dtype,
+                                          nxd_tensor_t** out_tensor);
+
+/** A tensor with a copy of a borrowed DLPack tensor, any strides.  [local]
+ *
+ *  @param source  borrowed for the call; on the CPU.
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (device, dtype, lanes).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_copy_dltensor(const DLTensor* source, nxd_tensor_t** out_tensor);
+
+/** A tensor over the memory of a managed DLPack tensor, without a copy.  [local]
+ *
+ *  @param managed  taken over on success: its deleter is called, on any thread, when the last
+ *                  tensor over the memory is gone. On failure it stays the caller's.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_from_dlpack(DLManagedTensor* managed, nxd_tensor_t** out_tensor);
+
+/** The same for the versioned form; read-only memory is refused.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (read-only); UNSUPPORTED (major version other than 1).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVersioned* managed,
+                                                      nxd_tensor_t** out_tensor);
+
+/** The tensor's memory as a managed DLPack tensor, without a copy.  [local]
+ *
+ *  @param[out] out_managed  the caller calls its deleter once; the memory lives until then.
+ *  @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (meta device).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_to_dlpack(nxd_tensor_t* tensor, DLManagedTensor** out_managed);
+
+/** The same in the versioned form.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_to_dlpack_versioned(nxd_tensor_t* tensor,
+                                                    struct DLManagedTensorVersioned** out_managed);
+
+/** Another handle on the same tensor.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_retain(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor);
+
+/** Releases a handle.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_tensor_destroy(nxd_tensor_t* tensor);
+
+/** Number of dimensions.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_ndim(nxd_tensor_t* tensor, int32_t* out_ndim);
+
+/** Sizes of the dimensions.  [local]
+ *
+ *  @param shape  room for cap sizes; may be NULL when cap is 0.
+ *  @param[out] out_ndim  dimensions. When it exceeds cap nothing is copied, and a cap other than 0
+ *                        is INVALID_ARGUMENT.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_shape(nxd_tensor_t* tensor, int64_t* shape, size_t cap,
+                                          size_t* out_ndim);
+
+/** Strides in elements; as nxd_tensor_get_shape.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_strides(nxd_tensor_t* tensor, int64_t* strides, size_t cap,
+                                            size_t* out_ndim);
+
+/** Element type.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_dtype(nxd_tensor_t* tensor, nxd_dtype_t* out_dtype);
+
+/** Device.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_device(nxd_tensor_t* tensor, nxd_device_t* out_device);
+
+/** Number of elements.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_element_count(nxd_tensor_t* tensor, int64_t* out_count);
+
+/** First element in memory; borrowed. After writing through it, call nxd_tensor_mark_modified.
+ *  [local]
+ *  @return NXD_OK; UNSUPPORTED (meta device).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_data(nxd_tensor_t* tensor, void** out_data);
+
+/** Says that the tensor's memory was written by other means than this library, so that what was
+ *  derived from it is made anew.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_mark_modified(nxd_tensor_t* tensor);
+
+/** Copies all elements out, in C order.  [local]
+ *  @param bytes  size of buf: elements times the element size, checked.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_copy_to_host(nxd_tensor_t* tensor, void* buf, size_t bytes);
+
+/** Overwrites all elements in place from C order; not recorded by autograd.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_copy_from_host(nxd_tensor_t* tensor, const void* buf, size_t bytes);
+
+/** Value of a tensor of one element, as a double.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (not one element).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_item(nxd_tensor_t* tensor, double* out_value);
+
+/* ---------------------------------------------------------------------------------------------
+ * 8. Operators by name (libnxd)
+ * ------------------------------------------------------------------------------------------- */
+
+/** One call of an ATen operator: arguments are set by name, then it runs. */
+typedef struct nxd_op nxd_op_t;
+
+/** Looks up an operator.  [local]
+ *
+ *  @param name      such as "aten::softmax"; "aten::" may be left out.
+ *  @param overload  such as "int" or "Tensor"; NULL or "": the overload without a name, or the only
+ *                   one.
+ *  @return NXD_OK; INVALID_ARGUMENT (no such operator or overload; the message lists near names
+ *          and the overloads there are).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_create(const char* name, const char* overload, nxd_op_t** out_op);
+
+/** Releases the call and what it holds.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_op_destroy(nxd_op_t* op);
+
+/** The operator's schema as text, such as "aten::relu(Tensor self) -> Tensor"; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_get_schema(nxd_op_t* op, const char** out_schema);
+
+/** Sets a tensor argument; NULL sets None where the schema allows it.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (no such argument, or one of another type; the schema is in the
+ *          message). The same for all nxd_op_set_* functions.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor);
+
+/** Sets a tensor-list argument.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_tensors(nxd_op_t* op, const char* name,
+                                        nxd_tensor_t* const* tensors, size_t n_tensors);
+
+/** Sets an integer, or a scalar by an integer.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_int(nxd_op_t* op, const char* name, int64_t value);
+
+/** Sets a float, or a scalar by a float.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double value);
+
+/** Sets a boolean.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value);
+
+/** Sets a string.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value);
+
+/** Sets a dtype argument.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value);
+
+/** Sets an integer list.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values,
+                                     size_t n_values);
+
+/** Sets a float list.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const double* values,
+                                        size_t n_values);
+
+/** Runs the operator; arguments not set take the schema's defaults. May be called again.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
+ *          refuses its arguments: its own message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_run(nxd_op_t* op);
+
+/** Number of results of the last run; a tensor list counts its members.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count);
+
+/** A tensor result of the last run; the caller destroys it.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (index, or the result is no tensor); INVALID_STATE (not run).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_get_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor);
+
+/** A number or boolean result of the last run.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_value);
+
+/** Calls an operator whose required arguments are all tensors, in one go.  [local]
+ *
+ *  @param inputs   n_inputs tensors for its leading arguments.
+ *  @param outputs  room for n_outputs handles, which the caller destroys.
+ *  @return NXD_OK; INVALID_ARGUMENT (also when it has fewer results than n_outputs).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_op_call(const char* name, const char* overload,
+                                 nxd_tensor_t* const* inputs, size_t n_inputs,
+                                 nxd_tensor_t** outputs, size_t n_outputs);
+
+/* ---------------------------------------------------------------------------------------------
+ * 9. Automatic differentiation (libnxd)
+ *
+ * Backward passes run on the thread that asks for them. Where layers communicate, every rank of
+ * their group runs the same backward pass.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Whether operations on the tensor are recorded for differentiation.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires);
+
+/** Makes a leaf tensor require a gradient, or not.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (integer dtype); INVALID_STATE (not a leaf).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad);
+
+/** Gradient accumulated in a leaf.  [local]
+ *  @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad);
+
+/** Replaces the gradient of a leaf; NULL clears it.  [local]
+ *  @param grad  same shape and dtype as the tensor; shared, not copied.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad);
+
+/** A handle on the same memory, outside of the recorded graph.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor);
+
+/** Turns recording on this thread on or off.  [local]
+ *  @param[out] out_previous  setting before the call; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous);
+
+/** Accumulates gradients into the leaves of the graph.  [collective: the groups of the layers in
+ *  the graph]
+ *
+ *  @param outputs   n tensors; recorded, or leaves that require a gradient.
+ *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
+ *  @param retain_graph  1: the graph may be differentiated again.
+ *  @return NXD_OK; INVALID_ARGUMENT; what a custom function or a collective in the graph returned.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
+                                  size_t n_outputs, int32_t retain_graph);
+
+/** Gradients of outputs with respect to some inputs, without touching any leaf's gradient.
+ *  [collective: the groups of the layers in the graph]
+ *
+ *  @param[out] out_grads  room for n_inputs handles, which the caller destroys; NULL where an input
+ *                         does not influence the outputs.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gradients(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
+                                   size_t n_outputs, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                   int32_t retain_graph, nxd_tensor_t** out_grads);
+
+/** A differentiable function written by the caller. */
+typedef struct nxd_function nxd_function_t;
+
+/** One application of a custom function; valid inside its callbacks. */
+typedef struct nxd_function_call nxd_function_call_t;
+
+/** Callbacks of a custom function. Inputs are borrowed. Outputs are new handles that the library
+ *  takes over, also those filled before the callback fails. Inside the callbacks nothing is
+ *  recorded. */
+typedef struct nxd_function_options {
+  size_t struct_size;
+  const char* name; /**< stable and unique, such as "mylib::swish" */
+  size_t n_outputs; /**< 0: 1 */
+  /** Fills n_outputs outputs. */
+  nxd_status_t (*forward)(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t n_inputs,
+                          nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+  /** Fills the gradient of each input from those of the outputs; NULL for an input that has none.
+   *  A NULL in grad_outputs means zero. May be NULL: then the function is not differentiable. */
+  nxd_status_t (*backward)(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
+                           size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
+                           void* user_data);
+  /** Fills outputs of the right shape and dtype from inputs on the meta device. May be NULL: then
+   *  the function cannot be traced. */
+  nxd_status_t (*shape)(nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs,
+                        size_t n_outputs, void* user_data);
+  void* user_data;
+  nxd_destroy_fn destroy; /**< called when the function and its last recorded graph are gone */
+} nxd_function_options_t;
+
+#define NXD_FUNCTION_OPTIONS_INIT \
+  { sizeof(nxd_function_options_t), NULL, 0, NULL, NULL, NULL, NULL, NULL }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_options_init(nxd_function_options_t* options, size_t size);
+
+/** Makes a custom function.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (name or forward missing). On failure destroy is not called.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_create(const nxd_function_options_t* options,
+                                         nxd_function_t** out_function);
+
+/** Applies the function; recorded when an input requires a gradient.  [local]
+ *
+ *  @param outputs  room for n_outputs handles, which the caller destroys; n_outputs as created.
+ *  @return NXD_OK; INVALID_ARGUMENT; what a callback returned.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs,
+                                        size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+
+/** Releases the function; recorded graphs keep what they need.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_function_destroy(nxd_function_t* function);
+
+/** Keeps a tensor from forward for backward.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_call_save(nxd_function_call_t* call, nxd_tensor_t* tensor);
+
+/** A tensor kept by forward, by its order; borrowed for the callback.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (index).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_call_get_saved(nxd_function_call_t* call, size_t index,
+                                                 nxd_tensor_t** out_tensor);
+
+/** Whether backward needs the gradient of an input.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, size_t input_index,
+                                                  int32_t* out_needs);
+
+/* ---------------------------------------------------------------------------------------------
+ * 10. Modules and parameters (libnxd)
+ *
+ * A module is a node of a named tree with a class name, parameters and a forward function. A
+ * parameter has one owner and one canonical name: the path from the root, such as
+ * "model.layers.0.mlp.down_proj.weight". Initial weights are a function of the seed, the canonical
+ * name and the global index of each element, so that every layout starts from the same model.
+ *
+ * Gradients that a backward pass leaves in parameters are partial until nxd_finish_gradients:
+ * those of norms under sequence parallelism, of replicated key and value heads, and of all
+ * parameters under data parallelism still lack the other ranks' contributions.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Node of a model. */
+typedef struct nxd_module nxd_module_t;
+
+/** Parameter of a module, or rather this rank's shard of it. */
+typedef struct nxd_parameter nxd_parameter_t;
+
+/** On, off, or the default that the field's comment names. */
+typedef int32_t nxd_toggle_t;
+enum { NXD_TOGGLE_INVALID = -1, NXD_TOGGLE_DEFAULT = 0, NXD_TOGGLE_ON = 1, NXD_TOGGLE_OFF = 2 };
+
+/** Distribution of initial weights. */
+typedef int32_t nxd_init_t;
+enum {
+  NXD_INIT_INVALID = -1,
+  NXD_INIT_DEFAULT = 0,        /**< of the layer: see its comment */
+  NXD_INIT_NORMAL = 1,         /**< mean a, standard deviation b */
+  NXD_INIT_UNIFORM = 2,        /**< from a to b */
+  NXD_INIT_CONSTANT = 3,       /**< a */
+  NXD_INIT_KAIMING_UNIFORM = 4 /**< He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in)) */
+};
+
+/** Forward function of a module written by the caller.
+ *
+ *  @param inputs   n_inputs borrowed tensors; a NULL stands for an input that was left out.
+ *  @param outputs  to be filled with n_outputs new handles, which the library takes over, also
+ *                  those filled before the function fails. */
+typedef nxd_status_t (*nxd_forward_fn)(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                       size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                       void* user_data);
+
+/** Makes a module with the caller's forward function.  [local]
+ *
+ *  @param class_name  such as "MyBlock"; copied.
+ *  @param forward     called by nxd_module_forward; NULL for a mere container.
+ *  @param destroy     called with user_data when the module is gone; may be NULL. On failure it is
+ *                     not called.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name,
+                                       nxd_forward_fn forward, void* user_data,
+                                       nxd_destroy_fn destroy, nxd_module_t** out_module);
+
+/** Releases a handle; a module lives as long as a handle or a parent refers to it.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_module_destroy(nxd_module_t* module);
+
+/** Adds a child; the parent keeps it alive.  [local]
+ *
+ *  @param name   no dots, not empty, not taken by another child or parameter.
+ *  @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name,
+                                          nxd_module_t* child);
+
+/** How a parameter of the caller's is sharded and initialised. */
+typedef struct nxd_parameter_options {
+  size_t struct_size;
+  nxd_dtype_t dtype;          /**< F32 (0), F64 or BF16 */
+  int32_t shard_dim_plus_one; /**< 0: replicated; d + 1: dimension d is split over tensor-parallel
+                                 ranks */
+  int32_t sequence_parallel;  /**< 1: its gradient is partial per tensor-parallel rank and summed */
+  nxd_init_t init;            /**< DEFAULT: zeros */
+  double init_a;
+  double init_b;
+} nxd_parameter_options_t;
+
+#define NXD_PARAMETER_OPTIONS_INIT \
+  { sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size);
+
+/** Adds a parameter to a module.  [local]
+ *
+ *  @param global_shape  sizes of the whole parameter; a split dimension must divide.
+ *  @param[out] out_parameter  borrowed from the module; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
+                                              const int64_t* global_shape, int32_t ndim,
+                                              const nxd_parameter_options_t* options,
+                                              nxd_parameter_t** out_parameter);
+
+/** Makes a parameter of one module stand for another's as well; the first is the owner, and the
+ *  second name leads to it.  [local]
+ *
+ *  @param root         module that both paths start at.
+ *  @param owner_path   such as "embed.weight".
+ *  @param alias_path   such as "head.weight"; same global shape and sharding.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
+                                    const char* alias_path);
+
+/** Runs the module.  [collective: the groups of its layers]
+ *
+ *  @param inputs   n_inputs borrowed tensors; NULL where an optional input is left out.
+ *  @param outputs  room for n_outputs handles, which the caller destroys.
+ *  @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
+ *          what a callback returned.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                        size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+
+/** One run of a module that a framework with its own differentiation can go back through. */
+typedef struct nxd_tape nxd_tape_t;
+
+/** Runs the module and keeps what its backward needs.  [collective: the groups of its layers]
+ *
+ *  Inputs of a float dtype are differentiated; what was recorded of them before is not.
+ *  @param[out] out_tape  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                             size_t n_inputs, nxd_tensor_t** outputs,
+                                             size_t n_outputs, nxd_tape_t** out_tape);
+
+/** Vector-Jacobian product: adds to the parameters' gradients and gives those of the inputs.
+ *  [collective: the groups of its layers]
+ *
+ *  Gradients of replicated outputs are replicated, not partial; so are those given back.
+ *  @param grad_outputs  one per output, of its shape; NULL: zero.
+ *  @param[out] out_grad_inputs  room for one per input, which the caller destroys; NULL where an
+ *                               input has no gradient.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
+                                       size_t n_outputs, nxd_tensor_t** out_grad_inputs,
+                                       size_t n_inputs);
+
+/** Releases the tape and what it kept.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_tape_destroy(nxd_tape_t* tape);
+
+/** Class name of the module, such as "ColumnParallelLinear"; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name);
+
+/** A module below this one by its dotted path; "" is the module itself. Borrowed.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (no such module; near names are in the message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
+                                           nxd_module_t** out_module);
+
+/** Number of direct children.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count);
+
+/** A direct child and its name, in order of addition; both borrowed, either may be NULL.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index,
+                                          nxd_module_t** out_child, const char** out_name);
+
+/** Switches the module and all below it between training (1) and evaluation (0): dropout.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training);
+
+/** Draws all parameters of the tree anew, with canonical names that start at this module.  [local]
+ *
+ *  Built-in layers are initialised when they are made, under the name their options give; a model
+ *  put together from them is initialised by one call on its root.
+ *  @param seed  the same on all ranks.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
+
+/** Moves all parameters to a device, in place; they keep their attributes.  [local]
+ *  @return NXD_OK; UNSUPPORTED (a device other than the CPU).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
+
+/** Number of parameters of the tree; tied ones count once.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);
+
+/** A parameter of the tree by index, in a fixed order, and its name from this root.  [local]
+ *
+ *  @param[out] out_parameter  borrowed from its module; may be NULL.
+ *  @param[out] out_name       borrowed, valid until the tree changes; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index,
+                                              nxd_parameter_t** out_parameter,
+                                              const char** out_name);
+
+/** A parameter of the tree by its name from this root, tied names included.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (no such parameter; near names are in the message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name,
+                                               nxd_parameter_t** out_parameter);
+
+/** This rank's shard; borrowed from the parameter.  [local]
+ *
+ *  Its gradient is read and set by nxd_tensor_get_grad and nxd_tensor_set_grad.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter,
+                                              nxd_tensor_t** out_tensor);
+
+/** Shape of the whole parameter; as nxd_tensor_get_shape.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape,
+                                                    size_t cap, size_t* out_ndim);
+
+/** Which part of the whole this rank has.  [local]
+ *
+ *  @param[out] out_dim      split dimension, or -1 for a replicated parameter.
+ *  @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
+ *                           be NULL when cap is 0.
+ *  @param[out] out_ranges   number of ranges.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim,
+                                             int64_t* begins, int64_t* ends, size_t cap,
+                                             size_t* out_ranges);
+
+/** Overwrites this rank's shard with its part of the whole parameter's value.  [local]
+ *  @param whole  tensor of the global shape, any float dtype.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole);
+
+/** The whole parameter's value.  [collective: tensor-parallel group]
+ *  @param[out] out_whole  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole);
+
+/** The whole parameter's gradient, as far as it is finished; NULL with NXD_OK when there is none.
+ *  [collective: tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter,
+                                                  nxd_tensor_t** out_whole);
+
+/** Freezes (0) or frees (1) a parameter.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable);
+
+/** Called when a backward pass has added to the parameter's gradient. */
+typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_data);
+
+/** Sets the parameter's gradient hook; NULL removes it.  [local]
+ *  @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
+ *                  NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
+                                                 void* user_data, nxd_destroy_fn destroy);
+
+/** Forgets the gradients of all parameters of the tree.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_zero_grad(nxd_module_t* root);
+
+/** What a load did not match. */
+typedef struct nxd_load_report nxd_load_report_t;
+
+/** Ways not to match. */
+typedef int32_t nxd_mismatch_t;
+enum {
+  NXD_MISMATCH_INVALID = -1,
+  NXD_MISMATCH_MISSING = 0,    /**< a parameter that the file lacks */
+  NXD_MISMATCH_UNEXPECTED = 1, /**< a tensor that the model lacks */
+  NXD_MISMATCH_SHAPE = 2       /**< a tensor of another shape than the parameter's */
+};
+
+/** Number of mismatches of a kind.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
+                                               size_t* out_count);
+
+/** Name of a mismatch; borrowed from the report.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t kind,
+                                              size_t index, const char** out_name);
+
+/** Releases the report.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
+
+/** Reads parameters from safetensors; each rank reads its own shards only.  [local]
+ *
+ *  @param path    a .safetensors file, or a directory with model.safetensors or
+ *                 model.safetensors.index.json.
+ *  @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
+ *  @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
+                                                 int32_t strict, nxd_load_report_t** out_report);
+
+/** Writes the whole parameters as one safetensors file, on the first rank of each
+ *  tensor-parallel group's data-parallel copy 0; crash-safe.  [collective: tensor-parallel group]
+ *
+ *  @param path  file; replaced when complete.
+ *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
+
+/* ---------------------------------------------------------------------------------------------
+ * 11. Layers (libnxd)
+ *
+ * Layers are modules over the tensor-parallel group of the context, which must be initialised. With
+ * sequence_parallel, activations between layers are slices of dimension sequence_dim, equal on all
+ * ranks; the default dimension is 0, for inputs of shape [sequence, batch, hidden].
+ * Linear weights are stored [out_features, in_features]; Y = X W^T + b.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Options of nxd_parallel_embedding_create. */
+typedef struct nxd_embedding_options {
+  size_t struct_size;
+  const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
+  nxd_dtype_t dtype; /**< of the weight: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  nxd_init_t init;         /**< DEFAULT: normal(0, 1) */
+  int32_t has_padding_idx; /**< 1: padding_idx gets no gradient, and starts as zeros */
+  double init_a;
+  double init_b;
+  int64_t padding_idx;
+  int32_t shard_across_embedding; /**< 1: embedding_dim is split instead of the vocabulary */
+  int32_t sequence_parallel;      /**< 1: the output is scattered along sequence_dim */
+  int32_t sequence_dim;           /**< of the output */
+  int32_t reserved;
+} nxd_embedding_options_t;
+
+#define NXD_EMBEDDING_OPTIONS_INIT                                                             \
+  {                                                                                            \
+    sizeof(nxd_embedding_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, NXD_INIT_DEFAULT, 0, \
+        0.0, 0.0, 0, 0, 0, 0, 0                                                                \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_embedding_options_init(nxd_embedding_options_t* options, size_t size);
+
+/** Embedding table split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: ids [...], I64, the same on all ranks -> [..., embedding_dim]. Ids outside of the table
+ *  are INVALID_ARGUMENT on every rank.
+ *  @param num_embeddings  rows; must divide by the group's size (embedding_dim with
+ *                         shard_across_embedding).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_embedding_create(nxd_context_t* ctx, int64_t num_embeddings,
+                                                   int64_t embedding_dim,
+                                                   const nxd_embedding_options_t* options,
+                                                   nxd_module_t** out_module);
+
+/** Options of the two parallel linear layers. */
+typedef struct nxd_linear_options {
+  size_t struct_size;
+  const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
+  nxd_dtype_t dtype; /**< of weight and bias: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  nxd_toggle_t bias;          /**< default on */
+  nxd_toggle_t gather_output; /**< column only; default on, off with sequence_parallel */
+  nxd_toggle_t reduce_output; /**< row only; default on; off: the partial sums are the output */
+  int32_t
+      input_is_parallel; /**< row only; 1: the input is split along its last dimension already */
+  int32_t sequence_parallel;
+  int32_t sequence_dim;
+  int32_t skip_bias_add;      /**< 1: a second output gives the bias, which is not added */
+  int32_t keep_master_weight; /**< 1: nxd_module_get_master_weight gives the whole initial weight */
+  int32_t stride;  /**< 0: 1; blocks per rank of the split dimension, for fused weights */
+  nxd_init_t init; /**< DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too */
+  double init_a;
+  double init_b;
+} nxd_linear_options_t;
+
+#define NXD_LINEAR_OPTIONS_INIT                                                                   \
+  {                                                                                               \
+    sizeof(nxd_linear_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        NXD_INIT_DEFAULT, 0.0, 0.0                                                                \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size_t size);
+
+/** Linear layer whose output features are split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
+ *  -> [..., out_features / tp], or [..., out_features] with gather_output.
+ *  @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
+ *          sequence_parallel); INVALID_STATE (model parallel not initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
+                                                       int64_t out_features,
+                                                       const nxd_linear_options_t* options,
+                                                       nxd_module_t** out_module);
+
+/** Linear layer whose input features are split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
+ *  split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
+ *  along sequence_dim with sequence_parallel.
+ *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
+ *          input_is_parallel); INVALID_STATE.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
+                                                    int64_t out_features,
+                                                    const nxd_linear_options_t* options,
+                                                    nxd_module_t** out_module);
+
+/** The whole initial weight of a layer made with keep_master_weight; borrowed.  [local]
+ *  @return NXD_OK; INVALID_STATE (not kept).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight);
+
+/** Options of the norms. */
+typedef struct nxd_norm_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  double eps;          /**< 0: 1e-5 */
+  nxd_toggle_t affine; /**< default on: a weight (and a bias, LayerNorm) */
+  nxd_toggle_t bias;   /**< LayerNorm only; default on */
+  int32_t
+      sequence_parallel; /**< 1: inputs are slices, and the gradients of its parameters partial */
+  int32_t reserved;
+} nxd_norm_options_t;
+
+#define NXD_NORM_OPTIONS_INIT \
+  { sizeof(nxd_norm_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0.0, 0, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
+
+/** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
+ *
+ *  Forward: x [..., size] -> [..., size]. The weight starts as ones, the bias as zeros.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
+                                           const nxd_norm_options_t* options,
+                                           nxd_module_t** out_module);
+
+/** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
+ *
+ *  Forward: x [..., size] -> [..., size], computed in f32 or wider. The weight starts as ones.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
+                                         const nxd_norm_options_t* options,
+                                         nxd_module_t** out_module);
+
+/** Scaling of rotary frequencies, as in Hugging Face configurations. */
+typedef int32_t nxd_rope_t;
+enum {
+  NXD_ROPE_INVALID = -1,
+  NXD_ROPE_DEFAULT = 0,
+  NXD_ROPE_LINEAR = 1,
+  NXD_ROPE_DYNAMIC = 2, /**< NTK-aware, by the length of the input */
+  NXD_ROPE_YARN = 3,    /**< Peng et al. 2023 */
+  NXD_ROPE_LLAMA3 = 4
+};
+
+/** Rotary position embedding (Su et al. 2021): pairs are the two halves of a head. */
+typedef struct nxd_rope_options {
+  size_t struct_size;
+  nxd_rope_t type;
+  int32_t rotary_dim;                       /**< leading features that turn; 0: the whole head */
+  double theta;                             /**< 0: 10000 */
+  double factor;                            /**< of LINEAR, DYNAMIC, YARN and LLAMA3; 0: 1 */
+  double low_freq_factor;                   /**< LLAMA3; 0: 1 */
+  double high_freq_factor;                  /**< LLAMA3; 0: 4 */
+  double beta_fast;                         /**< YARN; 0: 32 */
+  double beta_slow;                         /**< YARN; 0: 1 */
+  double attention_factor;                  /**< YARN; 0: 0.1 ln(factor) + 1 */
+  int64_t original_max_position_embeddings; /**< DYNAMIC, YARN, LLAMA3 */
+} nxd_rope_options_t;
+
+#define NXD_ROPE_OPTIONS_INIT \
+  { sizeof(nxd_rope_options_t), NXD_ROPE_DEFAULT, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t size);
+
+/** Rotates query or key heads by their position.  [local]
+ *
+ *  Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
+ * i.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rotary_embedding_create(nxd_context_t* ctx, int64_t head_dim,
+                                                 const nxd_rope_options_t* options,
+                                                 nxd_module_t** out_module);
+
+/** Options of nxd_attention_create. */
+typedef struct nxd_attention_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  int64_t n_kv_heads;             /**< 0: n_heads */
+  int64_t head_dim;               /**< 0: hidden / n_heads */
+  const nxd_rope_options_t* rope; /**< NULL: no rotary embedding; copied */
+  nxd_toggle_t causal;            /**< default on */
+  nxd_toggle_t qkv_bias;          /**< default off */
+  nxd_toggle_t output_bias;       /**< default off */
+  int32_t sequence_parallel;
+  nxd_init_t init; /**< DEFAULT: as the linear layers */
+  int32_t reserved;
+  double init_a;
+  double init_b;
+} nxd_attention_options_t;
+
+#define NXD_ATTENTION_OPTIONS_INIT                                                                \
+  {                                                                                               \
+    sizeof(nxd_attention_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, NULL, 0, 0, 0, 0, \
+        NXD_INIT_DEFAULT, 0, 0.0, 0.0                                                             \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t size);
+
+/** Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over the
+ *  tensor-parallel ranks.  [local]
+ *
+ *  Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
+ *  several ranks and its gradients are summed by nxd_finish_gradients.
+ *  Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
+ *  sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
+ *  padding -> the shape of x.
+ *  @param n_heads  must divide by the group's size; n_kv_heads must divide it or be divided by it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads,
+                                          const nxd_attention_options_t* options,
+                                          nxd_module_t** out_module);
+
+/** Activation of a gated MLP. */
+typedef int32_t nxd_activation_t;
+enum {
+  NXD_ACTIVATION_INVALID = -1,
+  NXD_ACTIVATION_SILU = 0,
+  NXD_ACTIVATION_GELU = 1,
+  NXD_ACTIVATION_GELU_TANH = 2,
+  NXD_ACTIVATION_RELU = 3
+};
+
+/** Options of nxd_gated_mlp_create. */
+typedef struct nxd_mlp_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  nxd_activation_t activation;
+  nxd_toggle_t bias;         /**< default off */
+  int32_t sequence_parallel; /**< 1: x is a slice of dimension 0 */
+  nxd_init_t init;           /**< DEFAULT: as the linear layers */
+  double init_a;
+  double init_b;
+} nxd_mlp_options_t;
+
+#define NXD_MLP_OPTIONS_INIT \
+  { sizeof(nxd_mlp_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0.0, 0.0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size);
+
+/** down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
+ *  (Shazeer 2020).  [local]
+ *
+ *  Forward: x [..., hidden] -> [..., hidden].
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t intermediate,
+                                          const nxd_mlp_options_t* options,
+                                          nxd_module_t** out_module);
+
+/** Dropout whose bits depend on the seed, the layer's name, the global index of each element, the
+ *  step and the microbatch, and on nothing else.  [local]
+ *
+ *  Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
+ *  the others scaled by 1 / (1 - p); in evaluation x itself.
+ *  @param name       canonical name of the site; sites with one name draw the same bits. Replaced
+ * by the module's path in nxd_module_initialize.
+ *  @param shard_dim  dimension of x that is split over the tensor-parallel ranks, so that each rank
+ *                    drops its own part of the whole; -1: x is replicated and dropped alike.
+ *  @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char* name,
+                                        int32_t shard_dim, nxd_module_t** out_module);
+
+/* ---------------------------------------------------------------------------------------------
+ * 12. Region mappings and losses (libnxd)
+ *
+ * Differentiable moves between what tensor-parallel ranks hold alike and what they hold in parts.
+ * Each takes x and gives a new handle that the caller destroys; with one rank it is x itself.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Identity; its backward sums the gradients of all ranks.  [collective: tensor-parallel group, in
+ *  backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                               nxd_tensor_t** out_y);
+
+/** Sum over ranks; its backward is the identity.  [collective: tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                   nxd_tensor_t** out_y);
+
+/** This rank's part of the last dimension; its backward gathers.  [collective: tensor-parallel
+ *  group, in backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                  nxd_tensor_t** out_y);
+
+/** All ranks' parts side by side in the last dimension; its backward takes this rank's part.
+ *  [collective: tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                   nxd_tensor_t** out_y);
+
+/** This rank's part of a dimension; its backward gathers.  [collective: tensor-parallel group, in
+ *  backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                    int32_t dim, nxd_tensor_t** out_y);
+
+/** All ranks' parts along a dimension.  [collective: tensor-parallel group]
+ *
+ *  @param to_model_parallel  1: what follows is split over ranks, so the backward sums and scatters
+ *                            the gradients; 0: what follows is replicated, so it takes this rank's
+ *                            part.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                     int32_t dim, int32_t to_model_parallel,
+                                                     nxd_tensor_t** out_y);
+
+/** This rank's part, along a dimension, of the sum over ranks; its backward gathers.  [collective:
+ *  tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                           int32_t dim, nxd_tensor_t** out_y);
+
+/** What a loss gives back. */
+typedef int32_t nxd_reduction_t;
+enum {
+  NXD_REDUCTION_INVALID = -1,
+  NXD_REDUCTION_MEAN = 0, /**< over valid tokens; 0 when there is none */
+  NXD_REDUCTION_SUM = 1,
+  NXD_REDUCTION_NONE = 2 /**< one value per token */
+};
+
+/** Formula of label smoothing. */
+typedef int32_t nxd_smoothing_t;
+enum {
+  NXD_SMOOTHING_INVALID = -1,
+  NXD_SMOOTHING_TORCH = 0,   /**< (1 - s) nll + s mean of -log p, as torch's cross_entropy */
+  NXD_SMOOTHING_MEGATRON = 1 /**< the same with s V / (V - 1), over the whole vocabulary V */
+};
+
+/** Options of nxd_parallel_cross_entropy. */
+typedef struct nxd_cross_entropy_options {
+  size_t struct_size;
+  double label_smoothing; /**< 0 to 1 */
+  nxd_smoothing_t smoothing;
+  nxd_reduction_t reduction;
+  int32_t has_ignore_index; /**< 1: ignore_index counts; 0: -100 */
+  int32_t reserved;
+  int64_t ignore_index;
+} nxd_cross_entropy_options_t;
+
+#define NXD_CROSS_ENTROPY_OPTIONS_INIT \
+  { sizeof(nxd_cross_entropy_options_t), 0.0, NXD_SMOOTHING_TORCH, NXD_REDUCTION_MEAN, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t* options,
+                                                    size_t size);
+
+/** Cross entropy on logits whose vocabulary is split over ranks; never gathers it.  [collective:
+ *  tensor-parallel group]
+ *
+ *  @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
+ *  @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.
+ *  @param[out] out_loss  scalar, or [...] with REDUCTION_NONE; F32, or F64 for F64 logits. The
+ *                        caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
+                                                nxd_tensor_t* labels,
+                                                const nxd_cross_entropy_options_t* options,
+                                                nxd_tensor_t** out_loss);
+
+/* ---------------------------------------------------------------------------------------------
+ * 13. Models (libnxd)
+ * ------------------------------------------------------------------------------------------- */
+
+/** Options of nxd_model_create. */
+typedef struct nxd_model_options {
+  size_t struct_size;
+  nxd_dtype_t dtype; /**< of the parameters: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  int32_t sequence_parallel; /**< 1: norms and residuals on slices of the sequence */
+  int32_t reserved;
+} nxd_model_options_t;
+
+#define NXD_MODEL_OPTIONS_INIT \
+  { sizeof(nxd_model_options_t), NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t size);
+
+/** Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
+ *
+ *  Families: model_type "llama". Parameter names are Hugging Face's.
+ *  Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
+ *  token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
+ *  [batch, sequence], 0 where a position is padding.
+ *  Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
+ *  loss over valid tokens, and as a second output, if asked for, the logits.
+ *  With sequence_parallel the sequence must divide by the tensor-parallel size.
+ *  @param config_json  text of config.json.
+ *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
+ *          divide); UNSUPPORTED (model_type, hidden_act or rope_type unknown; the message lists the
+ *          known ones); INVALID_STATE (model parallel not initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
+                                      const nxd_model_options_t* options, nxd_module_t** out_model);
+
+/** Builds a model from a directory's config.json and loads its safetensors, strictly.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory,
+                                               const nxd_model_options_t* options,
+                                               nxd_module_t** out_model);
+
+/** Floating-point operations of one training step of a built-in model, all ranks together: 6 per
+ *  matrix parameter and token, and 6 layers * sequence * attention width per token for causal
+ *  attention; the input embedding counts nothing.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
+                                              double* out_flops);
+
+/* ---------------------------------------------------------------------------------------------
+ * 14. Training (libnxd)
+ * ------------------------------------------------------------------------------------------- */
+
+/** Options of nxd_finish_gradients. */
+typedef struct nxd_finish_options {
+  size_t struct_size;
+  double scale;     /**< factor on all gradients before the norm; 0: 1 */
+  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
+  double norm_type; /**< 0: 2; 1 and infinity too */
+  nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks */
+  int32_t skip_nonfinite_check;      /**< 1: a norm that is not finite is not an error */
+} nxd_finish_options_t;
+
+#define NXD_FINISH_OPTIONS_INIT \
+  { sizeof(nxd_finish_options_t), 0.0, 0.0, 0.0, NXD_REDUCE_SUM, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
+
+/** Finishes the gradients of a model after backward: sums those of norms under sequence parallelism
+ *  and of replicated key and value heads, reduces over data-parallel ranks, scales, takes the norm
+ *  of the whole model and clips.  [collective: tensor-, pipeline- and data-parallel groups]
+ *
+ *  Every rank calls it once per step, with gradients for the same parameters.
+ *  @param[out] out_norm  of all gradients before clipping, with the same bits on all ranks; may be
+ *                        NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite: gradients are left
+ *          unclipped); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
+                                          double* out_norm);
+
+/** Updates parameters from their gradients. */
+typedef struct nxd_optimizer nxd_optimizer_t;
+
+/** Options of nxd_adamw_create. */
+typedef struct nxd_adamw_options {
+  size_t struct_size;
+  double learning_rate; /**< 0: 1e-3 */
+  double beta1;         /**< 0: 0.9 */
+  double beta2;         /**< 0: 0.999 */
+  double eps;           /**< 0: 1e-8 */
+  double weight_decay;  /**< 0: none */
+} nxd_adamw_options_t;
+
+#define NXD_ADAMW_OPTIONS_INIT \
+  { sizeof(nxd_adamw_options_t), 0.0, 0.0, 0.0, 0.0, 0.0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_adamw_options_init(nxd_adamw_options_t* options, size_t size);
+
+/** AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019), with torch's
+ * formula. [local]
+ *
+ *  State is kept in f32 (f64 for F64 parameters); BF16 parameters have an f32 master copy.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options,
+                                      nxd_optimizer_t** out_optimizer);
+
+/** Updates every parameter that has a gradient, and advances the context's step.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer);
+
+/** Sets the learning rate from the next step on.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate);
+
+/** The learning rate of the next step.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate);
+
+/** Releases the optimizer and its state.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
 
 #ifdef __cplusplus
 }
