@@ -10,8 +10,10 @@ endif()
 
 find_program(NXD_CCACHE ccache)
 if(NXD_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${NXD_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${NXD_CCACHE})
+  # Without these ccache will not store what was compiled with a precompiled header.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${NXD_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
 find_package(Threads REQUIRED)
