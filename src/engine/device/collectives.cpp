@@ -1,0 +1,106 @@
+#include "engine/device/collectives.h"
+
+#include <ATen/ATen.h>
+
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+at::Tensor empty_for(const at::Tensor& x, at::IntArrayRef sizes) {
+  return x.is_meta() ? at::empty(sizes, x.options()) : pooled_empty(sizes, x.scalar_type());
+}
+
+// x's sizes with ranks put in front.
+std::vector<int64_t> stacked_sizes(const at::Tensor& x, int ranks) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), ranks);
+  return sizes;
+}
+
+void check_divides(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
+  check_with_group(group, x.size(dim) % group.size() == 0, operation,
+                   text("dimension ", dim, " of size ", x.size(dim), " does not divide by the ",
+                        group.size(), " ranks of group ", group.name()));
+}
+
+}  // namespace
+
+void check_with_group(ProcessGroup& group, bool holds, const char* operation,
+                      const std::string& message) {
+  if (holds) return;
+  const std::string full = text(operation, ": ", message);
+  group.refuse(operation, message);
+  fail(NXD_ERROR_INVALID_ARGUMENT, full);
+}
+
+int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
+  const int64_t positive = dim < 0 ? dim + x.dim() : dim;
+  check_with_group(
+      group, positive >= 0 && positive < x.dim(), operation,
+      text("dim: expected a dimension of a tensor with ", x.dim(), " dimensions, got ", dim));
+  return positive;
+}
+
+at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce) {
+  at::Tensor y = empty_for(x, x.sizes());
+  if (x.is_meta()) return y;
+  const at::Tensor dense = x.contiguous();
+  group.all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
+                   to_nxd_dtype(x.scalar_type()), reduce);
+  return y;
+}
+
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  at::Tensor stacked = empty_for(x, stacked_sizes(x, group.size()));
+  if (!x.is_meta()) {
+    const at::Tensor dense = x.contiguous();
+    group.all_gather(dense.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
+                     to_nxd_dtype(x.scalar_type()));
+  }
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const auto at_dim = static_cast<size_t>(dim);
+  sizes[at_dim] *= group.size();
+  if (dim == 0) return stacked.view(sizes);
+  at::Tensor y = empty_for(x, sizes);
+  // [..., ranks, part, ...] is the result's memory, seen with the ranks apart.
+  std::vector<int64_t> apart = x.sizes().vec();
+  apart.insert(apart.begin() + dim, group.size());
+  y.view(apart).copy_(stacked.movedim(0, dim));
+  return y;
+}
+
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  check_divides(group, "reduce_scatter", x, dim);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const auto at_dim = static_cast<size_t>(dim);
+  sizes[at_dim] /= group.size();
+  at::Tensor y = empty_for(x, sizes);
+  if (x.is_meta()) return y;
+  at::Tensor stacked = x.contiguous();
+  if (dim != 0) {
+    std::vector<int64_t> apart = sizes;
+    apart.insert(apart.begin() + dim, group.size());
+    at::Tensor front = pooled_empty(stacked_sizes(y, group.size()), x.scalar_type());
+    front.copy_(stacked.view(apart).movedim(dim, 0));
+    stacked = front;
+  }
+  group.reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
+                       to_nxd_dtype(x.scalar_type()), NXD_REDUCE_SUM);
+  return y;
+}
+
+at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  check_argument(x.size(dim) % group.size() == 0, "scatter: dimension ", dim, " of size ",
+                 x.size(dim), " does not divide by the ", group.size(), " ranks of group ",
+                 group.name());
+  const int64_t part = x.size(dim) / group.size();
+  const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
+  if (x.is_meta()) return mine.contiguous();
+  at::Tensor y = pooled_empty(mine.sizes(), x.scalar_type());
+  y.copy_(mine);
+  return y;
+}
+
+}  // namespace nxd

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/comm/process_group.h"
+
+// Collectives over tensors, without autograd. Results are new tensors in C order; inputs are left
+// unchanged. A tensor on the meta device gives a result of the right shape and no communication.
+namespace nxd {
+
+at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
+                      nxd_reduce_t reduce = NXD_REDUCE_SUM);
+// All ranks' parts in rank order along dim.
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+// This rank's part along dim of the sum; dim must divide by the group's size.
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+// This rank's part along dim; no communication.
+at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+
+// Checks an argument on which the ranks of a group may differ: a rank whose own check fails tells
+// its peers, which then fail too instead of waiting for it. To be called where a collective is due.
+void check_with_group(ProcessGroup& group, bool holds, const char* operation,
+                      const std::string& message);
+
+// dim counted from the end when negative; INVALID_ARGUMENT, on all ranks, when out of range.
+int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim);
+
+}  // namespace nxd

@@ -1,0 +1,85 @@
+#include "engine/device/compute.h"
+
+#include <ATen/ATen.h>
+
+#include "core/kernels/gemm.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// A matrix that a GEMM can read in place: rows or columns contiguous. Gives whether it must be read
+// transposed, and the distance between its rows.
+struct Operand {
+  at::Tensor storage;
+  bool transposed;
+  int64_t leading;
+};
+
+Operand operand(const at::Tensor& x, bool transpose) {
+  const int64_t rows = x.size(0), cols = x.size(1);
+  if (x.stride(1) == 1 && x.stride(0) >= std::max<int64_t>(cols, 1)) {
+    return {x, transpose, x.stride(0)};
+  }
+  if (x.stride(0) == 1 && x.stride(1) >= std::max<int64_t>(rows, 1)) {
+    return {x, !transpose, x.stride(1)};
+  }
+  const at::Tensor dense = x.contiguous();
+  return {dense, transpose, std::max<int64_t>(cols, 1)};
+}
+
+at::Tensor plain_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
+                         bool transpose_b, at::ScalarType out, const at::Tensor& bias) {
+  const auto side = [&](const at::Tensor& x, bool transpose) {
+    const at::Tensor wide = x.scalar_type() == out ? x : x.to(out);
+    return transpose ? wide.t() : wide;
+  };
+  at::Tensor y = at::matmul(side(a, transpose_a), side(b, transpose_b));
+  return bias.defined() ? y.add(bias.to(out)) : y;
+}
+
+}  // namespace
+
+bool use_fused(const Context& context, const at::Tensor& x) {
+  return !context.plain_kernels() && x.is_cpu() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
+                          const at::Tensor& b, bool transpose_b, at::ScalarType out,
+                          const at::Tensor& bias) {
+  if (!use_fused(context, a)) return plain_product(a, transpose_a, b, transpose_b, out, bias);
+  const Operand left = operand(a, transpose_a), right = operand(b, transpose_b);
+  kernels::GemmArgs args;
+  args.m = a.size(transpose_a ? 1 : 0);
+  args.k = a.size(transpose_a ? 0 : 1);
+  args.n = b.size(transpose_b ? 0 : 1);
+  args.trans_a = left.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
+  args.trans_b = right.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
+  args.a = left.storage.data_ptr();
+  args.lda = left.leading;
+  args.b = right.storage.data_ptr();
+  args.ldb = right.leading;
+  at::Tensor y = pooled_empty({args.m, args.n}, out);
+  args.c = y.data_ptr();
+  args.ldc = std::max<int64_t>(args.n, 1);
+  args.in_dtype = to_nxd_dtype(a.scalar_type());
+  args.out_dtype = to_nxd_dtype(out);
+  const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
+  if (bias.defined()) args.bias = wide_bias.data_ptr();
+  kernels::gemm(args);
+  return y;
+}
+
+at::Tensor sum_rows(const at::Tensor& x) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::ScalarType dtype = x.scalar_type();
+  return at::sum(rows, at::IntArrayRef{0}, false, partial_sum_dtype(dtype)).to(dtype);
+}
+
+at::ScalarType partial_sum_dtype(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf ? at::kFloat : dtype;
+}
+
+}  // namespace nxd

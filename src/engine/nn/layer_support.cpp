@@ -1,0 +1,75 @@
+#include "engine/nn/layer_support.h"
+
+#include <cmath>
+
+#include "engine/device/collectives.h"
+#include "engine/device/dtype_map.h"
+
+namespace nxd {
+
+GroupRef tensor_group(const Context& context) { return context.parallel().group(NXD_AXIS_TENSOR); }
+
+bool toggle(nxd_toggle_t value, bool default_value, const char* name) {
+  switch (value) {
+    case NXD_TOGGLE_DEFAULT: return default_value;
+    case NXD_TOGGLE_ON: return true;
+    case NXD_TOGGLE_OFF: return false;
+    default: fail(NXD_ERROR_INVALID_ARGUMENT, name, ": expected an NXD_TOGGLE_*, got ", value);
+  }
+}
+
+Initializer initializer(nxd_init_t kind, double a, double b, const Initializer& default_value,
+                        int64_t fan_in) {
+  check_argument(std::isfinite(a) && std::isfinite(b), "init_a, init_b: expected finite numbers");
+  switch (kind) {
+    case NXD_INIT_DEFAULT: return default_value;
+    case NXD_INIT_CONSTANT: return Initializer::constant(a);
+    case NXD_INIT_NORMAL:
+      check_argument(b >= 0, "init_b: expected a standard deviation of at least 0, got ", b);
+      return Initializer::normal(a, b);
+    case NXD_INIT_UNIFORM:
+      check_argument(a <= b, "init_a, init_b: expected a <= b, got ", a, " and ", b);
+      return Initializer::uniform(a, b);
+    case NXD_INIT_KAIMING_UNIFORM: {
+      const double bound = std::sqrt(6.0 / ((1.0 + a * a) * static_cast<double>(fan_in)));
+      return Initializer::uniform(-bound, bound);
+    }
+    default: fail(NXD_ERROR_INVALID_ARGUMENT, "init: expected an NXD_INIT_*, got ", kind);
+  }
+}
+
+ParameterPlace parameter_place(nxd_dtype_t dtype, nxd_device_t device) {
+  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
+                 "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));
+  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
+                 "device: expected an NXD_DEVICE_*, got ", device);
+  if (device == NXD_DEVICE_NEURON) {
+    fail(NXD_ERROR_UNSUPPORTED, "device: layers run on the CPU only, got NXD_DEVICE_NEURON");
+  }
+  return {to_scalar_type(dtype), device == NXD_DEVICE_META};
+}
+
+Parameter& make_parameter(Module& owner, const std::string& path, const std::string& name,
+                          ShardSpec shard, const Initializer& initializer, ParameterPlace place) {
+  auto parameter = std::make_shared<Parameter>(join_path(path, name), std::move(shard), initializer,
+                                               place.dtype, place.meta);
+  parameter->initialize(owner.context()->seed(), parameter->canonical_name());
+  return owner.add_parameter(name, std::move(parameter));
+}
+
+void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel) {
+  parameter.set_counts_in_norm(group->rank() == 0);
+  if (sequence_parallel && group->size() > 1) parameter.set_gradient_group(group);
+}
+
+void check_features(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
+                    int64_t features, at::ScalarType dtype) {
+  check_with_group(group, x.dim() >= 1 && x.size(-1) == features, layer.c_str(),
+                   text("input: expected ", features, " features in the last dimension, got ",
+                        x.dim() ? text("shape ", x.sizes()) : std::string("a scalar")));
+  check_with_group(group, x.scalar_type() == dtype, layer.c_str(),
+                   text("input: expected dtype ", c10::toString(dtype), ", got ",
+                        c10::toString(x.scalar_type())));
+}
+
+}  // namespace nxd

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/parallel/context.h"
+#include "engine/nn/parameter.h"
+
+namespace nxd {
+class Module;
+}
+
+struct nxd_module {
+  std::shared_ptr<nxd::Module> value;
+};
+
+namespace nxd {
+
+// Node of a named tree. Built-in layers and the caller's own are subclasses. An undefined tensor
+// among the inputs stands for one that was left out.
+class Module : public std::enable_shared_from_this<Module> {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  template <class T>
+  using Named = std::vector<std::pair<std::string, T>>;
+
+  Module(std::shared_ptr<Context> context, std::string class_name);
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // Checks the context, then runs the module; n_outputs results are asked for and given.
+  Tensors call(const Tensors& inputs, size_t n_outputs = 1);
+  // For modules with one input and one output.
+  at::Tensor operator()(const at::Tensor& input) { return call({input})[0]; }
+
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::string& class_name() const { return class_name_; }
+  bool training() const { return training_; }
+  void set_training(bool training);
+
+  // Names are free of dots, not empty, and unique among children and parameters.
+  void add_child(const std::string& name, std::shared_ptr<Module> child);
+  Parameter& add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter);
+  // Makes a parameter of this module another name of the owner's.
+  void alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
+
+  const Named<std::shared_ptr<Module>>& children() const { return children_; }
+  const Named<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
+  // Fails with near names when there is none.
+  std::shared_ptr<Parameter> parameter(const std::string& name) const;
+
+  // The module's path becomes its name: what random sites are keyed on besides parameters.
+  virtual void set_site(const std::string& path) { (void)path; }
+
+  // Borrowed handle for the C boundary; valid as long as the module.
+  nxd_module* borrowed_handle();
+
+ protected:
+  virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
+
+  // For subclasses: fails unless the number of inputs and outputs is in range.
+  void check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs, size_t max_inputs,
+                   size_t max_outputs) const;
+
+ private:
+  void check_name(const std::string& name) const;
+
+  std::shared_ptr<Context> context_;
+  std::string class_name_;
+  bool training_ = true;
+  Named<std::shared_ptr<Module>> children_;
+  Named<std::shared_ptr<Parameter>> parameters_;
+  nxd_module borrowed_;
+};
+
+// A layer's initial name joined with a member's.
+std::string join_path(const std::string& path, const std::string& name);
+
+}  // namespace nxd

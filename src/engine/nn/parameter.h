@@ -1,0 +1,97 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/parallel/context.h"
+#include "core/parallel/shard_spec.h"
+#include "engine/device/tensor_handle.h"
+
+namespace nxd {
+
+// Distribution that a parameter starts from; bounds that depend on the layer are resolved already.
+struct Initializer {
+  enum class Kind { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  double a = 0;  // constant, mean or lower bound
+  double b = 0;  // standard deviation or upper bound
+  // One index of dimension 0 that starts as zeros: the padding row of an embedding; -1 for none.
+  int64_t zero_row = -1;
+
+  static Initializer constant(double value) { return {Kind::kConstant, value, 0, -1}; }
+  static Initializer normal(double mean, double std) { return {Kind::kNormal, mean, std, -1}; }
+  static Initializer uniform(double low, double high) { return {Kind::kUniform, low, high, -1}; }
+};
+
+class Parameter;
+
+}  // namespace nxd
+
+struct nxd_parameter {
+  nxd::Parameter* value;
+};
+
+namespace nxd {
+
+// One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
+// pointers into it, so the tensor may be replaced.
+class Parameter {
+ public:
+  Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
+            at::ScalarType dtype, bool meta);
+  ~Parameter();
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& canonical_name() const { return canonical_name_; }
+  const ShardSpec& shard() const { return shard_; }
+  at::Tensor& tensor() { return handle_.value; }
+  const at::Tensor& tensor() const { return handle_.value; }
+
+  // Ranks whose gradients for this very shard are partial and must be summed: the tensor-parallel
+  // group for norms under sequence parallelism, the ranks that share a key head, or none.
+  const std::shared_ptr<ProcessGroup>& gradient_group() const { return gradient_group_; }
+  void set_gradient_group(std::shared_ptr<ProcessGroup> group) {
+    gradient_group_ = std::move(group);
+  }
+
+  // Whether this rank counts the parameter in norms over its tensor-parallel group: of ranks that
+  // hold the same elements one counts them.
+  bool counts_in_norm() const { return counts_in_norm_; }
+  void set_counts_in_norm(bool counts) { counts_in_norm_ = counts; }
+
+  // Draws the initial value again, as a function of (seed, name, global index).
+  void initialize(uint64_t seed, const std::string& canonical_name);
+  // The whole initial value, drawn on this rank alone.
+  at::Tensor initial_whole(uint64_t seed) const;
+
+  // Overwrites the shard with its part of the whole value.
+  void set_whole(const at::Tensor& whole);
+  // This rank's part of a tensor of the global shape.
+  at::Tensor slice_of(const at::Tensor& whole) const;
+
+  using GradHook = std::function<void(Parameter&)>;
+  // Called after a backward pass has added to the gradient; an empty function removes it.
+  void set_grad_hook(GradHook hook);
+
+  // Borrowed handles for the C boundary.
+  nxd_parameter* parameter_handle() { return &parameter_handle_; }
+  nxd_tensor* tensor_handle() { return &handle_; }
+
+ private:
+  struct HookState;
+
+  std::string canonical_name_;
+  ShardSpec shard_;
+  Initializer initializer_;
+  std::shared_ptr<ProcessGroup> gradient_group_;
+  bool counts_in_norm_ = true;
+  std::shared_ptr<HookState> hook_;
+  nxd_tensor handle_;
+  nxd_parameter parameter_handle_;
+};
+
+}  // namespace nxd
