@@ -1,0 +1,45 @@
+#pragma once
+
+#include "engine/nn/layer_support.h"
+
+namespace nxd {
+
+// What the two norms share: a replicated weight, and for LayerNorm a bias.
+class Norm : public Module {
+ public:
+  int64_t size() const { return size_; }
+  double eps() const { return eps_; }
+  at::Tensor weight() const { return weight_ ? weight_->tensor() : at::Tensor(); }
+
+ protected:
+  Norm(std::shared_ptr<Context> context, const char* class_name, int64_t size,
+       const nxd_norm_options_t& options, bool has_bias);
+
+  at::Tensor bias() const { return bias_ ? bias_->tensor() : at::Tensor(); }
+  void check_input(const Tensors& inputs, size_t n_outputs) const;
+
+ private:
+  GroupRef group_;
+  int64_t size_;
+  double eps_;
+  ParameterPlace place_;
+  std::shared_ptr<Parameter> weight_, bias_;
+};
+
+class LayerNorm : public Norm {
+ public:
+  LayerNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+};
+
+class RmsNorm : public Norm {
+ public:
+  RmsNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+};
+
+}  // namespace nxd

@@ -1,0 +1,148 @@
+#include "engine/nn/norm_op.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/kernels/norms.h"
+#include "engine/device/compute.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Shape {
+  nxd_dtype_t dtype;
+  int64_t rows, cols;
+};
+
+Shape shape_of(const at::Tensor& x) {
+  return {to_nxd_dtype(x.scalar_type()), x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)};
+}
+
+at::Tensor statistics(int64_t rows) { return pooled_empty({rows}, at::kFloat); }
+
+struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
+                            double eps) {
+    const at::Tensor x = input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
+                              y.data_ptr(), inv_rms.data_ptr<float>());
+    ctx->save_for_backward({x, weight, inv_rms});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat);
+    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
+                               dweight.data_ptr<float>());
+    return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
+  }
+};
+
+struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
+                               const at::Tensor& residual_input, const at::Tensor& weight,
+                               double eps) {
+    const at::Tensor x = input.contiguous(), residual = residual_input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor sum = pooled_empty_like(x), y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    kernels::add_rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                  weight.data_ptr(), eps, sum.data_ptr(), y.data_ptr(),
+                                  inv_rms.data_ptr<float>());
+    ctx->save_for_backward({sum, weight, inv_rms});
+    return {sum, y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &sum = saved[0], &weight = saved[1];
+    const at::Tensor dsum = grads[0].contiguous(), dy = grads[1].contiguous();
+    const Shape s = shape_of(sum);
+    at::Tensor dx = pooled_empty_like(sum), dweight = pooled_empty({s.cols}, at::kFloat);
+    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, sum.data_ptr(), weight.data_ptr(),
+                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
+                               dweight.data_ptr<float>(), dsum.data_ptr());
+    return {dx, dx, dweight.to(weight.scalar_type()), at::Tensor()};
+  }
+};
+
+struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, double eps) {
+    const at::Tensor x = input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), mean = statistics(s.rows), inv_std = statistics(s.rows);
+    kernels::layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                                bias.defined() ? bias.data_ptr() : nullptr, eps, y.data_ptr(),
+                                mean.data_ptr<float>(), inv_std.data_ptr<float>());
+    ctx->saved_data["bias"] = bias.defined();
+    ctx->save_for_backward({x, weight, mean, inv_std});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
+    const bool has_bias = ctx->saved_data["bias"].toBool();
+    const Shape s = shape_of(x);
+    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
+    if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
+    kernels::layer_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                                 saved[2].data_ptr<float>(), saved[3].data_ptr<float>(),
+                                 dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
+                                 has_bias ? dbias.data_ptr<float>() : nullptr);
+    return {dx, dweight.to(weight.scalar_type()),
+            has_bias ? dbias.to(weight.scalar_type()) : at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
+  const at::Tensor y = wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps);
+  return (weight.defined() ? y * weight.to(wide.scalar_type()) : y).to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                    double eps) {
+  if (!use_fused(context, x) || !weight.defined()) return plain_rms_norm(x, weight, eps);
+  return FusedRmsNorm::apply(x, weight, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
+                                               const at::Tensor& residual, const at::Tensor& weight,
+                                               double eps) {
+  if (!use_fused(context, x) || !weight.defined()) {
+    const at::Tensor sum = x + residual;
+    return {sum, plain_rms_norm(sum, weight, eps)};
+  }
+  const variable_list outputs = FusedAddRmsNorm::apply(x, residual, weight, eps);
+  return {outputs[0], outputs[1]};
+}
+
+at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps) {
+  if (use_fused(context, x) && weight.defined()) {
+    return FusedLayerNorm::apply(x, weight, bias, eps);
+  }
+  // Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
+  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
+  const at::Tensor centred = wide - wide.mean(-1, true);
+  at::Tensor y = centred * at::rsqrt(centred.pow(2).mean(-1, true) + eps);
+  if (weight.defined()) y = y * weight.to(wide.scalar_type());
+  if (bias.defined()) y = y + bias.to(wide.scalar_type());
+  return y.to(x.scalar_type());
+}
+
+}  // namespace nxd

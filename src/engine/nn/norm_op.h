@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include "core/parallel/context.h"
+
+// Differentiable normalisations over the last dimension, fused where use_fused holds.
+namespace nxd {
+
+// x / rms(x) * weight. The weight may be undefined.
+at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                    double eps);
+
+// {x + residual, rms_norm(x + residual)}: one pass, and no sum of gradients in the backward.
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
+                                               const at::Tensor& residual, const at::Tensor& weight,
+                                               double eps);
+
+// (x - mean) / std * weight + bias. Weight and bias may be undefined.
+at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps);
+
+}  // namespace nxd

@@ -1,0 +1,124 @@
+#include "engine/nn/parallel_embedding.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/kernels/embedding.h"
+#include "engine/device/collectives.h"
+#include "engine/device/compute.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Rows of a table that holds the ids first ... first + rows; zeros for other ids.
+struct Lookup : torch::autograd::Function<Lookup> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
+                            int64_t first, int64_t padding_idx, bool fused) {
+    ctx->saved_data["first"] = first;
+    ctx->saved_data["padding_idx"] = padding_idx;
+    ctx->saved_data["fused"] = fused;
+    ctx->save_for_backward({ids, table});
+    std::vector<int64_t> sizes = ids.sizes().vec();
+    sizes.push_back(table.size(1));
+    if (table.is_meta()) return at::empty(sizes, table.options());
+    if (!fused) {
+      const at::Tensor local = ids - first;
+      const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+      const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
+      return (rows * held.reshape({-1, 1})).view(sizes);
+    }
+    at::Tensor y = pooled_empty(sizes, table.scalar_type());
+    kernels::embedding_forward(to_nxd_dtype(table.scalar_type()), ids.numel(), table.size(1),
+                               ids.data_ptr<int64_t>(), first, table.size(0), table.data_ptr(),
+                               y.data_ptr());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& table = saved[1];
+    const int64_t first = ctx->saved_data["first"].toInt();
+    const int64_t padding_idx = ctx->saved_data["padding_idx"].toInt();
+    // The padding row gets no gradient: its id becomes one that no rank holds.
+    const at::Tensor ids =
+        padding_idx < 0 ? saved[0] : saved[0].masked_fill(saved[0].eq(padding_idx), -1);
+    const at::Tensor dy = grads[0].reshape({-1, table.size(1)}).contiguous();
+    const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
+    at::Tensor dtable = ctx->saved_data["fused"].toBool()
+                            ? pooled_empty(table.sizes(), wide).zero_()
+                            : at::zeros(table.sizes(), table.options().dtype(wide));
+    if (ctx->saved_data["fused"].toBool()) {
+      kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
+                                  ids.data_ptr<int64_t>(), first, table.size(0), dy.data_ptr(),
+                                  dtable.data_ptr());
+    } else {
+      const at::Tensor local = (ids - first).reshape({-1});
+      const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+      dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
+    }
+    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor(), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t num_embeddings,
+                                     int64_t embedding_dim, const nxd_embedding_options_t& options)
+    : Module(std::move(context), "ParallelEmbedding"),
+      group_(tensor_group(*this->context())),
+      num_embeddings_(num_embeddings),
+      embedding_dim_(embedding_dim),
+      padding_idx_(options.has_padding_idx ? options.padding_idx : -1),
+      shard_columns_(options.shard_across_embedding != 0),
+      sequence_parallel_(options.sequence_parallel != 0),
+      sequence_dim_(options.sequence_dim) {
+  check_argument(num_embeddings > 0, "num_embeddings: expected a positive number, got ",
+                 num_embeddings);
+  check_argument(embedding_dim > 0, "embedding_dim: expected a positive number, got ",
+                 embedding_dim);
+  check_argument(!options.has_padding_idx ||
+                     (options.padding_idx >= 0 && options.padding_idx < num_embeddings),
+                 "padding_idx: expected 0 to ", num_embeddings - 1, ", got ", options.padding_idx);
+  Initializer init = initializer(options.init, options.init_a, options.init_b,
+                                 Initializer::normal(0, 1), num_embeddings);
+  init.zero_row = padding_idx_;
+  make_parameter(*this, options.name ? options.name : "", "weight",
+                 ShardSpec::split({num_embeddings, embedding_dim}, shard_columns_ ? 1 : 0,
+                                  group_->rank(), group_->size()),
+                 init, parameter_place(options.dtype, options.device));
+  weight_ = parameter("weight");
+}
+
+Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, 1);
+  const at::Tensor& table = weight_->tensor();
+  check_with_group(*group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
+                   text("input: expected ids of dtype i64, got ",
+                        c10::toString(inputs[0].scalar_type())));
+  const at::Tensor ids = inputs[0].contiguous();
+  if (!ids.is_meta() && ids.numel() > 0) {
+    const auto [low, high] = at::aminmax(ids);
+    const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
+    check_with_group(*group_, least >= 0 && most < num_embeddings_, "ParallelEmbedding",
+                     text("input: expected ids from 0 to ", num_embeddings_ - 1, ", got ",
+                          least < 0 ? least : most));
+  }
+  const bool fused = use_fused(*context(), table);
+  const int64_t first = shard_columns_ ? 0 : table.size(0) * group_->rank();
+  at::Tensor y = Lookup::apply(ids, table, first, padding_idx_, fused);
+  if (shard_columns_) {
+    y = gather_from_region(group_, y, -1);
+    return {sequence_parallel_ ? scatter_to_region(group_, y, sequence_dim_) : y};
+  }
+  // Each element has one rank that contributes more than zero, so the sum is exact in any dtype.
+  return {sequence_parallel_ ? reduce_scatter_to_region(group_, y, sequence_dim_)
+                             : reduce_from_region(group_, y)};
+}
+
+}  // namespace nxd
