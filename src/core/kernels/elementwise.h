@@ -71,10 +71,10 @@ void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows
 
 // out = a + b.
 void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out);
-// out = x * scale.
-void scale(nxd_dtype_t dtype, int64_t n, const void* x, double scale, void* out);
-// y = y + x * scale, with x of its own dtype: gradients of BF16 layers summed into F32 buffers.
-void scale_add(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, double scale,
+// out = x * factor.
+void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out);
+// y = y + x * factor, with x of its own dtype: gradients of BF16 layers summed into F32 buffers.
+void scale_add(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, double factor,
                void* y);
 
 }  // namespace nxd::kernels
