@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nxd.h"
+
+namespace nxd::kernels {
+
+// A tensor [batch, seq, heads, head_dim]: element strides, head_dim contiguous.
+struct HeadView {
+  void* data = nullptr;
+  int64_t batch_stride = 0;
+  int64_t seq_stride = 0;
+  int64_t head_stride = 0;
+};
+
+// Query head h uses key/value head h / (query_heads / kv_heads). With causal the last query sees
+// every key: query i sees the keys j <= i + key_length - query_length.
+struct AttentionShape {
+  int64_t batch = 0;
+  int64_t query_length = 0;
+  int64_t key_length = 0;
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  double scale = 1;  // of the scores, usually 1 / sqrt(head_dim)
+  bool causal = false;
+  const uint8_t* key_mask = nullptr;  // [batch, key_length], 1: keep; null: all
+};
+
+// out = softmax(scale q k^T) v, block by block, never holding more than a block of the scores.
+// dtype F32 or BF16 is that of q, k, v and out; sums, maxima and lse are f32; with BF16 the
+// probabilities are rounded to BF16 for the second product, as in FlashAttention (Dao 2022).
+//   q, out: [batch, query_length, query_heads, head_dim]
+//   k, v:   [batch, key_length, kv_heads, head_dim]
+//   lse:    [batch, query_heads, query_length], log of the sum of exponentials, +infinity for
+//           rows that see no key; these give 0 and zero gradients.
+// out may be q when their strides agree. Results do not depend on the number of threads.
+void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
+                       const HeadView& k, const HeadView& v, const HeadView& out, float* lse);
+
+// Gradients; dq, dk and dv are overwritten and may alias nothing else. The scores are computed
+// again from lse. Gradients sum over the heads of a group in f32 and are rounded once.
+void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
+                        const HeadView& k, const HeadView& v, const HeadView& out, const float* lse,
+                        const HeadView& dout, const HeadView& dq, const HeadView& dk,
+                        const HeadView& dv);
+
+}  // namespace nxd::kernels

@@ -1,0 +1,384 @@
+#include "core/kernels/elementwise.h"
+
+#include <cmath>
+
+#include "core/base/dtype.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/vector_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/elementwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nxd::kernels::HWY_NAMESPACE {
+
+template <class T>
+HWY_INLINE const T* at(const void* data, int64_t index) {
+  return static_cast<const T*>(data) + index;
+}
+template <class T>
+HWY_INLINE T* at(void* data, int64_t index) {
+  return static_cast<T*>(data) + index;
+}
+
+void SwigluForward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up, void* out) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
+      const V g = lanes.load(at<T>(gate, i));
+      const V u = lanes.load(at<T>(up, i));
+      lanes.store(hn::Mul(hn::Mul(g, sigmoid_of(g)), u), at<T>(out, i));
+    });
+  });
+}
+
+void SwigluBackward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up,
+                    const void* dout, void* dgate, void* dup) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
+      const V g = lanes.load(at<T>(gate, i));
+      const V u = lanes.load(at<T>(up, i));
+      const V d = lanes.load(at<T>(dout, i));
+      const V s = sigmoid_of(g);
+      const V silu = hn::Mul(g, s);
+      const V slope = hn::MulAdd(silu, hn::Sub(set(1.0F), s), s);
+      lanes.store(hn::Mul(d, silu), at<T>(dup, i));
+      lanes.store(hn::Mul(hn::Mul(d, u), slope), at<T>(dgate, i));
+    });
+  });
+}
+
+// The normal distribution's cumulative function, absolute error 2e-7; through the complementary
+// error function's Chebyshev fit of Numerical Recipes (Press et al., 2nd ed., section 6.2).
+HWY_INLINE V normal_cdf(V x) {
+  const V z = hn::Mul(hn::Abs(x), set(0.70710678F));
+  const V t = hn::Div(set(1.0F), hn::MulAdd(set(0.5F), z, set(1.0F)));
+  V p = set(0.17087277F);
+  p = hn::MulAdd(p, t, set(-0.82215223F));
+  p = hn::MulAdd(p, t, set(1.48851587F));
+  p = hn::MulAdd(p, t, set(-1.13520398F));
+  p = hn::MulAdd(p, t, set(0.27886807F));
+  p = hn::MulAdd(p, t, set(-0.18628806F));
+  p = hn::MulAdd(p, t, set(0.09678418F));
+  p = hn::MulAdd(p, t, set(0.37409196F));
+  p = hn::MulAdd(p, t, set(1.00002368F));
+  p = hn::MulAdd(p, t, set(-1.26551223F));
+  const V tail = hn::Mul(hn::Mul(t, set(0.5F)), exp_of(hn::NegMulAdd(z, z, p)));
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(kD)), hn::Sub(set(1.0F), tail), tail);
+}
+
+constexpr float kGeluInner = 0.79788456F;  // sqrt(2 / pi)
+constexpr float kGeluCubic = 0.044715F;
+
+// sigmoid(2u) with u the argument of gelu's tanh; (1 + tanh u) / 2 is the same number.
+HWY_INLINE V gelu_tanh_gate(V x) {
+  const V cubic = hn::MulAdd(hn::Mul(x, x), set(kGeluCubic), set(1.0F));
+  return sigmoid_of(hn::Mul(hn::Mul(x, set(2 * kGeluInner)), cubic));
+}
+
+HWY_INLINE V activate(Activation activation, V x) {
+  switch (activation) {
+    case Activation::kGeluErf: return hn::Mul(x, normal_cdf(x));
+    case Activation::kGeluTanh: return hn::Mul(x, gelu_tanh_gate(x));
+    case Activation::kSilu: return hn::Mul(x, sigmoid_of(x));
+    default: return hn::IfThenElse(hn::Le(x, hn::Zero(kD)), hn::Zero(kD), x);
+  }
+}
+
+HWY_INLINE V slope_of(Activation activation, V x) {
+  const V one = set(1.0F);
+  switch (activation) {
+    case Activation::kGeluErf: {
+      const V density = hn::Mul(set(0.39894228F), exp_of(hn::Mul(hn::Mul(x, x), set(-0.5F))));
+      return hn::MulAdd(x, density, normal_cdf(x));
+    }
+    case Activation::kGeluTanh: {
+      const V s = gelu_tanh_gate(x);
+      const V inner =
+          hn::Mul(set(2 * kGeluInner), hn::MulAdd(hn::Mul(x, x), set(3 * kGeluCubic), one));
+      return hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Sub(one, s)), inner, s);
+    }
+    case Activation::kSilu: {
+      const V s = sigmoid_of(x);
+      return hn::MulAdd(hn::Mul(x, s), hn::Sub(one, s), s);
+    }
+    default: return hn::IfThenElse(hn::Gt(x, hn::Zero(kD)), one, hn::Zero(kD));
+  }
+}
+
+void ActivationForward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
+                       void* y) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+      lanes.store(activate(activation, lanes.load(at<T>(x, i))), at<T>(y, i));
+    });
+  });
+}
+
+void ActivationBackward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
+                        const void* dy, void* dx) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+      const V slope = slope_of(activation, lanes.load(at<T>(x, i)));
+      lanes.store(hn::Mul(slope, lanes.load(at<T>(dy, i))), at<T>(dx, i));
+    });
+  });
+}
+
+// One head at one position; sign -1 rotates back.
+void RopeHead(nxd_dtype_t dtype, int64_t half, int64_t head_dim, const void* in, void* out,
+              const float* cos, const float* sin, float sign) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
+      const V c = lanes.load(cos + i);
+      const V s = hn::Mul(lanes.load(sin + i), set(sign));
+      const V low = lanes.load(at<T>(in, i));
+      const V high = lanes.load(at<T>(in, i + half));
+      lanes.store(hn::NegMulAdd(high, s, hn::Mul(low, c)), at<T>(out, i));
+      lanes.store(hn::MulAdd(low, s, hn::Mul(high, c)), at<T>(out, i + half));
+    });
+    if (in != out && 2 * half < head_dim) {
+      std::memcpy(at<T>(out, 2 * half), at<T>(in, 2 * half),
+                  static_cast<size_t>(head_dim - 2 * half) * sizeof(T));
+    }
+  });
+}
+
+void Cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out, int64_t n) {
+  if (in_dtype == out_dtype) {
+    if (in != out && n > 0) std::memcpy(out, in, static_cast<size_t>(n) * dtype_size(in_dtype));
+    return;
+  }
+  with_dtype(in_dtype, [&](auto in_element) HWY_ATTR {
+    with_dtype(out_dtype, [&](auto out_element) HWY_ATTR {
+      using In = decltype(in_element);
+      using Out = decltype(out_element);
+      sweep(n, [&](int64_t i, auto lanes)
+                   HWY_ATTR { lanes.store(lanes.load(at<In>(in, i)), at<Out>(out, i)); });
+    });
+  });
+}
+
+void Add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Add(lanes.load(at<T>(a, i)), lanes.load(at<T>(b, i))), at<T>(out, i));
+    });
+  });
+}
+
+void Scale(nxd_dtype_t dtype, int64_t n, const void* x, float factor, void* out) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Mul(lanes.load(at<T>(x, i)), set(factor)), at<T>(out, i));
+    });
+  });
+}
+
+void ScaleAdd(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, float factor,
+              void* y) {
+  with_dtype(x_dtype, [&](auto x_element) HWY_ATTR {
+    with_dtype(y_dtype, [&](auto y_element) HWY_ATTR {
+      using X = decltype(x_element);
+      using Y = decltype(y_element);
+      sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+        const V old = lanes.load(at<Y>(static_cast<const void*>(y), i));
+        lanes.store(hn::MulAdd(lanes.load(at<X>(x, i)), set(factor), old), at<Y>(y, i));
+      });
+    });
+  });
+}
+
+}  // namespace nxd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nxd::kernels {
+namespace {
+
+HWY_EXPORT(SwigluForward);
+HWY_EXPORT(SwigluBackward);
+HWY_EXPORT(ActivationForward);
+HWY_EXPORT(ActivationBackward);
+HWY_EXPORT(RopeHead);
+HWY_EXPORT(Cast);
+HWY_EXPORT(Add);
+HWY_EXPORT(Scale);
+HWY_EXPORT(ScaleAdd);
+
+// Work of a transcendental function, in elements that are only moved.
+constexpr int64_t kExpWork = 4;
+
+struct ConstArray {
+  const char* data;
+  int64_t size;
+  ConstArray(const void* pointer, nxd_dtype_t dtype)
+      : data(static_cast<const char*>(pointer)), size(static_cast<int64_t>(dtype_size(dtype))) {}
+  const void* operator+(int64_t index) const { return data + index * size; }
+};
+struct Array {
+  char* data;
+  int64_t size;
+  Array(void* pointer, nxd_dtype_t dtype)
+      : data(static_cast<char*>(pointer)), size(static_cast<int64_t>(dtype_size(dtype))) {}
+  void* operator+(int64_t index) const { return data + index * size; }
+};
+
+}  // namespace
+
+void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up, void* out) {
+  const ConstArray g(gate, dtype);
+  const ConstArray u(up, dtype);
+  const Array o(out, dtype);
+  parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(SwigluForward)(dtype, end - begin, g + begin, u + begin, o + begin);
+  });
+}
+
+void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up,
+                     const void* dout, void* dgate, void* dup) {
+  const ConstArray g(gate, dtype);
+  const ConstArray u(up, dtype);
+  const ConstArray d(dout, dtype);
+  const Array dg(dgate, dtype);
+  const Array du(dup, dtype);
+  parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(SwigluBackward)
+    (dtype, end - begin, g + begin, u + begin, d + begin, dg + begin, du + begin);
+  });
+}
+
+void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up,
+                    MutableRows out) {
+  const ConstArray g(gate.data, dtype);
+  const ConstArray u(up.data, dtype);
+  const Array o(out.data, dtype);
+  parallel_ranges(rows, cols * kExpWork, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      HWY_DYNAMIC_DISPATCH(SwigluForward)
+      (dtype, cols, g + r * gate.ld, u + r * up.ld, o + r * out.ld);
+    }
+  });
+}
+
+void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up, Rows dout,
+                     MutableRows dgate, MutableRows dup) {
+  const ConstArray g(gate.data, dtype);
+  const ConstArray u(up.data, dtype);
+  const ConstArray d(dout.data, dtype);
+  const Array dg(dgate.data, dtype);
+  const Array du(dup.data, dtype);
+  parallel_ranges(rows, cols * kExpWork, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      HWY_DYNAMIC_DISPATCH(SwigluBackward)
+      (dtype, cols, g + r * gate.ld, u + r * up.ld, d + r * dout.ld, dg + r * dgate.ld,
+       du + r * dup.ld);
+    }
+  });
+}
+
+void activation_forward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
+                        void* y) {
+  const ConstArray in(x, dtype);
+  const Array out(y, dtype);
+  parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ActivationForward)
+    (activation, dtype, end - begin, in + begin, out + begin);
+  });
+}
+
+void activation_backward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
+                         const void* dy, void* dx) {
+  const ConstArray in(x, dtype);
+  const ConstArray grad(dy, dtype);
+  const Array out(dx, dtype);
+  parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ActivationBackward)
+    (activation, dtype, end - begin, in + begin, grad + begin, out + begin);
+  });
+}
+
+void rope(const RopeArgs& args) {
+  check_argument(
+      args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
+      "rope: expected an even rotary_dim of at most head_dim ", args.head_dim, ", got ",
+      args.rotary_dim);
+  const ConstArray in(args.in, args.dtype);
+  const Array out(args.out, args.dtype);
+  const int64_t half = args.rotary_dim / 2;
+  const float sign = args.inverse ? -1.0F : 1.0F;
+  parallel_ranges(
+      args.batch * args.seq, args.heads * args.head_dim, [&](int64_t begin, int64_t end) {
+        for (int64_t token = begin; token < end; ++token) {
+          const int64_t b = token / args.seq;
+          const int64_t s = token % args.seq;
+          for (int64_t h = 0; h < args.heads; ++h) {
+            HWY_DYNAMIC_DISPATCH(RopeHead)
+            (args.dtype, half, args.head_dim,
+             in + (b * args.in_batch_stride + s * args.in_seq_stride + h * args.in_head_stride),
+             out + (b * args.out_batch_stride + s * args.out_seq_stride + h * args.out_head_stride),
+             args.cos + s * half, args.sin + s * half, sign);
+          }
+        }
+      });
+}
+
+void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out, int64_t n) {
+  const ConstArray from(in, in_dtype);
+  const Array to(out, out_dtype);
+  parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(Cast)(in_dtype, from + begin, out_dtype, to + begin, end - begin);
+  });
+}
+
+void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows out, int64_t rows,
+               int64_t cols) {
+  const ConstArray from(in.data, in_dtype);
+  const Array to(out.data, out_dtype);
+  parallel_ranges(rows, cols, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      HWY_DYNAMIC_DISPATCH(Cast)(in_dtype, from + r * in.ld, out_dtype, to + r * out.ld, cols);
+    }
+  });
+}
+
+void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) {
+  const ConstArray x(a, dtype);
+  const ConstArray y(b, dtype);
+  const Array o(out, dtype);
+  parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(Add)(dtype, end - begin, x + begin, y + begin, o + begin);
+  });
+}
+
+void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out) {
+  const ConstArray in(x, dtype);
+  const Array o(out, dtype);
+  parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(Scale)
+    (dtype, end - begin, in + begin, static_cast<float>(factor), o + begin);
+  });
+}
+
+void scale_add(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, double factor,
+               void* y) {
+  const ConstArray in(x, x_dtype);
+  const Array o(y, y_dtype);
+  parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(ScaleAdd)
+    (x_dtype, y_dtype, end - begin, in + begin, static_cast<float>(factor), o + begin);
+  });
+}
+
+}  // namespace nxd::kernels
+#endif

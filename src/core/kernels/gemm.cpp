@@ -1,0 +1,259 @@
+#include "core/kernels/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/matmul_cache.h"
+#include "core/kernels/memory_pool.h"
+#include "core/kernels/parallel.h"
+
+namespace nxd::kernels {
+namespace {
+
+// oneDNN takes its slow path when a row stride is not the row's length. Copying pays from about
+// this many multiplications per copied element on.
+constexpr int64_t kCopyPays = 48;
+
+struct ThreadState {
+  dnnl::stream stream{onednn::cpu_engine()};
+  MatmulCache cache;
+  Workspace scratch;
+  std::array<Workspace, 4> copies;  // of a, b, c and bias
+};
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  return state;
+}
+
+void check(const GemmArgs& args) {
+  const bool known = (args.in_dtype == NXD_DTYPE_F32 && args.out_dtype == NXD_DTYPE_F32) ||
+                     (args.in_dtype == NXD_DTYPE_BF16 &&
+                      (args.out_dtype == NXD_DTYPE_BF16 || args.out_dtype == NXD_DTYPE_F32));
+  check_argument(known, "gemm: expected f32 -> f32, bf16 -> bf16 or bf16 -> f32, got ",
+                 dtype_name(args.in_dtype), " -> ", dtype_name(args.out_dtype));
+  check_argument(args.m >= 0 && args.n >= 0 && args.k >= 0, "gemm: expected m, n, k >= 0, got ",
+                 args.m, ", ", args.n, ", ", args.k);
+  const int64_t a_cols = args.trans_a == Trans::kYes ? args.m : args.k;
+  const int64_t b_cols = args.trans_b == Trans::kYes ? args.k : args.n;
+  check_argument(args.lda >= a_cols && args.ldb >= b_cols && args.ldc >= args.n,
+                 "gemm: expected row strides of at least ", a_cols, ", ", b_cols, ", ", args.n,
+                 ", got lda ", args.lda, ", ldb ", args.ldb, ", ldc ", args.ldc);
+}
+
+// The product of an empty sum: bias, zeros, or C as it is.
+void fill_without_product(const GemmArgs& args) {
+  if (args.accumulate && !args.bias) return;
+  const size_t bytes = static_cast<size_t>(args.n) * dtype_size(args.out_dtype);
+  for (int64_t row = 0; row < args.m; ++row) {
+    char* out = static_cast<char*>(args.c) +
+                static_cast<size_t>(row * args.ldc) * dtype_size(args.out_dtype);
+    if (args.accumulate) {
+      add(args.out_dtype, args.n, out, args.bias, out);
+    } else if (args.bias) {
+      std::memcpy(out, args.bias, bytes);
+    } else {
+      std::memset(out, 0, bytes);
+    }
+  }
+}
+
+// A row stride means nothing when there is one row.
+void normalize_strides(GemmArgs& args) {
+  const bool trans_a = args.trans_a == Trans::kYes;
+  const bool trans_b = args.trans_b == Trans::kYes;
+  if ((trans_a ? args.k : args.m) == 1) args.lda = trans_a ? args.m : args.k;
+  if ((trans_b ? args.n : args.k) == 1) args.ldb = trans_b ? args.k : args.n;
+  if (args.m == 1) args.ldc = args.n;
+}
+
+void* dense_copy(Workspace& space, const void* data, int64_t rows, int64_t cols, int64_t ld,
+                 nxd_dtype_t dtype) {
+  void* copy = space.get(static_cast<size_t>(rows * cols) * dtype_size(dtype));
+  if (data) cast_rows(dtype, {data, ld}, dtype, {copy, cols}, rows, cols);
+  return copy;
+}
+
+void run_matmul(ThreadState& state, const GemmArgs& args) {
+  const MatmulKey key{.m = args.m,
+                      .n = args.n,
+                      .k = args.k,
+                      .lda = args.lda,
+                      .ldb = args.ldb,
+                      .ldc = args.ldc,
+                      .in_dtype = args.in_dtype,
+                      .out_dtype = args.out_dtype,
+                      .threads = team_size(),
+                      .trans_a = args.trans_a == Trans::kYes,
+                      .trans_b = args.trans_b == Trans::kYes,
+                      .accumulate = args.accumulate,
+                      .bias = args.bias != nullptr};
+  Matmul& matmul = state.cache.get(key);
+  matmul.run(state.stream, args, state.scratch.get(matmul.scratch_bytes()));
+}
+
+// Runs with dense operands where copying them pays.
+void run_dense(ThreadState& state, GemmArgs args) {
+  const bool trans_a = args.trans_a == Trans::kYes;
+  const bool trans_b = args.trans_b == Trans::kYes;
+  const int64_t a_cols = trans_a ? args.m : args.k;
+  const int64_t b_cols = trans_b ? args.k : args.n;
+  if (args.lda != a_cols && args.n >= kCopyPays) {
+    args.a = dense_copy(state.copies[0], args.a, trans_a ? args.k : args.m, a_cols, args.lda,
+                        args.in_dtype);
+    args.lda = a_cols;
+  }
+  if (args.ldb != b_cols && args.m >= kCopyPays) {
+    args.b = dense_copy(state.copies[1], args.b, trans_b ? args.n : args.k, b_cols, args.ldb,
+                        args.in_dtype);
+    args.ldb = b_cols;
+  }
+  if (args.ldc == args.n || args.k < kCopyPays) {
+    run_matmul(state, args);
+    return;
+  }
+  GemmArgs inner = args;
+  inner.c = dense_copy(state.copies[2], args.accumulate ? args.c : nullptr, args.m, args.n,
+                       args.ldc, args.out_dtype);
+  inner.ldc = args.n;
+  run_matmul(state, inner);
+  cast_rows(args.out_dtype, {inner.c, args.n}, args.out_dtype, {args.c, args.ldc}, args.m, args.n);
+}
+
+float* widened(Workspace& space, const void* data, int64_t rows, int64_t cols, int64_t ld) {
+  auto* copy = space.get<float>(static_cast<size_t>(rows * cols) * sizeof(float));
+  cast_rows(NXD_DTYPE_BF16, {data, ld}, NXD_DTYPE_F32, {copy, cols}, rows, cols);
+  return copy;
+}
+
+// BF16 on a machine whose oneDNN has no BF16 product: in f32, rounded at the end.
+void run_widened(ThreadState& state, const GemmArgs& args) {
+  const bool trans_a = args.trans_a == Trans::kYes;
+  const bool trans_b = args.trans_b == Trans::kYes;
+  GemmArgs wide = args;
+  wide.in_dtype = wide.out_dtype = NXD_DTYPE_F32;
+  wide.lda = trans_a ? args.m : args.k;
+  wide.ldb = trans_b ? args.k : args.n;
+  wide.a = widened(state.copies[0], args.a, trans_a ? args.k : args.m, wide.lda, args.lda);
+  wide.b = widened(state.copies[1], args.b, trans_b ? args.n : args.k, wide.ldb, args.ldb);
+  if (args.out_dtype == NXD_DTYPE_F32) {
+    run_matmul(state, wide);
+    return;
+  }
+  wide.ldc = args.n;
+  if (args.bias) wide.bias = widened(state.copies[3], args.bias, 1, args.n, args.n);
+  wide.c = args.accumulate
+               ? widened(state.copies[2], args.c, args.m, args.n, args.ldc)
+               : state.copies[2].get(static_cast<size_t>(args.m * args.n) * sizeof(float));
+  run_matmul(state, wide);
+  cast_rows(NXD_DTYPE_F32, {wide.c, args.n}, NXD_DTYPE_BF16, {args.c, args.ldc}, args.m, args.n);
+}
+
+bool has_bf16_matmul() {
+  static const bool has = [] {
+    try {
+      const MatmulKey key{.m = 16,
+                          .n = 16,
+                          .k = 16,
+                          .lda = 16,
+                          .ldb = 16,
+                          .ldc = 16,
+                          .in_dtype = NXD_DTYPE_BF16,
+                          .out_dtype = NXD_DTYPE_F32,
+                          .threads = 1,
+                          .trans_a = false,
+                          .trans_b = false,
+                          .accumulate = false,
+                          .bias = false};
+      const Matmul probe(key);
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return has;
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& given) {
+  check(given);
+  if (given.m == 0 || given.n == 0) return;
+  check_argument(given.c, "gemm: expected a pointer c, got NULL");
+  if (given.k == 0) {
+    fill_without_product(given);
+    return;
+  }
+  check_argument(given.a && given.b, "gemm: expected pointers a and b, got NULL");
+  GemmArgs args = given;
+  normalize_strides(args);
+  try {
+    ThreadState& state = thread_state();
+    if (args.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) {
+      run_widened(state, args);
+    } else {
+      run_dense(state, args);
+    }
+  } catch (const dnnl::error& error) {
+    const auto status =
+        error.status == dnnl_out_of_memory ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_INTERNAL;
+    fail(status, "gemm of ", args.m, " x ", args.n, " x ", args.k, ": oneDNN says ", error.what());
+  }
+}
+
+void gemm_batched(const GemmArgs& first, int64_t batch, int64_t a_stride, int64_t b_stride,
+                  int64_t c_stride) {
+  const auto in_size = static_cast<int64_t>(dtype_size(first.in_dtype));
+  const auto out_size = static_cast<int64_t>(dtype_size(first.out_dtype));
+  parallel_ranges(batch, first.m * first.n * first.k, [&](int64_t begin, int64_t end) {
+    GemmArgs args = first;
+    for (int64_t i = begin; i < end; ++i) {
+      args.a = static_cast<const char*>(first.a) + i * a_stride * in_size;
+      args.b = static_cast<const char*>(first.b) + i * b_stride * in_size;
+      args.c = static_cast<char*>(first.c) + i * c_stride * out_size;
+      gemm(args);
+    }
+  });
+}
+
+double measure_gemm_peak(nxd_dtype_t dtype, int64_t n) {
+  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_BF16,
+                 "dtype: expected f32 or bf16, got ", dtype_name(dtype));
+  check_argument(n > 0, "n: expected a positive size, got ", n);
+  const size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(n) * dtype_size(dtype);
+  Workspace a;
+  Workspace b;
+  Workspace c;
+  // Zeros would do for the arithmetic, but draw less power and so may run at a higher clock.
+  const auto fill = [&](Workspace& space) {
+    auto* values = space.get<uint16_t>(bytes);
+    for (size_t i = 0; i < bytes / 2; ++i) values[i] = static_cast<uint16_t>(0x3F00 + i * 7 % 128);
+    return static_cast<void*>(values);
+  };
+  GemmArgs args{.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n};
+  args.a = fill(a);
+  args.b = fill(b);
+  args.c = fill(c);
+  args.in_dtype = args.out_dtype = dtype;
+  std::vector<double> seconds;
+  double total = 0;
+  gemm(args);
+  while (seconds.size() < 5 || (total < 0.3 && seconds.size() < 1000)) {
+    const auto start = std::chrono::steady_clock::now();
+    gemm(args);
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    total += seconds.back();
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<int64_t>(seconds.size() / 2),
+                   seconds.end());
+  const double size = static_cast<double>(n);
+  return 2 * size * size * size / std::max(seconds[seconds.size() / 2], 1e-9);
+}
+
+}  // namespace nxd::kernels

@@ -1,0 +1,90 @@
+#include "core/kernels/matmul_cache.h"
+
+namespace nxd::kernels {
+namespace {
+
+constexpr size_t kMaxEntries = 512;
+
+dnnl::memory::data_type data_type(int32_t dtype) {
+  return dtype == NXD_DTYPE_BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t ld, bool trans, int32_t dtype) {
+  const dnnl::memory::dims strides = trans ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1};
+  return {{rows, cols}, data_type(dtype), strides};
+}
+
+dnnl::primitive_attr attributes(bool accumulate) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    attributes.set_post_ops(sum);
+  }
+  return attributes;
+}
+
+}  // namespace
+
+Matmul::Matmul(const MatmulKey& key) {
+  const auto a = matrix(key.m, key.k, key.lda, key.trans_a, key.in_dtype);
+  const auto b = matrix(key.k, key.n, key.ldb, key.trans_b, key.in_dtype);
+  const auto c = matrix(key.m, key.n, key.ldc, false, key.out_dtype);
+  const auto bias = key.bias ? matrix(1, key.n, key.n, false, key.out_dtype) : dnnl::memory::desc();
+  const auto description = onednn::matmul_primitive_desc(a, b, bias, c, attributes(key.accumulate));
+  auto& engine = onednn::cpu_engine();
+  primitive_ = dnnl::matmul(description);
+  a_ = dnnl::memory(a, engine, nullptr);
+  b_ = dnnl::memory(b, engine, nullptr);
+  c_ = dnnl::memory(c, engine, nullptr);
+  scratch_ = dnnl::memory(description.scratchpad_desc(), engine, nullptr);
+  scratch_bytes_ = description.scratchpad_desc().get_size();
+  arguments_ = {{DNNL_ARG_SRC, a_},
+                {DNNL_ARG_WEIGHTS, b_},
+                {DNNL_ARG_DST, c_},
+                {DNNL_ARG_SCRATCHPAD, scratch_}};
+  if (key.bias) {
+    bias_ = dnnl::memory(bias, engine, nullptr);
+    arguments_.emplace(DNNL_ARG_BIAS, bias_);
+  }
+}
+
+void Matmul::run(const dnnl::stream& stream, const GemmArgs& args, void* scratch) {
+  a_.set_data_handle(const_cast<void*>(args.a));
+  b_.set_data_handle(const_cast<void*>(args.b));
+  c_.set_data_handle(args.c);
+  if (args.bias) bias_.set_data_handle(const_cast<void*>(args.bias));
+  scratch_.set_data_handle(scratch);
+  primitive_.execute(stream, arguments_);
+}
+
+size_t MatmulCache::Hash::operator()(const MatmulKey& key) const noexcept {
+  uint64_t hash = 0;
+  const auto mix = [&hash](int64_t value) {
+    hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 29;
+  };
+  for (const int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc}) mix(value);
+  mix(key.in_dtype * 4096 + key.out_dtype * 64 + key.threads);
+  mix(key.trans_a + 2 * key.trans_b + 4 * key.accumulate + 8 * key.bias);
+  return hash;
+}
+
+Matmul& MatmulCache::get(const MatmulKey& key) {
+  const auto found = index_.find(key);
+  if (found != index_.end()) {
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return entries_.front().second;
+  }
+  Matmul made(key);
+  if (entries_.size() >= kMaxEntries) {
+    index_.erase(entries_.back().first);
+    entries_.pop_back();
+  }
+  entries_.emplace_front(key, std::move(made));
+  index_.emplace(key, entries_.begin());
+  return entries_.front().second;
+}
+
+}  // namespace nxd::kernels

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+
+#include "core/kernels/gemm.h"
+#include "core/kernels/onednn_compat.h"
+
+namespace nxd::kernels {
+
+// What tells one oneDNN matmul from another; everything of GemmArgs but the pointers, and the
+// size of the OpenMP team it was made for.
+struct MatmulKey {
+  int64_t m, n, k, lda, ldb, ldc;
+  int32_t in_dtype, out_dtype, threads;
+  bool trans_a, trans_b, accumulate, bias;
+
+  bool operator==(const MatmulKey&) const = default;
+};
+
+// A primitive with its memory objects; running it only sets their pointers.
+class Matmul {
+ public:
+  explicit Matmul(const MatmulKey& key);
+  void run(const dnnl::stream& stream, const GemmArgs& args, void* scratch);
+  size_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  dnnl::matmul primitive_;
+  dnnl::memory a_, b_, c_, bias_, scratch_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  size_t scratch_bytes_ = 0;
+};
+
+// The matmuls of one thread, least recently used out first.
+class MatmulCache {
+ public:
+  // Valid until the next call of get.
+  Matmul& get(const MatmulKey& key);
+
+ private:
+  struct Hash {
+    size_t operator()(const MatmulKey& key) const noexcept;
+  };
+  using Entry = std::pair<MatmulKey, Matmul>;
+  std::list<Entry> entries_;
+  std::unordered_map<MatmulKey, std::list<Entry>::iterator, Hash> index_;
+};
+
+}  // namespace nxd::kernels

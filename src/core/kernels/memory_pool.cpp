@@ -1,0 +1,209 @@
+#include "core/kernels/memory_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace nxd::kernels {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kSlabBytes = size_t{32} << 20;  // blocks up to kLargestInSlab share a slab
+constexpr size_t kLargestInSlab = size_t{4} << 20;
+constexpr size_t kSlack = size_t{256} << 20;
+constexpr uint64_t kLiveMark = 0x6E78645F6C697665;
+constexpr uint64_t kFreeMark = 0x6E78645F66726565;
+
+// One mapping of the system.
+struct Slab {
+  char* base;
+  size_t size;
+  size_t used;  // bytes handed out once, from the front
+  size_t live;  // blocks in use
+};
+
+// Lies before each block, so that giving back needs no look-up.
+struct alignas(64) Header {
+  uint64_t mark;
+  Slab* slab;
+  size_t size_class;
+  size_t requested;
+  Header* next;  // in the list of free blocks
+};
+static_assert(sizeof(Header) == 64);
+
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Eight classes per power of two, so at most an eighth is lost; the smallest has 64 bytes.
+constexpr size_t kClasses = 8 * 64;
+
+size_t class_of(size_t bytes) {
+  const size_t units = std::max<size_t>(bytes, 64) - 1;
+  const auto shift = static_cast<size_t>(std::bit_width(units)) - 4;
+  return shift * 8 + (units >> shift) - 8 + 1;
+}
+
+size_t class_bytes(size_t size_class) {
+  const size_t index = size_class - 1;
+  return round_up((index % 8 + 8 + 1) << (index / 8), 64);
+}
+
+class Pool {
+ public:
+  // Never destroyed: threads and static objects of the host give memory back at any time.
+  static Pool& instance() {
+    static Pool* pool = new Pool;
+    return *pool;
+  }
+
+  void* allocate(size_t bytes) {
+    const size_t size_class = class_of(bytes);
+    const std::lock_guard lock(mutex_);
+    Header* header = free_[size_class];
+    if (header) {
+      free_[size_class] = header->next;
+    } else {
+      header = carve(size_class);
+    }
+    header->mark = kLiveMark;
+    header->requested = bytes;
+    ++header->slab->live;
+    ++stats_.allocations;
+    stats_.bytes_in_use += bytes;
+    stats_.peak_bytes_in_use = std::max(stats_.peak_bytes_in_use, stats_.bytes_in_use);
+    return header + 1;
+  }
+
+  // False for what is no live block of the pool.
+  bool release(void* pointer) {
+    Header* header = static_cast<Header*>(pointer) - 1;
+    const std::lock_guard lock(mutex_);
+    if (header->mark != kLiveMark) return false;
+    header->mark = kFreeMark;
+    header->next = free_[header->size_class];
+    free_[header->size_class] = header;
+    --header->slab->live;
+    stats_.bytes_in_use -= header->requested;
+    return true;
+  }
+
+  PoolStats stats() {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void trim() {
+    const std::lock_guard lock(mutex_);
+    trim_locked();
+  }
+
+ private:
+  // A block of a class that has no free one.
+  Header* carve(size_t size_class) {
+    const size_t bytes = sizeof(Header) + class_bytes(size_class);
+    Slab* slab = nullptr;
+    if (class_bytes(size_class) > kLargestInSlab) {
+      slab = map(round_up(bytes, kHugePage));
+    } else {
+      if (!current_ || current_->size - current_->used < bytes) current_ = map(kSlabBytes);
+      slab = current_;
+    }
+    auto* header = reinterpret_cast<Header*>(slab->base + slab->used);
+    slab->used += bytes;
+    header->slab = slab;
+    header->size_class = size_class;
+    return header;
+  }
+
+  Slab* map(size_t size) {
+    const size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
+    if (stats_.bytes_reserved + size > bound) trim_locked();
+    slabs_.reserve(slabs_.size() + 1);
+    char* base = map_aligned(size);
+    if (!base) {
+      trim_locked();
+      base = map_aligned(size);
+    }
+    if (!base) fail(NXD_ERROR_OUT_OF_MEMORY, "memory pool: the system gave no ", size, " bytes");
+    ++stats_.system_allocations;
+    stats_.bytes_reserved += size;
+    slabs_.push_back(new Slab{base, size, 0, 0});
+    return slabs_.back();
+  }
+
+  // Aligned to huge pages, which the kernel is then asked to use; null when there is no memory.
+  static char* map_aligned(size_t size) {
+    const size_t asked = size + kHugePage;
+    void* mapped = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    char* start = static_cast<char*>(mapped);
+    char* base = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(start), kHugePage));
+    if (base != start) munmap(start, static_cast<size_t>(base - start));
+    char* end = start + asked;
+    if (base + size != end) munmap(base + size, static_cast<size_t>(end - base) - size);
+    madvise(base, size, MADV_HUGEPAGE);
+    return base;
+  }
+
+  void trim_locked() noexcept {
+    for (Header*& head : free_) {
+      Header** link = &head;
+      while (*link) {
+        if ((*link)->slab->live == 0) {
+          *link = (*link)->next;
+        } else {
+          link = &(*link)->next;
+        }
+      }
+    }
+    const auto gone = std::partition(slabs_.begin(), slabs_.end(),
+                                     [](const Slab* slab) { return slab->live > 0; });
+    for (auto it = gone; it != slabs_.end(); ++it) {
+      if (*it == current_) current_ = nullptr;
+      munmap((*it)->base, (*it)->size);
+      stats_.bytes_reserved -= (*it)->size;
+      delete *it;
+    }
+    slabs_.erase(gone, slabs_.end());
+  }
+
+  std::mutex mutex_;
+  Header* free_[kClasses] = {};
+  std::vector<Slab*> slabs_;
+  Slab* current_ = nullptr;
+  PoolStats stats_;
+};
+
+}  // namespace
+
+void* pool_allocate(size_t bytes) {
+  check_argument(bytes <= SIZE_MAX / 4, "memory pool: expected a size, got ", bytes, " bytes");
+  return Pool::instance().allocate(bytes);
+}
+
+void pool_free(void* pointer) noexcept {
+  if (!pointer) return;
+  if (!Pool::instance().release(pointer)) {
+    log(NXD_LOG_ERROR, "memory pool: a pointer was given back that is not in use; it is ignored");
+  }
+}
+
+PoolStats pool_stats() noexcept { return Pool::instance().stats(); }
+
+void pool_trim() noexcept { Pool::instance().trim(); }
+
+void Workspace::reserve(size_t bytes) {
+  if (data_ && bytes <= size_) return;
+  pool_free(data_);
+  data_ = nullptr;
+  data_ = pool_allocate(bytes);
+  size_ = bytes;
+}
+
+}  // namespace nxd::kernels

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nxd::kernels {
+
+// A process-wide cache of memory blocks in size classes, over mappings with huge pages. A training
+// step asks for the same sizes again and again; from the second step on they come from the cache,
+// without system calls or page faults.
+//
+// Bounded: before asking the system for more than 1.5 times the largest use so far (and 256 MiB),
+// unused memory is given back.
+
+// At least bytes bytes, aligned to 64; contents undefined. Zero bytes give a valid pointer too.
+// Throws OUT_OF_MEMORY. Any thread.
+void* pool_allocate(size_t bytes);
+
+// Takes back a pointer of pool_allocate, or null. Any thread, at any time, also while the process
+// shuts down: the pool is never destroyed.
+void pool_free(void* pointer) noexcept;
+
+struct PoolStats {
+  uint64_t bytes_in_use = 0;    // asked for and not given back
+  uint64_t bytes_reserved = 0;  // held from the system
+  uint64_t peak_bytes_in_use = 0;
+  uint64_t allocations = 0;
+  uint64_t system_allocations = 0;
+};
+PoolStats pool_stats() noexcept;
+
+// Gives unused memory back to the system.
+void pool_trim() noexcept;
+
+// A block that grows and never shrinks; for scratch memory a thread keeps.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace() { pool_free(data_); }
+
+  // At least bytes bytes, aligned to 64. What an earlier call returned is no longer valid.
+  template <class T = void>
+  T* get(size_t bytes) {
+    reserve(bytes);
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void reserve(size_t bytes);
+
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace nxd::kernels

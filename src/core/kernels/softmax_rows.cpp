@@ -1,0 +1,193 @@
+#include "core/kernels/softmax_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/kernels/vector_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/softmax_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nxd::kernels::HWY_NAMESPACE {
+
+HWY_INLINE int64_t visible_cols(const ScoreBlock& block, int64_t row) {
+  return std::clamp<int64_t>(block.first_visible + row, 0, block.cols);
+}
+
+HWY_INLINE void scale_row(float* x, int64_t n, float factor) {
+  const V f = set(factor);
+  sweep(n,
+        [&](int64_t i, auto lanes) HWY_ATTR { lanes.store(hn::Mul(lanes.load(x + i), f), x + i); });
+}
+
+// Score times scale plus bias.
+template <bool kBias, class Lanes>
+HWY_INLINE V logit(const Lanes& lanes, const float* scores, const float* bias, int64_t i, V scale,
+                   V offset) {
+  const V x = hn::MulAdd(lanes.load(scores + i), scale, offset);
+  if constexpr (kBias) return hn::Add(x, lanes.load(bias + i));
+  return x;
+}
+
+template <class T, bool kBias>
+void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, float* accumulator) {
+  const V scale = set(block.scale);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const float* scores = block.scores + r * block.cols;
+    T* out = static_cast<T*>(block.probabilities) + r * block.cols;
+    const int64_t visible = visible_cols(block, r);
+    Accumulators largest(-HUGE_VALF);
+    sweep4(visible, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+      const V x = logit<kBias>(lanes, scores, block.bias, i, scale, hn::Zero(kD));
+      largest.v[part()] = hn::Max(lanes.fill(x, -HUGE_VALF), largest.v[part()]);
+    });
+    const float before = max[r];
+    const float now = std::max(before, largest.max());
+    // Without a finite score so far 0 serves as maximum: every exponential is 0 then.
+    const V offset = set(now == -HUGE_VALF ? 0.0F : -now);
+    if (before != now && before != -HUGE_VALF) {
+      const float shrink = std::exp(before - now);
+      sum[r] *= shrink;
+      scale_row(accumulator + r * head_dim, head_dim, shrink);
+    }
+    max[r] = now;
+    Accumulators sums(0);
+    sweep4(visible, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+      const V p = exp_of(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+      sums.v[part()] = hn::Add(sums.v[part()], lanes.fill(p, 0));
+      lanes.store(p, out + i);
+    });
+    sum[r] += sums.sum();
+    std::fill(out + visible, out + block.cols, T{});
+  }
+}
+
+template <class T, bool kBias>
+void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
+                  const float* delta, void* score_grads) {
+  const V scale = set(block.scale);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t start = r * block.cols;
+    const float* scores = block.scores + start;
+    const float* dp = dprobabilities + start;
+    T* p_out = static_cast<T*>(block.probabilities) + start;
+    T* ds_out = static_cast<T*>(score_grads) + start;
+    const int64_t visible = visible_cols(block, r);
+    const V offset = set(-lse[r]);
+    const V shift = set(delta[r]);
+    sweep(visible, [&](int64_t i, auto lanes) HWY_ATTR {
+      const V p = exp_of(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+      const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
+      lanes.store(p, p_out + i);
+      lanes.store(ds, ds_out + i);
+    });
+    std::fill(p_out + visible, p_out + block.cols, T{});
+    std::fill(ds_out + visible, ds_out + block.cols, T{});
+  }
+}
+
+void SoftmaxStep(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
+                 float* accumulator) {
+  with_dtype(block.dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    if (block.bias) {
+      Step<T, true>(block, head_dim, max, sum, accumulator);
+    } else {
+      Step<T, false>(block, head_dim, max, sum, accumulator);
+    }
+  });
+}
+
+void SoftmaxStepBackward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
+                         const float* delta, void* score_grads) {
+  with_dtype(block.dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    if (block.bias) {
+      StepBackward<T, true>(block, dprobabilities, lse, delta, score_grads);
+    } else {
+      StepBackward<T, false>(block, dprobabilities, lse, delta, score_grads);
+    }
+  });
+}
+
+void SoftmaxFinish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
+                   const float* sum, const float* accumulator, void* out, int64_t out_stride,
+                   float* lse) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* row = static_cast<T*>(out) + r * out_stride;
+      if (sum[r] == 0.0F) {
+        lse[r] = HUGE_VALF;
+        std::fill(row, row + head_dim, T{});
+        continue;
+      }
+      lse[r] = max[r] + std::log(sum[r]);
+      const V factor = set(1.0F / sum[r]);
+      const float* from = accumulator + r * head_dim;
+      sweep(head_dim, [&](int64_t i, auto lanes) HWY_ATTR {
+        lanes.store(hn::Mul(lanes.load(from + i), factor), row + i);
+      });
+    }
+  });
+}
+
+void RowDots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,
+             const void* b, int64_t b_stride, float* out) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = static_cast<const T*>(a) + r * a_stride;
+      const T* y = static_cast<const T*>(b) + r * b_stride;
+      Accumulators sums(0);
+      sweep4(cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+        sums.v[part()] = hn::MulAdd(lanes.load(x + i), lanes.load(y + i), sums.v[part()]);
+      });
+      out[r] = sums.sum();
+    }
+  });
+}
+
+}  // namespace nxd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nxd::kernels {
+namespace {
+
+HWY_EXPORT(SoftmaxStep);
+HWY_EXPORT(SoftmaxStepBackward);
+HWY_EXPORT(SoftmaxFinish);
+HWY_EXPORT(RowDots);
+
+}  // namespace
+
+void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
+                  float* accumulator) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxStep)(block, head_dim, max, sum, accumulator);
+}
+
+void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
+                           const float* delta, void* score_grads) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxStepBackward)(block, dprobabilities, lse, delta, score_grads);
+}
+
+void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
+                    const float* sum, const float* accumulator, void* out, int64_t out_stride,
+                    float* lse) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxFinish)
+  (dtype, rows, head_dim, max, sum, accumulator, out, out_stride, lse);
+}
+
+void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,
+              const void* b, int64_t b_stride, float* out) {
+  HWY_DYNAMIC_DISPATCH(RowDots)(dtype, rows, cols, a, a_stride, b, b_stride, out);
+}
+
+}  // namespace nxd::kernels
+#endif

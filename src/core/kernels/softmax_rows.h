@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nxd.h"
+
+// The row work of blocked attention: what happens to a block of scores between two products.
+namespace nxd::kernels {
+
+// Scores of rows queries with cols keys, dense [rows, cols]. Row r sees the columns below
+// first_visible + r (which may be negative or past the end).
+struct ScoreBlock {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  float* scores = nullptr;
+  const float* bias = nullptr;  // [cols], added to the scaled scores: 0 or -infinity; null: zeros
+  int64_t first_visible = 0;
+  float scale = 1;
+  nxd_dtype_t dtype = NXD_DTYPE_F32;  // of the probabilities, F32 or BF16
+  void* probabilities = nullptr;      // [rows, cols], written; may be scores when F32
+};
+
+// Online softmax (Milakov and Gimelshein 2018, as in FlashAttention): probabilities relative to the
+// largest score so far. max and sum [rows] start as -infinity and 0; where a maximum grows, its sum
+// and its row of the accumulator [rows, head_dim] shrink accordingly.
+void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
+                  float* accumulator);
+
+// out = accumulator / sum in dtype, rows out_stride elements apart; lse = max + log(sum). Rows that
+// saw nothing give 0 and +infinity, without the accumulator being read.
+void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
+                    const float* sum, const float* accumulator, void* out, int64_t out_stride,
+                    float* lse);
+
+// probabilities = exp(scores - lse); score_grads = probabilities (dprobabilities - delta) scale,
+// [rows, cols] in the block's dtype; may be dprobabilities when F32.
+void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
+                           const float* delta, void* score_grads);
+
+// out[r] = a[r] . b[r] in f32; rows of a and b lie their strides apart.
+void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,
+              const void* b, int64_t b_stride, float* out);
+
+}  // namespace nxd::kernels

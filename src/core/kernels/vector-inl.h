@@ -1,0 +1,169 @@
+// Helpers of the vector kernels, compiled once per Highway target; hence no plain include guard.
+#if defined(NXD_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NXD_VECTOR_INL_H
+#undef NXD_VECTOR_INL_H
+#else
+#define NXD_VECTOR_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "core/base/dtype.h"
+#include "core/kernels/bf16.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nxd::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr D kD{};
+constexpr size_t kLanes = hn::MaxLanes(kD);
+
+HWY_INLINE V set(float value) { return hn::Set(kD, value); }
+
+HWY_INLINE V load_full(const float* p) { return hn::LoadU(kD, p); }
+
+HWY_INLINE V load_full(const Bf16* p) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::RebindToUnsigned<D> wide;
+  const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(p)));
+  return hn::BitCast(kD, hn::ShiftLeft<16>(bits));
+}
+
+HWY_INLINE void store_full(V v, float* p) { hn::StoreU(v, kD, p); }
+
+// Rounds as to_bf16 does.
+HWY_INLINE void store_full(V v, Bf16* p) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::RebindToUnsigned<D> wide;
+  const auto bits = hn::BitCast(wide, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1U));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(wide, 0x7FFFU)), odd));
+  const auto result =
+      hn::IfThenElse(hn::RebindMask(wide, hn::IsNaN(v)), hn::Set(wide, 0x7FC0U), rounded);
+  hn::StoreU(hn::TruncateTo(narrow, result), narrow, reinterpret_cast<uint16_t*>(p));
+}
+
+// How one vector's worth of elements is loaded and stored: all lanes, or the first count of them,
+// where no memory past them is touched and further lanes load as 0.
+struct FullLanes {
+  static constexpr bool kFull = true;
+  size_t count() const { return kLanes; }
+  template <class T>
+  HWY_INLINE V load(const T* p) const {
+    return load_full(p);
+  }
+  template <class T>
+  HWY_INLINE void store(V v, T* p) const {
+    store_full(v, p);
+  }
+  // Lanes that are not there become value.
+  HWY_INLINE V fill(V v, float) const { return v; }
+};
+
+struct FirstLanes {
+  static constexpr bool kFull = false;
+  size_t lanes;
+  size_t count() const { return lanes; }
+  template <class T>
+  HWY_INLINE V load(const T* p) const {
+    T buffer[kLanes] = {};
+    std::memcpy(buffer, p, lanes * sizeof(T));
+    return load_full(buffer);
+  }
+  template <class T>
+  HWY_INLINE void store(V v, T* p) const {
+    T buffer[kLanes];
+    store_full(v, buffer);
+    std::memcpy(p, buffer, lanes * sizeof(T));
+  }
+  HWY_INLINE V fill(V v, float value) const {
+    return hn::IfThenElse(hn::FirstN(kD, lanes), v, set(value));
+  }
+};
+
+// body(index, lanes) for 0 ... n in vector steps, the last with FirstLanes.
+template <class Body>
+HWY_INLINE void sweep(int64_t n, const Body& body) {
+  constexpr auto kStep = static_cast<int64_t>(kLanes);
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) body(i, FullLanes{});
+  if (i < n) body(i, FirstLanes{static_cast<size_t>(n - i)});
+}
+
+// The same with four accumulators, for reductions: body(accumulator, index, lanes).
+struct Accumulators {
+  V v[4];
+  HWY_INLINE explicit Accumulators(float value)
+      : v{set(value), set(value), set(value), set(value)} {}
+  HWY_INLINE float sum() const {
+    const V all = hn::Add(hn::Add(v[0], v[1]), hn::Add(v[2], v[3]));
+    return hn::GetLane(hn::SumOfLanes(kD, all));
+  }
+  HWY_INLINE float max() const {
+    const V all = hn::Max(hn::Max(v[0], v[1]), hn::Max(v[2], v[3]));
+    return hn::GetLane(hn::MaxOfLanes(kD, all));
+  }
+};
+
+// body(part, index, lanes): part 0 ... 3 says which accumulator to use, a compile-time constant.
+template <class Body>
+HWY_INLINE void sweep4(int64_t n, const Body& body) {
+  constexpr auto kStep = static_cast<int64_t>(kLanes);
+  int64_t i = 0;
+  for (; i + 4 * kStep <= n; i += 4 * kStep) {
+    body(std::integral_constant<int, 0>{}, i, FullLanes{});
+    body(std::integral_constant<int, 1>{}, i + kStep, FullLanes{});
+    body(std::integral_constant<int, 2>{}, i + 2 * kStep, FullLanes{});
+    body(std::integral_constant<int, 3>{}, i + 3 * kStep, FullLanes{});
+  }
+  for (; i + kStep <= n; i += kStep) body(std::integral_constant<int, 0>{}, i, FullLanes{});
+  if (i < n) {
+    body(std::integral_constant<int, 1>{}, i, FirstLanes{static_cast<size_t>(n - i)});
+  }
+}
+
+// exp(x), relative error 2e-7 at most; 0 below the smallest normal number, NaN for NaN.
+// Reduction to |r| <= log(2)/2 and the polynomial of Cephes' expf (Moshier, netlib.org/cephes).
+HWY_INLINE V exp_of(V x) {
+  const hn::RebindToSigned<D> integers;
+  const V steps = hn::Round(hn::Mul(x, set(1.44269504F)));
+  const V n = hn::Min(hn::Max(steps, set(-127.0F)), set(127.0F));
+  V r = hn::NegMulAdd(n, set(0.693359375F), x);
+  r = hn::NegMulAdd(n, set(-2.12194440e-4F), r);
+  V p = set(1.9875691500e-4F);
+  p = hn::MulAdd(p, r, set(1.3981999507e-3F));
+  p = hn::MulAdd(p, r, set(8.3334519073e-3F));
+  p = hn::MulAdd(p, r, set(4.1665795894e-2F));
+  p = hn::MulAdd(p, r, set(1.6666665459e-1F));
+  p = hn::MulAdd(p, r, set(5.0000001201e-1F));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0F));
+  const auto exponent =
+      hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(integers, n), hn::Set(integers, 127)));
+  const V result = hn::Mul(p, hn::BitCast(kD, exponent));
+  const V bounded = hn::IfThenZeroElse(hn::Lt(x, set(-87.336F)), result);
+  return hn::IfThenElse(hn::Gt(x, set(88.72F)), set(HUGE_VALF), bounded);
+}
+
+HWY_INLINE V sigmoid_of(V x) { return hn::Div(set(1.0F), hn::Add(set(1.0F), exp_of(hn::Neg(x)))); }
+
+// Calls body with a value of the element type of an F32 or BF16 dtype.
+template <class Body>
+HWY_INLINE void with_dtype(nxd_dtype_t dtype, const Body& body) {
+  if (dtype == NXD_DTYPE_F32) {
+    body(float{});
+  } else if (dtype == NXD_DTYPE_BF16) {
+    body(Bf16{});
+  } else {
+    fail(NXD_ERROR_INVALID_ARGUMENT, "dtype: expected f32 or bf16, got ", dtype_name(dtype));
+  }
+}
+
+}  // namespace nxd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

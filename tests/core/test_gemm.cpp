@@ -1,0 +1,258 @@
+#include <omp.h>
+
+#include <thread>
+
+#include "core/kernel_support.h"
+#include "core/kernels/gemm.h"
+#include "nxd.h"
+
+using namespace nxd;
+using namespace nxd::kernels;
+using test::Buffer;
+
+namespace {
+
+struct Case {
+  int64_t m, n, k;
+  bool trans_a, trans_b;
+  int64_t pad_a, pad_b, pad_c;
+  nxd_dtype_t in, out;
+  bool accumulate, bias;
+};
+
+// Runs a case against sums in double.
+void check_case(const Case& c, uint64_t seed) {
+  const int64_t a_rows = c.trans_a ? c.k : c.m;
+  const int64_t b_rows = c.trans_b ? c.n : c.k;
+  const int64_t lda = (c.trans_a ? c.m : c.k) + c.pad_a;
+  const int64_t ldb = (c.trans_b ? c.k : c.n) + c.pad_b;
+  const int64_t ldc = c.n + c.pad_c;
+  Buffer a(c.in, a_rows * lda, seed);
+  Buffer b(c.in, b_rows * ldb, seed + 1);
+  Buffer bias(c.out, c.n, seed + 2);
+  Buffer out(c.out, c.m * ldc, seed + 3);
+  std::vector<double> want(static_cast<size_t>(c.m * ldc));
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < ldc; ++j) {
+      double sum = (c.accumulate || j >= c.n) ? out[i * ldc + j] : 0;
+      if (j < c.n) {
+        if (c.bias) sum += bias[j];
+        for (int64_t p = 0; p < c.k; ++p) {
+          sum +=
+              a[c.trans_a ? p * lda + i : i * lda + p] * b[c.trans_b ? j * ldb + p : p * ldb + j];
+        }
+      }
+      want[static_cast<size_t>(i * ldc + j)] = sum;
+    }
+  }
+  GemmArgs args;
+  args.trans_a = c.trans_a ? Trans::kYes : Trans::kNo;
+  args.trans_b = c.trans_b ? Trans::kYes : Trans::kNo;
+  args.m = c.m;
+  args.n = c.n;
+  args.k = c.k;
+  args.a = a.data();
+  args.lda = lda;
+  args.b = b.data();
+  args.ldb = ldb;
+  args.c = out.data();
+  args.ldc = ldc;
+  args.in_dtype = c.in;
+  args.out_dtype = c.out;
+  args.accumulate = c.accumulate;
+  if (c.bias) args.bias = bias.data();
+  gemm(args);
+  check_close("c", out, want, test::tolerance(c.out, 5e-6));
+}
+
+void all_forms(void**) {
+  const int64_t sizes[][3] = {{1, 1, 1},    {7, 5, 3},     {1, 17, 129},  {33, 1, 64},
+                              {64, 96, 32}, {129, 65, 17}, {70, 130, 200}};
+  const nxd_dtype_t dtypes[][2] = {{NXD_DTYPE_F32, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_BF16}};
+  uint64_t seed = 1;
+  for (const auto& size : sizes) {
+    for (const auto& dtype : dtypes) {
+      for (int form = 0; form < 16; ++form) {
+        check_case({size[0], size[1], size[2], (form & 1) != 0, (form & 2) != 0, 0, 0, 0, dtype[0],
+                    dtype[1], (form & 4) != 0, (form & 8) != 0},
+                   seed++);
+      }
+    }
+  }
+}
+
+void strided_operands(void**) {
+  uint64_t seed = 1000;
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const int64_t size : {5, 80}) {
+      for (int form = 0; form < 32; ++form) {
+        check_case({size, size + 3, size + 6, (form & 1) != 0, (form & 2) != 0, form & 4 ? 3 : 0,
+                    form & 8 ? 5 : 0, form & 16 ? 7 : 0, dtype, dtype, (form & 8) == 0, false},
+                   seed++);
+      }
+    }
+  }
+}
+
+void empty_sums(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (int form = 0; form < 4; ++form) {
+      check_case({3, 5, 0, false, false, 0, 0, 2, dtype, dtype, (form & 1) != 0, (form & 2) != 0},
+                 7);
+    }
+    check_case({0, 5, 4, false, false, 0, 0, 0, dtype, dtype, false, false}, 8);
+    check_case({4, 0, 4, false, false, 0, 0, 0, dtype, dtype, false, false}, 9);
+  }
+}
+
+// What is not accumulated into is not read: it may hold anything.
+void overwrites_nan(void**) {
+  Buffer a(NXD_DTYPE_F32, 9, 1);
+  Buffer c(NXD_DTYPE_F32, 9);
+  c.fill(NAN);
+  GemmArgs args{.m = 3, .n = 3, .k = 3, .lda = 3, .ldb = 3, .ldc = 3};
+  args.a = args.b = a.data();
+  args.c = c.data();
+  gemm(args);
+  for (int64_t i = 0; i < 9; ++i) assert_false(std::isnan(c[i]));
+}
+
+void non_finite_values_spread(void**) {
+  Buffer a(NXD_DTYPE_F32, 4);
+  Buffer b(NXD_DTYPE_F32, 4);
+  Buffer c(NXD_DTYPE_F32, 4);
+  a.fill(1);
+  b.fill(1);
+  a.set(0, INFINITY);
+  a.set(3, NAN);
+  GemmArgs args{.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2};
+  args.a = a.data();
+  args.b = b.data();
+  args.c = c.data();
+  gemm(args);
+  assert_true(std::isinf(c[0]) && std::isinf(c[1]) && std::isnan(c[2]) && std::isnan(c[3]));
+}
+
+void batches(void**) {
+  Buffer a(NXD_DTYPE_F32, 5 * 12, 3);
+  Buffer b(NXD_DTYPE_F32, 8, 4);
+  Buffer c(NXD_DTYPE_F32, 5 * 6);
+  GemmArgs args{.m = 3, .n = 2, .k = 4, .lda = 4, .ldb = 2, .ldc = 2};
+  args.a = a.data();
+  args.b = b.data();
+  args.c = c.data();
+  gemm_batched(args, 5, 12, 0, 6);
+  std::vector<double> want;
+  for (int64_t batch = 0; batch < 5; ++batch) {
+    for (int64_t i = 0; i < 3; ++i) {
+      for (int64_t j = 0; j < 2; ++j) {
+        double sum = 0;
+        for (int64_t p = 0; p < 4; ++p) sum += a[batch * 12 + i * 4 + p] * b[p * 2 + j];
+        want.push_back(sum);
+      }
+    }
+  }
+  check_close("c", c, want, 5e-6);
+}
+
+// More shapes than the cache keeps, then the first ones again.
+void cache_evicts(void**) {
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t m = 1; m < 30; ++m) {
+      for (int64_t n = 1; n < 21; ++n) {
+        check_case({m, n, 3, false, true, 0, 0, 0, NXD_DTYPE_F32, NXD_DTYPE_F32, false, false},
+                   static_cast<uint64_t>(m * 100 + n));
+      }
+    }
+  }
+}
+
+void threads_at_once(void**) {
+  const int64_t n = 96;
+  Buffer a(NXD_DTYPE_F32, n * n, 11);
+  const auto product = [&](Buffer& out) {
+    GemmArgs args{.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n};
+    args.a = args.b = a.data();
+    args.c = out.data();
+    for (int i = 0; i < 20; ++i) gemm(args);
+  };
+  Buffer want(NXD_DTYPE_F32, n * n);
+  product(want);
+  std::vector<Buffer> got(4, Buffer(NXD_DTYPE_F32, n * n));
+  std::vector<std::thread> threads;
+  for (auto& out : got) threads.emplace_back([&product, &out] { product(out); });
+  for (auto& thread : threads) thread.join();
+  for (const auto& out : got) assert_true(out == want);
+}
+
+// The same thread with another team: primitives of one size must not serve the other.
+void team_size_changes(void**) {
+  const int before = omp_get_max_threads();
+  for (const int team : {1, 2, 1}) {
+    omp_set_num_threads(team);
+    check_case({129, 65, 70, false, true, 0, 0, 0, NXD_DTYPE_F32, NXD_DTYPE_F32, false, false}, 5);
+  }
+  omp_set_num_threads(before);
+}
+
+void bad_arguments_are_refused(void**) {
+  float x[4] = {};
+  GemmArgs args{.m = 2, .n = 2, .k = 2, .a = x, .lda = 2, .b = x, .ldb = 2, .c = x, .ldc = 2};
+  const auto refused = [](const GemmArgs& bad) {
+    try {
+      gemm(bad);
+    } catch (const Error& error) {
+      return error.status() == NXD_ERROR_INVALID_ARGUMENT;
+    }
+    return false;
+  };
+  GemmArgs bad = args;
+  bad.lda = 1;
+  assert_true(refused(bad));
+  bad = args;
+  bad.m = -1;
+  assert_true(refused(bad));
+  bad = args;
+  bad.in_dtype = NXD_DTYPE_F64;
+  assert_true(refused(bad));
+  bad = args;
+  bad.out_dtype = NXD_DTYPE_BF16;
+  assert_true(refused(bad));
+  bad = args;
+  bad.c = nullptr;
+  assert_true(refused(bad));
+  bad = args;
+  bad.a = nullptr;
+  assert_true(refused(bad));
+}
+
+void measured_peak_is_plausible(void**) {
+  double flops = -1;
+  assert_int_equal(nxd_measure_gemm_peak(NXD_DTYPE_F32, 64, &flops), NXD_OK);
+  assert_true(flops > 1e6 && flops < 1e16);
+  assert_int_equal(nxd_measure_gemm_peak(NXD_DTYPE_I32, 64, &flops), NXD_ERROR_INVALID_ARGUMENT);
+  assert_true(flops == 0);
+  assert_int_equal(nxd_measure_gemm_peak(NXD_DTYPE_F32, -1, &flops), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_measure_gemm_peak(NXD_DTYPE_F32, 64, nullptr), NXD_ERROR_INVALID_ARGUMENT);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(all_forms),
+      cmocka_unit_test(strided_operands),
+      cmocka_unit_test(empty_sums),
+      cmocka_unit_test(overwrites_nan),
+      cmocka_unit_test(non_finite_values_spread),
+      cmocka_unit_test(batches),
+      cmocka_unit_test(cache_evicts),
+      cmocka_unit_test(threads_at_once),
+      cmocka_unit_test(team_size_changes),
+      cmocka_unit_test(bad_arguments_are_refused),
+      cmocka_unit_test(measured_peak_is_plausible),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
