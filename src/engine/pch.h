@@ -1,8 +1,17 @@
-// Precompiled into every file of the engine: the part of libtorch nearly all of them need.
 #pragma once
 
+// libtorch's headers take longer to parse than all of ours: every source of the engine shares them.
+// ATen/dlpack.h must never come in here: it has the include guard of nxd/dlpack.h.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>

@@ -39,6 +39,28 @@ at::Tensor plain_product(const at::Tensor& a, bool transpose_a, const at::Tensor
   return bias.defined() ? y.add(bias.to(out)) : y;
 }
 
+void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, bool transpose_b,
+                   at::Tensor& out, bool accumulate, const at::Tensor& bias) {
+  const Operand left = operand(a, transpose_a), right = operand(b, transpose_b);
+  kernels::GemmArgs args;
+  args.m = out.size(0);
+  args.n = out.size(1);
+  args.k = a.size(transpose_a ? 0 : 1);
+  args.trans_a = left.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
+  args.trans_b = right.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
+  args.a = left.storage.data_ptr();
+  args.lda = left.leading;
+  args.b = right.storage.data_ptr();
+  args.ldb = right.leading;
+  args.c = out.data_ptr();
+  args.ldc = std::max<int64_t>(args.n, 1);
+  args.in_dtype = to_nxd_dtype(a.scalar_type());
+  args.out_dtype = to_nxd_dtype(out.scalar_type());
+  args.accumulate = accumulate;
+  if (bias.defined()) args.bias = bias.data_ptr();
+  kernels::gemm(args);
+}
+
 }  // namespace
 
 bool use_fused(const Context& context, const at::Tensor& x) {
@@ -50,26 +72,20 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias) {
   if (!use_fused(context, a)) return plain_product(a, transpose_a, b, transpose_b, out, bias);
-  const Operand left = operand(a, transpose_a), right = operand(b, transpose_b);
-  kernels::GemmArgs args;
-  args.m = a.size(transpose_a ? 1 : 0);
-  args.k = a.size(transpose_a ? 0 : 1);
-  args.n = b.size(transpose_b ? 0 : 1);
-  args.trans_a = left.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
-  args.trans_b = right.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
-  args.a = left.storage.data_ptr();
-  args.lda = left.leading;
-  args.b = right.storage.data_ptr();
-  args.ldb = right.leading;
-  at::Tensor y = pooled_empty({args.m, args.n}, out);
-  args.c = y.data_ptr();
-  args.ldc = std::max<int64_t>(args.n, 1);
-  args.in_dtype = to_nxd_dtype(a.scalar_type());
-  args.out_dtype = to_nxd_dtype(out);
+  at::Tensor y =
+      pooled_empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, out);
   const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
-  if (bias.defined()) args.bias = wide_bias.data_ptr();
-  kernels::gemm(args);
+  fused_product(a, transpose_a, b, transpose_b, y, false, wide_bias);
   return y;
+}
+
+void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
+                        const at::Tensor& b, bool transpose_b, at::Tensor& out) {
+  if (use_fused(context, a)) {
+    fused_product(a, transpose_a, b, transpose_b, out, true, {});
+  } else {
+    out.add_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+  }
 }
 
 at::Tensor sum_rows(const at::Tensor& x) {

@@ -18,6 +18,10 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias = {});
 
+// out += op(a) op(b), in place.
+void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
+                        const at::Tensor& b, bool transpose_b, at::Tensor& out);
+
 // Sum over all dimensions but the last, in f32 or wider, as the dtype of x.
 at::Tensor sum_rows(const at::Tensor& x);
 

@@ -62,12 +62,12 @@ nxd_tensor* ParallelLinearLayer::master_weight_handle() {
 }
 
 at::Tensor ParallelLinearLayer::bias_to_add() const {
-  return bias_ && !skip_bias_add_ ? bias_->tensor() : at::Tensor();
+  return skip_bias_add_ ? at::Tensor() : bias();
 }
 
 Module::Tensors ParallelLinearLayer::result(at::Tensor y, size_t n_outputs) const {
   Tensors outputs{std::move(y)};
-  if (n_outputs == 2) outputs.push_back(bias_ ? bias_->tensor() : at::Tensor());
+  if (n_outputs == 2) outputs.push_back(bias());
   return outputs;
 }
 

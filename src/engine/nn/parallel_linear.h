@@ -12,6 +12,10 @@ class ParallelLinearLayer : public Module {
   const at::Tensor& master_weight() const { return master_weight_; }
   nxd_tensor* master_weight_handle();
 
+  // This rank's shards, for layers that run several projections at once. The bias may be undefined.
+  const at::Tensor& weight() const { return weight_->tensor(); }
+  at::Tensor bias() const { return bias_ ? bias_->tensor() : at::Tensor(); }
+
  protected:
   ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name, int64_t in_features,
                       int64_t out_features, const nxd_linear_options_t& options);

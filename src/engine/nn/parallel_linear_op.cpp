@@ -14,8 +14,10 @@ using Output = ParallelLinearPlan::Output;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct PlanHolder : torch::CustomClassHolder {
+// What the forward leaves to the backward besides tensors.
+struct Record : torch::CustomClassHolder {
   ParallelLinearPlan plan;
+  std::vector<bool> has_bias;  // per weight
 };
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -30,11 +32,10 @@ at::Tensor enter(const ParallelLinearPlan& plan, const at::Tensor& x) {
   return plan.input == Input::kGatherSequence ? all_gather(*plan.group, x, plan.dim) : x;
 }
 
-at::Tensor apply_forward(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& w,
-                         const at::Tensor& bias) {
-  const at::Tensor in = enter(plan, x);
+at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, const at::Tensor& w,
+                       const at::Tensor& bias) {
   const bool partial = plan.output != Output::kAsIs;
-  const at::ScalarType dtype = x.scalar_type();
+  const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
   at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, true, product_dtype,
                                 partial ? at::Tensor() : bias)
@@ -46,59 +47,96 @@ at::Tensor apply_forward(const ParallelLinearPlan& plan, const at::Tensor& x, co
   return y.to(dtype);
 }
 
-struct ParallelLinear : torch::autograd::Function<ParallelLinear> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w,
-                            const at::Tensor& bias, const c10::intrusive_ptr<PlanHolder>& holder) {
-    ctx->saved_data["plan"] = c10::IValue::make_capsule(holder);
-    ctx->saved_data["bias"] = bias.defined();
-    ctx->save_for_backward({x, w});
-    return apply_forward(holder->plan, x, w, bias);
+// Sum over the weights of dy_i W_i, moved back to where x came from.
+at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& dys,
+                          at::ArrayRef<at::Tensor> weights) {
+  const at::ScalarType dtype = weights[0].scalar_type();
+  const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
+  at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0], false,
+                                 wide ? partial_sum_dtype(dtype) : dtype);
+  for (size_t i = 1; i < weights.size(); ++i) {
+    add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], false, dx);
+  }
+  dx = dx.view(with_last(dys[0], weights[0].size(1)));
+  if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
+  if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
+  return dx.to(dtype);
+}
+
+struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
+  // parameters: the weights, then the biases there are.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
+                               at::TensorList parameters,
+                               const c10::intrusive_ptr<Record>& record) {
+    const size_t n_weights = record->has_bias.size();
+    ctx->saved_data["record"] = c10::IValue::make_capsule(record);
+    variable_list saved{x};
+    saved.insert(saved.end(), parameters.begin(), parameters.begin() + n_weights);
+    ctx->save_for_backward(saved);
+    const at::Tensor in = enter(record->plan, x);
+    variable_list outputs;
+    size_t next_bias = n_weights;
+    for (size_t i = 0; i < n_weights; ++i) {
+      const at::Tensor bias = record->has_bias[i] ? parameters[next_bias++] : at::Tensor();
+      outputs.push_back(forward_one(record->plan, in, parameters[i], bias));
+    }
+    return outputs;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto holder =
-        c10::static_intrusive_pointer_cast<PlanHolder>(ctx->saved_data["plan"].toCapsule());
-    const ParallelLinearPlan& plan = holder->plan;
+    const auto record =
+        c10::static_intrusive_pointer_cast<Record>(ctx->saved_data["record"].toCapsule());
+    const ParallelLinearPlan& plan = record->plan;
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &w = saved[1];
-    const at::ScalarType dtype = x.scalar_type();
+    const size_t n_weights = record->has_bias.size();
+    const at::Tensor& x = saved[0];
 
-    at::Tensor dbias;
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = sum_rows(grads[0]);
-    const at::Tensor dy = plan.output == Output::kReduceScatterSequence
-                              ? all_gather(*plan.group, grads[0], plan.dim)
-                              : grads[0];
-    const at::Tensor dy_rows = rows_of(dy);
-
-    at::Tensor dx;
+    variable_list dys, dbiases;
+    for (size_t i = 0; i < n_weights; ++i) {
+      if (record->has_bias[i]) dbiases.push_back(sum_rows(grads[i]));
+      dys.push_back(plan.output == Output::kReduceScatterSequence
+                        ? all_gather(*plan.group, grads[i], plan.dim)
+                        : grads[i]);
+    }
+    variable_list result(1);
     if (ctx->needs_input_grad(0)) {
-      const bool partial = plan.input != Input::kAsIs;
-      dx = matrix_product(*plan.context, dy_rows, false, w, false,
-                          partial ? partial_sum_dtype(dtype) : dtype)
-               .view(with_last(dy, w.size(1)));
-      if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
-      if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
-      dx = dx.to(dtype);
+      result[0] = input_gradient(plan, dys, at::ArrayRef<at::Tensor>(saved).slice(1));
     }
-    at::Tensor dw;
-    if (ctx->needs_input_grad(1)) {
-      dw = matrix_product(*plan.context, dy_rows, true, rows_of(enter(plan, x)), false, dtype);
+    const at::Tensor in = rows_of(enter(plan, x));
+    for (size_t i = 0; i < n_weights; ++i) {
+      result.push_back(ctx->needs_input_grad(1 + i)
+                           ? matrix_product(*plan.context, rows_of(dys[i]), true, in, false,
+                                            x.scalar_type())
+                           : at::Tensor());
     }
-    return {dx, dw, dbias, at::Tensor()};
+    result.insert(result.end(), dbiases.begin(), dbiases.end());
+    result.emplace_back();
+    return result;
   }
 };
 
 }  // namespace
 
+variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
+                               const std::vector<at::Tensor>& weights,
+                               const std::vector<at::Tensor>& biases) {
+  auto record = c10::make_intrusive<Record>();
+  record->plan = plan;
+  if (plan.group->size() == 1) {
+    record->plan.input = Input::kAsIs;
+    record->plan.output = Output::kAsIs;
+  }
+  variable_list parameters = weights;
+  for (const at::Tensor& bias : biases) {
+    record->has_bias.push_back(bias.defined());
+    if (bias.defined()) parameters.push_back(bias);
+  }
+  return ParallelLinears::apply(x, at::TensorList(parameters), record);
+}
+
 at::Tensor parallel_linear(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& bias) {
-  auto holder = c10::make_intrusive<PlanHolder>();
-  holder->plan = plan;
-  if (plan.group->size() == 1) {
-    holder->plan.input = Input::kAsIs;
-    holder->plan.output = Output::kAsIs;
-  }
-  return ParallelLinear::apply(x, w, bias, holder);
+  return parallel_linears(plan, x, {w}, {bias})[0];
 }
 
 }  // namespace nxd

@@ -1,17 +1,20 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <memory>
+#include <vector>
 
 #include "core/parallel/context.h"
 #include "engine/nn/mappings.h"
 
 namespace nxd {
 
-// y = out(in(x) W^T) + b, where in and out move between regions of the tensor-parallel group. The
-// moves are part of the operator, so that the gathered input is not kept for the backward, partial
-// sums of 16-bit floats are exchanged in f32, and each rank's gradients are complete for its shard.
+// y_i = out(in(x) W_i^T) + b_i for one or more weights, where in and out move between regions of the
+// tensor-parallel group. The moves are part of the operator, so that the gathered input is not kept
+// for the backward, that several weights share one exchange, and that partial sums of 16-bit floats
+// are exchanged in f32.
 struct ParallelLinearPlan {
   enum class Input {
     kAsIs,           // in: x; backward: nothing
@@ -31,7 +34,11 @@ struct ParallelLinearPlan {
   int64_t dim = 0;
 };
 
-// x [..., in], w [out, in], bias [out] or undefined; all of one dtype.
+// x [..., in], weights [out_i, in], biases [out_i] or undefined, one per weight; all of one dtype.
+torch::autograd::variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
+                                                const std::vector<at::Tensor>& weights,
+                                                const std::vector<at::Tensor>& biases);
+
 at::Tensor parallel_linear(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& bias);
 

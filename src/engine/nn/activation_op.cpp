@@ -1,0 +1,62 @@
+#include "engine/nn/activation_op.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/kernels/elementwise.h"
+#include "engine/device/compute.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct SwiGlu : torch::autograd::Function<SwiGlu> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_input,
+                            const at::Tensor& up_input) {
+    const at::Tensor gate = gate_input.contiguous(), up = up_input.contiguous();
+    ctx->save_for_backward({gate, up});
+    at::Tensor y = pooled_empty_like(gate);
+    kernels::swiglu_forward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
+                            up.data_ptr(), y.data_ptr());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &gate = saved[0], &up = saved[1], dy = grads[0].contiguous();
+    at::Tensor dgate = pooled_empty_like(gate), dup = pooled_empty_like(up);
+    kernels::swiglu_backward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
+                             up.data_ptr(), dy.data_ptr(), dgate.data_ptr(), dup.data_ptr());
+    return {dgate, dup};
+  }
+};
+
+at::Tensor plain_activation(nxd_activation_t activation, const at::Tensor& x) {
+  switch (activation) {
+    case NXD_ACTIVATION_SILU: return at::silu(x);
+    case NXD_ACTIVATION_GELU: return at::gelu(x);
+    case NXD_ACTIVATION_GELU_TANH: return at::gelu(x, "tanh");
+    default: return at::relu(x);
+  }
+}
+
+}  // namespace
+
+void check_activation(nxd_activation_t activation) {
+  check_argument(activation >= NXD_ACTIVATION_SILU && activation <= NXD_ACTIVATION_RELU,
+                 "activation: expected an NXD_ACTIVATION_*, got ", activation);
+}
+
+at::Tensor gated_activation(const Context& context, nxd_activation_t activation,
+                            const at::Tensor& gate, const at::Tensor& up) {
+  if (activation == NXD_ACTIVATION_SILU && use_fused(context, gate)) {
+    return SwiGlu::apply(gate, up);
+  }
+  return plain_activation(activation, gate) * up;
+}
+
+}  // namespace nxd

@@ -1,0 +1,56 @@
+#include "engine/nn/dropout.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/philox.h"
+#include "core/parallel/shard_spec.h"
+#include "engine/device/pooled_tensor.h"
+#include "engine/nn/layer_support.h"
+
+namespace nxd {
+namespace {
+
+// 1 where an element of this rank's part is kept, drawn by global index.
+at::Tensor keep_mask(const RandomSite& site, const at::Tensor& x, int shard_dim,
+                     const ProcessGroup* group, double keep_probability) {
+  at::Tensor mask = pooled_empty(x.sizes(), at::kByte);
+  auto* out = mask.data_ptr<uint8_t>();
+  ShardSpec::Shape global = x.sizes().vec();
+  if (group) global[static_cast<size_t>(shard_dim)] *= group->size();
+  const ShardSpec shard = group ? ShardSpec::split(global, shard_dim, group->rank(), group->size())
+                                : ShardSpec::replicated(global);
+  shard.for_each_run([&](int64_t first, int64_t local, int64_t count) {
+    site.fill_bernoulli(out + local, static_cast<uint64_t>(first), static_cast<size_t>(count),
+                        keep_probability);
+  });
+  return mask;
+}
+
+}  // namespace
+
+Dropout::Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim)
+    : Module(std::move(context), "Dropout"), p_(p), site_(site), shard_dim_(shard_dim) {
+  check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
+  check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
+                 shard_dim);
+  if (shard_dim >= 0) tensor_group(*this->context());
+}
+
+Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, 1);
+  const at::Tensor& x = inputs[0];
+  check_argument(x.is_floating_point(), "Dropout: input: expected a float dtype, got ",
+                 c10::toString(x.scalar_type()));
+  check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
+                 " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
+  if (!training() || p_ == 0) return {x};
+  if (x.is_meta()) return {at::empty(x.sizes(), x.options())};
+  const Context& ctx = *context();
+  const RandomSite site =
+      RandomSite(ctx.seed(), "dropout:" + site_).at(ctx.step(), ctx.microbatch());
+  const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
+  const at::Tensor mask = keep_mask(site, x, shard_dim_, group.get(), 1.0 - p_);
+  return {x * (mask.to(x.scalar_type()) * (1.0 / (1.0 - p_)))};
+}
+
+}  // namespace nxd

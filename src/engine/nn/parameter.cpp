@@ -1,0 +1,128 @@
+#include "engine/nn/parameter.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/parallel/shard_fill.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+
+// The accumulator lives only as long as someone holds it, and the hook lives in the accumulator.
+struct Parameter::HookState {
+  GradHook hook;
+  std::shared_ptr<torch::autograd::Node> accumulator;
+};
+
+namespace {
+
+at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initializer& init,
+                at::ScalarType dtype) {
+  at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
+  const nxd_dtype_t drawn = to_nxd_dtype(out.scalar_type());
+  switch (init.kind) {
+    case Initializer::Kind::kConstant: out.fill_(init.a); break;
+    case Initializer::Kind::kNormal:
+      fill_normal(site, shard, drawn, out.data_ptr(), init.a, init.b);
+      break;
+    case Initializer::Kind::kUniform:
+      fill_uniform(site, shard, drawn, out.data_ptr(), init.a, init.b);
+      break;
+  }
+  if (init.zero_row >= 0) {
+    const bool split_rows = shard.dim() == 0;
+    const int64_t first = split_rows ? shard.ranges().front().begin : 0;
+    const int64_t row = init.zero_row - first;
+    if (row >= 0 && row < out.size(0)) out.select(0, row).zero_();
+  }
+  return out.to(dtype);
+}
+
+}  // namespace
+
+Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
+                     at::ScalarType dtype, bool meta)
+    : canonical_name_(std::move(canonical_name)),
+      shard_(std::move(shard)),
+      initializer_(initializer),
+      parameter_handle_{this} {
+  at::NoGradGuard no_grad;
+  handle_.value = meta ? at::empty(shard_.local_shape(),
+                                   at::TensorOptions().dtype(dtype).device(at::kMeta))
+                       : pooled_empty(shard_.local_shape(), dtype);
+  handle_.value.set_requires_grad(true);
+}
+
+Parameter::~Parameter() {
+  if (hook_) hook_->hook = nullptr;
+}
+
+void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
+  canonical_name_ = canonical_name;
+  if (tensor().is_meta()) return;
+  at::NoGradGuard no_grad;
+  tensor().copy_(
+      draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+}
+
+at::Tensor Parameter::initial_whole(uint64_t seed) const {
+  return draw(RandomSite(seed, canonical_name_), ShardSpec::replicated(shard_.shape()),
+              initializer_, tensor().scalar_type());
+}
+
+at::Tensor Parameter::slice_of(const at::Tensor& whole) const {
+  check_argument(whole.sizes() == at::IntArrayRef(shard_.shape()), "parameter ", canonical_name_,
+                 ": expected the whole shape ", shape_text(shard_.shape()), ", got ",
+                 whole.sizes());
+  if (shard_.dim() < 0) return whole;
+  std::vector<at::Tensor> parts;
+  for (const ShardSpec::Range& range : shard_.ranges()) {
+    parts.push_back(whole.narrow(shard_.dim(), range.begin, range.end - range.begin));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts, shard_.dim());
+}
+
+void Parameter::set_whole(const at::Tensor& whole) {
+  at::NoGradGuard no_grad;
+  tensor().copy_(slice_of(whole));
+}
+
+namespace {
+
+struct PostHook : torch::autograd::FunctionPostHook {
+  explicit PostHook(std::function<void()> function) : function_(std::move(function)) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    function_();
+    return outputs;
+  }
+
+  std::function<void()> function_;
+};
+
+}  // namespace
+
+void Parameter::set_grad_hook(GradHook hook) {
+  if (hook_) {
+    hook_->hook = std::move(hook);
+    return;
+  }
+  if (!hook) return;
+  hook_ = std::make_shared<HookState>();
+  hook_->hook = std::move(hook);
+  hook_->accumulator = torch::autograd::impl::grad_accumulator(tensor());
+  check_state(hook_->accumulator != nullptr, "parameter ", canonical_name_,
+              ": a frozen parameter takes no gradient hook");
+  hook_->accumulator->add_post_hook(
+      std::make_unique<PostHook>([state = std::weak_ptr<HookState>(hook_), this] {
+        const auto alive = state.lock();
+        if (alive && alive->hook) alive->hook(*this);
+      }));
+}
+
+}  // namespace nxd

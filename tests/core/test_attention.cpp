@@ -1,0 +1,317 @@
+#include <omp.h>
+
+#include "core/kernel_support.h"
+#include "core/kernels/attention.h"
+
+using namespace nxd;
+using namespace nxd::kernels;
+using test::Buffer;
+
+namespace {
+
+// How heads lie in memory.
+enum class Layout { kSeqMajor, kHeadMajor };
+
+struct Case {
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  int64_t batch = 1, queries = 1, keys = 1, heads = 1, kv_heads = 1, dim = 1;
+  bool causal = false;
+  bool mask = false;
+  Layout layout = Layout::kSeqMajor;
+};
+
+// One of q, k, v, out and their gradients, with its view.
+struct Heads {
+  Buffer values;
+  HeadView view;
+
+  Heads(const Case& c, int64_t length, int64_t heads, uint64_t seed)
+      : values(c.dtype, c.batch * length * heads * c.dim, seed) {
+    const int64_t size = length * heads * c.dim;
+    if (c.layout == Layout::kSeqMajor) {
+      view = {values.data(), size, heads * c.dim, c.dim};
+    } else {
+      view = {values.data(), size, c.dim, length * c.dim};
+    }
+  }
+  int64_t index(int64_t b, int64_t s, int64_t h, int64_t e) const {
+    return b * view.batch_stride + s * view.seq_stride + h * view.head_stride + e;
+  }
+  double at(int64_t b, int64_t s, int64_t h, int64_t e) const { return values[index(b, s, h, e)]; }
+};
+
+struct Problem {
+  Case c;
+  Heads q, k, v, out, dout, dq, dk, dv;
+  Buffer lse;
+  std::vector<uint8_t> mask;
+  AttentionShape shape;
+
+  explicit Problem(const Case& given, uint64_t seed = 1)
+      : c(given),
+        q(c, c.queries, c.heads, seed),
+        k(c, c.keys, c.kv_heads, seed + 1),
+        v(c, c.keys, c.kv_heads, seed + 2),
+        out(c, c.queries, c.heads, 0),
+        dout(c, c.queries, c.heads, seed + 3),
+        dq(c, c.queries, c.heads, 0),
+        dk(c, c.keys, c.kv_heads, 0),
+        dv(c, c.keys, c.kv_heads, 0),
+        lse(NXD_DTYPE_F32, c.batch * c.heads * c.queries) {
+    for (auto* result : {&out, &dq, &dk, &dv}) result->values.fill(NAN);
+    shape = {c.batch,
+             c.queries,
+             c.keys,
+             c.heads,
+             c.kv_heads,
+             c.dim,
+             1.0 / std::sqrt(static_cast<double>(c.dim)),
+             c.causal,
+             nullptr};
+    if (!c.mask) return;
+    test::Random random(seed + 4);
+    // Batch entry 0 keeps no key at all, the others all but some.
+    for (int64_t i = 0; i < c.batch * c.keys; ++i) {
+      mask.push_back(i >= c.keys && random.next() < 0.4);
+    }
+    shape.key_mask = mask.data();
+  }
+  void run() {
+    attention_forward(c.dtype, shape, q.view, k.view, v.view, out.view, lse.f32());
+    attention_backward(c.dtype, shape, q.view, k.view, v.view, out.view, lse.f32(), dout.view,
+                       dq.view, dk.view, dv.view);
+  }
+  bool sees(int64_t b, int64_t i, int64_t j) const {
+    if (!mask.empty() && !mask[static_cast<size_t>(b * c.keys + j)]) return false;
+    return !c.causal || j <= i + c.keys - c.queries;
+  }
+};
+
+struct Reference {
+  std::vector<double> out, lse, dq, dk, dv;
+};
+
+size_t place(int64_t i) { return static_cast<size_t>(i); }
+
+// One query row of the reference: probabilities, output and its share of the gradients.
+void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t i) {
+  const Case& c = p.c;
+  const int64_t g = h / (c.heads / c.kv_heads);
+  std::vector<double> w(place(c.keys), 0.0);
+  double max = -INFINITY;
+  for (int64_t j = 0; j < c.keys; ++j) {
+    double s = 0;
+    for (int64_t e = 0; e < c.dim; ++e) s += p.q.at(b, i, h, e) * p.k.at(b, j, g, e);
+    w[place(j)] = p.sees(b, i, j) ? s * p.shape.scale : -INFINITY;
+    max = std::max(max, w[place(j)]);
+  }
+  double sum = 0;
+  for (double& x : w) sum += x = x == -INFINITY ? 0 : std::exp(x - max);
+  r.lse[place((b * c.heads + h) * c.queries + i)] = sum > 0 ? max + std::log(sum) : INFINITY;
+  for (double& x : w) x = sum > 0 ? x / sum : 0;
+  double delta = 0;
+  std::vector<double> dp(place(c.keys), 0.0);
+  for (int64_t e = 0; e < c.dim; ++e) {
+    double o = 0;
+    for (int64_t j = 0; j < c.keys; ++j) {
+      o += w[place(j)] * p.v.at(b, j, g, e);
+      dp[place(j)] += p.dout.at(b, i, h, e) * p.v.at(b, j, g, e);
+      r.dv[place(p.dv.index(b, j, g, e))] += w[place(j)] * p.dout.at(b, i, h, e);
+    }
+    r.out[place(p.out.index(b, i, h, e))] = o;
+    delta += o * p.dout.at(b, i, h, e);
+  }
+  for (int64_t j = 0; j < c.keys; ++j) {
+    const double ds = w[place(j)] * (dp[place(j)] - delta) * p.shape.scale;
+    for (int64_t e = 0; e < c.dim; ++e) {
+      r.dq[place(p.dq.index(b, i, h, e))] += ds * p.k.at(b, j, g, e);
+      r.dk[place(p.dk.index(b, j, g, e))] += ds * p.q.at(b, i, h, e);
+    }
+  }
+}
+
+Reference reference(const Problem& p) {
+  Reference r;
+  r.out.resize(place(p.out.values.size()));
+  r.dq = r.out;
+  r.dk.resize(place(p.k.values.size()));
+  r.dv = r.dk;
+  r.lse.resize(place(p.lse.size()));
+  for (int64_t b = 0; b < p.c.batch; ++b) {
+    for (int64_t h = 0; h < p.c.heads; ++h) {
+      for (int64_t i = 0; i < p.c.queries; ++i) reference_row(p, r, b, h, i);
+    }
+  }
+  return r;
+}
+
+void check_case(const Case& c, uint64_t seed = 1) {
+  Problem p(c, seed);
+  p.run();
+  const Reference want = reference(p);
+  check_close("out", p.out.values, want.out, test::tolerance(c.dtype, 3e-6));
+  check_close("lse", p.lse, want.lse, 2e-6);
+  // In bf16 gradients pass three rounded values: out, the probabilities and their gradients.
+  const double tol = c.dtype == NXD_DTYPE_BF16 ? 3.0 / 256 : 1e-5;
+  // Gradients that are zero but for rounding are compared with the size of their terms.
+  const double floor = c.keys == 1 ? 1 : 0;
+  if (floor > 0) {
+    for (int64_t i = 0; i < p.dq.values.size(); ++i) assert_true(std::fabs(p.dq.values[i]) < tol);
+    for (int64_t i = 0; i < p.dk.values.size(); ++i) assert_true(std::fabs(p.dk.values[i]) < tol);
+  } else {
+    check_close("dq", p.dq.values, want.dq, tol);
+    check_close("dk", p.dk.values, want.dk, tol);
+  }
+  check_close("dv", p.dv.values, want.dv, tol);
+}
+
+void ragged_lengths(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const bool causal : {false, true}) {
+      uint64_t seed = 1;
+      for (const int64_t length : {1, 2, 7, 17, 128, 129, 200}) {
+        check_case({dtype, 2, length, length, 2, 2, 16, causal, false, Layout::kSeqMajor}, seed++);
+      }
+    }
+  }
+}
+
+void any_head_dim(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const int64_t dim : {1, 3, 8, 33, 64, 80}) {
+      check_case({dtype, 1, 20, 20, 2, 1, dim, true, false, Layout::kSeqMajor});
+    }
+  }
+}
+
+void grouped_queries_and_layouts(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const Layout layout : {Layout::kSeqMajor, Layout::kHeadMajor}) {
+      check_case({dtype, 2, 140, 140, 8, 4, 32, true, false, layout});
+      check_case({dtype, 2, 33, 33, 6, 2, 32, false, false, layout});
+      check_case({dtype, 1, 33, 33, 4, 1, 32, true, false, layout});
+    }
+  }
+}
+
+// More keys than one block holds: maxima grow between blocks.
+void several_key_blocks(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const bool causal : {false, true}) {
+      check_case({dtype, 1, 130, 1100, 2, 1, 8, causal, false, Layout::kSeqMajor});
+    }
+  }
+}
+
+// Fewer keys than queries: with causal the first rows see nothing.
+void lengths_that_differ(void**) {
+  for (const bool causal : {false, true}) {
+    check_case({NXD_DTYPE_F32, 2, 5, 40, 2, 2, 16, causal, false, Layout::kSeqMajor});
+    check_case({NXD_DTYPE_F32, 2, 300, 20, 2, 2, 16, causal, false, Layout::kSeqMajor});
+  }
+}
+
+void masked_keys(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const bool causal : {false, true}) {
+      check_case({dtype, 3, 45, 45, 4, 2, 16, causal, true, Layout::kSeqMajor});
+      check_case({dtype, 2, 20, 700, 2, 2, 16, causal, true, Layout::kHeadMajor});
+    }
+  }
+}
+
+void rows_that_see_nothing_are_zero(void**) {
+  Problem p({NXD_DTYPE_F32, 2, 30, 30, 2, 2, 16, false, true, Layout::kSeqMajor});
+  p.run();
+  for (int64_t i = 0; i < 30 * 2 * 16; ++i) {
+    assert_true(p.out.values[i] == 0 && p.dq.values[i] == 0);
+    assert_true(p.dk.values[i] == 0 && p.dv.values[i] == 0);
+  }
+  for (int64_t i = 0; i < 60; ++i) assert_true(std::isinf(p.lse[i]) && p.lse[i] > 0);
+}
+
+// Scores far beyond what exp can hold.
+void large_scores(void**) {
+  const Case c{NXD_DTYPE_F32, 1, 40, 600, 1, 1, 8, false, false, Layout::kSeqMajor};
+  Problem p(c);
+  for (int64_t i = 0; i < p.q.values.size(); ++i) p.q.values.set(i, 200 * p.q.values[i]);
+  p.run();
+  const Reference want = reference(p);
+  check_close("out", p.out.values, want.out, 1e-4);
+  check_close("dv", p.dv.values, want.dv, 1e-4);
+}
+
+void nan_reaches_its_rows_only(void**) {
+  Problem p({NXD_DTYPE_F32, 1, 20, 20, 1, 1, 8, true, false, Layout::kSeqMajor});
+  p.q.values.set(5 * 8, NAN);
+  attention_forward(p.c.dtype, p.shape, p.q.view, p.k.view, p.v.view, p.out.view, p.lse.f32());
+  for (int64_t i = 0; i < 20; ++i) assert_true(std::isnan(p.out.values[i * 8]) == (i == 5));
+}
+
+void out_may_be_q(void**) {
+  const Case c{NXD_DTYPE_F32, 2, 140, 140, 4, 2, 16, true, false, Layout::kHeadMajor};
+  Problem apart(c);
+  apart.run();
+  Problem same(c);
+  attention_forward(c.dtype, same.shape, same.q.view, same.k.view, same.v.view, same.q.view,
+                    same.lse.f32());
+  assert_true(same.q.values == apart.out.values);
+}
+
+void threads_change_no_bit(void**) {
+  const Case c{NXD_DTYPE_F32, 2, 150, 150, 4, 2, 32, true, false, Layout::kSeqMajor};
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  Problem one(c);
+  one.run();
+  omp_set_num_threads(2);
+  Problem two(c);
+  two.run();
+  omp_set_num_threads(before);
+  assert_true(one.out.values == two.out.values && one.dq.values == two.dq.values);
+  assert_true(one.dk.values == two.dk.values && one.dv.values == two.dv.values);
+}
+
+void bad_arguments_are_refused(void**) {
+  const auto refused = [](nxd_dtype_t dtype, const AttentionShape& shape) {
+    try {
+      attention_forward(dtype, shape, {}, {}, {}, {}, nullptr);
+    } catch (const Error& error) {
+      return error.status() == NXD_ERROR_INVALID_ARGUMENT;
+    }
+    return false;
+  };
+  const AttentionShape good{0, 1, 1, 2, 1, 8, 1, false, nullptr};
+  attention_forward(NXD_DTYPE_F32, good, {}, {}, {}, {}, nullptr);
+  assert_true(refused(NXD_DTYPE_F64, good));
+  AttentionShape bad = good;
+  bad.query_heads = 3;
+  bad.kv_heads = 2;
+  assert_true(refused(NXD_DTYPE_F32, bad));
+  bad = good;
+  bad.head_dim = 0;
+  assert_true(refused(NXD_DTYPE_F32, bad));
+  bad = good;
+  bad.key_length = -1;
+  assert_true(refused(NXD_DTYPE_F32, bad));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(ragged_lengths),
+      cmocka_unit_test(any_head_dim),
+      cmocka_unit_test(grouped_queries_and_layouts),
+      cmocka_unit_test(several_key_blocks),
+      cmocka_unit_test(lengths_that_differ),
+      cmocka_unit_test(masked_keys),
+      cmocka_unit_test(rows_that_see_nothing_are_zero),
+      cmocka_unit_test(large_scores),
+      cmocka_unit_test(nan_reaches_its_rows_only),
+      cmocka_unit_test(out_may_be_q),
+      cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(bad_arguments_are_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
