@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/comm/process_group.h"
-#include "core/comm/store.h"
 #include "core/parallel/parallel_state.h"
 
 namespace nxd {
