@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include "engine/nn/layer_support.h"
+#include "engine/nn/parallel_linear.h"
+#include "engine/nn/rotary_embedding.h"
+
+namespace nxd {
+
+// Self-attention with grouped key and value heads, heads split over the tensor-parallel ranks.
+class Attention : public Module {
+ public:
+  Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n_heads,
+            const nxd_attention_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  // A projection to heads: a module that only holds its parameters, as q, k and v run at once.
+  class Projection;
+
+  at::Tensor key_mask(const at::Tensor& mask, int64_t batch, int64_t sequence) const;
+
+  GroupRef group_;
+  int64_t hidden_, head_dim_;
+  bool causal_;
+  bool sequence_parallel_;
+  ParallelLinearPlan plan_;
+  std::shared_ptr<Projection> q_, k_, v_;
+  std::shared_ptr<Module> output_;
+  std::optional<RotaryTables> rotary_;
+};
+
+}  // namespace nxd
