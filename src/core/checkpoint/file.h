@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// An open file for reading at any offset, also from several threads. Failures are IO and name the
+// path.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  uint64_t size() const { return size_; }
+  // CORRUPT when the file ends before offset + size, as after it was truncated while open.
+  void read(uint64_t offset, void* out, size_t size) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+// Writes a file so that its path holds either the old content or all of the new, also across a
+// crash: a temporary file in the same directory, synchronised and then renamed. Without commit()
+// nothing is left behind.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t size);
+  void commit();
+
+ private:
+  std::string path_, directory_, temporary_;
+  int fd_ = -1;
+};
+
+bool is_directory(const std::string& path);
+bool file_exists(const std::string& path);
+// The whole content. INVALID_ARGUMENT beyond the limit, so that a wrong path cannot exhaust memory.
+std::string read_text(const std::string& path, uint64_t limit);
+
+}  // namespace nxd

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/file.h"
+#include "core/parallel/shard_spec.h"
+
+namespace nxd {
+
+// A tensor of a safetensors file (https://github.com/huggingface/safetensors): a JSON header, then
+// the tensors' bytes, little-endian and row-major, without gaps.
+struct StoredTensor {
+  std::string dtype_text;  // as the file has it
+  nxd_dtype_t dtype;       // INVALID for a type this library does not compute with
+  std::vector<int64_t> shape;
+  uint64_t begin, end;  // bytes within the file
+  size_t file;          // index among the reader's files
+};
+
+// Reads one file, or a set of files by the model.safetensors.index.json of their directory. The
+// whole header is checked on opening: CORRUPT names the file and the tensor. Reading is safe from
+// several threads.
+class SafetensorsReader {
+ public:
+  // A .safetensors file, or a directory with an index or a model.safetensors.
+  explicit SafetensorsReader(const std::string& path);
+
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
+  // INVALID_ARGUMENT when there is none of the name.
+  const StoredTensor& tensor(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  // Reads the elements of a shard, and no others, converted among the float types. out holds
+  // spec.local_size() elements; padding becomes zero. INVALID_ARGUMENT when spec has another global
+  // shape than the file; UNSUPPORTED for a type that is not computed with. After a failure the
+  // content of out is undefined.
+  void read_slice(const std::string& name, const ShardSpec& spec, void* out,
+                  nxd_dtype_t out_dtype) const;
+
+ private:
+  void open_file(const std::string& path);
+  void open_index(const std::string& directory, const std::string& path);
+
+  std::string path_;
+  std::vector<InputFile> files_;
+  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// A tensor to write; data holds all of its elements and is borrowed for the call.
+struct TensorToStore {
+  std::string name;
+  nxd_dtype_t dtype;
+  std::vector<int64_t> shape;
+  const void* data;
+};
+
+// Writes a file whose path holds either the old content or all of the new. INVALID_ARGUMENT for
+// names that repeat or are reserved.
+void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
+                       const std::map<std::string, std::string>& metadata);
+
+}  // namespace nxd

@@ -1,0 +1,315 @@
+#include "core/kernels/optimizer_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/vector_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/optimizer_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nxd::kernels::HWY_NAMESPACE {
+
+template <class Grad>
+void AdamwRange(const AdamwArgs& args) {
+  auto* param = static_cast<float*>(args.param);
+  const auto* grad = static_cast<const Grad*>(args.grad);
+  auto* exp_avg = static_cast<float*>(args.exp_avg);
+  auto* exp_avg_sq = static_cast<float*>(args.exp_avg_sq);
+  auto* copy = static_cast<Bf16*>(args.copy);
+  const auto step = static_cast<double>(args.step);
+  const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
+  const V beta1 = constant(args.beta1);
+  const V beta1_rest = constant(1 - args.beta1);
+  const V beta2 = constant(args.beta2);
+  const V beta2_rest = constant(1 - args.beta2);
+  const V decay = constant(1 - args.lr * args.weight_decay);
+  const V rate = constant(args.lr / (1 - std::pow(args.beta1, step)));
+  const V root = constant(1 / std::sqrt(1 - std::pow(args.beta2, step)));
+  const V eps = constant(args.eps);
+  const V grad_scale = constant(args.grad_scale);
+  sweep(args.n, [&](int64_t i, auto lanes) HWY_ATTR {
+    const V g = hn::Mul(lanes.load(grad + i), grad_scale);
+    const V m = hn::MulAdd(beta1_rest, g, hn::Mul(beta1, lanes.load(exp_avg + i)));
+    const V v = hn::MulAdd(hn::Mul(beta2_rest, g), g, hn::Mul(beta2, lanes.load(exp_avg_sq + i)));
+    const V denominator = hn::MulAdd(hn::Sqrt(v), root, eps);
+    const V p = hn::NegMulAdd(rate, hn::Div(m, denominator), hn::Mul(decay, lanes.load(param + i)));
+    lanes.store(m, exp_avg + i);
+    lanes.store(v, exp_avg_sq + i);
+    lanes.store(p, param + i);
+    if (copy) lanes.store(p, copy + i);
+  });
+}
+
+void Adamw(const AdamwArgs& args) {
+  with_dtype(args.grad_dtype, [&](auto element) HWY_ATTR { AdamwRange<decltype(element)>(args); });
+}
+
+template <class Grad>
+void SgdRange(const SgdArgs& args) {
+  auto* param = static_cast<float*>(args.param);
+  const auto* grad = static_cast<const Grad*>(args.grad);
+  auto* buffer = static_cast<float*>(args.momentum_buffer);
+  auto* copy = static_cast<Bf16*>(args.copy);
+  const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
+  const V rate = constant(args.lr);
+  const V momentum = constant(args.momentum);
+  const V fresh = constant(1 - args.dampening);
+  const V decay = constant(args.weight_decay);
+  const V grad_scale = constant(args.grad_scale);
+  sweep(args.n, [&](int64_t i, auto lanes) HWY_ATTR {
+    const V old = lanes.load(param + i);
+    V d = hn::MulAdd(decay, old, hn::Mul(lanes.load(grad + i), grad_scale));
+    if (buffer) {
+      const V kept =
+          args.first_step ? d : hn::MulAdd(momentum, lanes.load(buffer + i), hn::Mul(fresh, d));
+      lanes.store(kept, buffer + i);
+      d = args.nesterov ? hn::MulAdd(momentum, kept, d) : kept;
+    }
+    const V p = hn::NegMulAdd(rate, d, old);
+    lanes.store(p, param + i);
+    if (copy) lanes.store(p, copy + i);
+  });
+}
+
+void Sgd(const SgdArgs& args) {
+  with_dtype(args.grad_dtype, [&](auto element) HWY_ATTR { SgdRange<decltype(element)>(args); });
+}
+
+// Element i is added to sum i mod 32, whatever the width of the vectors; squares are not fused
+// with the sums, so that machines without fused operations agree.
+constexpr int64_t kSums = 32;
+using Wide = hn::CappedTag<double, 8>;
+constexpr Wide kWide{};
+constexpr auto kWideLanes = static_cast<int64_t>(hn::MaxLanes(kWide));
+
+HWY_INLINE hn::Vec<Wide> load_wide(const double* p) { return hn::LoadU(kWide, p); }
+HWY_INLINE hn::Vec<Wide> load_wide(const float* p) {
+  return hn::PromoteTo(kWide, hn::LoadU(hn::Rebind<float, Wide>(), p));
+}
+HWY_INLINE hn::Vec<Wide> load_wide(const Bf16* p) {
+  const hn::Rebind<uint16_t, Wide> narrow;
+  const hn::Rebind<uint32_t, Wide> bits;
+  const hn::Rebind<float, Wide> floats;
+  const auto words = hn::PromoteTo(bits, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(p)));
+  return hn::PromoteTo(kWide, hn::BitCast(floats, hn::ShiftLeft<16>(words)));
+}
+
+template <class T>
+double SumSquares(const T* x, int64_t n) {
+  hn::Vec<Wide> sums[kSums / kWideLanes];
+  for (auto& sum : sums) sum = hn::Zero(kWide);
+  const auto add = [&sums](const T* p) HWY_ATTR {
+    for (int64_t part = 0; part < kSums / kWideLanes; ++part) {
+      const auto v = load_wide(p + part * kWideLanes);
+      sums[part] = hn::Add(sums[part], hn::Mul(v, v));
+    }
+  };
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) add(x + i);
+  if (i < n) {
+    T rest[kSums] = {};
+    std::copy(x + i, x + n, rest);
+    add(rest);
+  }
+  double all[kSums];
+  for (int64_t part = 0; part < kSums / kWideLanes; ++part) {
+    hn::StoreU(sums[part], kWide, all + part * kWideLanes);
+  }
+  for (int64_t half = kSums / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) all[j] += all[j + half];
+  }
+  return all[0];
+}
+
+void SumOfSquares(nxd_dtype_t dtype, int64_t n, const void* x, double* out) {
+  if (dtype == NXD_DTYPE_F64) {
+    *out = SumSquares(static_cast<const double*>(x), n);
+    return;
+  }
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    *out = SumSquares(static_cast<const decltype(element)*>(x), n);
+  });
+}
+
+// As integers the bits of absolute values keep their order, and a NaN is above all numbers.
+void MaxAbs(nxd_dtype_t dtype, int64_t n, const void* x, double* out) {
+  with_dtype(dtype, [&](auto element) HWY_ATTR {
+    const auto* p = static_cast<const decltype(element)*>(x);
+    const hn::RebindToSigned<D> integers;
+    auto largest = hn::Zero(integers);
+    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
+      largest = hn::Max(largest, hn::BitCast(integers, hn::Abs(lanes.load(p + i))));
+    });
+    const auto bits = hn::GetLane(hn::MaxOfLanes(integers, largest));
+    *out = static_cast<double>(std::bit_cast<float>(bits));
+  });
+}
+
+}  // namespace nxd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nxd::kernels {
+namespace {
+
+HWY_EXPORT(Adamw);
+HWY_EXPORT(Sgd);
+HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(MaxAbs);
+
+constexpr int64_t kUpdateWork = 4;
+
+double load(const AdamwArgs& args, int64_t i) {
+  if (args.grad_dtype == NXD_DTYPE_F64) return static_cast<const double*>(args.grad)[i];
+  return static_cast<double>(to_float(static_cast<const Bf16*>(args.grad)[i]));
+}
+double load(const SgdArgs& args, int64_t i) {
+  if (args.grad_dtype == NXD_DTYPE_F64) return static_cast<const double*>(args.grad)[i];
+  return static_cast<double>(to_float(static_cast<const Bf16*>(args.grad)[i]));
+}
+
+void adamw_f64(const AdamwArgs& args, int64_t begin, int64_t end) {
+  auto* param = static_cast<double*>(args.param);
+  auto* exp_avg = static_cast<double*>(args.exp_avg);
+  auto* exp_avg_sq = static_cast<double*>(args.exp_avg_sq);
+  const auto step = static_cast<double>(args.step);
+  const double rate = args.lr / (1 - std::pow(args.beta1, step));
+  const double root = std::sqrt(1 - std::pow(args.beta2, step));
+  for (int64_t i = begin; i < end; ++i) {
+    const double g = load(args, i) * args.grad_scale;
+    const double m = args.beta1 * exp_avg[i] + (1 - args.beta1) * g;
+    const double v = args.beta2 * exp_avg_sq[i] + (1 - args.beta2) * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    param[i] = param[i] * (1 - args.lr * args.weight_decay) -
+               rate * (m / (std::sqrt(v) / root + args.eps));
+  }
+}
+
+void sgd_f64(const SgdArgs& args, int64_t begin, int64_t end) {
+  auto* param = static_cast<double*>(args.param);
+  auto* buffer = static_cast<double*>(args.momentum_buffer);
+  for (int64_t i = begin; i < end; ++i) {
+    double d = load(args, i) * args.grad_scale + args.weight_decay * param[i];
+    if (buffer) {
+      buffer[i] = args.first_step ? d : args.momentum * buffer[i] + (1 - args.dampening) * d;
+      d = args.nesterov ? d + args.momentum * buffer[i] : buffer[i];
+    }
+    param[i] -= args.lr * d;
+  }
+}
+
+template <class Args>
+void check(const char* what, const Args& args) {
+  check_argument(args.dtype == NXD_DTYPE_F32 || args.dtype == NXD_DTYPE_F64, what,
+                 ": expected parameters of f32 or f64, got ", dtype_name(args.dtype));
+  check_argument(args.grad_dtype == args.dtype || args.grad_dtype == NXD_DTYPE_BF16, what,
+                 ": expected gradients of ", dtype_name(args.dtype), " or bf16, got ",
+                 dtype_name(args.grad_dtype));
+  check_argument(!args.copy || args.dtype == NXD_DTYPE_F32, what,
+                 ": expected f32 parameters with a bf16 copy, got ", dtype_name(args.dtype));
+}
+
+void* skip(void* data, int64_t elements, size_t size) {
+  return data ? static_cast<char*>(data) + static_cast<size_t>(elements) * size : nullptr;
+}
+const void* skip(const void* data, int64_t elements, size_t size) {
+  return static_cast<const char*>(data) + static_cast<size_t>(elements) * size;
+}
+
+// A NaN, once met, stays.
+double max_abs_f64(int64_t n, const double* x) {
+  double largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = std::fabs(x[i]);
+    if (value > largest || value != value) largest = value;
+  }
+  return largest;
+}
+
+// Elements of one partial sum: fixed, so that threads do not change the sums.
+constexpr int64_t kBlock = 1 << 15;
+
+}  // namespace
+
+void adamw(const AdamwArgs& args) {
+  check("adamw", args);
+  check_argument(args.step >= 1, "adamw: expected a step of at least 1, got ", args.step);
+  parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
+    if (args.dtype == NXD_DTYPE_F64) {
+      adamw_f64(args, begin, end);
+      return;
+    }
+    AdamwArgs part = args;
+    part.n = end - begin;
+    part.param = skip(args.param, begin, sizeof(float));
+    part.grad = skip(args.grad, begin, dtype_size(args.grad_dtype));
+    part.exp_avg = skip(args.exp_avg, begin, sizeof(float));
+    part.exp_avg_sq = skip(args.exp_avg_sq, begin, sizeof(float));
+    part.copy = skip(args.copy, begin, sizeof(Bf16));
+    HWY_DYNAMIC_DISPATCH(Adamw)(part);
+  });
+}
+
+void sgd(const SgdArgs& args) {
+  check("sgd", args);
+  parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
+    if (args.dtype == NXD_DTYPE_F64) {
+      sgd_f64(args, begin, end);
+      return;
+    }
+    SgdArgs part = args;
+    part.n = end - begin;
+    part.param = skip(args.param, begin, sizeof(float));
+    part.grad = skip(args.grad, begin, dtype_size(args.grad_dtype));
+    part.momentum_buffer = skip(args.momentum_buffer, begin, sizeof(float));
+    part.copy = skip(args.copy, begin, sizeof(Bf16));
+    HWY_DYNAMIC_DISPATCH(Sgd)(part);
+  });
+}
+
+double sum_of_squares(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  std::vector<double> sums(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
+  parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t start = block * kBlock;
+      HWY_DYNAMIC_DISPATCH(SumOfSquares)
+      (dtype, std::min(kBlock, n - start), skip(x, start, dtype_size(dtype)),
+       &sums[static_cast<size_t>(block)]);
+    }
+  });
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+double max_abs(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  std::vector<double> maxima(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
+  parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t start = block * kBlock;
+      const int64_t count = std::min(kBlock, n - start);
+      double& out = maxima[static_cast<size_t>(block)];
+      if (dtype == NXD_DTYPE_F64) {
+        out = max_abs_f64(count, static_cast<const double*>(x) + start);
+      } else {
+        HWY_DYNAMIC_DISPATCH(MaxAbs)(dtype, count, skip(x, start, dtype_size(dtype)), &out);
+      }
+    }
+  });
+  return max_abs_f64(blocks, maxima.data());
+}
+
+}  // namespace nxd::kernels
+#endif
