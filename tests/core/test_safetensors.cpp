@@ -358,7 +358,7 @@ void test_damage(void**) {
   const std::string good((std::istreambuf_iterator<char>(in)), {});
   std::mt19937 random(7);
   int opened = 0, refusals = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     std::string bad = good;
     if (i % 4 == 0) bad.resize(random() % good.size());
     for (int flips = i % 3 + 1; flips > 0 && !bad.empty(); --flips) {
@@ -380,7 +380,7 @@ void test_damage(void**) {
       assert_true(e.status() == NXD_ERROR_CORRUPT || e.status() == NXD_ERROR_UNSUPPORTED);
     }
   }
-  assert_true(opened > 100 && refusals > 100);
+  assert_true(opened > 50 && refusals > 50);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct Initializer {
 };
 
 class Parameter;
+using GroupOfShards = std::shared_ptr<ProcessGroup>;
 
 }  // namespace nxd
 
@@ -50,6 +51,11 @@ class Parameter {
   const ShardSpec& shard() const { return shard_; }
   at::Tensor& tensor() { return handle_.value; }
   const at::Tensor& tensor() const { return handle_.value; }
+
+  // Ranks that together hold the whole: the tensor-parallel group of the module's context when it
+  // was added; none before nxd_init_model_parallel.
+  const GroupOfShards& shard_group() const { return shard_group_; }
+  void set_shard_group(GroupOfShards group) { shard_group_ = std::move(group); }
 
   // Ranks whose gradients for this very shard are partial and must be summed: the tensor-parallel
   // group for norms under sequence parallelism, the ranks that share a key head, or none.
@@ -87,6 +93,7 @@ class Parameter {
   std::string canonical_name_;
   ShardSpec shard_;
   Initializer initializer_;
+  GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
   std::shared_ptr<HookState> hook_;

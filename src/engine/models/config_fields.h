@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nxd {
+
+// Reads the fields of a Hugging Face config.json. A field that is null counts as absent. Failures
+// are INVALID_ARGUMENT and name the field with its path, what was expected and what was given.
+class ConfigFields {
+ public:
+  // INVALID_ARGUMENT when the text is not a JSON object.
+  static ConfigFields parse(const std::string& text);
+
+  bool has(const char* name) const;
+
+  // Whole numbers of at least 1 that a size can have.
+  int64_t size(const char* name) const;
+  int64_t size(const char* name, int64_t fallback) const;
+  std::optional<int64_t> integer(const char* name, int64_t low, int64_t high) const;
+  double number(const char* name, double fallback) const;
+  double positive(const char* name) const;
+  double positive(const char* name, double fallback) const;
+  bool boolean(const char* name, bool fallback) const;
+  std::string string(const char* name, const std::string& fallback) const;
+
+  // The object of that name; nothing when it is absent.
+  std::optional<ConfigFields> object(const char* name) const;
+
+  // The field's full name, for messages.
+  std::string path(const char* name) const;
+
+ private:
+  ConfigFields(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* node,
+               std::string prefix)
+      : document_(std::move(document)), node_(node), prefix_(std::move(prefix)) {}
+
+  const nlohmann::json* find(const char* name) const;
+  [[noreturn]] void refuse(const char* name, const char* expected) const;
+  double checked_positive(const char* name, double value) const;
+
+  std::shared_ptr<const nlohmann::json> document_;
+  const nlohmann::json* node_;
+  std::string prefix_;
+};
+
+// UNSUPPORTED for a value that none of the names stands for; the message lists the names.
+[[noreturn]] void refuse_unknown(const std::string& field, const std::string& value,
+                                 const std::vector<std::string>& known);
+
+}  // namespace nxd

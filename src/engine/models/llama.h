@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/models/llama_config.h"
+#include "engine/models/model.h"
+#include "engine/nn/norm.h"
+#include "engine/nn/parallel_linear_op.h"
+
+namespace nxd {
+
+// Between the layers of a Llama activations are [batch, sequence, hidden], or with sequence
+// parallelism slices of [sequence, batch, hidden] along the sequence.
+
+// One decoder layer. The sum of residuals and the last sublayer's output travel apart, so that each
+// norm adds them as it reads them.
+class LlamaDecoderLayer : public Module {
+ public:
+  LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
+                    const std::string& path, const nxd_model_options_t& options);
+
+ protected:
+  // Inputs x, key mask, residual; the last two may be left out. One output: the layer's. Two: the
+  // output of the last sublayer and the residual to add to it.
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  std::shared_ptr<RmsNorm> input_norm_, post_attention_norm_;
+  std::shared_ptr<Module> attention_, mlp_;
+};
+
+// Embedding, layers and the last norm. Inputs ids [batch, sequence] and optionally a key mask.
+class LlamaModel : public Module {
+ public:
+  LlamaModel(std::shared_ptr<Context> context, const LlamaConfig& config, const std::string& path,
+             const nxd_model_options_t& options);
+
+  const std::shared_ptr<Module>& embedding() const { return embedding_; }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  bool sequence_parallel_;
+  std::shared_ptr<Module> embedding_;
+  std::vector<std::shared_ptr<Module>> layers_;
+  std::shared_ptr<RmsNorm> norm_;
+};
+
+// A Llama with its language-model head, under Hugging Face's parameter names. See nxd_model_create.
+class LlamaForCausalLM : public Model {
+ public:
+  LlamaForCausalLM(std::shared_ptr<Context> context, const LlamaConfig& config,
+                   const nxd_model_options_t& options);
+
+  double step_flops(int64_t batch, int64_t sequence) const override;
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  void check_inputs(const Tensors& inputs) const;
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, bool overwrite) const;
+
+  LlamaConfig config_;
+  GroupRef group_;
+  bool sequence_parallel_;
+  std::shared_ptr<Module> model_, head_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,147 @@
+#include "engine/models/llama_config.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "engine/models/config_fields.h"
+
+namespace nxd {
+namespace {
+
+template <class Value>
+Value lookup(const ConfigFields& fields, const char* name, const std::string& value,
+             const std::vector<std::pair<std::string, Value>>& table) {
+  std::vector<std::string> known;
+  for (const auto& [key, meaning] : table) {
+    if (key == value) return meaning;
+    known.push_back(key);
+  }
+  refuse_unknown(fields.path(name), value, known);
+}
+
+nxd_activation_t read_activation(const ConfigFields& fields) {
+  return lookup<nxd_activation_t>(fields, "hidden_act", fields.string("hidden_act", "silu"),
+                                  {{"silu", NXD_ACTIVATION_SILU},
+                                   {"swish", NXD_ACTIVATION_SILU},
+                                   {"gelu", NXD_ACTIVATION_GELU},
+                                   {"gelu_new", NXD_ACTIVATION_GELU_TANH},
+                                   {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
+                                   {"relu", NXD_ACTIVATION_RELU}});
+}
+
+nxd_rope_t read_rope_type(const ConfigFields& rope) {
+  // The oldest files call it "type".
+  const char* name = rope.has("rope_type") ? "rope_type" : "type";
+  return lookup<nxd_rope_t>(rope, name, rope.string(name, "default"),
+                            {{"default", NXD_ROPE_DEFAULT},
+                             {"linear", NXD_ROPE_LINEAR},
+                             {"dynamic", NXD_ROPE_DYNAMIC},
+                             {"yarn", NXD_ROPE_YARN},
+                             {"llama3", NXD_ROPE_LLAMA3}});
+}
+
+void read_yarn(const ConfigFields& fields, nxd_rope_options_t& rope) {
+  if (!fields.boolean("truncate", true)) {
+    fail(NXD_ERROR_UNSUPPORTED, "config_json: ", fields.path("truncate"),
+         ": only true is supported, got false");
+  }
+  rope.beta_fast = fields.positive("beta_fast", 32);
+  rope.beta_slow = fields.positive("beta_slow", 1);
+  if (fields.has("attention_factor")) {
+    rope.attention_factor = fields.positive("attention_factor");
+  } else if (fields.number("mscale", 0) != 0 && fields.number("mscale_all_dim", 0) != 0) {
+    const double log_factor = rope.factor > 1 ? 0.1 * std::log(rope.factor) : 0;
+    rope.attention_factor = (fields.positive("mscale") * log_factor + 1) /
+                            (fields.positive("mscale_all_dim") * log_factor + 1);
+  }
+}
+
+// Newer files have one object "rope_parameters", older ones "rope_theta" and, where frequencies are
+// scaled, an object "rope_scaling".
+nxd_rope_options_t read_rope(const ConfigFields& fields, int64_t max_positions) {
+  nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
+  rope.theta = fields.positive("rope_theta", 10000);
+  std::optional<ConfigFields> scaling = fields.object("rope_parameters");
+  if (!scaling) scaling = fields.object("rope_scaling");
+  if (!scaling) return rope;
+  rope.theta = scaling->positive("rope_theta", rope.theta);
+  rope.type = read_rope_type(*scaling);
+  const ConfigFields& owner = scaling->has("partial_rotary_factor") ? *scaling : fields;
+  if (owner.number("partial_rotary_factor", 1) != 1) {
+    fail(NXD_ERROR_UNSUPPORTED, "config_json: ", owner.path("partial_rotary_factor"),
+         ": a Llama turns whole heads; only 1 is supported");
+  }
+  if (rope.type == NXD_ROPE_DEFAULT) return rope;
+  rope.original_max_position_embeddings =
+      rope.type == NXD_ROPE_DYNAMIC
+          ? max_positions
+          : scaling->size("original_max_position_embeddings", max_positions);
+  rope.factor = scaling->positive("factor");
+  if (rope.factor < 1) {
+    fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", scaling->path("factor"),
+         ": expected at least 1, got ", rope.factor);
+  }
+  if (rope.type == NXD_ROPE_LLAMA3) {
+    rope.low_freq_factor = scaling->positive("low_freq_factor");
+    rope.high_freq_factor = scaling->positive("high_freq_factor");
+    check_argument(rope.high_freq_factor > rope.low_freq_factor,
+                   "config_json: ", scaling->path("high_freq_factor"),
+                   ": expected more than low_freq_factor (", rope.low_freq_factor, "), got ",
+                   rope.high_freq_factor);
+  }
+  if (rope.type == NXD_ROPE_YARN) read_yarn(*scaling, rope);
+  return rope;
+}
+
+void read_heads(const ConfigFields& fields, LlamaConfig& config) {
+  config.heads = fields.size("num_attention_heads");
+  config.kv_heads = fields.size("num_key_value_heads", config.heads);
+  check_argument(config.heads % config.kv_heads == 0,
+                 "config_json: num_key_value_heads: expected a divisor of num_attention_heads (",
+                 config.heads, "), got ", config.kv_heads);
+  if (fields.has("head_dim")) {
+    config.head_dim = fields.size("head_dim");
+  } else {
+    check_argument(config.hidden % config.heads == 0,
+                   "config_json: num_attention_heads: expected a divisor of hidden_size (",
+                   config.hidden, ") where there is no head_dim, got ", config.heads);
+    config.head_dim = config.hidden / config.heads;
+  }
+  check_argument(config.head_dim % 2 == 0,
+                 "config_json: head_dim: expected an even number, as rotary positions turn pairs, "
+                 "got ",
+                 config.head_dim);
+}
+
+}  // namespace
+
+LlamaConfig LlamaConfig::parse(const std::string& json_text) {
+  const ConfigFields fields = ConfigFields::parse(json_text);
+  lookup<int>(fields, "model_type", fields.string("model_type", ""), {{"llama", 0}});
+  LlamaConfig config;
+  config.hidden = fields.size("hidden_size");
+  config.layers = fields.size("num_hidden_layers");
+  read_heads(fields, config);
+  config.intermediate = fields.size("intermediate_size");
+  config.vocabulary = fields.size("vocab_size");
+  config.max_positions = fields.size("max_position_embeddings", 2048);
+  config.norm_eps = fields.positive("rms_norm_eps", 1e-6);
+  config.initializer_range = fields.positive("initializer_range", 0.02);
+  config.tie_embeddings = fields.boolean("tie_word_embeddings", false);
+  config.attention_bias = fields.boolean("attention_bias", false);
+  config.mlp_bias = fields.boolean("mlp_bias", false);
+  config.activation = read_activation(fields);
+  config.rope = read_rope(fields, config.max_positions);
+  config.padding_idx = fields.integer("pad_token_id", -1, config.vocabulary - 1);
+  // Some published files say -1 where others say null.
+  if (config.padding_idx == -1) config.padding_idx.reset();
+  if (fields.number("attention_dropout", 0) != 0) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "config_json: attention_dropout: attention has no dropout; only 0 is supported");
+  }
+  return config;
+}
+
+}  // namespace nxd

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/nn/module.h"
+
+namespace nxd {
+
+// A built-in model: the root of its tree.
+class Model : public Module {
+ public:
+  using Module::Module;
+
+  // Floating-point operations of one training step over all ranks of one data-parallel copy: see
+  // nxd_model_get_step_flops.
+  virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
+};
+
+}  // namespace nxd

@@ -1,0 +1,40 @@
+#include "engine/models/model_factory.h"
+
+#include "core/checkpoint/file.h"
+#include "engine/models/config_fields.h"
+#include "engine/models/llama.h"
+#include "engine/training/model_state.h"
+
+namespace nxd {
+namespace {
+
+// A config.json is a few kilobytes; more than this is another file.
+constexpr uint64_t kConfigLimit = 16U << 20U;
+
+}  // namespace
+
+std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
+                                    const std::string& config_json,
+                                    const nxd_model_options_t& options) {
+  check_argument(options.sequence_parallel == 0 || options.sequence_parallel == 1,
+                 "options.sequence_parallel: expected 0 or 1, got ", options.sequence_parallel);
+  const std::string type = ConfigFields::parse(config_json).string("model_type", "");
+  if (type == "llama") {
+    return std::make_shared<LlamaForCausalLM>(std::move(context), LlamaConfig::parse(config_json),
+                                              options);
+  }
+  refuse_unknown("model_type", type, {"llama"});
+}
+
+std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
+                                             const std::string& directory,
+                                             const nxd_model_options_t& options) {
+  check_argument(options.device != NXD_DEVICE_META,
+                 "options.device: a model without values cannot be loaded, got NXD_DEVICE_META");
+  const std::string config = read_text(directory + "/config.json", kConfigLimit);
+  std::shared_ptr<Model> model = create_model(std::move(context), config, options);
+  load_safetensors(*model, directory, true).check();
+  return model;
+}
+
+}  // namespace nxd

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/models/model.h"
+
+namespace nxd {
+
+// Builds the model that a Hugging Face configuration describes. UNSUPPORTED for a model_type that
+// is not known.
+std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
+                                    const std::string& config_json,
+                                    const nxd_model_options_t& options);
+
+// The same from a directory's config.json, with the weights of its safetensors.
+std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
+                                             const std::string& directory,
+                                             const nxd_model_options_t& options);
+
+}  // namespace nxd

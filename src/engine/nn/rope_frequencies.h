@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nxd.h"
+
+// Frequencies of the rotary position embedding (Su et al. 2021) and the ways of stretching them to
+// longer sequences, as Hugging Face's configurations name them. Pure.
+namespace nxd {
+
+struct RopeTable {
+  std::vector<double> inverse_frequencies;  // rotary_dim / 2 radians per position, descending
+  double attention_scaling = 1;             // factor on cosines and sines
+};
+
+// Fields of the options that are zero take the defaults of nxd.h. sequence_length is that of the
+// input; only DYNAMIC reads it. INVALID_ARGUMENT for an option out of range.
+RopeTable rope_frequencies(const nxd_rope_options_t& options, int64_t head_dim,
+                           int64_t sequence_length);
+
+// Cosines and sines of positions first, first + 1, ..., as rows of rotary_dim / 2 values, with the
+// attention scaling applied. Computed in f64 and rounded once.
+struct CosSin {
+  std::vector<double> cos, sin;
+  int64_t positions = 0, width = 0;
+};
+CosSin cos_sin(const RopeTable& table, int64_t first, int64_t positions);
+
+}  // namespace nxd

@@ -1,0 +1,166 @@
+// Parsing Hugging Face configurations of Llama: what the fields mean, and that every bad field is
+// named.
+#include <nlohmann/json.hpp>
+#include <string>
+
+// libnxd exports no C++ names; these sources are pure and need the core library only.
+#include "engine/models/config_fields.cpp"
+#include "engine/models/llama_config.cpp"
+
+#include "support/check.h"
+
+namespace {
+
+using nlohmann::json;
+using nxd::LlamaConfig;
+
+json base() {
+  return {{"model_type", "llama"},    {"hidden_size", 64},        {"num_hidden_layers", 4},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"intermediate_size", 176},
+          {"vocab_size", 256},        {"pretraining_tp", 7},      {"unknown_field", {1, 2}}};
+}
+
+json with(const char* name, json value) {
+  json config = base();
+  config[name] = std::move(value);
+  return config;
+}
+
+json with_scaling(json scaling) {
+  json config = base();
+  config["max_position_embeddings"] = 4096;
+  config["rope_theta"] = 500000.0;
+  config["rope_scaling"] = std::move(scaling);
+  return config;
+}
+
+void defaults(void**) {
+  const LlamaConfig c = LlamaConfig::parse(base().dump());
+  assert_int_equal(c.hidden, 64);
+  assert_int_equal(c.layers, 4);
+  assert_int_equal(c.heads, 4);
+  assert_int_equal(c.kv_heads, 2);
+  assert_int_equal(c.head_dim, 16);
+  assert_int_equal(c.intermediate, 176);
+  assert_int_equal(c.vocabulary, 256);
+  assert_int_equal(c.max_positions, 2048);
+  assert_true(c.norm_eps == 1e-6 && c.initializer_range == 0.02);
+  assert_false(c.tie_embeddings || c.attention_bias || c.mlp_bias);
+  assert_int_equal(c.activation, NXD_ACTIVATION_SILU);
+  assert_int_equal(c.rope.type, NXD_ROPE_DEFAULT);
+  assert_true(c.rope.theta == 10000);
+  assert_false(c.padding_idx.has_value());
+
+  json without_kv = base();
+  without_kv.erase("num_key_value_heads");
+  assert_int_equal(LlamaConfig::parse(without_kv.dump()).kv_heads, 4);
+  assert_int_equal(LlamaConfig::parse(with("num_key_value_heads", nullptr).dump()).kv_heads, 4);
+  assert_int_equal(LlamaConfig::parse(with("head_dim", 24).dump()).head_dim, 24);
+  assert_int_equal(*LlamaConfig::parse(with("pad_token_id", 0).dump()).padding_idx, 0);
+  assert_false(LlamaConfig::parse(with("pad_token_id", -1).dump()).padding_idx.has_value());
+  assert_int_equal(LlamaConfig::parse(with("hidden_act", "gelu_new").dump()).activation,
+                   NXD_ACTIVATION_GELU_TANH);
+  assert_true(LlamaConfig::parse(with("tie_word_embeddings", true).dump()).tie_embeddings);
+}
+
+void rope_forms(void**) {
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  LlamaConfig c = LlamaConfig::parse(with_scaling(llama3).dump());
+  assert_int_equal(c.rope.type, NXD_ROPE_LLAMA3);
+  assert_true(c.rope.theta == 500000 && c.rope.factor == 8 && c.rope.low_freq_factor == 1 &&
+              c.rope.high_freq_factor == 4 && c.rope.original_max_position_embeddings == 8192);
+
+  json modern = base();
+  modern["rope_parameters"] = llama3;
+  modern["rope_parameters"]["rope_theta"] = 250000;
+  c = LlamaConfig::parse(modern.dump());
+  assert_true(c.rope.type == NXD_ROPE_LLAMA3 && c.rope.theta == 250000);
+
+  c = LlamaConfig::parse(with_scaling({{"type", "linear"}, {"factor", 4}}).dump());
+  assert_true(c.rope.type == NXD_ROPE_LINEAR && c.rope.factor == 4);
+
+  // Hugging Face stretches from the model's own length, whatever the scaling says.
+  c = LlamaConfig::parse(with_scaling({{"rope_type", "dynamic"}, {"factor", 2}}).dump());
+  assert_true(c.rope.type == NXD_ROPE_DYNAMIC && c.rope.original_max_position_embeddings == 4096);
+
+  c = LlamaConfig::parse(
+      with_scaling({{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 16}}).dump());
+  assert_true(c.rope.type == NXD_ROPE_YARN && c.rope.beta_fast == 16 && c.rope.beta_slow == 1 &&
+              c.rope.attention_factor == 0 && c.rope.original_max_position_embeddings == 4096);
+  c = LlamaConfig::parse(
+      with_scaling({{"rope_type", "yarn"}, {"factor", 40}, {"mscale", 1}, {"mscale_all_dim", 0.5}})
+          .dump());
+  const double l = 0.1 * std::log(40.0);
+  assert_true(std::fabs(c.rope.attention_factor - (l + 1) / (0.5 * l + 1)) < 1e-15);
+}
+
+void expect(const std::string& text, nxd_status_t status, const char* part) {
+  try {
+    LlamaConfig::parse(text);
+  } catch (const nxd::Error& error) {
+    assert_int_equal(error.status(), status);
+    if (std::string(error.what()).find(part) != std::string::npos) return;
+    fail_msg("expected \"%s\" in \"%s\"", part, error.what());
+  }
+  fail_msg("expected a refusal with \"%s\" of %s", part, text.c_str());
+}
+
+void bad_fields(void**) {
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
+  expect("", bad, "expected JSON");
+  expect("{\"model_type\": ", bad, "expected JSON");
+  expect("[1]", bad, "expected an object");
+  for (const char* name : {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                           "intermediate_size", "vocab_size"}) {
+    json missing = base();
+    missing.erase(name);
+    expect(missing.dump(), bad, name);
+    expect(with(name, 0).dump(), bad, name);
+    expect(with(name, -3).dump(), bad, name);
+    expect(with(name, 1.5).dump(), bad, name);
+    expect(with(name, "64").dump(), bad, name);
+    expect(with(name, true).dump(), bad, name);
+    expect(with(name, uint64_t{1} << 63).dump(), bad, name);
+  }
+  expect(with("num_key_value_heads", 3).dump(), bad, "num_key_value_heads");
+  expect(with("num_attention_heads", 6).dump(), bad, "divisor of hidden_size (64)");
+  expect(with("head_dim", 15).dump(), bad, "head_dim");
+  expect(with("rms_norm_eps", 0).dump(), bad, "rms_norm_eps");
+  expect(with("rms_norm_eps", "1e-5").dump(), bad, "rms_norm_eps");
+  expect(with("initializer_range", -0.02).dump(), bad, "initializer_range");
+  expect(with("tie_word_embeddings", 1).dump(), bad, "tie_word_embeddings");
+  expect(with("pad_token_id", 256).dump(), bad, "pad_token_id");
+  expect(with("rope_theta", 0).dump(), bad, "rope_theta");
+  expect(with("rope_scaling", 3).dump(), bad, "rope_scaling");
+  expect(with_scaling({{"type", "linear"}}).dump(), bad, "rope_scaling.factor");
+  expect(with_scaling({{"type", "linear"}, {"factor", 0.5}}).dump(), bad, "rope_scaling.factor");
+  expect(with_scaling({{"type", "llama3"}, {"factor", 2}}).dump(), bad, "low_freq_factor");
+}
+
+void unknown_names(void**) {
+  const nxd_status_t no = NXD_ERROR_UNSUPPORTED;
+  expect(with("model_type", "mamba").dump(), no, "known are: llama");
+  expect(with("hidden_act", "mish").dump(), no, "silu, swish, gelu");
+  expect(with_scaling({{"rope_type", "longrope"}}).dump(), no, "default, linear, dynamic");
+  expect(with("attention_dropout", 0.1).dump(), no, "attention_dropout");
+  expect(with_scaling({{"type", "yarn"}, {"factor", 2}, {"truncate", false}}).dump(), no,
+         "truncate");
+  expect(with_scaling({{"type", "default"}, {"partial_rotary_factor", 0.5}}).dump(), no,
+         "partial_rotary_factor");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(defaults),
+      cmocka_unit_test(rope_forms),
+      cmocka_unit_test(bad_fields),
+      cmocka_unit_test(unknown_names),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
