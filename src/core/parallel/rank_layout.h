@@ -1,21 +1,37 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/base/error.h"
 
 namespace nxd {
 
+// Options of a caller, or the defaults for NULL. ABI_MISMATCH for a struct this library does not
+// know.
+nxd_parallel_options_t read_parallel_options(const nxd_parallel_options_t* given);
+
+// Hands a list of ranks to a caller's buffer, as nxd_layout_get_group describes.
+void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size);
+
 // Which ranks form which groups: pure arithmetic on a validated layout, O(group) per question.
+//
+// A rank has a position: ((pipeline * D + data) * C + context) * T + tensor. In the expert view of
+// the same positions the data and context axes together are expert data x expert model. Every axis
+// is then a size and a stride over positions. On most platforms position and rank are equal; where
+// tensor groups are strided or rings within a host, they are permutations of one another.
 class RankLayout {
  public:
   // INVALID_ARGUMENT for sizes that do not divide the world; UNSUPPORTED for a platform's own
   // exclusions. Zero fields of the options mean their defaults.
   RankLayout(const nxd_parallel_options_t& options, int world_size);
 
-  int world_size() const;
-  int group_size(nxd_axis_t axis) const;
-  int group_count(nxd_axis_t axis) const;
+  int world_size() const { return world_; }
+  // The options with every default filled in.
+  const nxd_parallel_options_t& options() const { return options_; }
+  int group_size(nxd_axis_t axis) const { return span(axis).size; }
+  int group_count(nxd_axis_t axis) const { return world_ / span(axis).size; }
   // World ranks of the index-th group along the axis, in group order.
   std::vector<int> group(nxd_axis_t axis, int index) const;
   // Index of the group a world rank belongs to, and its place in it.
@@ -26,8 +42,24 @@ class RankLayout {
   Place find(nxd_axis_t axis, int rank) const;
 
  private:
-  int world_, tensor_, pipeline_, context_, expert_;
+  enum class Order { kAscending, kStrided, kRing };
+  struct Span {
+    int size;
+    int stride;
+  };
+
+  void check_sizes() const;
+  void choose_order();
+  void check_strided() const;
+  void check_ring() const;
+  Span span(nxd_axis_t axis) const;
+  bool listed_by_rank(nxd_axis_t axis) const;
+  int rank_at(int position) const;
+  int position_of(int rank) const;
+
   nxd_parallel_options_t options_;
+  int world_;
+  Order order_ = Order::kAscending;
 };
 
 }  // namespace nxd
