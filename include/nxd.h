@@ -36,6 +36,9 @@
 
 #include "nxd/dlpack.h"
 
+/* Copies of dlpack.h before 1.0 do not know it, and a program may have included one first. */
+struct DLManagedTensorVersioned;
+
 #if defined(_WIN32)
 #define NXD_API
 #else

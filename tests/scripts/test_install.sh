@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Installs into a directory, moves that elsewhere, and builds programs against it out of tree, with
+# pkg-config and with find_package; a program of nxd-core alone maps no libtorch.
+# usage: test_install.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+source=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+DESTDIR='' cmake --install "$build" --prefix "$work/first" > "$work/install.log"
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+libdir=$(dirname "$(find "$prefix" -name libnxd_core.so)")
+engine=0
+[[ -e $libdir/libnxd.so ]] && engine=1
+
+for header in nxd.h nxd/dlpack.h; do
+  cmp "$source/include/$header" "$prefix/include/$header"
+done
+if grep -rn "$work/first\|$source\|$build" "$prefix" --include='*.pc' --include='*.cmake'; then
+  echo "installed files name the directories they were made in"
+  exit 1
+fi
+check_soname() {
+  readelf -d "$libdir/lib$1.so" | grep -q "SONAME.*\[lib$1.so.0\]" || { echo "lib$1.so: wrong SONAME"; exit 1; }
+}
+check_soname nxd_core
+((engine)) && check_soname nxd
+
+cat > "$work/core.c" <<'EOF'
+#include <stdio.h>
+#include <string.h>
+
+#include <nxd.h>
+
+int main(void) {
+  char line[4096];
+  int32_t count = 0;
+  FILE* maps = fopen("/proc/self/maps", "r");
+  if (nxd_abi_version() != NXD_ABI_VERSION) return 1;
+  if (nxd_layout_get_group_count(NULL, 8, NXD_AXIS_DATA, &count) != NXD_OK || count != 1) return 2;
+  while (maps && fgets(line, sizeof line, maps))
+    if (strstr(line, "libtorch") || strstr(line, "libc10")) return 3;
+  if (!maps || fclose(maps) != 0) return 4;
+  return strcmp(nxd_version(), "0.1.0") == 0 ? 0 : 5;
+}
+EOF
+cat > "$work/engine.c" <<'EOF'
+#include <nxd.h>
+
+int main(void) {
+  nxd_tensor_destroy(NULL);
+  return nxd_abi_version() == NXD_ABI_VERSION ? 0 : 1;
+}
+EOF
+programs=(core:nxd-core:nxd_core)
+((engine)) && programs+=(engine:nxd:nxd)
+
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+for entry in "${programs[@]}"; do
+  IFS=: read -r program package target <<< "$entry"
+  [[ $(pkg-config --modversion "$package") == 0.1.0 ]]
+  # shellcheck disable=SC2046
+  gcc -std=c99 -Wall -Werror "$work/$program.c" -o "$work/$program" \
+    $(pkg-config --cflags --libs "$package") -Wl,--no-undefined
+  LD_LIBRARY_PATH=$libdir "$work/$program" || { echo "$program by pkg-config: exit $?"; exit 1; }
+
+  mkdir -p "$work/cmake-$program"
+  cat > "$work/cmake-$program/CMakeLists.txt" <<EOF
+cmake_minimum_required(VERSION 3.22)
+project(consumer LANGUAGES C)
+find_package(nxd 0.1 REQUIRED)
+add_executable(consumer ../$program.c)
+target_link_libraries(consumer PRIVATE nxd::$target)
+EOF
+  cmake -S "$work/cmake-$program" -B "$work/cmake-$program/build" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" 2>&1 &&
+    cmake --build "$work/cmake-$program/build" >> "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  # find_package leaves the way to the library in the program.
+  "$work/cmake-$program/build/consumer" || { echo "$program by find_package: exit $?"; exit 1; }
+done
+if ldd "$work/cmake-core/build/consumer" | grep -i torch; then
+  echo "a program of nxd-core loads libtorch"
+  exit 1
+fi
+echo "installed, moved and used: ${programs[*]%%:*}"
