@@ -15,7 +15,7 @@ namespace nxd::kernels {
 namespace {
 
 // A block of scores, in f32, stays in the second-level cache.
-constexpr int64_t kQueryBlock = 128;
+constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 512;
 
 // What a thread needs for one pair of a batch entry and a key/value head.

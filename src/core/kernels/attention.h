@@ -35,7 +35,9 @@ struct AttentionShape {
 //   k, v:   [batch, key_length, kv_heads, head_dim]
 //   lse:    [batch, query_heads, query_length], log of the sum of exponentials, +infinity for
 //           rows that see no key; these give 0 and zero gradients.
-// out may be q when their strides agree. Results do not depend on the number of threads.
+// out may be q when their strides agree. Threads divide the pairs of batch entry and key/value
+// head, so results do not depend on their number (with one pair they share its products, as
+// gemm()).
 void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
                        const HeadView& k, const HeadView& v, const HeadView& out, float* lse);
 

@@ -55,7 +55,7 @@ void RowSums(const T* x, int64_t cols, float max, double& sum_exp, double& sum) 
     Accumulators values(0);
     sweep4(std::min(kSumCols, cols - start), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
       const V v = lanes.load(part_x + i);
-      const V e = lanes.fill(exp_of(hn::Sub(v, shift)), 0);
+      const V e = lanes.fill(exp_below(hn::Sub(v, shift)), 0);
       exps.v[part()] = hn::Add(exps.v[part()], e);
       values.v[part()] = hn::Add(values.v[part()], v);
     });
@@ -105,7 +105,7 @@ void Backward(const LogitShard& shard, int64_t begin, int64_t end, const float* 
       const V less = set(everywhere);
       const V factor = set(grad);
       sweep(shard.cols, [&](int64_t i, auto lanes) HWY_ATTR {
-        const V p = exp_of(hn::Sub(lanes.load(x + i), shift));
+        const V p = exp_below(hn::Sub(lanes.load(x + i), shift));
         lanes.store(hn::Mul(hn::Sub(p, less), factor), y + i);
       });
       if (target >= 0) {

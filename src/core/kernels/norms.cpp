@@ -63,12 +63,13 @@ HWY_INLINE float row_sum(const T* x, int64_t cols) {
 }
 
 // Sum of (x - center)^2.
-template <class T>
+template <bool kCentered, class T>
 HWY_INLINE float row_squares(const T* x, int64_t cols, float center) {
   Accumulators sums(0);
   const V c = set(center);
   sweep4(cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-    const V d = lanes.fill(hn::Sub(lanes.load(x + i), c), 0);
+    const V v = lanes.load(x + i);
+    const V d = kCentered ? lanes.fill(hn::Sub(v, c), 0) : v;
     sums.v[part()] = hn::MulAdd(d, d, sums.v[part()]);
   });
   return sums.sum();
@@ -82,7 +83,7 @@ HWY_INLINE void add_row(const T* x, const T* residual, T* sum, int64_t cols) {
   });
 }
 
-template <class T>
+template <class T, bool kCentered>
 void ForwardRows(const NormForward& f) {
   const auto* weight = static_cast<const T*>(f.weight);
   const auto* bias = static_cast<const T*>(f.bias);
@@ -94,17 +95,18 @@ void ForwardRows(const NormForward& f) {
       add_row(x, static_cast<const T*>(f.residual) + r * f.cols, sum, f.cols);
       x = sum;
     }
-    const float mean = f.mean ? row_sum(x, f.cols) / count : 0.0F;
-    const float squares = row_squares(x, f.cols, mean);
+    const float mean = kCentered ? row_sum(x, f.cols) / count : 0.0F;
+    const float squares = row_squares<kCentered>(x, f.cols, mean);
     const auto inv =
         static_cast<float>(1.0 / std::sqrt(static_cast<double>(squares / count) + f.eps));
-    if (f.mean) f.mean[r] = mean;
+    if (kCentered) f.mean[r] = mean;
     f.inv[r] = inv;
     const V vmean = set(mean);
     const V vinv = set(inv);
     T* y = static_cast<T*>(f.y) + r * f.cols;
     sweep(f.cols, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V normal = hn::Mul(hn::Sub(lanes.load(x + i), vmean), vinv);
+      const V v = lanes.load(x + i);
+      const V normal = hn::Mul(kCentered ? hn::Sub(v, vmean) : v, vinv);
       V out = hn::Mul(normal, lanes.load(weight + i));
       if (bias) out = hn::Add(out, lanes.load(bias + i));
       lanes.store(out, y + i);
@@ -149,7 +151,14 @@ void BackwardRows(const NormBackward& b) {
 }
 
 void Forward(const NormForward& f) {
-  with_dtype(f.dtype, [&](auto element) HWY_ATTR { ForwardRows<decltype(element)>(f); });
+  with_dtype(f.dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    if (f.mean) {
+      ForwardRows<T, true>(f);
+    } else {
+      ForwardRows<T, false>(f);
+    }
+  });
 }
 
 void Backward(const NormBackward& b) {

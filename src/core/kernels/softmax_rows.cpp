@@ -58,7 +58,7 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
     max[r] = now;
     Accumulators sums(0);
     sweep4(visible, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V p = exp_of(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+      const V p = exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
       sums.v[part()] = hn::Add(sums.v[part()], lanes.fill(p, 0));
       lanes.store(p, out + i);
     });
@@ -81,7 +81,7 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     const V offset = set(-lse[r]);
     const V shift = set(delta[r]);
     sweep(visible, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V p = exp_of(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+      const V p = exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
       const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
       lanes.store(p, p_out + i);
       lanes.store(ds, ds_out + i);

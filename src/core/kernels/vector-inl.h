@@ -127,12 +127,14 @@ HWY_INLINE void sweep4(int64_t n, const Body& body) {
   }
 }
 
-// exp(x), relative error 2e-7 at most; 0 below the smallest normal number, NaN for NaN.
+// exp(x) for x of at most 88, relative error 2e-7; 0 below the smallest normal number, NaN for NaN.
 // Reduction to |r| <= log(2)/2 and the polynomial of Cephes' expf (Moshier, netlib.org/cephes).
-HWY_INLINE V exp_of(V x) {
-  const hn::RebindToSigned<D> integers;
-  const V steps = hn::Round(hn::Mul(x, set(1.44269504F)));
-  const V n = hn::Min(hn::Max(steps, set(-127.0F)), set(127.0F));
+// Adding 1.5 * 2^23 rounds to an integer, and the 127 added with it is the exponent's bias, so the
+// sum's low bits are those of 2^n's exponent.
+HWY_INLINE V exp_below(V x) {
+  const V magic = set(12582912.0F + 127.0F);
+  const V shifted = hn::MulAdd(x, set(1.44269504F), magic);
+  const V n = hn::Sub(shifted, magic);
   V r = hn::NegMulAdd(n, set(0.693359375F), x);
   r = hn::NegMulAdd(n, set(-2.12194440e-4F), r);
   V p = set(1.9875691500e-4F);
@@ -142,11 +144,14 @@ HWY_INLINE V exp_of(V x) {
   p = hn::MulAdd(p, r, set(1.6666665459e-1F));
   p = hn::MulAdd(p, r, set(5.0000001201e-1F));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0F));
-  const auto exponent =
-      hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(integers, n), hn::Set(integers, 127)));
-  const V result = hn::Mul(p, hn::BitCast(kD, exponent));
-  const V bounded = hn::IfThenZeroElse(hn::Lt(x, set(-87.336F)), result);
-  return hn::IfThenElse(hn::Gt(x, set(88.72F)), set(HUGE_VALF), bounded);
+  const hn::RebindToUnsigned<D> words;
+  const V power = hn::BitCast(kD, hn::ShiftLeft<23>(hn::BitCast(words, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, set(-87.336F)), hn::Mul(p, power));
+}
+
+// exp(x) for any x; infinity above 88.
+HWY_INLINE V exp_of(V x) {
+  return hn::IfThenElse(hn::Gt(x, set(88.0F)), set(HUGE_VALF), exp_below(x));
 }
 
 HWY_INLINE V sigmoid_of(V x) { return hn::Div(set(1.0F), hn::Add(set(1.0F), exp_of(hn::Neg(x)))); }

@@ -1,0 +1,326 @@
+// Kernels of one Llama layer beside the roofs of this machine, measured in the same run: products
+// beside a large product, everything else beside the bandwidth of a large array changed in place.
+// Working sets that stay in a cache may exceed it.
+#include <omp.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "core/kernels/attention.h"
+#include "core/kernels/bf16.h"
+#include "core/kernels/cross_entropy.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/embedding.h"
+#include "core/kernels/gemm.h"
+#include "core/kernels/memory_pool.h"
+#include "core/kernels/norms.h"
+#include "core/kernels/optimizer_kernels.h"
+
+using namespace nxd::kernels;
+
+namespace {
+
+constexpr int64_t kBatch = 4, kSeq = 512, kHidden = 512, kFfn = 1408, kHeads = 8, kKvHeads = 4;
+constexpr int64_t kHeadDim = kHidden / kHeads, kVocabulary = 8192, kTokens = kBatch * kSeq;
+constexpr int64_t kParams = 1 << 24;
+
+size_t size_of(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 4; }
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+// Pool memory filled with numbers of -1 ... 1.
+class Tensor {
+ public:
+  Tensor(nxd_dtype_t dtype, int64_t n)
+      : data_(pool_allocate(static_cast<size_t>(n) * size_of(dtype))) {
+    uint32_t state = 12345;
+    for (int64_t i = 0; i < n; ++i) {
+      state = state * 1664525U + 1013904223U;
+      const float value = static_cast<float>(state >> 8) / 8388608.0F - 1.0F;
+      if (dtype == NXD_DTYPE_BF16) {
+        static_cast<Bf16*>(data_)[i] = to_bf16(value);
+      } else {
+        static_cast<float*>(data_)[i] = value;
+      }
+    }
+  }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+  ~Tensor() { pool_free(data_); }
+
+  operator void*() const { return data_; }
+  float* f32() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_;
+};
+
+// Seconds of work: the thread's own CPU time where it works alone, so that other load of the
+// machine disturbs less; wall time for a team.
+double now() {
+  timespec time{};
+  clock_gettime(omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double median_seconds(const std::function<void()>& run) {
+  run();
+  std::vector<double> seconds;
+  double total = 0;
+  while (seconds.size() < 7 || (total < 0.25 && seconds.size() < 2000)) {
+    const double start = now();
+    run();
+    seconds.push_back(now() - start);
+    total += seconds.back();
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+struct Roofs {
+  double flops[3] = {};  // by dtype
+  double bytes = 0;
+};
+Roofs roofs;
+
+void report_flops(const char* name, nxd_dtype_t dtype, double flops,
+                  const std::function<void()>& run) {
+  const double seconds = median_seconds(run);
+  std::printf("%-34s %-4s %9.3f ms %8.1f GFLOP/s  %5.1f %% of the product peak\n", name,
+              dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, flops / seconds * 1e-9,
+              100 * flops / seconds / roofs.flops[dtype]);
+}
+
+void report_bytes(const char* name, nxd_dtype_t dtype, double bytes,
+                  const std::function<void()>& run) {
+  const double seconds = median_seconds(run);
+  std::printf("%-34s %-4s %9.3f ms %8.1f GB/s     %5.1f %% of the memory bandwidth\n", name,
+              dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, bytes / seconds * 1e-9,
+              100 * bytes / seconds / roofs.bytes);
+}
+
+void measure_roofs() {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    constexpr int64_t kEdge = 2048;
+    const Tensor a(dtype, kEdge * kEdge);
+    const Tensor b(dtype, kEdge * kEdge);
+    const Tensor c(dtype, kEdge * kEdge);
+    GemmArgs args{.m = kEdge, .n = kEdge, .k = kEdge, .lda = kEdge, .ldb = kEdge, .ldc = kEdge};
+    args.a = a, args.b = b, args.c = c;
+    args.in_dtype = args.out_dtype = dtype;
+    const double edge = as_double(kEdge);
+    roofs.flops[dtype] = 2 * edge * edge * edge / median_seconds([&] { gemm(args); });
+  }
+  // In place, so that no line is fetched only to be overwritten: what the updates can reach.
+  constexpr int64_t kStream = 64 << 20;
+  const Tensor data(NXD_DTYPE_F32, kStream);
+  const double bytes = 2.0 * as_double(kStream) * sizeof(float);
+  roofs.bytes = bytes / median_seconds([&] { scale(NXD_DTYPE_F32, kStream, data, 1.0, data); });
+  std::printf(
+      "product peak: %.1f GFLOP/s f32, %.1f bf16; memory: %.1f GB/s read and written in place\n\n",
+      roofs.flops[NXD_DTYPE_F32] * 1e-9, roofs.flops[NXD_DTYPE_BF16] * 1e-9, roofs.bytes * 1e-9);
+}
+
+// The three products of a layer y = x w^T with w [out, in].
+void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) {
+  const Tensor x(dtype, kTokens * in);
+  const Tensor w(dtype, out * in);
+  const Tensor y(dtype, kTokens * out);
+  const Tensor dx(dtype, kTokens * in);
+  const Tensor dw(NXD_DTYPE_F32, out * in);
+  const double flops = 2.0 * as_double(kTokens) * as_double(out) * as_double(in);
+  GemmArgs args;
+  args.in_dtype = args.out_dtype = dtype;
+  args.m = kTokens, args.n = out, args.k = in;
+  args.trans_b = Trans::kYes;
+  args.a = x, args.lda = in, args.b = w, args.ldb = in, args.c = y, args.ldc = out;
+  char label[64];
+  const auto run = [&](const char* part) {
+    std::snprintf(label, sizeof(label), "%s %lldx%lld %s", name, static_cast<long long>(out),
+                  static_cast<long long>(in), part);
+    report_flops(label, dtype, flops, [&] { gemm(args); });
+  };
+  run("forward");
+  args.n = in, args.k = out;
+  args.trans_b = Trans::kNo;
+  args.a = y, args.lda = out, args.b = w, args.ldb = in, args.c = dx, args.ldc = in;
+  run("dX");
+  args.m = out, args.n = in, args.k = kTokens;
+  args.trans_a = Trans::kYes;
+  args.a = y, args.lda = out, args.b = x, args.ldb = in, args.c = dw, args.ldc = in;
+  args.out_dtype = NXD_DTYPE_F32;
+  args.accumulate = true;
+  run("dW+=");
+}
+
+void bench_attention(nxd_dtype_t dtype) {
+  const Tensor q(dtype, kTokens * kHidden);
+  const Tensor k(dtype, kTokens * kKvHeads * kHeadDim);
+  const Tensor v(dtype, kTokens * kKvHeads * kHeadDim);
+  const Tensor out(dtype, kTokens * kHidden);
+  const Tensor dout(dtype, kTokens * kHidden);
+  const Tensor dq(dtype, kTokens * kHidden);
+  const Tensor dk(dtype, kTokens * kKvHeads * kHeadDim);
+  const Tensor dv(dtype, kTokens * kKvHeads * kHeadDim);
+  const Tensor lse(NXD_DTYPE_F32, kTokens * kHeads);
+  const AttentionShape shape{
+      kBatch, kSeq,   kSeq, kHeads, kKvHeads, kHeadDim, 1.0 / std::sqrt(as_double(kHeadDim)),
+      true,   nullptr};
+  const auto view = [](const Tensor& t, int64_t heads) {
+    return HeadView{t, kSeq * heads * kHeadDim, heads * kHeadDim, kHeadDim};
+  };
+  // Half of the square of scores is of use with a causal mask: two products forward, five back.
+  const double product = 2.0 * as_double(kBatch * kHeads) * as_double(kSeq) * as_double(kSeq) *
+                         as_double(kHeadDim) / 2;
+  report_flops("attention forward (causal half)", dtype, 2 * product, [&] {
+    attention_forward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
+                      view(out, kHeads), lse.f32());
+  });
+  report_flops("attention backward (causal half)", dtype, 5 * product, [&] {
+    attention_backward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
+                       view(out, kHeads), lse.f32(), view(dout, kHeads), view(dq, kHeads),
+                       view(dk, kKvHeads), view(dv, kKvHeads));
+  });
+}
+
+void bench_rows(nxd_dtype_t dtype) {
+  const double size = as_double(static_cast<int64_t>(size_of(dtype)));
+  const double hidden = as_double(kTokens * kHidden) * size;
+  const double ffn = as_double(kTokens * kFfn) * size;
+  const Tensor x(dtype, kTokens * kHidden);
+  const Tensor r(dtype, kTokens * kHidden);
+  const Tensor y(dtype, kTokens * kHidden);
+  const Tensor w(dtype, kHidden);
+  const Tensor dw(NXD_DTYPE_F32, kHidden);
+  const Tensor inv(NXD_DTYPE_F32, kTokens);
+  report_bytes("rms_norm forward", dtype, 2 * hidden,
+               [&] { rms_norm_forward(dtype, kTokens, kHidden, x, w, 1e-6, y, inv.f32()); });
+  report_bytes("add_rms_norm forward", dtype, 4 * hidden, [&] {
+    add_rms_norm_forward(dtype, kTokens, kHidden, x, y, w, 1e-6, r, y, inv.f32());
+  });
+  report_bytes("rms_norm backward", dtype, 3 * hidden, [&] {
+    rms_norm_backward(dtype, kTokens, kHidden, x, w, inv.f32(), r, y, dw.f32());
+  });
+  const Tensor both(dtype, 2 * kTokens * kFfn);
+  const Tensor dboth(dtype, 2 * kTokens * kFfn);
+  const Tensor act(dtype, kTokens * kFfn);
+  const auto half = [&](const Tensor& t, int64_t which) {
+    void* start = t;
+    return static_cast<char*>(start) + static_cast<size_t>(which * kFfn) * size_of(dtype);
+  };
+  const int64_t ld = 2 * kFfn;
+  report_bytes("swiglu forward", dtype, 3 * ffn, [&] {
+    swiglu_forward(dtype, kTokens, kFfn, {half(both, 0), ld}, {half(both, 1), ld}, {act, kFfn});
+  });
+  report_bytes("swiglu backward", dtype, 5 * ffn, [&] {
+    swiglu_backward(dtype, kTokens, kFfn, {half(both, 0), ld}, {half(both, 1), ld}, {act, kFfn},
+                    {half(dboth, 0), ld}, {half(dboth, 1), ld});
+  });
+  const Tensor angles(NXD_DTYPE_F32, kSeq * kHeadDim / 2);
+  RopeArgs rotate{.dtype = dtype,
+                  .batch = kBatch,
+                  .seq = kSeq,
+                  .heads = kHeads,
+                  .head_dim = kHeadDim,
+                  .rotary_dim = kHeadDim};
+  rotate.in = x, rotate.out = y, rotate.cos = rotate.sin = angles.f32();
+  rotate.in_batch_stride = rotate.out_batch_stride = kSeq * kHidden;
+  rotate.in_seq_stride = rotate.out_seq_stride = kHidden;
+  rotate.in_head_stride = rotate.out_head_stride = kHeadDim;
+  report_bytes("rope", dtype, 2 * hidden, [&] { rope(rotate); });
+  report_bytes("gelu (erf) forward", dtype, 2 * ffn, [&] {
+    activation_forward(Activation::kGeluErf, dtype, kTokens * kFfn, act, half(both, 0));
+  });
+  std::vector<int64_t> ids(static_cast<size_t>(kTokens));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 7919 % kVocabulary);
+  const Tensor table(dtype, kVocabulary * kHidden);
+  const Tensor dtable(NXD_DTYPE_F32, kVocabulary * kHidden);
+  report_bytes("embedding forward", dtype, 2 * hidden, [&] {
+    embedding_forward(dtype, kTokens, kHidden, ids.data(), 0, kVocabulary, table, y);
+  });
+  report_bytes("embedding backward", dtype, hidden + 8.0 * as_double(kTokens * kHidden), [&] {
+    embedding_backward(dtype, kTokens, kHidden, ids.data(), 0, kVocabulary, x, dtable);
+  });
+}
+
+void bench_cross_entropy(nxd_dtype_t dtype) {
+  const Tensor logits(dtype, kTokens * kVocabulary);
+  const Tensor out(dtype, kTokens * kVocabulary);
+  const Tensor max(NXD_DTYPE_F32, kTokens);
+  const Tensor sum(NXD_DTYPE_F32, kTokens);
+  const Tensor target(NXD_DTYPE_F32, kTokens);
+  const std::vector<int64_t> targets(static_cast<size_t>(kTokens), 5);
+  // In chunks of rows that stay in the cache from one pass to the next.
+  constexpr int64_t kRows = 16;
+  const double bytes =
+      as_double(kTokens * kVocabulary) * as_double(static_cast<int64_t>(size_of(dtype)));
+  report_bytes("cross entropy, all (one r, one w)", dtype, 2 * bytes, [&] {
+    for (int64_t row = 0; row < kTokens; row += kRows) {
+      const auto skip = static_cast<size_t>(row * kVocabulary) * size_of(dtype);
+      void* in = logits;
+      void* to = out;
+      const LogitShard shard{dtype,
+                             kRows,
+                             kVocabulary,
+                             kVocabulary,
+                             static_cast<char*>(in) + skip,
+                             targets.data() + row,
+                             0};
+      cross_entropy_row_max(shard, max.f32() + row);
+      cross_entropy_sums(shard, max.f32() + row, sum.f32() + row, target.f32() + row, nullptr);
+      cross_entropy_backward(shard, max.f32() + row, sum.f32() + row, 0, kVocabulary,
+                             static_cast<char*>(to) + skip, kVocabulary);
+    }
+  });
+}
+
+void bench_optimizers() {
+  const Tensor p(NXD_DTYPE_F32, kParams);
+  const Tensor g(NXD_DTYPE_F32, kParams);
+  const Tensor m(NXD_DTYPE_F32, kParams);
+  const Tensor v(NXD_DTYPE_F32, kParams);
+  const Tensor copy(NXD_DTYPE_BF16, kParams);
+  const Tensor narrow(NXD_DTYPE_BF16, kParams);
+  std::memset(v, 0, static_cast<size_t>(kParams) * sizeof(float));
+  AdamwArgs args{.n = kParams, .param = p, .grad = g, .exp_avg = m, .exp_avg_sq = v};
+  const double n = as_double(kParams);
+  report_bytes("adamw (28 B per parameter)", NXD_DTYPE_F32, 28 * n, [&] { adamw(args); });
+  args.grad = narrow;
+  args.grad_dtype = NXD_DTYPE_BF16;
+  args.copy = copy;
+  report_bytes("adamw bf16 grad and copy (28 B)", NXD_DTYPE_BF16, 28 * n, [&] { adamw(args); });
+  const SgdArgs plain{.n = kParams, .param = p, .grad = g, .momentum_buffer = m, .momentum = 0.9};
+  report_bytes("sgd, momentum (20 B)", NXD_DTYPE_F32, 20 * n, [&] { sgd(plain); });
+  report_bytes("sum of squares", NXD_DTYPE_F32, 4 * n,
+               [&] { (void)sum_of_squares(NXD_DTYPE_F32, kParams, g); });
+  report_bytes("max_abs", NXD_DTYPE_F32, 4 * n, [&] { (void)max_abs(NXD_DTYPE_F32, kParams, g); });
+  report_bytes("cast f32 to bf16", NXD_DTYPE_F32, 6 * n,
+               [&] { cast(NXD_DTYPE_F32, g, NXD_DTYPE_BF16, copy, kParams); });
+}
+
+}  // namespace
+
+int main() {
+  std::printf(
+      "Llama: hidden %lld, ffn %lld, heads %lld/%lld, %lld x %lld tokens, vocabulary %lld\n",
+      static_cast<long long>(kHidden), static_cast<long long>(kFfn), static_cast<long long>(kHeads),
+      static_cast<long long>(kKvHeads), static_cast<long long>(kBatch),
+      static_cast<long long>(kSeq), static_cast<long long>(kVocabulary));
+  measure_roofs();
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    bench_linear("qkv", dtype, (kHeads + 2 * kKvHeads) * kHeadDim, kHidden);
+    bench_linear("o", dtype, kHidden, kHidden);
+    bench_linear("gate_up", dtype, 2 * kFfn, kHidden);
+    bench_linear("down", dtype, kHidden, kFfn);
+    bench_linear("head", dtype, kVocabulary, kHidden);
+    bench_attention(dtype);
+    bench_rows(dtype);
+    bench_cross_entropy(dtype);
+  }
+  bench_optimizers();
+  return 0;
+}

@@ -1,0 +1,217 @@
+#include <sys/resource.h>
+
+#include <cstring>
+#include <thread>
+
+#include "core/kernel_support.h"
+#include "core/kernels/memory_pool.h"
+#include "nxd.h"
+
+using namespace nxd;
+using namespace nxd::kernels;
+
+namespace {
+
+long page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+void blocks_are_aligned_and_apart(void**) {
+  std::vector<std::pair<unsigned char*, size_t>> blocks;
+  unsigned char tag = 0;
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{100}, size_t{4096},
+        size_t{100000}, size_t{1} << 20, (size_t{4} << 20) + 1, size_t{9} << 20}) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      auto* p = static_cast<unsigned char*>(pool_allocate(bytes));
+      assert_non_null(p);
+      assert_int_equal(reinterpret_cast<uintptr_t>(p) % 64, 0);
+      std::memset(p, ++tag, bytes);
+      blocks.emplace_back(p, bytes);
+    }
+  }
+  tag = 0;
+  for (const auto& [p, bytes] : blocks) {
+    ++tag;
+    for (size_t i = 0; i < bytes; ++i) assert_true(p[i] == tag);
+    pool_free(p);
+  }
+  pool_free(nullptr);
+}
+
+// Every size up to a bound gets at least what it asks for: neighbours survive a full write.
+void all_sizes_hold(void**) {
+  test::Random random(1);
+  std::vector<std::pair<unsigned char*, size_t>> blocks;
+  for (int i = 0; i < 3000; ++i) {
+    const auto bytes = static_cast<size_t>(random.below(i % 10 == 0 ? 300000 : 2000));
+    auto* p = static_cast<unsigned char*>(pool_allocate(bytes));
+    std::memset(p, i & 255, bytes);
+    blocks.emplace_back(p, bytes);
+    if (i % 3 == 2) {
+      const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(blocks.size())));
+      const auto [gone, size] = blocks[at];
+      for (size_t j = 1; j < size; ++j) assert_true(gone[j] == gone[0]);
+      pool_free(gone);
+      blocks.erase(blocks.begin() + static_cast<int64_t>(at));
+    }
+  }
+  for (const auto& [p, bytes] : blocks) {
+    for (size_t j = 1; j < bytes; ++j) assert_true(p[j] == p[0]);
+    pool_free(p);
+  }
+}
+
+// One step as a training loop makes it.
+void step() {
+  std::vector<void*> blocks;
+  for (size_t i = 0; i < 40; ++i) {
+    const size_t bytes = (i % 7 + 1) * 1000000;
+    blocks.push_back(pool_allocate(bytes));
+    std::memset(blocks.back(), 1, bytes);
+    if (i % 4 == 3) {
+      pool_free(blocks[blocks.size() - 2]);
+      blocks.erase(blocks.end() - 2);
+    }
+  }
+  for (void* p : blocks) pool_free(p);
+}
+
+void later_steps_ask_the_system_for_nothing(void**) {
+  step();
+  const PoolStats before = pool_stats();
+  const long faults = page_faults();
+  for (int i = 0; i < 5; ++i) step();
+  const PoolStats after = pool_stats();
+  assert_int_equal(after.system_allocations, before.system_allocations);
+  assert_int_equal(after.bytes_reserved, before.bytes_reserved);
+  assert_int_equal(after.allocations, before.allocations + 200);
+  assert_int_equal(after.bytes_in_use, before.bytes_in_use);
+  // A step touches 160 MB: 40000 small pages if they came anew.
+  assert_true(page_faults() - faults < 500);
+}
+
+void statistics_add_up(void**) {
+  nxd_memory_stats_t before = {};
+  before.struct_size = sizeof(before);
+  assert_int_equal(nxd_memory_get_stats(&before), NXD_OK);
+  void* p = pool_allocate(5000001);
+  nxd_memory_stats_t during = before;
+  assert_int_equal(nxd_memory_get_stats(&during), NXD_OK);
+  assert_int_equal(during.bytes_in_use, before.bytes_in_use + 5000001);
+  assert_true(during.peak_bytes_in_use >= during.bytes_in_use);
+  assert_true(during.bytes_reserved >= during.bytes_in_use);
+  assert_int_equal(during.allocations, before.allocations + 1);
+  pool_free(p);
+  assert_int_equal(nxd_memory_trim(), NXD_OK);
+  nxd_memory_stats_t after = before;
+  assert_int_equal(nxd_memory_get_stats(&after), NXD_OK);
+  assert_int_equal(after.bytes_in_use, before.bytes_in_use);
+  assert_true(after.bytes_reserved < during.bytes_reserved);
+}
+
+void trim_keeps_live_blocks(void**) {
+  auto* small = static_cast<char*>(pool_allocate(1000));
+  auto* large = static_cast<char*>(pool_allocate(10000000));
+  void* gone = pool_allocate(1000);
+  std::memset(small, 7, 1000);
+  std::memset(large, 8, 10000000);
+  pool_free(gone);
+  pool_trim();
+  assert_true(small[999] == 7 && large[9999999] == 8);
+  void* again = pool_allocate(1000);
+  std::memset(again, 9, 1000);
+  assert_true(small[999] == 7);
+  pool_free(again);
+  pool_free(small);
+  pool_free(large);
+  pool_trim();
+  assert_int_equal(pool_stats().bytes_reserved, 0);
+}
+
+// Sizes that never come again must not pile up.
+void unused_memory_is_bounded(void**) {
+  for (size_t i = 0; i < 300; ++i) pool_free(pool_allocate((size_t{8} << 20) + i * 1000000));
+  const PoolStats stats = pool_stats();
+  assert_true(stats.bytes_reserved <=
+              stats.peak_bytes_in_use + stats.peak_bytes_in_use / 2 + (size_t{512} << 20));
+}
+
+void threads_exchange_blocks(void**) {
+  const PoolStats before = pool_stats();
+  std::vector<void*> blocks(4000);
+  const auto allocate = [&blocks](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      blocks[i] = pool_allocate(i % 300 + 1);
+      std::memset(blocks[i], 1, i % 300 + 1);
+    }
+  };
+  const auto release = [&blocks](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) pool_free(blocks[i]);
+  };
+  std::thread a(allocate, 0, 2000);
+  std::thread b(allocate, 2000, 4000);
+  a.join();
+  b.join();
+  std::thread c(release, 1000, 3000);
+  release(0, 1000);
+  release(3000, 4000);
+  c.join();
+  assert_int_equal(pool_stats().bytes_in_use, before.bytes_in_use);
+}
+
+// Given back when the program's static objects are destroyed, after main.
+struct LateFree {
+  void* block = nullptr;
+  ~LateFree() { pool_free(block); }
+};
+LateFree late;
+
+void blocks_may_outlive_main(void**) { late.block = pool_allocate(100); }
+
+void workspace_grows(void**) {
+  Workspace space;
+  auto* first = space.get<char>(100);
+  std::memset(first, 1, 100);
+  assert_ptr_equal(space.get<char>(50), first);
+  std::memset(space.get<char>(1000000), 2, 1000000);
+}
+
+void bad_arguments_are_refused(void**) {
+  assert_int_equal(nxd_memory_get_stats(nullptr), NXD_ERROR_INVALID_ARGUMENT);
+  nxd_memory_stats_t stats = {};
+  assert_int_equal(nxd_memory_get_stats(&stats), NXD_ERROR_ABI_MISMATCH);
+  assert_true(stats.allocations == 0);
+  try {
+    pool_allocate(SIZE_MAX / 2);
+  } catch (const Error& error) {
+    assert_int_equal(error.status(), NXD_ERROR_INVALID_ARGUMENT);
+  }
+  try {
+    pool_allocate(SIZE_MAX / 8);
+  } catch (const Error& error) {
+    assert_int_equal(error.status(), NXD_ERROR_OUT_OF_MEMORY);
+    return;
+  }
+  fail_msg("an allocation beyond the address space succeeded");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(blocks_are_aligned_and_apart),
+      cmocka_unit_test(all_sizes_hold),
+      cmocka_unit_test(later_steps_ask_the_system_for_nothing),
+      cmocka_unit_test(statistics_add_up),
+      cmocka_unit_test(trim_keeps_live_blocks),
+      cmocka_unit_test(unused_memory_is_bounded),
+      cmocka_unit_test(threads_exchange_blocks),
+      cmocka_unit_test(workspace_grows),
+      cmocka_unit_test(bad_arguments_are_refused),
+      cmocka_unit_test(blocks_may_outlive_main),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
