@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/comm/process_group.h"
-#include "core/comm/store.h"
 #include "core/parallel/parallel_state.h"
 
 namespace nxd {
@@ -39,21 +38,32 @@ class Context : public std::enable_shared_from_this<Context> {
   void destroy_model_parallel();
   bool model_parallel_is_initialized() const;
   const ParallelState& parallel() const;
+  // World rank of the pipeline stage so many stages on; the stages form a ring.
+  int pipeline_neighbour(int distance) const;
 
   void finalize();
   void abort() noexcept;
 
   // INVALID_STATE in a forked child and after finalize.
   void check_usable() const;
+  // INVALID_STATE in a forked child.
+  void check_not_forked() const;
 
  private:
   Context();
+  void join(const nxd_context_options_t& options);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace nxd
 
+struct nxd_group {
+  std::shared_ptr<nxd::ProcessGroup> value;
+  bool borrowed = false;  // from a context, whose handle owns this one
+};
+
 struct nxd_context {
   std::shared_ptr<nxd::Context> value;
+  nxd_group groups[7];  // handed out by axis
 };

@@ -72,8 +72,7 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias) {
   if (!use_fused(context, a)) return plain_product(a, transpose_a, b, transpose_b, out, bias);
-  at::Tensor y =
-      pooled_empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, out);
+  at::Tensor y = pooled_empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, out);
   const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
   fused_product(a, transpose_a, b, transpose_b, y, false, wide_bias);
   return y;

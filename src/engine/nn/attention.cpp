@@ -54,8 +54,8 @@ class Attention::Projection : public Module {
 
 namespace {
 
-// Ranks of the tensor-parallel group that hold the same key head, or none when no two do. Neighbours
-// share a head: rank r holds head r * n_kv_heads / size.
+// Ranks of the tensor-parallel group that hold the same key head, or none when no two do.
+// Neighbours share a head: rank r holds head r * n_kv_heads / size.
 GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv_heads) {
   if (n_kv_heads >= group->size()) return nullptr;
   const auto shared = static_cast<int>(group->size() / n_kv_heads);
@@ -126,10 +126,9 @@ Attention::Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n
 
 at::Tensor Attention::key_mask(const at::Tensor& mask, int64_t batch, int64_t sequence) const {
   if (!mask.defined()) return {};
-  check_with_group(*group_,
-                   mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence,
-                   "Attention", text("key mask: expected shape [", batch, ", ", sequence,
-                                     "], got ", mask.sizes()));
+  check_with_group(
+      *group_, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
+      text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
   return mask.ne(0).to(at::kByte).contiguous();
 }
 
@@ -139,16 +138,14 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   check_with_group(*group_, x.dim() == 3, "Attention",
                    text("input: expected three dimensions, got shape ", x.sizes()));
   check_features(*group_, class_name(), x, hidden_, q_->weight().scalar_type());
-  const auto projected =
-      parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
-                       {q_->bias(), k_->bias(), v_->bias()});
+  const auto projected = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
+                                          {q_->bias(), k_->bias(), v_->bias()});
   const auto heads = [&](const at::Tensor& y) {
     return y.view({y.size(0), y.size(1), y.size(2) / head_dim_, head_dim_});
   };
   at::Tensor q = heads(projected[0]), k = heads(projected[1]);
   AttentionArgs args;
-  args.layout =
-      sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
+  args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.causal = causal_;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);

@@ -72,8 +72,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
                      v = with_dense_heads(v_input);
     const kernels::AttentionShape shape = shape_of(args, q, k);
     at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
-    at::Tensor lse =
-        pooled_empty({shape.batch, shape.query_heads, shape.query_length}, at::kFloat);
+    at::Tensor lse = pooled_empty({shape.batch, shape.query_heads, shape.query_length}, at::kFloat);
     kernels::attention_forward(to_nxd_dtype(q.scalar_type()), shape, view_of(args.layout, q),
                                view_of(args.layout, k), view_of(args.layout, v),
                                view_of(args.layout, out), lse.data_ptr<float>());
@@ -114,7 +113,8 @@ at::Tensor plain_attention(const AttentionArgs& args, const at::Tensor& q, const
   const at::ScalarType wide = partial_sum_dtype(q.scalar_type());
   at::Tensor scores = at::matmul(by_head(q).to(wide), keys.to(wide).transpose(2, 3)) * args.scale;
   const int64_t n_queries = scores.size(2), n_keys = scores.size(3);
-  at::Tensor keep = at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
+  at::Tensor keep =
+      at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
   if (args.causal) keep = keep.tril(n_keys - n_queries);
   keep = keep.unsqueeze(0).unsqueeze(0);
   if (args.key_mask.defined()) {

@@ -24,8 +24,8 @@ Module::Tensors CallbackModule::forward(const Tensors& inputs, size_t n_outputs)
     in[i] = inputs[i].defined() ? &handles[i] : nullptr;
   }
   std::vector<nxd_tensor*> out(n_outputs, nullptr);
-  const nxd_status_t status = forward_(borrowed_handle(), in.data(), in.size(), out.data(),
-                                       out.size(), user_data_);
+  const nxd_status_t status =
+      forward_(borrowed_handle(), in.data(), in.size(), out.data(), out.size(), user_data_);
   // What the callback filled is ours, also when it failed.
   Tensors outputs(n_outputs);
   size_t filled = 0;

@@ -103,7 +103,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const Record& r = *record;
     const Rows rows = reduce_rows(r, logits, targets);
     at::Tensor loss = rows.lse - rows.target * (1 - r.smoothing);
-    if (r.smoothing != 0) loss = loss - rows.sum * (r.smoothing / static_cast<double>(r.vocabulary));
+    if (r.smoothing != 0)
+      loss = loss - rows.sum * (r.smoothing / static_cast<double>(r.vocabulary));
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     ctx->save_for_backward({logits, targets, valid, rows.lse});
     return at::where(valid.ne(0), loss, at::zeros_like(loss));
@@ -121,13 +122,12 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 
 void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tensor& labels) {
   const char* op = "parallel_cross_entropy";
-  check_with_group(group,
-                   logits.dim() >= 1 && logits.is_floating_point() &&
-                       logits.scalar_type() != at::kHalf,
-                   op,
-                   text("logits: expected a tensor of f32, f64 or bf16 with at least one "
-                        "dimension, got ",
-                        c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
+  check_with_group(
+      group, logits.dim() >= 1 && logits.is_floating_point() && logits.scalar_type() != at::kHalf,
+      op,
+      text("logits: expected a tensor of f32, f64 or bf16 with at least one "
+           "dimension, got ",
+           c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
   check_with_group(group, labels.scalar_type() == at::kLong, op,
                    text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
   check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,
@@ -143,9 +143,8 @@ CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
   check_argument(
       options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
       "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);
-  check_argument(
-      options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
-      "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
+  check_argument(options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
+                 "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
   CrossEntropyOptions result;
   result.label_smoothing = options.label_smoothing;
   result.smoothing = options.smoothing;

@@ -54,8 +54,8 @@ Module::Tensors GatedMlp::forward(const Tensors& inputs, size_t n_outputs) {
   const auto& up = dynamic_cast<const ParallelLinearLayer&>(*up_);
   check_features(*group_, class_name(), inputs[0], hidden_, gate.weight().scalar_type());
   // The two projections share one exchange of their input.
-  const auto projected = parallel_linears(plan_, inputs[0], {gate.weight(), up.weight()},
-                                          {gate.bias(), up.bias()});
+  const auto projected =
+      parallel_linears(plan_, inputs[0], {gate.weight(), up.weight()}, {gate.bias(), up.bias()});
   return {(*down_)(gated_activation(*context(), activation_, projected[0], projected[1]))};
 }
 

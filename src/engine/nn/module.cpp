@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/near_names.h"
+#include "engine/nn/module_tree.h"
 
 namespace nxd {
 
@@ -83,6 +84,18 @@ nxd_module* Module::borrowed_handle() {
   // Shares no ownership: a handle inside the module must not keep it alive.
   borrowed_.value = std::shared_ptr<Module>(std::shared_ptr<void>(), this);
   return &borrowed_;
+}
+
+const std::vector<NamedParameter>& Module::tree_parameters() {
+  std::vector<NamedParameter> fresh = named_parameters(*this);
+  const auto same = [](const NamedParameter& a, const NamedParameter& b) {
+    return a.name == b.name && a.parameter == b.parameter;
+  };
+  if (!std::equal(fresh.begin(), fresh.end(), tree_parameters_.begin(), tree_parameters_.end(),
+                  same)) {
+    tree_parameters_ = std::move(fresh);
+  }
+  return tree_parameters_;
 }
 
 void Module::check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs,

@@ -20,6 +20,11 @@ struct nxd_module {
 
 namespace nxd {
 
+struct NamedParameter {
+  std::string name;  // path from the root
+  std::shared_ptr<Parameter> parameter;
+};
+
 // Node of a named tree. Built-in layers and the caller's own are subclasses. An undefined tensor
 // among the inputs stands for one that was left out.
 class Module : public std::enable_shared_from_this<Module> {
@@ -59,6 +64,8 @@ class Module : public std::enable_shared_from_this<Module> {
 
   // Borrowed handle for the C boundary; valid as long as the module.
   nxd_module* borrowed_handle();
+  // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
+  const std::vector<NamedParameter>& tree_parameters();
 
  protected:
   virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
@@ -76,6 +83,7 @@ class Module : public std::enable_shared_from_this<Module> {
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   nxd_module borrowed_;
+  std::vector<NamedParameter> tree_parameters_;
 };
 
 // A layer's initial name joined with a member's.

@@ -83,14 +83,33 @@ void initialize(Module& root, uint64_t seed) {
   name_sites(root, "");
 }
 
+void zero_grad(const Module& root) {
+  for (const NamedParameter& entry : named_parameters(root)) {
+    entry.parameter->tensor().mutable_grad().reset();
+  }
+}
+
+void move_to_device(const Module& root, nxd_device_t device) {
+  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
+                 "device: expected an NXD_DEVICE_*, got ", device);
+  if (device != NXD_DEVICE_CPU) {
+    fail(NXD_ERROR_UNSUPPORTED, "device: modules run on NXD_DEVICE_CPU only, got ", device);
+  }
+  for (const NamedParameter& entry : named_parameters(root)) {
+    check_state(entry.parameter->tensor().is_cpu(), "parameter ", entry.name,
+                ": on the meta device, which has no values to move");
+  }
+}
+
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
          const std::string& alias_path) {
   const std::shared_ptr<Parameter> owner = find_parameter(*root, owner_path);
   const std::shared_ptr<Parameter> alias = find_parameter(*root, alias_path);
   check_argument(owner->shard() == alias->shard() &&
                      owner->tensor().scalar_type() == alias->tensor().scalar_type(),
-                 "alias_path: expected \"", alias_path, "\" to have the shape, sharding and dtype of \"",
-                 owner_path, "\": ", shape_text(owner->shard().shape()), ", got ",
+                 "alias_path: expected \"", alias_path,
+                 "\" to have the shape, sharding and dtype of \"", owner_path,
+                 "\": ", shape_text(owner->shard().shape()), ", got ",
                  shape_text(alias->shard().shape()));
   const auto [module_path, name] = split_path(alias_path);
   find_module(root, module_path)->alias_parameter(name, owner);

@@ -9,11 +9,6 @@
 // Questions about a whole tree of modules.
 namespace nxd {
 
-struct NamedParameter {
-  std::string name;  // path from the root
-  std::shared_ptr<Parameter> parameter;
-};
-
 // Every parameter once, depth first, a module's own before its children's. A tied parameter has the
 // name it is met under first: its owner's, as owners are added before aliases.
 std::vector<NamedParameter> named_parameters(const Module& root);
@@ -26,6 +21,12 @@ std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const s
 
 // Draws all parameters anew under their paths from the root, and names the random sites.
 void initialize(Module& root, uint64_t seed);
+
+// Forgets the gradients of all parameters.
+void zero_grad(const Module& root);
+
+// Moves all parameters; UNSUPPORTED for a device other than the CPU.
+void move_to_device(const Module& root, nxd_device_t device);
 
 // Makes alias_path another name of the parameter at owner_path.
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,

@@ -36,9 +36,8 @@ void Norm::check_input(const Tensors& inputs, size_t n_outputs) const {
   check_argument(inputs[0].dim() >= 1 && inputs[0].size(-1) == size_, class_name(),
                  ": input: expected ", size_, " features in the last dimension, got shape ",
                  inputs[0].sizes());
-  check_argument(inputs[0].scalar_type() == place_.dtype, class_name(),
-                 ": input: expected dtype ", c10::toString(place_.dtype), ", got ",
-                 c10::toString(inputs[0].scalar_type()));
+  check_argument(inputs[0].scalar_type() == place_.dtype, class_name(), ": input: expected dtype ",
+                 c10::toString(place_.dtype), ", got ", c10::toString(inputs[0].scalar_type()));
 }
 
 LayerNorm::LayerNorm(std::shared_ptr<Context> context, int64_t size,

@@ -61,8 +61,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
       const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
       dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
     }
-    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor(), at::Tensor(),
-            at::Tensor()};
+    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -98,9 +97,9 @@ ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t n
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
   const at::Tensor& table = weight_->tensor();
-  check_with_group(*group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
-                   text("input: expected ids of dtype i64, got ",
-                        c10::toString(inputs[0].scalar_type())));
+  check_with_group(
+      *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
+      text("input: expected ids of dtype i64, got ", c10::toString(inputs[0].scalar_type())));
   const at::Tensor ids = inputs[0].contiguous();
   if (!ids.is_meta() && ids.numel() > 0) {
     const auto [low, high] = at::aminmax(ids);

@@ -65,8 +65,7 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
 
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
   // parameters: the weights, then the biases there are.
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
-                               at::TensorList parameters,
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
                                const c10::intrusive_ptr<Record>& record) {
     const size_t n_weights = record->has_bias.size();
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
@@ -104,10 +103,10 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
     }
     const at::Tensor in = rows_of(enter(plan, x));
     for (size_t i = 0; i < n_weights; ++i) {
-      result.push_back(ctx->needs_input_grad(1 + i)
-                           ? matrix_product(*plan.context, rows_of(dys[i]), true, in, false,
-                                            x.scalar_type())
-                           : at::Tensor());
+      result.push_back(
+          ctx->needs_input_grad(1 + i)
+              ? matrix_product(*plan.context, rows_of(dys[i]), true, in, false, x.scalar_type())
+              : at::Tensor());
     }
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();

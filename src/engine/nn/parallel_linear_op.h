@@ -11,10 +11,10 @@
 
 namespace nxd {
 
-// y_i = out(in(x) W_i^T) + b_i for one or more weights, where in and out move between regions of the
-// tensor-parallel group. The moves are part of the operator, so that the gathered input is not kept
-// for the backward, that several weights share one exchange, and that partial sums of 16-bit floats
-// are exchanged in f32.
+// y_i = out(in(x) W_i^T) + b_i for one or more weights, where in and out move between regions of
+// the tensor-parallel group. The moves are part of the operator, so that the gathered input is not
+// kept for the backward, that several weights share one exchange, and that partial sums of 16-bit
+// floats are exchanged in f32.
 struct ParallelLinearPlan {
   enum class Input {
     kAsIs,           // in: x; backward: nothing

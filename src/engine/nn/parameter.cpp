@@ -50,9 +50,9 @@ Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer in
       initializer_(initializer),
       parameter_handle_{this} {
   at::NoGradGuard no_grad;
-  handle_.value = meta ? at::empty(shard_.local_shape(),
-                                   at::TensorOptions().dtype(dtype).device(at::kMeta))
-                       : pooled_empty(shard_.local_shape(), dtype);
+  handle_.value =
+      meta ? at::empty(shard_.local_shape(), at::TensorOptions().dtype(dtype).device(at::kMeta))
+           : pooled_empty(shard_.local_shape(), dtype);
   handle_.value.set_requires_grad(true);
 }
 

@@ -1,0 +1,103 @@
+// Section 2 of nxd.h: contexts and devices.
+#include <cstdio>
+
+#include "capi/handles.h"
+#include "core/base/environment.h"
+#include "core/base/last_error.h"
+#include "core/base/options.h"
+#include "core/parallel/device.h"
+
+using namespace nxd;
+
+namespace {
+const nxd_context_options_t kDefaults = NXD_CONTEXT_OPTIONS_INIT;
+}
+
+nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+}
+
+nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx) {
+  return guard([&] {
+    auto& out = output(out_ctx, "out_ctx");
+    const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    auto handle = std::make_unique<nxd_context>();
+    handle->value = Context::create(known);
+    out = handle.release();
+  });
+}
+
+nxd_status_t nxd_context_finalize(nxd_context_t* ctx) {
+  return guard([&] { unwrap(ctx).finalize(); });
+}
+
+void nxd_context_destroy(nxd_context_t* ctx) { delete ctx; }
+
+nxd_status_t nxd_context_abort(nxd_context_t* ctx) {
+  return guard([&] { unwrap(ctx).abort(); });
+}
+
+nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).rank();
+  });
+}
+
+nxd_status_t nxd_context_get_size(nxd_context_t* ctx, int32_t* out_size) {
+  return guard([&] {
+    auto& out = output(out_size, "out_size");
+    out = unwrap(ctx).size();
+  });
+}
+
+nxd_status_t nxd_context_get_local_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).local_rank();
+  });
+}
+
+nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_group) {
+  return guard([&] {
+    auto& out = output(out_group, "out_group");
+    out = borrow_group(ctx, NXD_AXIS_WORLD, unwrap(ctx).world());
+  });
+}
+
+nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain) {
+  return guard([&] { unwrap(ctx).set_plain_kernels(plain != 0); });
+}
+
+nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain) {
+  return guard([&] {
+    auto& out = output(out_plain, "out_plain");
+    out = unwrap(ctx).plain_kernels() ? 1 : 0;
+  });
+}
+
+nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch) {
+  return guard([&] { unwrap(ctx).set_step(step, microbatch); });
+}
+
+int32_t nxd_cpu_mode(void) { return env::cpu_mode() ? 1 : 0; }
+
+nxd_status_t nxd_get_device(nxd_device_t* out_device) {
+  return guard([&] {
+    // NXD_DEVICE_CPU is 0, so a failed call leaves the invalid device.
+    check_argument(out_device, "out_device: expected a pointer, got NULL");
+    *out_device = NXD_DEVICE_INVALID;
+    *out_device = training_device();
+  });
+}
+
+nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text) {
+  return guard([&] {
+    const bool prints = unwrap(ctx).rank() == 0;
+    check_argument(text, "text: expected a string, got NULL");
+    if (!prints) return;
+    if (std::printf("%s\n", text) < 0 || std::fflush(stdout) != 0) {
+      fail(NXD_ERROR_IO, "cannot write to stdout");
+    }
+  });
+}

@@ -1,0 +1,58 @@
+// Section 4 of nxd.h: groups.
+#include "capi/handles.h"
+#include "core/base/last_error.h"
+
+using namespace nxd;
+
+nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks,
+                              const char* name, nxd_group_t** out_group) {
+  return guard([&] {
+    auto& out = output(out_group, "out_group");
+    Context& context = unwrap(ctx);
+    check_argument(ranks || n_ranks == 0, "ranks: expected a pointer to ", n_ranks,
+                   " ranks, got NULL");
+    check_argument(n_ranks <= static_cast<size_t>(context.size()), "n_ranks: expected at most ",
+                   context.size(), ", got ", n_ranks);
+    auto handle = std::make_unique<nxd_group>();
+    handle->value =
+        context.create_group(std::vector<int>(ranks, ranks + n_ranks), name ? name : "group");
+    out = handle.release();
+  });
+}
+
+void nxd_group_destroy(nxd_group_t* group) {
+  if (group && !group->borrowed) delete group;
+}
+
+nxd_status_t nxd_group_abort(nxd_group_t* group) {
+  return guard([&] { unwrap(group).abort(); });
+}
+
+nxd_status_t nxd_group_get_size(nxd_group_t* group, int32_t* out_size) {
+  return guard([&] {
+    auto& out = output(out_size, "out_size");
+    out = unwrap(group).size();
+  });
+}
+
+nxd_status_t nxd_group_get_rank(nxd_group_t* group, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(group).rank();
+  });
+}
+
+nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap, size_t* out_size) {
+  return guard([&] {
+    output(out_size, "out_size");
+    copy_ranks(unwrap(group).ranks(), ranks, cap, out_size);
+  });
+}
+
+nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms) {
+  return guard([&] {
+    ProcessGroup& g = unwrap(group);
+    check_argument(timeout_ms > 0, "timeout_ms: expected a positive number, got ", timeout_ms);
+    g.set_timeout_ms(timeout_ms);
+  });
+}

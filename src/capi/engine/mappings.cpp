@@ -1,0 +1,88 @@
+// Section 12 of nxd.h.
+#include "capi/engine/unwrap.h"
+#include "core/base/last_error.h"
+#include "engine/nn/cross_entropy.h"
+#include "engine/nn/layer_support.h"
+
+using namespace nxd;
+
+namespace {
+
+const nxd_cross_entropy_options_t kCrossEntropy = NXD_CROSS_ENTROPY_OPTIONS_INIT;
+
+// f: (tensor-parallel group, x) -> y.
+template <class Function>
+nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, Function&& f) {
+  return engine_guard([&] {
+    auto& out = output(out_y, "out_y");
+    const GroupRef group = tensor_group(*unwrap(ctx, "ctx"));
+    out = new_handle(f(group, unwrap(x, "x")));
+  });
+}
+
+}  // namespace
+
+nxd_status_t nxd_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, copy_to_region);
+}
+
+nxd_status_t nxd_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                           nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, reduce_from_region);
+}
+
+nxd_status_t nxd_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                          nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, [](const GroupRef& group, const at::Tensor& value) {
+    return scatter_to_region(group, value, -1);
+  });
+}
+
+nxd_status_t nxd_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                           nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, [](const GroupRef& group, const at::Tensor& value) {
+    return gather_from_region(group, value, -1);
+  });
+}
+
+nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
+                                            nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, [dim](const GroupRef& group, const at::Tensor& value) {
+    return scatter_to_region(group, value, dim);
+  });
+}
+
+nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
+                                             int32_t to_model_parallel, nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, [=](const GroupRef& group, const at::Tensor& value) {
+    return to_model_parallel ? gather_to_split_consumer(group, value, dim)
+                             : gather_from_region(group, value, dim);
+  });
+}
+
+nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
+                                                   nxd_tensor_t** out_y) {
+  return map(ctx, x, out_y, [dim](const GroupRef& group, const at::Tensor& value) {
+    return reduce_scatter_to_region(group, value, dim);
+  });
+}
+
+nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t* options, size_t size) {
+  return guard(
+      [&] { init_options(options, size, kCrossEntropy, sizeof kCrossEntropy, "options"); });
+}
+
+nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
+                                        nxd_tensor_t* labels,
+                                        const nxd_cross_entropy_options_t* options,
+                                        nxd_tensor_t** out_loss) {
+  return engine_guard([&] {
+    auto& out = output(out_loss, "out_loss");
+    const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
+    const CrossEntropyOptions resolved =
+        resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options"));
+    out = new_handle(parallel_cross_entropy(*context, tensor_group(*context),
+                                            unwrap(logits, "logits"), unwrap(labels, "labels"),
+                                            resolved));
+  });
+}

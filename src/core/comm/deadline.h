@@ -1,0 +1,38 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace nxd {
+
+// A point in time by which something must have happened.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after_ms(int64_t ms) {
+    // A century is as good as never, and does not overflow the clock.
+    constexpr int64_t kCentury = int64_t{100} * 365 * 24 * 3600 * 1000;
+    return Deadline(Clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kCentury)));
+  }
+
+  bool expired() const { return Clock::now() >= at_; }
+  // Rounded up, so that waiting this long never wakes before the deadline.
+  int64_t remaining_ms() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
+    return left > 0 ? left : 0;
+  }
+  Clock::time_point at() const { return at_; }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_;
+};
+
+inline int64_t ms_since(Deadline::Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - start)
+      .count();
+}
+
+}  // namespace nxd

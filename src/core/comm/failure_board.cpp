@@ -1,0 +1,130 @@
+#include "core/comm/failure_board.h"
+
+#include <set>
+#include <sstream>
+
+namespace nxd {
+namespace {
+
+const char* const kLost = "lost";
+const char* const kClaims = "lost_claims";
+
+std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
+
+std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, " ", loss.reason); }
+
+std::optional<Loss> decode(const std::string& value) {
+  std::istringstream in(value);
+  Loss loss{};
+  if (!(in >> loss.status >> loss.rank)) return std::nullopt;
+  in.get();
+  std::getline(in, loss.reason);
+  return loss;
+}
+
+}  // namespace
+
+FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank)
+    : store_(std::move(store)),
+      rank_(rank),
+      server_rank_(server_rank),
+      attached_(store_ != nullptr) {}
+
+std::optional<Loss> FailureBoard::loss() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return loss_;
+}
+
+void FailureBoard::remember(Loss loss) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (loss_) return;
+  loss_ = std::move(loss);
+  lost_.store(true, std::memory_order_release);
+}
+
+void FailureBoard::detach() noexcept { attached_ = false; }
+
+// A store that fails is not asked again. When a rank serves it, that rank is the one that was lost;
+// a server that is merely slow only counts as silent.
+template <class Function>
+void FailureBoard::ask(Function&& function) noexcept {
+  if (!attached_) return;
+  try {
+    function();
+  } catch (const Error& e) {
+    attached_ = false;
+    if (e.status() != NXD_ERROR_IO || server_rank_ < 0 || server_rank_ == rank_) return;
+    try {
+      remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
+    } catch (...) {
+    }
+  } catch (...) {
+    attached_ = false;
+  }
+}
+
+void FailureBoard::look() noexcept {
+  if (lost()) return;
+  ask([&] {
+    const auto value = store_->get(kLost);
+    if (!value) return;
+    if (auto loss = decode(*value)) remember(std::move(*loss));
+  });
+}
+
+void FailureBoard::report(Loss loss) noexcept {
+  if (lost()) return;
+  ask([&] {
+    if (store_->add(kClaims, 1) == 1) {
+      store_->set(kLost, encode(loss));
+      return;
+    }
+    // The first to claim may have died between its claim and its word.
+    const auto value = store_->wait(kLost, Deadline::after_ms(1000));
+    if (!value) return;
+    if (auto first = decode(*value)) remember(std::move(*first));
+  });
+  try {
+    remember(std::move(loss));
+  } catch (...) {
+    lost_ = true;
+  }
+}
+
+void FailureBoard::publish_wait(int awaited) noexcept {
+  ask([&] { store_->set(wait_key(rank_), std::to_string(awaited)); });
+}
+
+void FailureBoard::clear_wait() noexcept {
+  ask([&] { store_->set(wait_key(rank_), ""); });
+}
+
+std::optional<int> FailureBoard::awaited_by(int rank) {
+  std::optional<int> awaited;
+  ask([&] {
+    const auto value = store_->get(wait_key(rank));
+    if (value && !value->empty()) awaited = static_cast<int>(parse_counter("wait", *value));
+  });
+  return awaited;
+}
+
+FailureBoard::Culprit FailureBoard::find_culprit(int awaited) noexcept {
+  // A server of the store that does not answer is what everybody waits for in the end.
+  const bool silent_server = server_rank_ >= 0 && server_rank_ != rank_;
+  try {
+    std::set<int> seen;
+    int current = awaited;
+    for (;;) {
+      const auto next = awaited_by(current);
+      if (!attached_ && silent_server) return {server_rank_, true};
+      if (!next) return {current, current == awaited};
+      if (*next == rank_) return {awaited, true};
+      if (!seen.insert(current).second) return {awaited, false};
+      current = *next;
+    }
+  } catch (...) {
+    return {awaited, true};
+  }
+}
+
+}  // namespace nxd

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/comm/store.h"
+
+namespace nxd {
+
+// A rank that was lost, and why.
+struct Loss {
+  nxd_status_t status;  // PEER_LOST or TIMEOUT
+  int rank;             // world rank
+  std::string reason;
+};
+
+// What the ranks of a world know of one another's failures. The first rank that detects a loss
+// publishes it in the store; all others take it from there, so that every error names the rank that
+// was lost first and not a survivor that gave up because of it. When the store has gone as well,
+// each rank goes by what it sees itself.
+//
+// A rank that has been waiting for long publishes whom it waits for. When waits time out, these
+// edges lead to the rank that waits for nobody: the one to blame.
+//
+// Methods that ask the store run on the caller's thread, and never throw.
+class FailureBoard {
+ public:
+  // server_rank is the rank whose process serves the store, -1 when none does.
+  FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank);
+
+  bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
+  std::optional<Loss> loss() const;
+
+  // Asks the store whether a loss was published.
+  void look() noexcept;
+  // Publishes a loss, or takes over the one published before.
+  void report(Loss loss) noexcept;
+
+  void publish_wait(int awaited) noexcept;
+  void clear_wait() noexcept;
+  // The rank that all waits lead to from an awaited one. It is certain when the awaited rank itself
+  // waits for nobody or for this rank; otherwise a rank nearer to it is going to report it.
+  struct Culprit {
+    int rank;
+    bool certain;
+  };
+  Culprit find_culprit(int awaited) noexcept;
+
+  // Stops asking the store.
+  void detach() noexcept;
+
+ private:
+  void remember(Loss loss);
+  std::optional<int> awaited_by(int rank);
+  template <class Function>
+  void ask(Function&& function) noexcept;
+
+  const std::shared_ptr<Store> store_;
+  const int rank_;
+  const int server_rank_;
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> attached_{true};
+  mutable std::mutex mutex_;
+  std::optional<Loss> loss_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,269 @@
+#include "core/comm/gloo_link.h"
+
+#include <gloo/transport/address.h>
+#include <gloo/transport/pair.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+namespace nxd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kForever = std::chrono::hours(24 * 365);
+
+// Gloo multiplies this by five when it waits for a connection.
+milliseconds connect_timeout(int64_t timeout_ms) {
+  return milliseconds(std::clamp<int64_t>(timeout_ms / 5, 1, 24 * 3600 * 1000));
+}
+
+}  // namespace
+
+GlooLink::GlooLink(std::shared_ptr<const LinkShared> shared, std::string key, std::string name,
+                   int rank, std::vector<int> ranks, int64_t timeout_ms)
+    : shared_(std::move(shared)),
+      key_(std::move(key)),
+      name_(std::move(name)),
+      rank_(rank),
+      ranks_(std::move(ranks)),
+      timeout_ms_(timeout_ms),
+      pairs_(ranks_.size(), nullptr) {
+  // A context shows the size of the group; only pairs that are used cost a connection.
+  transport_ = shared_->device->createContext(rank_, size());
+  transport_->setTimeout(connect_timeout(timeout_ms));
+}
+
+GlooLink::~GlooLink() = default;
+
+Error GlooLink::error(nxd_status_t status, int root_rank, const std::string& message) const {
+  return Error(
+      status,
+      text(operation_, " #", sequence_, " on group \"", name_, "\" (rank ", rank_, " of ",
+           ranks_.size(), ", world rank ", ranks_[static_cast<size_t>(rank_)], "): ", message),
+      {root_rank, sequence_, name_, operation_});
+}
+
+void GlooLink::begin(const char* operation, uint64_t sequence) {
+  if (shared_->process_id != ::getpid()) {
+    fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
+         "\": this process was forked from the one that made the context; groups cannot be used "
+         "in it");
+  }
+  if (first_error_) throw *first_error_;
+  check_state(!shared_->finalized, operation, " on group \"", name_,
+              "\": the context was finalized");
+  operation_ = operation;
+  sequence_ = sequence;
+  call_timeout_ms_ = timeout_ms_;
+  start_ = Deadline::Clock::now();
+  look_pause_ = milliseconds(40);
+  next_look_ = start_ + look_pause_;
+  check_running();
+}
+
+void GlooLink::check_running() {
+  if (aborted_.load(std::memory_order_relaxed)) {
+    fail_for_good(error(NXD_ERROR_ABORTED, -1, "the group was aborted"));
+  }
+  if (shared_->board->lost()) fail_with_loss();
+}
+
+void GlooLink::fail_with_loss() {
+  const auto loss = shared_->board->loss();
+  check_internal(loss.has_value(), "a loss without a rank");
+  fail_for_good(error(loss->status, loss->rank, text("rank ", loss->rank, " ", loss->reason)));
+}
+
+void GlooLink::fail_for_good(const Error& error) {
+  if (!first_error_) first_error_ = error;
+  close();
+  throw *first_error_;
+}
+
+void GlooLink::close() noexcept {
+  std::lock_guard<std::mutex> lock(pairs_mutex_);
+  for (auto* pair : pairs_) {
+    if (!pair) continue;
+    try {
+      pair->close();
+    } catch (...) {
+    }
+  }
+}
+
+void GlooLink::abort() noexcept {
+  if (aborted_.exchange(true)) return;
+  // In a forked child closing would reach into the parent's event loop.
+  if (shared_->process_id != ::getpid()) return;
+  close();
+  shared_->ticker->kick();
+}
+
+std::string GlooLink::address_key(int from, int to) const { return text(key_, "/", from, "-", to); }
+
+// Gloo's listening side waits for the connecting side, and which is which depends on ports. In
+// ascending order the first connection still to be made always has both its ends at it.
+void GlooLink::connect(std::vector<int> peers) {
+  std::erase_if(peers, [&](int peer) {
+    return peer == rank_ || pairs_[static_cast<size_t>(peer)] != nullptr;
+  });
+  if (peers.empty()) return;
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  int current = peers.front();
+  try {
+    for (const int peer : peers) {
+      current = peer;
+      std::unique_lock<std::mutex> lock(pairs_mutex_);
+      auto* pair = pairs_[static_cast<size_t>(peer)] = transport_->createPair(peer).get();
+      lock.unlock();
+      const auto address = pair->address().bytes();
+      shared_->store->set(address_key(rank_, peer), std::string(address.begin(), address.end()));
+    }
+    for (const int peer : peers) {
+      current = peer;
+      std::optional<std::string> other;
+      while (!(other = shared_->store->wait(address_key(peer, rank_), Deadline::after_ms(20)))) {
+        look_around(peer);
+      }
+      pairs_[static_cast<size_t>(peer)]->connect(std::vector<char>(other->begin(), other->end()));
+    }
+  } catch (const Error& e) {
+    if (first_error_) throw;
+    // The store failed in the middle of making connections, which cannot be made twice.
+    shared_->board->look();
+    if (shared_->board->lost()) fail_with_loss();
+    fail_for_good(error(e.status(), -1, e.what()));
+  } catch (const std::exception& e) {
+    connection_failed(current, e.what());
+  }
+  check_running();
+}
+
+void GlooLink::connect_all() {
+  if (all_connected_) return;
+  std::vector<int> peers(ranks_.size());
+  std::iota(peers.begin(), peers.end(), 0);
+  connect(std::move(peers));
+  all_connected_ = true;
+}
+
+GlooLink::Buffer GlooLink::buffer(void* data, size_t size) {
+  return transport_->createUnboundBuffer(data, size);
+}
+
+void GlooLink::post_send(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                         size_t size) {
+  try {
+    pairs_[static_cast<size_t>(peer)]->send(&buffer, slot, 0, size);
+  } catch (const std::exception& e) {
+    connection_failed(peer, e.what());
+  }
+}
+
+void GlooLink::post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                            size_t size) {
+  try {
+    pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+  } catch (const std::exception& e) {
+    connection_failed(peer, e.what());
+  }
+}
+
+bool GlooLink::try_post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                                size_t size) noexcept {
+  try {
+    pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void GlooLink::wait_sent(int peer, gloo::transport::UnboundBuffer& buffer) {
+  wait(peer, buffer, Ticker::Watch::kSend);
+}
+
+void GlooLink::wait_received(int peer, gloo::transport::UnboundBuffer& buffer) {
+  wait(peer, buffer, Ticker::Watch::kReceive);
+}
+
+void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
+  for (;;) {
+    bool done = false;
+    try {
+      Ticker::Watch watch(*shared_->ticker, buffer, kind);
+      done = kind == Ticker::Watch::kSend ? buffer.waitSend(nullptr, kForever)
+                                          : buffer.waitRecv(nullptr, kForever);
+    } catch (const std::exception& e) {
+      connection_failed(peer, e.what());
+    }
+    if (done) break;
+    look_around(peer);
+  }
+  if (wait_published_) {
+    shared_->board->clear_wait();
+    wait_published_ = false;
+  }
+}
+
+void GlooLink::look_around(int peer) {
+  check_running();
+  const auto now = Deadline::Clock::now();
+  FailureBoard& board = *shared_->board;
+  if (now >= next_look_) {
+    board.look();
+    check_running();
+    // Rarer with time: thousands of ranks may be asking one store.
+    const milliseconds slowest(std::clamp<int64_t>(call_timeout_ms_ / 8, 40, 2000));
+    look_pause_ = std::min(look_pause_ * 3 / 2, slowest);
+    next_look_ = now + look_pause_;
+  }
+  const int64_t waited = ms_since(start_);
+  if (!wait_published_ && waited >= call_timeout_ms_ / 8) {
+    board.publish_wait(ranks_[static_cast<size_t>(peer)]);
+    wait_published_ = true;
+  }
+  if (waited >= call_timeout_ms_) timed_out(peer);
+}
+
+// Everybody who waits has said so an eighth of the timeout after it started to. So after as much
+// again the edges are complete, and the rank next to the culprit can report it.
+void GlooLink::timed_out(int peer) {
+  FailureBoard& board = *shared_->board;
+  const int awaited = ranks_[static_cast<size_t>(peer)];
+  if (!wait_published_) board.publish_wait(awaited);
+  const int64_t grace = call_timeout_ms_ + call_timeout_ms_ / 8;
+  const int64_t last = call_timeout_ms_ + call_timeout_ms_ * 3 / 4;
+  for (;;) {
+    board.look();
+    check_running();
+    const int64_t waited = ms_since(start_);
+    if (waited >= grace) {
+      const FailureBoard::Culprit culprit = board.find_culprit(awaited);
+      if (culprit.certain || waited >= last) {
+        board.report({NXD_ERROR_TIMEOUT, culprit.rank,
+                      text("did not answer within ", call_timeout_ms_, " ms (awaited by rank ",
+                           ranks_[static_cast<size_t>(rank_)], " in ", operation_, " #", sequence_,
+                           " on group \"", name_, "\")")});
+        fail_with_loss();
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(std::clamp<int64_t>(call_timeout_ms_ / 50, 2, 20)));
+  }
+}
+
+void GlooLink::connection_failed(int peer, const char* what) {
+  if (aborted_) check_running();
+  const int lost = ranks_[static_cast<size_t>(peer)];
+  shared_->board->look();
+  shared_->board->report({NXD_ERROR_PEER_LOST, lost,
+                          text("closed its connection to rank ", ranks_[static_cast<size_t>(rank_)],
+                               " (", what, ")")});
+  fail_with_loss();
+}
+
+}  // namespace nxd

@@ -1,0 +1,25 @@
+#include "core/comm/local_store.h"
+
+namespace nxd {
+
+void LocalStore::set(const std::string& key, const std::string& value) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  values_[key] = value;
+}
+
+std::optional<std::string> LocalStore::get(const std::string& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
+int64_t LocalStore::add(const std::string& key, int64_t amount) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::string& value = values_[key];
+  const int64_t sum = (value.empty() ? 0 : parse_counter(key, value)) + amount;
+  value = std::to_string(sum);
+  return sum;
+}
+
+}  // namespace nxd

@@ -1,0 +1,242 @@
+#include "core/comm/socket.h"
+
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const char* host, const std::string& port, int type, int flags, int* error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = type;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  *error = getaddrinfo(host, port.c_str(), &hints, &list);
+  return Addresses(*error == 0 ? list : nullptr, &freeaddrinfo);
+}
+
+// Waits for events on a descriptor; false when the deadline passed.
+bool wait_for(int fd, short events, const Deadline& deadline) {
+  for (;;) {
+    pollfd p{fd, events, 0};
+    const int64_t left = std::min<int64_t>(deadline.remaining_ms(), INT_MAX);
+    const int n = ::poll(&p, 1, static_cast<int>(left));
+    if (n > 0) return true;
+    if (n == 0 && deadline.expired()) return false;
+    if (n < 0 && errno != EINTR) {
+      fail(NXD_ERROR_IO, "poll: ", std::strerror(errno));
+    }
+  }
+}
+
+Fd connect_once(const addrinfo& address, const Deadline& deadline) {
+  Fd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return Fd();
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
+  if (errno != EINPROGRESS || !wait_for(fd.get(), POLLOUT, deadline)) return Fd();
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return Fd();
+  return fd;
+}
+
+std::string numeric_address(const sockaddr* address, socklen_t size) {
+  char host[NI_MAXHOST];
+  if (getnameinfo(address, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return host;
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+int Fd::release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+void Fd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+Fd listen_tcp(int port, int* out_port) {
+  // A dual-stack socket takes IPv4 as well; hosts without IPv6 get a plain one.
+  for (const int family : {AF_INET6, AF_INET}) {
+    Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) continue;
+    const int on = 1, off = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_storage address{};
+    socklen_t size;
+    if (family == AF_INET6) {
+      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+      v6.sin6_family = AF_INET6;
+      v6.sin6_port = htons(static_cast<uint16_t>(port));
+      size = sizeof v6;
+    } else {
+      auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+      v4.sin_family = AF_INET;
+      v4.sin_port = htons(static_cast<uint16_t>(port));
+      size = sizeof v4;
+    }
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::listen(fd.get(), SOMAXCONN) != 0) {
+      if (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) continue;
+      fail(NXD_ERROR_IO, "cannot listen on port ", port, ": ", std::strerror(errno));
+    }
+    size = sizeof address;
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    *out_port = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(address).sin_port);
+    return fd;
+  }
+  fail(NXD_ERROR_IO, "cannot make a TCP socket: ", std::strerror(errno));
+}
+
+Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
+  auto pause = std::chrono::milliseconds(5);
+  for (;;) {
+    int error = 0;
+    const auto list = resolve(host.c_str(), std::to_string(port), SOCK_STREAM, 0, &error);
+    if (error != 0 && error != EAI_AGAIN) {
+      fail(NXD_ERROR_IO, "host \"", host, "\": ", gai_strerror(error));
+    }
+    for (const addrinfo* a = list.get(); a; a = a->ai_next) {
+      if (Fd fd = connect_once(*a, deadline)) return fd;
+    }
+    if (deadline.expired()) {
+      fail(NXD_ERROR_TIMEOUT, "no store answers at ", host, ":", port);
+    }
+    std::this_thread::sleep_for(
+        std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
+    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+bool send_all(int fd, const void* data, size_t size, const Deadline& deadline) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::send(fd, bytes, size, MSG_NOSIGNAL);
+    if (n > 0) {
+      bytes += n;
+      size -= static_cast<size_t>(n);
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!wait_for(fd, POLLOUT, deadline)) fail(NXD_ERROR_TIMEOUT, "the store does not answer");
+    } else if (n < 0 && errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool receive_all(int fd, void* data, size_t size, const Deadline& deadline) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::recv(fd, bytes, size, 0);
+    if (n > 0) {
+      bytes += n;
+      size -= static_cast<size_t>(n);
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!wait_for(fd, POLLIN, deadline)) fail(NXD_ERROR_TIMEOUT, "the store does not answer");
+    } else if (n == 0 || errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string local_address_toward(const std::string& host) {
+  int error = 0;
+  // Connecting a datagram socket asks the routing table and sends nothing.
+  const auto list = resolve(host.c_str(), "9", SOCK_DGRAM, 0, &error);
+  for (const addrinfo* a = list.get(); a; a = a->ai_next) {
+    Fd fd(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!fd || ::connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) continue;
+    sockaddr_storage local{};
+    socklen_t size = sizeof local;
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) continue;
+    return numeric_address(reinterpret_cast<sockaddr*>(&local), size);
+  }
+  return "";
+}
+
+std::string first_external_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const ifaddrs* i = list; i; i = i->ifa_next) {
+    if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
+    if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
+    return numeric_address(i->ifa_addr, sizeof(sockaddr_in));
+  }
+  return "";
+}
+
+bool is_interface_name(const std::string& name) { return if_nametoindex(name.c_str()) != 0; }
+
+BlockedSignals::BlockedSignals() {
+  static_assert(sizeof(sigset_t) <= sizeof saved_);
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, reinterpret_cast<sigset_t*>(saved_));
+}
+
+BlockedSignals::~BlockedSignals() {
+  pthread_sigmask(SIG_SETMASK, reinterpret_cast<sigset_t*>(saved_), nullptr);
+}
+
+NoSigpipe::NoSigpipe() {
+  sigset_t pipe, old;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &old);
+  was_blocked_ = sigismember(&old, SIGPIPE) == 1;
+  if (was_blocked_) return;
+  sigset_t pending;
+  was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+}
+
+NoSigpipe::~NoSigpipe() {
+  if (was_blocked_) return;
+  sigset_t pipe, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  if (!was_pending_ && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1) {
+    const timespec now{0, 0};
+    sigtimedwait(&pipe, nullptr, &now);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
+}
+
+}  // namespace nxd

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/comm/deadline.h"
+
+namespace nxd {
+
+// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// Listens on all addresses of this host; port 0 picks a free one, which is given back.
+Fd listen_tcp(int port, int* out_port);
+
+// Connects to a server, asking again while nobody listens there. Names that do not resolve are IO;
+// a server that does not answer by the deadline is TIMEOUT.
+Fd connect_tcp(const std::string& host, int port, const Deadline& deadline);
+
+// Transfers all bytes of a non-blocking socket. False when the peer closed or reset the connection;
+// TIMEOUT when the deadline passes first. Neither raises SIGPIPE.
+bool send_all(int fd, const void* data, size_t size, const Deadline& deadline);
+bool receive_all(int fd, void* data, size_t size, const Deadline& deadline);
+
+// Address of this host from which a host is reached; "" when there is no route.
+std::string local_address_toward(const std::string& host);
+// Address of the first interface that is up and not the loopback; "" when there is none.
+std::string first_external_address();
+bool is_interface_name(const std::string& name);
+
+// Blocks every signal on this thread while it lives, so that threads made meanwhile never run the
+// program's signal handlers.
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  unsigned long saved_[16];  // a sigset_t
+};
+
+// Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone. Blocks that
+// signal on this thread while it lives, and swallows one that such a write has raised.
+class NoSigpipe {
+ public:
+  NoSigpipe();
+  ~NoSigpipe();
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  bool was_blocked_ = false;
+  bool was_pending_ = false;
+};
+
+}  // namespace nxd

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/comm/deadline.h"
+
+namespace nxd {
+
+// Key-value store through which ranks find one another. Values are bytes. Every method may be
+// called from several threads at once.
+class Store : public std::enable_shared_from_this<Store> {
+ public:
+  virtual ~Store() = default;
+
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Does not wait for the key.
+  virtual std::optional<std::string> get(const std::string& key) = 0;
+  // Atomic; a key that is absent counts as 0. The value reads as decimal digits.
+  virtual int64_t add(const std::string& key, int64_t amount) = 0;
+
+  // Asks until the key is there or the deadline has passed; asks at least once.
+  std::optional<std::string> wait(const std::string& key, const Deadline& deadline);
+
+  // As wait, but for no longer than the store's own bound on each call.
+  virtual std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) {
+    return wait(key, Deadline::after_ms(timeout_ms));
+  }
+
+  // A channel to the same keys whose calls take at most timeout_ms each and do not queue behind
+  // this one's.
+  virtual std::shared_ptr<Store> open_channel(int64_t timeout_ms);
+  // Host that the store's server runs on; "" when there is none.
+  virtual std::string server_host() const { return ""; }
+  // Whether the keys are lost when this process ends.
+  virtual bool serves() const { return false; }
+  // Stops serving; later calls fail.
+  virtual void stop_serving() {}
+
+  // How many worlds this rank has joined through this object so far, from 0. It tells the worlds
+  // that one program makes one after another from keys that an earlier job left behind.
+  int next_world(int rank);
+
+ private:
+  std::mutex mutex_;
+  std::map<int, int> worlds_;
+};
+
+// Part of a store: every key gets a prefix.
+class PrefixStore : public Store {
+ public:
+  PrefixStore(std::shared_ptr<Store> base, std::string prefix)
+      : base_(std::move(base)), prefix_(std::move(prefix)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    base_->set(prefix_ + key, value);
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    return base_->get(prefix_ + key);
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    return base_->add(prefix_ + key, amount);
+  }
+  std::shared_ptr<Store> open_channel(int64_t timeout_ms) override {
+    return std::make_shared<PrefixStore>(base_->open_channel(timeout_ms), prefix_);
+  }
+  std::string server_host() const override { return base_->server_host(); }
+  bool serves() const override { return base_->serves(); }
+  void stop_serving() override { base_->stop_serving(); }
+
+ private:
+  std::shared_ptr<Store> base_;
+  std::string prefix_;
+};
+
+// The decimal integer that add() keeps under a key.
+int64_t parse_counter(const std::string& key, const std::string& value);
+
+}  // namespace nxd
+
+struct nxd_store {
+  std::shared_ptr<nxd::Store> value;
+};

@@ -1,0 +1,159 @@
+#include "core/comm/tcp_store.h"
+
+#include <cstring>
+
+namespace nxd {
+namespace {
+
+using namespace tcp_store;
+
+template <class T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_bytes(std::string& out, const std::string& bytes) {
+  put<uint64_t>(out, bytes.size());
+  out += bytes;
+}
+
+std::string validation() {
+  std::string out;
+  put<uint8_t>(out, kValidate);
+  put<uint32_t>(out, kMagic);
+  return out;
+}
+
+}  // namespace
+
+TcpStore::TcpStore(std::string host, int port, int64_t timeout_ms,
+                   std::shared_ptr<TcpStoreServer> server)
+    : host_(std::move(host)), port_(port), timeout_ms_(timeout_ms), server_(std::move(server)) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms_);
+  if (!speaks_torch_2(deadline)) dialect_ = kTorch1;
+  connect(deadline);
+}
+
+// Asks on a connection of its own. To a server of torch 1.x the validation and the four one-byte
+// requests read as SET with a key of 0x07070707'3C85F7CE bytes, which it cannot allocate: it drops
+// the connection and goes on. A server of torch 2.x answers each with the number of its keys.
+bool TcpStore::speaks_torch_2(const Deadline& deadline) {
+  const Fd fd = connect_tcp(host_, port_, deadline);
+  std::string probe = validation();
+  for (int i = 0; i < 4; ++i) put<uint8_t>(probe, kGetNumKeys);
+  int64_t counts[4];
+  return send_all(fd.get(), probe.data(), probe.size(), deadline) &&
+         receive_all(fd.get(), counts, sizeof counts, deadline);
+}
+
+void TcpStore::connect(const Deadline& deadline) {
+  fd_ = connect_tcp(host_, port_, deadline);
+  if (!dialect_.validates) return;
+  const std::string hello = validation();
+  if (!send_all(fd_.get(), hello.data(), hello.size(), deadline)) {
+    fail(NXD_ERROR_IO, "the store at ", host_, ":", port_, " refused the connection");
+  }
+}
+
+void TcpStore::check_connected() const {
+  if (!fd_) fail(NXD_ERROR_IO, "the connection to the store at ", host_, ":", port_, " was lost");
+}
+
+void TcpStore::read(void* answer, size_t size, const Deadline& deadline) {
+  try {
+    if (receive_all(fd_.get(), answer, size, deadline)) return;
+  } catch (...) {
+    fd_.reset();
+    throw;
+  }
+  fd_.reset();
+  check_connected();
+}
+
+void TcpStore::exchange(const std::string& request, void* answer, size_t size,
+                        const Deadline& deadline) {
+  check_connected();
+  try {
+    if (!send_all(fd_.get(), request.data(), request.size(), deadline)) fd_.reset();
+  } catch (...) {
+    fd_.reset();
+    throw;
+  }
+  check_connected();
+  if (size > 0) read(answer, size, deadline);
+}
+
+void TcpStore::set(const std::string& key, const std::string& value) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::string request;
+  put<uint8_t>(request, dialect_.set);
+  put_bytes(request, key);
+  put_bytes(request, value);
+  exchange(request, nullptr, 0, Deadline::after_ms(timeout_ms_));
+}
+
+// Asking a server of torch for an absent key makes it drop the connection, so check first. Our keys
+// are never deleted.
+std::optional<std::string> TcpStore::get(const std::string& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Deadline deadline = Deadline::after_ms(timeout_ms_);
+  std::string request;
+  put<uint8_t>(request, dialect_.check);
+  put<uint64_t>(request, 1);
+  put_bytes(request, key);
+  uint8_t ready = kNotReady;
+  exchange(request, &ready, sizeof ready, deadline);
+  if (ready != kReady) return std::nullopt;
+  request.clear();
+  put<uint8_t>(request, dialect_.get);
+  put_bytes(request, key);
+  uint64_t size = 0;
+  exchange(request, &size, sizeof size, deadline);
+  if (size > kSizeLimit) {
+    fd_.reset();
+    fail(NXD_ERROR_IO, "the store at ", host_, ":", port_, " answers with a value of ", size,
+         " bytes");
+  }
+  std::string value(size, '\0');
+  if (size > 0) read(value.data(), size, deadline);
+  return value;
+}
+
+int64_t TcpStore::add(const std::string& key, int64_t amount) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::string request;
+  put<uint8_t>(request, dialect_.add);
+  put_bytes(request, key);
+  put<int64_t>(request, amount);
+  int64_t sum = 0;
+  exchange(request, &sum, sizeof sum, Deadline::after_ms(timeout_ms_));
+  return sum;
+}
+
+std::shared_ptr<Store> TcpStore::open_channel(int64_t timeout_ms) {
+  return std::make_shared<TcpStore>(host_, port_, timeout_ms, server_);
+}
+
+void TcpStore::stop_serving() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  fd_.reset();
+  if (server_) server_->stop();
+}
+
+std::shared_ptr<Store> open_tcp_store(const char* host, int port, bool serve, int64_t timeout_ms) {
+  constexpr int64_t kDefaultTimeoutMs = 300000;
+  check_argument(host && *host, "host: expected a name or address, got ",
+                 host ? "an empty string" : "NULL");
+  check_argument(port >= (serve ? 0 : 1) && port <= 65535, "port: expected ", serve ? 0 : 1,
+                 " to 65535, got ", port);
+  check_argument(timeout_ms >= 0, "timeout_ms: expected 0 or more, got ", timeout_ms);
+  std::shared_ptr<TcpStoreServer> server;
+  if (serve) {
+    server = std::make_shared<TcpStoreServer>(port);
+    port = server->port();
+  }
+  return std::make_shared<TcpStore>(host, port, timeout_ms > 0 ? timeout_ms : kDefaultTimeoutMs,
+                                    server);
+}
+
+}  // namespace nxd

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "core/comm/socket.h"
+#include "core/comm/store.h"
+#include "core/comm/tcp_store_protocol.h"
+#include "core/comm/tcp_store_server.h"
+
+namespace nxd {
+
+// Client of a TCPStore: ours, or the one torchrun's agent serves (torch 1.x or 2.x).
+class TcpStore : public Store {
+ public:
+  // With a server the store keeps it running.
+  TcpStore(std::string host, int port, int64_t timeout_ms,
+           std::shared_ptr<TcpStoreServer> server = nullptr);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> get(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t amount) override;
+
+  std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override {
+    return wait(key, Deadline::after_ms(std::min(timeout_ms, timeout_ms_)));
+  }
+
+  std::shared_ptr<Store> open_channel(int64_t timeout_ms) override;
+  std::string server_host() const override { return host_; }
+  bool serves() const override { return server_ != nullptr; }
+  void stop_serving() override;
+
+  int port() const { return port_; }
+  int64_t timeout_ms() const { return timeout_ms_; }
+
+ private:
+  void connect(const Deadline& deadline);
+  bool speaks_torch_2(const Deadline& deadline);
+  void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
+  void read(void* answer, size_t size, const Deadline& deadline);
+  void check_connected() const;
+
+  std::string host_;
+  int port_;
+  int64_t timeout_ms_;
+  std::shared_ptr<TcpStoreServer> server_;
+  tcp_store::Dialect dialect_ = tcp_store::kTorch2;
+  std::mutex mutex_;
+  Fd fd_;  // empty once the connection has failed: it may be out of step with the server
+};
+
+// The store of nxd_store_create_tcp: checks the arguments, serves if asked to, and connects.
+std::shared_ptr<Store> open_tcp_store(const char* host, int port, bool serve, int64_t timeout_ms);
+
+}  // namespace nxd

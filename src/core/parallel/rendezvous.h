@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/comm/store.h"
+
+namespace nxd {
+
+// A rank's place in the world, and the store through which it meets the others.
+struct Membership {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  std::shared_ptr<Store> store;  // null in a world of one
+  std::string prefix;            // of this job's keys
+  // The store's keys are this job's own: it was served for this job, or the launcher names the job.
+  bool fresh_keys = false;
+  // This process serves the store for this world alone.
+  bool owns_server = false;
+};
+
+// From the launcher's variables: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as
+// torchrun and nxdrun set them. Without RANK and WORLD_SIZE it is a world of one, with no network.
+// Other launchers get a function of their own beside the one for torchrun, tried in turn.
+Membership membership_of_environment(int64_t timeout_ms);
+Membership membership_of_options(const nxd_context_options_t& options);
+
+// Whether a launcher that sets RANK or WORLD_SIZE started this process.
+bool started_by_launcher();
+
+// What the ranks have learned of one another.
+struct World {
+  std::shared_ptr<Store> store;  // keys of this world alone
+  bool one_host = true;
+  int server_rank = -1;  // rank whose process serves the store; -1: none
+};
+
+// Waits for all ranks. Rank 0 collects what each tells of itself and gives everyone the verdict, so
+// that the load on the store grows with the number of ranks and not with its square. TIMEOUT names
+// the ranks that did not come.
+//
+// A store may carry several worlds, one after the other. Which one this is follows from how often
+// the rank has joined: with keys of this job's own, by the store's count; with a store that the
+// caller gave, by the store object's count, and then each rank may join it only once. Keys that an
+// earlier job has left behind make that fail.
+World meet(const Membership& membership, int64_t timeout_ms);
+
+}  // namespace nxd

@@ -1,0 +1,354 @@
+/* Every collective, dtype and reduction against plain local computation. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/ranks.h"
+
+/* Counts that go inline, that do not, that no number of ranks divides, and none at all. */
+static const size_t counts[] = {0, 1, 7, 1000, 8193, 20011};
+#define N_COUNTS (sizeof counts / sizeof *counts)
+
+static const nxd_dtype_t reducible[] = {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16,
+                                        NXD_DTYPE_F16, NXD_DTYPE_I32, NXD_DTYPE_I64};
+
+static size_t size_of(nxd_dtype_t dtype) {
+  switch (dtype) {
+    case NXD_DTYPE_F64:
+    case NXD_DTYPE_I64: return 8;
+    case NXD_DTYPE_F32:
+    case NXD_DTYPE_I32: return 4;
+    case NXD_DTYPE_BF16:
+    case NXD_DTYPE_F16:
+    case NXD_DTYPE_I16: return 2;
+    default: return 1;
+  }
+}
+
+static int is_float(nxd_dtype_t dtype) {
+  return dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16 ||
+         dtype == NXD_DTYPE_F16;
+}
+
+/* Conversions of 16-bit floats by arithmetic alone, independent of the library's bit tricks. */
+static double decode16(uint16_t bits, int exponent_bits) {
+  const int mantissa_bits = 15 - exponent_bits;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const int mantissa = bits & ((1 << mantissa_bits) - 1);
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == (1 << exponent_bits) - 1) return mantissa ? (double)NAN : sign * (double)INFINITY;
+  if (exponent == 0) return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
+  return sign * ldexp(1.0 + ldexp(mantissa, -mantissa_bits), exponent - bias);
+}
+
+/* The 16-bit float nearest to a value, ties to even, found by bisection over the positive ones. */
+static uint16_t encode16(double value, int exponent_bits) {
+  const uint16_t infinity = (uint16_t)(((1 << exponent_bits) - 1) << (15 - exponent_bits));
+  const uint16_t sign = signbit(value) ? 0x8000 : 0;
+  const double magnitude = fabs(value);
+  if (isnan(value)) return (uint16_t)(infinity | (infinity >> 1));
+  uint16_t low = 0, high = infinity;
+  while (high - low > 1) {
+    const uint16_t middle = (uint16_t)((low + high) / 2);
+    if (decode16(middle, exponent_bits) <= magnitude) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const double below = decode16(low, exponent_bits);
+  double above = decode16(high, exponent_bits);
+  if (isinf(above)) above = below + (below - decode16((uint16_t)(low - 1), exponent_bits));
+  const double to_below = magnitude - below, to_above = above - magnitude;
+  const int up = to_above < to_below || (to_above == to_below && (low & 1));
+  return (uint16_t)(sign | (up ? high : low));
+}
+
+static double load(const void* data, size_t i, nxd_dtype_t dtype) {
+  switch (dtype) {
+    case NXD_DTYPE_F32: return ((const float*)data)[i];
+    case NXD_DTYPE_F64: return ((const double*)data)[i];
+    case NXD_DTYPE_BF16: return decode16(((const uint16_t*)data)[i], 8);
+    case NXD_DTYPE_F16: return decode16(((const uint16_t*)data)[i], 5);
+    case NXD_DTYPE_I32: return ((const int32_t*)data)[i];
+    default: return (double)((const int64_t*)data)[i];
+  }
+}
+
+static void store(void* data, size_t i, nxd_dtype_t dtype, double value) {
+  switch (dtype) {
+    case NXD_DTYPE_F32: ((float*)data)[i] = (float)value; break;
+    case NXD_DTYPE_F64: ((double*)data)[i] = value; break;
+    case NXD_DTYPE_BF16: ((uint16_t*)data)[i] = encode16((float)value, 8); break;
+    case NXD_DTYPE_F16: ((uint16_t*)data)[i] = encode16((float)value, 5); break;
+    case NXD_DTYPE_I32: ((int32_t*)data)[i] = (int32_t)value; break;
+    default: ((int64_t*)data)[i] = (int64_t)value;
+  }
+}
+
+/* Element i of a rank's input. Floats get fractions, so that the order of a sum shows. */
+static double element(int rank, size_t i, nxd_dtype_t dtype) {
+  const uint64_t mixed = ((uint64_t)rank * 2654435761u + i * 40503u + 12345u) % 65521u;
+  const double value = (double)mixed / 65521.0 * 6.0 - 3.0;
+  return is_float(dtype) ? value : floor(value * 10);
+}
+
+static void fill(void* data, size_t n, size_t first, int rank, nxd_dtype_t dtype) {
+  for (size_t i = 0; i < n; ++i) store(data, i, dtype, element(rank, first + i, dtype));
+}
+
+/* The value that ranks must agree on: in rank order, 16-bit floats in f32. */
+static void expect(void* out, size_t n, size_t first, int size, nxd_dtype_t dtype,
+                   nxd_reduce_t reduce) {
+  const int in_f32 = is_float(dtype) && dtype != NXD_DTYPE_F64;
+  char one[8];
+  for (size_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      store(one, 0, dtype, element(rank, first + i, dtype));
+      const double x = load(one, 0, dtype);
+      if (rank == 0) {
+        sum = x;
+      } else if (reduce == NXD_REDUCE_MAX) {
+        sum = x > sum ? x : sum;
+      } else if (reduce == NXD_REDUCE_MIN) {
+        sum = x < sum ? x : sum;
+      } else if (reduce == NXD_REDUCE_PROD) {
+        sum = in_f32 ? (double)((float)sum * (float)x) : sum * x;
+      } else {
+        sum = in_f32 ? (double)((float)sum + (float)x) : sum + x;
+      }
+    }
+    if (reduce == NXD_REDUCE_AVG) sum = in_f32 ? (double)((float)sum / (float)size) : sum / size;
+    store(out, i, dtype, sum);
+  }
+}
+
+static void check_bytes(const char* what, const void* got, const void* want, size_t n, size_t count,
+                        nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  if (n == 0 || memcmp(got, want, n) == 0) return;
+  size_t at = 0;
+  while (((const char*)got)[at] == ((const char*)want)[at]) ++at;
+  nxd_test_fail(__FILE__, __LINE__, "%s of %zu, dtype %d, reduce %d: byte %zu differs", what, count,
+                dtype, reduce, at);
+}
+
+static void reductions(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  for (size_t d = 0; d < sizeof reducible / sizeof *reducible; ++d) {
+    for (nxd_reduce_t reduce = NXD_REDUCE_SUM; reduce <= NXD_REDUCE_PROD; ++reduce) {
+      const nxd_dtype_t dtype = reducible[d];
+      if (reduce == NXD_REDUCE_AVG && !is_float(dtype)) continue;
+      for (size_t c = 0; c < N_COUNTS; ++c) {
+        const size_t count = counts[c], item = size_of(dtype);
+        char* in = malloc(count * item * (size_t)size + 1);
+        char* out = malloc(count * item + 1);
+        char* want = malloc(count * item + 1);
+        fill(in, count, 0, rank, dtype);
+        expect(want, count, 0, size, dtype, reduce);
+        if (NXD_TEST_OK(nxd_all_reduce(world, in, out, count, dtype, reduce)))
+          check_bytes("all_reduce", out, want, count * item, count, dtype, reduce);
+        if (NXD_TEST_OK(nxd_all_reduce(world, in, in, count, dtype, reduce)))
+          check_bytes("all_reduce in place", in, want, count * item, count, dtype, reduce);
+
+        fill(in, count * (size_t)size, 0, rank, dtype);
+        expect(want, count, count * (size_t)rank, size, dtype, reduce);
+        if (NXD_TEST_OK(nxd_reduce_scatter(world, in, out, count, dtype, reduce)))
+          check_bytes("reduce_scatter", out, want, count * item, count, dtype, reduce);
+        char* own = in + count * item * (size_t)rank;
+        if (NXD_TEST_OK(nxd_reduce_scatter(world, in, own, count, dtype, reduce)))
+          check_bytes("reduce_scatter in place", own, want, count * item, count, dtype, reduce);
+        free(in);
+        free(out);
+        free(want);
+      }
+    }
+  }
+}
+
+static void pattern(char* out, size_t n, int from, int to) {
+  for (size_t i = 0; i < n; ++i)
+    out[i] = (char)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + i / 251);
+}
+
+static void copies(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  const size_t n = (size_t)size;
+  for (nxd_dtype_t dtype = NXD_DTYPE_F32; dtype <= NXD_DTYPE_BOOL; ++dtype) {
+    for (size_t c = 0; c < N_COUNTS; ++c) {
+      const size_t bytes = counts[c] * size_of(dtype);
+      char* in = malloc(bytes * n + 1);
+      char* out = malloc(bytes * n + 1);
+      char* want = malloc(bytes * n + 1);
+      for (int r = 0; r < size; ++r) pattern(want + bytes * (size_t)r, bytes, r, 0);
+      pattern(in, bytes, rank, 0);
+      if (NXD_TEST_OK(nxd_all_gather(world, in, out, counts[c], dtype)))
+        check_bytes("all_gather", out, want, bytes * n, counts[c], dtype, -1);
+      memset(out, 0, bytes * n);
+      pattern(out + bytes * (size_t)rank, bytes, rank, 0);
+      if (NXD_TEST_OK(nxd_all_gather(world, out + bytes * (size_t)rank, out, counts[c], dtype)))
+        check_bytes("all_gather in place", out, want, bytes * n, counts[c], dtype, -1);
+
+      for (int r = 0; r < size; ++r) {
+        pattern(in + bytes * (size_t)r, bytes, rank, r);
+        pattern(want + bytes * (size_t)r, bytes, r, rank);
+      }
+      if (NXD_TEST_OK(nxd_all_to_all(world, in, out, counts[c], dtype)))
+        check_bytes("all_to_all", out, want, bytes * n, counts[c], dtype, -1);
+
+      for (int root = 0; root < size; ++root) {
+        pattern(in, bytes, root == rank ? root : 77, 5);
+        pattern(want, bytes, root, 5);
+        if (NXD_TEST_OK(nxd_broadcast(world, in, counts[c], dtype, root)))
+          check_bytes("broadcast", in, want, bytes, counts[c], dtype, -1);
+      }
+      free(in);
+      free(out);
+      free(want);
+    }
+    NXD_TEST_OK(nxd_barrier(world));
+  }
+}
+
+static void messages(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world)) || size < 2) return;
+  for (size_t c = 0; c < N_COUNTS; ++c) {
+    const size_t bytes = counts[c] * 4;
+    char* data = malloc(bytes + 1);
+    char* want = malloc(bytes + 1);
+    /* Around a ring, twice per tag, so that order shows. */
+    for (int tag = 0; tag <= 65535; tag += 65535) {
+      for (int turn = 0; turn < 2; ++turn) {
+        const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+        for (int half = 0; half < 2; ++half) {
+          const int sends = (rank == 0) == (half == 0);
+          if (sends) {
+            pattern(data, bytes, rank, turn);
+            NXD_TEST_OK(nxd_send(world, data, counts[c], NXD_DTYPE_F32, to, tag));
+          } else {
+            pattern(want, bytes, from, turn);
+            if (NXD_TEST_OK(nxd_receive(world, data, counts[c], NXD_DTYPE_F32, from, tag)))
+              check_bytes("receive", data, want, bytes, counts[c], NXD_DTYPE_F32, -1);
+          }
+        }
+      }
+    }
+    free(data);
+    free(want);
+  }
+}
+
+/* A NaN of any rank wins a maximum and a minimum. */
+static void nan_wins(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  for (size_t d = 0; d < 4; ++d) {
+    const nxd_dtype_t dtype = reducible[d];
+    char in[8 * 8], out[8 * 8];
+    for (int i = 0; i < size; ++i) {
+      store(in, (size_t)i, dtype, i == rank ? (double)NAN : (double)(rank - 2));
+    }
+    for (nxd_reduce_t reduce = NXD_REDUCE_MAX; reduce <= NXD_REDUCE_MIN; ++reduce) {
+      NXD_TEST_OK(nxd_all_reduce(world, in, out, (size_t)size, dtype, reduce));
+      for (int i = 0; i < size; ++i) NXD_TEST_CHECK(isnan(load(out, (size_t)i, dtype)));
+    }
+  }
+}
+
+/* Extremes of the 16-bit formats: overflow, subnormals, signed zeros, ties. */
+static void extremes(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  enum { kAll = 65536 };
+  uint16_t* in = malloc(kAll * sizeof *in);
+  uint16_t* out = malloc(kAll * sizeof *out);
+  for (int format = 0; format < 2; ++format) {
+    const nxd_dtype_t dtype = format ? NXD_DTYPE_F16 : NXD_DTYPE_BF16;
+    const int bits = format ? 5 : 8;
+    /* Every 16-bit value on rank 0, and a scrambled one on the others. */
+    for (int i = 0; i < kAll; ++i) {
+      in[i] = (uint16_t)(rank == 0 ? i : (i * 40503 + rank * 12289) & 0xffff);
+    }
+    NXD_TEST_OK(nxd_all_reduce(world, in, out, kAll, dtype, NXD_REDUCE_SUM));
+    int wrong = 0;
+    for (int i = 0; i < kAll; ++i) {
+      float sum = (float)decode16((uint16_t)i, bits);
+      for (int r = 1; r < size; ++r)
+        sum += (float)decode16((uint16_t)((i * 40503 + r * 12289) & 0xffff), bits);
+      if (isnan(sum)) {
+        wrong += !isnan(decode16(out[i], bits));
+      } else {
+        wrong += out[i] != encode16(sum, bits);
+      }
+    }
+    NXD_TEST_CHECK(wrong == 0);
+  }
+  free(in);
+  free(out);
+}
+
+/* More than is reduced at a time, in place. */
+static void large(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  const size_t count = (size_t)20 * 1000 * 1000 + 13;
+  int32_t* data = malloc(count * sizeof *data);
+  for (size_t i = 0; i < count; ++i) data[i] = (int32_t)(i % 1000003) * (rank + 1);
+  if (NXD_TEST_OK(nxd_all_reduce(world, data, data, count, NXD_DTYPE_I32, NXD_REDUCE_SUM))) {
+    size_t wrong = 0;
+    const int32_t factor = size * (size + 1) / 2;
+    for (size_t i = 0; i < count; ++i) wrong += data[i] != (int32_t)(i % 1000003) * factor;
+    NXD_TEST_CHECK(wrong == 0);
+  }
+  free(data);
+}
+
+#define ON_RANKS(fn, n)                 \
+  static void fn##_##n(void** state) {  \
+    (void)state;                        \
+    nxd_test_run_ranks(n, 0, fn, NULL); \
+  }
+ON_RANKS(reductions, 1)
+ON_RANKS(reductions, 2)
+ON_RANKS(reductions, 3)
+ON_RANKS(reductions, 4)
+ON_RANKS(copies, 1)
+ON_RANKS(copies, 2)
+ON_RANKS(copies, 3)
+ON_RANKS(copies, 5)
+ON_RANKS(messages, 2)
+ON_RANKS(messages, 3)
+ON_RANKS(nan_wins, 1)
+ON_RANKS(nan_wins, 3)
+ON_RANKS(extremes, 2)
+ON_RANKS(large, 2)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reductions_1), cmocka_unit_test(reductions_2),
+      cmocka_unit_test(reductions_3), cmocka_unit_test(reductions_4),
+      cmocka_unit_test(copies_1),     cmocka_unit_test(copies_2),
+      cmocka_unit_test(copies_3),     cmocka_unit_test(copies_5),
+      cmocka_unit_test(messages_2),   cmocka_unit_test(messages_3),
+      cmocka_unit_test(nan_wins_1),   cmocka_unit_test(nan_wins_3),
+      cmocka_unit_test(extremes_2),   cmocka_unit_test(large_2),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
