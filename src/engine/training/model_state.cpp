@@ -2,13 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
+#include <new>
 #include <set>
 
 #include "core/base/dtype.h"
-#include "core/base/last_error.h"
 #include "core/checkpoint/safetensors.h"
 #include "engine/device/collectives.h"
 #include "engine/device/dtype_map.h"
@@ -101,6 +102,11 @@ struct Outcome {
 Outcome write_whole(const std::string& path, const std::vector<std::string>& names,
                     const std::vector<at::Tensor>& wholes) {
   Outcome outcome;
+  // Whatever goes wrong here, the peers wait to hear of it.
+  const auto keep = [&](nxd_status_t status, const char* message) {
+    outcome.status = status;
+    std::strncpy(outcome.message.data(), message, outcome.message.size() - 1);
+  };
   try {
     std::vector<TensorToStore> tensors;
     for (size_t i = 0; i < names.size(); ++i) {
@@ -109,8 +115,11 @@ Outcome write_whole(const std::string& path, const std::vector<std::string>& nam
     }
     write_safetensors(path, tensors, {{"format", "pt"}});
   } catch (const Error& error) {
-    outcome.status = error.status();
-    std::strncpy(outcome.message.data(), error.what(), outcome.message.size() - 1);
+    keep(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    keep(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    keep(NXD_ERROR_INTERNAL, error.what());
   }
   return outcome;
 }
