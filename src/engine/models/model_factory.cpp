@@ -43,8 +43,7 @@ double step_flops(const Module& module, int64_t batch, int64_t sequence) {
                  module.class_name());
   check_argument(batch > 0, "batch: expected a positive number, got ", batch);
   check_argument(sequence > 0, "sequence: expected a positive number, got ", sequence);
-  const ParallelState& parallel = module.context()->parallel();
-  return model->step_flops(batch, sequence) * parallel.size(NXD_AXIS_DATA);
+  return model->step_flops(batch, sequence);
 }
 
 }  // namespace nxd
