@@ -11,7 +11,7 @@ class Model : public Module {
  public:
   using Module::Module;
 
-  // Floating-point operations of one training step over all ranks of one data-parallel copy: see
+  // Floating-point operations of one training step on batch sequences, all ranks together: see
   // nxd_model_get_step_flops.
   virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
 };

@@ -37,4 +37,13 @@ std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
   return model;
 }
 
+double step_flops(const Module& module, int64_t batch, int64_t sequence) {
+  const auto* model = dynamic_cast<const Model*>(&module);
+  check_argument(model != nullptr, "model: expected a built-in model's root, got a ",
+                 module.class_name());
+  check_argument(batch > 0, "batch: expected a positive number, got ", batch);
+  check_argument(sequence > 0, "sequence: expected a positive number, got ", sequence);
+  return model->step_flops(batch, sequence);
+}
+
 }  // namespace nxd

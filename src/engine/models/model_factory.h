@@ -18,4 +18,7 @@ std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
                                              const std::string& directory,
                                              const nxd_model_options_t& options);
 
+// See nxd_model_get_step_flops. INVALID_ARGUMENT for a module that is no built-in model.
+double step_flops(const Module& module, int64_t batch, int64_t sequence);
+
 }  // namespace nxd

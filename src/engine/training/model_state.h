@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+
+namespace nxd {
+
+// What a load did not match.
+struct LoadReport {
+  std::vector<std::string> missing;     // parameters that the file lacks
+  std::vector<std::string> unexpected;  // tensors that the model lacks
+  std::vector<std::string> shape;       // tensors of another shape than the parameter's
+  std::string details;                  // the first mismatches in words
+
+  bool matches() const { return missing.empty() && unexpected.empty() && shape.empty(); }
+  // INVALID_ARGUMENT with the details when something did not match.
+  void check() const;
+};
+
+// Reads parameters from safetensors, each rank its own shards only. With strict, a report that does
+// not match means that no parameter was changed; else whatever matches was read. A tied parameter
+// is found under any of its names.
+LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
+
+// Writes the whole parameters as one file, on the first tensor-parallel rank of data-parallel copy
+// 0. Collective over the tensor-parallel group; the outcome is the same on all of its ranks. path
+// may be NULL, which is refused together with the peers.
+void save_safetensors(Module& root, const char* path);
+
+}  // namespace nxd
+
+struct nxd_load_report {
+  nxd::LoadReport value;
+};
