@@ -910,7 +910,7 @@ NXD_API nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double va
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value);
 
-/** Sets a string.  [local]
+/** Sets a string, or a device by its name such as "meta".  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value);
 
@@ -918,12 +918,12 @@ NXD_API nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const cha
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value);
 
-/** Sets an integer list.  [local]
+/** Sets an integer list, also for a list of scalars or booleans.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values,
                                      size_t n_values);
 
-/** Sets a float list.  [local]
+/** Sets a float list, also for a list of scalars.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const double* values,
                                         size_t n_values);
@@ -975,11 +975,14 @@ NXD_API nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t 
 
 /** Gradient accumulated in a leaf.  [local]
  *  @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
+ *  @return NXD_OK; INVALID_STATE (not a leaf).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad);
 
 /** Replaces the gradient of a leaf; NULL clears it.  [local]
- *  @param grad  same shape and dtype as the tensor; shared, not copied.
+ *  @param grad  same shape and dtype as the tensor; shared, not copied. It may not require a
+ *               gradient itself.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (not a leaf).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad);
 
@@ -998,7 +1001,9 @@ NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous
  *  @param outputs   n tensors; recorded, or leaves that require a gradient.
  *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
  *  @param retain_graph  1: the graph may be differentiated again.
- *  @return NXD_OK; INVALID_ARGUMENT; what a custom function or a collective in the graph returned.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (differentiated before without retain_graph, or
+ *          a tensor the graph needs was overwritten); what a custom function or a collective in the
+ *          graph returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
                                   size_t n_outputs, int32_t retain_graph);
@@ -1019,9 +1024,9 @@ typedef struct nxd_function nxd_function_t;
 /** One application of a custom function; valid inside its callbacks. */
 typedef struct nxd_function_call nxd_function_call_t;
 
-/** Callbacks of a custom function. Inputs are borrowed. Outputs are new handles that the library
- *  takes over, also those filled before the callback fails. Inside the callbacks nothing is
- *  recorded. */
+/** Callbacks of a custom function. Inputs are borrowed, and outside of the recorded graph. Outputs
+ *  are new handles that the library takes over, also those filled before the callback fails; a
+ *  borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded. */
 typedef struct nxd_function_options {
   size_t struct_size;
   const char* name; /**< stable and unique, such as "mylib::swish" */

@@ -1,11 +1,31 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
-#include "nxd.h"
+#include <cstddef>
+#include <vector>
 
-// The struct behind nxd_tensor_t. It lies this low because callbacks of the caller's, which
-// functions and modules call, see tensors through it.
+#include "core/base/error.h"
+
+// A handle shares the tensor with every other handle on it.
 struct nxd_tensor {
   at::Tensor value;
 };
+
+namespace nxd {
+
+inline at::Tensor& unwrap(nxd_tensor_t* tensor, const char* name) {
+  check_argument(tensor, name, ": expected a tensor, got NULL");
+  return tensor->value;
+}
+
+// An array of handles none of which may be NULL.
+std::vector<at::Tensor> unwrap_all(nxd_tensor_t* const* tensors, size_t count, const char* name);
+
+inline nxd_tensor_t* wrap(at::Tensor tensor) { return new nxd_tensor{std::move(tensor)}; }
+
+// Fills an array of new handles, or leaves it as it is when one cannot be made. An undefined tensor
+// becomes NULL.
+void wrap_all(const std::vector<at::Tensor>& tensors, nxd_tensor_t** out);
+
+}  // namespace nxd

@@ -1,0 +1,75 @@
+// Section 9 of nxd.h, without the custom functions.
+#include "capi/engine/handles.h"
+#include "engine/device/gradients.h"
+
+using namespace nxd;
+
+namespace {
+
+// Gradients of outputs; NULL, as the array or in it, gives undefined ones.
+std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count) {
+  std::vector<at::Tensor> out(count);
+  for (size_t i = 0; grads && i < count; ++i) {
+    if (grads[i]) out[i] = grads[i]->value;
+  }
+  return out;
+}
+
+}  // namespace
+
+nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires) {
+  return engine_guard([&] {
+    auto& out = output(out_requires, "out_requires");
+    out = unwrap(tensor, "tensor").requires_grad() ? 1 : 0;
+  });
+}
+
+nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad) {
+  return engine_guard([&] { set_requires_grad(unwrap(tensor, "tensor"), requires_grad != 0); });
+}
+
+nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
+  return engine_guard([&] {
+    auto& out = output(out_grad, "out_grad");
+    wrap_all({grad_of(unwrap(tensor, "tensor"))}, &out);
+  });
+}
+
+nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad) {
+  return engine_guard(
+      [&] { set_grad(unwrap(tensor, "tensor"), grad ? grad->value : at::Tensor()); });
+}
+
+nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) {
+  return engine_guard([&] {
+    auto& out = output(out_tensor, "out_tensor");
+    out = wrap(unwrap(tensor, "tensor").detach());
+  });
+}
+
+nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous) {
+  return engine_guard([&] {
+    if (out_previous) *out_previous = at::GradMode::is_enabled() ? 1 : 0;
+    at::GradMode::set_enabled(enabled != 0);
+  });
+}
+
+nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
+                          size_t n_outputs, int32_t retain_graph) {
+  return engine_guard([&] {
+    run_backward(unwrap_all(outputs, n_outputs, "outputs"), optional_grads(grads, n_outputs),
+                 retain_graph != 0);
+  });
+}
+
+nxd_status_t nxd_gradients(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
+                           size_t n_outputs, nxd_tensor_t* const* inputs, size_t n_inputs,
+                           int32_t retain_graph, nxd_tensor_t** out_grads) {
+  return engine_guard([&] {
+    clear_outputs(out_grads, n_inputs, "out_grads");
+    wrap_all(
+        run_gradients(unwrap_all(outputs, n_outputs, "outputs"), optional_grads(grads, n_outputs),
+                      unwrap_all(inputs, n_inputs, "inputs"), retain_graph != 0),
+        out_grads);
+  });
+}

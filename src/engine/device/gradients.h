@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// An undefined gradient stands for 1, which only a tensor of one element may have.
+
+// Accumulates gradients into the leaves. Runs on the calling thread.
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
+                  bool retain_graph);
+
+// Gradients of the outputs with respect to the inputs; undefined where an input has no influence.
+std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
+                                      const std::vector<at::Tensor>& grads,
+                                      const std::vector<at::Tensor>& inputs, bool retain_graph);
+
+void set_requires_grad(at::Tensor& tensor, bool requires_grad);
+at::Tensor grad_of(const at::Tensor& tensor);  // undefined when there is none yet
+void set_grad(at::Tensor& tensor, const at::Tensor& grad);
+
+}  // namespace nxd

@@ -1,0 +1,52 @@
+#include "engine/translate.h"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+#include <stdexcept>
+#include <string_view>
+
+#include "engine/torch_compat.h"
+
+namespace nxd {
+namespace {
+
+nxd_status_t status_of(const c10::Error& error) {
+  const std::string_view message = error.what_without_backtrace();
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || compat::says_out_of_memory(message)) {
+    return NXD_ERROR_OUT_OF_MEMORY;
+  }
+  if (dynamic_cast<const c10::NotImplementedError*>(&error) ||
+      compat::says_not_implemented(message)) {
+    return NXD_ERROR_UNSUPPORTED;
+  }
+  if (message.find("INTERNAL ASSERT FAILED") != std::string_view::npos) return NXD_ERROR_INTERNAL;
+  // Graphs whose buffers are gone, and tensors that were overwritten since they were saved: the
+  // arguments are right, the order of calls is not.
+  if (message.find("Trying to backward through the graph a second time") !=
+          std::string_view::npos ||
+      message.find("has been modified by an inplace operation") != std::string_view::npos) {
+    return NXD_ERROR_INVALID_STATE;
+  }
+  return NXD_ERROR_INVALID_ARGUMENT;
+}
+
+}  // namespace
+
+void rethrow_translated() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& e) {
+    throw Error(status_of(e), e.what_without_backtrace());
+  } catch (const std::length_error& e) {
+    throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
+  } catch (const std::out_of_range& e) {
+    throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
+  } catch (const std::invalid_argument& e) {
+    throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
+  }
+}
+
+}  // namespace nxd
