@@ -39,7 +39,7 @@ nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path) {
 nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
                                        size_t* out_count) {
   return engine_guard([&] {
-    auto& out = output_value(out_count, "out_count");
+    auto& out = output(out_count, "out_count");
     out = names_of(unwrap(report, "report").value, kind).size();
   });
 }

@@ -16,7 +16,7 @@ nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, Func
   return engine_guard([&] {
     auto& out = output(out_y, "out_y");
     const GroupRef group = tensor_group(*unwrap(ctx, "ctx"));
-    out = new_handle(f(group, unwrap(x, "x")));
+    out = wrap(f(group, unwrap(x, "x")));
   });
 }
 
@@ -81,7 +81,7 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
     const CrossEntropyOptions resolved =
         resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options"));
-    out = new_handle(parallel_cross_entropy(*context, tensor_group(*context),
+    out = wrap(parallel_cross_entropy(*context, tensor_group(*context),
                                             unwrap(logits, "logits"), unwrap(labels, "labels"),
                                             resolved));
   });

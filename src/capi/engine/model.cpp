@@ -17,7 +17,7 @@ nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
-    out = new_handle(
+    out = wrap(
         create_model(unwrap(ctx, "ctx"), unwrap_text(config_json, "config_json"), known));
   });
 }
@@ -28,7 +28,7 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
-    out = new_handle(
+    out = wrap(
         model_from_pretrained(unwrap(ctx, "ctx"), unwrap_text(directory, "directory"), known));
   });
 }
@@ -36,7 +36,7 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
 nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
                                       double* out_flops) {
   return engine_guard([&] {
-    auto& out = output_value(out_flops, "out_flops");
+    auto& out = output(out_flops, "out_flops");
     out = step_flops(unwrap(model, "model"), batch, sequence);
   });
 }

@@ -34,7 +34,7 @@ nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* input
   return engine_guard([&] {
     clear_outputs(outputs, n_outputs, "outputs");
     Module& self = unwrap(module, "module");
-    give_tensors(self.call(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs), outputs);
+    wrap_all(self.call(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs), outputs);
   });
 }
 
@@ -47,7 +47,7 @@ nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* 
     Module& self = unwrap(module, "module");
     auto tape = std::make_unique<nxd_tape>(
         nxd_tape{Tape(self, unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs)});
-    give_tensors(tape->value.outputs(), outputs);
+    wrap_all(tape->value.outputs(), outputs);
     out = tape.release();
   });
 }
@@ -59,7 +59,7 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
     Tape& self = unwrap(tape, "tape").value;
     check_argument(n_inputs == self.input_count(), "n_inputs: expected ", self.input_count(),
                    ", got ", n_inputs);
-    give_tensors(self.backward(unwrap_tensors(grad_outputs, n_outputs, "grad_outputs")),
+    wrap_all(self.backward(unwrap_tensors(grad_outputs, n_outputs, "grad_outputs")),
                  out_grad_inputs);
   });
 }
@@ -84,7 +84,7 @@ nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
 
 nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count) {
   return engine_guard([&] {
-    auto& out = output_value(out_count, "out_count");
+    auto& out = output(out_count, "out_count");
     out = unwrap(module, "module").children().size();
   });
 }

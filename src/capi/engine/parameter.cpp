@@ -36,7 +36,7 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
 
 nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count) {
   return engine_guard([&] {
-    auto& out = output_value(out_count, "out_count");
+    auto& out = output(out_count, "out_count");
     out = unwrap(root, "root").tree_parameters().size();
   });
 }
@@ -72,7 +72,7 @@ nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter, nxd_tensor_t**
 nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape, size_t cap,
                                             size_t* out_ndim) {
   return engine_guard([&] {
-    output_value(out_ndim, "out_ndim");
+    output(out_ndim, "out_ndim");
     copy_list(unwrap(parameter, "parameter").shard().shape(), shape, cap, out_ndim, "shape");
   });
 }
@@ -80,8 +80,8 @@ nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t*
 nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim, int64_t* begins,
                                      int64_t* ends, size_t cap, size_t* out_ranges) {
   return engine_guard([&] {
-    auto& dim = output_value(out_dim, "out_dim");
-    output_value(out_ranges, "out_ranges");
+    auto& dim = output(out_dim, "out_dim");
+    output(out_ranges, "out_ranges");
     const ShardSpec& shard = unwrap(parameter, "parameter").shard();
     std::vector<int64_t> first, last;
     for (const ShardSpec::Range& range : shard.ranges()) {
@@ -101,7 +101,7 @@ nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* w
 nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole) {
   return engine_guard([&] {
     auto& out = output(out_whole, "out_whole");
-    out = new_handle(gather_whole(unwrap(parameter, "parameter")));
+    out = wrap(gather_whole(unwrap(parameter, "parameter")));
   });
 }
 
@@ -109,7 +109,7 @@ nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter, nxd_tensor
   return engine_guard([&] {
     auto& out = output(out_whole, "out_whole");
     const at::Tensor whole = gather_whole_grad(unwrap(parameter, "parameter"));
-    if (whole.defined()) out = new_handle(whole);
+    if (whole.defined()) out = wrap(whole);
   });
 }
 

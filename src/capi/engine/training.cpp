@@ -59,7 +59,7 @@ nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double 
 
 nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate) {
   return engine_guard([&] {
-    auto& out = output_value(out_rate, "out_rate");
+    auto& out = output(out_rate, "out_rate");
     out = unwrap_optimizer(optimizer).learning_rate();
   });
 }

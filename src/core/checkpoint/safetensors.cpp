@@ -231,7 +231,8 @@ void SafetensorsReader::read_slice(const std::string& name, const ShardSpec& spe
                  " cannot be read as ", dtype_name(out_dtype));
   const size_t size = dtype_size(stored.dtype);
   auto* target = static_cast<unsigned char*>(out);
-  if (spec.has_padding()) std::memset(target, 0, static_cast<size_t>(spec.local_size()) * out_size);
+  if (spec.has_padding() && target)
+    std::memset(target, 0, static_cast<size_t>(spec.local_size()) * out_size);
   std::vector<unsigned char> buffer;
   spec.for_each_run([&](int64_t global, int64_t local, int64_t count) {
     const uint64_t offset = stored.begin + static_cast<uint64_t>(global) * size;

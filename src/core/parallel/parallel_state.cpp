@@ -13,8 +13,7 @@ size_t index_of(nxd_axis_t axis) {
 
 }  // namespace
 
-ParallelState::ParallelState(RankLayout layout, int rank)
-    : layout_(std::move(layout)), rank_(rank) {
+ParallelState::ParallelState(RankLayout layout, int rank) : layout_(layout), rank_(rank) {
   check_argument(rank >= 0 && rank < layout_.world_size(), "rank: expected 0 to ",
                  layout_.world_size() - 1, ", got ", rank);
 }

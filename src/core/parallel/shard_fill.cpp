@@ -15,7 +15,8 @@ void fill_runs(const ShardSpec& spec, nxd_dtype_t dtype, void* out, const Fill& 
                  "dtype: expected F32 or F64, got ", dtype_name(dtype));
   const size_t size = dtype_size(dtype);
   auto* bytes = static_cast<unsigned char*>(out);
-  if (spec.has_padding()) std::memset(bytes, 0, static_cast<size_t>(spec.local_size()) * size);
+  if (spec.has_padding() && bytes)
+    std::memset(bytes, 0, static_cast<size_t>(spec.local_size()) * size);
   spec.for_each_run([&](int64_t global, int64_t local, int64_t count) {
     fill(bytes + static_cast<size_t>(local) * size, static_cast<uint64_t>(global),
          static_cast<size_t>(count));

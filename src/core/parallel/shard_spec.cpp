@@ -59,7 +59,7 @@ ShardSpec ShardSpec::strided(Shape shape, int dim, int rank, int size, int strid
   const int64_t chunk = extent / chunks;
   std::vector<Range> taken;
   for (int64_t i = rank; i < chunks; i += size) taken.push_back({i * chunk, (i + 1) * chunk});
-  return ranges(std::move(shape), dim, std::move(taken), extent);
+  return ranges(std::move(shape), dim, taken, extent);
 }
 
 ShardSpec ShardSpec::padded(Shape shape, int dim, int64_t padded_extent, int rank, int size) {
@@ -87,7 +87,8 @@ ShardSpec ShardSpec::heads(Shape shape, int dim, int head_count, int rank, int s
   return ranges(std::move(shape), dim, {{head * width, (head + 1) * width}}, extent);
 }
 
-ShardSpec ShardSpec::ranges(Shape shape, int dim, std::vector<Range> taken, int64_t padded_extent) {
+ShardSpec ShardSpec::ranges(Shape shape, int dim, const std::vector<Range>& taken,
+                            int64_t padded_extent) {
   const int64_t extent = check_part(shape, dim, 0, 1);
   ShardSpec spec(std::move(shape));
   spec.dim_ = dim;

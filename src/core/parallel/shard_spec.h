@@ -32,7 +32,8 @@ class ShardSpec {
   // holds head r * head_count / size, and several ranks the same one.
   static ShardSpec heads(Shape shape, int dim, int head_count, int rank, int size);
   // Any ranges; each within 0..padded_extent, which is at least the dimension's extent.
-  static ShardSpec ranges(Shape shape, int dim, std::vector<Range> ranges, int64_t padded_extent);
+  static ShardSpec ranges(Shape shape, int dim, const std::vector<Range>& taken,
+                          int64_t padded_extent);
 
   const Shape& shape() const { return shape_; }
   int dim() const { return dim_; }  // -1: not sharded
