@@ -63,14 +63,16 @@ static void write_axes(FILE* f, const scale_t* s) {
           (kTop + kBottom) / 2);
 }
 
-/* weight 1: the values; less: their running mean. */
-static void write_curve(FILE* f, const scale_t* s, const float* losses, int steps, double weight,
+/* Each value with its neighbours averaged in, reach to either side. */
+static void write_curve(FILE* f, const scale_t* s, const float* losses, int steps, int reach,
                         const char* style) {
-  double mean = losses[0];
   fprintf(f, "<polyline fill='none' %s points='", style);
   for (int i = 0; i < steps; ++i) {
-    mean += weight * (losses[i] - mean);
-    fprintf(f, "%.1f,%.1f ", x_of(s, i + 1), y_of(s, mean));
+    const int first = i > reach ? i - reach : 0;
+    const int end = i + reach + 1 < steps ? i + reach + 1 : steps;
+    double sum = 0;
+    for (int j = first; j < end; ++j) sum += (double)losses[j];
+    fprintf(f, "%.1f,%.1f ", x_of(s, i + 1), y_of(s, sum / (end - first)));
   }
   fputs("'/>\n", f);
 }
@@ -86,8 +88,12 @@ static void write_svg(FILE* f, const float* losses, int steps) {
           "in %d steps</text>\n",
           (kLeft + kRight) / 2, (double)losses[0], (double)losses[steps - 1], steps);
   write_axes(f, &s);
-  write_curve(f, &s, losses, steps, 1, "stroke='#9ecae1'");
-  write_curve(f, &s, losses, steps, steps < 20 ? 1 : 0.1, "stroke='#08519c' stroke-width='2'");
+  write_curve(f, &s, losses, steps, 0, "stroke='#9ecae1'");
+  write_curve(f, &s, losses, steps, steps / 50, "stroke='#08519c' stroke-width='2'");
+  fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#6baed6'>each step</text>\n", kRight - 10,
+          kTop + 20);
+  fprintf(f, "<text x='%d' y='%d' text-anchor='end' fill='#08519c'>mean of its neighbours</text>\n",
+          kRight - 10, kTop + 40);
   fputs("</svg>\n", f);
 }
 

@@ -131,7 +131,7 @@ static int read_option(arguments_t* a, const char* name, const char* value) {
 
 static int read_arguments(arguments_t* a, int argc, char** argv) {
   const arguments_t defaults = {.tp = 2,
-                                .steps = 300,
+                                .steps = 240,
                                 .layers = 4,
                                 .heads = 8,
                                 .kv_heads = 4,
@@ -210,7 +210,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_group_t* world = NULL;
   TRY(nxd_context_get_world_group(r->ctx, &world));
   TRY(nxd_barrier(world));
-  TRY(nxd_measure_gemm_peak(a->dtype, 1024, &r->peak));
+  TRY(nxd_measure_gemm_peak(a->dtype, 0, &r->peak));
   TRY(nxd_all_reduce(world, &r->peak, &r->peak, 1, NXD_DTYPE_F64, NXD_REDUCE_SUM));
   return 1;
 }
@@ -331,6 +331,9 @@ static int finish(rank_t* r, const arguments_t* a) {
                              .seed = a->seed};
     char* written = NULL;
     TRY(write_sample(&sample, "This License", &written));
+    for (char* c = written; *c; ++c) {
+      if (*c != '\n' && (*c < ' ' || *c > '~')) *c = '.'; /* bytes that are no text yet */
+    }
     if (r->rank == 0) printf("the model writes:\n%s\n", written);
     free(written);
   }
