@@ -17,7 +17,7 @@ nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
-    out = wrap(
+    out = new_handle(
         create_model(unwrap(ctx, "ctx"), unwrap_text(config_json, "config_json"), known));
   });
 }
@@ -28,7 +28,7 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
-    out = wrap(
+    out = new_handle(
         model_from_pretrained(unwrap(ctx, "ctx"), unwrap_text(directory, "directory"), known));
   });
 }

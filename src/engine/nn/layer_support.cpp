@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/dtype.h"
 #include "engine/device/collectives.h"
 #include "engine/device/dtype_map.h"
 
