@@ -21,6 +21,7 @@ typedef struct {
   int null_output;      /* 1: forward fills nothing */
   int borrowed_output;  /* 1: forward gives its input's handle away */
   int nested_passes;    /* backward differentiates another graph this often, nested */
+  nxd_tensor_t* own;    /* backward differentiates this, an output of its own graph */
   nxd_function_t* self; /* for nested passes */
   int32_t needs[2];
   int32_t recorded_inside;
@@ -107,6 +108,7 @@ static nxd_status_t backward(nxd_function_call_t* call, nxd_tensor_t* const* gra
     }
   }
   if (nxd_set_grad_enabled(0, &s->recorded_inside)) return NXD_ERROR_INTERNAL;
+  if (s->own) return nxd_backward(&s->own, &grad_outputs[0], 1, 1);
   if (s->nested_passes > 0) {
     --s->nested_passes;
     const nxd_status_t status = nested_pass(s, x[0]);
@@ -381,6 +383,9 @@ static void backward_runs_on_the_calling_thread_also_nested(void** state) {
   s.nested_passes = 100;
   REFUSED(nxd_backward(&y, &g, 1, 0), NXD_ERROR_UNSUPPORTED, "48 passes");
   s.nested_passes = 0;
+  s.own = y;
+  REFUSED(nxd_backward(&y, &g, 1, 1), NXD_ERROR_INVALID_STATE, "its own graph");
+  s.own = NULL;
   OK(nxd_backward(&y, &g, 1, 0));
   nxd_tensor_destroy(y);
   nxd_tensor_destroy(g);
