@@ -1,0 +1,76 @@
+#define _DEFAULT_SOURCE
+#include "text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LICENCES "/usr/share/common-licenses"
+
+char* read_whole_file(const char* path, size_t* out_size) {
+  FILE* file = fopen(path, "rb");
+  char* data = NULL;
+  long size = -1;
+  if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {
+    rewind(file);
+    data = malloc((size_t)size + 1);
+  }
+  if (data && fread(data, 1, (size_t)size, file) != (size_t)size) {
+    free(data);
+    data = NULL;
+  }
+  if (file) fclose(file);
+  if (!data) {
+    fprintf(stderr, "cannot read %s: %s\n", path, strerror(errno));
+    return NULL;
+  }
+  data[size] = '\0';
+  if (out_size) *out_size = (size_t)size;
+  return data;
+}
+
+/* Links are other names of files that are there under their own. */
+static int is_plain_file(const struct dirent* entry) { return entry->d_type == DT_REG; }
+
+static int append(text_t* text, const char* path) {
+  size_t size = 0;
+  char* data = read_whole_file(path, &size);
+  if (!data) return 0;
+  unsigned char* grown = realloc(text->bytes, text->size + size + 1);
+  if (grown) {
+    memcpy(grown + text->size, data, size);
+    text->bytes = grown;
+    text->size += size;
+  }
+  free(data);
+  return grown != NULL;
+}
+
+int text_read(const char* path, text_t* out) {
+  struct dirent** entries = NULL;
+  int good = 1;
+  out->bytes = NULL;
+  out->size = 0;
+  if (path) return append(out, path);
+  const int count = scandir(LICENCES, &entries, is_plain_file, alphasort);
+  for (int i = 0; i < count; ++i) {
+    char name[512];
+    snprintf(name, sizeof name, "%s/%s", LICENCES, entries[i]->d_name);
+    good = good && append(out, name);
+    free(entries[i]);
+  }
+  free(entries);
+  if (good && out->size == 0) {
+    fprintf(stderr, "no texts in %s; name one with --text\n", LICENCES);
+    return 0;
+  }
+  return good;
+}
+
+void text_free(text_t* text) {
+  free(text->bytes);
+  text->bytes = NULL;
+  text->size = 0;
+}

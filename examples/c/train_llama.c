@@ -1,0 +1,363 @@
+/* Trains a small Llama on text, byte by byte, with the vocabulary, heads and features of each layer
+ * split over tensor-parallel ranks. Start it as any program: it starts one process per rank itself.
+ * Under torchrun or nxdrun it joins the ranks that are there; more ranks than --tp train
+ * data-parallel copies.
+ *
+ *   train_llama --tp 2 --text my.txt --out results
+ *
+ * It prints the loss as it goes, writes the curve to OUT/loss.svg and OUT/loss.csv, and ends with a
+ * few lines that the model wrote. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "loss_plot.h"
+#include "nxd.h"
+#include "sampling.h"
+#include "text.h"
+
+typedef struct {
+  int tp, steps, layers, heads, kv_heads, sample, sequence_parallel;
+  int64_t hidden, intermediate, sequence, batch;
+  double learning_rate;
+  uint64_t seed;
+  nxd_dtype_t dtype;
+  const char *text, *out, *config, *save;
+} arguments_t;
+
+/* Everything of one rank; released by close_rank in any state. */
+typedef struct {
+  nxd_context_t* ctx;
+  nxd_module_t* model;
+  nxd_optimizer_t* optimizer;
+  nxd_group_t* data_group; /* borrowed */
+  int32_t rank, size, copies, copy;
+  double peak, step_flops; /* of all ranks together */
+  char* config;
+  text_t text;
+  float* losses;
+} rank_t;
+
+static int failed(const char* call, nxd_status_t status) {
+  if (status == NXD_OK) return 0;
+  fprintf(stderr, "train_llama: %s: %s: %s\n", call, nxd_status_string(status), nxd_last_error());
+  return 1;
+}
+/* Leaves the calling function, which gives 0 for failure. */
+#define TRY(call)                        \
+  do {                                   \
+    if (failed(#call, (call))) return 0; \
+  } while (0)
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void usage(FILE* out) {
+  fputs(
+      "usage: train_llama [--tp N] [--steps N] [--hidden N] [--layers N] [--heads N]\n"
+      "  [--kv-heads N] [--intermediate N] [--seq N] [--batch N] [--lr X] [--text FILE]\n"
+      "  [--seed N] [--sequence-parallel] [--dtype f32|bf16] [--out DIR] [--config FILE]\n"
+      "  [--sample N] [--save FILE]\n",
+      out);
+}
+
+static int read_number(const char* name, const char* value, double least, double* out) {
+  char* end = NULL;
+  *out = value ? strtod(value, &end) : 0;
+  if (value && *value && !*end && *out >= least && *out <= 1e9) return 1;
+  fprintf(stderr, "train_llama: %s: expected a number of at least %g, got %s\n", name, least,
+          value ? value : "nothing");
+  return 0;
+}
+
+/* One option with its value; 2 when it took the value, 1 when it stands alone, 0 on failure. */
+static int read_option(arguments_t* a, const char* name, const char* value) {
+  struct {
+    const char* name;
+    const char** target;
+  } texts[] = {
+      {"--text", &a->text}, {"--out", &a->out}, {"--config", &a->config}, {"--save", &a->save}};
+  struct {
+    const char* name;
+    int* narrow;
+    int64_t* wide;
+    double least;
+  } numbers[] = {{"--tp", &a->tp, NULL, 1},
+                 {"--steps", &a->steps, NULL, 1},
+                 {"--layers", &a->layers, NULL, 1},
+                 {"--heads", &a->heads, NULL, 1},
+                 {"--kv-heads", &a->kv_heads, NULL, 1},
+                 {"--sample", &a->sample, NULL, 0},
+                 {"--hidden", NULL, &a->hidden, 1},
+                 {"--intermediate", NULL, &a->intermediate, 1},
+                 {"--seq", NULL, &a->sequence, 2},
+                 {"--batch", NULL, &a->batch, 1}};
+  double number = 0;
+  if (strcmp(name, "--sequence-parallel") == 0) return a->sequence_parallel = 1;
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
+    if (strcmp(name, texts[i].name) == 0 && value) {
+      *texts[i].target = value;
+      return 2;
+    }
+  }
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+    if (strcmp(name, numbers[i].name) != 0) continue;
+    if (!read_number(name, value, numbers[i].least, &number)) return 0;
+    if (numbers[i].narrow) *numbers[i].narrow = (int)number;
+    if (numbers[i].wide) *numbers[i].wide = (int64_t)number;
+    return 2;
+  }
+  if (strcmp(name, "--lr") == 0) return read_number(name, value, 0, &a->learning_rate) ? 2 : 0;
+  if (strcmp(name, "--seed") == 0) {
+    if (!read_number(name, value, 0, &number)) return 0;
+    a->seed = (uint64_t)number;
+    return 2;
+  }
+  if (strcmp(name, "--dtype") == 0 && value) {
+    a->dtype = strcmp(value, "bf16") == 0 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
+    if (a->dtype == NXD_DTYPE_BF16 || strcmp(value, "f32") == 0) return 2;
+  }
+  fprintf(stderr, "train_llama: cannot understand %s %s\n", name, value ? value : "");
+  usage(stderr);
+  return 0;
+}
+
+static int read_arguments(arguments_t* a, int argc, char** argv) {
+  const arguments_t defaults = {.tp = 2,
+                                .steps = 300,
+                                .layers = 4,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .sample = 400,
+                                .hidden = 256,
+                                .intermediate = 704,
+                                .sequence = 256,
+                                .batch = 8,
+                                .learning_rate = 2e-3,
+                                .seed = 1,
+                                .dtype = NXD_DTYPE_F32,
+                                .out = "out"};
+  *a = defaults;
+  for (int i = 1; i < argc;) {
+    const int taken = read_option(a, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+    if (!taken) return 0;
+    i += taken;
+  }
+  return 1;
+}
+
+/* A Hugging Face configuration: the file given, or one made of the sizes given. */
+static char* make_config(const arguments_t* a) {
+  if (a->config) return read_whole_file(a->config, NULL);
+  const size_t room = 1024;
+  char* config = malloc(room);
+  if (!config) return NULL;
+  snprintf(config, room,
+           "{\"model_type\": \"llama\", \"hidden_size\": %lld, \"num_hidden_layers\": %d,"
+           " \"num_attention_heads\": %d, \"num_key_value_heads\": %d,"
+           " \"intermediate_size\": %lld, \"vocab_size\": 256, \"rms_norm_eps\": 1e-5,"
+           " \"max_position_embeddings\": %lld, \"initializer_range\": 0.02}",
+           (long long)a->hidden, a->layers, a->heads, a->kv_heads, (long long)a->intermediate,
+           (long long)a->sequence);
+  return config;
+}
+
+/* Starts one process per rank and waits for them. */
+static int spawn_ranks(int n) {
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  nxd_job_t* job = NULL;
+  options.n_processes = n;
+  TRY(nxd_spawn(&options, &job));
+  const nxd_status_t status = nxd_job_wait(job, -1);
+  const int good = !failed("nxd_job_wait", status);
+  nxd_job_destroy(job);
+  return good;
+}
+
+static int open_rank(rank_t* r, const arguments_t* a) {
+  nxd_context_options_t context = NXD_CONTEXT_OPTIONS_INIT;
+  context.seed = a->seed;
+  context.timeout_ms = 120000;
+  TRY(nxd_context_create(&context, &r->ctx));
+  TRY(nxd_context_get_rank(r->ctx, &r->rank));
+  TRY(nxd_context_get_size(r->ctx, &r->size));
+  nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
+  parallel.tensor_parallel_size = a->tp;
+  TRY(nxd_init_model_parallel(r->ctx, &parallel));
+  TRY(nxd_parallel_get_group(r->ctx, NXD_AXIS_DATA, &r->data_group));
+  TRY(nxd_group_get_size(r->data_group, &r->copies));
+  TRY(nxd_group_get_rank(r->data_group, &r->copy));
+
+  nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
+  model.dtype = a->dtype;
+  model.sequence_parallel = a->sequence_parallel;
+  TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  adamw.learning_rate = a->learning_rate;
+  adamw.beta2 = 0.95;
+  adamw.weight_decay = 0.1;
+  TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
+  TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
+
+  /* What all ranks together could do, measured while all of them do it. */
+  nxd_group_t* world = NULL;
+  TRY(nxd_context_get_world_group(r->ctx, &world));
+  TRY(nxd_barrier(world));
+  TRY(nxd_measure_gemm_peak(a->dtype, 1024, &r->peak));
+  TRY(nxd_all_reduce(world, &r->peak, &r->peak, 1, NXD_DTYPE_F64, NXD_REDUCE_SUM));
+  return 1;
+}
+
+static void close_rank(rank_t* r) {
+  nxd_optimizer_destroy(r->optimizer);
+  nxd_module_destroy(r->model);
+  nxd_context_destroy(r->ctx);
+  text_free(&r->text);
+  free(r->config);
+  free(r->losses);
+}
+
+/* Linear warm-up, then half a cosine down to a tenth. */
+static double learning_rate_at(const arguments_t* a, int step) {
+  const int warm_up = a->steps / 20 + 1;
+  if (step < warm_up) return a->learning_rate * (step + 1) / warm_up;
+  const double t = (double)(step - warm_up) / (double)(a->steps - warm_up + 1);
+  return a->learning_rate * (0.55 + 0.45 * half_cosine(t));
+}
+
+/* Ids of a batch of random windows; copies of the model take different ones. */
+static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tensor_t** out_ids) {
+  const int64_t shape[2] = {a->batch, a->sequence};
+  const size_t count = (size_t)(a->batch * a->sequence);
+  int64_t* ids = malloc(count * sizeof *ids);
+  if (!ids) return 0;
+  for (int64_t row = 0; row < a->batch; ++row) {
+    const uint64_t draw =
+        ((uint64_t)step * (uint64_t)r->copies + (uint64_t)r->copy) * (uint64_t)a->batch +
+        (uint64_t)row;
+    const size_t at = random_bits(a->seed, draw) % (r->text.size - (size_t)a->sequence);
+    for (int64_t i = 0; i < a->sequence; ++i) {
+      ids[row * a->sequence + i] = r->text.bytes[at + (size_t)i];
+    }
+  }
+  const nxd_status_t status =
+      nxd_tensor_from_data(ids, count * sizeof *ids, shape, 2, NXD_DTYPE_I64, out_ids);
+  free(ids);
+  return !failed("nxd_tensor_from_data", status);
+}
+
+static int train_step(rank_t* r, const arguments_t* a, int step, double* out_loss) {
+  nxd_tensor_t *ids = NULL, *loss = NULL;
+  if (!make_batch(r, a, step, &ids)) return 0;
+  nxd_tensor_t* inputs[2] = {ids, ids}; /* the model shifts its labels itself */
+  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+  finish.max_norm = 1.0;
+  finish.data_parallel_reduce = NXD_REDUCE_AVG;
+  const int good =
+      !failed("nxd_module_zero_grad", nxd_module_zero_grad(r->model)) &&
+      !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, 2, &loss, 1)) &&
+      !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
+      !failed("nxd_finish_gradients", nxd_finish_gradients(r->model, &finish, NULL)) &&
+      !failed("nxd_optimizer_set_learning_rate",
+              nxd_optimizer_set_learning_rate(r->optimizer, learning_rate_at(a, step))) &&
+      !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer)) &&
+      !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss)) &&
+      !failed("nxd_all_reduce",
+              nxd_all_reduce(r->data_group, out_loss, out_loss, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
+  nxd_tensor_destroy(loss);
+  nxd_tensor_destroy(ids);
+  return good;
+}
+
+static int train(rank_t* r, const arguments_t* a) {
+  const double tokens = (double)(a->batch * a->sequence * r->copies);
+  const int every = a->steps / 20 > 0 ? a->steps / 20 : 1;
+  const double start = now();
+  double last = start;
+  int last_step = 0;
+  for (int step = 0; step < a->steps; ++step) {
+    double loss = 0;
+    if (!train_step(r, a, step, &loss)) return 0;
+    r->losses[step] = (float)loss;
+    if (r->rank != 0 || ((step + 1) % every != 0 && step + 1 != a->steps && step != 0)) continue;
+    const double t = now(), each = (t - last) / (step + 1 - last_step);
+    printf("step %4d/%d  loss %6.3f  %7.0f tokens/s  %3.0f%% of the GEMM peak  %4.0f s left\n",
+           step + 1, a->steps, loss, tokens / each, 100 * r->step_flops / each / r->peak,
+           (t - start) / (step + 1) * (a->steps - step - 1));
+    fflush(stdout);
+    last = t;
+    last_step = step + 1;
+  }
+  return 1;
+}
+
+static void print_header(const rank_t* r, const arguments_t* a) {
+  if (r->rank != 0) return;
+  printf(
+      "%d rank%s: tensor parallel %d%s, data parallel %d; %s; %.1f GFLOP a step; "
+      "GEMM peak %.0f GFLOP/s over all ranks\n",
+      r->size, r->size == 1 ? "" : "s", a->tp,
+      a->sequence_parallel ? " with sequence parallelism" : "", r->copies,
+      a->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", r->step_flops * 1e-9, r->peak * 1e-9);
+  printf("text of %zu bytes, %lld x %lld tokens a step per copy\n", r->text.size,
+         (long long)a->batch, (long long)a->sequence);
+  fflush(stdout);
+}
+
+/* Rank 0's files and the model's own words. */
+static int finish(rank_t* r, const arguments_t* a) {
+  if (r->rank == 0) {
+    if (mkdir(a->out, 0777) != 0 && errno != EEXIST) {
+      fprintf(stderr, "train_llama: cannot create %s: %s\n", a->out, strerror(errno));
+      return 0;
+    }
+    if (!write_loss_plot(a->out, r->losses, a->steps)) return 0;
+    printf("wrote %s/loss.svg and %s/loss.csv\n", a->out, a->out);
+  }
+  if (a->save) TRY(nxd_module_save_safetensors(r->model, a->save));
+  if (a->sample > 0) {
+    const sample_t sample = {.ctx = r->ctx,
+                             .model = r->model,
+                             .window = a->sequence,
+                             .length = a->sample,
+                             .temperature = 0.7,
+                             .seed = a->seed};
+    char* written = NULL;
+    TRY(write_sample(&sample, "This License", &written));
+    if (r->rank == 0) printf("the model writes:\n%s\n", written);
+    free(written);
+  }
+  TRY(nxd_context_finalize(r->ctx));
+  return 1;
+}
+
+int main(int argc, char** argv) {
+  arguments_t a;
+  rank_t r = {0};
+  if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    usage(stdout);
+    return 0;
+  }
+  if (!read_arguments(&a, argc, argv)) return 2;
+  if (!getenv("RANK") && a.tp > 1) return spawn_ranks(a.tp) ? 0 : 1;
+  int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL;
+  if (good && r.text.size <= (size_t)a.sequence) {
+    fprintf(stderr, "train_llama: expected a text of more than %lld bytes, got %zu\n",
+            (long long)a.sequence, r.text.size);
+    good = 0;
+  }
+  r.losses = good ? calloc((size_t)a.steps, sizeof *r.losses) : NULL;
+  if (good && r.losses && (good = open_rank(&r, &a))) {
+    print_header(&r, &a);
+    good = train(&r, &a) && finish(&r, &a);
+  }
+  close_rank(&r);
+  return good ? 0 : 1;
+}
