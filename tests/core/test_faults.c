@@ -58,6 +58,54 @@ static nxd_context_t* join(void) {
   return ctx;
 }
 
+/* Joins through a store that rank 0 serves; the port is told through the launcher's store. */
+static nxd_context_t* join_served_by_rank_0(void) {
+  nxd_store_t *launcher = NULL, *own = NULL;
+  const int32_t launcher_port = atoi(getenv("MASTER_PORT"));
+  int32_t port = 0;
+  size_t size = 0;
+  const int rank = atoi(getenv("RANK"));
+  if (nxd_store_create_tcp("127.0.0.1", launcher_port, 0, 20000, &launcher) != NXD_OK) exit(22);
+  if (rank == 0) {
+    if (nxd_store_create_tcp("127.0.0.1", 0, 1, 20000, &own) != NXD_OK) exit(23);
+    nxd_store_get_port(own, &port);
+    if (nxd_store_set(launcher, "test/port", &port, sizeof port) != NXD_OK) exit(24);
+  } else {
+    if (nxd_store_get(launcher, "test/port", 20000, &port, sizeof port, &size) != NXD_OK) exit(25);
+    if (nxd_store_create_tcp("127.0.0.1", port, 0, 20000, &own) != NXD_OK) exit(26);
+  }
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.rank = rank;
+  options.size = 3;
+  options.store = own;
+  options.timeout_ms = kTimeoutMs;
+  nxd_context_t* ctx = NULL;
+  if (nxd_context_create(&options, &ctx) != NXD_OK) {
+    fprintf(stderr, "rank %d: %s\n", rank, nxd_last_error());
+    exit(27);
+  }
+  nxd_store_destroy(own);
+  nxd_store_destroy(launcher);
+  return ctx;
+}
+
+/* The rank that serves the store is lost, and the record of losses with it. Rank 2 waits for rank 1
+ * alone. */
+static int child_server(nxd_context_t* ctx, int rank, int signal_number) {
+  const int32_t left[] = {0, 1}, right[] = {1, 2};
+  nxd_group_t *a = NULL, *b = NULL;
+  if (rank < 2 && nxd_group_create(ctx, left, 2, "left", &a) != NXD_OK) return 2;
+  if (rank > 0 && nxd_group_create(ctx, right, 2, "right", &b) != NXD_OK) return 3;
+  nxd_group_t* world = NULL;
+  nxd_context_get_world_group(ctx, &world);
+  if (nxd_barrier(world) != NXD_OK) return 5; /* the groups have been made */
+  if (rank == 0) raise(signal_number);
+  const double start = now_ms();
+  const nxd_status_t status = exchange(rank == 1 ? a : b, 1000);
+  return survives(status, start, NXD_ERROR_PEER_LOST, NXD_ERROR_TIMEOUT, 0) ? 0 : 4;
+}
+
 /* Rank 2 of three ends while the others are in the middle of a collective with it. */
 static int child_killed(nxd_context_t* ctx, int rank) {
   nxd_group_t* world = NULL;
@@ -143,7 +191,7 @@ static int child_message(nxd_context_t* ctx, int rank) {
 }
 
 static int child(const char* part) {
-  nxd_context_t* ctx = join();
+  nxd_context_t* ctx = strncmp(part, "server", 6) ? join() : join_served_by_rank_0();
   int32_t rank = -1;
   nxd_context_get_rank(ctx, &rank);
   int code = 21;
@@ -151,6 +199,8 @@ static int child(const char* part) {
   if (!strcmp(part, "elsewhere")) code = child_elsewhere(ctx, rank);
   if (!strcmp(part, "stopped2")) code = child_stopped(ctx, rank, 2);
   if (!strcmp(part, "stopped0")) code = child_stopped(ctx, rank, 0);
+  if (!strcmp(part, "serverkilled")) code = child_server(ctx, rank, SIGKILL);
+  if (!strcmp(part, "serverstopped")) code = child_server(ctx, rank, SIGSTOP);
   if (!strcmp(part, "left")) code = child_left(ctx, rank);
   if (!strcmp(part, "message")) code = child_message(ctx, rank);
   nxd_context_destroy(ctx);
@@ -202,6 +252,11 @@ static void stopped(void** state) {
 static void left(void** state) {
   (void)state;
   run_part("left", 1, 0);
+}
+static void server(void** state) {
+  (void)state;
+  run_part("serverkilled", 0, 128 + SIGKILL);
+  run_part("serverstopped", 0, -1);
 }
 static void message(void** state) {
   (void)state;
@@ -305,9 +360,9 @@ int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part) return child(part);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed),       cmocka_unit_test(elsewhere), cmocka_unit_test(stopped),
-      cmocka_unit_test(left),         cmocka_unit_test(message),   cmocka_unit_test(abort_wakes),
-      cmocka_unit_test(group_aborts), cmocka_unit_test(late_rank),
+      cmocka_unit_test(killed),      cmocka_unit_test(elsewhere),    cmocka_unit_test(stopped),
+      cmocka_unit_test(left),        cmocka_unit_test(message),      cmocka_unit_test(server),
+      cmocka_unit_test(abort_wakes), cmocka_unit_test(group_aborts), cmocka_unit_test(late_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
