@@ -413,7 +413,9 @@ static void bad_calls(void** state) {
   REFUSED(nxd_group_set_timeout(group, 0), NXD_ERROR_INVALID_ARGUMENT, "timeout_ms");
   OK(nxd_init_model_parallel(ctx, NULL));
   REFUSED(nxd_parallel_get_size(ctx, 17, &n), NXD_ERROR_INVALID_ARGUMENT, "axis");
-  REFUSED(nxd_parallel_get_group(ctx, -1, &group), NXD_ERROR_INVALID_ARGUMENT, "axis");
+  nxd_group_t* none = (nxd_group_t*)1;
+  REFUSED(nxd_parallel_get_group(ctx, -1, &none), NXD_ERROR_INVALID_ARGUMENT, "axis");
+  assert_null(none);
   nxd_context_destroy(ctx); /* before its group: the order is free */
   nxd_group_destroy(group);
 }

@@ -103,7 +103,10 @@ static int child_server(nxd_context_t* ctx, int rank, int signal_number) {
   if (rank == 0) raise(signal_number);
   const double start = now_ms();
   const nxd_status_t status = exchange(rank == 1 ? a : b, 1000);
-  return survives(status, start, NXD_ERROR_PEER_LOST, NXD_ERROR_TIMEOUT, 0) ? 0 : 4;
+  if (!survives(status, start, NXD_ERROR_PEER_LOST, NXD_ERROR_TIMEOUT, 0)) return 4;
+  nxd_group_destroy(a);
+  nxd_group_destroy(b);
+  return 0;
 }
 
 /* Rank 2 of three ends while the others are in the middle of a collective with it. */
@@ -158,6 +161,8 @@ static int child_stopped(nxd_context_t* ctx, int rank, int stopped) {
   nxd_group_t* group = (rank == 1) == (stopped == 2) ? b : a;
   const nxd_status_t status = exchange(group, 1000);
   if (!survives(status, start, NXD_ERROR_TIMEOUT, NXD_ERROR_TIMEOUT, stopped)) return 4;
+  nxd_group_destroy(a);
+  nxd_group_destroy(b);
   return 0;
 }
 
