@@ -283,14 +283,16 @@ static void extremes(nxd_context_t* ctx, int rank, int size, void* unused) {
     const int bits = format ? 5 : 8;
     /* Every 16-bit value on rank 0, and a scrambled one on the others. */
     for (int i = 0; i < kAll; ++i) {
-      in[i] = (uint16_t)(rank == 0 ? i : (i * 40503 + rank * 12289) & 0xffff);
+      in[i] = (uint16_t)(rank == 0 ? (uint32_t)i
+                                   : ((uint32_t)i * 40503u + (uint32_t)rank * 12289u) & 0xffff);
     }
     NXD_TEST_OK(nxd_all_reduce(world, in, out, kAll, dtype, NXD_REDUCE_SUM));
     int wrong = 0;
     for (int i = 0; i < kAll; ++i) {
       float sum = (float)decode16((uint16_t)i, bits);
       for (int r = 1; r < size; ++r)
-        sum += (float)decode16((uint16_t)((i * 40503 + r * 12289) & 0xffff), bits);
+        sum += (float)decode16((uint16_t)(((uint32_t)i * 40503u + (uint32_t)r * 12289u) & 0xffff),
+                               bits);
       if (isnan(sum)) {
         wrong += !isnan(decode16(out[i], bits));
       } else {
@@ -310,11 +312,11 @@ static void large(nxd_context_t* ctx, int rank, int size, void* unused) {
   if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
   const size_t count = (size_t)20 * 1000 * 1000 + 13;
   int32_t* data = malloc(count * sizeof *data);
-  for (size_t i = 0; i < count; ++i) data[i] = (int32_t)(i % 1000003) * (rank + 1);
+  for (size_t i = 0; i < count; ++i) data[i] = (int32_t)(i % 100003) * (rank + 1);
   if (NXD_TEST_OK(nxd_all_reduce(world, data, data, count, NXD_DTYPE_I32, NXD_REDUCE_SUM))) {
     size_t wrong = 0;
     const int32_t factor = size * (size + 1) / 2;
-    for (size_t i = 0; i < count; ++i) wrong += data[i] != (int32_t)(i % 1000003) * factor;
+    for (size_t i = 0; i < count; ++i) wrong += data[i] != (int32_t)(i % 100003) * factor;
     NXD_TEST_CHECK(wrong == 0);
   }
   free(data);

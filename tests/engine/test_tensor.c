@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -175,6 +177,38 @@ static void meta_tensors_have_shapes_and_no_data(void** state) {
   nxd_tensor_destroy(t);
 }
 
+static void a_forked_child_is_refused_and_may_make_its_own(void** state) {
+  (void)state;
+  nxd_tensor_t* t = vector_f32(1, (const float[]){1});
+  nxd_op_t* op = NULL;
+  OK(nxd_op_create("relu", NULL, &op));
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    int wrong = 0;
+    int32_t ndim = 7;
+    nxd_tensor_t *fresh = NULL, *out = NULL;
+    const int64_t one = 1;
+    wrong += nxd_tensor_get_ndim(t, &ndim) != NXD_ERROR_INVALID_STATE || ndim != 0;
+    wrong += strstr(nxd_last_error(), "forked") == NULL;
+    wrong += nxd_op_call("relu", NULL, &t, 1, &out, 1) != NXD_ERROR_INVALID_STATE;
+    wrong += nxd_op_run(op) != NXD_ERROR_INVALID_STATE;
+    wrong += nxd_tensor_create(&one, 1, NXD_DTYPE_F32, NXD_DEVICE_CPU, &fresh) != NXD_OK;
+    wrong += nxd_tensor_get_ndim(fresh, &ndim) != NXD_OK || ndim != 1;
+    nxd_tensor_destroy(fresh);
+    nxd_tensor_destroy(t);
+    _exit(wrong);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  int32_t ndim = 0;
+  OK(nxd_tensor_get_ndim(t, &ndim));
+  nxd_op_destroy(op);
+  nxd_tensor_destroy(t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(zeros_have_shape_strides_dtype_and_device),
@@ -185,6 +219,7 @@ int main(void) {
       cmocka_unit_test(host_buffers_need_no_alignment),
       cmocka_unit_test(handles_share_and_outlive_each_other),
       cmocka_unit_test(meta_tensors_have_shapes_and_no_data),
+      cmocka_unit_test(a_forked_child_is_refused_and_may_make_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

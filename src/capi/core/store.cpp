@@ -12,8 +12,10 @@
 using namespace nxd;
 
 nxd_status_t nxd_store_create_local(nxd_store_t** out_store) {
-  return guard(
-      [&] { output(out_store, "out_store") = new nxd_store{std::make_shared<LocalStore>()}; });
+  return guard([&] {
+    auto& out = output(out_store, "out_store");
+    out = new nxd_store{std::make_shared<LocalStore>()};
+  });
 }
 
 nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_store) {

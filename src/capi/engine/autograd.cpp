@@ -9,9 +9,7 @@ namespace {
 // Gradients of outputs; NULL, as the array or in it, gives undefined ones.
 std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count) {
   std::vector<at::Tensor> out(count);
-  for (size_t i = 0; grads && i < count; ++i) {
-    if (grads[i]) out[i] = grads[i]->value;
-  }
+  for (size_t i = 0; grads && i < count; ++i) out[i] = unwrap_optional(grads[i], "grads");
   return out;
 }
 
@@ -36,8 +34,7 @@ nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) 
 }
 
 nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad) {
-  return engine_guard(
-      [&] { set_grad(unwrap(tensor, "tensor"), grad ? grad->value : at::Tensor()); });
+  return engine_guard([&] { set_grad(unwrap(tensor, "tensor"), unwrap_optional(grad, "grad")); });
 }
 
 nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) {

@@ -30,6 +30,7 @@ nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* i
   return engine_guard([&] {
     clear_outputs(outputs, n_outputs, "outputs");
     check_argument(function, "function: expected a function, got NULL");
+    function->stamp.check("function");
     wrap_all(function->function.apply(unwrap_all(inputs, n_inputs, "inputs"), n_outputs), outputs);
   });
 }

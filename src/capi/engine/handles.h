@@ -8,10 +8,12 @@
 
 struct nxd_op {
   nxd::OpCall call;
+  nxd::ForkStamp stamp{};
 };
 
 struct nxd_function {
   nxd::CustomFunction function;
+  nxd::ForkStamp stamp{};
 };
 
 namespace nxd {

@@ -6,8 +6,9 @@ using namespace nxd;
 
 namespace {
 
-OpCall& unwrap(nxd_op_t* op) {
+OpCall& call_of(nxd_op_t* op) {
   check_argument(op, "op: expected an operator call, got NULL");
+  op->stamp.check("op");
   return op->call;
 }
 
@@ -18,7 +19,8 @@ std::vector<const at::Tensor*> optional_tensors(nxd_tensor_t* const* tensors, si
                                                 const char* name) {
   check_argument(tensors || count == 0, name, ": expected ", count, " tensors, got NULL");
   std::vector<const at::Tensor*> out;
-  for (size_t i = 0; i < count; ++i) out.push_back(tensors[i] ? &tensors[i]->value : nullptr);
+  for (size_t i = 0; i < count; ++i)
+    out.push_back(tensors[i] ? &unwrap(tensors[i], name) : nullptr);
   return out;
 }
 
@@ -42,81 +44,82 @@ void nxd_op_destroy(nxd_op_t* op) { delete op; }
 nxd_status_t nxd_op_get_schema(nxd_op_t* op, const char** out_schema) {
   return engine_guard([&] {
     auto& out = output(out_schema, "out_schema");
-    out = unwrap(op).schema();
+    out = call_of(op).schema();
   });
 }
 
 nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor) {
   return engine_guard([&] {
-    unwrap(op).set_tensor(text_argument(name, "name"), tensor ? &tensor->value : nullptr);
+    call_of(op).set_tensor(text_argument(name, "name"),
+                           tensor ? &unwrap(tensor, "tensor") : nullptr);
   });
 }
 
 nxd_status_t nxd_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors,
                                 size_t n_tensors) {
   return engine_guard([&] {
-    unwrap(op).set_tensors(text_argument(name, "name"),
-                           optional_tensors(tensors, n_tensors, "tensors"));
+    call_of(op).set_tensors(text_argument(name, "name"),
+                            optional_tensors(tensors, n_tensors, "tensors"));
   });
 }
 
 nxd_status_t nxd_op_set_int(nxd_op_t* op, const char* name, int64_t value) {
-  return engine_guard([&] { unwrap(op).set_int(text_argument(name, "name"), value); });
+  return engine_guard([&] { call_of(op).set_int(text_argument(name, "name"), value); });
 }
 
 nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double value) {
-  return engine_guard([&] { unwrap(op).set_double(text_argument(name, "name"), value); });
+  return engine_guard([&] { call_of(op).set_double(text_argument(name, "name"), value); });
 }
 
 nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value) {
-  return engine_guard([&] { unwrap(op).set_bool(text_argument(name, "name"), value != 0); });
+  return engine_guard([&] { call_of(op).set_bool(text_argument(name, "name"), value != 0); });
 }
 
 nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value) {
   return engine_guard(
-      [&] { unwrap(op).set_string(text_argument(name, "name"), text_argument(value, "value")); });
+      [&] { call_of(op).set_string(text_argument(name, "name"), text_argument(value, "value")); });
 }
 
 nxd_status_t nxd_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value) {
   return engine_guard(
-      [&] { unwrap(op).set_dtype(text_argument(name, "name"), to_scalar_type(value)); });
+      [&] { call_of(op).set_dtype(text_argument(name, "name"), to_scalar_type(value)); });
 }
 
 nxd_status_t nxd_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values,
                              size_t n_values) {
   return engine_guard(
-      [&] { unwrap(op).set_ints(text_argument(name, "name"), list_argument(values, n_values)); });
+      [&] { call_of(op).set_ints(text_argument(name, "name"), list_argument(values, n_values)); });
 }
 
 nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const double* values,
                                 size_t n_values) {
   return engine_guard([&] {
-    unwrap(op).set_doubles(text_argument(name, "name"), list_argument(values, n_values));
+    call_of(op).set_doubles(text_argument(name, "name"), list_argument(values, n_values));
   });
 }
 
 nxd_status_t nxd_op_run(nxd_op_t* op) {
-  return engine_guard([&] { unwrap(op).run(); });
+  return engine_guard([&] { call_of(op).run(); });
 }
 
 nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count) {
   return engine_guard([&] {
     auto& out = output(out_count, "out_count");
-    out = unwrap(op).result_count();
+    out = call_of(op).result_count();
   });
 }
 
 nxd_status_t nxd_op_get_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor) {
   return engine_guard([&] {
     auto& out = output(out_tensor, "out_tensor");
-    out = wrap(unwrap(op).tensor_result(index));
+    out = wrap(call_of(op).tensor_result(index));
   });
 }
 
 nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_value) {
   return engine_guard([&] {
     auto& out = output(out_value, "out_value");
-    out = unwrap(op).number_result(index);
+    out = call_of(op).number_result(index);
   });
 }
 

@@ -203,6 +203,30 @@ std::string first_external_address() {
   return "";
 }
 
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    for (const ifaddrs* i = list; i; i = i->ifa_next) {
+      if (!i->ifa_addr || i->ifa_addr->sa_family != family || name != i->ifa_name) continue;
+      return numeric_address(i->ifa_addr, size);
+    }
+  }
+  return "";
+}
+
+bool is_local_address(const std::string& host) {
+  int error = 0;
+  const auto list = resolve(host.c_str(), "0", SOCK_STREAM, 0, &error);
+  for (const addrinfo* a = list.get(); a; a = a->ai_next) {
+    Fd fd(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd && ::bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0) return true;
+  }
+  return false;
+}
+
 bool is_interface_name(const std::string& name) { return if_nametoindex(name.c_str()) != 0; }
 
 BlockedSignals::BlockedSignals() {

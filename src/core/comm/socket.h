@@ -45,6 +45,10 @@ std::string local_address_toward(const std::string& host);
 // Address of the first interface that is up and not the loopback; "" when there is none.
 std::string first_external_address();
 bool is_interface_name(const std::string& name);
+// First address of an interface, IPv4 before IPv6; "" when it has none.
+std::string address_of_interface(const std::string& name);
+// Whether a name resolves to an address that this host can listen on.
+bool is_local_address(const std::string& host);
 
 // Blocks every signal on this thread while it lives, so that threads made meanwhile never run the
 // program's signal handlers.

@@ -26,29 +26,42 @@ std::shared_ptr<T> kept_by_process(T* object) {
   });
 }
 
+// Address that the other ranks of the world reach this one at.
+std::string own_address(const std::string& interface_name, const World& world,
+                        const Membership& membership) {
+  if (!interface_name.empty()) {
+    return is_interface_name(interface_name) ? address_of_interface(interface_name)
+                                             : interface_name;
+  }
+  if (world.one_host) return "127.0.0.1";
+  // The address the store's host is reached from is one the other hosts can reach.
+  const std::string server = membership.store->server_host();
+  const std::string address = server.empty() ? "" : local_address_toward(server);
+  const bool loopback = address.rfind("127.", 0) == 0 || address == "::1";
+  return address.empty() || loopback ? first_external_address() : address;
+}
+
 std::shared_ptr<gloo::transport::Device> create_device(const std::string& interface_name,
                                                        const World& world,
                                                        const Membership& membership) {
-  gloo::transport::tcp::attr attributes;
-  if (!interface_name.empty()) {
-    (is_interface_name(interface_name) ? attributes.iface : attributes.hostname) = interface_name;
-  } else if (world.one_host) {
-    attributes.hostname = "127.0.0.1";
-  } else {
-    // The address the store's host is reached from is one the other hosts can reach.
-    const std::string server = membership.store->server_host();
-    if (!server.empty()) attributes.hostname = local_address_toward(server);
-    const bool loopback = attributes.hostname.rfind("127.", 0) == 0 || attributes.hostname == "::1";
-    if (attributes.hostname.empty() || loopback) attributes.hostname = first_external_address();
+  // Gloo crashes on names it cannot resolve, so it gets none.
+  const std::string address = own_address(interface_name, world, membership);
+  check_argument(interface_name.empty() || (!address.empty() && is_local_address(address)),
+                 "interface_name: expected a network interface or an address of this host, got \"",
+                 interface_name, "\"");
+  if (address.empty() || !is_local_address(address)) {
+    fail(NXD_ERROR_IO,
+         "no network interface reaches the other hosts; name one by interface_name "
+         "or NXD_SOCKET_IFNAME");
   }
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = address;
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
     return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& e) {
-    fail(interface_name.empty() ? NXD_ERROR_IO : NXD_ERROR_INVALID_ARGUMENT,
-         "interface_name: cannot use \"",
-         attributes.iface.empty() ? attributes.hostname : attributes.iface, "\": ", e.what());
+    fail(NXD_ERROR_IO, "cannot use the address ", address, ": ", e.what());
   }
 }
 

@@ -46,7 +46,7 @@ std::vector<at::Tensor> OwnedHandles::take(const BorrowedHandles& borrowed,
   std::vector<at::Tensor> out(pointers_.size());
   for (size_t i = 0; i < pointers_.size(); ++i) {
     check_argument(pointers_[i] || !all_required, name, "[", i, "]: expected a tensor, got NULL");
-    if (pointers_[i]) out[i] = pointers_[i]->value;
+    out[i] = unwrap_optional(pointers_[i], name.c_str());
   }
   return out;
 }

@@ -10,7 +10,7 @@ std::vector<at::Tensor> unwrap_all(nxd_tensor_t* const* tensors, size_t count, c
   out.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     check_argument(tensors[i], name, "[", i, "]: expected a tensor, got NULL");
-    out.push_back(tensors[i]->value);
+    out.push_back(unwrap(tensors[i], name));
   }
   return out;
 }

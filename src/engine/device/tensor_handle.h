@@ -6,17 +6,25 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/fork_stamp.h"
 
 // A handle shares the tensor with every other handle on it.
 struct nxd_tensor {
   at::Tensor value;
+  nxd::ForkStamp stamp{};
 };
 
 namespace nxd {
 
 inline at::Tensor& unwrap(nxd_tensor_t* tensor, const char* name) {
   check_argument(tensor, name, ": expected a tensor, got NULL");
+  tensor->stamp.check(name);
   return tensor->value;
+}
+
+// The same where NULL is allowed, and gives an undefined tensor.
+inline at::Tensor unwrap_optional(nxd_tensor_t* tensor, const char* name) {
+  return tensor ? unwrap(tensor, name) : at::Tensor();
 }
 
 // An array of handles none of which may be NULL.

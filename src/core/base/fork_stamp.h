@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+namespace nxd {
+
+// Which process made an object. A forked child has the memory of its parent's objects, but not the
+// threads and locks behind them, so that using one may hang.
+class ForkStamp {
+ public:
+  ForkStamp() noexcept : generation_(current()) {}
+  // Fails with INVALID_STATE in a process forked from the one that made the object; name is the
+  // argument's.
+  void check(const char* name) const {
+    if (generation_ != current()) refuse(name);
+  }
+
+ private:
+  static uint32_t current() noexcept;  // forks between the first process and this one
+  [[noreturn]] static void refuse(const char* name);
+
+  uint32_t generation_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,345 @@
+/* Jobs: starting processes, how they end, nxdrun and torchrun. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/ranks.h"
+
+#define OK(call) assert_int_equal(nxd_test_ok(__FILE__, __LINE__, #call, (call)), 1)
+#define REFUSED(call, status, part) \
+  assert_int_equal(nxd_test_refused(__FILE__, __LINE__, #call, (call), (status), (part)), 1)
+
+static char self[512];
+
+/* What a rank does; prints its failures and ends with their number. */
+static int worker(const char* part) {
+  const int rank = atoi(getenv("RANK"));
+  if (!strcmp(part, "fail")) return rank == 1 ? 37 : 0;
+  if (!strcmp(part, "crash")) return rank == 0 ? raise(SIGABRT) : pause();
+  if (!strcmp(part, "sleep")) return pause();
+  if (!strcmp(part, "stubborn")) {
+    signal(SIGTERM, SIG_IGN);
+    for (;;) pause();
+  }
+  /* "work": two worlds, one after the other, and what the environment promises. */
+  for (int turn = 0; turn < 2; ++turn) {
+    nxd_context_t* ctx = NULL;
+    nxd_group_t* world = NULL;
+    int32_t size = 0, local = -1, sum = 0;
+    if (!NXD_TEST_OK(nxd_context_create(NULL, &ctx))) return 1;
+    NXD_TEST_OK(nxd_context_get_size(ctx, &size));
+    NXD_TEST_OK(nxd_context_get_local_rank(ctx, &local));
+    NXD_TEST_CHECK(size == atoi(getenv("WORLD_SIZE")) && local == rank);
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    NXD_TEST_OK(nxd_all_reduce(world, &rank, &sum, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM));
+    NXD_TEST_CHECK(sum == size * (size - 1) / 2);
+    NXD_TEST_OK(nxd_master_print(ctx, "printed once"));
+    NXD_TEST_OK(nxd_context_finalize(ctx));
+    nxd_context_destroy(ctx);
+  }
+  nxd_job_t* job = NULL;
+  NXD_TEST_REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_STATE, "launcher");
+  NXD_TEST_CHECK(job == NULL);
+  return nxd_test_failures();
+}
+
+static nxd_job_t* start(const char* part, int n) {
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  options.n_processes = n;
+  nxd_job_t* job = NULL;
+  setenv("NXD_TEST_PART", part, 1);
+  OK(nxd_spawn(&options, &job)); /* this program again, with its own arguments */
+  unsetenv("NXD_TEST_PART");
+  return job;
+}
+
+static int64_t pid_of(nxd_job_t* job, int rank) {
+  int64_t pid = 0;
+  OK(nxd_job_get_pid(job, rank, &pid));
+  return pid;
+}
+
+static void check_gone(int64_t pid) {
+  assert_int_equal(kill((pid_t)pid, 0), -1);
+  assert_int_equal(errno, ESRCH);
+}
+
+static void work(void** state) {
+  (void)state;
+  nxd_job_t* job = start("work", 3);
+  int32_t n = 0, running = 1, code = 1;
+  OK(nxd_job_get_size(job, &n));
+  assert_int_equal(n, 3);
+  OK(nxd_job_wait(job, 60000));
+  OK(nxd_job_wait(job, 0));
+  for (int rank = 0; rank < 3; ++rank) {
+    OK(nxd_job_get_exit_code(job, rank, &running, &code));
+    assert_int_equal(running, 0);
+    assert_int_equal(code, 0);
+  }
+  REFUSED(nxd_job_get_exit_code(job, 3, &running, &code), NXD_ERROR_INVALID_ARGUMENT, "rank");
+  REFUSED(nxd_job_get_pid(job, -1, &(int64_t){0}), NXD_ERROR_INVALID_ARGUMENT, "rank");
+  REFUSED(nxd_job_kill(job, 0), NXD_ERROR_INVALID_ARGUMENT, "signal_number");
+  OK(nxd_job_kill(job, SIGTERM)); /* nobody is left to get it */
+  nxd_job_destroy(job);
+}
+
+static void failing(void** state) {
+  (void)state;
+  nxd_job_t* job = start("fail", 3);
+  REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 1 of 3 ended with exit code 37");
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  OK(nxd_last_error_info(&info));
+  assert_int_equal(info.root_rank, 1);
+  int32_t running, code;
+  OK(nxd_job_get_exit_code(job, 1, &running, &code));
+  assert_int_equal(code, 37);
+  nxd_job_destroy(job);
+}
+
+/* The others of a rank that crashed would wait for ever, and are ended. */
+static void crashing(void** state) {
+  (void)state;
+  nxd_job_t* job = start("crash", 2);
+  const int64_t other = pid_of(job, 1);
+  REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 0 of 2 was ended by signal 6");
+  check_gone(other);
+  int32_t running, code;
+  OK(nxd_job_get_exit_code(job, 0, &running, &code));
+  assert_int_equal(code, 128 + SIGABRT);
+  OK(nxd_job_get_exit_code(job, 1, &running, &code));
+  assert_int_equal(code, 128 + SIGTERM);
+  nxd_job_destroy(job);
+}
+
+static void destroyed(void** state) {
+  (void)state;
+  nxd_job_t* job = start("stubborn", 2);
+  const int64_t pids[] = {pid_of(job, 0), pid_of(job, 1)};
+  REFUSED(nxd_job_wait(job, 0), NXD_ERROR_TIMEOUT, "still run");
+  REFUSED(nxd_job_wait(job, 20), NXD_ERROR_TIMEOUT, "20 ms");
+  int32_t running = 0, code = 1;
+  OK(nxd_job_get_exit_code(job, 0, &running, &code));
+  assert_int_equal(running, 1);
+  assert_int_equal(code, 0);
+  nxd_job_destroy(job);
+  check_gone(pids[0]);
+  check_gone(pids[1]);
+}
+
+static void signalled(void** state) {
+  (void)state;
+  nxd_job_t* job = start("sleep", 2);
+  OK(nxd_job_kill(job, SIGKILL));
+  REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "signal 9");
+  nxd_job_destroy(job);
+}
+
+/* The processes end with the one that started them. */
+static void orphaned(void** state) {
+  (void)state;
+  int pipe_ends[2];
+  assert_int_equal(pipe(pipe_ends), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    nxd_job_t* job = NULL;
+    nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+    options.n_processes = 2;
+    setenv("NXD_TEST_PART", "sleep", 1);
+    if (nxd_spawn(&options, &job) != NXD_OK) _exit(1);
+    int64_t pids[2];
+    nxd_job_get_pid(job, 0, &pids[0]);
+    nxd_job_get_pid(job, 1, &pids[1]);
+    if (write(pipe_ends[1], pids, sizeof pids) != sizeof pids) _exit(2);
+    raise(SIGKILL);
+  }
+  close(pipe_ends[1]);
+  int64_t pids[2];
+  assert_int_equal(read(pipe_ends[0], pids, sizeof pids), sizeof pids);
+  waitpid(parent, NULL, 0);
+  /* They hold the other end of the pipe: it closes when the last of them has ended. */
+  char byte;
+  assert_int_equal(read(pipe_ends[0], &byte, 1), 0);
+  close(pipe_ends[0]);
+}
+
+static void cannot_start(void** state) {
+  (void)state;
+  const char* const argv[] = {"/nonexistent/program", NULL};
+  const char* const none[] = {NULL};
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  options.n_processes = 3;
+  options.argv = argv;
+  nxd_job_t* job = (nxd_job_t*)1;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_IO, "/nonexistent/program");
+  assert_null(job);
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+  assert_int_equal(errno, ECHILD);
+  options.argv = none;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "argv");
+  options.argv = argv;
+  options.n_processes = -1;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "n_processes");
+  options.n_processes = 1;
+  options.omp_num_threads = -1;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "omp_num_threads");
+  options.struct_size = 1;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_ABI_MISMATCH, "struct_size");
+  REFUSED(nxd_spawn(NULL, NULL), NXD_ERROR_INVALID_ARGUMENT, "out_job");
+  setenv("NEURON_NUM_DEVICES", "many", 1);
+  REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_ARGUMENT, "NEURON_NUM_DEVICES");
+  unsetenv("NEURON_NUM_DEVICES");
+  setenv("RANK", "0", 1);
+  REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_STATE, "RANK is set");
+  unsetenv("RANK");
+  nxd_spawn_options_t filled, initial = NXD_SPAWN_OPTIONS_INIT;
+  OK(nxd_spawn_options_init(&filled, sizeof filled));
+  assert_memory_equal(&filled, &initial, sizeof filled);
+  REFUSED(nxd_job_wait(NULL, 0), NXD_ERROR_INVALID_ARGUMENT, "job");
+  nxd_job_destroy(NULL);
+}
+
+/* The environment of the processes, as a shell sees it. */
+static void environment(void** state) {
+  (void)state;
+  char path[] = "/tmp/nxd-spawn-XXXXXX";
+  close(mkstemp(path));
+  const char* const argv[] = {
+      "sh", "-c",
+      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $OMP_NUM_THREADS >> $OUT",
+      NULL};
+  const struct {
+    const char* inherited;
+    int n, omp;
+    const char* want;
+  } table[] = {{NULL, 2, 0, "1 2 1 2 127.0.0.1 1\n"},
+               {"3", 2, 0, "1 2 1 2 127.0.0.1 3\n"},
+               {"3", 2, 5, "1 2 1 2 127.0.0.1 5\n"},
+               {NULL, 1, 0, "0 1 0 1 127.0.0.1\n"}};
+  setenv("OUT", path, 1);
+  char* old = getenv("OMP_NUM_THREADS") ? strdup(getenv("OMP_NUM_THREADS")) : NULL;
+  for (size_t i = 0; i < 4; ++i) {
+    truncate(path, 0) == 0 ? (void)0 : fail();
+    unsetenv("OMP_NUM_THREADS");
+    if (table[i].inherited) setenv("OMP_NUM_THREADS", table[i].inherited, 1);
+    nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+    options.argv = argv;
+    options.omp_num_threads = table[i].omp;
+    char devices[8];
+    snprintf(devices, sizeof devices, "%d", table[i].n);
+    setenv("NEURON_NUM_DEVICES", devices, 1); /* n_processes comes from here */
+    nxd_job_t* job = NULL;
+    OK(nxd_spawn(&options, &job));
+    OK(nxd_job_wait(job, 30000));
+    nxd_job_destroy(job);
+    char got[256] = "";
+    FILE* f = fopen(path, "r");
+    const size_t size = fread(got, 1, sizeof got - 1, f);
+    fclose(f);
+    got[size] = '\0';
+    if (!strstr(got, table[i].want)) fail_msg("expected %s in %s", table[i].want, got);
+  }
+  unsetenv("NEURON_NUM_DEVICES");
+  if (old) setenv("OMP_NUM_THREADS", old, 1);
+  free(old);
+  unlink(path);
+}
+
+/* Runs a command and gives its exit code and what it wrote. */
+static int run(const char* command, char* out, size_t cap) {
+  FILE* f = popen(command, "r");
+  const size_t size = fread(out, 1, cap - 1, f);
+  out[size] = '\0';
+  const int status = pclose(f);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int occurrences(const char* text, const char* part) {
+  int n = 0;
+  for (; (text = strstr(text, part)); text += strlen(part)) ++n;
+  return n;
+}
+
+#define NXDRUN NXD_BINARY_DIR "/tools/nxdrun"
+
+static void nxdrun(void** state) {
+  (void)state;
+  char command[2048], out[8192];
+  snprintf(command, sizeof command, "NXD_TEST_PART=work " NXDRUN " -n 2 %s 2>&1", self);
+  const int code = run(command, out, sizeof out);
+  if (code != 0) fail_msg("exit code %d: %s", code, out);
+  assert_int_equal(occurrences(out, "printed once\n"), 2); /* once in each world */
+  snprintf(command, sizeof command, "NXD_TEST_PART=fail " NXDRUN " -n 2 %s 2>&1", self);
+  assert_int_equal(run(command, out, sizeof out), 37);
+  assert_non_null(strstr(out, "rank 1"));
+  assert_int_equal(run(NXDRUN " --help", out, sizeof out), 0);
+  assert_non_null(strstr(out, "usage"));
+  assert_int_equal(run(NXDRUN " -n zero true 2>&1", out, sizeof out), 2);
+  assert_non_null(strstr(out, "zero"));
+  assert_int_equal(run(NXDRUN " 2>&1", out, sizeof out), 2);
+  assert_int_equal(run(NXDRUN " /nonexistent 2>&1", out, sizeof out), 127);
+  /* A signal goes to the processes: the shell's trap answers it. */
+  assert_int_equal(
+      run("(" NXDRUN " -n 1 sh -c 'trap \"exit 9\" USR1; kill -USR1 $PPID; while :; do "
+          "sleep 0.1; done') 2>&1",
+          out, sizeof out),
+      9);
+}
+
+static void torchrun(void** state) {
+  (void)state;
+  if (system("/usr/bin/python3 -c 'import torch.distributed.run' >/dev/null 2>&1") != 0) skip();
+  char command[2048], out[8192];
+  /* The mapping names a rank that does not exist: Debian 12's torchrun cannot parse its default. */
+  snprintf(command, sizeof command,
+           "NXD_TEST_PART=work timeout 100 /usr/bin/python3 -m torch.distributed.run --standalone "
+           "--nproc_per_node 2 -r 9:1 -t 9:1 --no_python %s 2>&1",
+           self);
+  const int code = run(command, out, sizeof out);
+  if (code != 0) fail_msg("exit code %d: %s", code, out);
+  assert_int_equal(occurrences(out, "printed once"), 2);
+}
+
+/* Ranks of a launcher without a store of its own: rank 0 serves it, twice on the same port. */
+static void plain_environment(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  int32_t port = 0;
+  OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 1000, &store));
+  OK(nxd_store_get_port(store, &port));
+  nxd_store_destroy(store);
+  char command[2048], out[8192];
+  snprintf(command, sizeof command,
+           "export NXD_TEST_PART=work WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=%d\n"
+           "RANK=1 LOCAL_RANK=1 %s 2>&1 & RANK=0 LOCAL_RANK=0 %s 2>&1 && wait $!",
+           port, self, self);
+  const int code = run(command, out, sizeof out);
+  if (code != 0) fail_msg("exit code %d: %s", code, out);
+  assert_int_equal(occurrences(out, "printed once\n"), 2);
+}
+
+int main(void) {
+  const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n > 0) self[n] = '\0';
+  const char* part = getenv("NXD_TEST_PART");
+  if (part && getenv("RANK")) return worker(part);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(work),         cmocka_unit_test(failing),
+      cmocka_unit_test(crashing),     cmocka_unit_test(destroyed),
+      cmocka_unit_test(signalled),    cmocka_unit_test(orphaned),
+      cmocka_unit_test(cannot_start), cmocka_unit_test(environment),
+      cmocka_unit_test(nxdrun),       cmocka_unit_test(plain_environment),
+      cmocka_unit_test(torchrun),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
