@@ -32,24 +32,19 @@ class Attention::Projection : public Module {
       }
     };
     add("weight", shard({heads_total * head_dim, hidden}), init);
-    weight_ = parameter("weight");
     if (toggle(options.qkv_bias, false, "qkv_bias")) {
       add("bias", shard({heads_total * head_dim}),
           options.init == NXD_INIT_DEFAULT ? init : Initializer::constant(0));
-      bias_ = parameter("bias");
     }
   }
 
-  const at::Tensor& weight() const { return weight_->tensor(); }
-  at::Tensor bias() const { return bias_ ? bias_->tensor() : at::Tensor(); }
+  at::Tensor weight() const { return parameter_value("weight"); }
+  at::Tensor bias() const { return parameter_value("bias"); }
 
  protected:
   Tensors forward(const Tensors&, size_t) override {
     fail(NXD_ERROR_UNSUPPORTED, "a projection of an attention layer runs as part of it only");
   }
-
- private:
-  std::shared_ptr<Parameter> weight_, bias_;
 };
 
 namespace {

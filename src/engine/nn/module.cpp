@@ -80,6 +80,13 @@ std::shared_ptr<Parameter> Module::parameter(const std::string& name) const {
        near_names(name, known));
 }
 
+at::Tensor Module::parameter_value(std::string_view name) const {
+  for (const auto& [own_name, parameter] : parameters_) {
+    if (own_name == name) return parameter->tensor();
+  }
+  return {};
+}
+
 nxd_module* Module::borrowed_handle() {
   // Shares no ownership: a handle inside the module must not keep it alive.
   borrowed_.value = std::shared_ptr<Module>(std::shared_ptr<void>(), this);

@@ -58,6 +58,9 @@ class Module : public std::enable_shared_from_this<Module> {
   const Named<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
   // Fails with near names when there is none.
   std::shared_ptr<Parameter> parameter(const std::string& name) const;
+  // The value of an own parameter, undefined when there is none. Layers ask for it anew each time:
+  // a parameter may have been tied to another since.
+  at::Tensor parameter_value(std::string_view name) const;
 
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }

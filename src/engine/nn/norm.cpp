@@ -25,10 +25,9 @@ Norm::Norm(std::shared_ptr<Context> context, const char* class_name, int64_t siz
     mark_replicated(make_parameter(*this, path, name, ShardSpec::replicated({size}),
                                    Initializer::constant(start), place_),
                     group_, sequence_parallel);
-    return parameter(name);
   };
-  weight_ = add("weight", 1);
-  if (has_bias) bias_ = add("bias", 0);
+  add("weight", 1);
+  if (has_bias) add("bias", 0);
 }
 
 void Norm::check_input(const Tensors& inputs, size_t n_outputs) const {

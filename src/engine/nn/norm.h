@@ -9,13 +9,13 @@ class Norm : public Module {
  public:
   int64_t size() const { return size_; }
   double eps() const { return eps_; }
-  at::Tensor weight() const { return weight_ ? weight_->tensor() : at::Tensor(); }
+  at::Tensor weight() const { return parameter_value("weight"); }
 
  protected:
   Norm(std::shared_ptr<Context> context, const char* class_name, int64_t size,
        const nxd_norm_options_t& options, bool has_bias);
 
-  at::Tensor bias() const { return bias_ ? bias_->tensor() : at::Tensor(); }
+  at::Tensor bias() const { return parameter_value("bias"); }
   void check_input(const Tensors& inputs, size_t n_outputs) const;
 
  private:
@@ -23,7 +23,6 @@ class Norm : public Module {
   int64_t size_;
   double eps_;
   ParameterPlace place_;
-  std::shared_ptr<Parameter> weight_, bias_;
 };
 
 class LayerNorm : public Norm {

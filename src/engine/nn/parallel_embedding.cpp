@@ -91,12 +91,11 @@ ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t n
                  ShardSpec::split({num_embeddings, embedding_dim}, shard_columns_ ? 1 : 0,
                                   group_->rank(), group_->size()),
                  init, parameter_place(options.dtype, options.device));
-  weight_ = parameter("weight");
 }
 
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
-  const at::Tensor& table = weight_->tensor();
+  const at::Tensor table = parameter_value("weight");
   check_with_group(
       *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
       text("input: expected ids of dtype i64, got ", c10::toString(inputs[0].scalar_type())));

@@ -20,7 +20,6 @@ class ParallelEmbedding : public Module {
   bool shard_columns_;
   bool sequence_parallel_;
   int64_t sequence_dim_;
-  std::shared_ptr<Parameter> weight_;
 };
 
 }  // namespace nxd

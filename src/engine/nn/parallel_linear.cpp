@@ -42,10 +42,9 @@ ParallelLinearLayer::ParallelLinearLayer(std::shared_ptr<Context> context, const
 void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_t& options) {
   const Initializer init = initializer(options.init, options.init_a, options.init_b,
                                        default_initializer(in_features_), in_features_);
-  make_parameter(*this, path_, "weight", std::move(shard), init, place_);
-  weight_ = parameter("weight");
+  const Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
   if (options.keep_master_weight) {
-    master_weight_ = weight_->initial_whole(context()->seed());
+    master_weight_ = weight.initial_whole(context()->seed());
     master_weight_handle_.value = master_weight_;
   }
 }
@@ -88,18 +87,17 @@ ColumnParallelLinear::ColumnParallelLinear(std::shared_ptr<Context> context, int
   if (!toggle(options.bias, true, "bias")) return;
   // After gathering, the bias is added to whole rows: every rank holds all of it.
   const bool whole = gather_output_;
-  make_parameter(
+  Parameter& bias = make_parameter(
       *this, path_, "bias",
       whole ? ShardSpec::replicated({out_features})
             : ShardSpec::strided({out_features}, 0, group_->rank(), group_->size(), stride),
       bias_initializer(options), place_);
-  bias_ = parameter("bias");
-  if (whole) mark_replicated(*bias_, group_, false);
+  if (whole) mark_replicated(bias, group_, false);
 }
 
 Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
-  check_features(*group_, class_name(), inputs[0], in_features_, weight_->tensor().scalar_type());
+  check_features(*group_, class_name(), inputs[0], in_features_, weight().scalar_type());
   ParallelLinearPlan plan;
   plan.context = context();
   plan.group = group_;
@@ -107,9 +105,9 @@ Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_ou
                                   : ParallelLinearPlan::Input::kCopy;
   if (sequence_parallel_) plan.dim = check_dim(*group_, "all_gather", inputs[0], sequence_dim_);
   if (!gather_output_) {
-    return result(parallel_linear(plan, inputs[0], weight_->tensor(), bias_to_add()), n_outputs);
+    return result(parallel_linear(plan, inputs[0], weight(), bias_to_add()), n_outputs);
   }
-  at::Tensor y = parallel_linear(plan, inputs[0], weight_->tensor(), at::Tensor());
+  at::Tensor y = parallel_linear(plan, inputs[0], weight(), at::Tensor());
   y = gather_from_region(group_, y, -1);
   const at::Tensor bias = bias_to_add();
   return result(bias.defined() ? y + bias : y, n_outputs);
@@ -129,16 +127,15 @@ RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t i
                                  stride_of(options)),
               options);
   if (!toggle(options.bias, true, "bias")) return;
-  make_parameter(*this, path_, "bias", ShardSpec::replicated({out_features}),
-                 bias_initializer(options), place_);
-  bias_ = parameter("bias");
-  mark_replicated(*bias_, group_, sequence_parallel_);
+  mark_replicated(make_parameter(*this, path_, "bias", ShardSpec::replicated({out_features}),
+                                 bias_initializer(options), place_),
+                  group_, sequence_parallel_);
 }
 
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
   const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
-  check_features(*group_, class_name(), inputs[0], features, weight_->tensor().scalar_type());
+  check_features(*group_, class_name(), inputs[0], features, weight().scalar_type());
   const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);
   ParallelLinearPlan plan;
   plan.context = context();
@@ -151,7 +148,7 @@ Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outpu
   }
   // Partial sums get the bias once they are summed, by whoever sums them.
   const at::Tensor bias = reduce_output_ ? bias_to_add() : at::Tensor();
-  return result(parallel_linear(plan, x, weight_->tensor(), bias), n_outputs);
+  return result(parallel_linear(plan, x, weight(), bias), n_outputs);
 }
 
 }  // namespace nxd

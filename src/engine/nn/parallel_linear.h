@@ -13,8 +13,8 @@ class ParallelLinearLayer : public Module {
   nxd_tensor* master_weight_handle();
 
   // This rank's shards, for layers that run several projections at once. The bias may be undefined.
-  const at::Tensor& weight() const { return weight_->tensor(); }
-  at::Tensor bias() const { return bias_ ? bias_->tensor() : at::Tensor(); }
+  at::Tensor weight() const { return parameter_value("weight"); }
+  at::Tensor bias() const { return parameter_value("bias"); }
 
  protected:
   ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name, int64_t in_features,
@@ -35,7 +35,6 @@ class ParallelLinearLayer : public Module {
   int64_t sequence_dim_;
   std::string path_;
   ParameterPlace place_;
-  std::shared_ptr<Parameter> weight_, bias_;
 
  private:
   at::Tensor master_weight_;
