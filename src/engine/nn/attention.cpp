@@ -32,11 +32,11 @@ class Attention::Projection : public Module {
       }
     };
     add("weight", shard({heads_total * head_dim, hidden}), init);
-    weight_ = parameter("weight");
+    follow("weight", weight_);
     if (toggle(options.qkv_bias, false, "qkv_bias")) {
       add("bias", shard({heads_total * head_dim}),
           options.init == NXD_INIT_DEFAULT ? init : Initializer::constant(0));
-      bias_ = parameter("bias");
+      follow("bias", bias_);
     }
   }
 
@@ -133,7 +133,7 @@ at::Tensor Attention::key_mask(const at::Tensor& mask, int64_t batch, int64_t se
 }
 
 Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 2, 1);
+  check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
   const at::Tensor& x = inputs[0];
   check_with_group(*group_, x.dim() == 3, "Attention",
                    text("input: expected three dimensions, got shape ", x.sizes()));

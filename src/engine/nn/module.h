@@ -70,9 +70,14 @@ class Module : public std::enable_shared_from_this<Module> {
  protected:
   virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
 
-  // For subclasses: fails unless the number of inputs and outputs is in range.
+  // For subclasses: sets a member to the parameter of that name, and again when the name is made
+  // another's. Who holds a parameter without following it would miss a tie.
+  void follow(const std::string& name, std::shared_ptr<Parameter>& member);
+
+  // For subclasses: fails unless the number of inputs and outputs is in range, on all ranks of the
+  // group that the forward communicates in, if any.
   void check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs, size_t max_inputs,
-                   size_t max_outputs) const;
+                   size_t max_outputs, ProcessGroup* group = nullptr) const;
 
  private:
   void check_name(const std::string& name) const;
@@ -82,6 +87,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool training_ = true;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
+  Named<std::shared_ptr<Parameter>*> followers_;
   nxd_module borrowed_;
   std::vector<NamedParameter> tree_parameters_;
 };

@@ -21,14 +21,14 @@ Norm::Norm(std::shared_ptr<Context> context, const char* class_name, int64_t siz
   if (!toggle(options.affine, true, "affine")) return;
   const bool sequence_parallel = options.sequence_parallel != 0;
   const std::string path = options.name ? options.name : "";
-  const auto add = [&](const char* name, double start) {
+  const auto add = [&](const char* name, double start, std::shared_ptr<Parameter>& member) {
     mark_replicated(make_parameter(*this, path, name, ShardSpec::replicated({size}),
                                    Initializer::constant(start), place_),
                     group_, sequence_parallel);
-    return parameter(name);
+    follow(name, member);
   };
-  weight_ = add("weight", 1);
-  if (has_bias) bias_ = add("bias", 0);
+  add("weight", 1, weight_);
+  if (has_bias) add("bias", 0, bias_);
 }
 
 void Norm::check_input(const Tensors& inputs, size_t n_outputs) const {

@@ -91,11 +91,11 @@ ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t n
                  ShardSpec::split({num_embeddings, embedding_dim}, shard_columns_ ? 1 : 0,
                                   group_->rank(), group_->size()),
                  init, parameter_place(options.dtype, options.device));
-  weight_ = parameter("weight");
+  follow("weight", weight_);
 }
 
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, 1);
+  check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
   const at::Tensor& table = weight_->tensor();
   check_with_group(
       *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",

@@ -43,7 +43,7 @@ void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_
   const Initializer init = initializer(options.init, options.init_a, options.init_b,
                                        default_initializer(in_features_), in_features_);
   make_parameter(*this, path_, "weight", std::move(shard), init, place_);
-  weight_ = parameter("weight");
+  follow("weight", weight_);
   if (options.keep_master_weight) {
     master_weight_ = weight_->initial_whole(context()->seed());
     master_weight_handle_.value = master_weight_;
@@ -93,12 +93,12 @@ ColumnParallelLinear::ColumnParallelLinear(std::shared_ptr<Context> context, int
       whole ? ShardSpec::replicated({out_features})
             : ShardSpec::strided({out_features}, 0, group_->rank(), group_->size(), stride),
       bias_initializer(options), place_);
-  bias_ = parameter("bias");
+  follow("bias", bias_);
   if (whole) mark_replicated(*bias_, group_, false);
 }
 
 Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
   check_features(*group_, class_name(), inputs[0], in_features_, weight_->tensor().scalar_type());
   ParallelLinearPlan plan;
   plan.context = context();
@@ -131,12 +131,12 @@ RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t i
   if (!toggle(options.bias, true, "bias")) return;
   make_parameter(*this, path_, "bias", ShardSpec::replicated({out_features}),
                  bias_initializer(options), place_);
-  bias_ = parameter("bias");
+  follow("bias", bias_);
   mark_replicated(*bias_, group_, sequence_parallel_);
 }
 
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
   const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
   check_features(*group_, class_name(), inputs[0], features, weight_->tensor().scalar_type());
   const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);
