@@ -1,6 +1,7 @@
-// Reads the .npy files of the oracles: format 1.0, little-endian, C order.
+// Reads the .npy files of the oracles: format 1.0, little-endian. Values come in C order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -37,6 +38,19 @@ void convert(const char* data, std::vector<T>& out) {
   }
 }
 
+// From the first index running fastest to the last.
+template <class T>
+void to_c_order(NpyArray<T>& array) {
+  const std::vector<T> source = array.values;
+  std::vector<int64_t> index(array.shape.size(), 0);
+  for (T& value : array.values) {
+    int64_t offset = 0;
+    for (size_t d = index.size(); d-- > 0;) offset = offset * array.shape[d] + index[d];
+    value = source[static_cast<size_t>(offset)];
+    for (size_t d = index.size(); d-- > 0 && ++index[d] == array.shape[d];) index[d] = 0;
+  }
+}
+
 }  // namespace npy_detail
 
 // T is the type wanted; the file may hold f4, f8 or i8, of which only exact conversions are done.
@@ -50,8 +64,6 @@ NpyArray<T> read_npy(const std::string& path) {
   const size_t length = static_cast<unsigned char>(file[8]) +
                         256 * static_cast<size_t>(static_cast<unsigned char>(file[9]));
   const std::string header = file.substr(10, length);
-  if (npy_detail::field(header, "fortran_order") != "False")
-    throw std::runtime_error("npy: not in C order: " + path);
   NpyArray<T> array;
   size_t count = 1;
   const std::string shape = npy_detail::field(header, "shape");
@@ -80,6 +92,7 @@ NpyArray<T> read_npy(const std::string& path) {
   } else {
     throw std::runtime_error("npy: type " + type + " is not what was asked for: " + path);
   }
+  if (npy_detail::field(header, "fortran_order") == "True") npy_detail::to_c_order(array);
   return array;
 }
 

@@ -1,6 +1,9 @@
 // Section 12 of nxd.h.
+#include <tuple>
+
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
+#include "engine/device/collectives.h"
 #include "engine/nn/cross_entropy.h"
 #include "engine/nn/layer_support.h"
 
@@ -10,51 +13,53 @@ namespace {
 
 const nxd_cross_entropy_options_t kCrossEntropy = NXD_CROSS_ENTROPY_OPTIONS_INIT;
 
-// f: (tensor-parallel group, x) -> y.
+// f: (tensor-parallel group, x) -> y. Peers learn of a missing x where the mapping communicates.
 template <class Function>
-nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, Function&& f) {
+nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,
+                 Function&& f) {
   return engine_guard([&] {
     auto& out = output(out_y, "out_y");
     const GroupRef group = tensor_group(*unwrap(ctx, "ctx"));
-    out = wrap(f(group, unwrap(x, "x")));
+    const auto value = [&] { return unwrap(x, "x"); };
+    out = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
   });
 }
 
 }  // namespace
 
 nxd_status_t nxd_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, copy_to_region);
+  return map(ctx, x, out_y, false, copy_to_region);
 }
 
 nxd_status_t nxd_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
                                            nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, reduce_from_region);
+  return map(ctx, x, out_y, true, reduce_from_region);
 }
 
 nxd_status_t nxd_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
                                           nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, [](const GroupRef& group, const at::Tensor& value) {
+  return map(ctx, x, out_y, false, [](const GroupRef& group, const at::Tensor& value) {
     return scatter_to_region(group, value, -1);
   });
 }
 
 nxd_status_t nxd_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
                                            nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, [](const GroupRef& group, const at::Tensor& value) {
+  return map(ctx, x, out_y, true, [](const GroupRef& group, const at::Tensor& value) {
     return gather_from_region(group, value, -1);
   });
 }
 
 nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
                                             nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, [dim](const GroupRef& group, const at::Tensor& value) {
+  return map(ctx, x, out_y, false, [dim](const GroupRef& group, const at::Tensor& value) {
     return scatter_to_region(group, value, dim);
   });
 }
 
 nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
                                              int32_t to_model_parallel, nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, [=](const GroupRef& group, const at::Tensor& value) {
+  return map(ctx, x, out_y, true, [=](const GroupRef& group, const at::Tensor& value) {
     return to_model_parallel ? gather_to_split_consumer(group, value, dim)
                              : gather_from_region(group, value, dim);
   });
@@ -62,7 +67,7 @@ nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x
 
 nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
                                                    nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, [dim](const GroupRef& group, const at::Tensor& value) {
+  return map(ctx, x, out_y, true, [dim](const GroupRef& group, const at::Tensor& value) {
     return reduce_scatter_to_region(group, value, dim);
   });
 }
@@ -79,10 +84,12 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
   return engine_guard([&] {
     auto& out = output(out_loss, "out_loss");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    const CrossEntropyOptions resolved =
-        resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options"));
-    out = wrap(parallel_cross_entropy(*context, tensor_group(*context),
-                                            unwrap(logits, "logits"), unwrap(labels, "labels"),
-                                            resolved));
+    const GroupRef group = tensor_group(*context);
+    const auto [x, targets, resolved] = check_with_group(*group, "parallel_cross_entropy", [&] {
+      return std::tuple(
+          unwrap(logits, "logits"), unwrap(labels, "labels"),
+          resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options")));
+    });
+    out = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
   });
 }

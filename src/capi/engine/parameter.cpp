@@ -24,9 +24,10 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
   return engine_guard([&] {
     if (out_parameter) *out_parameter = nullptr;
     Module& self = unwrap(module, "module");
-    check_argument(ndim >= 0 && (global_shape != nullptr || ndim == 0),
-                   "global_shape: expected ndim sizes, got ndim ", ndim,
-                   global_shape ? "" : " and NULL");
+    check_argument(ndim >= 0 && ndim <= 64, "ndim: expected 0 to 64 sizes of global_shape, got ",
+                   ndim);
+    check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
+                   " sizes, got NULL");
     Parameter& parameter = add_caller_parameter(
         self, unwrap_text(name, "name"), ShardSpec::Shape(global_shape, global_shape + ndim),
         read_options(options, kDefaults, sizeof kDefaults, "options"));
@@ -123,6 +124,6 @@ nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_ho
   return engine_guard([&] {
     Parameter& self = unwrap(parameter, "parameter");
     if (!hook) return self.set_grad_hook({});
-    self.set_grad_hook(caller_hook(hook, user_data, destroy));
+    set_caller_hook(self, hook, user_data, destroy);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/base/error.h"
 #include "core/comm/process_group.h"
 
 // Collectives over tensors, without autograd. Results are new tensors in C order; inputs are left
@@ -21,6 +22,19 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 // its peers, which then fail too instead of waiting for it. To be called where a collective is due.
 void check_with_group(ProcessGroup& group, bool holds, const char* operation,
                       const std::string& message);
+
+// The same for checks that throw: checks() communicates nothing itself.
+template <class Checks>
+auto check_with_group(ProcessGroup& group, const char* operation, Checks&& checks) {
+  try {
+    return checks();
+  } catch (const Error& error) {
+    if (group.size() > 1 && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
+      group.refuse(operation, error.what());
+    }
+    throw;
+  }
+}
 
 // dim counted from the end when negative; INVALID_ARGUMENT, on all ranks, when out of range.
 int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim);

@@ -128,7 +128,7 @@ at::Tensor Attention::key_mask(const at::Tensor& mask, int64_t batch, int64_t se
 }
 
 Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 2, 1);
+  check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
   const at::Tensor& x = inputs[0];
   check_with_group(*group_, x.dim() == 3, "Attention",
                    text("input: expected three dimensions, got shape ", x.sizes()));

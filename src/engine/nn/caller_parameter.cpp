@@ -32,15 +32,17 @@ Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSp
   return parameter;
 }
 
-Parameter::GradHook caller_hook(nxd_grad_hook_fn hook, void* user_data, nxd_destroy_fn destroy) {
+void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,
+                     nxd_destroy_fn destroy) {
+  parameter.check_takes_hook();  // before user_data has an owner that would destroy it
   // A shared guard, because the function object may be copied.
   auto owner = std::shared_ptr<void>(user_data, [destroy](void* data) {
     if (destroy) destroy(data);
   });
-  return [hook, owner](Parameter& parameter) {
-    check_callback(hook(parameter.parameter_handle(), owner.get()),
-                   ("parameter " + parameter.canonical_name() + ": gradient hook").c_str());
-  };
+  parameter.set_grad_hook([hook, owner](Parameter& self) {
+    check_callback(hook(self.parameter_handle(), owner.get()),
+                   ("parameter " + self.canonical_name() + ": gradient hook").c_str());
+  });
 }
 
 }  // namespace nxd

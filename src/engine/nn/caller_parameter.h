@@ -9,7 +9,8 @@ namespace nxd {
 Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSpec::Shape shape,
                                 const nxd_parameter_options_t& options);
 
-// A hook that calls back; destroy is called when the hook is gone.
-Parameter::GradHook caller_hook(nxd_grad_hook_fn hook, void* user_data, nxd_destroy_fn destroy);
+// Sets a hook that calls back; destroy is called when the hook is gone, not when it is refused.
+void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,
+                     nxd_destroy_fn destroy);
 
 }  // namespace nxd

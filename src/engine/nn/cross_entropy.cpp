@@ -53,14 +53,26 @@ std::pair<at::Tensor, at::Tensor> local_targets(const Record& r, const at::Tenso
 Rows reduce_rows(const Record& r, const at::Tensor& logits, const at::Tensor& targets) {
   const int64_t rows = logits.size(0);
   const auto options = logits.options().dtype(partial_sum_dtype(logits.scalar_type()));
-  at::Tensor max;
+  // Behind the maxima go the number of columns and its negative: their maxima tell every rank
+  // whether all have the same share of the vocabulary.
+  at::Tensor maxima = at::empty({rows + 2}, options);
+  at::Tensor max = maxima.narrow(0, 0, rows);
   if (r.fused) {
-    max = at::empty({rows}, options);
     kernels::cross_entropy_row_max(shard_of(r, logits, targets), max.data_ptr<float>());
   } else {
-    max = logits.to(options.dtype()).amax(1);
+    max.copy_(logits.to(options.dtype()).amax(1));
   }
-  if (r.group->size() > 1) max = all_reduce(*r.group, max, NXD_REDUCE_MAX);
+  if (r.group->size() > 1) {
+    maxima[rows] = logits.size(1);
+    maxima[rows + 1] = -logits.size(1);
+    maxima = all_reduce(*r.group, maxima, NXD_REDUCE_MAX);
+    max = maxima.narrow(0, 0, rows);
+    const auto most = maxima[rows].item<double>(), least = -maxima[rows + 1].item<double>();
+    check_argument(most == least, "parallel_cross_entropy: logits: expected the same size of the ",
+                   "last dimension on all ranks of group ", r.group->name(), ", got ",
+                   logits.size(1), " on rank ", r.group->rank(), " and from ", least, " to ", most,
+                   " on all");
+  }
   at::Tensor sums = at::empty({3, rows}, options);
   if (r.fused) {
     float* out = sums.data_ptr<float>();
@@ -123,11 +135,14 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tensor& labels) {
   const char* op = "parallel_cross_entropy";
   check_with_group(
-      group, logits.dim() >= 1 && logits.is_floating_point() && logits.scalar_type() != at::kHalf,
+      group,
+      logits.dim() >= 1 && logits.size(-1) > 0 && logits.is_floating_point() &&
+          logits.scalar_type() != at::kHalf,
       op,
-      text("logits: expected a tensor of f32, f64 or bf16 with at least one "
-           "dimension, got ",
-           c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
+      text(
+          "logits: expected a tensor of f32, f64 or bf16 whose last dimension is the vocabulary's, "
+          "got ",
+          c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
   check_with_group(group, labels.scalar_type() == at::kLong, op,
                    text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
   check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,

@@ -49,7 +49,7 @@ GatedMlp::GatedMlp(std::shared_ptr<Context> context, int64_t hidden, int64_t int
 }
 
 Module::Tensors GatedMlp::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, 1);
+  check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
   const auto& gate = dynamic_cast<const ParallelLinearLayer&>(*gate_);
   const auto& up = dynamic_cast<const ParallelLinearLayer&>(*up_);
   check_features(*group_, class_name(), inputs[0], hidden_, gate.weight().scalar_type());

@@ -67,7 +67,12 @@ at::Tensor reduce_from_region(const GroupRef& group, const at::Tensor& x) {
 }
 
 at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  return map(group, x, dim < 0 ? dim + x.dim() : dim, Move::kSplit, Move::kAllGather);
+  // Splitting asks nothing of other ranks, so this rank alone refuses.
+  const int64_t positive = dim < 0 ? dim + x.dim() : dim;
+  check_argument(positive >= 0 && positive < x.dim(),
+                 "scatter: dim: expected a dimension of a tensor with ", x.dim(),
+                 " dimensions, got ", dim);
+  return map(group, x, positive, Move::kSplit, Move::kAllGather);
 }
 
 at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/near_names.h"
+#include "engine/device/collectives.h"
 #include "engine/nn/module_tree.h"
 
 namespace nxd {
@@ -106,7 +107,12 @@ const std::vector<NamedParameter>& Module::tree_parameters() {
 }
 
 void Module::check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs,
-                         size_t max_inputs, size_t max_outputs) const {
+                         size_t max_inputs, size_t max_outputs, ProcessGroup* group) const {
+  if (group) {
+    return check_with_group(*group, class_name_.c_str(), [&] {
+      check_arity(inputs, n_outputs, min_inputs, max_inputs, max_outputs);
+    });
+  }
   check_argument(inputs.size() >= min_inputs && inputs.size() <= max_inputs, class_name_,
                  ": expected ", min_inputs, min_inputs == max_inputs ? "" : " to ",
                  min_inputs == max_inputs ? std::string() : std::to_string(max_inputs),

@@ -73,9 +73,10 @@ class Module : public std::enable_shared_from_this<Module> {
  protected:
   virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
 
-  // For subclasses: fails unless the number of inputs and outputs is in range.
+  // For subclasses: fails unless the number of inputs and outputs is in range, on all ranks of the
+  // group that the forward communicates in, if any.
   void check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs, size_t max_inputs,
-                   size_t max_outputs) const;
+                   size_t max_outputs, ProcessGroup* group = nullptr) const;
 
  private:
   void check_name(const std::string& name) const;

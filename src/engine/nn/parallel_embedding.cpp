@@ -94,7 +94,7 @@ ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t n
 }
 
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, 1);
+  check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
   const at::Tensor table = parameter_value("weight");
   check_with_group(
       *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",

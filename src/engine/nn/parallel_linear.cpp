@@ -96,7 +96,7 @@ ColumnParallelLinear::ColumnParallelLinear(std::shared_ptr<Context> context, int
 }
 
 Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
   check_features(*group_, class_name(), inputs[0], in_features_, weight().scalar_type());
   ParallelLinearPlan plan;
   plan.context = context();
@@ -133,7 +133,7 @@ RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t i
 }
 
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1);
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
   const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
   check_features(*group_, class_name(), inputs[0], features, weight().scalar_type());
   const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);

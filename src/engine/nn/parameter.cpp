@@ -74,6 +74,8 @@ at::Tensor Parameter::initial_whole(uint64_t seed) const {
 }
 
 at::Tensor Parameter::slice_of(const at::Tensor& whole) const {
+  check_argument(whole.is_floating_point(), "parameter ", canonical_name_,
+                 ": expected a whole of a float dtype, got ", c10::toString(whole.scalar_type()));
   check_argument(whole.sizes() == at::IntArrayRef(shard_.shape()), "parameter ", canonical_name_,
                  ": expected the whole shape ", shape_text(shard_.shape()), ", got ",
                  whole.sizes());
@@ -107,17 +109,21 @@ struct PostHook : torch::autograd::FunctionPostHook {
 
 }  // namespace
 
+void Parameter::check_takes_hook() const {
+  check_state(hook_ || tensor().requires_grad(), "parameter ", canonical_name_,
+              ": a frozen parameter takes no gradient hook");
+}
+
 void Parameter::set_grad_hook(GradHook hook) {
   if (hook_) {
     hook_->hook = std::move(hook);
     return;
   }
   if (!hook) return;
+  check_takes_hook();
   hook_ = std::make_shared<HookState>();
   hook_->hook = std::move(hook);
   hook_->accumulator = torch::autograd::impl::grad_accumulator(tensor());
-  check_state(hook_->accumulator != nullptr, "parameter ", canonical_name_,
-              ": a frozen parameter takes no gradient hook");
   hook_->accumulator->add_post_hook(
       std::make_unique<PostHook>([state = std::weak_ptr<HookState>(hook_), this] {
         const auto alive = state.lock();

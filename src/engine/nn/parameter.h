@@ -82,6 +82,8 @@ class Parameter {
   using GradHook = std::function<void(Parameter&)>;
   // Called after a backward pass has added to the gradient; an empty function removes it.
   void set_grad_hook(GradHook hook);
+  // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.
+  void check_takes_hook() const;
 
   // Borrowed handles for the C boundary.
   nxd_parameter* parameter_handle() { return &parameter_handle_; }

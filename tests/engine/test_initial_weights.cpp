@@ -1,0 +1,131 @@
+// Initial weights are a function of the seed, the canonical name and the global index: the same
+// bits at every tensor-parallel size.
+#include <map>
+#include <mutex>
+
+#include "support/tensor.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+Module container(nxd_context_t* ctx) {
+  Module module;
+  NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, module.out()));
+  return module;
+}
+
+nxd_parameter_t* add(const Module& module, const char* name, const std::vector<int64_t>& shape,
+                     nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT) {
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_add_parameter(module.get(), name, shape.data(),
+                                       static_cast<int32_t>(shape.size()), &options, &parameter));
+  return parameter;
+}
+
+using Draws = std::map<std::string, std::vector<double>>;
+
+// Whole initial weights of one of each layer, made with the context's seed and their options'
+// names, and again drawn by nxd_module_initialize.
+void draw(nxd_context_t* ctx, Draws& draws) {
+  Module root = container(ctx), column, split, row, embedding, across, strided, mlp, attention;
+  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  linear.name = "net.column";
+  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 16, &linear, column.out()));
+  linear.name = "net.split";
+  linear.gather_output = NXD_TOGGLE_OFF;
+  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 16, &linear, split.out()));
+  linear.name = "net.strided";
+  linear.stride = 2;
+  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 16, &linear, strided.out()));
+  linear.stride = 0;
+  linear.name = "net.row";
+  NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, 16, 8, &linear, row.out()));
+  nxd_embedding_options_t table = NXD_EMBEDDING_OPTIONS_INIT;
+  table.name = "net.embedding";
+  table.has_padding_idx = 1;
+  table.padding_idx = 7;
+  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 12, 8, &table, embedding.out()));
+  table.name = "net.across";
+  table.shard_across_embedding = 1;
+  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 12, 8, &table, across.out()));
+  nxd_mlp_options_t gated = NXD_MLP_OPTIONS_INIT;
+  gated.name = "net.mlp";
+  gated.bias = NXD_TOGGLE_ON;
+  gated.dtype = NXD_DTYPE_BF16;
+  NXD_TEST_OK(nxd_gated_mlp_create(ctx, 8, 16, &gated, mlp.out()));
+  nxd_attention_options_t heads = NXD_ATTENTION_OPTIONS_INIT;
+  heads.name = "net.attention";
+  heads.n_kv_heads = 2;
+  heads.qkv_bias = NXD_TOGGLE_ON;
+  heads.dtype = NXD_DTYPE_F64;
+  NXD_TEST_OK(nxd_attention_create(ctx, 16, 4, &heads, attention.out()));
+  nxd_parameter_options_t own = NXD_PARAMETER_OPTIONS_INIT;
+  own.init = NXD_INIT_NORMAL;
+  own.init_b = 0.5;
+  own.shard_dim_plus_one = 2;
+  add(root, "own", {3, 8}, own);
+
+  const std::vector<std::pair<const char*, Module*>> members = {
+      {"column", &column}, {"split", &split},         {"strided", &strided},
+      {"row", &row},       {"embedding", &embedding}, {"across", &across},
+      {"mlp", &mlp},       {"attention", &attention}};
+  for (const auto& [name, module] : members) {
+    for (const auto& [path, parameter] : module->parameters()) {
+      draws[std::string("made ") + name + "." + path] = values(whole(parameter));
+    }
+    NXD_TEST_OK(nxd_module_add_child(root.get(), name, module->get()));
+  }
+  NXD_TEST_OK(nxd_module_initialize(root.get(), 99));
+  for (const auto& [path, parameter] : root.parameters()) {
+    draws["drawn " + path] = values(whole(parameter));
+  }
+}
+
+struct AllDraws {
+  std::mutex mutex;
+  std::map<int, Draws> by_size;  // of the last rank
+};
+
+void draw_on_rank(nxd_context_t* ctx, int rank, int size, void* user_data) {
+  auto* all = static_cast<AllDraws*>(user_data);
+  Draws draws;
+  draw(ctx, draws);
+  if (rank != size - 1) return;
+  const std::lock_guard<std::mutex> lock(all->mutex);
+  all->by_size[size] = draws;
+}
+
+void test_initial_weights(void**) {
+  AllDraws all;
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.seed = 42;
+  for (const int size : {1, 2, 4}) {
+    nxd_test_run_ranks_with(&options, size, size, draw_on_rank, &all);
+  }
+  const Draws& one = all.by_size[1];
+  assert_true(one.size() > 20);
+  for (const int size : {2, 4}) {
+    for (const auto& [name, want] : one) {
+      if (all.by_size[size][name] != want) fail_msg("%s differs at TP %d", name.c_str(), size);
+    }
+  }
+  // Names, seeds and biases matter; the padding row is zero; biases are not all alike.
+  assert_true(one.at("made column.weight") != one.at("made split.weight"));
+  assert_true(one.at("made column.weight") != one.at("drawn column.weight"));
+  assert_true(one.at("made column.bias") != one.at("made split.bias"));
+  assert_true(one.at("made row.bias")[0] != one.at("made row.bias")[1]);
+  for (size_t i = 0; i < 8; ++i) assert_true(one.at("drawn embedding.weight")[7 * 8 + i] == 0);
+  // Uniform within 1 / sqrt(in).
+  assert_true(max_abs(one.at("made column.weight")) <= 1 / std::sqrt(8.0));
+  assert_true(max_abs(one.at("made row.bias")) <= 0.25);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(test_initial_weights)};
+  return cmocka_run_group_tests_name("initial_weights", tests, nullptr, nullptr);
+}
