@@ -60,7 +60,7 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
     check_argument(n_inputs == self.input_count(), "n_inputs: expected ", self.input_count(),
                    ", got ", n_inputs);
     wrap_all(self.backward(unwrap_tensors(grad_outputs, n_outputs, "grad_outputs")),
-                 out_grad_inputs);
+             out_grad_inputs);
   });
 }
 
