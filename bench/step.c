@@ -36,7 +36,10 @@ typedef struct {
   nxd_tensor_t* ids;
   int32_t rank, size;
   double step_flops, loss;
-  double peaks[kPeaks]; /* sums over ranks */
+  double peaks[kPeaks];     /* sums over ranks */
+  double cpu_peaks[kPeaks]; /* the same per second of CPU time */
+  double reduces[kPeaks];   /* seconds of one sum of [tokens, hidden] f32 over the ranks */
+  float* activations;
   double *seconds, *cpu, *faults;
   double* phases[kPhases];
 } rank_t;
@@ -62,6 +65,17 @@ static double page_faults(void) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   return (double)usage.ru_minflt;
+}
+
+static int ascending(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+/* Sorts the values. */
+static double median(double* values, int count) {
+  qsort(values, (size_t)count, sizeof *values, ascending);
+  return (values[count / 2] + values[(count - 1) / 2]) / 2;
 }
 
 static int read_option(arguments_t* a, const char* name, const char* value) {
@@ -207,7 +221,8 @@ static int open_rank(rank_t* r, const arguments_t* a) {
     *lists[i] = calloc((size_t)a->steps, sizeof(double));
     if (!*lists[i]) return 0;
   }
-  return make_ids(r, a);
+  r->activations = calloc((size_t)(a->batch * a->sequence * a->hidden), sizeof(float));
+  return r->activations && make_ids(r, a);
 }
 
 static void close_rank(rank_t* r) {
@@ -218,6 +233,7 @@ static void close_rank(rank_t* r) {
   free(r->seconds);
   free(r->cpu);
   free(r->faults);
+  free(r->activations);
   for (int i = 0; i < kPhases; ++i) free(r->phases[i]);
 }
 
@@ -242,11 +258,32 @@ static int train_step(rank_t* r, double* marks) {
   return good;
 }
 
-static int measure_peak(rank_t* r, nxd_dtype_t dtype, double* out) {
-  TRY(nxd_barrier(r->world));
-  TRY(nxd_measure_gemm_peak(dtype, 1024, out));
-  TRY(nxd_all_reduce(r->world, out, out, 1, NXD_DTYPE_F64, NXD_REDUCE_SUM));
+/* The sum that tensor parallelism needs twice per layer forward and twice backward. */
+static int measure_reduce(rank_t* r, size_t count, double* out) {
+  enum { kRepeats = 9 };
+  double seconds[kRepeats];
+  for (int i = 0; i < kRepeats; ++i) {
+    TRY(nxd_barrier(r->world));
+    const double start = now(CLOCK_MONOTONIC);
+    TRY(nxd_all_reduce(r->world, r->activations, r->activations, count, NXD_DTYPE_F32,
+                       NXD_REDUCE_SUM));
+    seconds[i] = now(CLOCK_MONOTONIC) - start;
+  }
+  *out = median(seconds, kRepeats);
   return 1;
+}
+
+static int measure_limits(rank_t* r, const arguments_t* a, int index) {
+  double flops[2] = {0, 0};
+  TRY(nxd_barrier(r->world));
+  const double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
+  TRY(nxd_measure_gemm_peak(a->dtype, 1024, &flops[0]));
+  flops[1] = flops[0] * (now(CLOCK_MONOTONIC) - wall) / (now(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+  TRY(nxd_all_reduce(r->world, flops, flops, 2, NXD_DTYPE_F64, NXD_REDUCE_SUM));
+  r->peaks[index] = flops[0];
+  r->cpu_peaks[index] = flops[1];
+  if (a->tp == 1) return 1;
+  return measure_reduce(r, (size_t)(a->batch * a->sequence * a->hidden), &r->reduces[index]);
 }
 
 static int run_steps(rank_t* r, const arguments_t* a) {
@@ -257,7 +294,7 @@ static int run_steps(rank_t* r, const arguments_t* a) {
   int peaks = 0;
   for (int step = 0; step < a->steps; ++step) {
     if (step == peaks * a->steps / (kPeaks - 1) && peaks < kPeaks - 1) {
-      if (!measure_peak(r, a->dtype, &r->peaks[peaks++])) return 0;
+      if (!measure_limits(r, a, peaks++)) return 0;
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID), faults = page_faults();
     const double start = now(CLOCK_MONOTONIC);
@@ -268,51 +305,50 @@ static int run_steps(rank_t* r, const arguments_t* a) {
     for (int i = 0; i < kPhases; ++i) r->phases[i][step] = marks[i + 1] - marks[i];
   }
   for (; peaks < kPeaks; ++peaks) {
-    if (!measure_peak(r, a->dtype, &r->peaks[peaks])) return 0;
+    if (!measure_limits(r, a, peaks)) return 0;
   }
   return 1;
 }
 
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-/* Sorts the values. */
-static double median(double* values, int count) {
-  qsort(values, (size_t)count, sizeof *values, ascending);
-  return (values[count / 2] + values[(count - 1) / 2]) / 2;
+static void print_head(const rank_t* r, const arguments_t* a, double tokens) {
+  printf("Llama %s, %s; %d rank%s, tensor parallel %d%s%s; %.0f tokens, %.0f GFLOP a step\n",
+         a->config ? a->config : "built in", a->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", r->size,
+         r->size == 1 ? "" : "s", a->tp, a->sequence_parallel ? " + sequence parallel" : "",
+         a->plain ? ", plain kernels" : "", tokens, r->step_flops * 1e-9);
 }
 
 static int print_table(rank_t* r, const arguments_t* a) {
   nxd_memory_stats_t memory = {.struct_size = sizeof memory};
   TRY(nxd_memory_get_stats(&memory));
+  if (r->rank != 0) return 1;
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   const double step = median(r->seconds, a->steps), least = r->seconds[0];
   const double cpu = median(r->cpu, a->steps);
-  const double peak = median(r->peaks, kPeaks);
+  const double peak = median(r->peaks, kPeaks), cpu_peak = median(r->cpu_peaks, kPeaks);
   const double tokens = (double)(a->batch * a->sequence * (r->size / a->tp));
-  if (r->rank != 0) return 1;
-  printf("Llama %s, %s; %d rank%s, tensor parallel %d%s%s; %.0f tokens, %.0f GFLOP a step\n",
-         a->config ? a->config : "built in", a->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", r->size,
-         r->size == 1 ? "" : "s", a->tp, a->sequence_parallel ? " + sequence parallel" : "",
-         a->plain ? ", plain kernels" : "", tokens, r->step_flops * 1e-9);
-  printf("%-36s %10.1f   (least %.1f, %d steps)\n", "step, ms", step * 1e3, least * 1e3, a->steps);
+  print_head(r, a, tokens);
+  printf("%-34s %10.1f   (least %.1f, %d steps)\n", "step, ms", step * 1e3, least * 1e3, a->steps);
   for (int i = 0; i < kPhases; ++i) {
-    printf("  %-34s %10.1f\n", kPhaseNames[i], median(r->phases[i], a->steps) * 1e3);
+    printf("  %-32s %10.1f\n", kPhaseNames[i], median(r->phases[i], a->steps) * 1e3);
   }
-  printf("%-36s %10.1f\n", "CPU time of rank 0, ms", cpu * 1e3);
-  printf("%-36s %10.0f\n", "tokens/s", tokens / step);
-  printf("%-36s %10.0f   (%.0f to %.0f, between the steps)\n", "GEMM peak of all ranks, GFLOP/s",
+  printf("%-34s %10.1f\n", "CPU time of rank 0, ms", cpu * 1e3);
+  printf("%-34s %10.0f\n", "tokens/s", tokens / step);
+  printf("%-34s %10.0f   (%.0f to %.0f, between the steps)\n", "GEMM peak of all ranks, GFLOP/s",
          peak * 1e-9, r->peaks[0] * 1e-9, r->peaks[kPeaks - 1] * 1e-9);
-  printf("%-36s %9.1f%%   (%.1f%% by the least, %.1f%% by CPU time)\n", "share of the GEMM peak",
-         100 * r->step_flops / (peak * step), 100 * r->step_flops / (peak * least),
-         100 * r->step_flops / (peak * cpu));
-  printf("%-36s %10.0f\n", "page faults a step", median(r->faults, a->steps));
-  printf("%-36s %10.0f   (resident %.0f)\n", "pool at most, MB",
+  printf("%-34s %9.1f%%   (%.1f%% of the CPU time, for a machine with other load)\n",
+         "share of the GEMM peak", 100 * r->step_flops / (peak * step),
+         100 * r->step_flops / (cpu_peak * cpu));
+  if (a->tp > 1) {
+    const double reduce = median(r->reduces, kPeaks);
+    const double count = 4 * (double)a->layers + 2;
+    printf("%-34s %10.2f   (%.0f of them are %.1f%% of the step)\n",
+           "sum of [tokens, hidden] f32, ms", reduce * 1e3, count, 100 * count * reduce / step);
+  }
+  printf("%-34s %10.0f\n", "page faults a step", median(r->faults, a->steps));
+  printf("%-34s %10.0f   (resident %.0f)\n", "pool at most, MB",
          (double)memory.peak_bytes_in_use * 1e-6, (double)usage.ru_maxrss * 1024e-6);
-  printf("%-36s %10.4f\n", "loss after the last step", r->loss);
+  printf("%-34s %10.4f\n", "loss after the last step", r->loss);
   return 1;
 }
 
