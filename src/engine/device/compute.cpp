@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
@@ -85,6 +86,16 @@ void add_matrix_product(const Context& context, const at::Tensor& a, bool transp
   } else {
     out.add_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
   }
+}
+
+at::Tensor cast(const Context& context, const at::Tensor& x, at::ScalarType dtype) {
+  if (x.scalar_type() == dtype) return x;
+  const bool known = dtype == at::kFloat || dtype == at::kBFloat16;
+  if (!known || !use_fused(context, x) || !x.is_contiguous()) return x.to(dtype);
+  at::Tensor y = pooled_empty(x.sizes(), dtype);
+  kernels::cast(to_nxd_dtype(x.scalar_type()), x.data_ptr(), to_nxd_dtype(dtype), y.data_ptr(),
+                x.numel());
+  return y;
 }
 
 at::Tensor sum_rows(const at::Tensor& x) {

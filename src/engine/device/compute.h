@@ -22,6 +22,10 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                         const at::Tensor& b, bool transpose_b, at::Tensor& out);
 
+// x in another dtype; x itself when it has it. The result comes from the pool where use_fused
+// holds.
+at::Tensor cast(const Context& context, const at::Tensor& x, at::ScalarType dtype);
+
 // Sum over all dimensions but the last, in f32 or wider, as the dtype of x.
 at::Tensor sum_rows(const at::Tensor& x);
 

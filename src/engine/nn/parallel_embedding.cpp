@@ -49,10 +49,10 @@ struct Lookup : torch::autograd::Function<Lookup> {
         padding_idx < 0 ? saved[0] : saved[0].masked_fill(saved[0].eq(padding_idx), -1);
     const at::Tensor dy = grads[0].reshape({-1, table.size(1)}).contiguous();
     const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
-    at::Tensor dtable = ctx->saved_data["fused"].toBool()
-                            ? pooled_empty(table.sizes(), wide).zero_()
-                            : at::zeros(table.sizes(), table.options().dtype(wide));
-    if (ctx->saved_data["fused"].toBool()) {
+    const bool fused = ctx->saved_data["fused"].toBool();
+    at::Tensor dtable = fused ? pooled_empty(table.sizes(), wide).zero_()
+                              : at::zeros(table.sizes(), table.options().dtype(wide));
+    if (fused) {
       kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
                                   ids.data_ptr<int64_t>(), first, table.size(0), dy.data_ptr(),
                                   dtable.data_ptr());
@@ -60,6 +60,9 @@ struct Lookup : torch::autograd::Function<Lookup> {
       const at::Tensor local = (ids - first).reshape({-1});
       const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
       dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
+    }
+    if (fused && wide != table.scalar_type()) {
+      dtable = pooled_empty(table.sizes(), table.scalar_type()).copy_(dtable);
     }
     return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
   }

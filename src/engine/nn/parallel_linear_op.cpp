@@ -44,7 +44,7 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
   y = plan.output == Output::kReduce ? all_reduce(*plan.group, y)
                                      : reduce_scatter(*plan.group, y, plan.dim);
   if (bias.defined()) y.add_(bias.to(product_dtype));
-  return y.to(dtype);
+  return cast(*plan.context, y, dtype);
 }
 
 // Sum over the weights of dy_i W_i, moved back to where x came from.
@@ -60,7 +60,7 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   dx = dx.view(with_last(dys[0], weights[0].size(1)));
   if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
-  return dx.to(dtype);
+  return cast(*plan.context, dx, dtype);
 }
 
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
