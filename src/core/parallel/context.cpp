@@ -329,6 +329,7 @@ void Context::abort() noexcept {
       }
     }
     for (const auto& group : groups) group->abort();
+    impl_->shared->board->announce_abort();
   } catch (...) {
   }
 }
