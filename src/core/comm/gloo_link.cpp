@@ -2,7 +2,6 @@
 
 #include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <future>
@@ -93,7 +92,7 @@ Error GlooLink::error(nxd_status_t status, int root_rank, const std::string& mes
 }
 
 void GlooLink::begin(const char* operation, uint64_t sequence) {
-  if (shared_->process_id != ::getpid()) {
+  if (shared_->stamp.is_foreign()) {
     fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
          "\": this process was forked from the one that made the context; groups cannot be used "
          "in it");
@@ -144,7 +143,7 @@ void GlooLink::close() noexcept {
 void GlooLink::abort() noexcept {
   if (aborted_.exchange(true)) return;
   // In a forked child closing would reach into the parent's event loop.
-  if (shared_->process_id != ::getpid()) return;
+  if (shared_->stamp.is_foreign()) return;
   close();
   shared_->ticker->kick();
   shared_->board->leave_group(key_);

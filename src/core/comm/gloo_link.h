@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fork_stamp.h"
 #include "core/comm/failure_board.h"
 #include "core/comm/ticker.h"
 
@@ -27,7 +28,7 @@ struct LinkShared {
   std::shared_ptr<FailureBoard> board;
   std::shared_ptr<Ticker> ticker;
   std::shared_ptr<gloo::transport::Device> device;
-  int64_t process_id;  // of the process that made the context
+  const ForkStamp stamp;  // of the context
   mutable std::atomic<bool> finalized{false};
 };
 
