@@ -96,6 +96,7 @@ class GlooLink {
   std::mutex pairs_mutex_;  // the table of pairs against abort
   std::shared_ptr<gloo::transport::Context> transport_;
   std::vector<gloo::transport::Pair*> pairs_;  // by peer; null before the connection is made
+  std::vector<std::atomic<char>> heard_from_;  // by peer
   // By peer: a receive that is never sent to, for Gloo to fail it when the connection ends. Gloo
   // forgets the sends it has queued and the message it is reading.
   std::vector<Buffer> sentinels_;
