@@ -1,6 +1,7 @@
 #pragma once
 
 // What stands behind the handles of sections 2 to 5 of nxd.h, and how functions take them apart.
+#include "capi/arguments.h"
 #include "core/base/error.h"
 #include "core/comm/job.h"
 #include "core/comm/store.h"
@@ -36,14 +37,6 @@ inline nxd_group_t* borrow_group(nxd_context_t* ctx, nxd_axis_t axis,
   handle.value = group;
   handle.borrowed = true;
   return &handle;
-}
-
-// The pointer of an output, which starts as zero and stays so when the call fails.
-template <class T>
-T& output(T* out, const char* name) {
-  check_argument(out, name, ": expected a pointer, got NULL");
-  *out = T();
-  return *out;
 }
 
 }  // namespace nxd

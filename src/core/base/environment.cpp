@@ -55,6 +55,10 @@ const char* table() {
          "MASTER_ADDR\t127.0.0.1\thost of the rendezvous store\n"
          "MASTER_PORT\t\tport of the rendezvous store\n"
          "TORCHELASTIC_USE_AGENT_STORE\t\tTrue: the launcher serves the store, rank 0 connects\n"
+         "TORCHELASTIC_RUN_ID\t-\tjob, whose keys in the store it sets apart; set by torchrun\n"
+         "TORCHELASTIC_RESTART_COUNT\t0\tattempt of the job; set by torchrun\n"
+         "OMP_NUM_THREADS\t\tthreads per rank; nxd_spawn sets 1 for several ranks when unset\n"
+         "NXD_SPAWNED\t\tset by nxd_spawn in the processes it starts\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
 }
 

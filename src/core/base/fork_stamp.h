@@ -9,10 +9,12 @@ namespace nxd {
 class ForkStamp {
  public:
   ForkStamp() noexcept : generation_(current()) {}
+  // Whether this process is a fork of the one that made the object.
+  bool is_foreign() const noexcept { return generation_ != current(); }
   // Fails with INVALID_STATE in a process forked from the one that made the object; name is the
   // argument's.
   void check(const char* name) const {
-    if (generation_ != current()) refuse(name);
+    if (is_foreign()) refuse(name);
   }
 
  private:

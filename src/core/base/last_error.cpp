@@ -72,8 +72,10 @@ nxd_status_t record_current_exception() noexcept {
 void check_callback(nxd_status_t status, const char* what) {
   if (status == NXD_OK) return;
   // A callback that failed through a nested nxd call has already left the better message.
-  if (last_error.status == status && last_error.message[0] != '\0') {
-    fail(status, what, ": ", last_error.message);
+  const LastError& e = last_error;
+  if (e.status == status && e.message[0] != '\0') {
+    throw Error(status, text(what, ": ", e.message),
+                {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation});
   }
   fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
 }

@@ -1,12 +1,12 @@
 #include "core/checkpoint/float_convert.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/half.h"
 
 namespace nxd {
 namespace {
@@ -38,56 +38,23 @@ double round_to_grid(double value, int fraction_bits, int least_exponent) {
 
 struct BF16 {
   using Memory = uint16_t;
-  static double load(uint16_t bits) {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
+  static double load(uint16_t bits) { return bf16_to_f32(bits); }
   static uint16_t store(double value) {
     const auto nearest = static_cast<float>(value);
-    if (std::isnan(nearest)) return static_cast<uint16_t>((bits_of(nearest) >> 16) | 0x40);
     // What overflows f32 overflows bf16, whose exponents are the same.
-    if (nearest == value || std::isinf(nearest)) {
-      const uint32_t bits = bits_of(nearest);
-      return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-    }
-    // Between two f32: rounding that first could round twice.
-    return static_cast<uint16_t>(bits_of(static_cast<float>(round_to_grid(value, 7, -126))) >> 16);
+    if (nearest == value || !std::isfinite(nearest)) return f32_to_bf16(nearest);
+    // Between two f32: rounding to one of them first could round twice.
+    return f32_to_bf16(static_cast<float>(round_to_grid(value, 7, -126)));
   }
-
- private:
-  static uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 };
 
 struct F16 {
   using Memory = uint16_t;
-  static constexpr int kFractionBits = 10, kBias = 15;
-
-  static double load(uint16_t bits) {
-    const int exponent = (bits >> kFractionBits) & 31;
-    const int fraction = bits & 1023;
-    double value = 0;
-    if (exponent == 31) {
-      value = fraction ? std::nan("") : HUGE_VAL;
-    } else if (exponent == 0) {
-      value = std::ldexp(fraction, 1 - kBias - kFractionBits);
-    } else {
-      value = std::ldexp(1024 + fraction, exponent - kBias - kFractionBits);
-    }
-    return std::copysign(value, bits & 0x8000 ? -1.0 : 1.0);
-  }
-
+  static double load(uint16_t bits) { return f16_to_f32(bits); }
   static uint16_t store(double value) {
-    const int sign = std::signbit(value) ? 0x8000 : 0;
-    if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00);
-    double magnitude = std::fabs(value);
-    if (magnitude > 0 && magnitude < 65536) magnitude = round_to_grid(magnitude, 10, 1 - kBias);
-    if (magnitude >= 65536) return static_cast<uint16_t>(sign | 0x7c00);
-    if (magnitude == 0) return static_cast<uint16_t>(sign);
-    int exponent = 0;
-    std::frexp(magnitude, &exponent);
-    exponent = std::max(exponent - 1, 1 - kBias);
-    // The fraction with its leading one, which carries into the exponent when it is there.
-    const int fraction = static_cast<int>(std::ldexp(magnitude, kFractionBits - exponent));
-    return static_cast<uint16_t>(sign | (((exponent + kBias - 1) << kFractionBits) + fraction));
+    // From 65520 on everything is infinite, and below it the grid's numbers are exact in f32.
+    const bool on_grid = value == 0 || !(std::fabs(value) < 65536);
+    return f32_to_f16(static_cast<float>(on_grid ? value : round_to_grid(value, 10, -14)));
   }
 };
 

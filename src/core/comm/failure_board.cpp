@@ -11,6 +11,11 @@ const char* const kClaims = "lost_claims";
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
 
+std::string left_key(int rank) { return "left/" + std::to_string(rank); }
+std::string left_group_key(const std::string& group, int rank) {
+  return "left/" + group + "/" + std::to_string(rank);
+}
+
 std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, " ", loss.reason); }
 
 std::optional<Loss> decode(const std::string& value) {
@@ -89,6 +94,34 @@ void FailureBoard::report(Loss loss) noexcept {
   } catch (...) {
     lost_ = true;
   }
+}
+
+void FailureBoard::announce_abort() noexcept {
+  if (lost()) return;
+  ask([&] {
+    if (store_->add(kClaims, 1) == 1) {
+      store_->set(kLost, encode({NXD_ERROR_PEER_LOST, rank_, "aborted"}));
+    }
+  });
+}
+
+void FailureBoard::leave() noexcept {
+  if (lost()) return;
+  ask([&] { store_->set(left_key(rank_), "1"); });
+}
+
+void FailureBoard::leave_group(const std::string& key) noexcept {
+  if (lost()) return;
+  ask([&] { store_->set(left_group_key(key, rank_), "1"); });
+}
+
+bool FailureBoard::has_left(int rank, const std::string& group_key) noexcept {
+  bool left = false;
+  ask([&] {
+    left = store_->get(left_key(rank)).has_value() ||
+           store_->get(left_group_key(group_key, rank)).has_value();
+  });
+  return left;
 }
 
 void FailureBoard::publish_wait(int awaited) noexcept {

@@ -49,6 +49,15 @@ class FailureBoard {
   };
   Culprit find_culprit(int awaited) noexcept;
 
+  // Publishes that this rank is lost to the others, on purpose. It does not count as a loss here.
+  void announce_abort() noexcept;
+  // Publishes that this rank has left: the world, or one group of it, by the group's key. A rank
+  // may leave while others still talk to one another, so it is a loss only to those that wait for
+  // it.
+  void leave() noexcept;
+  void leave_group(const std::string& key) noexcept;
+  bool has_left(int rank, const std::string& group_key) noexcept;
+
   // Stops asking the store.
   void detach() noexcept;
 

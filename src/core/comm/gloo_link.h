@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fork_stamp.h"
 #include "core/comm/failure_board.h"
 #include "core/comm/ticker.h"
 
@@ -18,11 +19,16 @@ namespace nxd {
 
 // What the groups of one rank share.
 struct LinkShared {
+  // Says goodbye: a peer that waits for this rank need not wait to the end.
+  ~LinkShared() {
+    if (board) board->leave();
+  }
+
   std::shared_ptr<Store> store;  // keys of this world
   std::shared_ptr<FailureBoard> board;
   std::shared_ptr<Ticker> ticker;
   std::shared_ptr<gloo::transport::Device> device;
-  int64_t process_id;  // of the process that made the context
+  const ForkStamp stamp;  // of the context
   mutable std::atomic<bool> finalized{false};
 };
 
@@ -65,8 +71,12 @@ class GlooLink {
   void wait_received(int peer, gloo::transport::UnboundBuffer& buffer);
 
  private:
+  void connect_pair(int peer, const std::string& address);
+  void watch_connection(int peer);
+  bool is_broken(int peer);
   void wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind);
   void look_around(int peer);
+  void look_for_departure(int peer);
   void check_running();
   [[noreturn]] void timed_out(int peer);
   [[noreturn]] void connection_failed(int peer, const char* what);
@@ -86,6 +96,11 @@ class GlooLink {
   std::mutex pairs_mutex_;  // the table of pairs against abort
   std::shared_ptr<gloo::transport::Context> transport_;
   std::vector<gloo::transport::Pair*> pairs_;  // by peer; null before the connection is made
+  std::vector<std::atomic<char>> heard_from_;  // by peer
+  // By peer: a receive that is never sent to, for Gloo to fail it when the connection ends. Gloo
+  // forgets the sends it has queued and the message it is reading.
+  std::vector<Buffer> sentinels_;
+  char sentinel_data_ = 0;
   bool all_connected_ = false;
 
   // The call in progress.
@@ -96,6 +111,8 @@ class GlooLink {
   Deadline::Clock::time_point next_look_;
   std::chrono::milliseconds look_pause_{0};
   bool wait_published_ = false;
+  int departed_ = -1;  // peer that was found to have left, at departed_at_
+  Deadline::Clock::time_point departed_at_;
 };
 
 }  // namespace nxd

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/comm/half.h"
+#include "core/base/half.h"
 
 namespace nxd {
 namespace {

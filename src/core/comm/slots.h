@@ -9,6 +9,7 @@ constexpr uint64_t kReduceSlot = 1000;
 constexpr uint64_t kGatherSlot = 1001;
 constexpr uint64_t kAllToAllSlot = 1002;
 constexpr uint64_t kBroadcastSlot = 1003;
+constexpr uint64_t kSentinelSlot = 1004;  // nothing is ever sent there
 
 // Point to point: one slot of each kind per tag.
 constexpr int kTagLimit = 65535;

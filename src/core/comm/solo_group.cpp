@@ -1,7 +1,5 @@
 #include "core/comm/solo_group.h"
 
-#include <unistd.h>
-
 namespace nxd {
 
 SoloGroup::SoloGroup(std::shared_ptr<const LinkShared> shared, std::string name, int world_rank)
@@ -16,7 +14,7 @@ void SoloGroup::fail_call(nxd_status_t status, const char* operation,
 }
 
 void SoloGroup::check_usable(const char* operation) const {
-  if (shared_->process_id != ::getpid()) {
+  if (shared_->stamp.is_foreign()) {
     fail_call(NXD_ERROR_INVALID_STATE, operation,
               "this process was forked from the one that made "
               "the context; groups cannot be used in it");

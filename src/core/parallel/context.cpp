@@ -1,13 +1,13 @@
 #include "core/parallel/context.h"
 
 #include <gloo/transport/tcp/device.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/base/environment.h"
+#include "core/base/fork_stamp.h"
 #include "core/comm/gloo_group.h"
 #include "core/comm/socket.h"
 #include "core/comm/solo_group.h"
@@ -20,9 +20,8 @@ namespace {
 // into the parent's event loop. There objects are left as they are.
 template <class T>
 std::shared_ptr<T> kept_by_process(T* object) {
-  const pid_t owner = ::getpid();
-  return std::shared_ptr<T>(object, [owner](T* o) {
-    if (::getpid() == owner) delete o;
+  return std::shared_ptr<T>(object, [stamp = ForkStamp()](T* o) {
+    if (!stamp.is_foreign()) delete o;
   });
 }
 
@@ -98,23 +97,35 @@ struct Context::Impl {
   std::map<std::string, int> groups_by_key;  // how many were made of the same ranks
   std::atomic<bool> aborted{false};
 
+  // Those of the present layout. The number tells their keys from those of the layouts before.
+  std::map<std::string, std::shared_ptr<ProcessGroup>> shared_groups;
+  int layout_number = 0;
+
   std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, const std::string& name);
+  std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, const std::string& name,
+                                           const std::string& key);
 };
 
-// No rank is asked: the group connects on its first collective. The key follows from the ranks and
-// from how many groups of them were made before, so members need not talk to agree on it.
+// The key follows from the ranks and from how many groups of them were made before, so members need
+// not talk to agree on it.
 std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& ranks,
                                                         const std::string& name) {
+  const std::string key = key_of(ranks);
+  return make_group(ranks, name, text(key, "-", groups_by_key[key]++));
+}
+
+// No rank is asked: the group connects on its first collective.
+std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& ranks,
+                                                        const std::string& name,
+                                                        const std::string& key) {
   std::lock_guard<std::mutex> lock(groups_mutex);
   std::shared_ptr<ProcessGroup> group;
   if (ranks.size() == 1) {
     group = std::make_shared<SoloGroup>(shared, name, ranks[0]);
   } else {
-    const std::string key = key_of(ranks);
     const int place =
         static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
-    group = kept_by_process(new GlooGroup(shared, text(key, "-", groups_by_key[key]++), name, place,
-                                          ranks, timeout_ms));
+    group = kept_by_process(new GlooGroup(shared, key, name, place, ranks, timeout_ms));
   }
   std::erase_if(groups, [](const auto& weak) { return weak.expired(); });
   groups.push_back(group);
@@ -149,7 +160,6 @@ void Context::join(const nxd_context_options_t& options) {
            options.rendezvous);
   }
   i.shared = kept_by_process(new LinkShared);
-  i.shared->process_id = ::getpid();
   const Membership& m = i.membership;
   if (m.size == 1) {
     i.shared->board = std::make_shared<FailureBoard>(nullptr, 0, -1);
@@ -189,8 +199,7 @@ void Context::set_step(int64_t step, int64_t microbatch) {
 
 const std::shared_ptr<ProcessGroup>& Context::world() const { return impl_->world; }
 
-std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& ranks,
-                                                    const std::string& name) {
+void Context::check_members(const std::vector<int>& ranks) const {
   check_usable();
   check_argument(!ranks.empty(), "ranks: expected at least one rank, got none");
   std::set<int> seen;
@@ -202,8 +211,22 @@ std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& rank
   }
   check_argument(seen.count(this->rank()) == 1, "ranks: expected this rank, ", this->rank(),
                  ", among them");
+}
+
+std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& ranks,
+                                                    const std::string& name) {
+  check_members(ranks);
   auto group = impl_->make_group(ranks, name);
   group->barrier();  // a member that does not come is told now, and by name
+  return group;
+}
+
+std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& ranks,
+                                                    const std::string& name) {
+  check_members(ranks);
+  const std::string key = text("shared-", impl_->layout_number, "-", name, "-", key_of(ranks));
+  auto& group = impl_->shared_groups[key];
+  if (!group) group = impl_->make_group(ranks, name, key);
   return group;
 }
 
@@ -285,6 +308,8 @@ void Context::destroy_model_parallel() {
   check_not_forked();
   check_state(impl_->parallel != nullptr, "nxd_destroy_model_parallel: not initialised");
   impl_->parallel.reset();
+  impl_->shared_groups.clear();
+  ++impl_->layout_number;
 }
 
 bool Context::model_parallel_is_initialized() const { return impl_->parallel != nullptr; }
@@ -319,7 +344,7 @@ void Context::finalize() {
 
 void Context::abort() noexcept {
   try {
-    if (impl_->shared->process_id != ::getpid()) return;
+    if (impl_->shared->stamp.is_foreign()) return;
     std::vector<std::shared_ptr<ProcessGroup>> groups;
     {
       std::lock_guard<std::mutex> lock(impl_->groups_mutex);
@@ -329,12 +354,13 @@ void Context::abort() noexcept {
       }
     }
     for (const auto& group : groups) group->abort();
+    impl_->shared->board->announce_abort();
   } catch (...) {
   }
 }
 
 void Context::check_not_forked() const {
-  check_state(impl_->shared->process_id == ::getpid(),
+  check_state(!impl_->shared->stamp.is_foreign(),
               "this process was forked from the one that made the context; objects cannot be used "
               "in it");
 }

@@ -32,6 +32,10 @@ class Context : public std::enable_shared_from_this<Context> {
   const std::shared_ptr<ProcessGroup>& world() const;
   std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks,
                                              const std::string& name);
+  // A group that whatever needs it shares: made once for these ranks and this name, and kept until
+  // the layout is destroyed. No rank is asked, so not all members need call.
+  std::shared_ptr<ProcessGroup> shared_group(const std::vector<int>& ranks,
+                                             const std::string& name);
 
   // nxd_init_model_parallel and its end. parallel() is INVALID_STATE outside of the two.
   void init_model_parallel(const nxd_parallel_options_t& options);
@@ -52,6 +56,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   Context();
   void join(const nxd_context_options_t& options);
+  void check_members(const std::vector<int>& ranks) const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -59,7 +59,7 @@ GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv
   for (int i = 0; i < shared; ++i) {
     ranks.push_back(group->ranks()[static_cast<size_t>(first + i)]);
   }
-  return context.create_group(ranks, "kv");
+  return context.shared_group(ranks, "kv");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace nxd {
 
 // 16-bit floats to f32 and back, rounding to nearest even. Branch-free where it pays, so that loops
-// over them vectorise.
+// over them vectorise. Every NaN becomes the same bf16, as in ATen.
 
 inline float bf16_to_f32(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -15,8 +15,7 @@ inline float bf16_to_f32(uint16_t bits) {
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x40u;
-  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
 inline float f16_to_f32(uint16_t half) {

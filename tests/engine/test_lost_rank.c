@@ -1,0 +1,193 @@
+/* A rank that dies in the middle of a training step: every survivor's call fails in time and names
+ * it, everything can be released, and the process ends normally. Ranks are processes: the program
+ * starts itself again, and ranks find their part in an environment variable. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/ranks.h"
+
+enum { kTimeoutMs = 8000, kLost = 1, kLastStep = 2, kBatch = 2, kSequence = 8, kVocabulary = 256 };
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* --- A rank ----------------------------------------------------------------------------------- */
+
+typedef struct {
+  nxd_context_t* ctx;
+  nxd_module_t *root, *model;
+  nxd_optimizer_t* optimizer;
+  nxd_tensor_t* ids;
+  const char* part; /* where the lost rank dies */
+  int32_t rank;
+  int step;
+} training_t;
+
+static void die_at(const training_t* t, const char* part) {
+  if (t->rank == kLost && t->step == kLastStep && strncmp(t->part, part, strlen(part)) == 0) {
+    raise(SIGKILL);
+  }
+}
+
+static nxd_status_t forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
+                            nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
+  (void)self;
+  const training_t* t = user_data;
+  die_at(t, "forward");
+  return nxd_module_forward(t->model, inputs, n_inputs, outputs, n_outputs);
+}
+
+static nxd_status_t on_gradient(nxd_parameter_t* parameter, void* user_data) {
+  (void)parameter;
+  die_at(user_data, "backward");
+  return NXD_OK;
+}
+
+static char* read_config(void) {
+  FILE* file = fopen(NXD_ORACLES "/llama_tiny/config.json", "rb");
+  char* text = calloc(1, 65536);
+  if (!file || fread(text, 1, 65535, file) == 0) exit(30);
+  fclose(file);
+  return text;
+}
+
+static int build(training_t* t) {
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = kTimeoutMs;
+  if (!NXD_TEST_OK(nxd_context_create(&options, &t->ctx))) return 0;
+  nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+  layout.tensor_parallel_size = 2;
+  char* config = read_config();
+  nxd_parameter_t* deep = NULL;
+  const int64_t shape[] = {kBatch, kSequence};
+  int64_t ids[kBatch * kSequence];
+  for (int i = 0; i < kBatch * kSequence; ++i) ids[i] = (i * 37) % kVocabulary;
+  const int ok =
+      NXD_TEST_OK(nxd_context_get_rank(t->ctx, &t->rank)) &&
+      NXD_TEST_OK(nxd_init_model_parallel(t->ctx, &layout)) &&
+      NXD_TEST_OK(nxd_model_create(t->ctx, config, NULL, &t->model)) &&
+      NXD_TEST_OK(nxd_module_create(t->ctx, "Root", forward, t, NULL, &t->root)) &&
+      NXD_TEST_OK(nxd_module_add_child(t->root, "llama", t->model)) &&
+      NXD_TEST_OK(
+          nxd_module_find_parameter(t->model, "model.layers.2.input_layernorm.weight", &deep)) &&
+      NXD_TEST_OK(nxd_parameter_set_grad_hook(deep, on_gradient, t, NULL)) &&
+      NXD_TEST_OK(nxd_adamw_create(t->root, NULL, &t->optimizer)) &&
+      NXD_TEST_OK(nxd_tensor_from_data(ids, sizeof ids, shape, 2, NXD_DTYPE_I64, &t->ids));
+  free(config);
+  return ok;
+}
+
+static nxd_status_t step(training_t* t) {
+  nxd_tensor_t* const inputs[] = {t->ids, t->ids};
+  nxd_tensor_t* loss = NULL;
+  double norm = 0;
+  nxd_status_t status = nxd_module_zero_grad(t->root);
+  if (status == NXD_OK) status = nxd_module_forward(t->root, inputs, 2, &loss, 1);
+  NXD_TEST_CHECK((loss != NULL) == (status == NXD_OK));
+  if (status == NXD_OK) status = nxd_backward(&loss, NULL, 1, 0);
+  if (status == NXD_OK) die_at(t, "finish");
+  if (status == NXD_OK) status = nxd_finish_gradients(t->root, NULL, &norm);
+  if (status == NXD_OK) status = nxd_optimizer_step(t->optimizer);
+  nxd_tensor_destroy(loss);
+  return status;
+}
+
+/* The failed step, and that every later call of the groups gives the same. */
+static void check_told(training_t* t, nxd_status_t status, double took) {
+  char name[32];
+  snprintf(name, sizeof name, "rank %d ", kLost);
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  if (!((status == NXD_ERROR_PEER_LOST || status == NXD_ERROR_TIMEOUT) && info.root_rank == kLost &&
+        strstr(nxd_last_error(), name) && took < 2 * kTimeoutMs)) {
+    nxd_test_fail(__FILE__, __LINE__, "rank %d: status %d, root rank %d after %.0f ms: %s", t->rank,
+                  status, info.root_rank, took, nxd_last_error());
+  }
+  NXD_TEST_CHECK(step(t) == status);
+  nxd_group_t* world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(t->ctx, &world));
+  NXD_TEST_CHECK(nxd_barrier(world) == status);
+}
+
+static int child(const char* part) {
+  training_t t = {.part = part};
+  if (build(&t)) {
+    nxd_status_t status = NXD_OK;
+    for (; t.step < kLastStep && status == NXD_OK; ++t.step) status = step(&t);
+    if (NXD_TEST_OK(status)) {
+      const double start = now_ms();
+      status = step(&t);
+      check_told(&t, status, now_ms() - start);
+    }
+  }
+  nxd_optimizer_destroy(t.optimizer);
+  nxd_module_destroy(t.root);
+  nxd_module_destroy(t.model);
+  nxd_tensor_destroy(t.ids);
+  nxd_context_destroy(t.ctx);
+  return nxd_test_failures();
+}
+
+/* --- The test --------------------------------------------------------------------------------- */
+
+static int await_exit(nxd_job_t* job, int rank) {
+  const double start = now_ms();
+  int32_t running = 1, code = 0;
+  while (running) {
+    assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
+    assert_true(now_ms() - start < 120000);
+    if (running) usleep(5000);
+  }
+  return code;
+}
+
+static void run_part(const char* part, int size) {
+  setenv("NXD_TEST_PART", part, 1);
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  options.n_processes = size;
+  nxd_job_t* job = NULL;
+  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
+  unsetenv("NXD_TEST_PART");
+  assert_int_equal(await_exit(job, kLost), 128 + SIGKILL);
+  for (int rank = 0; rank < size; ++rank) {
+    const int code = rank == kLost ? 0 : await_exit(job, rank);
+    if (code != 0) fail_msg("%s: rank %d of %d ended with %d", part, rank, size, code);
+  }
+  nxd_job_destroy(job);
+}
+
+static void in_forward(void** state) {
+  (void)state;
+  run_part("forward", 2);
+  run_part("forward", 4);
+}
+static void in_backward(void** state) {
+  (void)state;
+  run_part("backward", 2);
+  run_part("backward", 4);
+}
+static void before_finish(void** state) {
+  (void)state;
+  run_part("finish", 4);
+}
+
+int main(void) {
+  const char* part = getenv("NXD_TEST_PART");
+  if (part) return child(part);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_forward), cmocka_unit_test(in_backward),
+                                     cmocka_unit_test(before_finish)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# nxd_environment_table lists every variable that a source file reads, and no other.
+# usage: test_environment.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+cd "$1/src"
+
+read_names() {
+  grep -rhoE '\b(get|get_int|getenv|int_of_environment)\("[A-Z][A-Z0-9_]+"' . | cut -d'"' -f2
+  # Names that several places use are constants.
+  grep -rhE '\b(get|get_int|getenv)\(k[A-Z][A-Za-z]*\)' . | grep -oE 'get(_int|env)?\(k[A-Za-z]+' |
+    cut -d'(' -f2 | sort -u | while read -r constant; do
+      grep -rhoE "\b$constant = \"[A-Z][A-Z0-9_]+\"" . | cut -d'"' -f2
+    done
+}
+listed_names() { grep -oE '^ +(return )?"[A-Z][A-Z0-9_]+\\t' core/base/environment.cpp | grep -oE '[A-Z][A-Z0-9_]+'; }
+
+# The launchers set this one for the program; nothing in the library reads it.
+not_read=LOCAL_WORLD_SIZE
+difference=$(diff <({ read_names; echo $not_read; } | sort -u) <(listed_names | sort -u)) || {
+  echo "variables read (<) and listed (>) differ:"
+  echo "$difference"
+  exit 1
+}
+[[ $(read_names | sort -u | wc -l) -ge 12 ]] || { echo "found too few variables: did the readers' names change?"; exit 1; }
