@@ -308,6 +308,32 @@ void test_norms(void**) {
                                {"eps", 1e-5}});
     };
     check_layer(c);
+    c.name = "layer norm, no bias";
+    c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
+      nxd_norm_options_t o = options;
+      o.dtype = dtype;
+      o.bias = NXD_TOGGLE_OFF;
+      return nxd_layer_norm_create(ctx, 20, &o, out);
+    };
+    c.twin = [](const Weights& w, const Tensor& x) {
+      return op("layer_norm", {{"input", x},
+                               {"normalized_shape", std::vector<int64_t>{20}},
+                               {"weight", w.at("weight")},
+                               {"eps", 1e-5}});
+    };
+    check_layer(c);
+    c.name = "layer norm, no weight";
+    c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
+      nxd_norm_options_t o = options;
+      o.dtype = dtype;
+      o.affine = NXD_TOGGLE_OFF;
+      return nxd_layer_norm_create(ctx, 20, &o, out);
+    };
+    c.twin = [](const Weights&, const Tensor& x) {
+      return op("layer_norm",
+                {{"input", x}, {"normalized_shape", std::vector<int64_t>{20}}, {"eps", 1e-5}});
+    };
+    check_layer(c);
     c.name = "RMS norm";
     c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
       nxd_norm_options_t o = options;

@@ -147,9 +147,6 @@ at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {
 // {sum, norm of the sum}; without a residual the sum is x itself.
 std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor& x,
                                            const at::Tensor& residual) {
-  if (!residual.defined()) {
-    return {x, rms_norm(*norm.context(), x, norm.weight(), norm.eps())};
-  }
   return add_rms_norm(*norm.context(), x, residual, norm.weight(), norm.eps());
 }
 

@@ -23,6 +23,11 @@ Shape shape_of(const at::Tensor& x) {
   return {to_nxd_dtype(x.scalar_type()), x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)};
 }
 
+// Custom functions take a tensor that may be missing in this form only.
+using Optional = c10::optional<at::Tensor>;
+
+Optional optional(const at::Tensor& x) { return x.defined() ? Optional(x) : c10::nullopt; }
+
 at::Tensor statistics(int64_t rows) { return pooled_empty({rows}, at::kFloat); }
 
 struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
@@ -51,11 +56,20 @@ struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
 
 struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
-                               const at::Tensor& residual_input, const at::Tensor& weight,
+                               const Optional& residual_input, const at::Tensor& weight,
                                double eps) {
-    const at::Tensor x = input.contiguous(), residual = residual_input.contiguous();
+    const at::Tensor x = input.contiguous();
     const Shape s = shape_of(x);
-    at::Tensor sum = pooled_empty_like(x), y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    ctx->saved_data["residual"] = residual_input.has_value();
+    if (!residual_input.has_value()) {
+      kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
+                                y.data_ptr(), inv_rms.data_ptr<float>());
+      ctx->save_for_backward({x, weight, inv_rms});
+      return {x.view_as(x), y};
+    }
+    const at::Tensor residual = residual_input->contiguous();
+    at::Tensor sum = pooled_empty_like(x);
     kernels::add_rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
                                   weight.data_ptr(), eps, sum.data_ptr(), y.data_ptr(),
                                   inv_rms.data_ptr<float>());
@@ -72,20 +86,21 @@ struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
     kernels::rms_norm_backward(s.dtype, s.rows, s.cols, sum.data_ptr(), weight.data_ptr(),
                                saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
                                dweight.data_ptr<float>(), dsum.data_ptr());
-    return {dx, dx, dweight.to(weight.scalar_type()), at::Tensor()};
+    const bool has_residual = ctx->saved_data["residual"].toBool();
+    return {dx, has_residual ? dx : at::Tensor(), dweight.to(weight.scalar_type()), at::Tensor()};
   }
 };
 
 struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, double eps) {
+                            const Optional& bias, double eps) {
     const at::Tensor x = input.contiguous();
     const Shape s = shape_of(x);
     at::Tensor y = pooled_empty_like(x), mean = statistics(s.rows), inv_std = statistics(s.rows);
     kernels::layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
-                                bias.defined() ? bias.data_ptr() : nullptr, eps, y.data_ptr(),
+                                bias ? bias->data_ptr() : nullptr, eps, y.data_ptr(),
                                 mean.data_ptr<float>(), inv_std.data_ptr<float>());
-    ctx->saved_data["bias"] = bias.defined();
+    ctx->saved_data["bias"] = bias.has_value();
     ctx->save_for_backward({x, weight, mean, inv_std});
     return y;
   }
@@ -124,17 +139,17 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
                                                const at::Tensor& residual, const at::Tensor& weight,
                                                double eps) {
   if (!use_fused(context, x) || !weight.defined()) {
-    const at::Tensor sum = x + residual;
+    const at::Tensor sum = residual.defined() ? x + residual : x;
     return {sum, plain_rms_norm(sum, weight, eps)};
   }
-  const variable_list outputs = FusedAddRmsNorm::apply(x, residual, weight, eps);
+  const variable_list outputs = FusedAddRmsNorm::apply(x, optional(residual), weight, eps);
   return {outputs[0], outputs[1]};
 }
 
 at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& bias, double eps) {
   if (use_fused(context, x) && weight.defined()) {
-    return FusedLayerNorm::apply(x, weight, bias, eps);
+    return FusedLayerNorm::apply(x, weight, optional(bias), eps);
   }
   // Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
   const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));

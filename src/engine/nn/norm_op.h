@@ -13,7 +13,8 @@ namespace nxd {
 at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
                     double eps);
 
-// {x + residual, rms_norm(x + residual)}: one pass, and no sum of gradients in the backward.
+// {x + residual, rms_norm(x + residual)}: one pass, and no sum of gradients in the backward. The
+// residual may be undefined; then x takes the place of the sum.
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
                                                const at::Tensor& residual, const at::Tensor& weight,
                                                double eps);
