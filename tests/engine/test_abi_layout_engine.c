@@ -188,38 +188,39 @@ static void test_macros(void** state) {
   CHECK_INIT(adamw, ADAMW);
 }
 
-static nxd_status_t released(nxd_status_t status, nxd_module_t* module) {
-  nxd_module_destroy(module);
+/* The module is read after the call that made it, whichever argument is evaluated first. */
+static nxd_status_t released(nxd_status_t status, nxd_module_t** module) {
+  nxd_module_destroy(*module);
   return status;
 }
 
 static nxd_status_t use_embedding(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_parallel_embedding_create(ctx, 8, 4, options, &out), out);
+  return released(nxd_parallel_embedding_create(ctx, 8, 4, options, &out), &out);
 }
 static nxd_status_t use_column(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_column_parallel_linear_create(ctx, 4, 4, options, &out), out);
+  return released(nxd_column_parallel_linear_create(ctx, 4, 4, options, &out), &out);
 }
 static nxd_status_t use_row(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_row_parallel_linear_create(ctx, 4, 4, options, &out), out);
+  return released(nxd_row_parallel_linear_create(ctx, 4, 4, options, &out), &out);
 }
 static nxd_status_t use_layer_norm(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_layer_norm_create(ctx, 4, options, &out), out);
+  return released(nxd_layer_norm_create(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_rms_norm(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_rms_norm_create(ctx, 4, options, &out), out);
+  return released(nxd_rms_norm_create(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_rope(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_rotary_embedding_create(ctx, 4, options, &out), out);
+  return released(nxd_rotary_embedding_create(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_attention(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_attention_create(ctx, 8, 2, options, &out), out);
+  return released(nxd_attention_create(ctx, 8, 2, options, &out), &out);
 }
 static nxd_status_t use_nested_rope(const void* rope) {
   nxd_attention_options_t options = NXD_ATTENTION_OPTIONS_INIT;
@@ -228,7 +229,7 @@ static nxd_status_t use_nested_rope(const void* rope) {
 }
 static nxd_status_t use_mlp(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_gated_mlp_create(ctx, 4, 8, options, &out), out);
+  return released(nxd_gated_mlp_create(ctx, 4, 8, options, &out), &out);
 }
 static nxd_status_t use_model(const void* options) {
   static const char config[] =
@@ -236,7 +237,7 @@ static nxd_status_t use_model(const void* options) {
       "\"intermediate_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, "
       "\"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 8}";
   nxd_module_t* out = NULL;
-  return released(nxd_model_create(ctx, config, options, &out), out);
+  return released(nxd_model_create(ctx, config, options, &out), &out);
 }
 
 static nxd_status_t use_parameter(const void* options) {
