@@ -148,10 +148,11 @@ void small_golden(void**) {
           double norm = 0;
           NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
           check_loss("norm", norm, c.want, 1e-7);
+          // Recorded to six digits, that is to half a millionth of 0.1.
           const double factor = c.type == 2 ? 0.104828 : 1 / c.want;
           check_values("sharded", get_grad(sharded),
-                       {(1 + 2 * rank) * factor, (2 + 2 * rank) * factor}, 2e-6);
-          check_values("replicated", get_grad(replicated), {5 * factor, 6 * factor}, 2e-6);
+                       {(1 + 2 * rank) * factor, (2 + 2 * rank) * factor}, 5e-6);
+          check_values("replicated", get_grad(replicated), {5 * factor, 6 * factor}, 5e-6);
         },
         const_cast<NormCase*>(&one));
   }
