@@ -1334,7 +1334,8 @@ typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_
 
 /** Sets the parameter's gradient hook; NULL removes it.  [local]
  *  @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
- *                  NULL.
+ *                  NULL. On failure it is not called.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
                                                  void* user_data, nxd_destroy_fn destroy);

@@ -406,19 +406,44 @@ void local_forwards(nxd_context_t* ctx, int, int, void*) {
   for (const Run& run : list) check_run(ctx, run, true);
 }
 
-// A key mask of another shape, on all ranks and on one.
+// A layer whose forward does not communicate: the peers are told where they do so next.
+void late_peers(nxd_context_t* ctx, int rank, int size, void*) {
+  Makers m;
+  m.linear.gather_output = NXD_TOGGLE_OFF;
+  m.linear.input_is_parallel = 1;
+  Module up, down;
+  NXD_TEST_OK(m.column()(ctx, up.out()));
+  NXD_TEST_OK(m.row()(ctx, down.out()));
+  const Tensor good = wave({3, 8}, NXD_DTYPE_F32, 1), bad = wave({3, 7}, NXD_DTYPE_F32, 1);
+  nxd_tensor_t* out = nullptr;
+  if (rank == size - 1) {
+    nxd_tensor_t* in = bad.get();
+    BAD(nxd_module_forward(up.get(), &in, 1, &out, 1), "8 features");
+  } else {
+    const Tensor h = up({good});
+    nxd_tensor_t* in = h.get();
+    BAD(nxd_module_forward(down.get(), &in, 1, &out, 1), "rank ");
+  }
+  NXD_TEST_CHECK(out == nullptr);
+  const Tensor y = down({up({good})});
+  if (y) NXD_TEST_CHECK(std::isfinite(max_abs(values(y))));
+}
+
+// A key mask of another shape or dtype, on all ranks and on one.
 void key_mask(nxd_context_t* ctx, int rank, int size, void*) {
   Module layer;
   NXD_TEST_OK(Makers().heads()(ctx, layer.out()));
   const Tensor x = wave({2, 3, 16}, NXD_DTYPE_F32, 1);
-  const Tensor good = from_ints({1, 1, 0, 1, 1, 1}, {2, 3}), bad = from_ints({1, 1}, {2, 1});
-  for (const bool everywhere : {true, false}) {
-    const bool mine = everywhere || rank == size - 1;
-    nxd_tensor_t* in[2] = {x.get(), mine ? bad.get() : good.get()};
-    nxd_tensor_t* out = x.get();
-    BAD(nxd_module_forward(layer.get(), in, 2, &out, 1), mine ? "key mask" : "rank ");
-    NXD_TEST_CHECK(out == nullptr);
-    NXD_TEST_CHECK(!values(layer({x, good})).empty());
+  const Tensor good = from_ints({1, 1, 0, 1, 1, 1}, {2, 3});
+  for (const Tensor& bad : {from_ints({1, 1}, {2, 1}), to(good, NXD_DTYPE_F32)}) {
+    for (const bool everywhere : {true, false}) {
+      const bool mine = everywhere || rank == size - 1;
+      nxd_tensor_t* in[2] = {x.get(), mine ? bad.get() : good.get()};
+      nxd_tensor_t* out = x.get();
+      BAD(nxd_module_forward(layer.get(), in, 2, &out, 1), mine ? "key mask" : "rank ");
+      NXD_TEST_CHECK(out == nullptr);
+      NXD_TEST_CHECK(!values(layer({x, good})).empty());
+    }
   }
 }
 
@@ -543,6 +568,10 @@ void on_all_sizes(void**) {
   for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, fn, nullptr);
 }
 template <nxd_test_rank_fn fn>
+void on_several(void**) {
+  for (const int size : {2, 4}) nxd_test_run_ranks(size, size, fn, nullptr);
+}
+template <nxd_test_rank_fn fn>
 void before_layout(void**) {
   for (const int size : {1, 2}) nxd_test_run_ranks(size, 0, fn, nullptr);
 }
@@ -562,6 +591,7 @@ int main() {
       cmocka_unit_test(on_all_sizes<mappings>),
       cmocka_unit_test(before_layout<too_early>),
       cmocka_unit_test(on_all_sizes<after_destroy>),
+      cmocka_unit_test(on_several<late_peers>),
   };
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);
 }

@@ -124,6 +124,9 @@ at::Tensor Attention::key_mask(const at::Tensor& mask, int64_t batch, int64_t se
   check_with_group(
       *group_, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
       text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
+  check_with_group(
+      *group_, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
+      text("key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type())));
   return mask.ne(0).to(at::kByte).contiguous();
 }
 
