@@ -1,0 +1,146 @@
+/* Bad calls of the functions of sections 1 to 5 that no other test refuses, and the basics. */
+#include <string.h>
+
+#include "support/ranks.h"
+
+/* After the rest: it defines fail(). */
+#include "support/check.h"
+
+static void test_basics(void** state) {
+  (void)state;
+  assert_int_equal(nxd_abi_version(), NXD_ABI_VERSION);
+  assert_non_null(strstr(nxd_build_info(), nxd_version()));
+  assert_non_null(strstr(nxd_build_info(), "\"gloo\""));
+  assert_non_null(strstr(nxd_environment_table(), "NXD_TIMEOUT_MS"));
+  assert_string_equal(nxd_status_string(NXD_ERROR_PEER_LOST), "PEER_LOST");
+  assert_string_equal(nxd_status_string(77), "UNKNOWN");
+  assert_string_equal(nxd_status_string(-77), "UNKNOWN");
+}
+
+static void test_last_error(void** state) {
+  (void)state;
+  NXD_TEST_REFUSED(nxd_set_log_level(99), NXD_ERROR_INVALID_ARGUMENT, "got 99");
+  const size_t needed = nxd_last_error_copy(NULL, 0);
+  assert_int_equal(needed, strlen(nxd_last_error()) + 1);
+  char whole[512];
+  assert_int_equal(nxd_last_error_copy(whole, sizeof whole), needed);
+  assert_string_equal(whole, nxd_last_error());
+  char cut[6];
+  assert_int_equal(nxd_last_error_copy(cut, sizeof cut), needed);
+  assert_int_equal(strlen(cut), 5);
+  assert_memory_equal(cut, whole, 5);
+
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  assert_int_equal(nxd_last_error_info(&info), NXD_OK);
+  assert_int_equal(info.status, NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(info.root_rank, -1);
+  assert_string_equal(info.group, "");
+  assert_int_equal(nxd_last_error_info(NULL), NXD_ERROR_INVALID_ARGUMENT);
+  info.struct_size = 3;
+  assert_int_equal(nxd_last_error_info(&info), NXD_ERROR_ABI_MISMATCH);
+}
+
+static int lines, released;
+
+static void count_line(nxd_log_level_t level, const char* message, void* user_data) {
+  (void)level;
+  (void)user_data;
+  if (message) ++lines;
+}
+
+static void count_release(void* user_data) {
+  assert_ptr_equal(user_data, &lines);
+  ++released;
+}
+
+static void test_log_callback(void** state) {
+  (void)state;
+  assert_int_equal(nxd_set_log_callback(count_line, &lines, count_release), NXD_OK);
+  assert_int_equal(released, 0);
+  assert_int_equal(nxd_set_log_callback(NULL, NULL, NULL), NXD_OK);
+  assert_int_equal(released, 1);
+}
+
+static void test_null_handles(void** state) {
+  (void)state;
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
+  int32_t number = 5;
+  size_t size = 5;
+  float x[4] = {1, 2, 3, 4};
+  NXD_TEST_REFUSED(nxd_all_gather(NULL, x, x, 1, NXD_DTYPE_F32), bad, "group");
+  NXD_TEST_REFUSED(nxd_reduce_scatter(NULL, x, x, 1, NXD_DTYPE_F32, NXD_REDUCE_SUM), bad, "group");
+  NXD_TEST_REFUSED(nxd_broadcast(NULL, x, 1, NXD_DTYPE_F32, 0), bad, "group");
+  NXD_TEST_REFUSED(nxd_all_to_all(NULL, x, x, 1, NXD_DTYPE_F32), bad, "group");
+  NXD_TEST_REFUSED(nxd_group_get_size(NULL, &number), bad, "group");
+  assert_int_equal(number, 0);
+  number = 5;
+  NXD_TEST_REFUSED(nxd_group_get_rank(NULL, &number), bad, "group");
+  assert_int_equal(number, 0);
+  NXD_TEST_REFUSED(nxd_group_get_ranks(NULL, NULL, 0, &size), bad, "group");
+  assert_int_equal(size, 0);
+  NXD_TEST_REFUSED(nxd_context_get_size(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_context_get_local_rank(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_context_set_plain_kernels(NULL, 1), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_context_get_plain_kernels(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_parallel_get_rank(NULL, NXD_AXIS_TENSOR, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_parallel_get_source_rank(NULL, NXD_AXIS_TENSOR, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_pipeline_get_next_rank(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_pipeline_get_previous_rank(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_parallel_get_group_list(NULL, NXD_AXIS_DATA, 0, NULL, 0, &size, &number),
+                   bad, "ctx");
+  NXD_TEST_REFUSED(nxd_job_get_size(NULL, &number), bad, "job");
+  NXD_TEST_REFUSED(nxd_spawn_options_init(NULL, sizeof(nxd_spawn_options_t)), bad, "options");
+  assert_int_equal(nxd_model_parallel_is_initialized(NULL), 0);
+  assert_int_equal(nxd_test_failures(), 0);
+}
+
+/* Before nxd_init_model_parallel, then with outputs and axes that are wrong. */
+static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_data) {
+  (void)rank;
+  (void)user_data;
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT, early = NXD_ERROR_INVALID_STATE;
+  int32_t number = 5;
+  nxd_group_t* group = NULL;
+  NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_parallel_get_source_rank(ctx, NXD_AXIS_DATA, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_pipeline_get_next_rank(ctx, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_pipeline_get_previous_rank(ctx, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_destroy_model_parallel(ctx), early, "initiali");
+  NXD_TEST_OK(nxd_init_model_parallel(ctx, NULL));
+  NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, 99, &number), bad, "99");
+  NXD_TEST_REFUSED(nxd_parallel_get_source_rank(ctx, -1, &number), bad, "-1");
+  NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, NULL), bad, "NULL");
+  NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &number));
+  NXD_TEST_CHECK(number == rank);
+
+  /* Every rank's arguments are bad alike; then the group still works. */
+  float x[8] = {0};
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &group));
+  NXD_TEST_REFUSED(nxd_all_gather(group, NULL, x, 1, NXD_DTYPE_F32), bad, "send");
+  NXD_TEST_REFUSED(nxd_reduce_scatter(group, x, NULL, 1, NXD_DTYPE_F32, NXD_REDUCE_SUM), bad,
+                   "recv");
+  NXD_TEST_REFUSED(nxd_reduce_scatter(group, x, x + 4, 1, NXD_DTYPE_U8, NXD_REDUCE_SUM), bad,
+                   "dtype");
+  NXD_TEST_REFUSED(nxd_broadcast(group, x, 1, NXD_DTYPE_F32, size), bad, "root");
+  NXD_TEST_REFUSED(nxd_all_to_all(group, x, x + 4, 1, 99), bad, "dtype");
+  NXD_TEST_OK(nxd_group_get_size(group, &number));
+  NXD_TEST_CHECK(number == size);
+  x[0] = 1;
+  NXD_TEST_OK(nxd_all_reduce(group, x, x, 1, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  NXD_TEST_CHECK(x[0] == (float)size);
+}
+
+static void test_on_ranks(void** state) {
+  (void)state;
+  nxd_test_run_ranks(1, 0, refuse_on_rank, NULL);
+  nxd_test_run_ranks(2, 0, refuse_on_rank, NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_basics),       cmocka_unit_test(test_last_error),
+      cmocka_unit_test(test_log_callback), cmocka_unit_test(test_null_handles),
+      cmocka_unit_test(test_on_ranks),
+  };
+  return cmocka_run_group_tests_name("bad calls, core", tests, NULL, NULL);
+}
