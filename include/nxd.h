@@ -19,9 +19,9 @@
  * they use, so local objects may be destroyed in any order.
  *
  * Threads: different objects may be used concurrently; one object by one thread at a time. Objects
- * that share storage, a module or an autograd graph count as one object. nxd_context_abort and
- * nxd_group_abort are safe from any thread. After fork() every object is unusable in the child:
- * calls return NXD_ERROR_INVALID_STATE.
+ * that share storage, a module or an autograd graph count as one object. nxd_context_abort,
+ * nxd_group_abort, nxd_work_test and nxd_context_get_flight_record are safe from any thread. After
+ * fork() every object is unusable in the child: calls return NXD_ERROR_INVALID_STATE.
  *
  * Options structs start with struct_size; NULL options mean all defaults, and a field that is zero
  * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro.
@@ -217,7 +217,9 @@ NXD_API nxd_status_t nxd_store_create_tcp(const char* host, int32_t port, int32_
                                           int64_t timeout_ms, nxd_store_t** out_store);
 
 /** A store of the caller's own. Each callback returns NXD_OK or an error, which passes through.
- *  They are called from the thread that is inside the nxd call. */
+ *  They are called from the thread that is inside the nxd call. What asynchronous work asks of the
+ *  store is asked by threads that are inside nxd_work_wait, nxd_work_test or another call that
+ *  waits or uses the store. */
 typedef struct nxd_store_callbacks {
   size_t struct_size;
   void* user_data;
@@ -273,12 +275,30 @@ NXD_API void nxd_store_destroy(nxd_store_t* store);
 typedef int32_t nxd_rendezvous_t;
 enum {
   NXD_RENDEZVOUS_INVALID = -1,
-  /** RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and nxdrun set them; without RANK
-   *  and WORLD_SIZE a world of one rank. */
+  /** The variables that torchrun, nxdrun, mpirun (MPICH's or Open MPI's) or srun set; see
+   *  docs/launchers.md. Without a launcher a world of one rank. */
   NXD_RENDEZVOUS_ENVIRONMENT = 0,
   /** rank, size and store of the options. */
   NXD_RENDEZVOUS_STORE = 1
 };
+
+/** What carries the data of a group. */
+typedef int32_t nxd_transport_t;
+enum {
+  NXD_TRANSPORT_INVALID = -1,
+  /** By topology: shared memory between ranks of one host; hierarchical when several hosts have
+   *  several ranks each; Gloo otherwise. */
+  NXD_TRANSPORT_AUTO = 0,
+  NXD_TRANSPORT_GLOO = 1,          /**< TCP between all ranks */
+  NXD_TRANSPORT_SHARED_MEMORY = 2, /**< groups that span hosts are refused */
+  NXD_TRANSPORT_HIERARCHICAL = 3   /**< shared memory within hosts, Gloo between them */
+};
+
+/** Asked every few tens of milliseconds while a call blocks, on the calling thread. Anything but
+ *  NXD_OK ends the call, which returns that status unchanged. A collective or a message so ended
+ *  poisons its group, and peers that wait for this rank get PEER_LOST, as they do when
+ *  nxd_context_create is ended; nxd_work_wait leaves the work as it is. */
+typedef nxd_status_t (*nxd_interrupt_fn)(void* user_data);
 
 /** Options of nxd_context_create. */
 typedef struct nxd_context_options {
@@ -286,7 +306,7 @@ typedef struct nxd_context_options {
   nxd_rendezvous_t rendezvous;
   int32_t rank;               /**< with RENDEZVOUS_STORE: 0..size-1 */
   int32_t size;               /**< with RENDEZVOUS_STORE: ranks in the world, at least 1 */
-  int32_t local_rank;         /**< rank on this host; taken from LOCAL_RANK with ENVIRONMENT */
+  int32_t local_rank;         /**< rank on this host; with RENDEZVOUS_STORE; else the launcher's */
   nxd_store_t* store;         /**< with RENDEZVOUS_STORE: required when size > 1; kept alive */
   int64_t timeout_ms;         /**< bound of every collective; 0: NXD_TIMEOUT_MS or 1800000 */
   const char* interface_name; /**< network interface or address; NULL: NXD_SOCKET_IFNAME, or
@@ -294,11 +314,18 @@ typedef struct nxd_context_options {
   uint64_t seed;              /**< of initial weights and random bits; 0: NXD_SEED or 0 */
   int32_t plain_kernels; /**< 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or
                             off */
-  int32_t reserved;
+  nxd_transport_t transport;  /**< of all groups; AUTO: NXD_TRANSPORT or by topology */
+  const char* host_id;        /**< ranks that give the same name share memory; NULL: NXD_HOST_ID, or
+                                 found out */
+  nxd_interrupt_fn interrupt; /**< NULL: a blocked call ends by itself or by the timeout */
+  void* interrupt_data;       /**< must outlive the context */
 } nxd_context_options_t;
 
-#define NXD_CONTEXT_OPTIONS_INIT \
-  { sizeof(nxd_context_options_t), NXD_RENDEZVOUS_ENVIRONMENT, 0, 0, 0, NULL, 0, NULL, 0, 0, 0 }
+#define NXD_CONTEXT_OPTIONS_INIT                                                             \
+  {                                                                                          \
+    sizeof(nxd_context_options_t), NXD_RENDEZVOUS_ENVIRONMENT, 0, 0, 0, NULL, 0, NULL, 0, 0, \
+        NXD_TRANSPORT_AUTO, NULL, NULL, NULL                                                 \
+  }
 
 /** Fills options with defaults.  [local]
  *  @param size  sizeof(nxd_context_options_t) as the caller's header has it.
@@ -316,7 +343,8 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
 NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
                                         nxd_context_t** out_ctx);
 
-/** Leaves in agreement: waits for all ranks, then disconnects.  [collective: world]
+/** Leaves in agreement: waits for this rank's works and for all ranks, then disconnects.
+ *  [collective: world]
  *
  *  Afterwards only getters and destroy work on the context.
  *  @return NXD_OK; TIMEOUT; PEER_LOST.
@@ -324,6 +352,8 @@ NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
 NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
 
 /** Leaves now; peers that wait for this rank get PEER_LOST.  [local]
+ *
+ *  Works still pending on its groups end with ABORTED first; their buffers are then the caller's.
  *  @since 0.1 */
 NXD_API void nxd_context_destroy(nxd_context_t* ctx);
 
@@ -331,6 +361,22 @@ NXD_API void nxd_context_destroy(nxd_context_t* ctx);
  *  thread.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
+
+/** The last 64 operations of each living group as one line of JSON: what each was called with, when
+ *  it started, how long it took or has been waiting, and for whom.  [local]
+ *
+ *  For the question what every rank was doing when nothing moves any more. May be asked from any
+ *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
+ *  its part to a file by itself.
+ *
+ *  @param buf  room for cap bytes; may be NULL when cap is 0.
+ *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+ *                          cap other than 0 is INVALID_ARGUMENT. The record may have grown by the
+ *                          next call: leave some room.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (after fork).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap,
+                                                   size_t* out_needed);
 
 /** Rank of this context in the world.  [local]
  *  @since 0.1 */
@@ -522,8 +568,11 @@ NXD_API nxd_status_t nxd_pipeline_get_previous_rank(nxd_context_t* ctx, int32_t*
  * and so do its peers. After TIMEOUT or PEER_LOST the group is poisoned: every later call returns
  * that first error.
  *
- * Sums of 16-bit floats are added in f32 in rank order and rounded once. All sums are added in rank
- * order, so that results are the same on all ranks and from run to run.
+ * Sums are added in an order that the group's ranks and hosts alone decide, 16-bit floats in f32
+ * and rounded once; so results are the same on all ranks and from run to run. The order is that of
+ * the ranks or, over a hierarchical transport, of the ranks of each host and then of the hosts.
+ * Over Gloo, NXD_LARGE_GROUP (33) or more ranks, or hosts, are added as a balanced binary tree over
+ * them.
  * ------------------------------------------------------------------------------------------- */
 
 /** Reductions. */
@@ -548,6 +597,9 @@ NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, 
                                       const char* name, nxd_group_t** out_group);
 
 /** Releases a group made by nxd_group_create; borrowed groups are left alone.  [local]
+ *
+ *  Works still pending on it end with ABORTED first, and so do later calls of modules that use the
+ *  group; the works' buffers are then the caller's.
  *  @since 0.1 */
 NXD_API void nxd_group_destroy(nxd_group_t* group);
 
@@ -575,6 +627,27 @@ NXD_API nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, siz
  *  @return NXD_OK; INVALID_ARGUMENT (not positive).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
+
+/** What carries the group's data; for a group of one, SHARED_MEMORY.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
+
+/** Memory that the other ranks of this host can read and write too.  [local]
+ *
+ *  Collectives over shared memory work on such buffers in place, which takes a third of the time or
+ *  less; any other buffer works as well. Contents are undefined at first.
+ *  @param size       bytes; 0 is allowed.
+ *  @param[out] out_data  aligned to 64 bytes. Valid until nxd_arena_free, or until the context and
+ *                    all that was made from it are destroyed.
+ *  @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY; IO (the system has no shared memory).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_arena_alloc(nxd_context_t* ctx, size_t size, void** out_data);
+
+/** Takes back memory of nxd_arena_alloc for later calls of it; no call may be using it.  [local]
+ *  @param data  NULL does nothing.
+ *  @return NXD_OK; INVALID_ARGUMENT (not from this context's nxd_arena_alloc).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_arena_free(nxd_context_t* ctx, void* data);
 
 /** Reduces count elements of every rank and leaves the result on every rank.  [collective: group]
  *
@@ -615,6 +688,8 @@ NXD_API nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t coun
 
 /** Sends the i-th part of send to rank i and receives its part for this rank.  [collective: group]
  *
+ *  Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
+ *
  *  @param send  size * count elements; must not overlap recv.
  *  @param recv  size * count elements, the i-th part from rank i.
  *  @since 0.1 */
@@ -643,6 +718,121 @@ NXD_API nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count,
 /** Returns when every rank of the group has called.  [collective: group]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_barrier(nxd_group_t* group);
+
+/* Asynchronous forms. They take the arguments of the calls above, return at once, and give a work
+ * to wait for. Until the work is done its buffers are borrowed: send buffers must not be written,
+ * receive buffers not touched.
+ *
+ * Order: the collectives of a group happen in the order they were issued in, those that wait among
+ * the asynchronous ones, and every rank issues them in the same order; a waiting and an
+ * asynchronous call match. The messages of one peer, tag and direction keep their order too.
+ * Nothing else waits for anything: messages of other peers, tags or direction, the works of other
+ * groups, a group's messages against its collectives. So ranks may issue those in different orders.
+ *
+ * Errors: bad arguments, ranks that disagree and lost ranks are the work's own failure, which
+ * nxd_work_wait returns; the call itself fails only for a NULL group or out_work, in a forked
+ * child, or when there is no memory or thread for it. The group's timeout bounds each work from
+ * when it begins. */
+
+/** A call that goes on while its caller does other things. */
+typedef struct nxd_work nxd_work_t;
+
+/** nxd_all_reduce without waiting.  [collective: group]
+ *
+ *  @param send, recv     as for nxd_all_reduce; borrowed until the work is done.
+ *  @param[out] out_work  the caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
+ *          fork). All other failures are the work's. The same for all *_async functions.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
+                                          nxd_work_t** out_work);
+
+/** nxd_all_gather without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
+
+/** nxd_reduce_scatter without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
+                                              size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
+                                              nxd_work_t** out_work);
+
+/** nxd_broadcast without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count,
+                                         nxd_dtype_t dtype, int32_t root, nxd_work_t** out_work);
+
+/** nxd_all_to_all without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
+
+/** nxd_send without waiting; the other rank may call nxd_receive or nxd_receive_async.
+ *  [collective: the two ranks]
+ *
+ *  Each peer and tag with a work pending takes a thread.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count,
+                                    nxd_dtype_t dtype, int32_t to, int32_t tag,
+                                    nxd_work_t** out_work);
+
+/** nxd_receive without waiting; the other rank may call nxd_send or nxd_send_async.
+ *  [collective: the two ranks]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count,
+                                       nxd_dtype_t dtype, int32_t from, int32_t tag,
+                                       nxd_work_t** out_work);
+
+/** nxd_barrier without waiting: the work is done when every rank of the group has called.
+ *  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work);
+
+/** Whether the work is done, well or not; from any thread.  [local]
+ *
+ *  @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
+ *  @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
+
+/** Waits until the work is done, and returns how it ended.  [local, blocking: until the work is
+ *  done]
+ *
+ *  May be called again; the outcome stays.
+ *
+ *  @param timeout_ms  0 asks once; negative waits until the work is done, which the group's timeout
+ *                     bounds.
+ *  @return what the call without _async would have returned; ABORTED for a cancelled work, or when
+ *          the group was aborted or destroyed; TIMEOUT when timeout_ms has passed, or the interrupt
+ *          callback's status: then the work goes on, and the group is unharmed. nxd_work_test tells
+ *          this TIMEOUT from that of a work that failed.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
+
+/** Takes back a work that has not begun on this rank: it is done, with ABORTED.  [local]
+ *
+ *  Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
+ *  rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
+ *  @return NXD_OK; INVALID_STATE (it has begun or ended).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
+
+/** How the work ended, as nxd_last_error_info.  [local]
+ *
+ *  @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
+ *                           from the work. A work that went well has status NXD_OK, its group and
+ *                           its operation, and no more.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet); ABI_MISMATCH
+ * (struct_size).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info);
+
+/** Releases the work: one that has not begun is cancelled, one that runs is waited for, which the
+ *  group's timeout bounds. Afterwards its buffers are the caller's.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_work_destroy(nxd_work_t* work);
 
 /* ---------------------------------------------------------------------------------------------
  * 5. Starting processes

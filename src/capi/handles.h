@@ -3,14 +3,16 @@
 // What stands behind the handles of sections 2 to 5 of nxd.h, and how functions take them apart.
 #include "capi/arguments.h"
 #include "core/base/error.h"
-#include "core/comm/job.h"
+#include "core/comm/ordered_group.h"
 #include "core/comm/store.h"
 #include "core/parallel/context.h"
+#include "core/parallel/job.h"
 
 namespace nxd {
 
 inline Store& unwrap(nxd_store_t* store) {
   check_argument(store, "store: expected a store, got NULL");
+  store->stamp.check("store");
   return *store->value;
 }
 
@@ -25,8 +27,25 @@ inline ProcessGroup& unwrap(nxd_group_t* group) {
   return *group->value;
 }
 
+// Every group of a context puts its calls in order.
+inline OrderedGroup& unwrap_ordered(nxd_group_t* group) {
+  auto* ordered = dynamic_cast<OrderedGroup*>(&unwrap(group));
+  check_internal(ordered != nullptr, "group: no asynchronous calls on this kind of group");
+  return *ordered;
+}
+
+inline void end_works(nxd_group_t& group) {
+  if (auto* ordered = dynamic_cast<OrderedGroup*>(group.value.get())) ordered->end_works();
+}
+
+inline Work& unwrap(nxd_work_t* work) {
+  check_argument(work, "work: expected a work, got NULL");
+  return *work->value;
+}
+
 inline Job& unwrap(nxd_job_t* job) {
   check_argument(job, "job: expected a job, got NULL");
+  job->stamp.check("job");
   return *job->value;
 }
 

@@ -22,7 +22,7 @@ FIELD(nxd_store_callbacks_t, set, 24);
 FIELD(nxd_store_callbacks_t, get, 32);
 FIELD(nxd_store_callbacks_t, add, 40);
 
-SIZE(nxd_context_options_t, 64);
+SIZE(nxd_context_options_t, 88);
 FIELD(nxd_context_options_t, struct_size, 0);
 FIELD(nxd_context_options_t, rendezvous, 8);
 FIELD(nxd_context_options_t, rank, 12);
@@ -33,7 +33,10 @@ FIELD(nxd_context_options_t, timeout_ms, 32);
 FIELD(nxd_context_options_t, interface_name, 40);
 FIELD(nxd_context_options_t, seed, 48);
 FIELD(nxd_context_options_t, plain_kernels, 56);
-FIELD(nxd_context_options_t, reserved, 60);
+FIELD(nxd_context_options_t, transport, 60);
+FIELD(nxd_context_options_t, host_id, 64);
+FIELD(nxd_context_options_t, interrupt, 72);
+FIELD(nxd_context_options_t, interrupt_data, 80);
 
 SIZE(nxd_parallel_options_t, 40);
 FIELD(nxd_parallel_options_t, struct_size, 0);

@@ -78,6 +78,13 @@ static void test_null_handles(void** state) {
   assert_int_equal(number, 0);
   NXD_TEST_REFUSED(nxd_group_get_ranks(NULL, NULL, 0, &size), bad, "group");
   assert_int_equal(size, 0);
+  number = 5;
+  NXD_TEST_REFUSED(nxd_group_get_transport(NULL, &number), bad, "group");
+  assert_int_equal(number, 0);
+  void* data = &size;
+  NXD_TEST_REFUSED(nxd_arena_alloc(NULL, 8, &data), bad, "ctx");
+  assert_null(data);
+  NXD_TEST_REFUSED(nxd_arena_free(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_get_size(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_get_local_rank(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_set_plain_kernels(NULL, 1), bad, "ctx");
@@ -112,6 +119,8 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
   NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, NULL), bad, "NULL");
   NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &number));
   NXD_TEST_CHECK(number == rank);
+
+  NXD_TEST_REFUSED(nxd_arena_alloc(ctx, 8, NULL), bad, "out_data");
 
   /* Every rank's arguments are bad alike; then the group still works. */
   float x[8] = {0};

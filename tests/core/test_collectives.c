@@ -12,9 +12,37 @@
 
 #include "support/ranks.h"
 
-/* Counts that go inline, that do not, that no number of ranks divides, and none at all. */
-static const size_t counts[] = {0, 1, 7, 1000, 8193, 20011};
+/* Counts that go inline, that do not, that no number of ranks divides, none at all, and more than
+ * all buffers of a transport hold. */
+static const size_t counts[] = {0, 1, 7, 1000, 8193, 20011, 700001};
 #define N_COUNTS (sizeof counts / sizeof *counts)
+#define N_SHORT_COUNTS (N_COUNTS - 1)
+
+/* Where the buffers lie. */
+enum { kHeap, kArena, kSomeInArena };
+
+/* With kSomeInArena it differs from rank to rank and from call to call. */
+static int uses_arena(nxd_context_t* ctx, const void* memory, size_t bytes) {
+  int32_t rank = 0;
+  nxd_context_get_rank(ctx, &rank);
+  const int kind = *(const int*)memory;
+  return kind == kArena || (kind == kSomeInArena && (bytes + (size_t)rank) % 2 == 1);
+}
+
+static char* get(nxd_context_t* ctx, const void* memory, size_t bytes) {
+  void* data = NULL;
+  if (!uses_arena(ctx, memory, bytes)) return malloc(bytes);
+  NXD_TEST_OK(nxd_arena_alloc(ctx, bytes, &data));
+  return data;
+}
+
+static void put(nxd_context_t* ctx, const void* memory, size_t bytes, char* data) {
+  if (uses_arena(ctx, memory, bytes)) {
+    NXD_TEST_OK(nxd_arena_free(ctx, data));
+  } else {
+    free(data);
+  }
+}
 
 static const nxd_dtype_t reducible[] = {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16,
                                         NXD_DTYPE_F16, NXD_DTYPE_I32, NXD_DTYPE_I64};
@@ -105,30 +133,69 @@ static void fill(void* data, size_t n, size_t first, int rank, nxd_dtype_t dtype
   for (size_t i = 0; i < n; ++i) store(data, i, dtype, element(rank, first + i, dtype));
 }
 
-/* The value that ranks must agree on: in rank order, 16-bit floats in f32. */
-static void expect(void* out, size_t n, size_t first, int size, nxd_dtype_t dtype,
-                   nxd_reduce_t reduce) {
+static double combine(double a, double b, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  const int in_f32 = is_float(dtype) && dtype != NXD_DTYPE_F64;
+  if (reduce == NXD_REDUCE_MAX) return b > a ? b : a;
+  if (reduce == NXD_REDUCE_MIN) return b < a ? b : a;
+  if (reduce == NXD_REDUCE_PROD) return in_f32 ? (double)((float)a * (float)b) : a * b;
+  return in_f32 ? (double)((float)a + (float)b) : a + b;
+}
+
+/* Whether a transport that adds up within hosts first does so. */
+static int sums_by_host(nxd_group_t* group) {
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
+  NXD_TEST_OK(nxd_group_get_transport(group, &transport));
+  return transport == NXD_TRANSPORT_HIERARCHICAL;
+}
+
+/* Whether so many members between which Gloo carries the data are added up as many. */
+static int adds_as_many(nxd_group_t* group, int members) {
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
+  NXD_TEST_OK(nxd_group_get_transport(group, &transport));
+  const char* many = getenv("NXD_LARGE_GROUP");
+  return transport != NXD_TRANSPORT_SHARED_MEMORY && members >= (many ? atoi(many) : 33);
+}
+
+/* A balanced tree over neighbours: pairs are joined until the number is a power of two, from the
+ * front, and then all. */
+static double add_as_tree(double* parts, int n, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  int leaves = 1;
+  while (leaves * 2 <= n) leaves *= 2;
+  for (int i = 0; i < leaves; ++i) {
+    const int pairs = n - leaves;
+    parts[i] =
+        i < pairs ? combine(parts[2 * i], parts[2 * i + 1], dtype, reduce) : parts[i + pairs];
+  }
+  for (; leaves > 1; leaves /= 2)
+    for (int i = 0; i < leaves / 2; ++i)
+      parts[i] = combine(parts[2 * i], parts[2 * i + 1], dtype, reduce);
+  return parts[0];
+}
+
+/* The value that ranks must agree on, 16-bit floats in f32: in rank order within hosts of so many
+ * ranks, and then over the hosts, in order or, of many, as a tree. */
+static void expect(void* out, size_t n, size_t first, int size, int per_host, int many,
+                   nxd_dtype_t dtype, nxd_reduce_t reduce) {
   const int in_f32 = is_float(dtype) && dtype != NXD_DTYPE_F64;
   char one[8];
+  double parts[16];
   for (size_t i = 0; i < n; ++i) {
-    double sum = 0;
-    for (int rank = 0; rank < size; ++rank) {
-      store(one, 0, dtype, element(rank, first + i, dtype));
-      const double x = load(one, 0, dtype);
-      if (rank == 0) {
-        sum = x;
-      } else if (reduce == NXD_REDUCE_MAX) {
-        sum = x > sum ? x : sum;
-      } else if (reduce == NXD_REDUCE_MIN) {
-        sum = x < sum ? x : sum;
-      } else if (reduce == NXD_REDUCE_PROD) {
-        sum = in_f32 ? (double)((float)sum * (float)x) : sum * x;
-      } else {
-        sum = in_f32 ? (double)((float)sum + (float)x) : sum + x;
+    int hosts = 0;
+    for (int start = 0; start < size; start += per_host) {
+      double host = 0;
+      for (int rank = start; rank < size && rank < start + per_host; ++rank) {
+        store(one, 0, dtype, element(rank, first + i, dtype));
+        const double x = load(one, 0, dtype);
+        host = rank == start ? x : combine(host, x, dtype, reduce);
       }
+      parts[hosts++] = host;
     }
-    if (reduce == NXD_REDUCE_AVG) sum = in_f32 ? (double)((float)sum / (float)size) : sum / size;
-    store(out, i, dtype, sum);
+    double all = parts[0];
+    for (int host = 1; host < hosts && !many; ++host)
+      all = combine(all, parts[host], dtype, reduce);
+    if (many) all = add_as_tree(parts, hosts, dtype, reduce);
+    if (reduce == NXD_REDUCE_AVG) all = in_f32 ? (double)((float)all / (float)size) : all / size;
+    store(out, i, dtype, all);
   }
 }
 
@@ -141,35 +208,45 @@ static void check_bytes(const char* what, const void* got, const void* want, siz
                 dtype, reduce, at);
 }
 
-static void reductions(nxd_context_t* ctx, int rank, int size, void* unused) {
-  (void)unused;
+static void reductions(nxd_context_t* ctx, int rank, int size, void* memory) {
   nxd_group_t* world = NULL;
   if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  const char* ranks_per_host = getenv("NXD_TEST_RANKS_PER_HOST");
+  const int by_host = sums_by_host(world) && ranks_per_host;
+  const int per_host = by_host ? atoi(ranks_per_host) : 1;
+  const int many = adds_as_many(world, (size + per_host - 1) / per_host);
+  /* Hosts of unequal sizes scatter by Gloo alone. */
+  const int per_scatter = size % per_host == 0 ? per_host : 1;
+  const int many_scatter = adds_as_many(world, size / per_scatter);
   for (size_t d = 0; d < sizeof reducible / sizeof *reducible; ++d) {
     for (nxd_reduce_t reduce = NXD_REDUCE_SUM; reduce <= NXD_REDUCE_PROD; ++reduce) {
       const nxd_dtype_t dtype = reducible[d];
       if (reduce == NXD_REDUCE_AVG && !is_float(dtype)) continue;
-      for (size_t c = 0; c < N_COUNTS; ++c) {
+      if (size > 4 && reduce > NXD_REDUCE_AVG) continue; /* the order is what differs */
+      const int all =
+          reduce == NXD_REDUCE_SUM && (dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_I64);
+      for (size_t c = 0; c < (all ? N_COUNTS : N_SHORT_COUNTS); ++c) {
         const size_t count = counts[c], item = size_of(dtype);
-        char* in = malloc(count * item * (size_t)size + 1);
-        char* out = malloc(count * item + 1);
+        const size_t in_size = count * item * (size_t)size + 1, out_size = count * item + 1;
+        char* in = get(ctx, memory, in_size);
+        char* out = get(ctx, memory, out_size);
         char* want = malloc(count * item + 1);
         fill(in, count, 0, rank, dtype);
-        expect(want, count, 0, size, dtype, reduce);
+        expect(want, count, 0, size, per_host, many, dtype, reduce);
         if (NXD_TEST_OK(nxd_all_reduce(world, in, out, count, dtype, reduce)))
           check_bytes("all_reduce", out, want, count * item, count, dtype, reduce);
         if (NXD_TEST_OK(nxd_all_reduce(world, in, in, count, dtype, reduce)))
           check_bytes("all_reduce in place", in, want, count * item, count, dtype, reduce);
 
         fill(in, count * (size_t)size, 0, rank, dtype);
-        expect(want, count, count * (size_t)rank, size, dtype, reduce);
+        expect(want, count, count * (size_t)rank, size, per_scatter, many_scatter, dtype, reduce);
         if (NXD_TEST_OK(nxd_reduce_scatter(world, in, out, count, dtype, reduce)))
           check_bytes("reduce_scatter", out, want, count * item, count, dtype, reduce);
         char* own = in + count * item * (size_t)rank;
         if (NXD_TEST_OK(nxd_reduce_scatter(world, in, own, count, dtype, reduce)))
           check_bytes("reduce_scatter in place", own, want, count * item, count, dtype, reduce);
-        free(in);
-        free(out);
+        put(ctx, memory, in_size, in);
+        put(ctx, memory, out_size, out);
         free(want);
       }
     }
@@ -181,16 +258,15 @@ static void pattern(char* out, size_t n, int from, int to) {
     out[i] = (char)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + i / 251);
 }
 
-static void copies(nxd_context_t* ctx, int rank, int size, void* unused) {
-  (void)unused;
+static void copies(nxd_context_t* ctx, int rank, int size, void* memory) {
   nxd_group_t* world = NULL;
   if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
   const size_t n = (size_t)size;
   for (nxd_dtype_t dtype = NXD_DTYPE_F32; dtype <= NXD_DTYPE_BOOL; ++dtype) {
-    for (size_t c = 0; c < N_COUNTS; ++c) {
+    for (size_t c = 0; c < (dtype == NXD_DTYPE_BF16 ? N_COUNTS : N_SHORT_COUNTS); ++c) {
       const size_t bytes = counts[c] * size_of(dtype);
-      char* in = malloc(bytes * n + 1);
-      char* out = malloc(bytes * n + 1);
+      char* in = get(ctx, memory, bytes * n + 1);
+      char* out = get(ctx, memory, bytes * n + 1);
       char* want = malloc(bytes * n + 1);
       for (int r = 0; r < size; ++r) pattern(want + bytes * (size_t)r, bytes, r, 0);
       pattern(in, bytes, rank, 0);
@@ -214,21 +290,20 @@ static void copies(nxd_context_t* ctx, int rank, int size, void* unused) {
         if (NXD_TEST_OK(nxd_broadcast(world, in, counts[c], dtype, root)))
           check_bytes("broadcast", in, want, bytes, counts[c], dtype, -1);
       }
-      free(in);
-      free(out);
+      put(ctx, memory, bytes * n + 1, in);
+      put(ctx, memory, bytes * n + 1, out);
       free(want);
     }
     NXD_TEST_OK(nxd_barrier(world));
   }
 }
 
-static void messages(nxd_context_t* ctx, int rank, int size, void* unused) {
-  (void)unused;
+static void messages(nxd_context_t* ctx, int rank, int size, void* memory) {
   nxd_group_t* world = NULL;
   if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world)) || size < 2) return;
   for (size_t c = 0; c < N_COUNTS; ++c) {
     const size_t bytes = counts[c] * 4;
-    char* data = malloc(bytes + 1);
+    char* data = get(ctx, memory, bytes + 1);
     char* want = malloc(bytes + 1);
     /* Around a ring, twice per tag, so that order shows. */
     for (int tag = 0; tag <= 65535; tag += 65535) {
@@ -247,7 +322,7 @@ static void messages(nxd_context_t* ctx, int rank, int size, void* unused) {
         }
       }
     }
-    free(data);
+    put(ctx, memory, bytes + 1, data);
     free(want);
   }
 }
@@ -306,12 +381,11 @@ static void extremes(nxd_context_t* ctx, int rank, int size, void* unused) {
 }
 
 /* More than is reduced at a time, in place. */
-static void large(nxd_context_t* ctx, int rank, int size, void* unused) {
-  (void)unused;
+static void large(nxd_context_t* ctx, int rank, int size, void* memory) {
   nxd_group_t* world = NULL;
   if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
-  const size_t count = (size_t)20 * 1000 * 1000 + 13;
-  int32_t* data = malloc(count * sizeof *data);
+  const size_t count = (size_t)20 * 1000 * 1000 + 13, bytes = count * sizeof(int32_t);
+  int32_t* data = (int32_t*)(void*)get(ctx, memory, bytes);
   for (size_t i = 0; i < count; ++i) data[i] = (int32_t)(i % 100003) * (rank + 1);
   if (NXD_TEST_OK(nxd_all_reduce(world, data, data, count, NXD_DTYPE_I32, NXD_REDUCE_SUM))) {
     size_t wrong = 0;
@@ -319,38 +393,114 @@ static void large(nxd_context_t* ctx, int rank, int size, void* unused) {
     for (size_t i = 0; i < count; ++i) wrong += data[i] != (int32_t)(i % 100003) * factor;
     NXD_TEST_CHECK(wrong == 0);
   }
-  free(data);
+  put(ctx, memory, bytes, (char*)data);
 }
 
+/* One byte each, and more of them than 31 bits count. */
+static void beyond_2_gib(nxd_context_t* ctx, int rank, int size, void* memory) {
+  (void)size;
+  nxd_group_t* world = NULL;
+  if (!NXD_TEST_OK(nxd_context_get_world_group(ctx, &world))) return;
+  const size_t count = ((size_t)1 << 31) + 4099;
+  char* data = get(ctx, memory, count);
+  if (!NXD_TEST_CHECK(data != NULL)) return;
+  memset(data, rank == 1 ? 5 : 1, count);
+  data[count - 1] = (char)(rank == 1 ? 9 : 2);
+  if (NXD_TEST_OK(nxd_broadcast(world, data, count, NXD_DTYPE_U8, 1))) {
+    size_t wrong = data[count - 1] != 9;
+    for (size_t i = 0; i + 1 < count; ++i) wrong += data[i] != 5;
+    NXD_TEST_CHECK(wrong == 0);
+  }
+  put(ctx, memory, count, data);
+}
+
+/* Blocks of an arena: apart, aligned, used anew, and refused when they are not its own. */
+static void blocks(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)rank;
+  (void)size;
+  (void)unused;
+  static const size_t sizes[] = {0, 1, 64, 65, 4095, 4096, 100000, (size_t)3 << 20};
+  enum { kBlocks = sizeof sizes / sizeof *sizes };
+  unsigned char* data[kBlocks];
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int b = 0; b < kBlocks; ++b) {
+      void* block = NULL;
+      NXD_TEST_OK(nxd_arena_alloc(ctx, sizes[b], &block));
+      NXD_TEST_CHECK(block != NULL && (uintptr_t)block % 64 == 0);
+      data[b] = block;
+      memset(data[b], b + 1, sizes[b]);
+    }
+    for (int b = 0; b < kBlocks; ++b) {
+      size_t wrong = 0;
+      for (size_t i = 0; i < sizes[b]; ++i) wrong += data[b][i] != b + 1;
+      NXD_TEST_CHECK(wrong == 0);
+    }
+    for (int i = 0; i < kBlocks; ++i)
+      NXD_TEST_OK(nxd_arena_free(ctx, data[(i * 3 + turn) % kBlocks]));
+  }
+  NXD_TEST_REFUSED(nxd_arena_free(ctx, data[0]), NXD_ERROR_INVALID_ARGUMENT, "data");
+  NXD_TEST_REFUSED(nxd_arena_free(ctx, &data), NXD_ERROR_INVALID_ARGUMENT, "data");
+  NXD_TEST_OK(nxd_arena_free(ctx, NULL));
+  void* block = &data;
+  NXD_TEST_REFUSED(nxd_arena_alloc(ctx, SIZE_MAX / 2, &block), NXD_ERROR_OUT_OF_MEMORY, "arena");
+  NXD_TEST_CHECK(block == NULL);
+}
+
+#define IN_MEMORY(fn, n, memory)                  \
+  static void fn##_##n##_##memory(void** state) { \
+    (void)state;                                  \
+    int kind = memory;                            \
+    nxd_test_run_ranks(n, 0, fn, &kind);          \
+  }
+#define IN_EVERY_MEMORY(fn, n) \
+  IN_MEMORY(fn, n, kHeap)      \
+  IN_MEMORY(fn, n, kArena)     \
+  IN_MEMORY(fn, n, kSomeInArena)
+#define TESTS_IN_EVERY_MEMORY(fn, n)                                       \
+  cmocka_unit_test(fn##_##n##_kHeap), cmocka_unit_test(fn##_##n##_kArena), \
+      cmocka_unit_test(fn##_##n##_kSomeInArena)
 #define ON_RANKS(fn, n)                 \
   static void fn##_##n(void** state) {  \
     (void)state;                        \
     nxd_test_run_ranks(n, 0, fn, NULL); \
   }
-ON_RANKS(reductions, 1)
-ON_RANKS(reductions, 2)
-ON_RANKS(reductions, 3)
-ON_RANKS(reductions, 4)
-ON_RANKS(copies, 1)
-ON_RANKS(copies, 2)
-ON_RANKS(copies, 3)
-ON_RANKS(copies, 5)
-ON_RANKS(messages, 2)
-ON_RANKS(messages, 3)
+IN_EVERY_MEMORY(reductions, 1)
+IN_EVERY_MEMORY(reductions, 2)
+IN_EVERY_MEMORY(reductions, 3)
+IN_EVERY_MEMORY(reductions, 4)
+IN_EVERY_MEMORY(copies, 1)
+IN_EVERY_MEMORY(copies, 2)
+IN_EVERY_MEMORY(copies, 3)
+IN_EVERY_MEMORY(copies, 5)
+IN_EVERY_MEMORY(messages, 2)
+IN_EVERY_MEMORY(messages, 3)
+IN_EVERY_MEMORY(large, 2)
+IN_EVERY_MEMORY(beyond_2_gib, 2)
 ON_RANKS(nan_wins, 1)
 ON_RANKS(nan_wins, 3)
 ON_RANKS(extremes, 2)
-ON_RANKS(large, 2)
+ON_RANKS(blocks, 2)
+/* For groups of many ranks: numbers that are no powers of two, and one that is. */
+IN_MEMORY(reductions, 5, kHeap)
+IN_MEMORY(reductions, 7, kHeap)
+IN_MEMORY(reductions, 8, kHeap)
+IN_MEMORY(copies, 9, kHeap)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reductions_1), cmocka_unit_test(reductions_2),
-      cmocka_unit_test(reductions_3), cmocka_unit_test(reductions_4),
-      cmocka_unit_test(copies_1),     cmocka_unit_test(copies_2),
-      cmocka_unit_test(copies_3),     cmocka_unit_test(copies_5),
-      cmocka_unit_test(messages_2),   cmocka_unit_test(messages_3),
-      cmocka_unit_test(nan_wins_1),   cmocka_unit_test(nan_wins_3),
-      cmocka_unit_test(extremes_2),   cmocka_unit_test(large_2),
+      TESTS_IN_EVERY_MEMORY(reductions, 1), TESTS_IN_EVERY_MEMORY(reductions, 2),
+      TESTS_IN_EVERY_MEMORY(reductions, 3), TESTS_IN_EVERY_MEMORY(reductions, 4),
+      TESTS_IN_EVERY_MEMORY(copies, 1),     TESTS_IN_EVERY_MEMORY(copies, 2),
+      TESTS_IN_EVERY_MEMORY(copies, 3),     TESTS_IN_EVERY_MEMORY(copies, 5),
+      TESTS_IN_EVERY_MEMORY(messages, 2),   TESTS_IN_EVERY_MEMORY(messages, 3),
+      TESTS_IN_EVERY_MEMORY(large, 2),      cmocka_unit_test(nan_wins_1),
+      cmocka_unit_test(nan_wins_3),         cmocka_unit_test(extremes_2),
+      cmocka_unit_test(blocks_2),           cmocka_unit_test(reductions_5_kHeap),
+      cmocka_unit_test(reductions_7_kHeap), cmocka_unit_test(reductions_8_kHeap),
+      cmocka_unit_test(copies_9_kHeap),
   };
+  /* 8 GiB, which not every machine has to spare: asked for by NXD_TEST_LARGE. */
+  const struct CMUnitTest large_tests[] = {TESTS_IN_EVERY_MEMORY(beyond_2_gib, 2)};
+  if (getenv("NXD_TEST_LARGE")) return cmocka_run_group_tests(large_tests, NULL, NULL);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,8 +327,8 @@ static void from_environment(void** state) {
   const struct {
     const char *rank, *size, *local, *port, *part;
   } wrong[] = {
-      {"0", NULL, NULL, NULL, "RANK is set but WORLD_SIZE is not"},
-      {NULL, "2", NULL, NULL, "WORLD_SIZE is set but RANK is not"},
+      {"0", NULL, NULL, NULL, "RANK=0 is set but WORLD_SIZE is not"},
+      {NULL, "2", NULL, NULL, "WORLD_SIZE=2 is set but RANK is not"},
       {"2", "2", NULL, "1", "RANK: expected 0 to 1, got 2"},
       {"x", "2", NULL, "1", "RANK: expected an integer, got \"x\""},
       {"0", "0", NULL, "1", "WORLD_SIZE: expected 1 to"},

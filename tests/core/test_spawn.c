@@ -1,5 +1,6 @@
 /* Jobs: starting processes, how they end, nxdrun and torchrun. */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -173,6 +174,50 @@ static void orphaned(void** state) {
   close(pipe_ends[0]);
 }
 
+static void* start_two(void* job) {
+  *(nxd_job_t**)job = start("sleep", 2);
+  return NULL;
+}
+
+/* The thread that starts them may end before they do. */
+static void short_lived_thread(void** state) {
+  (void)state;
+  nxd_job_t* job = NULL;
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, start_two, &job), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_non_null(job);
+  /* A thread is dead to its children a moment after it was joined. */
+  REFUSED(nxd_job_wait(job, 300), NXD_ERROR_TIMEOUT, "still run");
+  for (int rank = 0; rank < 2; ++rank) {
+    int32_t running = 0, code = 0;
+    OK(nxd_job_get_exit_code(job, rank, &running, &code));
+    assert_int_equal(running, 1);
+  }
+  nxd_job_destroy(job);
+}
+
+/* A forked child can neither use nor end the parent's job. */
+static void forked_child(void** state) {
+  (void)state;
+  nxd_job_t* job = start("sleep", 2);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    int32_t size = 7;
+    int bad = nxd_job_wait(job, -1) != NXD_ERROR_INVALID_STATE;
+    bad |= nxd_job_kill(job, SIGKILL) != NXD_ERROR_INVALID_STATE;
+    bad |= nxd_job_get_size(job, &size) != NXD_ERROR_INVALID_STATE || size != 0;
+    nxd_job_destroy(job);
+    _exit(bad);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  REFUSED(nxd_job_wait(job, 100), NXD_ERROR_TIMEOUT, "still run");
+  nxd_job_destroy(job);
+}
+
 static void cannot_start(void** state) {
   (void)state;
   const char* const argv[] = {"/nonexistent/program", NULL};
@@ -202,6 +247,9 @@ static void cannot_start(void** state) {
   setenv("RANK", "0", 1);
   REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_STATE, "RANK is set");
   unsetenv("RANK");
+  setenv("PMI_SIZE", "2", 1);
+  REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_STATE, "PMI_SIZE is set");
+  unsetenv("PMI_SIZE");
   nxd_spawn_options_t filled, initial = NXD_SPAWN_OPTIONS_INIT;
   OK(nxd_spawn_options_init(&filled, sizeof filled));
   assert_memory_equal(&filled, &initial, sizeof filled);
@@ -339,7 +387,8 @@ int main(void) {
       cmocka_unit_test(signalled),    cmocka_unit_test(orphaned),
       cmocka_unit_test(cannot_start), cmocka_unit_test(environment),
       cmocka_unit_test(nxdrun),       cmocka_unit_test(plain_environment),
-      cmocka_unit_test(torchrun),
+      cmocka_unit_test(torchrun),     cmocka_unit_test(short_lived_thread),
+      cmocka_unit_test(forked_child),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

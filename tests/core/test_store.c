@@ -356,11 +356,54 @@ static void bad_calls(void** state) {
   nxd_store_destroy(NULL);
 }
 
+/* A forked child must not talk over the parent's connection, nor end the parent's server. */
+static void forked_child(void** state) {
+  (void)state;
+  nxd_store_t* stores[2] = {NULL, NULL};
+  OK(nxd_store_create_local(&stores[0]));
+  OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 10000, &stores[1]));
+  for (int i = 0; i < 2; ++i) OK(nxd_store_set(stores[i], "k", "v", 1));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    int bad = 0;
+    for (int i = 0; i < 2; ++i) {
+      char value[4];
+      size_t size = 7;
+      int64_t sum = 7;
+      bad |=
+          nxd_store_get(stores[i], "k", 0, value, sizeof value, &size) != NXD_ERROR_INVALID_STATE;
+      bad |= nxd_store_set(stores[i], "k", "w", 1) != NXD_ERROR_INVALID_STATE;
+      bad |= nxd_store_add(stores[i], "n", 1, &sum) != NXD_ERROR_INVALID_STATE;
+      bad |= size != 0 || sum != 0;
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.rendezvous = NXD_RENDEZVOUS_STORE;
+      options.size = 2;
+      options.store = stores[i];
+      nxd_context_t* ctx = NULL;
+      bad |= nxd_context_create(&options, &ctx) != NXD_ERROR_INVALID_STATE || ctx;
+      nxd_store_destroy(stores[i]);
+    }
+    _exit(bad);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  for (int i = 0; i < 2; ++i) {
+    char value = 0;
+    size_t size = 0;
+    OK(nxd_store_get(stores[i], "k", 0, &value, 1, &size));
+    assert_int_equal(value, 'v');
+    nxd_store_destroy(stores[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(local),     cmocka_unit_test(file),      cmocka_unit_test(file_torn),
-      cmocka_unit_test(file_bad),  cmocka_unit_test(tcp),       cmocka_unit_test(tcp_bound),
-      cmocka_unit_test(callbacks), cmocka_unit_test(bad_calls), cmocka_unit_test(torch_server),
+      cmocka_unit_test(local),        cmocka_unit_test(file),      cmocka_unit_test(file_torn),
+      cmocka_unit_test(file_bad),     cmocka_unit_test(tcp),       cmocka_unit_test(tcp_bound),
+      cmocka_unit_test(callbacks),    cmocka_unit_test(bad_calls), cmocka_unit_test(torch_server),
+      cmocka_unit_test(forked_child),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

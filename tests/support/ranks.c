@@ -72,6 +72,9 @@ void nxd_test_run_ranks_with(const nxd_context_options_t* options, int size, int
   const int before = nxd_test_failures();
   nxd_store_t* store = NULL;
   assert_int_equal(nxd_store_create_local(&store), NXD_OK);
+  /* So many ranks are on each host, by name. */
+  const char* per_host = getenv("NXD_TEST_RANKS_PER_HOST");
+  char(*hosts)[16] = calloc((size_t)size, sizeof *hosts);
   rank_args_t* args = calloc((size_t)size, sizeof *args);
   pthread_t* threads = calloc((size_t)size, sizeof *threads);
   for (int rank = 0; rank < size; ++rank) {
@@ -80,6 +83,10 @@ void nxd_test_run_ranks_with(const nxd_context_options_t* options, int size, int
     args[rank].options.rank = rank;
     args[rank].options.size = size;
     args[rank].options.store = store;
+    if (per_host) {
+      snprintf(hosts[rank], sizeof hosts[rank], "host%d", rank / atoi(per_host));
+      args[rank].options.host_id = hosts[rank];
+    }
     args[rank].tp = tp;
     args[rank].fn = fn;
     args[rank].user_data = user_data;
@@ -88,6 +95,7 @@ void nxd_test_run_ranks_with(const nxd_context_options_t* options, int size, int
   for (int rank = 0; rank < size; ++rank) pthread_join(threads[rank], NULL);
   free(threads);
   free(args);
+  free(hosts);
   nxd_store_destroy(store);
   if (nxd_test_failures() != before)
     fail_msg("%d checks of the ranks failed", nxd_test_failures() - before);

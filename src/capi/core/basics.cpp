@@ -1,4 +1,5 @@
 // Section 1 of nxd.h.
+#include "capi/arguments.h"
 #include "core/base/build_info.h"
 #include "core/base/environment.h"
 #include "core/base/last_error.h"
@@ -29,14 +30,7 @@ size_t nxd_last_error_copy(char* buf, size_t cap) {
 
 nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {
   // Reading the last error must not replace it, unless the reading itself fails.
-  return guard([&] {
-    check_argument(out_info, "out_info: expected a pointer, got NULL");
-    if (out_info->struct_size != sizeof(nxd_error_info_t)) {
-      fail(NXD_ERROR_ABI_MISMATCH, "out_info->struct_size: expected ", sizeof(nxd_error_info_t),
-           ", got ", out_info->struct_size);
-    }
-    fill_last_error_info(*out_info);
-  });
+  return guard([&] { fill_last_error_info(error_info_output(out_info)); });
 }
 
 nxd_status_t nxd_set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {

@@ -21,6 +21,7 @@ nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_contex
   return guard([&] {
     auto& out = output(out_ctx, "out_ctx");
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    if (known.store) unwrap(known.store);
     auto handle = std::make_unique<nxd_context>();
     handle->value = Context::create(known);
     out = handle.release();
@@ -31,10 +32,21 @@ nxd_status_t nxd_context_finalize(nxd_context_t* ctx) {
   return guard([&] { unwrap(ctx).finalize(); });
 }
 
-void nxd_context_destroy(nxd_context_t* ctx) { delete ctx; }
+void nxd_context_destroy(nxd_context_t* ctx) {
+  if (ctx) ctx->value->end_works();
+  delete ctx;
+}
 
 nxd_status_t nxd_context_abort(nxd_context_t* ctx) {
   return guard([&] { unwrap(ctx).abort(); });
+}
+
+nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap,
+                                           size_t* out_needed) {
+  return guard([&] {
+    auto& needed = output(out_needed, "out_needed");
+    copy_text(unwrap(ctx).flight_record(), buf, cap, needed);
+  });
 }
 
 nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank) {

@@ -1,4 +1,6 @@
 // Section 4 of nxd.h: groups.
+#include <algorithm>
+
 #include "capi/handles.h"
 #include "core/base/last_error.h"
 
@@ -11,8 +13,8 @@ nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n
     Context& context = unwrap(ctx);
     check_argument(ranks || n_ranks == 0, "ranks: expected a pointer to ", n_ranks,
                    " ranks, got NULL");
-    check_argument(n_ranks <= static_cast<size_t>(context.size()), "n_ranks: expected at most ",
-                   context.size(), ", got ", n_ranks);
+    // Too many are refused as they are; how many too many does not matter.
+    n_ranks = std::min(n_ranks, static_cast<size_t>(context.size()) + 1);
     auto handle = std::make_unique<nxd_group>();
     handle->value =
         context.create_group(std::vector<int>(ranks, ranks + n_ranks), name ? name : "group");
@@ -21,7 +23,9 @@ nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n
 }
 
 void nxd_group_destroy(nxd_group_t* group) {
-  if (group && !group->borrowed) delete group;
+  if (!group || group->borrowed) return;
+  end_works(*group);
+  delete group;
 }
 
 nxd_status_t nxd_group_abort(nxd_group_t* group) {
@@ -54,5 +58,26 @@ nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms) {
     ProcessGroup& g = unwrap(group);
     check_argument(timeout_ms > 0, "timeout_ms: expected a positive number, got ", timeout_ms);
     g.set_timeout_ms(timeout_ms);
+  });
+}
+
+nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport) {
+  return guard([&] {
+    auto& out = output(out_transport, "out_transport");
+    out = unwrap(group).transport();
+  });
+}
+
+nxd_status_t nxd_arena_alloc(nxd_context_t* ctx, size_t size, void** out_data) {
+  return guard([&] {
+    auto& out = output(out_data, "out_data");
+    out = unwrap(ctx).arena().allocate(size);
+  });
+}
+
+nxd_status_t nxd_arena_free(nxd_context_t* ctx, void* data) {
+  return guard([&] {
+    Arena& arena = unwrap(ctx).arena();
+    if (data) arena.free(data);
   });
 }

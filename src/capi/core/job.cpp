@@ -59,4 +59,7 @@ nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_pid) {
   });
 }
 
-void nxd_job_destroy(nxd_job_t* job) { delete job; }
+// In a forked child the processes are the parent's.
+void nxd_job_destroy(nxd_job_t* job) {
+  if (job && !job->stamp.is_foreign()) delete job;
+}

@@ -18,6 +18,10 @@ size_t dtype_size(nxd_dtype_t dtype) {
   }
 }
 
+bool is_dtype(nxd_dtype_t dtype) noexcept {
+  return dtype >= NXD_DTYPE_F32 && dtype <= NXD_DTYPE_BOOL;
+}
+
 const char* dtype_name(nxd_dtype_t dtype) noexcept {
   switch (dtype) {
     case NXD_DTYPE_F32: return "f32";

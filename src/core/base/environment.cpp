@@ -1,6 +1,6 @@
 #include "core/base/environment.h"
 
-#include <cerrno>
+#include <charconv>
 #include <cstdlib>
 
 #include "core/base/error.h"
@@ -13,14 +13,20 @@ std::optional<std::string> get(const char* name) {
   return std::string(value);
 }
 
+std::optional<int64_t> parse_int(const std::string& text) {
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
 std::optional<int64_t> get_int(const char* name) {
   const auto value = get(name);
   if (!value) return std::nullopt;
-  char* end = nullptr;
-  errno = 0;
-  const long long number = std::strtoll(value->c_str(), &end, 10);
-  check_argument(errno == 0 && *end == '\0', "environment variable ", name,
-                 ": expected an integer, got \"", *value, "\"");
+  const auto number = parse_int(*value);
+  check_argument(number.has_value(), "environment variable ", name, ": expected an integer, got \"",
+                 *value, "\"");
   return number;
 }
 
@@ -39,24 +45,73 @@ bool plain_kernels() { return get_int("NXD_PLAIN_KERNELS").value_or(0) != 0; }
 
 std::string log_level() { return get("NXD_LOG_LEVEL").value_or("warn"); }
 
+std::string flight_record() { return get("NXD_FLIGHT_RECORD").value_or(""); }
+
+int large_group() {
+  const int64_t ranks = get_int("NXD_LARGE_GROUP").value_or(33);
+  check_argument(ranks >= 2 && ranks <= INT32_MAX,
+                 "environment variable NXD_LARGE_GROUP: expected 2 or more, got ", ranks);
+  return static_cast<int>(ranks);
+}
+
 std::string socket_interface() { return get("NXD_SOCKET_IFNAME").value_or(""); }
+
+nxd_transport_t transport() {
+  const std::string name = get("NXD_TRANSPORT").value_or("auto");
+  if (name == "auto") return NXD_TRANSPORT_AUTO;
+  if (name == "gloo") return NXD_TRANSPORT_GLOO;
+  if (name == "shared_memory") return NXD_TRANSPORT_SHARED_MEMORY;
+  if (name == "hierarchical") return NXD_TRANSPORT_HIERARCHICAL;
+  fail(NXD_ERROR_INVALID_ARGUMENT, "environment variable NXD_TRANSPORT: expected auto, gloo, ",
+       "shared_memory or hierarchical, got \"", name, "\"");
+}
 
 const char* table() {
   return "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise a Neuron device is asked for\n"
+         "NXD_FLIGHT_RECORD\t\tpath that the rank is appended to: file that takes the last "
+         "operations of each group that fails, a line of JSON each\n"
+         "NXD_HOST_ID\t\tname of this host: ranks with the same one share a host\n"
+         "NXD_LARGE_GROUP\t33\tranks from which a group over Gloo uses algorithms for many ranks; "
+         "the same on all ranks\n"
          "NXD_LOG_LEVEL\twarn\tdebug, info, warn, error or off\n"
          "NXD_PLAIN_KERNELS\t0\t1: every layer through plain ATen operators\n"
          "NXD_SEED\t0\tseed of initial weights and random bits\n"
          "NXD_SOCKET_IFNAME\t\tnetwork interface or address for connections between ranks\n"
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"
+         "NXD_TRANSPORT\tauto\tauto, gloo, shared_memory or hierarchical; see nxd_transport_t\n"
          "RANK\t\trank in the world, set by torchrun and nxdrun\n"
          "WORLD_SIZE\t\tranks in the world, set by torchrun and nxdrun\n"
-         "LOCAL_RANK\t0\trank on this host, set by torchrun and nxdrun\n"
+         "LOCAL_RANK\t\trank on this host, set by torchrun and nxdrun\n"
          "LOCAL_WORLD_SIZE\t\tranks on this host, set by torchrun and nxdrun\n"
-         "MASTER_ADDR\t127.0.0.1\thost of the rendezvous store\n"
+         "GROUP_RANK\t\tnumber of this host, set by torchrun\n"
+         "MASTER_ADDR\t127.0.0.1\thost of the rendezvous store; wins over what mpirun and srun "
+         "say\n"
          "MASTER_PORT\t\tport of the rendezvous store\n"
          "TORCHELASTIC_USE_AGENT_STORE\t\tTrue: the launcher serves the store, rank 0 connects\n"
          "TORCHELASTIC_RUN_ID\t-\tjob, whose keys in the store it sets apart; set by torchrun\n"
          "TORCHELASTIC_RESTART_COUNT\t0\tattempt of the job; set by torchrun\n"
+         "OMPI_COMM_WORLD_RANK\t\trank in the world, set by Open MPI's mpirun\n"
+         "OMPI_COMM_WORLD_SIZE\t\tranks in the world, set by Open MPI's mpirun\n"
+         "OMPI_COMM_WORLD_LOCAL_RANK\t\trank on this host, set by Open MPI's mpirun\n"
+         "OMPI_COMM_WORLD_LOCAL_SIZE\t\tranks on this host, set by Open MPI's mpirun\n"
+         "OMPI_MCA_orte_hnp_uri\t\taddress of mpirun, which names the job; set by Open MPI's "
+         "mpirun\n"
+         "PMIX_NAMESPACE\t\tname of the job, set by Open MPI's mpirun\n"
+         "PMI_RANK\t\trank in the world, set by MPICH's mpirun and its kin\n"
+         "PMI_SIZE\t\tranks in the world, set by MPICH's mpirun and its kin\n"
+         "MPI_LOCALRANKID\t\trank on this host, set by MPICH's mpirun\n"
+         "MPI_LOCALNRANKS\t\tranks on this host, set by MPICH's mpirun\n"
+         "SLURM_STEP_ID\t\tnumber of the step; without it the other SLURM_* are not read\n"
+         "SLURM_PROCID\t\trank in the world, set by srun\n"
+         "SLURM_STEP_NUM_TASKS\t\tranks in the world, set by srun\n"
+         "SLURM_NTASKS\t\tthe same, where SLURM_STEP_NUM_TASKS is not set\n"
+         "SLURM_LOCALID\t\trank on this host, set by srun\n"
+         "SLURM_STEP_TASKS_PER_NODE\t\tranks on each host, set by srun\n"
+         "SLURM_NODEID\t\tnumber of this host, set by srun\n"
+         "SLURM_JOB_ID\t\tname of the job, set by srun\n"
+         "SLURM_STEP_NUM_NODES\t\thosts of the step, set by srun\n"
+         "SLURM_STEP_NODELIST\t\tthese hosts; ranks meet on the first, set by srun\n"
+         "SLURM_LAUNCH_NODE_IPADDR\t\thost to meet on without SLURM_STEP_NODELIST, set by srun\n"
          "OMP_NUM_THREADS\t\tthreads per rank; nxd_spawn sets 1 for several ranks when unset\n"
          "NXD_SPAWNED\t\tset by nxd_spawn in the processes it starts\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";

@@ -4,11 +4,16 @@
 #include <optional>
 #include <string>
 
+#include "nxd.h"
+
 namespace nxd::env {
 
 // The environment variables the library reads. One row each in the table of environment.cpp; the
-// launchers' own variables are read by core/parallel/rendezvous.
+// launchers' own variables are read by core/parallel/launcher. Empty ones count as unset.
 std::optional<std::string> get(const char* name);
+
+// A decimal integer and nothing else.
+std::optional<int64_t> parse_int(const std::string& text);
 
 // Parse failures are INVALID_ARGUMENT naming the variable and its value.
 std::optional<int64_t> get_int(const char* name);
@@ -18,7 +23,10 @@ int64_t timeout_ms();            // NXD_TIMEOUT_MS, default 30 minutes
 uint64_t seed();                 // NXD_SEED, default 0
 bool plain_kernels();            // NXD_PLAIN_KERNELS
 std::string log_level();         // NXD_LOG_LEVEL
+std::string flight_record();     // NXD_FLIGHT_RECORD, default ""
+int large_group();               // NXD_LARGE_GROUP, default 33
 std::string socket_interface();  // NXD_SOCKET_IFNAME, default ""
+nxd_transport_t transport();     // NXD_TRANSPORT, default auto
 
 // The table as text, one variable a line.
 const char* table();

@@ -4,7 +4,10 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "core/base/callback_thread.h"
 #include "core/base/environment.h"
 
 namespace nxd {
@@ -20,8 +23,13 @@ struct Sink {
   }
 };
 
+// Lines that wait for a thread which may call back; later ones are dropped.
+constexpr size_t kQueueLimit = 256;
+
 struct State {
   std::mutex mutex;
+  std::vector<std::pair<nxd_log_level_t, std::string>> queue;
+  std::atomic<bool> has_queued{false};
   std::shared_ptr<Sink> sink;
   std::atomic<nxd_log_level_t> level{NXD_LOG_INVALID};
 };
@@ -50,6 +58,31 @@ const char* level_name(nxd_log_level_t level) {
   }
 }
 
+void emit(nxd_log_level_t level, const std::string& message) noexcept {
+  State& s = state();
+  std::shared_ptr<Sink> sink;
+  {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    sink = s.sink;
+  }
+  if (sink) {
+    sink->callback(level, message.c_str(), sink->user_data);
+  } else {
+    std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
+  }
+}
+
+void queue_line(nxd_log_level_t level, const std::string& message) noexcept {
+  State& s = state();
+  try {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    if (s.queue.size() >= kQueueLimit) return;
+    s.queue.emplace_back(level, message);
+    s.has_queued.store(true, std::memory_order_relaxed);
+  } catch (...) {
+  }
+}
+
 }  // namespace
 
 bool log_enabled(nxd_log_level_t level) noexcept {
@@ -67,17 +100,24 @@ bool log_enabled(nxd_log_level_t level) noexcept {
 }
 
 void log_line(nxd_log_level_t level, const std::string& message) noexcept {
+  if (InternalThread::is_current()) {
+    queue_line(level, message);
+    return;
+  }
+  flush_log();
+  emit(level, message);
+}
+
+void flush_log() noexcept {
   State& s = state();
-  std::shared_ptr<Sink> sink;
+  if (InternalThread::is_current() || !s.has_queued.load(std::memory_order_relaxed)) return;
+  std::vector<std::pair<nxd_log_level_t, std::string>> lines;
   {
     std::lock_guard<std::mutex> lock(s.mutex);
-    sink = s.sink;
+    lines.swap(s.queue);
+    s.has_queued.store(false, std::memory_order_relaxed);
   }
-  if (sink) {
-    sink->callback(level, message.c_str(), sink->user_data);
-  } else {
-    std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
-  }
+  for (const auto& [level, message] : lines) emit(level, message);
 }
 
 void set_log_level(nxd_log_level_t level) {

@@ -6,9 +6,11 @@
 
 namespace nxd {
 
-// Process-wide logging. Only threads that are inside an nxd call may log.
+// Process-wide logging. Lines of the library's own threads wait for a thread that is inside an nxd
+// call: the next to log, or to wait for work of theirs.
 bool log_enabled(nxd_log_level_t level) noexcept;
 void log_line(nxd_log_level_t level, const std::string& message) noexcept;
+void flush_log() noexcept;
 void set_log_level(nxd_log_level_t level);
 void set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy);
 

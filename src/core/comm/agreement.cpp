@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/base/dtype.h"
-#include "core/comm/reduction.h"
-
 namespace nxd {
 namespace {
 
@@ -14,34 +11,6 @@ constexpr size_t kAlignment = 16;
 size_t padded(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
-
-const char* operation_name(Operation operation) noexcept {
-  switch (operation) {
-    case Operation::kAllReduce: return "all_reduce";
-    case Operation::kAllGather: return "all_gather";
-    case Operation::kReduceScatter: return "reduce_scatter";
-    case Operation::kBroadcast: return "broadcast";
-    case Operation::kAllToAll: return "all_to_all";
-    case Operation::kBarrier: return "barrier";
-    case Operation::kSend: return "send";
-    case Operation::kReceive: return "receive";
-    default: return "call";
-  }
-}
-
-bool CallHeader::agrees_with(const CallHeader& other) const {
-  return sequence == other.sequence && operation == other.operation && count == other.count &&
-         dtype == other.dtype && reduce == other.reduce && root == other.root;
-}
-
-std::string CallHeader::describe() const {
-  std::string out = operation_name(operation);
-  if (operation == Operation::kBarrier) return out;
-  out += text(" of ", count, " x ", dtype_name(dtype));
-  if (reduce != NXD_REDUCE_INVALID) out += text(" (", reduce_name(reduce), ")");
-  if (operation == Operation::kBroadcast) out += text(" from root ", root);
-  return out;
-}
 
 Agreement::Agreement(GlooLink& link) : link_(link) {
   // Between two ranks inline payloads cost no more bytes than reduce-scatter and all-gather would;
@@ -122,29 +91,10 @@ const std::vector<Agreement::Block>& Agreement::exchange(const CallHeader& heade
     std::memcpy(&block.header, area_ + offsets_[i], sizeof(CallHeader));
     block.payload = area_ + offsets_[i] + sizeof(CallHeader);
   }
-  check_all();
+  std::vector<CallOffer> offers;
+  for (const Block& block : blocks_) offers.push_back({&block.header, block.payload});
+  check_offers(link_.monitor(), link_.ranks(), offers);
   return blocks_;
-}
-
-// Every rank looks at the same headers in the same order, so all come to the same verdict.
-void Agreement::check_all() const {
-  const std::vector<int>& ranks = link_.ranks();
-  for (size_t r = 0; r < blocks_.size(); ++r) {
-    const Block& block = blocks_[r];
-    if (!block.header.refused) continue;
-    const std::string reason(static_cast<const char*>(block.payload), block.header.payload_size);
-    throw link_.error(NXD_ERROR_INVALID_ARGUMENT, ranks[r],
-                      static_cast<int>(r) == link_.rank()
-                          ? reason
-                          : text("rank ", ranks[r], " refused its arguments: ", reason));
-  }
-  for (size_t r = 1; r < blocks_.size(); ++r) {
-    if (blocks_[r].header.agrees_with(blocks_[0].header)) continue;
-    throw link_.error(
-        NXD_ERROR_INVALID_ARGUMENT, ranks[r],
-        text("ranks disagree: rank ", ranks[0], " calls ", blocks_[0].header.describe(), ", rank ",
-             ranks[r], " calls ", blocks_[r].header.describe()));
-  }
 }
 
 }  // namespace nxd

@@ -1,43 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <string>
 #include <vector>
 
+#include "core/comm/call_header.h"
 #include "core/comm/gloo_link.h"
 
 namespace nxd {
-
-enum class Operation : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kBroadcast,
-  kAllToAll,
-  kBarrier,
-  kSend,
-  kReceive,
-  kRefuse
-};
-const char* operation_name(Operation operation) noexcept;
-
-// What a rank is about to do. Ranks compare these before any data moves.
-struct CallHeader {
-  uint64_t sequence = 0;
-  uint64_t count = 0;
-  int32_t root = -1;
-  uint32_t payload_size = 0;
-  Operation operation = Operation::kBarrier;
-  int8_t dtype = NXD_DTYPE_INVALID;
-  int8_t reduce = NXD_REDUCE_INVALID;
-  uint8_t refused = 0;  // the rank's own arguments are bad; the payload says why
-  uint32_t reserved = 0;
-
-  bool agrees_with(const CallHeader& other) const;
-  std::string describe() const;
-};
-static_assert(sizeof(CallHeader) == 32);
 
 // Gives every rank the header, and a small payload, of every other: an all-gather by dissemination
 // (Bruck et al., Efficient algorithms for all-to-all communications, 1997) in ceil(log2 n) rounds.
@@ -69,7 +38,6 @@ class Agreement {
   void prepare();
   void put_own(const CallHeader& header, const void* payload);
   void take(Round& round);
-  void check_all() const;
 
   GlooLink& link_;
   size_t payload_limit_;

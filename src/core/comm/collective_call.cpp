@@ -5,6 +5,7 @@
 
 #include "core/base/dtype.h"
 #include "core/comm/reduction.h"
+#include "core/comm/slots.h"
 
 namespace nxd {
 namespace {
@@ -34,7 +35,7 @@ std::string reduce_refusal(const CollectiveCall& call) {
 
 std::string CollectiveCall::refusal(int size) const {
   if (operation == Operation::kBarrier) return "";
-  if (std::string(dtype_name(dtype)) == "invalid") {
+  if (!is_dtype(dtype)) {
     return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
   }
   if (reduces(operation)) {
@@ -59,6 +60,11 @@ std::string CollectiveCall::refusal(int size) const {
   return "";
 }
 
+size_t CollectiveCall::bytes(size_t times) const {
+  if (!is_dtype(dtype)) return 0;
+  return count * times * dtype_size(dtype);
+}
+
 CallHeader CollectiveCall::header(uint64_t sequence) const {
   CallHeader header;
   header.sequence = sequence;
@@ -68,6 +74,29 @@ CallHeader CollectiveCall::header(uint64_t sequence) const {
   header.reduce = static_cast<int8_t>(reduces(operation) ? reduce : NXD_REDUCE_INVALID);
   header.root = root;
   return header;
+}
+
+std::string message_refusal(const void* buffer, size_t count, nxd_dtype_t dtype) {
+  if (!is_dtype(dtype)) {
+    return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
+  }
+  if (count > static_cast<size_t>(PTRDIFF_MAX) / dtype_size(dtype)) {
+    return text("count: ", count, " elements do not fit in memory");
+  }
+  return count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : "";
+}
+
+void check_peer(const GroupMonitor& monitor, const char* argument, int peer, int rank, int size,
+                int tag) {
+  if (peer < 0 || peer >= size || peer == rank) {
+    throw monitor.error(
+        NXD_ERROR_INVALID_ARGUMENT, monitor.world_rank(),
+        text(argument, ": expected another rank of the group, 0 to ", size - 1, ", got ", peer));
+  }
+  if (tag < 0 || tag > kTagLimit) {
+    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, monitor.world_rank(),
+                        text("tag: expected 0 to ", kTagLimit, ", got ", tag));
+  }
 }
 
 void run_alone(const CollectiveCall& call) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -29,6 +31,15 @@ class Deadline {
   explicit Deadline(Clock::time_point at) : at_(at) {}
   Clock::time_point at_;
 };
+
+// The clock's reading at its last tick, some milliseconds ago at most: for bounds and records of
+// calls that take less time than reading the clock itself would be worth.
+inline Deadline::Clock::time_point recent_time() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return Deadline::Clock::time_point(std::chrono::seconds(t.tv_sec) +
+                                     std::chrono::nanoseconds(t.tv_nsec));
+}
 
 inline int64_t ms_since(Deadline::Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - start)

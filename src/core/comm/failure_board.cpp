@@ -56,6 +56,8 @@ void FailureBoard::ask(Function&& function) noexcept {
   if (!attached_) return;
   try {
     function();
+  } catch (const StoreUnattended&) {
+    // A thread of the library's own could not reach the caller's store. The next may.
   } catch (const Error& e) {
     attached_ = false;
     if (e.status() != NXD_ERROR_IO || server_rank_ < 0 || server_rank_ == rank_) return;
@@ -77,11 +79,27 @@ void FailureBoard::look() noexcept {
   });
 }
 
+void FailureBoard::store_failed(nxd_status_t status) noexcept {
+  // Asking a silent store again would only take longer.
+  if (status == NXD_ERROR_TIMEOUT) attached_ = false;
+  look();
+  const bool serves_elsewhere = server_rank_ >= 0 && server_rank_ != rank_;
+  if (!serves_elsewhere || (status != NXD_ERROR_TIMEOUT && status != NXD_ERROR_IO)) return;
+  try {
+    if (status == NXD_ERROR_TIMEOUT) {
+      remember({status, server_rank_, "did not answer in time for the store that it serves"});
+    } else {
+      remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
+    }
+  } catch (...) {
+  }
+}
+
 void FailureBoard::report(Loss loss) noexcept {
   if (lost()) return;
   ask([&] {
     if (store_->add(kClaims, 1) == 1) {
-      store_->set(kLost, encode(loss));
+      publish(loss);
       return;
     }
     // The first to claim may have died between its claim and its word.
@@ -99,9 +117,7 @@ void FailureBoard::report(Loss loss) noexcept {
 void FailureBoard::announce_abort() noexcept {
   if (lost()) return;
   ask([&] {
-    if (store_->add(kClaims, 1) == 1) {
-      store_->set(kLost, encode({NXD_ERROR_PEER_LOST, rank_, "aborted"}));
-    }
+    if (store_->add(kClaims, 1) == 1) publish({NXD_ERROR_PEER_LOST, rank_, "aborted"});
   });
 }
 
@@ -115,6 +131,18 @@ void FailureBoard::leave_group(const std::string& key) noexcept {
   ask([&] { store_->set(left_group_key(key, rank_), "1"); });
 }
 
+// Who has claimed to be the first is relied upon, so it asks more than once.
+void FailureBoard::publish(const Loss& loss) {
+  constexpr int kAttempts = 10;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return store_->set(kLost, encode(loss));
+    } catch (const StoreUnattended&) {
+      if (attempt == kAttempts) throw;
+    }
+  }
+}
+
 bool FailureBoard::has_left(int rank, const std::string& group_key) noexcept {
   bool left = false;
   ask([&] {
@@ -124,12 +152,26 @@ bool FailureBoard::has_left(int rank, const std::string& group_key) noexcept {
   return left;
 }
 
-void FailureBoard::publish_wait(int awaited) noexcept {
-  ask([&] { store_->set(wait_key(rank_), std::to_string(awaited)); });
+void FailureBoard::publish_wait(const void* waiter, int awaited) noexcept {
+  ask([&] {
+    std::lock_guard<std::mutex> lock(waits_mutex_);
+    waits_.emplace_back(waiter, awaited);
+    if (waits_.size() == 1) store_->set(wait_key(rank_), std::to_string(awaited));
+  });
 }
 
-void FailureBoard::clear_wait() noexcept {
-  ask([&] { store_->set(wait_key(rank_), ""); });
+void FailureBoard::clear_wait(const void* waiter) noexcept {
+  ask([&] {
+    std::lock_guard<std::mutex> lock(waits_mutex_);
+    const bool published = !waits_.empty() && waits_.front().first == waiter;
+    std::erase_if(waits_, [&](const auto& wait) { return wait.first == waiter; });
+    if (!published) return;
+    store_->set(wait_key(rank_), waits_.empty() ? "" : std::to_string(waits_.front().second));
+  });
+}
+
+void FailureBoard::leave_before_meeting(Store& world, int rank) {
+  world.set(kPrefix + left_key(rank), "1");
 }
 
 std::optional<int> FailureBoard::awaited_by(int rank) {

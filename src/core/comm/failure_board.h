@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/comm/store.h"
 
@@ -28,6 +30,9 @@ struct Loss {
 // Methods that ask the store run on the caller's thread, and never throw.
 class FailureBoard {
  public:
+  // The part of a world's store that boards keep.
+  static constexpr const char* kPrefix = "failures/";
+
   // server_rank is the rank whose process serves the store, -1 when none does.
   FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank);
 
@@ -36,11 +41,15 @@ class FailureBoard {
 
   // Asks the store whether a loss was published.
   void look() noexcept;
+  // The world's store failed with this status elsewhere. Unless a loss was published that tells
+  // more, the rank that serves the store is lost.
+  void store_failed(nxd_status_t status) noexcept;
   // Publishes a loss, or takes over the one published before.
   void report(Loss loss) noexcept;
 
-  void publish_wait(int awaited) noexcept;
-  void clear_wait() noexcept;
+  // The waiter tells the waits of several threads apart; of these, one is published.
+  void publish_wait(const void* waiter, int awaited) noexcept;
+  void clear_wait(const void* waiter) noexcept;
   // The rank that all waits lead to from an awaited one. It is certain when the awaited rank itself
   // waits for nobody or for this rank; otherwise a rank nearer to it is going to report it.
   struct Culprit {
@@ -57,12 +66,15 @@ class FailureBoard {
   void leave() noexcept;
   void leave_group(const std::string& key) noexcept;
   bool has_left(int rank, const std::string& group_key) noexcept;
+  // As leave, for a rank that gave up before it had a board. Throws what the store throws.
+  static void leave_before_meeting(Store& world, int rank);
 
   // Stops asking the store.
   void detach() noexcept;
 
  private:
   void remember(Loss loss);
+  void publish(const Loss& loss);
   std::optional<int> awaited_by(int rank);
   template <class Function>
   void ask(Function&& function) noexcept;
@@ -74,6 +86,8 @@ class FailureBoard {
   std::atomic<bool> attached_{true};
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;
+  std::mutex waits_mutex_;                          // held while the store is told
+  std::vector<std::pair<const void*, int>> waits_;  // the first is the published one
 };
 
 }  // namespace nxd

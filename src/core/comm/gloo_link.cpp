@@ -1,204 +1,165 @@
 #include "core/comm/gloo_link.h"
 
-#include <gloo/transport/address.h>
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
-#include <future>
+#include <map>
 #include <numeric>
 #include <thread>
 
+#include "core/comm/gloo_pair.h"
 #include "core/comm/slots.h"
 #include "core/comm/socket.h"
+#include "core/comm/store_pace.h"
 
 namespace nxd {
 namespace {
 
 using std::chrono::milliseconds;
 
+// Gloo's own bounds. Ours come sooner, and know whom to blame.
 constexpr auto kForever = std::chrono::hours(24 * 365);
-// Gloo's own bound on making a connection. Ours come sooner, and know whom to blame.
-constexpr auto kGlooTimeout = std::chrono::hours(24);
-// What a peer sent before it left may still be on its way.
-constexpr auto kDepartureGrace = milliseconds(500);
-
-// One connection in the making. Gloo blocks until the peer has come, so it does on a thread of its
-// own, and the caller can look around. Nobody but Gloo is called there.
-class Connecting {
- public:
-  Connecting(gloo::transport::Pair& pair, const std::string& address)
-      : pair_(pair), done_(promise_.get_future()) {
-    const BlockedSignals blocked;
-    thread_ = std::thread([this, bytes = std::vector<char>(address.begin(), address.end())] {
-      try {
-        pair_.connect(bytes);
-        promise_.set_value();
-      } catch (...) {
-        promise_.set_exception(std::current_exception());
-      }
-    });
-  }
-  ~Connecting() {
-    // A connection that is all but made is let be: see GlooLink::close.
-    if (done_.valid() && done_.wait_for(milliseconds(100)) != std::future_status::ready) {
-      try {
-        pair_.close();  // wakes Gloo
-      } catch (...) {
-      }
-    }
-    thread_.join();
-  }
-  Connecting(const Connecting&) = delete;
-  Connecting& operator=(const Connecting&) = delete;
-
-  // Whether the connection is there. Throws what Gloo threw.
-  bool wait(milliseconds duration) {
-    if (done_.wait_for(duration) != std::future_status::ready) return false;
-    done_.get();
-    return true;
-  }
-
- private:
-  gloo::transport::Pair& pair_;
-  std::promise<void> promise_;
-  std::future<void> done_;
-  std::thread thread_;
-};
+constexpr auto kSlice = milliseconds(20);
 
 }  // namespace
 
-GlooLink::GlooLink(std::shared_ptr<const LinkShared> shared, std::string key, std::string name,
-                   int rank, std::vector<int> ranks, int64_t timeout_ms)
-    : shared_(std::move(shared)),
+GlooLink::GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
+    : monitor_(std::move(monitor)),
       key_(std::move(key)),
-      name_(std::move(name)),
-      rank_(rank),
       ranks_(std::move(ranks)),
-      timeout_ms_(timeout_ms),
+      rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), monitor_->world_rank()) -
+                             ranks_.begin())),
+      transport_(std::make_shared<GlooTransport>(monitor_->shared().device, rank_, size())),
       pairs_(ranks_.size(), nullptr),
-      heard_from_(ranks_.size()),
+      stages_(ranks_.size()),
       sentinels_(ranks_.size()) {
-  // A context shows the size of the group; only pairs that are used cost a connection.
-  transport_ = shared_->device->createContext(rank_, size());
-  transport_->setTimeout(kGlooTimeout);
+  transport_->setTimeout(kForever);
+  monitor_->add_closer([this] { close(); });
 }
 
-GlooLink::~GlooLink() = default;
+GlooLink::~GlooLink() { monitor_->forget_closers(); }
 
-Error GlooLink::error(nxd_status_t status, int root_rank, const std::string& message) const {
-  return Error(
-      status,
-      text(operation_, " #", sequence_, " on group \"", name_, "\" (rank ", rank_, " of ",
-           ranks_.size(), ", world rank ", ranks_[static_cast<size_t>(rank_)], "): ", message),
-      {root_rank, sequence_, name_, operation_});
-}
-
-void GlooLink::begin(const char* operation, uint64_t sequence) {
-  if (shared_->stamp.is_foreign()) {
-    fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
-         "\": this process was forked from the one that made the context; groups cannot be used "
-         "in it");
-  }
-  if (first_error_) throw *first_error_;
-  check_state(!shared_->finalized, operation, " on group \"", name_,
-              "\": the context was finalized");
-  operation_ = operation;
-  sequence_ = sequence;
-  call_timeout_ms_ = timeout_ms_;
-  start_ = Deadline::Clock::now();
-  look_pause_ = milliseconds(40);
-  next_look_ = start_ + look_pause_;
-  departed_ = -1;
-  check_running();
-}
-
-void GlooLink::check_running() {
-  if (aborted_.load(std::memory_order_relaxed)) {
-    fail_for_good(error(NXD_ERROR_ABORTED, -1, "the group was aborted"));
-  }
-  if (shared_->board->lost()) fail_with_loss();
-}
-
-void GlooLink::fail_with_loss() {
-  const auto loss = shared_->board->loss();
-  check_internal(loss.has_value(), "a loss without a rank");
-  fail_for_good(error(loss->status, loss->rank, text("rank ", loss->rank, " ", loss->reason)));
-}
-
-void GlooLink::fail_for_good(const Error& error) {
-  if (!first_error_) first_error_ = error;
-  close();
-  throw *first_error_;
-}
-
-// Gloo resets what it closes, and a peer that is still accepting a connection that was reset dies
-// of it on Gloo's thread. So only those are closed at once that something has come in by; the
-// others end in good order with the link, and their peers learn from the board.
+// Peers that wait learn at once; what they learn of why, the board knows.
 void GlooLink::close() noexcept {
   std::lock_guard<std::mutex> lock(pairs_mutex_);
-  for (size_t peer = 0; peer < pairs_.size(); ++peer) {
-    if (!pairs_[peer] || !heard_from_[peer]) continue;
+  for (auto* pair : pairs_) {
+    if (!pair) continue;
     try {
-      pairs_[peer]->close();
+      pair->close();
     } catch (...) {
     }
   }
 }
 
-void GlooLink::abort() noexcept {
-  if (aborted_.exchange(true)) return;
-  // In a forked child closing would reach into the parent's event loop.
-  if (shared_->stamp.is_foreign()) return;
-  close();
-  shared_->ticker->kick();
-  shared_->board->leave_group(key_);
-}
-
-std::string GlooLink::address_key(int from, int to) const { return text(key_, "/", from, "-", to); }
-
-// Gloo's listening side waits for the connecting side, and which is which depends on ports. In
-// ascending order the first connection still to be made always has both its ends at it.
+// The later rank connects, which takes nobody else: so it does to all such peers before any end
+// waits for the other. A thread claims a connection that a peer is to make only when it comes to
+// it, so that it holds none up that another thread could wait for.
 void GlooLink::connect(std::vector<int> peers) {
-  std::erase_if(peers, [&](int peer) {
-    return peer == rank_ || pairs_[static_cast<size_t>(peer)] != nullptr;
-  });
+  std::erase_if(peers, [&](int peer) { return peer == rank_ || stage(peer) == Stage::kConnected; });
   if (peers.empty()) return;
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   int current = peers.front();
   try {
+    std::vector<int> earlier;
     for (const int peer : peers) {
+      if (peer < rank_ && claim(peer)) earlier.push_back(peer);
+    }
+    const std::vector<std::string> invitations = invitations_of(earlier);
+    std::map<int, Connector::Dial> dials;
+    for (size_t i = 0; i < earlier.size(); ++i) {
+      current = earlier[i];
+      dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+    }
+    for (auto& [peer, dial] : dials) {
       current = peer;
-      std::unique_lock<std::mutex> lock(pairs_mutex_);
-      auto* pair = pairs_[static_cast<size_t>(peer)] = transport_->createPair(peer).get();
-      lock.unlock();
-      const auto address = pair->address().bytes();
-      shared_->store->set(address_key(rank_, peer), std::string(address.begin(), address.end()));
+      Fd socket;
+      while (!(socket = dial.wait(kSlice))) look_around(peer);
+      adopt(peer, std::move(socket));
     }
     for (const int peer : peers) {
       current = peer;
-      std::optional<std::string> other;
-      while (!(other = shared_->store->wait(address_key(peer, rank_), Deadline::after_ms(20)))) {
-        look_around(peer);
+      if (peer > rank_ && claim(peer)) {
+        Fd socket;
+        Connector& connector = *monitor_->shared().connector;
+        while (!(socket = connector.take(world_rank(peer), key_, kSlice))) look_around(peer);
+        adopt(peer, std::move(socket));
       }
-      connect_pair(peer, *other);
-      watch_connection(peer);
+      wait_until_connected(peer);
     }
+  } catch (const Connector::Refused& e) {
+    connection_failed(current, e.what());
   } catch (const Error& e) {
-    if (first_error_) throw;
+    if (monitor_->has_failed()) throw;
     // The store failed in the middle of making connections, which cannot be made twice.
-    shared_->board->look();
-    if (shared_->board->lost()) fail_with_loss();
-    fail_for_good(error(e.status(), -1, e.what()));
+    monitor_->shared().board->store_failed(e.status());
+    monitor_->check_running();
+    monitor_->fail_for_good(error(e.status(), -1, e.what()));
   } catch (const std::exception& e) {
     connection_failed(current, e.what());
   }
-  check_running();
+  monitor_->check_running();
 }
 
-void GlooLink::connect_pair(int peer, const std::string& address) {
-  Connecting connecting(*pairs_[static_cast<size_t>(peer)], address);
-  while (!connecting.wait(milliseconds(20))) look_around(peer);
+// True for the one thread that is to make the connection.
+bool GlooLink::claim(int peer) {
+  const std::lock_guard<std::mutex> lock(pairs_mutex_);
+  if (stage(peer) != Stage::kAbsent) return false;
+  stages_[static_cast<size_t>(peer)] = Stage::kClaimed;
+  return true;
+}
+
+void GlooLink::adopt(int peer, Fd socket) {
+  {
+    const std::lock_guard<std::mutex> lock(pairs_mutex_);
+    pairs_[static_cast<size_t>(peer)] = transport_->adopt(peer, std::move(socket));
+  }
+  watch_connection(peer);
+  const std::lock_guard<std::mutex> lock(pairs_mutex_);
+  stages_[static_cast<size_t>(peer)] = Stage::kConnected;
+  connected_.notify_all();
+}
+
+void GlooLink::wait_until_connected(int peer) {
+  std::unique_lock<std::mutex> lock(pairs_mutex_);
+  while (stage(peer) != Stage::kConnected) {
+    connected_.wait_for(lock, kSlice);
+    lock.unlock();
+    look_around(peer);
+    lock.lock();
+  }
+}
+
+// All at once when all are there already. Otherwise one by one, as a wait is for somebody.
+std::vector<std::string> GlooLink::invitations_of(const std::vector<int>& peers) {
+  if (peers.empty()) return {};
+  std::vector<std::string> keys;
+  for (const int peer : peers) keys.push_back(Connector::key(world_rank(peer)));
+  auto all = ask_store([&] { return monitor_->shared().store->get_all(keys); },
+                       [&] { look_around(peers.front()); });
+  if (all) return std::move(*all);
+  std::vector<std::string> invitations;
+  for (const int peer : peers) invitations.push_back(invitation_of(peer));
+  return invitations;
+}
+
+std::string GlooLink::invitation_of(int peer) {
+  using std::chrono::microseconds;
+  const RankShared& shared = monitor_->shared();
+  const std::string key = Connector::key(world_rank(peer));
+  const microseconds longest = std::max(kSlice, store_pause(shared.world_size, 1));
+  microseconds pause(200);
+  for (;;) {
+    const auto found =
+        ask_store([&] { return shared.store->get(key); }, [&] { look_around(peer); });
+    if (found) return *found;
+    const Deadline next = Deadline::after_ms(std::chrono::ceil<milliseconds>(pause).count());
+    do {
+      look_around(peer);
+      std::this_thread::sleep_for(std::min<microseconds>(pause, kSlice));
+    } while (!next.expired());
+    pause = std::min(pause * 3 / 2, longest);
+  }
 }
 
 void GlooLink::watch_connection(int peer) {
@@ -209,6 +170,7 @@ void GlooLink::watch_connection(int peer) {
 
 bool GlooLink::is_broken(int peer) {
   auto& sentinel = *sentinels_[static_cast<size_t>(peer)];
+  const std::lock_guard<std::mutex> lock(sentinels_mutex_);
   try {
     sentinel.abortWaitRecv();  // so that the wait only looks
     sentinel.waitRecv(nullptr, kForever);
@@ -292,7 +254,7 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
   for (;;) {
     bool done = false;
     try {
-      const Ticker::Watch watch(*shared_->ticker, buffer, kind);
+      const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
       done = wait_for(buffer, kind, kForever);
     } catch (const std::exception& e) {
       connection_failed(peer, e.what());
@@ -304,82 +266,12 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
     if (done) break;
     look_around(peer);
   }
-  if (kind == Ticker::Watch::kReceive) heard_from_[static_cast<size_t>(peer)] = 1;
-  if (wait_published_) {
-    shared_->board->clear_wait();
-    wait_published_ = false;
-  }
-}
-
-void GlooLink::look_around(int peer) {
-  check_running();
-  const auto now = Deadline::Clock::now();
-  FailureBoard& board = *shared_->board;
-  if (now >= next_look_) {
-    board.look();
-    check_running();
-    look_for_departure(peer);
-    // Rarer with time: thousands of ranks may be asking one store.
-    const milliseconds slowest(std::clamp<int64_t>(call_timeout_ms_ / 8, 40, 2000));
-    look_pause_ = std::min(look_pause_ * 3 / 2, slowest);
-    next_look_ = now + look_pause_;
-  }
-  const int64_t waited = ms_since(start_);
-  if (!wait_published_ && waited >= call_timeout_ms_ / 8) {
-    board.publish_wait(ranks_[static_cast<size_t>(peer)]);
-    wait_published_ = true;
-  }
-  if (waited >= call_timeout_ms_) timed_out(peer);
-}
-
-void GlooLink::look_for_departure(int peer) {
-  const int awaited = ranks_[static_cast<size_t>(peer)];
-  if (departed_ != peer) {
-    if (!shared_->board->has_left(awaited, key_)) return;
-    departed_ = peer;
-    departed_at_ = Deadline::Clock::now();
-  }
-  if (Deadline::Clock::now() - departed_at_ < kDepartureGrace) return;
-  shared_->board->report({NXD_ERROR_PEER_LOST, awaited,
-                          text("left before it answered rank ", ranks_[static_cast<size_t>(rank_)],
-                               " in ", operation_, " #", sequence_, " on group \"", name_, "\"")});
-  fail_with_loss();
-}
-
-// Everybody who waits has said so an eighth of the timeout after it started to. So after as much
-// again the edges are complete, and the rank next to the culprit can report it.
-void GlooLink::timed_out(int peer) {
-  FailureBoard& board = *shared_->board;
-  const int awaited = ranks_[static_cast<size_t>(peer)];
-  if (!wait_published_) board.publish_wait(awaited);
-  const int64_t grace = call_timeout_ms_ + call_timeout_ms_ / 8;
-  const int64_t last = call_timeout_ms_ + call_timeout_ms_ * 3 / 4;
-  for (;;) {
-    board.look();
-    check_running();
-    const int64_t waited = ms_since(start_);
-    if (waited >= grace) {
-      const FailureBoard::Culprit culprit = board.find_culprit(awaited);
-      if (culprit.certain || waited >= last) {
-        board.report({NXD_ERROR_TIMEOUT, culprit.rank,
-                      text("did not answer within ", call_timeout_ms_, " ms (awaited by rank ",
-                           ranks_[static_cast<size_t>(rank_)], " in ", operation_, " #", sequence_,
-                           " on group \"", name_, "\")")});
-        fail_with_loss();
-      }
-    }
-    std::this_thread::sleep_for(milliseconds(std::clamp<int64_t>(call_timeout_ms_ / 50, 2, 20)));
-  }
+  monitor_->wait_ended();
 }
 
 void GlooLink::connection_failed(int peer, const char* what) {
-  if (aborted_) check_running();
-  const int lost = ranks_[static_cast<size_t>(peer)];
-  shared_->board->look();
-  shared_->board->report({NXD_ERROR_PEER_LOST, lost,
-                          text("closed its connection to rank ", ranks_[static_cast<size_t>(rank_)],
-                               " (", what, ")")});
-  fail_with_loss();
+  monitor_->peer_lost(world_rank(peer), text("closed its connection to rank ",
+                                             monitor_->world_rank(), " (", what, ")"));
 }
 
 }  // namespace nxd

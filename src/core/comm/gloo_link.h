@@ -1,62 +1,48 @@
 #pragma once
 
-#include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/base/fork_stamp.h"
-#include "core/comm/failure_board.h"
-#include "core/comm/ticker.h"
+#include "core/comm/connector.h"
+#include "core/comm/group_monitor.h"
+
+namespace gloo::transport {
+class Pair;
+}
 
 namespace nxd {
 
-// What the groups of one rank share.
-struct LinkShared {
-  // Says goodbye: a peer that waits for this rank need not wait to the end.
-  ~LinkShared() {
-    if (board) board->leave();
-  }
-
-  std::shared_ptr<Store> store;  // keys of this world
-  std::shared_ptr<FailureBoard> board;
-  std::shared_ptr<Ticker> ticker;
-  std::shared_ptr<gloo::transport::Device> device;
-  const ForkStamp stamp;  // of the context
-  mutable std::atomic<bool> finalized{false};
-};
+class GlooTransport;
 
 // Connections of one rank to the others of a group, over Gloo's transport. Peers are ranks in the
 // group. Both ends of a connection are made on first use, which both ends reach together.
 //
-// Once a call has failed the link is closed for good and every later call gives the same error:
-// Gloo cannot take back operations in flight, so the connections are of no more use. A message that
+// Several threads may use a link at once, as long as each slot of a peer has one user.
+//
+// Gloo cannot take back operations in flight, so a failed link is closed for good. A message that
 // is longer than its receive makes Gloo abort the process; all lengths must have been agreed on.
 class GlooLink {
  public:
   using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
-  GlooLink(std::shared_ptr<const LinkShared> shared, std::string key, std::string name, int rank,
-           std::vector<int> ranks, int64_t timeout_ms);
+  // Of the monitor's group or of a part of it; ranks are world ranks, and key names the part.
+  GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
   ~GlooLink();
 
-  const std::string& name() const { return name_; }
+  GroupMonitor& monitor() const { return *monitor_; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }
-  void set_timeout_ms(int64_t timeout_ms) { timeout_ms_ = timeout_ms; }
-  void abort() noexcept;
-
-  // Starts a call, which must end by the timeout. Fails when the link has failed before.
-  void begin(const char* operation, uint64_t sequence);
-  // An error of the call, with what it was doing in front of the message.
-  Error error(nxd_status_t status, int root_rank, const std::string& message) const;
+  // An error of the call in progress.
+  Error error(nxd_status_t status, int root_rank, const std::string& message) const {
+    return monitor_->error(status, root_rank, message);
+  }
 
   // Makes the missing ones of these connections. Every peer must be about to connect to this rank.
   void connect(std::vector<int> peers);
@@ -71,48 +57,41 @@ class GlooLink {
   void wait_received(int peer, gloo::transport::UnboundBuffer& buffer);
 
  private:
-  void connect_pair(int peer, const std::string& address);
+  enum class Stage : char { kAbsent, kClaimed, kConnected };
+
+  Stage stage(int peer) const {
+    return stages_[static_cast<size_t>(peer)].load(std::memory_order_acquire);
+  }
+  bool claim(int peer);
+  void adopt(int peer, Fd socket);
+  void wait_until_connected(int peer);
+  // What is needed to connect to each of these peers.
+  std::vector<std::string> invitations_of(const std::vector<int>& peers);
+  std::string invitation_of(int peer);
   void watch_connection(int peer);
   bool is_broken(int peer);
   void wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind);
-  void look_around(int peer);
-  void look_for_departure(int peer);
-  void check_running();
-  [[noreturn]] void timed_out(int peer);
+  void look_around(int peer) { monitor_->look_around(world_rank(peer)); }
+  int world_rank(int peer) const { return ranks_[static_cast<size_t>(peer)]; }
   [[noreturn]] void connection_failed(int peer, const char* what);
-  [[noreturn]] void fail_with_loss();
-  [[noreturn]] void fail_for_good(const Error& error);
   void close() noexcept;
-  std::string address_key(int from, int to) const;
 
-  const std::shared_ptr<const LinkShared> shared_;
-  const std::string key_, name_;
-  const int rank_;
+  const std::shared_ptr<GroupMonitor> monitor_;
+  const std::string key_;
   const std::vector<int> ranks_;
-  std::atomic<int64_t> timeout_ms_;
-  std::atomic<bool> aborted_{false};
-  std::optional<Error> first_error_;
+  const int rank_;
 
-  std::mutex pairs_mutex_;  // the table of pairs against abort
-  std::shared_ptr<gloo::transport::Context> transport_;
+  const std::shared_ptr<GlooTransport> transport_;
+  std::mutex pairs_mutex_;  // the table of pairs against abort, and making connections
+  std::condition_variable connected_;
   std::vector<gloo::transport::Pair*> pairs_;  // by peer; null before the connection is made
-  std::vector<std::atomic<char>> heard_from_;  // by peer
+  std::vector<std::atomic<Stage>> stages_;     // by peer; of making the connection
   // By peer: a receive that is never sent to, for Gloo to fail it when the connection ends. Gloo
   // forgets the sends it has queued and the message it is reading.
   std::vector<Buffer> sentinels_;
+  std::mutex sentinels_mutex_;  // a look at one takes two steps
   char sentinel_data_ = 0;
   bool all_connected_ = false;
-
-  // The call in progress.
-  const char* operation_ = "";
-  uint64_t sequence_ = 0;
-  int64_t call_timeout_ms_ = 0;
-  Deadline::Clock::time_point start_;
-  Deadline::Clock::time_point next_look_;
-  std::chrono::milliseconds look_pause_{0};
-  bool wait_published_ = false;
-  int departed_ = -1;  // peer that was found to have left, at departed_at_
-  Deadline::Clock::time_point departed_at_;
 };
 
 }  // namespace nxd

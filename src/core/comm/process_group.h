@@ -6,12 +6,15 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/operation.h"
 
 namespace nxd {
 
 // An ordered set of ranks that communicate over buffers the caller owns. Semantics of every
 // collective are those of the matching function of nxd.h, section 4. Failures are thrown as Error.
-// One thread at a time, save abort().
+//
+// Collectives are called by one thread at a time. Messages may go on at the same time, on threads
+// of their own: one for each peer, tag and direction. abort() comes from any thread.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -20,6 +23,8 @@ class ProcessGroup {
   virtual int rank() const = 0;  // this rank's place in the group
   virtual int size() const = 0;
   virtual const std::vector<int>& ranks() const = 0;  // world ranks, in group order
+
+  virtual nxd_transport_t transport() const = 0;
 
   virtual void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                           nxd_reduce_t reduce) = 0;
@@ -39,6 +44,16 @@ class ProcessGroup {
   // and the reason, and the group stays usable. For callers that find their own arguments bad
   // before they can name a count or dtype.
   virtual void refuse(const char* operation, const std::string& reason) = 0;
+  // The same in place of a message, for its one peer. A group that cannot pass the reason on
+  // refuses a buffer that is missing.
+  virtual void refuse_message(Operation operation, int peer, int tag, const std::string& reason) {
+    static_cast<void>(reason);
+    if (operation == Operation::kSend) {
+      send(nullptr, 1, NXD_DTYPE_U8, peer, tag);
+    } else {
+      receive(nullptr, 1, NXD_DTYPE_U8, peer, tag);
+    }
+  }
 };
 
 }  // namespace nxd

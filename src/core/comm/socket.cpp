@@ -10,15 +10,18 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/comm/interrupt.h"
 
 namespace nxd {
 namespace {
@@ -39,9 +42,11 @@ Addresses resolve(const char* host, const std::string& port, int type, int flags
 bool wait_for(int fd, short events, const Deadline& deadline) {
   for (;;) {
     pollfd p{fd, events, 0};
-    const int64_t left = std::min<int64_t>(deadline.remaining_ms(), INT_MAX);
+    constexpr int64_t kSlice = 50;  // ms between looks at the interrupt callback
+    const int64_t left = std::min(deadline.remaining_ms(), kSlice);
     const int n = ::poll(&p, 1, static_cast<int>(left));
     if (n > 0) return true;
+    InterruptScope::check();
     if (n == 0 && deadline.expired()) return false;
     if (n < 0 && errno != EINTR) {
       fail(NXD_ERROR_IO, "poll: ", std::strerror(errno));
@@ -60,6 +65,30 @@ Fd connect_once(const addrinfo& address, const Deadline& deadline) {
   socklen_t size = sizeof error;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return Fd();
   return fd;
+}
+
+// An abstract name starts with a zero byte and has no end mark: its size counts.
+socklen_t local_address(const std::string& name, sockaddr_un* out) {
+  *out = sockaddr_un{};
+  out->sun_family = AF_UNIX;
+  check_internal(name.size() < sizeof out->sun_path,
+                 "the name of a Unix socket is too long: ", name);
+  std::memcpy(out->sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+Fd make_local() {
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) fail(NXD_ERROR_IO, "cannot make a Unix socket: ", std::strerror(errno));
+  return fd;
+}
+
+void check_own_peer(int fd, const std::string& name) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
+    fail(NXD_ERROR_IO, "the Unix socket @", name, " is served by another user (", peer.uid, ")");
+  }
 }
 
 std::string numeric_address(const sockaddr* address, socklen_t size) {
@@ -138,9 +167,44 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
     if (deadline.expired()) {
       fail(NXD_ERROR_TIMEOUT, "no store answers at ", host, ":", port);
     }
+    InterruptScope::check();
     std::this_thread::sleep_for(
         std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+Fd listen_local(const std::string& name) {
+  Fd fd = make_local();
+  sockaddr_un address;
+  const socklen_t size = local_address(name, &address);
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    fail(NXD_ERROR_IO, "cannot listen on the Unix socket @", name, ": ", std::strerror(errno));
+  }
+  return fd;
+}
+
+Fd connect_local(const std::string& name, const Deadline& deadline) {
+  sockaddr_un address;
+  const socklen_t size = local_address(name, &address);
+  auto pause = std::chrono::milliseconds(1);
+  for (;;) {
+    // Never in progress: either the server takes it, or nobody listens, or too many are waiting.
+    Fd fd = make_local();
+    if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) {
+      check_own_peer(fd.get(), name);
+      return fd;
+    }
+    if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
+      fail(NXD_ERROR_IO, "cannot connect to the Unix socket @", name, ": ", std::strerror(errno));
+    }
+    if (deadline.expired()) {
+      fail(NXD_ERROR_TIMEOUT, "no store answers at the Unix socket @", name, " of this host");
+    }
+    std::this_thread::sleep_for(
+        std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
+    pause = std::min(pause * 2, std::chrono::milliseconds(100));
   }
 }
 
@@ -152,7 +216,7 @@ bool send_all(int fd, const void* data, size_t size, const Deadline& deadline) {
       bytes += n;
       size -= static_cast<size_t>(n);
     } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (!wait_for(fd, POLLOUT, deadline)) fail(NXD_ERROR_TIMEOUT, "the store does not answer");
+      if (!wait_for(fd, POLLOUT, deadline)) fail(NXD_ERROR_TIMEOUT, "no answer");
     } else if (n < 0 && errno != EINTR) {
       return false;
     }
@@ -168,7 +232,7 @@ bool receive_all(int fd, void* data, size_t size, const Deadline& deadline) {
       bytes += n;
       size -= static_cast<size_t>(n);
     } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (!wait_for(fd, POLLIN, deadline)) fail(NXD_ERROR_TIMEOUT, "the store does not answer");
+      if (!wait_for(fd, POLLIN, deadline)) fail(NXD_ERROR_TIMEOUT, "no answer");
     } else if (n == 0 || errno != EINTR) {
       return false;
     }

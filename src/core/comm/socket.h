@@ -35,6 +35,11 @@ Fd listen_tcp(int port, int* out_port);
 // a server that does not answer by the deadline is TIMEOUT.
 Fd connect_tcp(const std::string& host, int port, const Deadline& deadline);
 
+// The same over a Unix socket in the abstract namespace, which ends with its server. Only a server
+// of this user's is connected to.
+Fd listen_local(const std::string& name);
+Fd connect_local(const std::string& name, const Deadline& deadline);
+
 // Transfers all bytes of a non-blocking socket. False when the peer closed or reset the connection;
 // TIMEOUT when the deadline passes first. Neither raises SIGPIPE.
 bool send_all(int fd, const void* data, size_t size, const Deadline& deadline);

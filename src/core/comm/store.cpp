@@ -3,18 +3,33 @@
 #include <charconv>
 #include <thread>
 
+#include "core/comm/interrupt.h"
+
 namespace nxd {
 
-std::optional<std::string> Store::wait(const std::string& key, const Deadline& deadline) {
+std::optional<std::vector<std::string>> Store::get_all(const std::vector<std::string>& keys) {
+  std::vector<std::string> values;
+  for (const std::string& key : keys) {
+    auto value = get(key);
+    if (!value) return std::nullopt;
+    values.push_back(std::move(*value));
+  }
+  return values;
+}
+
+std::optional<std::string> Store::wait(const std::string& key, const Deadline& deadline,
+                                       std::chrono::milliseconds longest_pause) {
   using std::chrono::microseconds;
-  microseconds pause(200);
+  microseconds pause =
+      longest_pause > kUsualPause ? microseconds(longest_pause) / 4 : microseconds(200);
   for (;;) {
     if (auto value = get(key)) return value;
+    InterruptScope::check();
     const auto now = Deadline::Clock::now();
     if (now >= deadline.at()) return std::nullopt;
     const auto left = std::chrono::ceil<microseconds>(deadline.at() - now);
     std::this_thread::sleep_for(std::min(pause, left));
-    pause = std::min(pause * 3 / 2, microseconds(20000));
+    pause = std::min(pause * 3 / 2, microseconds(longest_pause));
   }
 }
 

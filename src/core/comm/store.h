@@ -6,11 +6,21 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/fork_stamp.h"
 #include "core/comm/deadline.h"
 
 namespace nxd {
+
+// What a thread of the library's own gets of a store of callbacks when no thread of the caller's is
+// inside a call to run them. Asking again later may work.
+class StoreUnattended : public Error {
+ public:
+  StoreUnattended()
+      : Error(NXD_ERROR_TIMEOUT, "no thread is inside an nxd call to run the store's callbacks") {}
+};
 
 // Key-value store through which ranks find one another. Values are bytes. Every method may be
 // called from several threads at once.
@@ -24,8 +34,14 @@ class Store : public std::enable_shared_from_this<Store> {
   // Atomic; a key that is absent counts as 0. The value reads as decimal digits.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
 
-  // Asks until the key is there or the deadline has passed; asks at least once.
-  std::optional<std::string> wait(const std::string& key, const Deadline& deadline);
+  // The values of all these keys, or none when one is absent. Does not wait.
+  virtual std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys);
+
+  // Asks until the key is there or the deadline has passed; asks at least once. The longest pause
+  // between two questions is for many ranks to spare one store.
+  std::optional<std::string> wait(const std::string& key, const Deadline& deadline,
+                                  std::chrono::milliseconds longest_pause = kUsualPause);
+  static constexpr std::chrono::milliseconds kUsualPause{20};
 
   // As wait, but for no longer than the store's own bound on each call.
   virtual std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) {
@@ -35,6 +51,10 @@ class Store : public std::enable_shared_from_this<Store> {
   // A channel to the same keys whose calls take at most timeout_ms each and do not queue behind
   // this one's.
   virtual std::shared_ptr<Store> open_channel(int64_t timeout_ms);
+  // Whether threads of the library's own need another thread, which is inside a call of the
+  // caller's, to call serve() now and then; and that, which runs what they have asked for.
+  virtual bool needs_serving() const { return false; }
+  virtual void serve() {}
   // Host that the store's server runs on; "" when there is none.
   virtual std::string server_host() const { return ""; }
   // Whether the keys are lost when this process ends.
@@ -51,6 +71,18 @@ class Store : public std::enable_shared_from_this<Store> {
   std::map<int, int> worlds_;
 };
 
+// Asks a store until it answers. Throws what it throws, and what look_around does meanwhile.
+template <class Ask, class LookAround>
+auto ask_store(Ask&& ask, LookAround&& look_around) {
+  for (;;) {
+    try {
+      return ask();
+    } catch (const StoreUnattended&) {
+      look_around();
+    }
+  }
+}
+
 // Part of a store: every key gets a prefix.
 class PrefixStore : public Store {
  public:
@@ -66,9 +98,16 @@ class PrefixStore : public Store {
   int64_t add(const std::string& key, int64_t amount) override {
     return base_->add(prefix_ + key, amount);
   }
+  std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys) override {
+    std::vector<std::string> whole;
+    for (const std::string& key : keys) whole.push_back(prefix_ + key);
+    return base_->get_all(whole);
+  }
   std::shared_ptr<Store> open_channel(int64_t timeout_ms) override {
     return std::make_shared<PrefixStore>(base_->open_channel(timeout_ms), prefix_);
   }
+  bool needs_serving() const override { return base_->needs_serving(); }
+  void serve() override { base_->serve(); }
   std::string server_host() const override { return base_->server_host(); }
   bool serves() const override { return base_->serves(); }
   void stop_serving() override { base_->stop_serving(); }
@@ -85,4 +124,5 @@ int64_t parse_counter(const std::string& key, const std::string& value);
 
 struct nxd_store {
   std::shared_ptr<nxd::Store> value;
+  nxd::ForkStamp stamp{};
 };

@@ -34,37 +34,51 @@ TcpStore::TcpStore(std::string host, int port, int64_t timeout_ms,
   connect(deadline);
 }
 
+Fd TcpStore::open_connection(const Deadline& deadline) const {
+  return port_ == 0 ? connect_local(host_, deadline) : connect_tcp(host_, port_, deadline);
+}
+
+std::string TcpStore::address() const { return port_ == 0 ? "@" + host_ : text(host_, ":", port_); }
+
 // Asks on a connection of its own. To a server of torch 1.x the validation and the four one-byte
 // requests read as SET with a key of 0x07070707'3C85F7CE bytes, which it cannot allocate: it drops
 // the connection and goes on. A server of torch 2.x answers each with the number of its keys.
 bool TcpStore::speaks_torch_2(const Deadline& deadline) {
-  const Fd fd = connect_tcp(host_, port_, deadline);
+  const Fd fd = open_connection(deadline);
   std::string probe = validation();
   for (int i = 0; i < 4; ++i) put<uint8_t>(probe, kGetNumKeys);
   int64_t counts[4];
-  return send_all(fd.get(), probe.data(), probe.size(), deadline) &&
-         receive_all(fd.get(), counts, sizeof counts, deadline);
+  try {
+    return send_all(fd.get(), probe.data(), probe.size(), deadline) &&
+           receive_all(fd.get(), counts, sizeof counts, deadline);
+  } catch (const Error& e) {
+    fail_silent(e);
+  }
 }
 
 void TcpStore::connect(const Deadline& deadline) {
-  fd_ = connect_tcp(host_, port_, deadline);
+  fd_ = open_connection(deadline);
   if (!dialect_.validates) return;
   const std::string hello = validation();
   if (!send_all(fd_.get(), hello.data(), hello.size(), deadline)) {
-    fail(NXD_ERROR_IO, "the store at ", host_, ":", port_, " refused the connection");
+    fail(NXD_ERROR_IO, "the store at ", address(), " refused the connection");
   }
 }
 
 void TcpStore::check_connected() const {
-  if (!fd_) fail(NXD_ERROR_IO, "the connection to the store at ", host_, ":", port_, " was lost");
+  if (!fd_) fail(NXD_ERROR_IO, "the connection to the store at ", address(), " was lost");
+}
+
+void TcpStore::fail_silent(const Error& e) {
+  fd_.reset();
+  fail(e.status(), "the store at ", address(), ": ", e.what(), " within ", timeout_ms_, " ms");
 }
 
 void TcpStore::read(void* answer, size_t size, const Deadline& deadline) {
   try {
     if (receive_all(fd_.get(), answer, size, deadline)) return;
-  } catch (...) {
-    fd_.reset();
-    throw;
+  } catch (const Error& e) {
+    fail_silent(e);
   }
   fd_.reset();
   check_connected();
@@ -75,9 +89,8 @@ void TcpStore::exchange(const std::string& request, void* answer, size_t size,
   check_connected();
   try {
     if (!send_all(fd_.get(), request.data(), request.size(), deadline)) fd_.reset();
-  } catch (...) {
-    fd_.reset();
-    throw;
+  } catch (const Error& e) {
+    fail_silent(e);
   }
   check_connected();
   if (size > 0) read(answer, size, deadline);
@@ -95,24 +108,39 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 // Asking a server of torch for an absent key makes it drop the connection, so check first. Our keys
 // are never deleted.
 std::optional<std::string> TcpStore::get(const std::string& key) {
+  auto values = get_all({key});
+  if (!values) return std::nullopt;
+  return std::move(values->front());
+}
+
+// However many the keys, two journeys to the server and back.
+std::optional<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys) {
   std::lock_guard<std::mutex> lock(mutex_);
   const Deadline deadline = Deadline::after_ms(timeout_ms_);
   std::string request;
   put<uint8_t>(request, dialect_.check);
-  put<uint64_t>(request, 1);
-  put_bytes(request, key);
+  put<uint64_t>(request, keys.size());
+  for (const std::string& key : keys) put_bytes(request, key);
   uint8_t ready = kNotReady;
   exchange(request, &ready, sizeof ready, deadline);
   if (ready != kReady) return std::nullopt;
   request.clear();
-  put<uint8_t>(request, dialect_.get);
-  put_bytes(request, key);
+  for (const std::string& key : keys) {
+    put<uint8_t>(request, dialect_.get);
+    put_bytes(request, key);
+  }
+  exchange(request, nullptr, 0, deadline);
+  std::vector<std::string> values;
+  for (size_t i = 0; i < keys.size(); ++i) values.push_back(read_value(deadline));
+  return values;
+}
+
+std::string TcpStore::read_value(const Deadline& deadline) {
   uint64_t size = 0;
-  exchange(request, &size, sizeof size, deadline);
+  read(&size, sizeof size, deadline);
   if (size > kSizeLimit) {
     fd_.reset();
-    fail(NXD_ERROR_IO, "the store at ", host_, ":", port_, " answers with a value of ", size,
-         " bytes");
+    fail(NXD_ERROR_IO, "the store at ", address(), " answers with a value of ", size, " bytes");
   }
   std::string value(size, '\0');
   if (size > 0) read(value.data(), size, deadline);

@@ -10,12 +10,14 @@ namespace nxd {
 // Client of a TCPStore: ours, or the one torchrun's agent serves (torch 1.x or 2.x).
 class TcpStore : public Store {
  public:
-  // With a server the store keeps it running.
+  // Port 0: host is the name of a Unix socket of this host, in the abstract namespace. With a
+  // server the store keeps it running.
   TcpStore(std::string host, int port, int64_t timeout_ms,
            std::shared_ptr<TcpStoreServer> server = nullptr);
 
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key) override;
+  std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys) override;
   int64_t add(const std::string& key, int64_t amount) override;
 
   std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override {
@@ -23,7 +25,7 @@ class TcpStore : public Store {
   }
 
   std::shared_ptr<Store> open_channel(int64_t timeout_ms) override;
-  std::string server_host() const override { return host_; }
+  std::string server_host() const override { return port_ == 0 ? "" : host_; }
   bool serves() const override { return server_ != nullptr; }
   void stop_serving() override;
 
@@ -31,11 +33,15 @@ class TcpStore : public Store {
   int64_t timeout_ms() const { return timeout_ms_; }
 
  private:
+  Fd open_connection(const Deadline& deadline) const;
+  std::string address() const;
   void connect(const Deadline& deadline);
   bool speaks_torch_2(const Deadline& deadline);
   void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
   void read(void* answer, size_t size, const Deadline& deadline);
+  std::string read_value(const Deadline& deadline);
   void check_connected() const;
+  [[noreturn]] void fail_silent(const Error& e);
 
   std::string host_;
   int port_;

@@ -3,14 +3,16 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "core/base/log.h"
 #include "core/comm/store.h"
 #include "core/comm/tcp_store_protocol.h"
 
@@ -36,6 +38,7 @@ void put_bytes(std::string& out, const std::string& bytes) {
 struct TcpStoreServer::Client {
   Fd fd;
   bool validated = false;
+  bool is_watched_for_room = false;  // to write
   std::string in, out;
   std::vector<std::string> awaited;  // keys of a pending WAIT
 };
@@ -46,8 +49,8 @@ class TcpStoreServer::Reader {
  public:
   struct Incomplete {};
 
-  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
-  size_t consumed() const { return at_; }
+  Reader(const std::string& bytes, size_t start) : bytes_(bytes), at_(start) {}
+  size_t position() const { return at_; }
 
   template <class T>
   T number() {
@@ -78,17 +81,30 @@ class TcpStoreServer::Reader {
     if (bytes_.size() - at_ < size) throw Incomplete();
   }
   const std::string& bytes_;
-  size_t at_ = 0;
+  size_t at_;
 };
 
 TcpStoreServer::TcpStoreServer(int port) {
   listener_ = listen_tcp(port, &port_);
+  start();
+}
+
+TcpStoreServer::TcpStoreServer(const std::string& local_name) {
+  listener_ = listen_local(local_name);
+  start();
+}
+
+void TcpStoreServer::start() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     fail(NXD_ERROR_IO, "cannot make a pipe: ", std::strerror(errno));
   }
   wake_read_ = Fd(ends[0]);
   wake_write_ = Fd(ends[1]);
+  epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) fail(NXD_ERROR_IO, "cannot make an epoll: ", std::strerror(errno));
+  watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
+  watch(EPOLL_CTL_ADD, wake_read_.get(), EPOLLIN);
   BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
 }
@@ -104,83 +120,108 @@ void TcpStoreServer::stop() {
   listener_.reset();
 }
 
+bool TcpStoreServer::watch(int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+}
+
+// What a round costs depends on how many clients ask, not on how many there are.
 void TcpStoreServer::run() {
-  std::vector<pollfd> fds;
+  epoll_event events[256];
   while (!stopping_) {
-    fds.assign({{listener_.get(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}});
-    for (const auto& c : clients_) {
-      fds.push_back(
-          {c->fd.get(), static_cast<short>(c->out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-    }
-    if (::poll(fds.data(), fds.size(), -1) < 0) continue;
-    std::vector<Client*> gone;
-    for (size_t i = 2; i < fds.size(); ++i) {
-      Client& client = *clients_[i - 2];
+    const int count = ::epoll_wait(epoll_.get(), events, std::size(events), -1);
+    bool has_callers = false;
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      has_callers = has_callers || fd == listener_.get();
+      const auto found = clients_.find(fd);
+      if (found == clients_.end()) continue;
+      Client& client = *found->second;
       bool alive = true;
       try {
-        if (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) alive = read_from(client);
+        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) alive = read_from(client);
       } catch (...) {
         alive = false;
       }
-      if (!alive) gone.push_back(&client);
+      if (!alive) {
+        drop(client);
+      } else if (!client.out.empty()) {
+        to_write_.push_back(fd);
+      }
     }
     // A request of one client may have produced answers for others.
-    for (const auto& c : clients_) {
-      if (!c->out.empty() && !write_to(*c)) gone.push_back(c.get());
+    for (const int fd : std::exchange(to_write_, {})) {
+      const auto found = clients_.find(fd);
+      if (found != clients_.end() && !write_to(*found->second)) drop(*found->second);
     }
-    std::erase_if(clients_, [&](const auto& c) {
-      return std::find(gone.begin(), gone.end(), c.get()) != gone.end();
-    });
-    if (fds[0].revents) accept_clients();
+    if (has_callers) accept_clients();
   }
 }
 
 void TcpStoreServer::accept_clients() {
   for (;;) {
     Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return;
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE) refuse_clients();
+      return;
+    }
     const int on = 1;
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const int number = fd.get();
     auto client = std::make_unique<Client>();
     client->fd = std::move(fd);
-    clients_.push_back(std::move(client));
+    if (watch(EPOLL_CTL_ADD, number, EPOLLIN)) clients_.emplace(number, std::move(client));
   }
+}
+
+// Those who call now wait in the kernel until a client leaves.
+void TcpStoreServer::refuse_clients() {
+  log(NXD_LOG_WARN, "the store serves ", clients_.size(),
+      " connections and may open no more files: raise the limit on open files (ulimit -n) to more "
+      "than twice the number of ranks");
+  watch(EPOLL_CTL_MOD, listener_.get(), 0);
+  is_full_ = true;
+}
+
+void TcpStoreServer::drop(Client& client) {
+  forget_wait(client);
+  const int fd = client.fd.get();
+  watch(EPOLL_CTL_DEL, fd, 0);
+  clients_.erase(fd);
+  if (!is_full_) return;
+  is_full_ = false;
+  watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
 }
 
 bool TcpStoreServer::read_from(Client& client) {
   char chunk[16384];
+  bool ended = false;
   for (;;) {
     const ssize_t n = ::recv(client.fd.get(), chunk, sizeof chunk, 0);
     if (n > 0) {
       client.in.append(chunk, static_cast<size_t>(n));
+      if (static_cast<size_t>(n) < sizeof chunk) break;  // what comes later wakes us again
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-      // What came before the end still counts: a set needs no answer.
-      while (!client.in.empty()) {
-        Reader in(client.in);
-        try {
-          if (!serve_one(client, in)) break;
-        } catch (const Reader::Incomplete&) {
-          break;
-        }
-        client.in.erase(0, in.consumed());
-      }
-      return false;
-    }
+    ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
     break;
   }
-  while (!client.in.empty()) {
-    Reader in(client.in);
-    try {
-      if (!serve_one(client, in)) return false;
-    } catch (const Reader::Incomplete&) {
-      return true;
+  // What came before the end still counts: a set needs no answer.
+  size_t done = 0;
+  bool alive = true;
+  try {
+    while (alive && done < client.in.size()) {
+      Reader in(client.in, done);
+      alive = serve_one(client, in);
+      if (alive) done = in.position();
     }
-    client.in.erase(0, in.consumed());
+  } catch (const Reader::Incomplete&) {
   }
-  return true;
+  client.in.erase(0, done);
+  return alive && !ended;
 }
 
 bool TcpStoreServer::write_to(Client& client) {
@@ -188,10 +229,14 @@ bool TcpStoreServer::write_to(Client& client) {
     const ssize_t n =
         ::send(client.fd.get(), client.out.data(), client.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
+    if (n < 0) break;
     client.out.erase(0, static_cast<size_t>(n));
   }
-  return true;
+  const bool needs_room = !client.out.empty();
+  if (needs_room == client.is_watched_for_room) return true;
+  client.is_watched_for_room = needs_room;
+  return watch(EPOLL_CTL_MOD, client.fd.get(), needs_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 bool TcpStoreServer::serve_one(Client& client, Reader& in) {
@@ -261,18 +306,22 @@ bool TcpStoreServer::serve_values(Client& client, Reader& in, uint8_t query) {
 
 bool TcpStoreServer::serve_waits(Client& client, Reader& in, uint8_t query) {
   if (query == kCancelWait) {
-    client.awaited.clear();
+    forget_wait(client);
     put<uint8_t>(client.out, kWaitCanceled);
     return true;
   }
   std::vector<std::string> keys = in.list();
   std::erase_if(keys, [&](const std::string& key) { return values_.count(key) > 0; });
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   if (query == kCheck) {
     put<uint8_t>(client.out, keys.empty() ? kReady : kNotReady);
   } else if (keys.empty()) {
     put<uint8_t>(client.out, kStopWaiting);
   } else {
+    forget_wait(client);
     client.awaited = std::move(keys);
+    for (const std::string& key : client.awaited) waiting_[key].push_back(&client);
   }
   return true;
 }
@@ -304,11 +353,25 @@ bool TcpStoreServer::serve_many(Client& client, Reader& in, uint8_t query) {
 
 void TcpStoreServer::store(const std::string& key, std::string value) {
   values_[key] = std::move(value);
-  for (const auto& c : clients_) {
-    if (c->awaited.empty()) continue;
-    std::erase(c->awaited, key);
-    if (c->awaited.empty()) put<uint8_t>(c->out, kStopWaiting);
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  for (Client* client : found->second) {
+    std::erase(client->awaited, key);
+    if (!client->awaited.empty()) continue;
+    put<uint8_t>(client->out, kStopWaiting);
+    to_write_.push_back(client->fd.get());
   }
+  waiting_.erase(found);
+}
+
+void TcpStoreServer::forget_wait(Client& client) {
+  for (const std::string& key : client.awaited) {
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end()) continue;
+    std::erase(found->second, &client);
+    if (found->second.empty()) waiting_.erase(found);
+  }
+  client.awaited.clear();
 }
 
 }  // namespace nxd

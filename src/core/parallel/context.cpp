@@ -1,14 +1,21 @@
 #include "core/parallel/context.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/base/environment.h"
 #include "core/base/fork_stamp.h"
 #include "core/comm/gloo_group.h"
+#include "core/comm/hierarchical_group.h"
+#include "core/comm/ordered_group.h"
+#include "core/comm/refusals.h"
+#include "core/comm/shm_group.h"
 #include "core/comm/socket.h"
 #include "core/comm/solo_group.h"
 #include "core/parallel/rendezvous.h"
@@ -40,10 +47,9 @@ std::string own_address(const std::string& interface_name, const World& world,
   return address.empty() || loopback ? first_external_address() : address;
 }
 
-std::shared_ptr<gloo::transport::Device> create_device(const std::string& interface_name,
-                                                       const World& world,
-                                                       const Membership& membership) {
-  // Gloo crashes on names it cannot resolve, so it gets none.
+// The same, checked.
+std::string listening_address(const std::string& interface_name, const World& world,
+                              const Membership& membership) {
   const std::string address = own_address(interface_name, world, membership);
   check_argument(interface_name.empty() || (!address.empty() && is_local_address(address)),
                  "interface_name: expected a network interface or an address of this host, got \"",
@@ -53,14 +59,22 @@ std::shared_ptr<gloo::transport::Device> create_device(const std::string& interf
          "no network interface reaches the other hosts; name one by interface_name "
          "or NXD_SOCKET_IFNAME");
   }
+  return address;
+}
+
+// The event loop of this rank's connections. Gloo makes every connection listen for a moment before
+// it is given its socket; on the loopback, where there is one, no other host can interfere.
+std::shared_ptr<gloo::transport::tcp::Device> create_device(const std::string& address) {
+  // Gloo crashes on names it cannot resolve, so it gets none.
   gloo::transport::tcp::attr attributes;
-  attributes.hostname = address;
+  attributes.hostname = is_local_address("127.0.0.1") ? "127.0.0.1" : address;
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
-    return gloo::transport::tcp::CreateDevice(attributes);
+    return std::static_pointer_cast<gloo::transport::tcp::Device>(
+        gloo::transport::tcp::CreateDevice(attributes));
   } catch (const std::exception& e) {
-    fail(NXD_ERROR_IO, "cannot use the address ", address, ": ", e.what());
+    fail(NXD_ERROR_IO, "cannot use the address ", attributes.hostname, ": ", e.what());
   }
 }
 
@@ -72,6 +86,13 @@ std::string key_of(const std::vector<int>& ranks) {
     hash *= 0x100000001b3ULL;
   }
   return text("g", ranks.size(), "-", std::hex, hash);
+}
+
+// Cores that this process may run on.
+size_t available_cores() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return static_cast<size_t>(CPU_COUNT(&cores));
 }
 
 const char* axis_name(nxd_axis_t axis) {
@@ -86,15 +107,18 @@ struct Context::Impl {
   Membership membership;
   int64_t timeout_ms = 0;
   uint64_t seed = 0;
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
+  HostMap hosts;
   std::atomic<bool> plain_kernels{false};
   std::atomic<int64_t> step{0}, microbatch{0};
-  std::shared_ptr<LinkShared> shared;
+  std::shared_ptr<RankShared> shared;
   std::shared_ptr<ProcessGroup> world;
   std::shared_ptr<const ParallelState> parallel;
 
   std::mutex groups_mutex;  // groups against abort, which comes from any thread
-  std::vector<std::weak_ptr<ProcessGroup>> groups;
+  std::vector<std::weak_ptr<OrderedGroup>> groups;
   std::map<std::string, int> groups_by_key;  // how many were made of the same ranks
+  std::unique_ptr<Refusals> refusals;        // null in a world of one
   std::atomic<bool> aborted{false};
 
   // Those of the present layout. The number tells their keys from those of the layouts before.
@@ -103,8 +127,24 @@ struct Context::Impl {
 
   std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, const std::string& name);
   std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, const std::string& name,
-                                           const std::string& key);
+                                           const std::string& key,
+                                           GroupMonitor::Objection objection = nullptr);
+  std::shared_ptr<ProcessGroup> meet_in_group(const std::vector<int>& ranks,
+                                              const std::string& name);
+  std::unique_ptr<ProcessGroup> make_transport(std::shared_ptr<GroupMonitor> monitor,
+                                               const std::string& key,
+                                               const std::vector<int>& ranks);
+  std::vector<std::shared_ptr<OrderedGroup>> living_groups();
 };
+
+std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
+  std::vector<std::shared_ptr<OrderedGroup>> living;
+  std::lock_guard<std::mutex> lock(groups_mutex);
+  for (const auto& weak : groups) {
+    if (auto group = weak.lock()) living.push_back(std::move(group));
+  }
+  return living;
+}
 
 // The key follows from the ranks and from how many groups of them were made before, so members need
 // not talk to agree on it.
@@ -117,19 +157,65 @@ std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& 
 // No rank is asked: the group connects on its first collective.
 std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& ranks,
                                                         const std::string& name,
-                                                        const std::string& key) {
+                                                        const std::string& key,
+                                                        GroupMonitor::Objection objection) {
   std::lock_guard<std::mutex> lock(groups_mutex);
-  std::shared_ptr<ProcessGroup> group;
+  auto monitor =
+      std::make_shared<GroupMonitor>(shared, key, name, membership.rank, ranks, timeout_ms);
+  monitor->set_objection(std::move(objection));
+  std::unique_ptr<ProcessGroup> carrier;
   if (ranks.size() == 1) {
-    group = std::make_shared<SoloGroup>(shared, name, ranks[0]);
+    carrier = std::make_unique<SoloGroup>(monitor);
   } else {
-    const int place =
-        static_cast<int>(std::find(ranks.begin(), ranks.end(), membership.rank) - ranks.begin());
-    group = kept_by_process(new GlooGroup(shared, key, name, place, ranks, timeout_ms));
+    carrier = make_transport(monitor, key, ranks);
   }
+  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
   std::erase_if(groups, [](const auto& weak) { return weak.expired(); });
   groups.push_back(group);
   if (aborted) group->abort();
+  return group;
+}
+
+std::unique_ptr<ProcessGroup> Context::Impl::make_transport(std::shared_ptr<GroupMonitor> monitor,
+                                                            const std::string& key,
+                                                            const std::vector<int>& ranks) {
+  std::map<int, std::vector<int>> by_host;
+  for (const int rank : ranks) by_host[hosts.host_of(rank)].push_back(rank);
+  std::vector<std::vector<int>> members;
+  bool neighbours = false;
+  for (auto& [host, on_host] : by_host) {
+    neighbours = neighbours || on_host.size() > 1;
+    members.push_back(std::move(on_host));
+  }
+  if (transport == NXD_TRANSPORT_GLOO || (transport == NXD_TRANSPORT_AUTO && !neighbours)) {
+    return std::make_unique<GlooGroup>(std::move(monitor), key, ranks);
+  }
+  if (members.size() == 1) {
+    return std::make_unique<ShmGroup>(std::move(monitor), key, ranks);
+  }
+  if (transport == NXD_TRANSPORT_SHARED_MEMORY) {
+    fail(NXD_ERROR_UNSUPPORTED, "group \"", monitor->name(), "\" spans ", members.size(),
+         " hosts, and shared memory was asked for; expected auto or hierarchical");
+  }
+  return std::make_unique<HierarchicalGroup>(std::move(monitor), key, std::move(members));
+}
+
+// A member that does not come is told now, and by name; one that refuses, at once. The refused
+// group does not count, as the rank that refused could not count it either.
+std::shared_ptr<ProcessGroup> Context::Impl::meet_in_group(const std::vector<int>& ranks,
+                                                           const std::string& name) {
+  const auto attempt = std::make_shared<Refusals::Attempt>(*refusals, ranks);
+  if (const auto error = attempt->refusal(name)) throw *error;
+  const std::string base = key_of(ranks);
+  const std::string key = text(base, "-", groups_by_key[base], "-", refusals->count_of(ranks));
+  // The attempt ends with the meeting.
+  const auto objection = [name, weak = std::weak_ptr<Refusals::Attempt>(attempt)] {
+    const auto present = weak.lock();
+    return present ? present->refusal(name) : std::nullopt;
+  };
+  auto group = make_group(ranks, name, key, objection);
+  group->barrier();
+  ++groups_by_key[base];
   return group;
 }
 
@@ -149,9 +235,16 @@ void Context::join(const nxd_context_options_t& options) {
   i.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : env::timeout_ms();
   i.seed = options.seed != 0 ? options.seed : env::seed();
   i.plain_kernels = options.plain_kernels != 0 || env::plain_kernels();
+  check_argument(
+      options.transport >= NXD_TRANSPORT_AUTO && options.transport <= NXD_TRANSPORT_HIERARCHICAL,
+      "options.transport: expected an NXD_TRANSPORT_*, got ", options.transport);
+  i.transport = options.transport != NXD_TRANSPORT_AUTO ? options.transport : env::transport();
+  const int large_group = env::large_group();
   const std::string interface_name =
       options.interface_name ? options.interface_name : env::socket_interface();
 
+  const Interrupt interrupt{options.interrupt, options.interrupt_data};
+  std::optional<InterruptScope> interruptible(std::in_place, interrupt, "nxd_context_create");
   switch (options.rendezvous) {
     case NXD_RENDEZVOUS_ENVIRONMENT: i.membership = membership_of_environment(i.timeout_ms); break;
     case NXD_RENDEZVOUS_STORE: i.membership = membership_of_options(options); break;
@@ -159,28 +252,50 @@ void Context::join(const nxd_context_options_t& options) {
       fail(NXD_ERROR_INVALID_ARGUMENT, "options.rendezvous: expected an NXD_RENDEZVOUS_*, got ",
            options.rendezvous);
   }
-  i.shared = kept_by_process(new LinkShared);
+  i.shared = kept_by_process(new RankShared);
+  i.shared->interrupt = interrupt;
+  i.shared->flight_record_prefix = env::flight_record();
+  i.shared->large_group = i.membership.large_group = large_group;
+  i.shared->world_size = i.membership.size;
+  if (options.host_id) i.membership.host_id = options.host_id;
   const Membership& m = i.membership;
   if (m.size == 1) {
+    i.membership.local_rank = std::max(m.local_rank, 0);
     i.shared->board = std::make_shared<FailureBoard>(nullptr, 0, -1);
     i.world = i.make_group({0}, "world");
     return;
   }
   const World world = meet(m, i.timeout_ms);
+  interruptible.reset();  // from here on the world's group asks
+  if (m.local_rank < 0) i.membership.local_rank = world.hosts.local_rank(m.rank);
+  i.hosts = world.hosts;
+  const size_t neighbours = i.hosts.ranks_of(i.hosts.host_of(m.rank)).size();
+  i.shared->host->may_spin = neighbours <= available_cores();
   // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
   const int64_t patience = std::clamp<int64_t>(i.timeout_ms / 4, 200, 10000);
   i.shared->store = world.store;
   i.shared->board = std::make_shared<FailureBoard>(
-      std::make_shared<PrefixStore>(world.store->open_channel(patience), "failures/"), m.rank,
-      world.server_rank);
-  i.shared->device = create_device(interface_name, world, m);
-  i.shared->ticker = std::make_shared<Ticker>();
+      std::make_shared<PrefixStore>(
+          while_joining(m, [&] { return world.store->open_channel(patience); }),
+          FailureBoard::kPrefix),
+      m.rank, world.server_rank);
+  const std::string address = listening_address(interface_name, world, m);
+  // Within one host, shared memory takes no connections and no threads.
+  if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {
+    i.shared->connector = std::make_shared<Connector>(address, m.rank);
+    i.shared->device = create_device(i.shared->connector->address());
+    world.store->set(Connector::key(m.rank), i.shared->connector->invitation());
+    i.shared->ticker = std::make_shared<Ticker>();
+  }
+  i.refusals =
+      std::make_unique<Refusals>(std::make_shared<PrefixStore>(world.store, "refusals/"), m.rank);
   std::vector<int> ranks(static_cast<size_t>(m.size));
   for (int rank = 0; rank < m.size; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   i.world = i.make_group(ranks, "world");
   i.world->barrier();
 }
 
+Arena& Context::arena() const { return impl_->shared->host->arena; }
 int Context::rank() const { return impl_->membership.rank; }
 int Context::size() const { return impl_->membership.size; }
 int Context::local_rank() const { return impl_->membership.local_rank; }
@@ -202,6 +317,8 @@ const std::shared_ptr<ProcessGroup>& Context::world() const { return impl_->worl
 void Context::check_members(const std::vector<int>& ranks) const {
   check_usable();
   check_argument(!ranks.empty(), "ranks: expected at least one rank, got none");
+  check_argument(ranks.size() <= static_cast<size_t>(size()), "n_ranks: expected at most ", size(),
+                 ", got more");
   std::set<int> seen;
   for (const int rank : ranks) {
     check_argument(rank >= 0 && rank < size(), "ranks: expected world ranks 0 to ", size() - 1,
@@ -215,10 +332,15 @@ void Context::check_members(const std::vector<int>& ranks) const {
 
 std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& ranks,
                                                     const std::string& name) {
-  check_members(ranks);
-  auto group = impl_->make_group(ranks, name);
-  group->barrier();  // a member that does not come is told now, and by name
-  return group;
+  check_usable();
+  try {
+    check_members(ranks);
+  } catch (const Error& e) {
+    if (impl_->refusals) impl_->refusals->refuse(ranks, size(), e.what());
+    throw;
+  }
+  if (ranks.size() == 1) return impl_->make_group(ranks, name);
+  return impl_->meet_in_group(ranks, name);
 }
 
 std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& ranks,
@@ -261,6 +383,53 @@ LayoutOffer offer_of(const nxd_parallel_options_t& o, int world_size) {
 
 }  // namespace
 
+namespace {
+
+constexpr size_t kOfferWords = sizeof(LayoutOffer) / sizeof(int32_t);
+
+// Whether all ranks offer the same: then no number's maximum is above its minimum, and no rank has
+// to see what all others offer. All get the same answer.
+bool all_equal(ProcessGroup& world, const LayoutOffer& own) {
+  int32_t words[kOfferWords], bounds[2 * kOfferWords];
+  std::memcpy(words, &own, sizeof words);
+  for (size_t i = 0; i < kOfferWords; ++i) {
+    bounds[i] = words[i];
+    bounds[kOfferWords + i] = ~words[i];
+  }
+  world.all_reduce(bounds, bounds, 2 * kOfferWords, NXD_DTYPE_I32, NXD_REDUCE_MAX);
+  for (size_t i = 0; i < kOfferWords; ++i) {
+    if (bounds[i] != ~bounds[kOfferWords + i]) return false;
+  }
+  return true;
+}
+
+// Says who asks for something else, or cannot.
+[[noreturn]] void fail_by_offers(ProcessGroup& world, const LayoutOffer& own,
+                                 const Error* own_error) {
+  std::vector<LayoutOffer> offers(static_cast<size_t>(world.size()));
+  world.all_gather(&own, offers.data(), kOfferWords, NXD_DTYPE_I32);
+  if (own_error) throw *own_error;
+  for (int r = 0; r < world.size(); ++r) {
+    const LayoutOffer& other = offers[static_cast<size_t>(r)];
+    if (!other.same_layout(offers[0])) {
+      throw Error(NXD_ERROR_INVALID_ARGUMENT,
+                  text("nxd_init_model_parallel: ranks disagree: rank 0 asks for ",
+                       offers[0].describe(), "; rank ", r, " for ", other.describe()),
+                  {r, 0, "world", "init_model_parallel"});
+    }
+  }
+  for (int r = 0; r < world.size(); ++r) {
+    const LayoutOffer& other = offers[static_cast<size_t>(r)];
+    if (other.verdict == NXD_OK) continue;
+    throw Error(other.verdict,
+                text("nxd_init_model_parallel: rank ", r, " refused: ", status_name(other.verdict)),
+                {r, 0, "world", "init_model_parallel"});
+  }
+  fail(NXD_ERROR_INTERNAL, "nxd_init_model_parallel: offers that differ are the same");
+}
+
+}  // namespace
+
 void Context::init_model_parallel(const nxd_parallel_options_t& options) {
   check_usable();
   Impl& i = *impl_;
@@ -275,26 +444,8 @@ void Context::init_model_parallel(const nxd_parallel_options_t& options) {
     own.verdict = e.status();
     own_error = std::make_unique<Error>(e);
   }
-  std::vector<LayoutOffer> offers(static_cast<size_t>(size()));
-  constexpr size_t kWords = sizeof(LayoutOffer) / sizeof(int32_t);
-  i.world->all_gather(&own, offers.data(), kWords, NXD_DTYPE_I32);
+  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error.get());
   if (own_error) throw *own_error;
-  for (int r = 0; r < size(); ++r) {
-    const LayoutOffer& other = offers[static_cast<size_t>(r)];
-    if (!other.same_layout(offers[0])) {
-      throw Error(NXD_ERROR_INVALID_ARGUMENT,
-                  text("nxd_init_model_parallel: ranks disagree: rank 0 asks for ",
-                       offers[0].describe(), "; rank ", r, " for ", other.describe()),
-                  {r, 0, "world", "init_model_parallel"});
-    }
-  }
-  for (int r = 0; r < size(); ++r) {
-    const LayoutOffer& other = offers[static_cast<size_t>(r)];
-    if (other.verdict == NXD_OK) continue;
-    throw Error(other.verdict,
-                text("nxd_init_model_parallel: rank ", r, " refused: ", status_name(other.verdict)),
-                {r, 0, "world", "init_model_parallel"});
-  }
   state->set_group(NXD_AXIS_WORLD, i.world);
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
     const RankLayout& layout = state->layout();
@@ -331,6 +482,7 @@ int Context::pipeline_neighbour(int distance) const {
 void Context::finalize() {
   check_usable();
   Impl& i = *impl_;
+  for (const auto& group : i.living_groups()) group->wait_for_works();
   i.world->barrier();
   if (i.shared->board) i.shared->board->detach();
   if (i.membership.fresh_keys) {
@@ -345,18 +497,30 @@ void Context::finalize() {
 void Context::abort() noexcept {
   try {
     if (impl_->shared->stamp.is_foreign()) return;
-    std::vector<std::shared_ptr<ProcessGroup>> groups;
     {
       std::lock_guard<std::mutex> lock(impl_->groups_mutex);
       impl_->aborted = true;
-      for (const auto& weak : impl_->groups) {
-        if (auto group = weak.lock()) groups.push_back(std::move(group));
-      }
     }
-    for (const auto& group : groups) group->abort();
+    for (const auto& group : impl_->living_groups()) group->abort();
     impl_->shared->board->announce_abort();
   } catch (...) {
   }
+}
+
+void Context::end_works() noexcept {
+  try {
+    if (impl_->shared->stamp.is_foreign()) return;
+    for (const auto& group : impl_->living_groups()) group->end_works();
+  } catch (...) {
+  }
+}
+
+std::string Context::flight_record() const {
+  check_not_forked();
+  std::vector<GroupRecord> records;
+  for (const auto& group : impl_->living_groups()) records.push_back(group->record());
+  const int64_t now = impl_->shared->ns_since_created(Deadline::Clock::now());
+  return flight_json(rank(), now, records);
 }
 
 void Context::check_not_forked() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/comm/arena.h"
 #include "core/comm/process_group.h"
 #include "core/parallel/parallel_state.h"
 
@@ -29,6 +30,8 @@ class Context : public std::enable_shared_from_this<Context> {
   int64_t microbatch() const;
   void set_step(int64_t step, int64_t microbatch);
 
+  Arena& arena() const;  // memory that the ranks of this host share
+
   const std::shared_ptr<ProcessGroup>& world() const;
   std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks,
                                              const std::string& name);
@@ -47,6 +50,11 @@ class Context : public std::enable_shared_from_this<Context> {
 
   void finalize();
   void abort() noexcept;
+  // Aborts the groups that have works pending, and waits until these have ended, which is soon.
+  void end_works() noexcept;
+
+  // The last operations of all living groups, as JSON. From any thread.
+  std::string flight_record() const;
 
   // INVALID_STATE in a forked child and after finalize.
   void check_usable() const;

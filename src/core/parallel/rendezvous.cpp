@@ -3,130 +3,266 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/environment.h"
+#include "core/comm/failure_board.h"
+#include "core/comm/store_pace.h"
 #include "core/comm/tcp_store.h"
+#include "core/parallel/launcher.h"
+#include "core/parallel/meeting_point.h"
 
 namespace nxd {
 namespace {
 
-int int_of_environment(const char* name, int64_t low, int64_t high) {
-  const auto value = env::get_int(name);
-  check_argument(value.has_value(), "environment variable ", name,
-                 ": expected an integer, is not set");
-  check_argument(*value >= low && *value <= high, "environment variable ", name, ": expected ", low,
-                 " to ", high, ", got ", *value);
-  return static_cast<int>(*value);
+std::string link_of(const char* path) {
+  char target[128];
+  const ssize_t n = ::readlink(path, target, sizeof target);
+  return std::string(target, n > 0 ? static_cast<size_t>(n) : 0);
 }
 
-bool agent_serves_store() {
-  const auto value = env::get("TORCHELASTIC_USE_AGENT_STORE");
-  return value == "True" || value == "true" || value == "1";
-}
-
-Membership membership_of_torchrun(int64_t timeout_ms) {
-  const auto rank = env::get("RANK");
-  const auto size = env::get("WORLD_SIZE");
-  check_argument(rank && size, "environment: ", rank ? "RANK" : "WORLD_SIZE", " is set but ",
-                 rank ? "WORLD_SIZE" : "RANK", " is not; expected both or neither");
-  Membership m;
-  m.size = int_of_environment("WORLD_SIZE", 1, INT_MAX);
-  m.rank = int_of_environment("RANK", 0, m.size - 1);
-  if (env::get("LOCAL_RANK")) m.local_rank = int_of_environment("LOCAL_RANK", 0, m.size - 1);
-  if (m.size == 1) return m;
-  const std::string host = env::get("MASTER_ADDR").value_or("127.0.0.1");
-  const int port = int_of_environment("MASTER_PORT", 1, 65535);
-  std::shared_ptr<TcpStoreServer> server;
-  // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
-  if (m.rank == 0 && !agent_serves_store()) {
-    server = std::make_shared<TcpStoreServer>(port);
-    m.owns_server = true;
-  }
-  m.store = std::make_shared<TcpStore>(host, port, timeout_ms, server);
-  m.fresh_keys = true;
-  m.prefix = text("nxd/", env::get("TORCHELASTIC_RUN_ID").value_or("-"), "/",
-                  env::get("TORCHELASTIC_RESTART_COUNT").value_or("0"), "/");
-  return m;
-}
-
-// Two processes with the same identity reach each other over the loopback.
-std::string host_identity() {
+// Two processes with the same one reach each other over the loopback.
+std::string network_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  char netns[128] = "";
-  const ssize_t n = ::readlink("/proc/self/ns/net", netns, sizeof netns - 1);
   char name[HOST_NAME_MAX + 1] = "";
   ::gethostname(name, sizeof name - 1);
-  return boot + "/" + std::string(netns, n > 0 ? static_cast<size_t>(n) : 0) + "/" + name;
+  return text(boot, "/", link_of("/proc/self/ns/net"), "/", name);
 }
+
+// Two processes with the same one may share memory and know each other's process numbers.
+std::string host_identity(const Membership& m) {
+  if (!m.host_id.empty()) return m.host_id;
+  const auto given = env::get("NXD_HOST_ID");
+  return given ? *given : text(network_identity(), "/", link_of("/proc/self/ns/pid"));
+}
+
+// Numbers names in the order they are met.
+class Numbering {
+ public:
+  int number_of(const std::string& name) {
+    return numbers_.try_emplace(name, static_cast<int>(numbers_.size())).first->second;
+  }
+  size_t count() const { return numbers_.size(); }
+
+ private:
+  std::unordered_map<std::string, int> numbers_;
+};
 
 std::string joined_key(int rank) { return "joined/" + std::to_string(rank); }
 std::string info_key(int rank) { return "info/" + std::to_string(rank); }
 
+// In place of the information of a rank that gave up waiting.
+const char* const kLeft = "left";
+const char* const kLeftEarly = " left before all ranks had come";
+
+// What a rank tells rank 0 of itself.
 struct Info {
-  int size;
-  int serves;
+  int size = 0;
+  int serves = 0;
+  int large_group = 0;
+  std::string network;
   std::string host;
 };
 
+std::string encode(const Info& info) {
+  return text(info.size, " ", info.serves, " ", info.large_group, "\n", info.network, "\n",
+              info.host);
+}
+
 Info parse_info(const std::string& value) {
-  Info info{};
+  Info info;
   std::istringstream in(value);
-  in >> info.size >> info.serves >> info.host;
+  in >> info.size >> info.serves >> info.large_group;
+  in.get();
+  std::getline(in, info.network);
+  std::getline(in, info.host, '\0');
   return info;
 }
 
-// Rank 0's verdict: "ok ONE_HOST SERVER_RANK" or "STATUS message".
-std::string collect(Store& store, const Membership& m, const Deadline& deadline,
-                    int64_t timeout_ms) {
+// Rank 0's: "ok ONE_HOST SERVER_RANK HOSTS" or "STATUS message". Every rank reads it, so its size
+// matters.
+struct Verdict {
+  std::string words;
+  int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
+
+  bool good() const { return words.starts_with("ok "); }
+};
+
+// What the ranks say of themselves, in order. Many are asked for at a time; when some of these are
+// still to come, one by one.
+class Arrivals {
+ public:
+  Arrivals(Store& store, int size) : store_(store), size_(size) {}
+
+  std::optional<std::string> next(int rank, const Deadline& deadline) {
+    const int place = rank % kAtATime;
+    if (place == 0) ask_from(rank);
+    if (!known_.empty()) return known_[static_cast<size_t>(place)];
+    return store_.wait(info_key(rank), deadline);
+  }
+
+ private:
+  static constexpr int kAtATime = 256;
+
+  void ask_from(int first) {
+    std::vector<std::string> keys;
+    for (int rank = first; rank < std::min(first + kAtATime, size_); ++rank) {
+      keys.push_back(info_key(rank));
+    }
+    known_.clear();
+    if (auto values = store_.get_all(keys)) known_.swap(*values);
+  }
+
+  Store& store_;
+  const int size_;
+  std::vector<std::string> known_;  // from a multiple of kAtATime on
+};
+
+Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int64_t timeout_ms) {
   std::string missing;
   int missing_count = 0;
   int server_rank = -1;
-  bool one_host = true;
-  const std::string host = host_identity();
+  Arrivals arrivals(store, m.size);
+  Numbering networks, hosts;
+  std::vector<int> host_of(static_cast<size_t>(m.size));
   for (int rank = 0; rank < m.size; ++rank) {
-    const auto value = store.wait(info_key(rank), deadline);
+    const auto value = arrivals.next(rank, deadline);
     if (!value) {
       if (++missing_count <= 8) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       continue;
     }
+    if (*value == kLeft) {
+      return {text(NXD_ERROR_PEER_LOST, " ", rank, " rank ", rank, kLeftEarly), INT_MAX};
+    }
     const Info info = parse_info(*value);
     if (info.size != m.size) {
-      return text(NXD_ERROR_INVALID_ARGUMENT,
-                  " ranks disagree about the size of the world: rank 0 has ", m.size, ", rank ",
-                  rank, " has ", info.size);
+      return {text(NXD_ERROR_INVALID_ARGUMENT,
+                   " ranks disagree about the size of the world: rank 0 has ", m.size, ", rank ",
+                   rank, " has ", info.size),
+              INT_MAX};
+    }
+    if (info.large_group != m.large_group) {
+      return {text(NXD_ERROR_INVALID_ARGUMENT, " ranks disagree about NXD_LARGE_GROUP: rank 0 has ",
+                   m.large_group, ", rank ", rank, " has ", info.large_group),
+              INT_MAX};
     }
     if (info.serves && server_rank < 0) server_rank = rank;
-    one_host = one_host && info.host == host;
+    networks.number_of(info.network);
+    host_of[static_cast<size_t>(rank)] = hosts.number_of(info.host);
   }
   if (missing_count > 0) {
     if (missing_count > 8) missing += ", ...";
-    return text(NXD_ERROR_TIMEOUT, " ", missing_count, " of ", m.size,
-                " ranks did not come within ", timeout_ms, " ms: rank ", missing);
+    return {text(NXD_ERROR_TIMEOUT, " ", missing_count, " of ", m.size,
+                 " ranks did not come within ", timeout_ms, " ms: rank ", missing),
+            m.size - 1 - missing_count};
   }
-  return text("ok ", one_host ? 1 : 0, " ", server_rank);
+  return {
+      text("ok ", networks.count() == 1 ? 1 : 0, " ", server_rank, " ", HostMap(host_of).encode()),
+      m.size - 1};
 }
 
-[[noreturn]] void fail_with(const Membership& m, const std::string& verdict) {
+// A store that rank 0 serves goes with it, but the others are to hear why they failed.
+void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) {
+  const Deadline deadline = Deadline::after_ms(std::min<int64_t>(timeout_ms / 4, 1000));
+  while (store.add("readers", 0) < verdict.readers && !deadline.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+[[noreturn]] void fail_with(const std::string& verdict) {
   std::istringstream in(verdict);
   nxd_status_t status = NXD_ERROR_INTERNAL;
   std::string message;
+  int root_rank = -1;
   in >> status;
+  if (status == NXD_ERROR_PEER_LOST) in >> root_rank;
   in.get();
   std::getline(in, message);
-  fail(status, "nxd_context_create (rank ", m.rank, " of ", m.size, "): ", message);
+  throw Error(status, message, {root_rank, 0, "", ""});
+}
+
+Verdict decide(Store& store, const Membership& m, int64_t timeout_ms) {
+  Verdict verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
+  store.set("world", verdict.words);
+  if (!verdict.good() && m.store->serves()) wait_for_readers(store, verdict, timeout_ms);
+  return verdict;
+}
+
+Verdict await_verdict(Store& store, int size, int64_t timeout_ms) {
+  // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
+  const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
+  const auto given = store.wait("world", Deadline::after_ms(timeout_ms + timeout_ms / 2), pause);
+  if (!given) {
+    const bool came = store.get(info_key(0)).has_value();
+    fail(NXD_ERROR_TIMEOUT, "rank 0 ", came ? "came, but did not answer" : "did not come",
+         " within ", timeout_ms, " ms");
+  }
+  const Verdict verdict{*given, 0};
+  if (!verdict.good()) store.add("readers", 1);
+  return verdict;
+}
+
+World parse_world(const std::string& verdict) {
+  World world;
+  int one_host = 0;
+  std::istringstream in(verdict.substr(3));
+  in >> one_host >> world.server_rank >> std::ws;
+  world.one_host = one_host != 0;
+  std::string hosts;
+  std::getline(in, hosts);
+  world.hosts = HostMap::decode(hosts);
+  return world;
+}
+
+// Tells those that wait, now or once they have met, that this rank does not.
+void leave(Store& store, const Membership& m) noexcept {
+  try {
+    FailureBoard::leave_before_meeting(store, m.rank);
+    if (m.rank == 0) {
+      store.set("world", text(NXD_ERROR_PEER_LOST, " 0 rank 0", kLeftEarly));
+    } else {
+      store.set(info_key(m.rank), kLeft);
+    }
+  } catch (...) {
+  }
 }
 
 }  // namespace
 
-bool started_by_launcher() { return env::get("RANK") || env::get("WORLD_SIZE"); }
-
 Membership membership_of_environment(int64_t timeout_ms) {
-  if (started_by_launcher()) return membership_of_torchrun(timeout_ms);
-  return Membership();
+  const Launch launch = detect_launch();
+  Membership m;
+  m.size = launch.size;
+  m.rank = launch.rank;
+  m.local_rank = launch.local_rank;
+  if (m.size == 1) return m;
+  const std::string host = launch.port > 0 ? launch.address : meeting_point(launch);
+  std::shared_ptr<TcpStoreServer> server;
+  // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
+  if (m.rank == 0 && !launch.store_is_served) {
+    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(launch.port)
+                             : std::make_shared<TcpStoreServer>(host);
+    m.owns_server = true;
+  }
+  while_joining(m, [&] {
+    try {
+      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server);
+    } catch (const Error& e) {
+      fail(e.status(), "started by ", launch.launcher, ": ", e.what(),
+           launch.port > 0 ? ""
+                           : "; rank 0 did not come, or the ranks are not on one host: then set "
+                             "MASTER_ADDR and MASTER_PORT");
+    }
+  });
+  m.fresh_keys = true;
+  m.prefix = launch.key_prefix;
+  return m;
 }
 
 Membership membership_of_options(const nxd_context_options_t& options) {
@@ -147,37 +283,32 @@ Membership membership_of_options(const nxd_context_options_t& options) {
 }
 
 World meet(const Membership& m, int64_t timeout_ms) {
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
-  const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
-  const int64_t number =
-      m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
-  const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
-  check_argument(store->add(joined_key(m.rank), 1) == 1, "nxd_context_create: rank ", m.rank,
-                 " is in the store already: either two processes claim this rank, or the store "
-                 "holds keys of an earlier job and is not fresh");
-  store->set(info_key(m.rank), text(m.size, " ", m.store->serves() ? 1 : 0, " ", host_identity()));
-
-  std::string verdict;
-  if (m.rank == 0) {
-    verdict = collect(*store, m, deadline, timeout_ms);
-    store->set("world", verdict);
-  } else {
-    // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
-    const auto given = store->wait("world", Deadline::after_ms(timeout_ms + timeout_ms / 2));
-    if (!given) {
-      const bool came = store->get(info_key(0)).has_value();
-      fail(NXD_ERROR_TIMEOUT, "nxd_context_create (rank ", m.rank, " of ", m.size, "): rank 0 ",
-           came ? "came, but did not answer" : "did not come", " within ", timeout_ms, " ms");
-    }
-    verdict = *given;
-  }
-  if (verdict.rfind("ok ", 0) != 0) fail_with(m, verdict);
-  World world;
-  world.store = store;
-  int one_host = 0;
-  std::istringstream(verdict.substr(3)) >> one_host >> world.server_rank;
-  world.one_host = one_host != 0;
-  return world;
+  return while_joining(m, [&] {
+    const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
+    const int64_t number =
+        m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
+    const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
+    check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
+                   " is in the store already: either two processes claim this rank, or the store "
+                   "holds keys of an earlier job and is not fresh");
+    store->set(info_key(m.rank), encode({m.size, m.store->serves() ? 1 : 0, m.large_group,
+                                         network_identity(), host_identity(m)}));
+    const Verdict verdict = [&] {
+      try {
+        return m.rank == 0 ? decide(*store, m, timeout_ms)
+                           : await_verdict(*store, m.size, timeout_ms);
+      } catch (...) {
+        leave(*store, m);
+        throw;
+      }
+    }();
+    if (!verdict.good()) fail_with(verdict.words);
+    World world = parse_world(verdict.words);
+    check_internal(world.hosts.size() == m.size, "rank 0's map of hosts has ", world.hosts.size(),
+                   " ranks, not ", m.size);
+    world.store = store;
+    return world;
+  });
 }
 
 }  // namespace nxd

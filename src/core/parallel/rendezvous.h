@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/comm/store.h"
+#include "core/parallel/host_map.h"
 
 namespace nxd {
 
@@ -11,7 +12,9 @@ namespace nxd {
 struct Membership {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;
+  int local_rank = 0;            // -1: to be learned from the world
+  int large_group = 33;          // see RankShared
+  std::string host_id;           // names this rank's host; "": NXD_HOST_ID, or what the system says
   std::shared_ptr<Store> store;  // null in a world of one
   std::string prefix;            // of this job's keys
   // The store's keys are this job's own: it was served for this job, or the launcher names the job.
@@ -20,21 +23,30 @@ struct Membership {
   bool owns_server = false;
 };
 
-// From the launcher's variables: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as
-// torchrun and nxdrun set them. Without RANK and WORLD_SIZE it is a world of one, with no network.
-// Other launchers get a function of their own beside the one for torchrun, tried in turn.
+// From the variables that torchrun, nxdrun, mpirun or srun set (see launcher.h). Without them it is
+// a world of one, with no network.
 Membership membership_of_environment(int64_t timeout_ms);
 Membership membership_of_options(const nxd_context_options_t& options);
-
-// Whether a launcher that sets RANK or WORLD_SIZE started this process.
-bool started_by_launcher();
 
 // What the ranks have learned of one another.
 struct World {
   std::shared_ptr<Store> store;  // keys of this world alone
-  bool one_host = true;
+  bool one_host = true;          // every rank reaches every other over the loopback
+  HostMap hosts;
   int server_rank = -1;  // rank whose process serves the store; -1: none
 };
+
+// Calls a function; says of what it throws that this rank was joining its world.
+template <class Function>
+auto while_joining(const Membership& m, Function&& function) {
+  try {
+    return function();
+  } catch (const Error& e) {
+    throw Error(e.status(),
+                text("nxd_context_create (rank ", m.rank, " of ", m.size, "): ", e.what()),
+                e.context());
+  }
+}
 
 // Waits for all ranks. Rank 0 collects what each tells of itself and gives everyone the verdict, so
 // that the load on the store grows with the number of ranks and not with its square. TIMEOUT names

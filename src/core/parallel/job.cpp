@@ -1,4 +1,4 @@
-#include "core/comm/job.h"
+#include "core/parallel/job.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/base/environment.h"
+#include "core/parallel/launcher.h"
 
 extern char** environ;
 
@@ -27,8 +28,6 @@ using std::chrono::milliseconds;
 // and how long a process may take to heed SIGTERM.
 constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
-
-const char* const kSpawned = "NXD_SPAWNED";
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -87,12 +86,9 @@ int exit_code_of(int status) {
 }  // namespace
 
 Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
-  check_state(!env::get(kSpawned) && !env::get("RANK") && !env::get("WORLD_SIZE"),
-              "nxd_spawn: this process was itself started by a launcher (",
-              env::get(kSpawned) ? kSpawned
-              : env::get("RANK") ? "RANK"
-                                 : "WORLD_SIZE",
-              " is set), and must not start another job");
+  const std::string evidence = launch_evidence();
+  check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
+              evidence, " is set), and must not start another job");
   check_argument(size >= 0, "options.n_processes: expected 0 or more, got ", size);
   if (size == 0) size = static_cast<int>(env::get_int("NEURON_NUM_DEVICES").value_or(1));
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
@@ -100,15 +96,40 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
                  omp_num_threads);
   server_ = std::make_unique<TcpStoreServer>(0);
   ranks_.resize(static_cast<size_t>(size));
+  start_all(arguments, omp_num_threads);
+}
+
+Job::~Job() {
+  end_all();
+  over_.set_value();
+  parent_.join();
+}
+
+void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
+  std::promise<void> started;
+  auto outcome = started.get_future();
+  {
+    const BlockedSignals blocked;
+    parent_ = std::thread([this, &arguments, omp_num_threads, started = std::move(started),
+                           over = over_.get_future()]() mutable {
+      try {
+        for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
+        started.set_value();
+      } catch (...) {
+        started.set_exception(std::current_exception());
+      }
+      over.wait();
+    });
+  }
   try {
-    for (int rank = 0; rank < size; ++rank) start(rank, arguments, omp_num_threads);
+    outcome.get();
   } catch (...) {
     end_all();
+    over_.set_value();
+    parent_.join();
     throw;
   }
 }
-
-Job::~Job() { end_all(); }
 
 void Job::start(int rank, const std::vector<std::string>& given, int omp_num_threads) {
   std::vector<std::string> arguments = given.empty() ? own_arguments() : given;
@@ -123,7 +144,7 @@ void Job::start(int rank, const std::vector<std::string>& given, int omp_num_thr
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {kSpawned, "1"}};
+      {"NXD_SPAWNED", "1"}};
   if (omp_num_threads > 0) {
     settings.emplace_back("OMP_NUM_THREADS", std::to_string(omp_num_threads));
   } else if (size() > 1 && !env::get("OMP_NUM_THREADS")) {
@@ -137,13 +158,10 @@ void Job::start(int rank, const std::vector<std::string>& given, int omp_num_thr
   if (::pipe2(ends, O_CLOEXEC) != 0) fail(NXD_ERROR_IO, "pipe: ", std::strerror(errno));
   Fd report_read(ends[0]), report_write(ends[1]);
   const pid_t parent = ::getpid();
-  pid_t child;
-  {
-    // No handler of the program may run in the child before it is another program.
-    const BlockedSignals blocked;
-    child = ::fork();
-    if (child == 0) execute(program.c_str(), argv.data(), envp.data(), ends[1], parent);
-  }
+  // All signals are blocked on this thread: no handler of the program may run in the child before
+  // it is another program.
+  const pid_t child = ::fork();
+  if (child == 0) execute(program.c_str(), argv.data(), envp.data(), ends[1], parent);
   if (child < 0) fail(NXD_ERROR_IO, "fork: ", std::strerror(errno));
   Process& process = ranks_[static_cast<size_t>(rank)];
   process.pid = child;

@@ -2,19 +2,25 @@
 
 #include <sys/types.h>
 
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/fork_stamp.h"
 #include "core/comm/deadline.h"
 #include "core/comm/tcp_store_server.h"
 
 namespace nxd {
 
 // Processes started together on this host, one per rank. This process serves the store they meet
-// through, so that no port has to be found and then lost again. The kernel ends them when the
-// thread that started them ends.
+// through, so that no port has to be found and then lost again.
+//
+// The kernel ends them with the thread that started them. So that is one of the job's own, which
+// lives as long as the job does: neither does the caller's thread matter, nor can the processes
+// outlive this one.
 class Job {
  public:
   // Empty arguments: this program, executed again with its own.
@@ -40,6 +46,7 @@ class Job {
     int exit_code = 0;
   };
 
+  void start_all(const std::vector<std::string>& arguments, int omp_num_threads);
   void start(int rank, const std::vector<std::string>& arguments, int omp_num_threads);
   void check_rank(int rank) const;
   bool reap();  // whether any process still runs
@@ -49,10 +56,13 @@ class Job {
   std::unique_ptr<TcpStoreServer> server_;
   std::vector<Process> ranks_;
   int first_failed_ = -1;
+  std::promise<void> over_;
+  std::thread parent_;  // of the processes
 };
 
 }  // namespace nxd
 
 struct nxd_job {
   std::unique_ptr<nxd::Job> value;
+  nxd::ForkStamp stamp{};
 };

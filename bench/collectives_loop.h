@@ -1,0 +1,302 @@
+/* The loop of the collectives' benchmark, the same for every library that is measured: check the
+ * result, warm up, time calls one by one, check again. What bytes means depends on the operation:
+ *
+ *   all_reduce      the buffer of each rank, reduced in place
+ *   reduce_scatter  what each rank sends; it receives bytes / ranks
+ *   all_gather      what each rank receives; it sends bytes / ranks
+ *   broadcast       the buffer
+ *   all_to_all      what each rank sends, and receives
+ *   ping_pong       the message between ranks 0 and 1; its time is half of there and back
+ *   barrier         nothing
+ *
+ * Before each call every rank writes its input anew, as programs do: buffers that no one touches in
+ * between stay divided over the caches as the call before left them, which makes it look faster.
+ * The time of a call is the longest of all ranks. Calls of large buffers begin after a barrier.
+ * Neither is timed. */
+#ifndef NXD_BENCH_COLLECTIVES_LOOP_H
+#define NXD_BENCH_COLLECTIVES_LOOP_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef enum {
+  ALL_REDUCE,
+  REDUCE_SCATTER,
+  ALL_GATHER,
+  BROADCAST,
+  ALL_TO_ALL,
+  PING_PONG,
+  BARRIER,
+  N_OPERATIONS
+} operation_t;
+static const char* const kOperations[N_OPERATIONS] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                      "broadcast",  "all_to_all",     "ping_pong",
+                                                      "barrier"};
+
+typedef struct {
+  operation_t operation;
+  int is_bf16;
+  size_t bytes;
+} case_t;
+
+/* A library under measurement. Functions give NULL, or the reason why they did not work; all ranks
+ * give the same answer. */
+typedef struct {
+  const char* label;
+  int rank, size;
+  int unchecked; /* 1: calls compute nothing that could be compared */
+  const char* (*call)(const case_t* what, void* send, void* recv);
+  const char* (*barrier)(void);
+  const char* (*largest)(double* values, size_t count); /* over ranks, in place */
+} library_t;
+
+typedef struct {
+  const char* cases; /* such as all_reduce:f32:1024,all_reduce:bf16:4096 */
+  const char* out;   /* file that rank 0 appends lines to */
+  const char* label;
+  double seconds; /* that one case may take, or a few calls if those take longer */
+  int pin;
+} arguments_t;
+
+enum { kMostCalls = 50000, kFewestCalls = 11, kWarmUps = 5, kLargeBytes = 256 * 1024 };
+
+static const double kSpreadSeconds = 0.2;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Takes what all programs understand; a program's own options are left to it. Gives the number of
+ * arguments taken, 0 for none. */
+static int take_argument(arguments_t* a, const char* name, const char* value) {
+  if (strcmp(name, "--pin") == 0) {
+    a->pin = 1;
+    return 1;
+  }
+  if (!value) return 0;
+  if (strcmp(name, "--cases") == 0)
+    a->cases = value;
+  else if (strcmp(name, "--out") == 0)
+    a->out = value;
+  else if (strcmp(name, "--label") == 0)
+    a->label = value;
+  else if (strcmp(name, "--seconds") == 0)
+    a->seconds = atof(value);
+  else
+    return 0;
+  return 2;
+}
+
+static void pin_rank(int rank) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  int left = rank % CPU_COUNT(&all);
+  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &all) || left-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+/* The case at *text, which is moved on; 0 at the end or where the text cannot be understood. */
+static int next_case(const char** text, case_t* out) {
+  char operation[32], dtype[8];
+  int length = 0;
+  if (sscanf(*text, "%31[a-z_]:%7[a-z0-9]:%zu%n", operation, dtype, &out->bytes, &length) < 3) {
+    if (**text) fprintf(stderr, "cannot understand the cases from '%s'\n", *text);
+    return 0;
+  }
+  *text += length + ((*text)[length] == ',');
+  out->is_bf16 = strcmp(dtype, "bf16") == 0;
+  for (int i = 0; i < N_OPERATIONS; ++i) {
+    if (strcmp(operation, kOperations[i]) != 0) continue;
+    out->operation = (operation_t)i;
+    return 1;
+  }
+  fprintf(stderr, "cannot understand the operation '%s'\n", operation);
+  return 0;
+}
+
+static size_t largest_bytes(const char* cases) {
+  case_t what;
+  size_t largest = 64;
+  while (next_case(&cases, &what)) {
+    if (what.bytes > largest) largest = what.bytes;
+  }
+  return largest;
+}
+
+/* Small whole numbers: sums of some ranks are exact in bf16 too. */
+static float value_of(size_t i, int rank) { return (float)((i * 7 + (size_t)rank * 13) % 31); }
+
+static float sum_of(size_t i, int ranks) {
+  float sum = 0;
+  for (int rank = 0; rank < ranks; ++rank) sum += value_of(i, rank);
+  return sum;
+}
+
+static void write_element(void* data, size_t i, int is_bf16, float value) {
+  if (is_bf16) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    ((uint16_t*)data)[i] = (uint16_t)(bits >> 16);
+  } else {
+    ((float*)data)[i] = value;
+  }
+}
+
+static float read_element(const void* data, size_t i, int is_bf16) {
+  if (!is_bf16) return ((const float*)data)[i];
+  const uint32_t bits = (uint32_t)((const uint16_t*)data)[i] << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static size_t elements_of(const case_t* what) { return what->bytes / (what->is_bf16 ? 2 : 4); }
+
+/* What element i of the result must be, and the number of elements. */
+static size_t result_elements(const case_t* what, int size) {
+  const size_t n = elements_of(what);
+  return what->operation == REDUCE_SCATTER ? n / (size_t)size : n;
+}
+static float result_element(const case_t* what, size_t i, int rank, int size) {
+  const size_t part = elements_of(what) / (size_t)size;
+  switch (what->operation) {
+    case ALL_REDUCE: return sum_of(i, size);
+    case REDUCE_SCATTER: return sum_of((size_t)rank * part + i, size);
+    case ALL_GATHER: return value_of(i % part, (int)(i / part));
+    case ALL_TO_ALL: return value_of((size_t)rank * part + i % part, (int)(i / part));
+    default: return value_of(i, 0);
+  }
+}
+
+static int works_in_place(const case_t* what) {
+  return what->operation == ALL_REDUCE || what->operation == BROADCAST;
+}
+
+/* One call on numbers that say where they came from, and a look at all that came out. */
+static const char* check(const library_t* library, const case_t* what, void* send, void* recv) {
+  static char wrong[128];
+  if (library->unchecked || what->operation == BARRIER) return library->call(what, send, recv);
+  const size_t n = elements_of(what);
+  const int in_place = works_in_place(what);
+  const int gives = what->operation != BROADCAST || library->rank == 0;
+  for (size_t i = 0; i < n; ++i) {
+    write_element(recv, i, what->is_bf16, -1);
+    write_element(in_place ? recv : send, i, what->is_bf16,
+                  gives ? value_of(i, library->rank) : -1);
+  }
+  const char* failure = library->call(what, send, recv);
+  if (failure) return failure;
+  double first_wrong = 0;
+  for (size_t i = 0; i < result_elements(what, library->size) && first_wrong == 0; ++i) {
+    const float want = result_element(what, i, library->rank, library->size);
+    if (read_element(recv, i, what->is_bf16) != want) first_wrong = (double)(i + 1);
+  }
+  failure = library->largest(&first_wrong, 1);
+  if (failure || first_wrong == 0) return failure;
+  snprintf(wrong, sizeof wrong, "WRONG RESULT at element %.0f", first_wrong - 1);
+  return wrong;
+}
+
+/* Seconds of count calls, each the longest of all ranks. */
+static const char* time_calls(const library_t* library, const case_t* what, void* send, void* recv,
+                              double* seconds, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    /* Zeros, so that no number of sums in place leaves the ordinary numbers. */
+    memset(works_in_place(what) ? recv : send, 0, what->bytes);
+    const char* failure = what->bytes >= kLargeBytes ? library->barrier() : NULL;
+    const double start = now();
+    if (!failure) failure = library->call(what, send, recv);
+    seconds[i] = now() - start;
+    if (what->operation == PING_PONG) seconds[i] /= 2;
+    if (failure) return failure;
+  }
+  return library->largest(seconds, count);
+}
+
+static int ascending(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static const char* measure(const library_t* library, const case_t* what, double budget, void* send,
+                           void* recv, double* seconds, size_t* out_calls) {
+  const char* failure = check(library, what, send, recv);
+  if (failure) return failure;
+  failure = time_calls(library, what, send, recv, seconds, kWarmUps);
+  if (failure) return failure;
+  qsort(seconds, kWarmUps, sizeof *seconds, ascending);
+  double calls = budget / (seconds[kWarmUps / 2] + 1e-7);
+  if (calls < kFewestCalls) calls = kFewestCalls;
+  if (calls > kMostCalls) calls = kMostCalls;
+  *out_calls = (size_t)calls;
+  failure = time_calls(library, what, send, recv, seconds, *out_calls);
+  if (failure) return failure;
+  qsort(seconds, *out_calls, sizeof *seconds, ascending);
+  return check(library, what, send, recv);
+}
+
+static FILE* open_out(const library_t* library, const arguments_t* a) {
+  if (library->rank != 0) return NULL;
+  FILE* out = a->out ? fopen(a->out, "a") : stdout;
+  if (!out) perror(a->out);
+  return out;
+}
+
+/* A line of rank 0 that says what was measured. */
+static void write_version(const library_t* library, const arguments_t* a, const char* version) {
+  FILE* out = open_out(library, a);
+  if (!out) return;
+  fprintf(out, "# %s: %.*s\n", library->label, (int)strcspn(version, "\n"), version);
+  if (out != stdout) fclose(out);
+}
+
+/* Processes that were just started often share a core, and ranks that wait for one another may stay
+ * there. In a program that also computes they would not. */
+static void spread_over_cores(void) {
+  const double end = now() + kSpreadSeconds;
+  while (now() < end) {
+  }
+}
+
+/* All cases; send and recv hold the largest. Gives the program's exit code. */
+static int run_cases(const library_t* library, const arguments_t* a, void* send, void* recv) {
+  double* seconds = malloc(kMostCalls * sizeof *seconds);
+  const char* cases = a->cases;
+  case_t what;
+  spread_over_cores();
+  while (seconds && next_case(&cases, &what)) {
+    size_t calls = 0;
+    const char* failure = measure(library, &what, a->seconds, send, recv, seconds, &calls);
+    FILE* out = open_out(library, a);
+    if (!out) continue;
+    fprintf(out, "%s\t%s\t%d\t%zu\t%s\t", kOperations[what.operation],
+            what.is_bf16 ? "bf16" : "f32", library->size, what.bytes, library->label);
+    if (failure) {
+      fprintf(out, "n/a\tn/a\tn/a\t0\t%.*s\n", (int)strcspn(failure, "\n"), failure);
+    } else {
+      fprintf(out, "%.3f\t%.3f\t%.3f\t%zu\tok\n", seconds[calls / 2] * 1e6,
+              seconds[(calls - 1) * 99 / 100] * 1e6, seconds[0] * 1e6, calls);
+    }
+    if (out != stdout) fclose(out);
+  }
+  const int done = seconds != NULL && *cases == '\0';
+  free(seconds);
+  return done ? 0 : 1;
+}
+
+#endif

@@ -1,0 +1,106 @@
+#include "core/comm/arena.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+constexpr size_t kChunk = size_t{64} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+// Small blocks keep cache lines to themselves, large ones pages.
+size_t granularity(size_t bytes) { return bytes < 4096 ? 64 : 4096; }
+
+}  // namespace
+
+void* Arena::allocate(size_t bytes) {
+  if (bytes > static_cast<size_t>(PTRDIFF_MAX) / 2) {
+    fail(NXD_ERROR_OUT_OF_MEMORY, "arena: ", bytes, " bytes do not fit in memory");
+  }
+  const size_t size = round_up(std::max<size_t>(bytes, 1), granularity(bytes));
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& chunk : chunks_) {
+    if (void* block = take(*chunk, size)) return block;
+  }
+  auto chunk = std::make_unique<Chunk>();
+  chunk->memory = SharedMemory::create(std::max(kChunk, round_up(size, kHugePage)));
+  chunk->free[0] = chunk->memory.size();
+  chunks_.push_back(std::move(chunk));
+  return take(*chunks_.back(), size);
+}
+
+// First fit, from the front of the free stretch.
+void* Arena::take(Chunk& chunk, size_t bytes) {
+  const size_t unit = granularity(bytes);
+  for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it) {
+    const auto [begin, size] = *it;
+    const size_t start = round_up(begin, unit);
+    if (start + bytes > begin + size) continue;
+    chunk.free.erase(it);
+    if (start > begin) chunk.free[begin] = start - begin;
+    if (start + bytes < begin + size) chunk.free[start + bytes] = begin + size - start - bytes;
+    void* block = chunk.memory.data() + start;
+    blocks_[block] = bytes;
+    return block;
+  }
+  return nullptr;
+}
+
+void Arena::free(void* pointer) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto block = blocks_.find(pointer);
+  check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");
+  Chunk& chunk = *chunk_of(pointer);
+  size_t begin = static_cast<size_t>(static_cast<char*>(pointer) - chunk.memory.data());
+  size_t size = block->second;
+  blocks_.erase(block);
+  auto next = chunk.free.lower_bound(begin);
+  if (next != chunk.free.end() && begin + size == next->first) {
+    size += next->second;
+    next = chunk.free.erase(next);
+  }
+  if (next != chunk.free.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == begin) {
+      before->second += size;
+      return;
+    }
+  }
+  chunk.free[begin] = size;
+}
+
+Arena::Chunk* Arena::chunk_of(const void* data) const {
+  const char* at = static_cast<const char*>(data);
+  for (const auto& chunk : chunks_) {
+    if (at >= chunk->memory.data() && at < chunk->memory.data() + chunk->memory.size()) {
+      return chunk.get();
+    }
+  }
+  return nullptr;
+}
+
+ArenaPlace Arena::find(const void* data, size_t bytes) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Chunk* chunk = chunk_of(data);
+  if (!chunk) return {};
+  const auto offset = static_cast<size_t>(static_cast<const char*>(data) - chunk->memory.data());
+  if (bytes > chunk->memory.size() - offset) return {};
+  const SharedMemory::Address address = chunk->memory.address();
+  return {address.descriptor, address.inode, offset};
+}
+
+char* PeerArenas::at(int32_t pid, const ArenaPlace& place) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto it = chunks_.find({pid, place.inode});
+  if (it == chunks_.end()) {
+    SharedMemory memory = SharedMemory::open({pid, place.descriptor, place.inode});
+    it = chunks_.emplace(std::pair{pid, place.inode}, std::move(memory)).first;
+  }
+  return it->second.data() + place.offset;
+}
+
+}  // namespace nxd

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/comm/shared_memory.h"
+
+namespace nxd {
+
+// A stretch of an arena, as its owner tells the peers.
+struct ArenaPlace {
+  int32_t descriptor = -1;
+  uint32_t inode = 0;  // 0: the memory is no arena's
+  uint64_t offset = 0;
+};
+
+// Memory of one rank that the ranks of its host can read and write: collectives work on it in
+// place. It grows in chunks, which are kept until the arena ends, since peers have them mapped.
+// Any thread.
+class Arena {
+ public:
+  // At least bytes bytes, aligned to 64. Contents undefined.
+  void* allocate(size_t bytes);
+  // INVALID_ARGUMENT for a pointer that allocate did not give.
+  void free(void* pointer);
+  // Where a buffer lies; nowhere when not all of it is in one chunk.
+  ArenaPlace find(const void* data, size_t bytes) const;
+
+ private:
+  struct Chunk {
+    SharedMemory memory;
+    std::map<size_t, size_t> free;  // offset, size
+  };
+  Chunk* chunk_of(const void* data) const;
+  void* take(Chunk& chunk, size_t bytes);
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::unordered_map<void*, size_t> blocks_;
+};
+
+// The chunks of other ranks' arenas that this rank has met.
+class PeerArenas {
+ public:
+  // Address of a peer's place in this process; size bytes from there are the peer's.
+  char* at(int32_t pid, const ArenaPlace& place);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int32_t, uint32_t>, SharedMemory> chunks_;  // by process and inode
+};
+
+}  // namespace nxd

@@ -1,0 +1,61 @@
+#include "core/comm/gloo_pair.h"
+
+#include <gloo/transport/tcp/device.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/base/fork_closed.h"
+
+namespace nxd {
+
+using gloo::transport::tcp::Address;
+
+GlooPair::GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device,
+                   int rank, std::chrono::milliseconds timeout, Fd socket)
+    : Pair(context, device, rank, timeout) {
+  std::lock_guard<std::mutex> lock(m_);
+  if (fd_ >= 0) {  // that Gloo has begun to listen at
+    device_->unregisterDescriptor(fd_, this);
+    ::close(fd_);
+  }
+  fd_ = socket.release();
+  close_in_forked_children(fd_);
+  self_ = Address::fromSockName(fd_);
+  try {
+    peer_ = Address::fromPeerName(fd_);
+  } catch (const std::exception&) {
+    peer_ = self_;  // it has gone, as reading is going to tell
+  }
+  device_->registerDescriptor(fd_, EPOLLIN, this);
+  Pair::changeState(CONNECTED);
+}
+
+GlooPair::~GlooPair() {
+  std::lock_guard<std::mutex> lock(m_);
+  if (state_ != CLOSED) changeState(CLOSED);
+}
+
+void GlooPair::changeState(state next) noexcept {
+  if (next == CLOSED && fd_ >= 0) forget_in_forked_children(fd_);
+  Pair::changeState(next);
+}
+
+void GlooPair::handleEvents(int events) {
+  try {
+    Pair::handleEvents(events);
+  } catch (...) {
+    // Who holds the lock may be waiting for this very loop. The event will come again.
+    std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+    if (lock && ex_ == nullptr && state_ != CLOSED) signalException(std::current_exception());
+  }
+}
+
+gloo::transport::Pair* GlooTransport::adopt(int rank, Fd socket) {
+  auto pair =
+      std::make_unique<GlooPair>(this, device_.get(), rank, getTimeout(), std::move(socket));
+  auto& place = pairs_[static_cast<size_t>(rank)];
+  place = std::move(pair);
+  return place.get();
+}
+
+}  // namespace nxd

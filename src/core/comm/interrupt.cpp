@@ -1,0 +1,33 @@
+#include "core/comm/interrupt.h"
+
+#include "core/base/callback_thread.h"
+
+namespace nxd {
+namespace {
+
+thread_local const InterruptScope* innermost = nullptr;
+
+}  // namespace
+
+nxd_status_t Interrupt::poll() const {
+  if (!callback || InternalThread::is_current()) return NXD_OK;
+  return callback(user_data);
+}
+
+void Interrupt::check(const char* operation) const {
+  const nxd_status_t status = poll();
+  if (status != NXD_OK) fail(status, operation, ": interrupted by the interrupt callback");
+}
+
+InterruptScope::InterruptScope(const Interrupt& interrupt, const char* operation)
+    : interrupt_(interrupt), operation_(operation), outer_(innermost) {
+  innermost = this;
+}
+
+InterruptScope::~InterruptScope() { innermost = outer_; }
+
+void InterruptScope::check() {
+  if (innermost) innermost->interrupt_.check(innermost->operation_);
+}
+
+}  // namespace nxd

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace nxd {
+
+enum class Operation : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kSend,
+  kReceive,
+  kRefuse
+};
+const char* operation_name(Operation operation) noexcept;
+
+inline bool is_message(Operation operation) {
+  return operation == Operation::kSend || operation == Operation::kReceive;
+}
+
+}  // namespace nxd

@@ -1,0 +1,113 @@
+#include "core/comm/refusals.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+namespace nxd {
+namespace {
+
+const char* const kCount = "count";
+std::string entry_key(int64_t n) { return "entry/" + std::to_string(n); }
+
+}  // namespace
+
+Refusals::Refusals(std::shared_ptr<Store> store, int rank)
+    : store_(std::move(store)), rank_(rank) {}
+
+std::string Refusals::encode(const Refusal& refusal) {
+  std::ostringstream out;
+  out << refusal.by << " " << refusal.culprit << " " << refusal.numbers.size();
+  for (const auto& [rank, number] : refusal.numbers) out << " " << rank << " " << number;
+  out << " " << refusal.reason;
+  return out.str();
+}
+
+Refusals::Refusal Refusals::decode(const std::string& text) {
+  std::istringstream in(text);
+  Refusal refusal{};
+  size_t n = 0;
+  in >> refusal.by >> refusal.culprit >> n;
+  uint64_t number = 0;
+  for (int rank = -1; n > 0 && in >> rank >> number; --n) refusal.numbers[rank] = number;
+  in.get();
+  std::getline(in, refusal.reason);
+  return refusal;
+}
+
+void Refusals::refuse(const std::vector<int>& ranks, int world_size,
+                      const std::string& reason) noexcept {
+  try {
+    Refusal refusal{rank_, rank_, {}, reason};
+    for (const int rank : std::set<int>(ranks.begin(), ranks.end())) {
+      if (rank < 0 || rank >= world_size || rank == rank_) continue;
+      refusal.numbers[rank] = next_number_[rank]++;
+    }
+    if (!refusal.numbers.empty()) publish(refusal);
+  } catch (...) {
+  }
+}
+
+void Refusals::publish(const Refusal& refusal) {
+  store_->set(entry_key(store_->add(kCount, 1)), encode(refusal));
+}
+
+// An entry comes right after its count. One that does not come is of a rank that was lost.
+void Refusals::read_on() {
+  const auto count = store_->get(kCount);
+  if (!count) return;
+  const auto last = static_cast<size_t>(parse_counter(kCount, *count));
+  while (known_.size() < last) {
+    const auto key = entry_key(static_cast<int64_t>(known_.size()) + 1);
+    const auto entry = store_->wait(key, Deadline::after_ms(200));
+    known_.push_back(entry ? decode(*entry) : Refusal{-1, -1, {}, ""});
+  }
+}
+
+size_t Refusals::count_of(const std::vector<int>& ranks) const {
+  return static_cast<size_t>(std::count_if(known_.begin(), known_.end(), [&](const Refusal& r) {
+    return r.by == r.culprit && std::find(ranks.begin(), ranks.end(), r.by) != ranks.end() &&
+           std::all_of(ranks.begin(), ranks.end(),
+                       [&](int rank) { return rank == r.by || r.numbers.count(rank) > 0; });
+  }));
+}
+
+Refusals::Attempt::Attempt(Refusals& refusals, const std::vector<int>& ranks)
+    : refusals_(refusals) {
+  for (const int rank : ranks) {
+    if (rank != refusals_.rank_) numbers_[rank] = refusals_.next_number_[rank]++;
+  }
+}
+
+// A store that fails is for the calls that depend on it to report.
+std::optional<Error> Refusals::Attempt::refusal(const std::string& name) noexcept {
+  try {
+    return look_up(name);
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Error> Refusals::Attempt::look_up(const std::string& name) {
+  refusals_.read_on();
+  for (const Refusal& r : refusals_.known_) {
+    const auto expected = numbers_.find(r.by);
+    const auto meant = r.numbers.find(refusals_.rank_);
+    if (expected == numbers_.end() || meant == r.numbers.end()) continue;
+    if (expected->second != meant->second) continue;
+    const bool all_told = std::all_of(numbers_.begin(), numbers_.end(), [&](const auto& member) {
+      return member.first == r.by || r.numbers.count(member.first) > 0;
+    });
+    const Refusal found = r;
+    // The culprit has not counted those that its own list left out, who hear of it from others.
+    if (found.by != found.culprit) --refusals_.next_number_[found.culprit];
+    if (!all_told) refusals_.publish({refusals_.rank_, found.culprit, numbers_, found.reason});
+    return Error(NXD_ERROR_INVALID_ARGUMENT,
+                 text("nxd_group_create of group \"", name, "\": rank ", found.culprit,
+                      " refused its arguments: ", found.reason),
+                 {found.culprit, 0, name, "group_create"});
+  }
+  return std::nullopt;
+}
+
+}  // namespace nxd

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace nxd {
+
+// A counter in shared memory that one rank advances and others wait for. It only ever grows, and
+// wraps around: ranks are never apart by more than a few calls.
+struct alignas(128) SharedCounter {
+  std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};
+  // Words for those that find the value reached, in the same cache line, so that they need not
+  // fetch another. They are used in turn: whoever waits is never two turns behind.
+  std::atomic<uint64_t> notes[2] = {};
+
+  bool has_reached(uint32_t target) const noexcept {
+    return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
+  }
+  // Wakes those that sleep, which costs a system call only when there are any.
+  void advance_to(uint32_t target) noexcept;
+  // Waits awake for a short while: first holding the core, if there are cores for all ranks, then
+  // letting others have it. Whether the target was reached.
+  bool await_briefly(uint32_t target, bool may_spin) const noexcept;
+  // Wakes those that sleep, for them to look around.
+  void wake() noexcept;
+  // Sleeps until the target is reached or, at the latest, for some milliseconds. May return early.
+  void sleep(uint32_t target, int milliseconds) noexcept;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace nxd

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/fork_stamp.h"
+#include "core/comm/rank_shared.h"
+
+namespace nxd {
+
+// A call on a group that goes on while its caller does other things. It is queued, then it runs,
+// then it is done, well or not. The group's threads begin and finish it; everything else is for the
+// caller's threads.
+class Work {
+ public:
+  Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation);
+
+  // False when it was cancelled, and is done.
+  bool begin();
+  void finish(std::exception_ptr error) noexcept;
+
+  bool is_done() const;
+  // Helps the group's threads meanwhile, as far as they need a thread of the caller's. Fails as the
+  // work did; TIMEOUT, or the interrupt callback's status, leaves the work as it is.
+  void wait(int64_t timeout_ms);  // negative: until it is done
+  // INVALID_STATE once it has begun.
+  void cancel();
+  // Cancels it, or waits until it is done. Afterwards its buffers are the caller's again.
+  void release() noexcept;
+  // Strings live as long as the work. INVALID_STATE before it is done.
+  void fill_error_info(nxd_error_info_t& out) const;
+
+  // Waits for what finish() says, with a look around every few tens of milliseconds.
+  bool attend(const Deadline* deadline, const std::function<void()>& look_around);
+  void throw_error() const;
+
+ private:
+  enum class State { kQueued, kRunning, kDone };
+
+  void set_done(std::exception_ptr error);
+  std::string what() const;
+
+  const ForkStamp stamp_;
+  const std::string group_;
+  const char* const operation_;
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  State state_ = State::kQueued;
+  std::shared_ptr<const RankShared> shared_;  // until it is done
+  std::exception_ptr error_;
+  nxd_status_t status_ = NXD_OK;
+  ErrorContext context_;
+};
+
+}  // namespace nxd
+
+struct nxd_work {
+  std::shared_ptr<nxd::Work> value;
+};

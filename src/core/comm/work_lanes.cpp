@@ -1,0 +1,118 @@
+#include "core/comm/work_lanes.h"
+
+#include <system_error>
+
+#include "core/base/callback_thread.h"
+#include "core/comm/socket.h"
+
+namespace nxd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kIdleLimit(2000);
+
+}  // namespace
+
+WorkLanes::~WorkLanes() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  stop_ = true;
+  wake_.notify_all();
+  idle_.wait(lock, [this] { return threads_.empty(); });
+  for (std::thread& thread : ended_) thread.join();
+}
+
+void WorkLanes::start_thread() {
+  const BlockedSignals blocked;
+  const auto self = threads_.emplace(threads_.end());
+  try {
+    *self = std::thread([this, self] { run_thread(self); });
+  } catch (const std::system_error& e) {
+    threads_.erase(self);
+    fail(NXD_ERROR_OUT_OF_MEMORY, "cannot start a thread for asynchronous work: ", e.what());
+  }
+  ++idle_threads_;
+}
+
+void WorkLanes::submit(const Lane& lane, Item item) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // A thread in this list has nothing left to do but to end.
+  for (std::thread& thread : ended_) thread.join();
+  ended_.clear();
+  const auto [place, is_new] = lanes_.try_emplace(lane);
+  if (is_new) {
+    try {
+      if (idle_threads_ <= ready_.size()) start_thread();
+      ready_.push_back(lane);
+    } catch (...) {
+      lanes_.erase(place);
+      throw;
+    }
+    wake_.notify_one();
+  }
+  place->second.push_back(std::move(item));
+  pending_[lane.for_messages ? 1 : 0].fetch_add(1, std::memory_order_relaxed);
+}
+
+bool WorkLanes::has_pending(const Lane& lane) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return lanes_.count(lane) != 0;
+}
+
+void WorkLanes::wait_until_idle(const std::function<void()>& meanwhile) {
+  const auto is_idle = [this] { return lanes_.empty() && finishing_ == 0; };
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!idle_.wait_for(lock, milliseconds(2), is_idle)) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
+}
+
+void WorkLanes::run_thread(Threads::iterator self) {
+  const InternalThread internal;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto has_cause = [this] { return stop_ || !ready_.empty(); };
+  while (wake_.wait_for(lock, kIdleLimit, has_cause) && !ready_.empty()) {
+    const Lane lane = ready_.front();
+    ready_.pop_front();
+    --idle_threads_;
+    run_lane(lane, lock);
+  }
+  --idle_threads_;
+  ended_.splice(ended_.end(), threads_, self);
+  idle_.notify_all();
+}
+
+// Ends with the thread counted as idle. A work is off its lane before its caller learns of its end,
+// so that a call that comes next finds the lane free.
+void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
+  Items& items = lanes_.at(lane);
+  for (bool more = !items.empty(); more;) {
+    Item& current = items.front();  // stays in place: items are only added at the end
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      current.work->begin() ? current.run() : current.refuse();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    const Item item = std::move(items.front());
+    items.pop_front();
+    more = !items.empty();
+    if (!more) {
+      lanes_.erase(lane);
+      ++idle_threads_;
+    }
+    ++finishing_;
+    pending_[lane.for_messages ? 1 : 0].fetch_sub(1, std::memory_order_release);
+    lock.unlock();
+    item.work->finish(error);
+    lock.lock();
+    --finishing_;
+    if (!more) idle_.notify_all();
+  }
+}
+
+}  // namespace nxd

@@ -1,0 +1,65 @@
+#include "core/parallel/meeting_point.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+// Fields of /proc/PID/stat from the third on; the second is a name and may hold anything.
+std::vector<std::string> status_fields(pid_t pid) {
+  std::ifstream file(text("/proc/", pid, "/stat"));
+  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const size_t end_of_name = all.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream in(all.substr(end_of_name + 1));
+  return {std::istream_iterator<std::string>(in), std::istream_iterator<std::string>()};
+}
+
+pid_t parent_of(pid_t pid) {
+  const auto fields = status_fields(pid);
+  return fields.size() > 1 ? static_cast<pid_t>(std::stol(fields[1])) : 0;
+}
+
+// In clock ticks since the host was booted: tells a process from later ones with its number.
+std::string start_time_of(pid_t pid) {
+  const auto fields = status_fields(pid);
+  return fields.size() > 19 ? fields[19] : "-";
+}
+
+// As it was when the process was executed. False also when it cannot be read: then the process
+// belongs to somebody else, and is no wrapper of ours.
+bool was_started_with(pid_t pid, const std::string& setting) {
+  std::ifstream file(text("/proc/", pid, "/environ"), std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry == setting) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value) {
+  pid_t pid = parent_of(rank_process);
+  while (pid > 1 && was_started_with(pid, variable + "=" + value)) pid = parent_of(pid);
+  return pid;
+}
+
+std::string meeting_point(const Launch& launch) {
+  std::string job = launch.job;
+  if (job.empty()) {
+    const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
+    job = text(launch.launcher, " ", pid, " ", start_time_of(pid));
+  }
+  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: names of sockets are short
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return text("nxd-", ::geteuid(), "-", std::hex, hash);
+}
+
+}  // namespace nxd

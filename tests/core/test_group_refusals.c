@@ -1,0 +1,122 @@
+/* A rank that is given bad arguments for a new group: its peers are told at once, by name, and
+ * everything stays usable. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/ranks.h"
+
+enum { kRanks = 4 };
+
+static void check_told(int rank, nxd_status_t status, nxd_group_t* group, int bad,
+                       const char* part) {
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, part);
+  NXD_TEST_CHECK(group == NULL);
+  if (rank == bad) return;
+  char name[32];
+  snprintf(name, sizeof name, "rank %d refused", bad);
+  NXD_TEST_CHECK(strstr(nxd_last_error(), name) != NULL);
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  NXD_TEST_CHECK(info.root_rank == bad);
+}
+
+static void check_sum(nxd_group_t* group, int32_t value, int32_t expected) {
+  int32_t sum = 0;
+  NXD_TEST_OK(nxd_all_reduce(group, &value, &sum, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM));
+  NXD_TEST_CHECK(sum == expected);
+}
+
+/* Lists that show all members who they are, and then the right one. */
+static void everybody(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  const int32_t all[kRanks] = {0, 1, 2, 3};
+  for (int bad = 0; bad < size; ++bad) {
+    int32_t lists[3][kRanks + 2] = {{0, 1, 2, 3, 0}, {0, 1, 2, 3, 9}, {0}};
+    size_t counts[3] = {kRanks + 1, kRanks + 1, 0};
+    for (int r = 0; r < size; ++r)
+      if (r != bad) lists[2][counts[2]++] = r;
+    const char* const parts[3] = {"n_ranks: expected at most 4", "n_ranks: expected at most 4",
+                                  "expected this rank"};
+    for (int i = 0; i < 3; ++i) {
+      nxd_group_t* group = (nxd_group_t*)1;
+      const nxd_status_t status = rank == bad
+                                      ? nxd_group_create(ctx, lists[i], counts[i], "all", &group)
+                                      : nxd_group_create(ctx, all, kRanks, "all", &group);
+      check_told(rank, status, group, bad, parts[i]);
+    }
+    nxd_group_t *group = NULL, *world = NULL;
+    if (NXD_TEST_OK(nxd_group_create(ctx, all, kRanks, "all", &group))) check_sum(group, rank, 6);
+    nxd_group_destroy(group);
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    check_sum(world, 1, kRanks);
+  }
+}
+
+/* A group of three. The odd list leaves one of them out, who hears of it from the third. */
+static void left_out(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  for (int bad = 0; bad < 3; ++bad) {
+    const int32_t members[] = {bad, (bad + 1) % 3, (bad + 2) % 3};
+    const int32_t twice[] = {bad, (bad + 1) % 3, (bad + 1) % 3};
+    nxd_group_t *group = NULL, *world = NULL;
+    if (rank < 3) {
+      const nxd_status_t status =
+          nxd_group_create(ctx, rank == bad ? twice : members, 3, "three", &group);
+      check_told(rank, status, group, bad, "each rank once");
+    }
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    check_sum(world, 1, size);
+  }
+}
+
+static void check_refused(nxd_context_t* ctx, int rank, const int32_t* pair, int bad) {
+  nxd_group_t* group = (nxd_group_t*)1;
+  const nxd_status_t status = nxd_group_create(ctx, pair, 2, "p", &group);
+  check_told(rank, status, group, bad, "once");
+}
+
+/* The rank refuses before its peers call, or long after they have. */
+static void other_moments(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  const int32_t pair[] = {0, 1}, twice[] = {0, 0};
+  nxd_group_t *group = NULL, *world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  if (rank == 1) check_refused(ctx, rank, twice, 1);
+  NXD_TEST_OK(nxd_barrier(world));
+  if (rank == 0) check_refused(ctx, rank, pair, 1);
+  if (rank < 2 && NXD_TEST_OK(nxd_group_create(ctx, pair, 2, "p", &group))) {
+    check_sum(group, 1, 2);
+    nxd_group_destroy(group);
+  }
+  /* Those who are not meant are left alone, even by a refusal of a rank they share a group with. */
+  const int32_t others[] = {1, 2, 3};
+  if (rank == 0) check_refused(ctx, rank, twice, 0);
+  if (rank > 0 && NXD_TEST_OK(nxd_group_create(ctx, others, 3, "o", &group))) {
+    check_sum(group, 1, 3);
+    nxd_group_destroy(group);
+  }
+  NXD_TEST_OK(nxd_barrier(world));
+}
+
+#define ON_RANKS(fn)                         \
+  static void test_##fn(void** state) {      \
+    (void)state;                             \
+    nxd_test_run_ranks(kRanks, 0, fn, NULL); \
+  }
+ON_RANKS(everybody)
+ON_RANKS(left_out)
+ON_RANKS(other_moments)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_everybody),
+                                     cmocka_unit_test(test_left_out),
+                                     cmocka_unit_test(test_other_moments)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* Works over a store of the caller's own: what they ask of it is asked on threads that are inside a
+ * call, and a work whose caller computes meanwhile picks up where it stopped. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/ranks.h"
+
+/* After the rest: it defines fail(). */
+#include "support/check.h"
+
+/* Set while a thread of the test is inside an nxd call, and on no other thread. */
+static _Thread_local int is_inside;
+
+/* The callbacks pass everything on to a local store. */
+static atomic_int calls;
+
+static void check_inside(void) {
+  NXD_TEST_CHECK(is_inside);
+  atomic_fetch_add(&calls, 1);
+}
+
+static nxd_status_t set(const char* key, const uint8_t* value, size_t size, void* store) {
+  check_inside();
+  return nxd_store_set(store, key, value, size);
+}
+
+static nxd_status_t get(const char* key, uint8_t* buf, size_t cap, size_t* out_size,
+                        int32_t* out_found, void* store) {
+  check_inside();
+  const nxd_status_t status = nxd_store_get(store, key, 0, buf, cap, out_size);
+  *out_found = status != NXD_ERROR_TIMEOUT;
+  return *out_found && *out_size <= cap ? status : NXD_OK;
+}
+
+static nxd_status_t add(const char* key, int64_t amount, int64_t* out_value, void* store) {
+  check_inside();
+  return nxd_store_add(store, key, amount, out_value);
+}
+
+static nxd_status_t inside(nxd_status_t status) {
+  is_inside = 0;
+  return status;
+}
+#define INSIDE(call) (is_inside = 1, inside(call))
+
+typedef struct {
+  int rank, size;
+  nxd_store_t* store;
+  void (*fn)(nxd_context_t* ctx, int rank, int size);
+} rank_t;
+
+static void* run_rank(void* arg) {
+  const rank_t* r = arg;
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.rank = r->rank;
+  options.size = r->size;
+  options.store = r->store;
+  options.timeout_ms = 30000;
+  nxd_context_t* ctx = NULL;
+  nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
+  parallel.tensor_parallel_size = r->size;
+  if (!NXD_TEST_OK(INSIDE(nxd_context_create(&options, &ctx)))) return NULL;
+  if (NXD_TEST_OK(INSIDE(nxd_init_model_parallel(ctx, &parallel)))) r->fn(ctx, r->rank, r->size);
+  is_inside = 1;
+  nxd_context_destroy(ctx);
+  is_inside = 0;
+  return NULL;
+}
+
+static void run(int size, void (*fn)(nxd_context_t*, int, int)) {
+  enum { kMost = 3 };
+  nxd_store_t *local = NULL, *store = NULL;
+  assert_int_equal(nxd_store_create_local(&local), NXD_OK);
+  const nxd_store_callbacks_t callbacks = {
+      .struct_size = sizeof callbacks, .user_data = local, .set = set, .get = get, .add = add};
+  assert_int_equal(nxd_store_create_callbacks(&callbacks, &store), NXD_OK);
+  rank_t ranks[kMost];
+  pthread_t threads[kMost];
+  for (int rank = 0; rank < size; ++rank) {
+    ranks[rank] = (rank_t){rank, size, store, fn};
+    assert_int_equal(pthread_create(&threads[rank], NULL, run_rank, &ranks[rank]), 0);
+  }
+  for (int rank = 0; rank < size; ++rank) pthread_join(threads[rank], NULL);
+  nxd_store_destroy(store);
+  nxd_store_destroy(local);
+  assert_int_equal(nxd_test_failures(), 0);
+}
+
+/* The group's connections are made by its first work. */
+static nxd_work_t* start_first(nxd_context_t* ctx, int32_t* value) {
+  nxd_group_t* group = NULL;
+  nxd_work_t* work = NULL;
+  NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_TENSOR, &group));
+  NXD_TEST_OK(nxd_all_reduce_async(group, value, value, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM, &work));
+  return work;
+}
+
+static void by_waiting(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank;
+  nxd_work_t* work = start_first(ctx, &value);
+  const int before = atomic_load(&calls);
+  NXD_TEST_OK(INSIDE(nxd_work_wait(work, -1)));
+  NXD_TEST_CHECK(value == size * (size - 1) / 2 && atomic_load(&calls) > before);
+  nxd_work_destroy(work);
+}
+
+/* Outside of the calls nothing is asked, for longer than a request waits. */
+static void by_testing(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank, done = 0;
+  nxd_work_t* work = start_first(ctx, &value);
+  usleep(250000);
+  NXD_TEST_OK(INSIDE(nxd_work_test(work, &done)));
+  while (!done) {
+    usleep(500);
+    if (!NXD_TEST_OK(INSIDE(nxd_work_test(work, &done)))) break;
+  }
+  NXD_TEST_CHECK(value == size * (size - 1) / 2);
+  nxd_work_destroy(work);
+}
+
+/* A call on another group that waits serves as well, and so does one that uses the store. */
+static void by_other_calls(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank, done = 0;
+  nxd_group_t* world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  nxd_work_t* work = start_first(ctx, &value);
+  /* The others wait in the barrier, for rank 0. */
+  if (rank == 0) NXD_TEST_OK(INSIDE(nxd_work_wait(work, -1)));
+  NXD_TEST_OK(INSIDE(nxd_barrier(world)));
+  while (!done && nxd_test_failures() == 0) NXD_TEST_OK(INSIDE(nxd_work_test(work, &done)));
+  NXD_TEST_CHECK(value == size * (size - 1) / 2);
+  nxd_work_destroy(work);
+}
+
+/* Nobody is inside: the work stays where it is, and ends with its group. */
+static void by_nobody(nxd_context_t* ctx, int rank, int size) {
+  (void)size;
+  int32_t value = rank;
+  nxd_work_t* work = start_first(ctx, &value);
+  usleep(150000);
+  is_inside = 1;
+  NXD_TEST_OK(nxd_context_abort(ctx));
+  const nxd_status_t status = nxd_work_wait(work, 20000);
+  NXD_TEST_CHECK(status == NXD_ERROR_ABORTED || status == NXD_ERROR_PEER_LOST);
+  nxd_work_destroy(work);
+  is_inside = 0;
+}
+
+static void test_waiting(void** state) {
+  (void)state;
+  run(2, by_waiting);
+  run(3, by_waiting);
+}
+static void test_testing(void** state) {
+  (void)state;
+  run(2, by_testing);
+}
+static void test_other_calls(void** state) {
+  (void)state;
+  run(3, by_other_calls);
+}
+static void test_nobody(void** state) {
+  (void)state;
+  run(2, by_nobody);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_waiting), cmocka_unit_test(test_testing),
+                                     cmocka_unit_test(test_other_calls),
+                                     cmocka_unit_test(test_nobody)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The collectives' benchmark runs, checks its results and writes figures of every case it names; it
+# refuses contenders it does not know.
+# usage: test_bench_collectives.sh SOURCE_DIR BUILD_DIR     77: this build has no benchmarks
+set -euo pipefail
+source=$1 build=$2
+[[ -x $build/bench/bench_collectives ]] || { echo "no bench_collectives in this build"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NXD_TIMEOUT_MS=60000
+
+bench() { timeout 120 "$source/scripts/bench_collectives" "$build" --short "$@"; }
+
+bench --contenders "shm arena,shm malloc,gloo,copy,in place" --out "$work/figures.tsv" > "$work/table"
+cat "$work/table"
+python3 - "$work/figures.tsv" <<'PY'
+import sys
+rows = [line.rstrip("\n").split("\t") for line in open(sys.argv[1]) if not line.startswith("#")]
+head, rows = rows[0], rows[1:]
+gloo = {(r[0], r[1], r[3]): r for r in rows if r[4] == "gloo"}
+want = {("all_reduce", d, b) for d in ("f32", "bf16") for b in ("4096", "1048576")}
+want |= {(o, "f32", b) for o in ("reduce_scatter", "all_gather", "broadcast", "all_to_all",
+                                 "ping_pong") for b in ("4096", "1048576")}
+want.add(("barrier", "f32", "0"))
+if set(gloo) != want:
+    sys.exit(f"cases differ: {set(gloo) ^ want}")
+for row in gloo.values():
+    p50, p99, least = (float(x) for x in row[5:8])
+    if not (0 < least <= p50 <= p99 and int(row[8]) >= 11):
+        sys.exit(f"no figures: {row}")
+PY
+if bench --contenders "nothing known" --out "$work/none.tsv" > "$work/refused" 2>&1; then
+  echo "a contender that is not known was accepted"
+  exit 1
+fi
+grep -q "unknown: nothing known; known: shm arena" "$work/refused"
+[[ ! -e $work/none.tsv ]]

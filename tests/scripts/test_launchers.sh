@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# The same program under every launcher that is installed: nxdrun, torchrun, both mpiruns, and srun
+# in a private cluster. All ranks meet with no address given, all collectives are right, a sharded
+# MLP equals the whole one, and nothing is left behind.
+# usage: test_launchers.sh SOURCE_DIR BUILD_DIR     77: this build has no test programs
+set -euo pipefail
+source=$1 build=$2
+[[ -x $build/tests/collectives ]] || { echo "no collectives in this build"; exit 77; }
+# With a /dev/shm of its own, where this user may make one, other programs' segments do not matter.
+own_shm=(unshare --mount sh -c 'mount -t tmpfs none /dev/shm && exec "$@"' sh)
+if [[ -z ${NXD_TEST_OWN_SHM-} ]] && "${own_shm[@]}" true 2> /dev/null; then
+  NXD_TEST_OWN_SHM=1 exec "${own_shm[@]}" "$0" "$@"
+fi
+work=$(mktemp -d)
+others=()
+clean_up() {
+  ((${#others[@]} == 0)) || kill -KILL "${others[@]}" 2> /dev/null || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
+mkdir "$work/tmp"
+# A copy, so that its processes can be told from those of others.
+program=$work/collectives
+cp "$build/tests/collectives" "$program"
+mlp=$build/examples/c/mlp_tensor_parallel
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+ran=() skipped=()
+
+fail() {
+  echo "FAILED: $*"
+  cat "$work/out"
+  exit 1
+}
+# expect RANKS NAME COMMAND...: each rank reports itself once, with its rank on this host.
+expect() {
+  local ranks=$1 name=$2
+  shift 2
+  timeout 60 "$@" > "$work/out" 2>&1 < /dev/null || fail "$name: exit code $?"
+  for ((i = 0; i < ranks; ++i)); do
+    [[ $(grep -cE "rank $i of $ranks, local rank $i: ok" "$work/out") == 1 ]] || fail "$name: rank $i"
+  done
+  ran+=("$name")
+}
+expect_mlp() {
+  local name=$1
+  shift
+  [[ -x $mlp ]] || return 0
+  timeout 100 "$@" "$mlp" > "$work/out" 2>&1 < /dev/null || fail "$name: the MLP: exit code $?"
+  [[ $(grep -c "Output sum is" "$work/out") == 1 ]] || fail "$name: the MLP"
+  ran+=("$name, MLP")
+}
+has() {
+  command -v "$1" > /dev/null && return 0
+  skipped+=("$1")
+  return 1
+}
+run_with() {
+  local ranks=$1 name=$2
+  shift 2
+  expect "$ranks" "$name" "$@" "$program"
+}
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# This part runs inside of the private cluster.
+if [[ ${3-} == --inside-slurm ]]; then
+  for plugin in none pmi2 pmix; do
+    srun --mpi=list 2>&1 | grep -qw "$plugin" || { skipped+=("srun --mpi=$plugin"); continue; }
+    run_with 3 "srun --mpi=$plugin" srun --mpi=$plugin -n 3
+  done
+  expect_mlp srun srun -n 2
+  # A batch script is one process, whatever its variables say.
+  printf '#!/bin/sh\n%s\n' "$program" > "$work/batch"
+  expect 1 "sbatch's script" sh -c 'sbatch -Q -W -n 2 -o "$0.out" "$0" && cat "$0.out"' "$work/batch"
+  echo "ran: $(IFS=';'; echo "${ran[*]}"); skipped: ${skipped[*]-}"
+  exit 0
+fi
+
+expect 1 "no launcher" "$program"
+run_with 3 nxdrun "$build/tools/nxdrun" -n 3
+expect_mlp nxdrun "$build/tools/nxdrun" -n 2
+
+if has mpirun.mpich; then
+  run_with 3 "mpirun.mpich" mpirun.mpich -n 3
+  # Shells between the launcher and the ranks, and two worlds one after the other.
+  run_with 2 "mpirun.mpich, wrapped" mpirun.mpich -n 2 sh -c '"$0" > /dev/null && sh -c "$0; true"'
+  MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, MASTER_PORT" mpirun.mpich -n 2
+  expect_mlp mpirun.mpich mpirun.mpich -n 2
+fi
+if has mpirun.openmpi; then
+  openmpi=(mpirun.openmpi --allow-run-as-root --oversubscribe)
+  run_with 3 "mpirun.openmpi" "${openmpi[@]}" -n 3
+  MASTER_PORT=$(free_port) run_with 2 "mpirun.openmpi, MASTER_PORT" "${openmpi[@]}" -n 2
+  expect_mlp mpirun.openmpi "${openmpi[@]}" -n 2
+fi
+# Debian's torchrun fails on its own defaults of -r and -t; a rank that does not exist stands in.
+if has torchrun && torchrun --help > /dev/null 2>&1; then
+  torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
+  run_with 2 torchrun "${torchrun[@]}"
+  expect_mlp torchrun "${torchrun[@]}"
+else
+  skipped+=("torchrun: it does not start")
+fi
+
+# A job that is killed leaves nothing that misleads the next one with its name.
+step=(env SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1)
+for i in 0 1; do
+  "${step[@]}" SLURM_PROCID=$i "$program" lose > "$work/lose$i" 2>&1 &
+  others+=($!)
+done
+for _ in {1..200}; do
+  grep -q runs "$work/lose0" && grep -q runs "$work/lose1" && break
+  sleep 0.05
+done
+grep -q runs "$work/lose1" || { cat "$work"/lose*; exit 1; }
+kill -KILL "${others[@]}"
+wait "${others[@]}" 2> /dev/null || true
+others=()
+run_with 2 "after a crash" "${step[@]}" \
+  sh -c 'SLURM_PROCID=1 "$1" & SLURM_PROCID=0 "$1" && wait $!' both
+
+if "$source/tests/scripts/with_slurm.sh" "$0" "$source" "$build" --inside-slurm > "$work/slurm" 2>&1; then
+  tail -n 1 "$work/slurm"
+else
+  code=$?
+  cat "$work/slurm"
+  ((code == 77)) || exit 1
+fi
+
+# Launchers may need a moment to end.
+left_over() {
+  pgrep -af "$work/collectives" || true
+  [[ -z ${NXD_TEST_OWN_SHM-} ]] || ls /dev/shm
+}
+for _ in {1..100}; do
+  [[ -z $(left_over) ]] && break
+  sleep 0.1
+done
+[[ -z $(left_over) ]] || { left_over; echo "FAILED: processes or segments are left behind"; exit 1; }
+[[ -z $(find "$work/tmp" -type f) ]] || { find "$work/tmp"; echo "FAILED: files are left behind"; exit 1; }
+echo "ran: $(IFS=';'; echo "${ran[*]}"); skipped: ${skipped[*]-}"
