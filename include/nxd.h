@@ -901,7 +901,7 @@ NXD_API nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_
 NXD_API void nxd_job_destroy(nxd_job_t* job);
 
 /* ---------------------------------------------------------------------------------------------
- * 6. The machine: limits to compare with, memory
+ * 6. The machine: limits to compare with, memory, where the time goes
  * ------------------------------------------------------------------------------------------- */
 
 /** Measures the machine's matrix-product peak: square products of size n, the median of a few runs
@@ -931,6 +931,47 @@ NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
 /** Gives the pool's unused memory back to the system.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_trim(void);
+
+/** What the library spends time on while it trains. */
+typedef int32_t nxd_phase_t;
+enum {
+  NXD_PHASE_INVALID = -1,
+  NXD_PHASE_GEMM_FORWARD = 0,         /**< y = x W^T of linear layers */
+  NXD_PHASE_GEMM_INPUT_GRADIENT = 1,  /**< dx = dy W */
+  NXD_PHASE_GEMM_WEIGHT_GRADIENT = 2, /**< dW = dy^T x */
+  NXD_PHASE_ATTENTION = 3,            /**< with its products */
+  NXD_PHASE_CROSS_ENTROPY = 4,
+  NXD_PHASE_ELEMENTWISE = 5,  /**< norms, activations, rotary and other embeddings, casts */
+  NXD_PHASE_OPTIMIZER = 6,    /**< updates, and norms and scaling of gradients */
+  NXD_PHASE_COMMUNICATION = 7 /**< collectives and messages, with the wait for other ranks */
+};
+
+/** What nxd_profile_get_phase gives. */
+typedef struct nxd_phase_stats {
+  size_t struct_size;
+  const char* name;  /**< static storage, such as "GEMM forward" */
+  double seconds;    /**< wall time of the threads that called kernels, added up */
+  double operations; /**< floating-point operations: of GEMMs 2 m n k, of attention those that the
+                          mask leaves, without the scores computed again; 0 elsewhere */
+  uint64_t calls;
+} nxd_phase_stats_t;
+
+/** Clears the phases of the process and counts from now on. Fused kernels and collectives count,
+ *  plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+ * clock per kernel while on, nothing that could be measured while off.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_start(void);
+
+/** Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_stop(void);
+
+/** Reads one phase, while counting or later.  [local]
+ *
+ *  @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
+ *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats);
 
 /* ---------------------------------------------------------------------------------------------
  * 7. Tensors (libnxd)

@@ -63,6 +63,13 @@ FIELD(nxd_memory_stats_t, peak_bytes_in_use, 24);
 FIELD(nxd_memory_stats_t, allocations, 32);
 FIELD(nxd_memory_stats_t, system_allocations, 40);
 
+SIZE(nxd_phase_stats_t, 40);
+FIELD(nxd_phase_stats_t, struct_size, 0);
+FIELD(nxd_phase_stats_t, name, 8);
+FIELD(nxd_phase_stats_t, seconds, 16);
+FIELD(nxd_phase_stats_t, operations, 24);
+FIELD(nxd_phase_stats_t, calls, 32);
+
 static void test_context_options(void** state) {
   (void)state;
   const nxd_context_options_t macro = NXD_CONTEXT_OPTIONS_INIT;

@@ -1,5 +1,6 @@
 // Section 6 of nxd.h.
 #include "core/base/last_error.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
 
@@ -32,4 +33,30 @@ nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats) {
 
 nxd_status_t nxd_memory_trim(void) {
   return guard([] { kernels::pool_trim(); });
+}
+
+nxd_status_t nxd_profile_start(void) {
+  return guard([] { phase_clock::start(); });
+}
+
+nxd_status_t nxd_profile_stop(void) {
+  return guard([] { phase_clock::stop(); });
+}
+
+nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
+  return guard([&] {
+    check_argument(out_stats, "out_stats: expected a pointer, got NULL");
+    if (out_stats->struct_size != sizeof(nxd_phase_stats_t)) {
+      fail(NXD_ERROR_ABI_MISMATCH, "out_stats->struct_size: expected ", sizeof(nxd_phase_stats_t),
+           ", got ", out_stats->struct_size);
+    }
+    *out_stats = {sizeof(nxd_phase_stats_t), nullptr, 0, 0, 0};
+    check_argument(phase >= 0 && phase < phase_clock::kPhases,
+                   "phase: expected an NXD_PHASE_*, got ", phase);
+    const phase_clock::Total total = phase_clock::total(phase);
+    out_stats->name = phase_clock::name(phase);
+    out_stats->seconds = total.seconds;
+    out_stats->operations = total.operations;
+    out_stats->calls = total.calls;
+  });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -131,6 +132,7 @@ constexpr int64_t kExpWork = 4;
 }  // namespace
 
 void cross_entropy_row_max(const LogitShard& shard, float* out_max) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   parallel_ranges(shard.rows, shard.cols, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(RowMax)(shard, begin, end, out_max);
   });
@@ -138,6 +140,7 @@ void cross_entropy_row_max(const LogitShard& shard, float* out_max) {
 
 void cross_entropy_sums(const LogitShard& shard, const float* max, float* sum_exp,
                         float* target_logit, float* sum_logits) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(Sums)(shard, begin, end, max, sum_exp, target_logit, sum_logits);
   });
@@ -145,6 +148,7 @@ void cross_entropy_sums(const LogitShard& shard, const float* max, float* sum_ex
 
 void cross_entropy_backward(const LogitShard& shard, const float* lse, const float* grad_row,
                             double smoothing, int64_t vocabulary, void* out, int64_t out_ld) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   check_argument(vocabulary > 0, "cross entropy: expected a positive vocabulary, got ", vocabulary);
   const auto hit = static_cast<float>(1.0 - smoothing);
   const auto everywhere = static_cast<float>(smoothing / static_cast<double>(vocabulary));

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -237,6 +238,7 @@ struct Array {
 }  // namespace
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate, dtype);
   const ConstArray u(up, dtype);
   const Array o(out, dtype);
@@ -247,6 +249,7 @@ void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* 
 
 void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up,
                      const void* dout, void* dgate, void* dup) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate, dtype);
   const ConstArray u(up, dtype);
   const ConstArray d(dout, dtype);
@@ -260,6 +263,7 @@ void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void*
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up,
                     MutableRows out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate.data, dtype);
   const ConstArray u(up.data, dtype);
   const Array o(out.data, dtype);
@@ -273,6 +277,7 @@ void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Ro
 
 void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up, Rows dout,
                      MutableRows dgate, MutableRows dup) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate.data, dtype);
   const ConstArray u(up.data, dtype);
   const ConstArray d(dout.data, dtype);
@@ -289,6 +294,7 @@ void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, R
 
 void activation_forward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
                         void* y) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const Array out(y, dtype);
   parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
@@ -299,6 +305,7 @@ void activation_forward(Activation activation, nxd_dtype_t dtype, int64_t n, con
 
 void activation_backward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
                          const void* dy, void* dx) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const ConstArray grad(dy, dtype);
   const Array out(dx, dtype);
@@ -309,6 +316,7 @@ void activation_backward(Activation activation, nxd_dtype_t dtype, int64_t n, co
 }
 
 void rope(const RopeArgs& args) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check_argument(
       args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
       "rope: expected an even rotary_dim of at most head_dim ", args.head_dim, ", got ",
@@ -334,6 +342,7 @@ void rope(const RopeArgs& args) {
 }
 
 void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out, int64_t n) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray from(in, in_dtype);
   const Array to(out, out_dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
@@ -343,6 +352,7 @@ void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out
 
 void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows out, int64_t rows,
                int64_t cols) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray from(in.data, in_dtype);
   const Array to(out.data, out_dtype);
   parallel_ranges(rows, cols, [&](int64_t begin, int64_t end) {
@@ -353,6 +363,7 @@ void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows
 }
 
 void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray x(a, dtype);
   const ConstArray y(b, dtype);
   const Array o(out, dtype);
@@ -362,6 +373,7 @@ void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) 
 }
 
 void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const Array o(out, dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
@@ -372,6 +384,7 @@ void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out
 
 void scale_add(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, double factor,
                void* y) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, x_dtype);
   const Array o(y, y_dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/matmul_cache.h"
 #include "core/kernels/memory_pool.h"
@@ -154,6 +155,17 @@ void run_widened(ThreadState& state, const GemmArgs& args) {
   cast_rows(NXD_DTYPE_F32, {wide.c, args.n}, NXD_DTYPE_BF16, {args.c, args.ldc}, args.m, args.n);
 }
 
+// Linear layers tell their products apart by what they transpose.
+nxd_phase_t phase_of(const GemmArgs& args) {
+  if (args.trans_a == Trans::kYes) return NXD_PHASE_GEMM_WEIGHT_GRADIENT;
+  return args.trans_b == Trans::kYes ? NXD_PHASE_GEMM_FORWARD : NXD_PHASE_GEMM_INPUT_GRADIENT;
+}
+
+double operations(const GemmArgs& args) {
+  return 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) *
+         static_cast<double>(args.k);
+}
+
 bool has_bf16_matmul() {
   static const bool has = [] {
     try {
@@ -184,6 +196,7 @@ bool has_bf16_matmul() {
 void gemm(const GemmArgs& given) {
   check(given);
   if (given.m == 0 || given.n == 0) return;
+  const PhaseScope phase(phase_of(given), operations(given));
   check_argument(given.c, "gemm: expected a pointer c, got NULL");
   if (given.k == 0) {
     fill_without_product(given);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
@@ -252,6 +253,7 @@ void check(nxd_dtype_t dtype, int64_t rows, int64_t cols) {
 
 void rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                       const void* weight, double eps, void* y, float* inv_rms) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, nullptr, inv_rms}, nullptr, nullptr, nullptr, y, eps});
 }
@@ -259,6 +261,7 @@ void rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void*
 void add_rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                           const void* residual, const void* weight, double eps, void* sum, void* y,
                           float* inv_rms) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, nullptr, inv_rms}, residual, nullptr, sum, y, eps});
 }
@@ -266,6 +269,7 @@ void add_rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const v
 void rms_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                        const void* weight, const float* inv_rms, const void* dy, void* dx,
                        float* dweight, const void* residual_grad) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   backward({{dtype, rows, cols, x, weight, nullptr, const_cast<float*>(inv_rms)},
             dy,
@@ -278,6 +282,7 @@ void rms_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void
 void layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                         const void* weight, const void* bias, double eps, void* y, float* mean,
                         float* inv_std) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, mean, inv_std}, nullptr, bias, nullptr, y, eps});
 }
@@ -285,6 +290,7 @@ void layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const voi
 void layer_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                          const void* weight, const float* mean, const float* inv_std,
                          const void* dy, void* dx, float* dweight, float* dbias) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   backward({{dtype, rows, cols, x, weight, const_cast<float*>(mean), const_cast<float*>(inv_std)},
             dy,

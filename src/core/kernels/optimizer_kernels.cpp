@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -242,6 +243,7 @@ constexpr int64_t kBlock = 1 << 15;
 }  // namespace
 
 void adamw(const AdamwArgs& args) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("adamw", args);
   check_argument(args.step >= 1, "adamw: expected a step of at least 1, got ", args.step);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
@@ -261,6 +263,7 @@ void adamw(const AdamwArgs& args) {
 }
 
 void sgd(const SgdArgs& args) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("sgd", args);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
     if (args.dtype == NXD_DTYPE_F64) {
@@ -278,6 +281,7 @@ void sgd(const SgdArgs& args) {
 }
 
 double sum_of_squares(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   std::vector<double> sums(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
   parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {
@@ -294,6 +298,7 @@ double sum_of_squares(nxd_dtype_t dtype, int64_t n, const void* x) {
 }
 
 double max_abs(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   std::vector<double> maxima(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
   parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {
