@@ -89,9 +89,9 @@ void check_samples(const Case& c, uint64_t seed) {
   const int64_t lda = (c.trans_a ? c.m : c.k) + c.pad_a;
   const int64_t ldb = (c.trans_b ? c.k : c.n) + c.pad_b;
   const int64_t ldc = c.n + c.pad_c;
-  const Buffer a(c.in, (c.trans_a ? c.k : c.m) * lda, seed);
-  const Buffer b(c.in, (c.trans_b ? c.n : c.k) * ldb, seed + 1);
-  const Buffer bias(c.out, c.n, seed + 2);
+  Buffer a(c.in, (c.trans_a ? c.k : c.m) * lda, seed);
+  Buffer b(c.in, (c.trans_b ? c.n : c.k) * ldb, seed + 1);
+  Buffer bias(c.out, c.n, seed + 2);
   Buffer out(c.out, c.m * ldc, seed + 3);
   const Buffer before = out;
   GemmArgs args;

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
+#include "engine/device/gradients.h"
 
 namespace nxd {
 namespace {
@@ -63,6 +65,17 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   return cast(*plan.context, dx, dtype);
 }
 
+// dy^T x. From the second microbatch on the product adds to the gradient that is there, and nothing
+// is left for autograd to add.
+at::Tensor weight_gradient(const ParallelLinearPlan& plan, const at::Tensor& dy,
+                           const at::Tensor& x, const at::Tensor& weight) {
+  at::Tensor sum = gradient_to_add_to(weight);
+  if (!sum.defined()) return matrix_product(*plan.context, dy, true, x, false, x.scalar_type());
+  add_matrix_product(*plan.context, dy, true, x, false, sum);
+  torch::autograd::impl::bump_version(sum);
+  return {};
+}
+
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
   // parameters: the weights, then the biases there are.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
@@ -103,10 +116,9 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
     }
     const at::Tensor in = rows_of(enter(plan, x));
     for (size_t i = 0; i < n_weights; ++i) {
-      result.push_back(
-          ctx->needs_input_grad(1 + i)
-              ? matrix_product(*plan.context, rows_of(dys[i]), true, in, false, x.scalar_type())
-              : at::Tensor());
+      result.push_back(ctx->needs_input_grad(1 + i)
+                           ? weight_gradient(plan, rows_of(dys[i]), in, saved[1 + i])
+                           : at::Tensor());
     }
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();
