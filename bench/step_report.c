@@ -78,6 +78,7 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
   for (int i = 0; i < m->steps; ++i) mean += m->seconds[i] / m->steps;
   const double step = median(m->seconds, m->steps), least = m->seconds[0];
   const double cpu = median(m->cpu, m->steps), least_cpu = m->cpu[0];
+  const double faults = median(m->faults, m->steps), most_faults = m->faults[m->steps - 1];
   const double peak = median(m->peaks, kPeaks), cpu_peak = median(m->cpu_peaks, kPeaks);
   const double tokens = (double)(o->batch * o->sequence * o->microbatches * (size / o->tp));
   print_head(m, o, size, tokens);
@@ -93,8 +94,7 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
          "share of the GEMM peak", 100 * m->step_flops / (peak * step),
          100 * m->step_flops / (cpu_peak * cpu));
   print_phases(m, mean, peak / size);
-  printf("%-34s %10.0f   (at most %.0f)\n", "page faults a step", median(m->faults, m->steps),
-         m->faults[m->steps - 1]);
+  printf("%-34s %10.0f   (at most %.0f)\n", "page faults a step", faults, most_faults);
   print_memory(&pool);
   printf("%-34s %10.4f\n", "loss after the last step", m->loss);
   return 1;
