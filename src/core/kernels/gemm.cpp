@@ -27,7 +27,7 @@ constexpr int64_t kPackingPays = 1 << 26;
 
 // Rows whose f32 sums are formed at a time before they are rounded to 16 bits or added to what is
 // there, so that the sums stay in a cache; and the most memory for sums that cannot be split.
-constexpr int64_t kSumBytes = 8 << 20;
+constexpr int64_t kSumBytes = 16 << 20;
 constexpr int64_t kLeastRows = 256;
 constexpr int64_t kMostSumBytes = 64 << 20;
 
