@@ -5,8 +5,8 @@
  */
 #include <getopt.h>
 #include <setjmp.h>
-#include <stdatomic.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -98,10 +98,11 @@ typedef struct {
 } tally_t;
 
 static int usage(const char* text) {
-  fprintf(text ? stderr : stdout,
-          "%s%susage: faults [--repetitions N] [--transport gloo|shared_memory|hierarchical]\n"
-          "              [--timeout-ms T] [--seed S] [--fault NAME] [--collective NAME] [--jobs N]\n",
-          text ? text : "", text ? "\n" : "");
+  fprintf(
+      text ? stderr : stdout,
+      "%s%susage: faults [--repetitions N] [--transport gloo|shared_memory|hierarchical]\n"
+      "              [--timeout-ms T] [--seed S] [--fault NAME] [--collective NAME] [--jobs N]\n",
+      text ? text : "", text ? "\n" : "");
   return text ? 2 : 0;
 }
 
@@ -219,8 +220,8 @@ int main(int argc, char** argv) {
       default: return usage("unknown option");
     }
   }
-  if (optind != argc || options.repetitions < 1 || options.timeout_ms < 1 ||
-      options.jobs < 1 || options.jobs > kMostJobs)
+  if (optind != argc || options.repetitions < 1 || options.timeout_ms < 1 || options.jobs < 1 ||
+      options.jobs > kMostJobs)
     return usage("expected positive numbers, and nothing else");
   return run_long_form(&options);
 }

@@ -393,10 +393,10 @@ int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part) return child(part);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed),      cmocka_unit_test(elsewhere),    cmocka_unit_test(stopped),
-      cmocka_unit_test(left),        cmocka_unit_test(message),      cmocka_unit_test(server),
-      cmocka_unit_test(server_ends),
-      cmocka_unit_test(abort_wakes), cmocka_unit_test(group_aborts), cmocka_unit_test(late_rank),
+      cmocka_unit_test(killed),      cmocka_unit_test(elsewhere),   cmocka_unit_test(stopped),
+      cmocka_unit_test(left),        cmocka_unit_test(message),     cmocka_unit_test(server),
+      cmocka_unit_test(server_ends), cmocka_unit_test(abort_wakes), cmocka_unit_test(group_aborts),
+      cmocka_unit_test(late_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
