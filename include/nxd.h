@@ -1710,8 +1710,8 @@ typedef struct nxd_norm_options {
 NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 
 /** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
- *
- *  Forward: x [..., size] -> [..., size]. The weight starts as ones, the bias as zeros.
+ *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+ *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
                                            const nxd_norm_options_t* options,
@@ -1719,7 +1719,7 @@ NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
 
 /** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
  *
- *  Forward: x [..., size] -> [..., size], computed in f32 or wider. The weight starts as ones.
+ *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
                                          const nxd_norm_options_t* options,

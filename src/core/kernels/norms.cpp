@@ -282,13 +282,21 @@ void layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const voi
   forward({{dtype, rows, cols, x, weight, mean, inv_std}, nullptr, bias, nullptr, y, eps});
 }
 
+void add_layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
+                            const void* residual, const void* weight, const void* bias, double eps,
+                            void* sum, void* y, float* mean, float* inv_std) {
+  check(dtype, rows, cols);
+  forward({{dtype, rows, cols, x, weight, mean, inv_std}, residual, bias, sum, y, eps});
+}
+
 void layer_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                          const void* weight, const float* mean, const float* inv_std,
-                         const void* dy, void* dx, float* dweight, float* dbias) {
+                         const void* dy, void* dx, float* dweight, float* dbias,
+                         const void* residual_grad) {
   check(dtype, rows, cols);
   backward({{dtype, rows, cols, x, weight, const_cast<float*>(mean), const_cast<float*>(inv_std)},
             dy,
-            nullptr,
+            residual_grad,
             dx,
             dweight,
             dbias});
