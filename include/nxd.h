@@ -1751,8 +1751,8 @@ typedef struct nxd_norm_options {
 NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 
 /** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
- *
- *  Forward: x [..., size] -> [..., size]. The weight starts as ones, the bias as zeros.
+ *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+ *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
                                            const nxd_norm_options_t* options,
@@ -1760,7 +1760,7 @@ NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
 
 /** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
  *
- *  Forward: x [..., size] -> [..., size], computed in f32 or wider. The weight starts as ones.
+ *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
                                          const nxd_norm_options_t* options,
@@ -2007,6 +2007,29 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t
                                                 nxd_tensor_t* labels,
                                                 const nxd_cross_entropy_options_t* options,
                                                 nxd_tensor_t** out_loss);
+
+/** Cross entropy of the logits x weight^T, whose vocabulary is split over ranks, in blocks of
+ *  tokens: the logits of one block exist at a time. Gradients of x and weight are formed with the
+ *  loss, where autograd will ask for them, so that backward only scales them; it cannot be
+ *  differentiated again. With REDUCTION_NONE, F64 or plain kernels all logits are made, as by
+ *  nxd_parallel_cross_entropy.  [collective: tensor-parallel group]
+ *
+ *  @param x       [..., features], F32, F64 or BF16: the same on all ranks, or this rank's part
+ *                 along sequence_dim. Its gradient is summed over ranks.
+ *  @param weight  [vocabulary / tp, features], of the dtype of x: this rank's rows.
+ *  @param labels  the whole x's shape without features, I64, the same on all ranks; ignored where
+ *                 equal to ignore_index.
+ *  @param sequence_dim  dimension of x of which ranks hold parts (sequence parallelism), not the
+ *                       last; -1: none.
+ *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
+                                              nxd_tensor_t* weight, nxd_tensor_t* labels,
+                                              int32_t sequence_dim,
+                                              const nxd_cross_entropy_options_t* options,
+                                              nxd_tensor_t** out_loss);
 
 /* ---------------------------------------------------------------------------------------------
  * 13. Models (libnxd)

@@ -79,6 +79,15 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
   return y;
 }
 
+void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
+                         const at::Tensor& b, bool transpose_b, at::Tensor& out) {
+  if (use_fused(context, a)) {
+    fused_product(a, transpose_a, b, transpose_b, out, false, {});
+  } else {
+    out.copy_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+  }
+}
+
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                         const at::Tensor& b, bool transpose_b, at::Tensor& out) {
   if (use_fused(context, a)) {

@@ -18,6 +18,10 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias = {});
 
+// op(a) op(b) into out, dense and of a dtype as above.
+void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
+                         const at::Tensor& b, bool transpose_b, at::Tensor& out);
+
 // out += op(a) op(b), in place.
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                         const at::Tensor& b, bool transpose_b, at::Tensor& out);
