@@ -31,6 +31,7 @@ class ShmGroup : public ProcessGroup {
   int size() const override { return link_.size(); }
   const std::vector<int>& ranks() const override { return link_.ranks(); }
   nxd_transport_t transport() const override { return NXD_TRANSPORT_SHARED_MEMORY; }
+  std::shared_ptr<Arena> arena() const override { return link_.share_arena(); }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;

@@ -65,6 +65,7 @@ class Pool {
   void* allocate(size_t bytes) {
     const size_t size_class = class_of(bytes);
     const std::lock_guard lock(mutex_);
+    check_cap(bytes);
     Header* header = free_[size_class];
     if (header) {
       free_[size_class] = header->next;
@@ -103,7 +104,18 @@ class Pool {
     trim_locked();
   }
 
+  void set_cap(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.cap = bytes;
+  }
+
  private:
+  void check_cap(size_t bytes) const {
+    if (stats_.cap == 0 || stats_.bytes_in_use + bytes <= stats_.cap) return;
+    fail(NXD_ERROR_OUT_OF_MEMORY, "memory pool: ", bytes, " bytes were asked for, ",
+         stats_.bytes_in_use, " are in use, and the cap is ", stats_.cap);
+  }
+
   // A block of a class that has no free one.
   Header* carve(size_t size_class) {
     const size_t bytes = sizeof(Header) + class_bytes(size_class);
@@ -122,7 +134,8 @@ class Pool {
   }
 
   Slab* map(size_t size) {
-    const size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
+    size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
+    if (stats_.cap > 0) bound = std::min(bound, stats_.cap);
     if (stats_.bytes_reserved + size > bound) trim_locked();
     slabs_.reserve(slabs_.size() + 1);
     char* base = map_aligned(size);
@@ -197,6 +210,8 @@ void pool_free(void* pointer) noexcept {
 PoolStats pool_stats() noexcept { return Pool::instance().stats(); }
 
 void pool_trim() noexcept { Pool::instance().trim(); }
+
+void pool_set_cap(uint64_t bytes) noexcept { Pool::instance().set_cap(bytes); }
 
 void Workspace::reserve(size_t bytes) {
   if (data_ && bytes <= size_) return;
