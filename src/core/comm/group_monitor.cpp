@@ -190,6 +190,7 @@ void GroupMonitor::poison(const Error& error) {
     first_error_ = error;
     failed_.store(true, std::memory_order_release);
   }
+  shared_->host->arena.retire();
   close();
   if (shared_->ticker) shared_->ticker->kick();
   write_record();
@@ -222,6 +223,7 @@ void GroupMonitor::abort() noexcept {
   if (aborted_.exchange(true)) return;
   // In a forked child closing would reach into the parent's event loop.
   if (shared_->stamp.is_foreign()) return;
+  shared_->host->arena.retire();
   close();
   if (shared_->ticker) shared_->ticker->kick();
   shared_->board->leave_group(key_);

@@ -49,6 +49,9 @@ class ShmGroup : public ProcessGroup {
   void refuse(const char* operation, const std::string& reason) override;
   void refuse_message(Operation operation, int peer, int tag, const std::string& reason) override;
 
+  // Chunks that ranks of this process let through slots, as their buffers were in no arena.
+  static uint64_t chunks_through_slots() noexcept;
+
   // For groups that this one is part of.
 
   // Compares headers, and no more. A reason refuses the call.
@@ -164,6 +167,7 @@ class ShmGroup : public ProcessGroup {
   uint32_t progress_ = 0;
   uint32_t begun_ = 0;  // the progress that the call in progress began with
   size_t calls_ = 0;
+  void slots_taken(size_t chunks) noexcept;
   size_t slots_used_ = 0;
   SharedWriter writer_;
   uint64_t note_ = 0;                // of this rank, in the call in progress

@@ -1,5 +1,6 @@
 #include "core/kernels/memory_pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,6 +10,13 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) static_cast<void>(0)
+#endif
 
 namespace nxd::kernels {
 namespace {
@@ -58,7 +66,12 @@ class Pool {
  public:
   // Never destroyed: threads and static objects of the host give memory back at any time.
   static Pool& instance() {
-    static Pool* pool = new Pool;
+    static Pool* pool = [] {
+      // Another thread may hold the mutex when the process forks; the child uses the pool too.
+      pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().mutex_.unlock(); });
+      return new Pool;
+    }();
     return *pool;
   }
 
@@ -74,6 +87,7 @@ class Pool {
     }
     header->mark = kLiveMark;
     header->requested = bytes;
+    ASAN_UNPOISON_MEMORY_REGION(header + 1, bytes);
     ++header->slab->live;
     ++stats_.allocations;
     stats_.bytes_in_use += bytes;
@@ -87,6 +101,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     if (header->mark != kLiveMark) return false;
     header->mark = kFreeMark;
+    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(header->size_class));
     header->next = free_[header->size_class];
     free_[header->size_class] = header;
     --header->slab->live;
@@ -130,6 +145,7 @@ class Pool {
     slab->used += bytes;
     header->slab = slab;
     header->size_class = size_class;
+    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(size_class));
     return header;
   }
 
@@ -179,6 +195,7 @@ class Pool {
                                      [](const Slab* slab) { return slab->live > 0; });
     for (auto it = gone; it != slabs_.end(); ++it) {
       if (*it == current_) current_ = nullptr;
+      ASAN_UNPOISON_MEMORY_REGION((*it)->base, (*it)->size);
       munmap((*it)->base, (*it)->size);
       stats_.bytes_reserved -= (*it)->size;
       delete *it;
