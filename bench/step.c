@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "memory.h"
 #include "nxd.h"
 
 enum { kWarmUpSteps = 3, kPeaks = 4, kPhases = 4, kMostSteps = 10000 };
@@ -348,6 +349,9 @@ static int print_table(rank_t* r, const arguments_t* a) {
   printf("%-34s %10.0f\n", "page faults a step", median(r->faults, a->steps));
   printf("%-34s %10.0f   (resident %.0f)\n", "pool at most, MB",
          (double)memory.peak_bytes_in_use * 1e-6, (double)usage.ru_maxrss * 1024e-6);
+  /* Pool and arena keep what they held at most. */
+  printf("%-34s %10.0f   (arena %.0f)\n", "proportional set size, MB",
+         proportional_set_size() * 1e-6, (double)memory.arena_bytes_reserved * 1e-6);
   printf("%-34s %10.4f\n", "loss after the last step", r->loss);
   return 1;
 }
