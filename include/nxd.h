@@ -913,6 +913,14 @@ NXD_API void nxd_job_destroy(nxd_job_t* job);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
 
+/** Ends the threads that OpenMP keeps for the calling thread between calls; the next call that
+ * needs some makes them anew. Without it they look for work for some milliseconds after each call,
+ * and then sleep.  [local]
+ *
+ *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_release_threads(void);
+
 /** Figures of the pool that tensors are drawn from, and of the contexts' arenas. */
 typedef struct nxd_memory_stats {
   size_t struct_size;

@@ -6,6 +6,7 @@
 #include "core/comm/arena.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
+#include "core/kernels/parallel.h"
 
 using namespace nxd;
 
@@ -16,6 +17,10 @@ nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flo
     check_argument(n >= 0, "n: expected a size or 0, got ", n);
     *out_flops = kernels::measure_gemm_peak(dtype, n == 0 ? 2048 : n);
   });
+}
+
+nxd_status_t nxd_release_threads(void) {
+  return guard([] { kernels::release_team(); });
 }
 
 nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats) {
