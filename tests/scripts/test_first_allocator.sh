@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whether ATen's memory comes from the pool at first: in a program that knows libnxd alone, in one
 # that had libtorch before, and as NXD_ATEN_POOL says.
-# usage: test_aten_pool.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so
+# usage: test_first_allocator.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so
 set -euo pipefail
 build=$2
 library=$build/src/libnxd.so
