@@ -1,7 +1,9 @@
 // Memory that ranks of a host share: what the library takes for its own tensors.
 #include "core/comm/arena.h"
 
-#include <cstring>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <vector>
 
 #include "core/kernel_support.h"
@@ -52,6 +54,29 @@ void a_retired_arena_keeps_what_is_freed(void**) {
   arena.free(next);
 }
 
+// A child would write where its parent works.
+void forked_children_take_nothing(void**) {
+  Arena arena;
+  void* block = arena.allocate(100000);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    arena.free(block);
+    bool refused = arena.try_allocate(1000) == nullptr;
+    try {
+      arena.allocate(1000);
+      refused = false;
+    } catch (const Error& error) {
+      refused = refused && error.status() == NXD_ERROR_INVALID_STATE;
+    }
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  arena.free(block);
+}
+
 void statistics_add_up(void**) {
   nxd_memory_stats_t before = {}, during = {}, after = {};
   before.struct_size = during.struct_size = after.struct_size = sizeof(before);
@@ -79,6 +104,7 @@ int main() {
       cmocka_unit_test(own_buffers_are_bounded),
       cmocka_unit_test(blocks_are_used_anew),
       cmocka_unit_test(a_retired_arena_keeps_what_is_freed),
+      cmocka_unit_test(forked_children_take_nothing),
       cmocka_unit_test(statistics_add_up),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

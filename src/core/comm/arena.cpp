@@ -40,6 +40,7 @@ void* Arena::allocate(size_t bytes, size_t limit) {
   if (bytes > static_cast<size_t>(PTRDIFF_MAX) / 2) {
     fail(NXD_ERROR_OUT_OF_MEMORY, "arena: ", bytes, " bytes do not fit in memory");
   }
+  check_state(!stamp_.is_foreign(), "arena: a forked child cannot take memory of its parent's");
   const size_t size = round_up(std::max<size_t>(bytes, 1), granularity(bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& chunk : chunks_) {
@@ -75,6 +76,7 @@ void* Arena::take(Chunk& chunk, size_t bytes) {
 }
 
 void Arena::free(void* pointer) {
+  if (stamp_.is_foreign()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto block = blocks_.find(pointer);
   check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/fork_stamp.h"
 #include "core/comm/shared_memory.h"
 
 namespace nxd {
@@ -20,8 +21,8 @@ struct ArenaPlace {
 
 // Memory of one rank that the ranks of its host can read and write: collectives work on it in
 // place. It grows in chunks, which are kept until the arena ends, since peers have them mapped.
-// Blocks are taken from the front, so that chunks made larger than needed cost no memory. Any
-// thread.
+// Blocks are taken from the front, so that chunks made larger than needed cost no memory. A forked
+// child, which has the same memory, takes nothing from it and gives nothing back. Any thread.
 class Arena {
  public:
   Arena() = default;
@@ -60,6 +61,7 @@ class Arena {
   void* take(Chunk& chunk, size_t bytes);
   void* allocate(size_t bytes, size_t limit);
 
+  const ForkStamp stamp_;
   mutable std::mutex mutex_;
   std::atomic<bool> retired_{false};
   size_t reserved_ = 0;
