@@ -20,9 +20,9 @@ constexpr int kQuestionsPerLook = 3;
 // What a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
 
-// Looked at several times in every call: one word of the program's own block takes no function
-// call.
-__attribute__((tls_model("initial-exec"))) thread_local GroupMonitor::Call* innermost = nullptr;
+// Of the general model: libraries whose variables lie in the program's own block, such as those of
+// initial-exec, cannot be loaded once the program runs, for the block has little room to spare.
+thread_local GroupMonitor::Call* innermost = nullptr;
 
 }  // namespace
 
