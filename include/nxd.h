@@ -362,8 +362,8 @@ NXD_API void nxd_context_destroy(nxd_context_t* ctx);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 
-/** The last 64 operations of each living group as one line of JSON: what each was called with, when
- *  it started, how long it took or has been waiting, and for whom.  [local]
+/** The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
+ *  called with, when it started, how long it took or has been waiting, and for whom.  [local]
  *
  *  For the question what every rank was doing when nothing moves any more. May be asked from any
  *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds

@@ -78,7 +78,7 @@ class GroupMonitor {
     const char* operation_;
     uint64_t sequence_ = 0;
     int exceptions_ = 0;  // in flight when it began
-    FlightRecord::Ticket ticket_ = 0;
+    FlightRecord::Ticket ticket_;
     int64_t timeout_ms_ = 0;
     Deadline::Clock::time_point start_;
     Deadline::Clock::time_point next_look_;

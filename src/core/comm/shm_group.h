@@ -81,6 +81,7 @@ class ShmGroup : public ProcessGroup {
   Way way_of(const CollectiveCall& call) const;
   void post(const CollectiveCall& call, size_t send_bytes, size_t receive_bytes, bool may_copy);
   void put_header(const CallHeader& header, const std::string& reason);
+  void leave_note();  // of what was posted
   void meet_and_compare();
   // Meets all: nobody needs this rank's buffers any more.
   void meet();
@@ -103,6 +104,8 @@ class ShmGroup : public ProcessGroup {
   void stream(size_t chunks, const std::vector<char>& producers, const Produce& produce,
               const Consume& consume);
 
+  void reduce_letters(const CollectiveCall& call, size_t bytes);
+  char* letter_of(int rank);  // this rank's copy
   void reduce_arenas(const CollectiveCall& call);
   void reduce_together(const CollectiveCall& call);
   void reduce_by_parts(const CollectiveCall& call);
@@ -172,6 +175,7 @@ class ShmGroup : public ProcessGroup {
   SharedWriter writer_;
   uint64_t note_ = 0;                // of this rank, in the call in progress
   std::vector<const void*> inputs_;  // of a small reduction
+  std::vector<char> letters_;        // of the peers
   bool all_attached_ = false;
 
   std::vector<Outbox> outboxes_;  // by peer
