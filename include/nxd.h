@@ -913,7 +913,15 @@ NXD_API void nxd_job_destroy(nxd_job_t* job);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
 
-/** Figures of the pool that tensors of fused layers are drawn from. */
+/** Ends the threads that OpenMP keeps for the calling thread between calls; the next call that
+ * needs some makes them anew. Without it they look for work for some milliseconds after each call,
+ * and then sleep.  [local]
+ *
+ *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_release_threads(void);
+
+/** Figures of the pool that tensors are drawn from, and of the contexts' arenas. */
 typedef struct nxd_memory_stats {
   size_t struct_size;
   uint64_t bytes_in_use;   /**< in live tensors */
@@ -921,12 +929,27 @@ typedef struct nxd_memory_stats {
   uint64_t peak_bytes_in_use;
   uint64_t allocations;        /**< since the process started */
   uint64_t system_allocations; /**< of these, the ones that had to ask the system */
+  uint64_t cap_bytes;          /**< of nxd_memory_set_cap; 0: none */
+  uint64_t arena_bytes_in_use; /**< of all contexts' arenas: of nxd_arena_alloc, and in tensors
+                                    that ranks of a host exchange in place */
+  uint64_t
+      arena_bytes_reserved; /**< address space of the arenas; pages never used take no memory */
 } nxd_memory_stats_t;
 
 /** Reads the pool's figures.  [local]
- *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @param[in,out] out_stats  struct_size set by the caller: of its own header, which may be older.
+ *  @return NXD_OK; INVALID_ARGUMENT; ABI_MISMATCH (struct_size of no version).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
+
+/** Bounds what the pool hands out: beyond it, calls that need memory fail with OUT_OF_MEMORY naming
+ *  what was asked for and the cap. Blocks in use stay, also when they are more than that.  [local]
+ *
+ *  The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
+ *  the cap, as far as no block in use lies on it. Arenas are not counted.
+ *  @param bytes  0: no cap, as at first.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_cap(uint64_t bytes);
 
 /** Gives the pool's unused memory back to the system.  [local]
  *  @since 0.1 */
@@ -979,6 +1002,23 @@ NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t*
 
 /** Handle on a tensor. Several handles may share one storage. */
 typedef struct nxd_tensor nxd_tensor_t;
+
+/** Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the pool of
+ *  section 6 too. For the whole process, and at any time: memory goes back to where it came from.
+ *  [local]
+ *
+ *  On at first when libnxd brought libtorch into the process. Off where the program, or another
+ *  library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
+ *  both. What counts is the moment at which libnxd is loaded.
+ *  @param on  1 or 0.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the program has set an allocator of its own
+ *          that ATen ranks higher).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_aten_pool(int32_t on);
+
+/** Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 
 /** A tensor of zeros in C order.  [local]
  *

@@ -40,11 +40,14 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
   const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
   at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, true, product_dtype,
-                                partial ? at::Tensor() : bias)
+                                partial ? at::Tensor() : bias, partial ? plan.group.get() : nullptr)
                      .view(with_last(in, w.size(0)));
   if (!partial) return y;
-  y = plan.output == Output::kReduce ? all_reduce(*plan.group, y)
-                                     : reduce_scatter(*plan.group, y, plan.dim);
+  if (plan.output == Output::kReduce) {
+    all_reduce_in_place(*plan.group, y);
+  } else {
+    y = reduce_scatter(*plan.group, y, plan.dim);
+  }
   if (bias.defined()) y.add_(bias.to(product_dtype));
   return cast(*plan.context, y, dtype);
 }
@@ -55,12 +58,13 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   const at::ScalarType dtype = weights[0].scalar_type();
   const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
   at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0], false,
-                                 wide ? partial_sum_dtype(dtype) : dtype);
+                                 wide ? partial_sum_dtype(dtype) : dtype, {},
+                                 plan.input != Input::kAsIs ? plan.group.get() : nullptr);
   for (size_t i = 1; i < weights.size(); ++i) {
     add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], false, dx);
   }
   dx = dx.view(with_last(dys[0], weights[0].size(1)));
-  if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
+  if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
   return cast(*plan.context, dx, dtype);
 }
