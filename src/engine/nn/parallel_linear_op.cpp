@@ -37,9 +37,9 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
   const bool partial = plan.output != Output::kAsIs;
   const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
-  at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, true, product_dtype,
-                                partial ? at::Tensor() : bias)
-                     .view(with_last(in, w.size(0)));
+  at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out,
+                                product_dtype, partial ? at::Tensor() : bias)
+                     .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
   if (!partial) return y;
   y = plan.output == Output::kReduce ? all_reduce(*plan.group, y)
                                      : reduce_scatter(*plan.group, y, plan.dim);
@@ -52,15 +52,21 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
                           at::ArrayRef<at::Tensor> weights) {
   const at::ScalarType dtype = weights[0].scalar_type();
   const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
-  at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0], false,
-                                 wide ? partial_sum_dtype(dtype) : dtype);
+  at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0],
+                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype);
   for (size_t i = 1; i < weights.size(); ++i) {
-    add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], false, dx);
+    add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], plan.weights_in_out, dx);
   }
-  dx = dx.view(with_last(dys[0], weights[0].size(1)));
+  dx = dx.view(with_last(dys[0], weights[0].size(plan.weights_in_out ? 0 : 1)));
   if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
   return cast(*plan.context, dx, dtype);
+}
+
+at::Tensor weight_gradient(const ParallelLinearPlan& plan, const at::Tensor& in,
+                           const at::Tensor& dy) {
+  return plan.weights_in_out ? matrix_product(*plan.context, in, true, dy, false, in.scalar_type())
+                             : matrix_product(*plan.context, dy, true, in, false, in.scalar_type());
 }
 
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
@@ -103,10 +109,8 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
     }
     const at::Tensor in = rows_of(enter(plan, x));
     for (size_t i = 0; i < n_weights; ++i) {
-      result.push_back(
-          ctx->needs_input_grad(1 + i)
-              ? matrix_product(*plan.context, rows_of(dys[i]), true, in, false, x.scalar_type())
-              : at::Tensor());
+      result.push_back(ctx->needs_input_grad(1 + i) ? weight_gradient(plan, in, rows_of(dys[i]))
+                                                    : at::Tensor());
     }
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();
