@@ -25,7 +25,7 @@ json with(const json& changes) {
 Gpt2Config parse(const json& changes) { return Gpt2Config::parse(with(changes).dump()); }
 
 void defaults(void**) {
-  const Gpt2Config c = parse({});
+  const Gpt2Config c = parse(json::object());
   assert_int_equal(c.hidden, 64);
   assert_int_equal(c.layers, 3);
   assert_int_equal(c.heads, 4);

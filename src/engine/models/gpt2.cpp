@@ -175,8 +175,8 @@ class Gpt2Head : public Module {
     const at::ScalarType dtype = logits.scalar_type();
     const double least =
         dtype == at::kDouble ? std::numeric_limits<double>::lowest() : -0x1p127;  // has a bf16
-    at::NoGradGuard no_grad;
-    logits.detach().narrow(-1, real, columns - real).fill_(least);
+    // With a version counter of its own: what autograd keeps is not touched.
+    logits.variable_data().narrow(-1, real, columns - real).fill_(least);
   }
 
   int64_t hidden_, vocabulary_;
