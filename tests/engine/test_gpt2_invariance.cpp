@@ -125,6 +125,46 @@ void key_mask(void**) {
   assert_int_equal(nxd_test_failures(), 0);
 }
 
+// Refused on all ranks, before any of them communicates.
+void bad_calls(void**) {
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
+  const Layout layout{2, true};
+  on_ranks<int>(layout, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, layout);
+    const auto refused = [&](const Tensor& ids, const Tensor& labels, const Tensor& mask,
+                             const char* part) {
+      nxd_tensor_t* inputs[] = {ids.get(), labels.get(), mask.get()};
+      nxd_tensor_t* out = nullptr;
+      NXD_TEST_REFUSED(nxd_module_forward(model.get(), inputs, 3, &out, 1), bad, part);
+      NXD_TEST_CHECK(out == nullptr);
+    };
+    const auto of = [](int64_t value, std::vector<int64_t> shape) {
+      int64_t count = 1;
+      for (const int64_t extent : shape) count *= extent;
+      return make_i64(std::vector<int64_t>(static_cast<size_t>(count), value), shape);
+    };
+    refused(of(1, {2, 50}), nullptr, nullptr, "expected at most 48 positions, got 50");
+    refused(of(1, {2, 7}), nullptr, nullptr, "must divide by the 2 ranks");
+    refused(of(1, {8}), nullptr, nullptr, "expected [batch, sequence]");
+    refused(of(251, {1, 8}), nullptr, nullptr, "expected ids from 0 to 250");
+    // 251 is a column of the padding.
+    refused(of(1, {1, 8}), of(251, {1, 8}), nullptr, "labels: expected ids below 251");
+    refused(of(1, {1, 8}), of(1, {1, 4}), nullptr, "the shape of the ids");
+    refused(of(1, {1, 8}), nullptr, of(1, {2, 8}), "key mask");
+    return 0;
+  });
+  on_ranks<int>(Layout{4}, 7, [&](nxd_context_t* ctx) {
+    nxd_module_t* out = nullptr;
+    const std::string heads = config_of({{"n_head", 2}}), inner = config_of({{"n_inner", 66}});
+    NXD_TEST_REFUSED(nxd_model_create(ctx, heads.c_str(), nullptr, &out), bad,
+                     "n_head: 2 does not");
+    NXD_TEST_REFUSED(nxd_model_create(ctx, inner.c_str(), nullptr, &out), bad,
+                     "n_inner: 66 does not");
+    return 0;
+  });
+  assert_int_equal(nxd_test_failures(), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -133,7 +173,7 @@ int main() {
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(untied_head),
       cmocka_unit_test(other_settings),  cmocka_unit_test(dropout),
       cmocka_unit_test(key_mask),        cmocka_unit_test(no_dropout_in_evaluation),
-      cmocka_unit_test(bf16_layouts),
+      cmocka_unit_test(bf16_layouts),    cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
