@@ -2093,16 +2093,17 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
 
 /** Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
  *
- *  Families: model_type "llama". Parameter names are Hugging Face's.
+ *  Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
  *  Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
  *  token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
  *  [batch, sequence], 0 where a position is padding.
  *  Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
- *  loss over valid tokens, and as a second output, if asked for, the logits.
+ *  loss over valid tokens, and as a second output, if asked for, the logits. A GPT-2's vocabulary
+ *  is rounded up to a multiple of tp; logits of ids beyond it are below -1e30.
  *  With sequence_parallel the sequence must divide by the tensor-parallel size.
  *  @param config_json  text of config.json.
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
- *          divide); UNSUPPORTED (model_type, hidden_act or rope_type unknown; the message lists the
+ *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
  *          known ones); INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,

@@ -99,7 +99,8 @@ struct Lookup : torch::autograd::Function<Lookup> {
 }  // namespace
 
 ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t num_embeddings,
-                                     int64_t embedding_dim, const nxd_embedding_options_t& options)
+                                     int64_t embedding_dim, const nxd_embedding_options_t& options,
+                                     bool pad_rows)
     : Module(std::move(context), "ParallelEmbedding"),
       group_(tensor_group(*this->context())),
       num_embeddings_(num_embeddings),
@@ -118,10 +119,12 @@ ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t n
   Initializer init = initializer(options.init, options.init_a, options.init_b,
                                  Initializer::normal(0, 1), num_embeddings);
   init.zero_row = padding_idx_;
-  make_parameter(*this, options.name ? options.name : "", "weight",
-                 ShardSpec::split({num_embeddings, embedding_dim}, shard_columns_ ? 1 : 0,
-                                  group_->rank(), group_->size()),
-                 init, parameter_place(options.dtype, options.device));
+  const ShardSpec::Shape shape{num_embeddings, embedding_dim};
+  ShardSpec shard = pad_rows && !shard_columns_ ? vocabulary_shard(shape, *group_)
+                                                : ShardSpec::split(shape, shard_columns_ ? 1 : 0,
+                                                                   group_->rank(), group_->size());
+  make_parameter(*this, options.name ? options.name : "", "weight", std::move(shard), init,
+                 parameter_place(options.dtype, options.device));
 }
 
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
