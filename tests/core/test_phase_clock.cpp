@@ -101,7 +101,7 @@ void collectives(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
   NXD_TEST_OK(nxd_all_reduce(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM));
   NXD_TEST_OK(nxd_all_reduce_async(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM, &work));
-  NXD_TEST_OK(nxd_work_wait(work));
+  NXD_TEST_OK(nxd_work_wait(work, -1));
   nxd_work_destroy(work);
 }
 
