@@ -296,9 +296,10 @@ void bench_rows(nxd_dtype_t dtype) {
 void bench_cross_entropy(nxd_dtype_t dtype) {
   const Tensor logits(dtype, kTokens * kVocabulary);
   const Tensor out(dtype, kTokens * kVocabulary);
+  const Tensor statistics(NXD_DTYPE_F32, kRowStatistics * kTokens);
   const Tensor max(NXD_DTYPE_F32, kTokens);
-  const Tensor sum(NXD_DTYPE_F32, kTokens);
-  const Tensor target(NXD_DTYPE_F32, kTokens);
+  const Tensor log_sum(NXD_DTYPE_F32, kTokens);
+  const Tensor loss(NXD_DTYPE_F32, kTokens);
   const std::vector<int64_t> targets(static_cast<size_t>(kTokens), 5);
   // In chunks of rows that stay in the cache from one pass to the next.
   constexpr int64_t kRows = 16;
@@ -316,9 +317,10 @@ void bench_cross_entropy(nxd_dtype_t dtype) {
                              static_cast<char*>(in) + skip,
                              targets.data() + row,
                              0};
-      cross_entropy_row_max(shard, max.f32() + row);
-      cross_entropy_sums(shard, max.f32() + row, sum.f32() + row, target.f32() + row, nullptr);
-      cross_entropy_backward(shard, max.f32() + row, sum.f32() + row, 0, kVocabulary,
+      cross_entropy_statistics(shard, statistics.f32());
+      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, 0, kVocabulary,
+                          max.f32(), log_sum.f32(), loss.f32());
+      cross_entropy_backward(shard, max.f32(), log_sum.f32(), loss.f32(), 0, kVocabulary, dtype,
                              static_cast<char*>(to) + skip, kVocabulary);
     }
   });

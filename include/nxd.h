@@ -913,7 +913,15 @@ NXD_API void nxd_job_destroy(nxd_job_t* job);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
 
-/** Figures of the pool that tensors of fused layers are drawn from. */
+/** Ends the threads that OpenMP keeps for the calling thread between calls; the next call that
+ * needs some makes them anew. Without it they look for work for some milliseconds after each call,
+ * and then sleep.  [local]
+ *
+ *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_release_threads(void);
+
+/** Figures of the pool that tensors are drawn from, and of the contexts' arenas. */
 typedef struct nxd_memory_stats {
   size_t struct_size;
   uint64_t bytes_in_use;   /**< in live tensors */
@@ -921,12 +929,27 @@ typedef struct nxd_memory_stats {
   uint64_t peak_bytes_in_use;
   uint64_t allocations;        /**< since the process started */
   uint64_t system_allocations; /**< of these, the ones that had to ask the system */
+  uint64_t cap_bytes;          /**< of nxd_memory_set_cap; 0: none */
+  uint64_t arena_bytes_in_use; /**< of all contexts' arenas: of nxd_arena_alloc, and in tensors
+                                    that ranks of a host exchange in place */
+  uint64_t
+      arena_bytes_reserved; /**< address space of the arenas; pages never used take no memory */
 } nxd_memory_stats_t;
 
 /** Reads the pool's figures.  [local]
- *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @param[in,out] out_stats  struct_size set by the caller: of its own header, which may be older.
+ *  @return NXD_OK; INVALID_ARGUMENT; ABI_MISMATCH (struct_size of no version).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
+
+/** Bounds what the pool hands out: beyond it, calls that need memory fail with OUT_OF_MEMORY naming
+ *  what was asked for and the cap. Blocks in use stay, also when they are more than that.  [local]
+ *
+ *  The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
+ *  the cap, as far as no block in use lies on it. Arenas are not counted.
+ *  @param bytes  0: no cap, as at first.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_cap(uint64_t bytes);
 
 /** Gives the pool's unused memory back to the system.  [local]
  *  @since 0.1 */
@@ -979,6 +1002,23 @@ NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t*
 
 /** Handle on a tensor. Several handles may share one storage. */
 typedef struct nxd_tensor nxd_tensor_t;
+
+/** Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the pool of
+ *  section 6 too. For the whole process, and at any time: memory goes back to where it came from.
+ *  [local]
+ *
+ *  On at first when libnxd brought libtorch into the process. Off where the program, or another
+ *  library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
+ *  both. What counts is the moment at which libnxd is loaded.
+ *  @param on  1 or 0.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the program has set an allocator of its own
+ *          that ATen ranks higher).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_aten_pool(int32_t on);
+
+/** Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 
 /** A tensor of zeros in C order.  [local]
  *
@@ -1751,8 +1791,8 @@ typedef struct nxd_norm_options {
 NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 
 /** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
- *
- *  Forward: x [..., size] -> [..., size]. The weight starts as ones, the bias as zeros.
+ *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+ *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
                                            const nxd_norm_options_t* options,
@@ -1760,7 +1800,7 @@ NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
 
 /** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
  *
- *  Forward: x [..., size] -> [..., size], computed in f32 or wider. The weight starts as ones.
+ *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
                                          const nxd_norm_options_t* options,
@@ -2008,6 +2048,29 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t
                                                 const nxd_cross_entropy_options_t* options,
                                                 nxd_tensor_t** out_loss);
 
+/** Cross entropy of the logits x weight^T, whose vocabulary is split over ranks, in blocks of
+ *  tokens: the logits of one block exist at a time. Gradients of x and weight are formed with the
+ *  loss, where autograd will ask for them, so that backward only scales them; it cannot be
+ *  differentiated again. With REDUCTION_NONE, F64 or plain kernels all logits are made, as by
+ *  nxd_parallel_cross_entropy.  [collective: tensor-parallel group]
+ *
+ *  @param x       [..., features], F32, F64 or BF16: the same on all ranks, or this rank's part
+ *                 along sequence_dim. Its gradient is summed over ranks.
+ *  @param weight  [vocabulary / tp, features], of the dtype of x: this rank's rows.
+ *  @param labels  the whole x's shape without features, I64, the same on all ranks; ignored where
+ *                 equal to ignore_index.
+ *  @param sequence_dim  dimension of x of which ranks hold parts (sequence parallelism), not the
+ *                       last; -1: none.
+ *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
+                                              nxd_tensor_t* weight, nxd_tensor_t* labels,
+                                              int32_t sequence_dim,
+                                              const nxd_cross_entropy_options_t* options,
+                                              nxd_tensor_t** out_loss);
+
 /* ---------------------------------------------------------------------------------------------
  * 13. Models (libnxd)
  * ------------------------------------------------------------------------------------------- */
@@ -2030,16 +2093,17 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
 
 /** Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
  *
- *  Families: model_type "llama". Parameter names are Hugging Face's.
+ *  Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
  *  Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
  *  token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
  *  [batch, sequence], 0 where a position is padding.
  *  Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
- *  loss over valid tokens, and as a second output, if asked for, the logits.
+ *  loss over valid tokens, and as a second output, if asked for, the logits. A GPT-2's vocabulary
+ *  is rounded up to a multiple of tp; logits of ids beyond it are below -1e30.
  *  With sequence_parallel the sequence must divide by the tensor-parallel size.
  *  @param config_json  text of config.json.
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
- *          divide); UNSUPPORTED (model_type, hidden_act or rope_type unknown; the message lists the
+ *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
  *          known ones); INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,

@@ -1,7 +1,7 @@
 // AdamW against torch's values, in every dtype and through both kernels.
 #include <limits>
 
-#include "engine/llama_support.h"
+#include "engine/model_support.h"
 
 #include "support/check.h"
 

@@ -2,7 +2,7 @@
 // arguments and ranks that do not agree.
 #include <limits>
 
-#include "engine/llama_support.h"
+#include "engine/model_support.h"
 #include "support/npy.h"
 
 #include "support/check.h"

@@ -1,5 +1,5 @@
 // What is refused: configurations, layouts, inputs and handles of section 13, alike on all ranks.
-#include "engine/llama_support.h"
+#include "engine/model_support.h"
 
 #include "support/check.h"
 
@@ -31,9 +31,9 @@ void refused_model(nxd_context_t* ctx, const std::string& config,
 void bad_models(void**) {
   on_ranks<int>(Layout{4}, 0, [&](nxd_context_t* ctx) {
     refused_model(ctx, "no json", nullptr, kBad, "expected JSON");
-    refused_model(ctx, "{}", nullptr, NXD_ERROR_UNSUPPORTED, "known are: llama");
+    refused_model(ctx, "{}", nullptr, NXD_ERROR_UNSUPPORTED, "known are: gpt2, llama");
     refused_model(ctx, config_with("model_type", "bert"), nullptr, NXD_ERROR_UNSUPPORTED,
-                  "known are: llama");
+                  "known are: gpt2, llama");
     refused_model(ctx, config_with("hidden_act", "xielu"), nullptr, NXD_ERROR_UNSUPPORTED, "silu");
     refused_model(ctx, config_with("vocab_size", nullptr), nullptr, kBad, "vocab_size");
     // Sizes that four ranks cannot share.

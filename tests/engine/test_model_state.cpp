@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "engine/llama_support.h"
+#include "engine/model_support.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"

@@ -1,6 +1,7 @@
 #include "core/comm/shm_group.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/base/dtype.h"
@@ -32,7 +33,16 @@ void copy(void* to, const void* from, size_t bytes) {
   if (to != from) kernels::copy_shared(to, from, bytes);
 }
 
+std::atomic<uint64_t> all_chunks{0};
+
 }  // namespace
+
+uint64_t ShmGroup::chunks_through_slots() noexcept { return all_chunks; }
+
+void ShmGroup::slots_taken(size_t chunks) noexcept {
+  slots_used_ += chunks;
+  all_chunks.fetch_add(chunks, std::memory_order_relaxed);
+}
 
 ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
     : link_(std::move(monitor), std::move(key), std::move(ranks)),
@@ -197,7 +207,7 @@ void ShmGroup::stream(size_t chunks, const std::vector<char>& producers, const P
     link_.post(consumed(chunk));
   }
   progress_ = consumed(chunks - 1);
-  slots_used_ += chunks;
+  slots_taken(chunks);
 }
 
 void ShmGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
@@ -355,7 +365,7 @@ void ShmGroup::reduce_by_parts(const CollectiveCall& call) {
     link_.post(at(step, 3));
   }
   progress_ = at(chunks + 1, 3);
-  slots_used_ += chunks;
+  slots_taken(chunks);
 }
 
 // What a rank takes of the blocks that are for it: at this offset of each, so many bytes from

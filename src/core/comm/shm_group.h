@@ -31,6 +31,7 @@ class ShmGroup : public ProcessGroup {
   int size() const override { return link_.size(); }
   const std::vector<int>& ranks() const override { return link_.ranks(); }
   nxd_transport_t transport() const override { return NXD_TRANSPORT_SHARED_MEMORY; }
+  std::shared_ptr<Arena> arena() const override { return link_.share_arena(); }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;
@@ -47,6 +48,9 @@ class ShmGroup : public ProcessGroup {
   void set_timeout_ms(int64_t timeout_ms) override { monitor_.set_timeout_ms(timeout_ms); }
   void refuse(const char* operation, const std::string& reason) override;
   void refuse_message(Operation operation, int peer, int tag, const std::string& reason) override;
+
+  // Chunks that ranks of this process let through slots, as their buffers were in no arena.
+  static uint64_t chunks_through_slots() noexcept;
 
   // For groups that this one is part of.
 
@@ -166,6 +170,7 @@ class ShmGroup : public ProcessGroup {
   uint32_t progress_ = 0;
   uint32_t begun_ = 0;  // the progress that the call in progress began with
   size_t calls_ = 0;
+  void slots_taken(size_t chunks) noexcept;
   size_t slots_used_ = 0;
   SharedWriter writer_;
   uint64_t note_ = 0;                // of this rank, in the call in progress

@@ -56,6 +56,7 @@ class ShmLink {
   bool may_spin() const { return host_->may_spin; }
 
   Arena& arena() const { return host_->arena; }
+  std::shared_ptr<Arena> share_arena() const { return {host_, &host_->arena}; }
   ArenaPlace place_of(const void* data, size_t bytes) const {
     return host_->arena.find(data, bytes);
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nxd {
@@ -27,6 +28,11 @@ class ConfigFields {
   double positive(const char* name, double fallback) const;
   bool boolean(const char* name, bool fallback) const;
   std::string string(const char* name, const std::string& fallback) const;
+
+  // What a name stands for; UNSUPPORTED for one that is not in the table.
+  template <class Value>
+  Value choice(const char* name, const std::string& fallback,
+               const std::vector<std::pair<std::string, Value>>& table) const;
 
   // The object of that name; nothing when it is absent.
   std::optional<ConfigFields> object(const char* name) const;
@@ -51,5 +57,17 @@ class ConfigFields {
 // UNSUPPORTED for a value that none of the names stands for; the message lists the names.
 [[noreturn]] void refuse_unknown(const std::string& field, const std::string& value,
                                  const std::vector<std::string>& known);
+
+template <class Value>
+Value ConfigFields::choice(const char* name, const std::string& fallback,
+                           const std::vector<std::pair<std::string, Value>>& table) const {
+  const std::string value = string(name, fallback);
+  std::vector<std::string> known;
+  for (const auto& [key, meaning] : table) {
+    if (key == value) return meaning;
+    known.push_back(key);
+  }
+  refuse_unknown(path(name), value, known);
+}
 
 }  // namespace nxd

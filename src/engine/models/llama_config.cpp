@@ -10,36 +10,25 @@
 namespace nxd {
 namespace {
 
-template <class Value>
-Value lookup(const ConfigFields& fields, const char* name, const std::string& value,
-             const std::vector<std::pair<std::string, Value>>& table) {
-  std::vector<std::string> known;
-  for (const auto& [key, meaning] : table) {
-    if (key == value) return meaning;
-    known.push_back(key);
-  }
-  refuse_unknown(fields.path(name), value, known);
-}
-
 nxd_activation_t read_activation(const ConfigFields& fields) {
-  return lookup<nxd_activation_t>(fields, "hidden_act", fields.string("hidden_act", "silu"),
-                                  {{"silu", NXD_ACTIVATION_SILU},
-                                   {"swish", NXD_ACTIVATION_SILU},
-                                   {"gelu", NXD_ACTIVATION_GELU},
-                                   {"gelu_new", NXD_ACTIVATION_GELU_TANH},
-                                   {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
-                                   {"relu", NXD_ACTIVATION_RELU}});
+  return fields.choice<nxd_activation_t>("hidden_act", "silu",
+                                         {{"silu", NXD_ACTIVATION_SILU},
+                                          {"swish", NXD_ACTIVATION_SILU},
+                                          {"gelu", NXD_ACTIVATION_GELU},
+                                          {"gelu_new", NXD_ACTIVATION_GELU_TANH},
+                                          {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
+                                          {"relu", NXD_ACTIVATION_RELU}});
 }
 
 nxd_rope_t read_rope_type(const ConfigFields& rope) {
   // The oldest files call it "type".
   const char* name = rope.has("rope_type") ? "rope_type" : "type";
-  return lookup<nxd_rope_t>(rope, name, rope.string(name, "default"),
-                            {{"default", NXD_ROPE_DEFAULT},
-                             {"linear", NXD_ROPE_LINEAR},
-                             {"dynamic", NXD_ROPE_DYNAMIC},
-                             {"yarn", NXD_ROPE_YARN},
-                             {"llama3", NXD_ROPE_LLAMA3}});
+  return rope.choice<nxd_rope_t>(name, "default",
+                                 {{"default", NXD_ROPE_DEFAULT},
+                                  {"linear", NXD_ROPE_LINEAR},
+                                  {"dynamic", NXD_ROPE_DYNAMIC},
+                                  {"yarn", NXD_ROPE_YARN},
+                                  {"llama3", NXD_ROPE_LLAMA3}});
 }
 
 void read_yarn(const ConfigFields& fields, nxd_rope_options_t& rope) {
@@ -119,7 +108,7 @@ void read_heads(const ConfigFields& fields, LlamaConfig& config) {
 
 LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   const ConfigFields fields = ConfigFields::parse(json_text);
-  lookup<int>(fields, "model_type", fields.string("model_type", ""), {{"llama", 0}});
+  fields.choice<int>("model_type", "", {{"llama", 0}});
   LlamaConfig config;
   config.hidden = fields.size("hidden_size");
   config.layers = fields.size("num_hidden_layers");

@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/file.h"
 #include "engine/models/config_fields.h"
+#include "engine/models/gpt2.h"
 #include "engine/models/llama.h"
 #include "engine/training/model_state.h"
 
@@ -23,7 +24,11 @@ std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
     return std::make_shared<LlamaForCausalLM>(std::move(context), LlamaConfig::parse(config_json),
                                               options);
   }
-  refuse_unknown("model_type", type, {"llama"});
+  if (type == "gpt2") {
+    return std::make_shared<Gpt2LmHeadModel>(std::move(context), Gpt2Config::parse(config_json),
+                                             options);
+  }
+  refuse_unknown("model_type", type, {"gpt2", "llama"});
 }
 
 std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,

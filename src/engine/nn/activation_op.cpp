@@ -35,6 +35,37 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
   }
 };
 
+kernels::Activation kernel_of(nxd_activation_t activation) {
+  switch (activation) {
+    case NXD_ACTIVATION_SILU: return kernels::Activation::kSilu;
+    case NXD_ACTIVATION_GELU: return kernels::Activation::kGeluErf;
+    case NXD_ACTIVATION_GELU_TANH: return kernels::Activation::kGeluTanh;
+    default: return kernels::Activation::kRelu;
+  }
+}
+
+struct Activate : torch::autograd::Function<Activate> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, int64_t activation) {
+    const at::Tensor x = input.contiguous();
+    ctx->saved_data["activation"] = activation;
+    ctx->save_for_backward({x});
+    at::Tensor y = pooled_empty_like(x);
+    kernels::activation_forward(kernel_of(static_cast<nxd_activation_t>(activation)),
+                                to_nxd_dtype(x.scalar_type()), x.numel(), x.data_ptr(),
+                                y.data_ptr());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::Tensor x = ctx->get_saved_variables()[0], dy = grads[0].contiguous();
+    const auto activation = static_cast<nxd_activation_t>(ctx->saved_data["activation"].toInt());
+    at::Tensor dx = pooled_empty_like(x);
+    kernels::activation_backward(kernel_of(activation), to_nxd_dtype(x.scalar_type()), x.numel(),
+                                 x.data_ptr(), dy.data_ptr(), dx.data_ptr());
+    return {dx, at::Tensor()};
+  }
+};
+
 at::Tensor plain_activation(nxd_activation_t activation, const at::Tensor& x) {
   switch (activation) {
     case NXD_ACTIVATION_SILU: return at::silu(x);
@@ -49,6 +80,11 @@ at::Tensor plain_activation(nxd_activation_t activation, const at::Tensor& x) {
 void check_activation(nxd_activation_t activation) {
   check_argument(activation >= NXD_ACTIVATION_SILU && activation <= NXD_ACTIVATION_RELU,
                  "activation: expected an NXD_ACTIVATION_*, got ", activation);
+}
+
+at::Tensor activate(const Context& context, nxd_activation_t activation, const at::Tensor& x) {
+  if (!use_fused(context, x)) return plain_activation(activation, x);
+  return Activate::apply(x, static_cast<int64_t>(activation));
 }
 
 at::Tensor gated_activation(const Context& context, nxd_activation_t activation,

@@ -123,7 +123,8 @@ at::Tensor plain_attention(const AttentionArgs& args, const at::Tensor& q, const
   // A query that sees no key gives zero, not the mean of what it must not see.
   const at::Tensor hidden = keep.logical_not();
   scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
-  const at::Tensor weights = at::softmax(scores, -1).masked_fill(hidden, 0);
+  at::Tensor weights = at::softmax(scores, -1).masked_fill(hidden, 0);
+  if (args.weight_factors.defined()) weights = weights * args.weight_factors;
   const at::Tensor out = at::matmul(weights, values.to(wide)).to(q.scalar_type());
   return args.layout == SequenceLayout::kBatchFirst ? out.permute({0, 2, 1, 3})
                                                     : out.permute({2, 0, 1, 3});
@@ -193,7 +194,9 @@ at::Tensor plain_rope(SequenceLayout layout, const at::Tensor& x, const at::Tens
 
 at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v) {
-  if (!use_fused(context, q)) return plain_attention(args, q, k, v);
+  if (!use_fused(context, q) || args.weight_factors.defined()) {
+    return plain_attention(args, q, k, v);
+  }
   auto record = c10::make_intrusive<Record>();
   record->args = args;
   return FusedAttention::apply(q, k, v, record);

@@ -15,6 +15,9 @@ struct AttentionArgs {
   bool causal = true;
   double scale = 1;
   at::Tensor key_mask;  // [batch, sequence], u8, 1: keep; undefined: all
+  // Factors of the weights, [batch, heads, queries, keys] and of their dtype: a dropout's. They put
+  // all weights in memory, through plain operators. Undefined: 1.
+  at::Tensor weight_factors;
 };
 
 // softmax(scale q k^T) v by heads, differentiable. q [., ., heads, d], k and v [., ., kv_heads, d];

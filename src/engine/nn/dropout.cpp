@@ -11,11 +11,11 @@ namespace nxd {
 namespace {
 
 // 1 where an element of this rank's part is kept, drawn by global index.
-at::Tensor keep_mask(const RandomSite& site, const at::Tensor& x, int shard_dim,
+at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_dim,
                      const ProcessGroup* group, double keep_probability) {
-  at::Tensor mask = pooled_empty(x.sizes(), at::kByte);
+  at::Tensor mask = pooled_empty(sizes, at::kByte);
   auto* out = mask.data_ptr<uint8_t>();
-  ShardSpec::Shape global = x.sizes().vec();
+  ShardSpec::Shape global = sizes.vec();
   if (group) global[static_cast<size_t>(shard_dim)] *= group->size();
   const ShardSpec shard = group ? ShardSpec::split(global, shard_dim, group->rank(), group->size())
                                 : ShardSpec::replicated(global);
@@ -28,8 +28,13 @@ at::Tensor keep_mask(const RandomSite& site, const at::Tensor& x, int shard_dim,
 
 }  // namespace
 
-Dropout::Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim)
-    : Module(std::move(context), "Dropout"), p_(p), site_(site), shard_dim_(shard_dim) {
+Dropout::Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim,
+                 bool transposed)
+    : Module(std::move(context), "Dropout"),
+      p_(p),
+      site_(site),
+      shard_dim_(shard_dim),
+      transposed_(transposed) {
   check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
   check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
                  shard_dim);
@@ -43,14 +48,21 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
                  c10::toString(x.scalar_type()));
   check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
-  if (!training() || p_ == 0) return {x};
+  if (!active()) return {x};
   if (x.is_meta()) return {at::empty(x.sizes(), x.options())};
+  return {x * factors(x.sizes(), x.scalar_type())};
+}
+
+at::Tensor Dropout::factors(at::IntArrayRef sizes, at::ScalarType dtype) const {
   const Context& ctx = *context();
   const RandomSite site =
       RandomSite(ctx.seed(), "dropout:" + site_).at(ctx.step(), ctx.microbatch());
   const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
-  const at::Tensor mask = keep_mask(site, x, shard_dim_, group.get(), 1.0 - p_);
-  return {x * (mask.to(x.scalar_type()) * (1.0 / (1.0 - p_)))};
+  std::vector<int64_t> numbered = sizes.vec();
+  if (transposed_) std::swap(numbered[0], numbered[1]);
+  at::Tensor mask = keep_mask(site, numbered, shard_dim_, group.get(), 1.0 - p_);
+  if (transposed_) mask = mask.transpose(0, 1);
+  return mask.to(dtype) * (1.0 / (1.0 - p_));
 }
 
 }  // namespace nxd

@@ -39,6 +39,12 @@ Initializer initializer(nxd_init_t kind, double a, double b, const Initializer& 
   }
 }
 
+ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group) {
+  const int64_t size = group.size(), padded = (shape[0] + size - 1) / size * size;
+  if (padded == shape[0]) return ShardSpec::split(std::move(shape), 0, group.rank(), group.size());
+  return ShardSpec::padded(std::move(shape), 0, padded, group.rank(), group.size());
+}
+
 ParameterPlace parameter_place(nxd_dtype_t dtype, nxd_device_t device) {
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
                  "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));

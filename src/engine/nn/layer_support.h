@@ -21,6 +21,9 @@ bool toggle(nxd_toggle_t value, bool default_value, const char* name);
 Initializer initializer(nxd_init_t kind, double a, double b, const Initializer& default_value,
                         int64_t fan_in);
 
+// A rank's rows of a table whose rows are the vocabulary, padded to a multiple of the ranks.
+ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group);
+
 // Dtype and device of a layer's parameters: F32, F64 or BF16 on the CPU or the meta device.
 struct ParameterPlace {
   at::ScalarType dtype;

@@ -32,9 +32,11 @@ struct ParallelLinearPlan {
   Input input = Input::kAsIs;
   Output output = Output::kAsIs;
   int64_t dim = 0;
+  bool weights_in_out = false;  // weights are [in, out_i], as Hugging Face's Conv1D keeps them
 };
 
-// x [..., in], weights [out_i, in], biases [out_i] or undefined, one per weight; all of one dtype.
+// x [..., in], weights [out_i, in] unless the plan says otherwise, biases [out_i] or undefined, one
+// per weight; all of one dtype.
 torch::autograd::variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
                                                 const std::vector<at::Tensor>& weights,
                                                 const std::vector<at::Tensor>& biases);

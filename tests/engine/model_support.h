@@ -1,5 +1,4 @@
-// What the tests of models share: owned handles, the recorded Llama, and a training run on a
-// layout.
+// What the tests of models share: owned handles, recorded models, and a training run on a layout.
 #pragma once
 
 #include <cmath>
@@ -120,14 +119,17 @@ inline Named whole_gradients(nxd_module_t* model) {
   return out;
 }
 
-// The recorded Llama: its directory, batch and expected values.
-struct LlamaOracle {
-  std::string directory = NXD_ORACLES "/llama_tiny";
+// A recorded model: its directory, batch and expected values.
+struct ModelOracle {
+  explicit ModelOracle(const std::string& name) : directory(NXD_ORACLES "/" + name) {}
+
+  std::string directory;
   nlohmann::json expected = nlohmann::json::parse(read_file(directory + "/expected.json"));
   std::string config = read_file(directory + "/config.json");
   std::vector<int64_t> ids = flat("input_ids");
   std::vector<int64_t> labels = flat("labels");
   std::vector<int64_t> shape{2, 32};
+  int64_t vocabulary = nlohmann::json::parse(config)["vocab_size"];
 
   std::vector<int64_t> flat(const char* name) const {
     std::vector<int64_t> out;
@@ -136,6 +138,10 @@ struct LlamaOracle {
     }
     return out;
   }
+};
+
+struct LlamaOracle : ModelOracle {
+  LlamaOracle() : ModelOracle("llama_tiny") {}
 };
 
 struct Layout {
@@ -158,7 +164,7 @@ struct Layout {
 };
 
 // Loss of one forward and backward pass; gradients are left in the model, unfinished.
-inline double run_backward(nxd_module_t* model, const LlamaOracle& oracle) {
+inline double run_backward(nxd_module_t* model, const ModelOracle& oracle) {
   const Tensor ids = make_i64(oracle.ids, oracle.shape);
   const Tensor labels = make_i64(oracle.labels, oracle.shape);
   nxd_tensor_t* inputs[] = {ids.get(), labels.get()};
@@ -192,7 +198,7 @@ struct Run {
 };
 
 // Trains on the oracle's batch. Collective over the context's tensor-parallel group.
-inline Run train(nxd_module_t* model, const LlamaOracle& oracle, int steps) {
+inline Run train(nxd_module_t* model, const ModelOracle& oracle, int steps) {
   Run run;
   run.initial = whole_parameters(model);
   const Optimizer optimizer = make_adamw(model);

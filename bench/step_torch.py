@@ -1,0 +1,466 @@
+"""The training step of bench_step written with torch: the same Llama, tokens, optimizer and clipping.
+
+Run by scripts/bench_peers, with RANK and WORLD_SIZE set by the launcher where there are several
+ranks, and --init naming a file through which they meet. Written for torch 1.13, which has neither
+tensor-parallel layers nor fused attention: both are here, in eager operators, as fast as they could
+be made. Prints one line of JSON on rank 0.
+
+The hidden states are [sequence, batch, hidden], with sequence parallelism slices along the sequence.
+"""
+import argparse
+import json
+import math
+import os
+import resource
+import struct
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+WARM_UPS = 3
+ATTENTION_ROWS = 128
+LEARNING_RATE, MAX_NORM = 1e-3, 1.0
+NO_LABEL = -100
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", required=True, help="Hugging Face config.json of a Llama")
+    parser.add_argument("--weights", required=True, help="its model.safetensors")
+    parser.add_argument("--mode", choices=["tp", "tp_sp", "ddp", "zero"], default="tp")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--sequence", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--init", help="file through which ranks meet")
+    return parser.parse_args()
+
+
+class Ranks:
+    """The tensor-parallel ranks: all of the world in modes tp, one otherwise."""
+
+    def __init__(self, mode):
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        parallel = mode in ("tp", "tp_sp")
+        self.size = world if parallel else 1
+        self.rank = dist.get_rank() if parallel and world > 1 else 0
+        self.slices_sequence = mode == "tp_sp" and self.size > 1
+
+    def sum_async(self, x):
+        """Starts the sum of x over the ranks; calling the result gives it. Gloo sums no bf16."""
+        wide = x if x.dtype == torch.float32 else x.float()
+        work = dist.all_reduce(wide, async_op=True)
+
+        def finish():
+            work.wait()
+            return wide if wide is x else wide.to(x.dtype)
+
+        return finish
+
+    def gather_sequence(self, x):
+        whole = x.new_empty((x.shape[0] * self.size, *x.shape[1:]))
+        dist.all_gather(list(whole.chunk(self.size)), x.contiguous())
+        return whole
+
+    def reduce_scatter_async(self, x):
+        """Gloo has no reduce_scatter; an exchange of slices and a local sum move as little."""
+        x = x.contiguous()
+        received = torch.empty_like(x)
+        work = dist.all_to_all_single(received, x, async_op=True)
+
+        def finish():
+            work.wait()
+            parts = received.chunk(self.size)
+            total = parts[0] + parts[1] if self.size > 1 else parts[0]
+            for part in parts[2:]:
+                total += part
+            return total
+
+        return finish
+
+
+class ColumnLinear(torch.autograd.Function):
+    """x W^T with this rank's rows of W. The exchange of the input's gradient overlaps the product
+    of the weight's gradient."""
+
+    @staticmethod
+    def forward(ctx, x, weight, ranks):
+        if ranks.slices_sequence:
+            x = ranks.gather_sequence(x)
+        ctx.save_for_backward(x, weight)
+        ctx.ranks = ranks
+        return F.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        ranks = ctx.ranks
+        grad_x = torch.matmul(grad, weight)
+        finish = None
+        if ranks.slices_sequence:
+            finish = ranks.reduce_scatter_async(grad_x)
+        elif ranks.size > 1:
+            finish = ranks.sum_async(grad_x)
+        grad_weight = torch.mm(grad.reshape(-1, grad.shape[-1]).t(), x.view(-1, x.shape[-1]))
+        return (finish() if finish else grad_x), grad_weight, None
+
+
+class Reduce(torch.autograd.Function):
+    """The sum of partial outputs over the ranks; with sequence parallelism this rank's slice."""
+
+    @staticmethod
+    def forward(ctx, x, ranks):
+        ctx.ranks = ranks
+        if ranks.slices_sequence:
+            return ranks.reduce_scatter_async(x)()
+        if ranks.size == 1:
+            return x
+        if x.dtype == torch.float32:
+            ctx.mark_dirty(x)
+        return ranks.sum_async(x)()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ranks = ctx.ranks
+        return ranks.gather_sequence(grad) if ranks.slices_sequence else grad, None
+
+
+class RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, eps):
+        wide = x.float()
+        rms = torch.linalg.vector_norm(wide, dim=-1, keepdim=True) * (1 / math.sqrt(x.shape[-1]))
+        scale = rms.square_().add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return (wide * scale).mul_(weight).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, scale = ctx.saved_tensors
+        normed, wide = x.float() * scale, grad.float()
+        product = wide * normed
+        grad_weight = product.view(-1, x.shape[-1]).sum(0).to(weight.dtype)
+        mean = torch.mv(product.view(-1, x.shape[-1]), weight.float()).div_(x.shape[-1])
+        inner = torch.mul(wide, weight).addcmul_(normed, mean.view(scale.shape), value=-1)
+        return inner.mul_(scale).to(x.dtype), grad_weight, None
+
+
+class Rotate(torch.autograd.Function):
+    """Rotary positions: [sequence, batch, heads, dim] to [batch, heads, sequence, dim]."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        a, b = x.permute(1, 2, 0, 3).chunk(2, -1)
+        out = x.new_empty((x.shape[1], x.shape[2], x.shape[0], x.shape[3]))
+        first, second = out.chunk(2, -1)
+        torch.mul(a, cos, out=first).addcmul_(b, sin, value=-1)
+        torch.mul(b, cos, out=second).addcmul_(a, sin)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        cos, sin = ctx.saved_tensors
+        a, b = grad.chunk(2, -1)
+        out = grad.new_empty((grad.shape[2], grad.shape[0], grad.shape[1], grad.shape[3]))
+        first, second = out.permute(1, 2, 0, 3).chunk(2, -1)
+        torch.mul(a, cos, out=first).addcmul_(b, sin)
+        torch.mul(b, cos, out=second).addcmul_(a, sin, value=-1)
+        return out, None, None
+
+
+class CausalAttention(torch.autograd.Function):
+    """Softmax attention of [heads, sequence, dim], by blocks of queries, so that what no query may
+    see is not computed."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, hidden_corner):
+        q = q * (1 / math.sqrt(q.shape[-1]))
+        out = torch.empty_like(q)
+        weights = []
+        for begin in range(0, q.shape[1], ATTENTION_ROWS):
+            end = min(begin + ATTENTION_ROWS, q.shape[1])
+            scores = torch.bmm(q[:, begin:end], k[:, :end].transpose(1, 2))
+            scores[:, :, begin:].add_(hidden_corner[:end - begin, :end - begin])
+            weights.append(torch.softmax(scores, -1))
+            out[:, begin:end] = torch.bmm(weights[-1], v[:, :end])
+        ctx.save_for_backward(q, k, v, *weights)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v, *weights = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for index, p in enumerate(weights):
+            begin, end = index * ATTENTION_ROWS, p.shape[2]
+            rows = grad[:, begin:end]
+            grad_v[:, :end].baddbmm_(p.transpose(1, 2), rows)
+            grad_p = torch.bmm(rows, v[:, :end].transpose(1, 2))
+            grad_s = torch._softmax_backward_data(grad_p, p, -1, p.dtype)
+            grad_q[:, begin:end] = torch.bmm(grad_s, k[:, :end])
+            grad_k[:, :end].baddbmm_(grad_s.transpose(1, 2), q[:, begin:end])
+        return grad_q.mul_(1 / math.sqrt(q.shape[-1])), grad_k, grad_v, None
+
+
+class ParallelCrossEntropy(torch.autograd.Function):
+    """Mean over valid labels of the loss of logits whose columns are split over the ranks. The
+    logits' memory becomes the gradient's."""
+
+    @staticmethod
+    def forward(ctx, logits, labels, ranks):
+        share = logits.shape[1]
+        largest = logits.max(-1).values
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        logits.sub_(largest.unsqueeze(1))
+        local = labels - ranks.rank * share
+        here = (local >= 0) & (local < share)
+        column = local.clamp(0, share - 1).unsqueeze(1)
+        own = logits.gather(1, column).squeeze(1) * here
+        logits.exp_()
+        sums = torch.stack([logits.sum(-1), own])
+        dist.all_reduce(sums)
+        valid = labels != NO_LABEL
+        ctx.save_for_backward(logits, sums[0], column, here, valid)
+        return ((sums[0].log() - sums[1]) * valid).sum() / valid.sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        exps, sums, column, here, valid = ctx.saved_tensors
+        exps.mul_((1 / sums).unsqueeze(1))
+        exps.scatter_add_(1, column, -here.to(exps.dtype).unsqueeze(1))
+        return exps.mul_((grad * valid / valid.sum()).unsqueeze(1)), None, None
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    size, = struct.unpack_from("<Q", data)
+    types = {"F32": torch.float32, "BF16": torch.bfloat16}
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        flat = torch.frombuffer(data, dtype=types[entry["dtype"]], offset=8 + size + begin,
+                                count=(end - begin) // (4 if entry["dtype"] == "F32" else 2))
+        tensors[name] = flat.view(entry["shape"])
+    return tensors
+
+
+class Llama(torch.nn.Module):
+    """Projections that read the same input are one matrix."""
+
+    def __init__(self, config, weights, ranks, dtype, sequence):
+        super().__init__()
+        self.ranks, self.eps = ranks, config.get("rms_norm_eps", 1e-6)
+        self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+        self.dim = config["hidden_size"] // self.heads
+        self.heads //= ranks.size
+        self.kv_heads //= ranks.size
+        self.layers = config["num_hidden_layers"]
+        self.replicated = []
+
+        def part(name, axis):
+            return weights[name].chunk(ranks.size, axis)[ranks.rank]
+
+        def add(name, tensor):
+            self.register_parameter(
+                name, torch.nn.Parameter(tensor.to(dtype).clone(memory_format=torch.contiguous_format)))
+
+        def add_norm(name, source):
+            add(name, weights[source])
+            self.replicated.append(name)
+
+        add("embedding", part("model.embed_tokens.weight", 0))
+        for i in range(self.layers):
+            path = f"model.layers.{i}"
+            add(f"qkv_{i}", torch.cat([part(f"{path}.self_attn.{p}_proj.weight", 0) for p in "qkv"]))
+            add(f"o_{i}", part(f"{path}.self_attn.o_proj.weight", 1))
+            add(f"gate_up_{i}", torch.cat([part(f"{path}.mlp.{p}_proj.weight", 0)
+                                           for p in ("gate", "up")]))
+            add(f"down_{i}", part(f"{path}.mlp.down_proj.weight", 1))
+            add_norm(f"norm_1_{i}", f"{path}.input_layernorm.weight")
+            add_norm(f"norm_2_{i}", f"{path}.post_attention_layernorm.weight")
+        add_norm("last_norm", "model.norm.weight")
+        add("head", part("lm_head.weight", 0))
+        frequencies = config.get("rope_theta", 10000.0) ** (
+            -torch.arange(0, self.dim, 2, dtype=torch.float64) / self.dim)
+        angles = torch.arange(sequence, dtype=torch.float64).unsqueeze(1) * frequencies
+        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        rows = min(sequence, ATTENTION_ROWS)
+        self.hidden_corner = torch.full((rows, rows), float("-inf"), dtype=dtype).triu_(1)
+
+    def embed(self, ids):
+        table, ranks = self.embedding, self.ranks
+        if ranks.size == 1:
+            return F.embedding(ids, table)
+        local = ids - ranks.rank * table.shape[0]
+        away = (local < 0) | (local >= table.shape[0])
+        rows = F.embedding(local.masked_fill(away, 0), table)
+        return Reduce.apply(rows.masked_fill(away.unsqueeze(-1), 0), ranks)
+
+    def attention(self, x, i):
+        ranks, dim = self.ranks, self.dim
+        qkv = ColumnLinear.apply(x, getattr(self, f"qkv_{i}"), ranks)
+        sequence, batch = qkv.shape[:2]
+        q, k, v = qkv.view(sequence, batch, -1, dim).split(
+            [self.heads, self.kv_heads, self.kv_heads], 2)
+        q, k = (Rotate.apply(y, self.cos, self.sin) for y in (q, k))
+        v = v.permute(1, 2, 0, 3)
+        shared = self.heads // self.kv_heads
+        if shared > 1:
+            k, v = (y.unsqueeze(2).expand(-1, -1, shared, -1, -1) for y in (k, v))
+        flat = [y.reshape(batch * self.heads, sequence, dim) for y in (q, k, v)]
+        out = CausalAttention.apply(*flat, self.hidden_corner)
+        out = out.view(batch, self.heads, sequence, dim).permute(2, 0, 1, 3)
+        out = out.reshape(sequence, batch, self.heads * dim)
+        return Reduce.apply(F.linear(out, getattr(self, f"o_{i}")), ranks)
+
+    def mlp(self, x, i):
+        gate, up = ColumnLinear.apply(x, getattr(self, f"gate_up_{i}"), self.ranks).chunk(2, -1)
+        return Reduce.apply(F.linear(F.silu(gate) * up, getattr(self, f"down_{i}")), self.ranks)
+
+    def forward(self, ids, labels):
+        x = self.embed(ids)
+        for i in range(self.layers):
+            x = x + self.attention(RmsNorm.apply(x, getattr(self, f"norm_1_{i}"), self.eps), i)
+            x = x + self.mlp(RmsNorm.apply(x, getattr(self, f"norm_2_{i}"), self.eps), i)
+        x = RmsNorm.apply(x, self.last_norm, self.eps)
+        logits = ColumnLinear.apply(x, self.head, self.ranks).flatten(0, 1).float()
+        if self.ranks.size == 1:
+            return F.cross_entropy(logits, labels.flatten(), ignore_index=NO_LABEL)
+        return ParallelCrossEntropy.apply(logits, labels.flatten(), self.ranks)
+
+
+def make_ids(vocabulary, batch, sequence):
+    """The ids of bench_step, [sequence, batch], and the labels: each position's next id."""
+    state, ids = 88172645463325252, []
+    for _ in range(batch * sequence):
+        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        ids.append((state >> 33) % vocabulary)
+    ids = torch.tensor(ids).view(batch, sequence).t().contiguous()
+    labels = torch.full_like(ids, NO_LABEL)
+    labels[:-1] = ids[1:]
+    return ids, labels
+
+
+def sum_bf16_in_f32(_, bucket):
+    wide = bucket.buffer().float().div_(dist.get_world_size())
+    future = dist.all_reduce(wide, async_op=True).get_future()
+    return future.then(lambda done: done.value()[0].to(bucket.buffer().dtype))
+
+
+class Trainer:
+    def __init__(self, arguments, config):
+        self.ranks = Ranks(arguments.mode)
+        dtype = torch.float32 if arguments.dtype == "f32" else torch.bfloat16
+        self.ids, labels = make_ids(config["vocab_size"], arguments.batch, arguments.sequence)
+        self.labels = labels
+        self.llama = Llama(config, read_safetensors(arguments.weights), self.ranks, dtype,
+                           arguments.sequence)
+        self.model = self.llama
+        self.parameters = list(self.llama.parameters())
+        if arguments.mode in ("ddp", "zero"):
+            self.model = torch.nn.parallel.DistributedDataParallel(
+                self.llama, gradient_as_bucket_view=True)
+            if dtype != torch.float32:
+                self.model.register_comm_hook(None, sum_bf16_in_f32)
+        names = [name for name, _ in self.llama.named_parameters()]
+        whole = set(self.llama.replicated)
+        self.replicated = [p for n, p in zip(names, self.parameters) if n in whole]
+        self.sharded = [p for n, p in zip(names, self.parameters) if n not in whole]
+        # 16-bit parameters have masters in f32, as those of libnxd do.
+        self.masters = None
+        updated = self.parameters
+        if dtype != torch.float32:
+            self.masters = updated = [p.detach().float() for p in self.parameters]
+        if arguments.mode == "zero":
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+            self.optimizer = ZeroRedundancyOptimizer(
+                updated, optimizer_class=torch.optim.AdamW, parameters_as_bucket_view=True,
+                lr=LEARNING_RATE, weight_decay=0, foreach=True)
+        else:
+            self.optimizer = torch.optim.AdamW(updated, lr=LEARNING_RATE, weight_decay=0,
+                                               foreach=True)
+
+    def sum_sliced_norms(self):
+        """Norms saw a slice of the sequence each."""
+        flat = torch.cat([p.grad.flatten().float() for p in self.replicated])
+        dist.all_reduce(flat)
+        for p, total in zip(self.replicated, flat.split([p.numel() for p in self.replicated])):
+            p.grad.copy_(total.view_as(p))
+
+    def clip(self):
+        def squares(parameters):
+            grads = [p.grad for p in parameters]
+            norms = torch._foreach_norm(grads)
+            return torch.stack(norms).float().square().sum()
+
+        total = squares(self.sharded)
+        if self.ranks.size > 1:
+            dist.all_reduce(total)
+        norm = (total + squares(self.replicated)).sqrt().item()
+        if norm > MAX_NORM:
+            torch._foreach_mul_([p.grad for p in self.parameters], MAX_NORM / (norm + 1e-6))
+
+    def update(self):
+        if self.masters is None:
+            self.optimizer.step()
+            return
+        with torch.no_grad():
+            for p, master in zip(self.parameters, self.masters):
+                master.grad = p.grad.float()
+            self.optimizer.step()
+            for p, master in zip(self.parameters, self.masters):
+                p.copy_(master)
+                master.grad = None
+
+    def step(self):
+        for p in self.parameters:
+            p.grad = None
+        loss = self.model(self.ids, self.labels)
+        loss.backward()
+        if self.ranks.slices_sequence:
+            self.sum_sliced_norms()
+        self.clip()
+        self.update()
+        return loss.item()
+
+
+def measure(trainer, steps):
+    """Milliseconds, CPU milliseconds and page faults of each step, and the losses."""
+    taken, cpu, faults, losses = [], [], [], []
+    for index in range(WARM_UPS + steps):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        start, start_cpu = time.perf_counter(), time.process_time()
+        losses.append(trainer.step())
+        if index >= WARM_UPS:
+            taken.append((time.perf_counter() - start) * 1e3)
+            cpu.append((time.process_time() - start_cpu) * 1e3)
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return {"ms": taken, "cpu_ms": cpu, "faults": faults, "losses": losses,
+            "torch": torch.__version__}
+
+
+def main():
+    arguments = parse_arguments()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if size > 1:
+        dist.init_process_group("gloo", init_method=f"file://{arguments.init}", rank=rank,
+                                world_size=size)
+    with open(arguments.config, encoding="utf-8") as file:
+        config = json.load(file)
+    result = measure(Trainer(arguments, config), arguments.steps)
+    if rank == 0:
+        print(json.dumps(result), flush=True)
+    if size > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/models/gpt2_config.h"
+#include "engine/models/model.h"
+#include "engine/nn/dropout.h"
+#include "engine/nn/norm.h"
+
+namespace nxd {
+
+// Between the layers of a GPT-2 activations are [batch, sequence, hidden], or with sequence
+// parallelism slices of [sequence, batch, hidden] along the sequence.
+
+// Causal self-attention of which each rank has whole heads; their queries, keys and values are one
+// product.
+class Gpt2Attention : public Module {
+ public:
+  Gpt2Attention(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
+                const std::string& path, const nxd_model_options_t& options);
+
+ protected:
+  // Inputs x and optionally a key mask.
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  int64_t head_dim_;
+  double scale_;
+  bool sequence_parallel_;
+  std::shared_ptr<Module> projection_, output_;
+  std::shared_ptr<Dropout> weight_dropout_, output_dropout_;
+};
+
+class Gpt2Block : public Module {
+ public:
+  Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
+            const std::string& path, const nxd_model_options_t& options);
+
+ protected:
+  // Inputs x and optionally a key mask.
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  std::shared_ptr<LayerNorm> attention_norm_, mlp_norm_;
+  std::shared_ptr<Module> attention_, mlp_;
+};
+
+// Embeddings, blocks and the last norm. Inputs ids [batch, sequence] and optionally a key mask.
+class Gpt2Model : public Module {
+ public:
+  Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config, const std::string& path,
+            const nxd_model_options_t& options);
+
+  const std::shared_ptr<Module>& embedding() const { return embedding_; }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  // Rows of the table of positions, shaped to be added to this rank's slice of the sequence.
+  at::Tensor positions(int64_t sequence) const;
+
+  GroupRef group_;
+  bool sequence_parallel_;
+  std::shared_ptr<Module> embedding_, positions_;
+  std::shared_ptr<Dropout> dropout_;
+  std::vector<std::shared_ptr<Module>> blocks_;
+  std::shared_ptr<LayerNorm> norm_;
+};
+
+// A GPT-2 with its language-model head, under Hugging Face's parameter names. See nxd_model_create.
+class Gpt2LmHeadModel : public Model {
+ public:
+  Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
+                  const nxd_model_options_t& options);
+
+  double step_flops(int64_t batch, int64_t sequence) const override;
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  void check_inputs(const Tensors& inputs) const;
+  at::Tensor targets(const at::Tensor& labels) const;
+
+  Gpt2Config config_;
+  GroupRef group_;
+  bool sequence_parallel_;
+  std::shared_ptr<Module> model_, head_;
+};
+
+}  // namespace nxd

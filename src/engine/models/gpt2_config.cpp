@@ -1,0 +1,59 @@
+#include "engine/models/gpt2_config.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "engine/models/config_fields.h"
+
+namespace nxd {
+namespace {
+
+nxd_activation_t read_activation(const ConfigFields& fields) {
+  return fields.choice<nxd_activation_t>("activation_function", "gelu_new",
+                                         {{"gelu_new", NXD_ACTIVATION_GELU_TANH},
+                                          {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
+                                          {"gelu", NXD_ACTIVATION_GELU},
+                                          {"relu", NXD_ACTIVATION_RELU},
+                                          {"silu", NXD_ACTIVATION_SILU},
+                                          {"swish", NXD_ACTIVATION_SILU}});
+}
+
+double read_dropout(const ConfigFields& fields, const char* name) {
+  const double p = fields.number(name, 0.1);
+  check_argument(p >= 0 && p < 1, "config_json: ", fields.path(name),
+                 ": expected a probability from 0 to below 1, got ", p);
+  return p;
+}
+
+}  // namespace
+
+Gpt2Config Gpt2Config::parse(const std::string& json_text) {
+  const ConfigFields fields = ConfigFields::parse(json_text);
+  fields.choice<int>("model_type", "", {{"gpt2", 0}});
+  Gpt2Config config;
+  config.hidden = fields.size("n_embd");
+  config.layers = fields.size("n_layer");
+  config.heads = fields.size("n_head");
+  check_argument(config.hidden % config.heads == 0,
+                 "config_json: n_head: expected a divisor of n_embd (", config.hidden, "), got ",
+                 config.heads);
+  config.intermediate = fields.size("n_inner", 4 * config.hidden);
+  config.vocabulary = fields.size("vocab_size");
+  config.max_positions = fields.size("n_positions", 1024);
+  config.norm_eps = fields.positive("layer_norm_epsilon", 1e-5);
+  config.initializer_range = fields.positive("initializer_range", 0.02);
+  config.tie_embeddings = fields.boolean("tie_word_embeddings", true);
+  config.scale_by_head_dim = fields.boolean("scale_attn_weights", true);
+  config.scale_by_layer_index = fields.boolean("scale_attn_by_inverse_layer_idx", false);
+  config.activation = read_activation(fields);
+  config.embedding_dropout = read_dropout(fields, "embd_pdrop");
+  config.attention_dropout = read_dropout(fields, "attn_pdrop");
+  config.residual_dropout = read_dropout(fields, "resid_pdrop");
+  if (fields.boolean("add_cross_attention", false)) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "config_json: add_cross_attention: only false is supported, got true");
+  }
+  return config;
+}
+
+}  // namespace nxd

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The step written with torch computes what bench_step does: a small Llama, the same losses in every
+# way of splitting it. Without torch the script says what is missing.
+# usage: test_bench_peers.sh SOURCE_DIR BUILD_DIR     77: this build has no benchmarks
+set -euo pipefail
+source=$1 build=$2
+[[ -x $build/bench/bench_step ]] || { echo "no bench_step in this build"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NXD_TIMEOUT_MS=60000
+
+printf '#!/bin/sh\nexit 1\n' > "$work/no_torch"
+chmod +x "$work/no_torch"
+if "$source/scripts/bench_peers" "$build" --python "$work/no_torch" 2> "$work/refused"; then
+  echo "an interpreter without torch was accepted"
+  exit 1
+fi
+grep -q "has no torch: install Debian's python3-torch" "$work/refused"
+/usr/bin/python3 -c 'import torch' 2> "$work/import" || { echo "no torch to compare with"; exit 0; }
+
+cat > "$work/config.json" << 'JSON'
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 160}
+JSON
+# The script itself fails where losses differ.
+timeout 250 "$source/scripts/bench_peers" "$build" --short --out-of-the-box --batch 2 \
+  --sequence 160 --config "$work/config.json" > "$work/table"
+cat "$work/table"
+rows=$(grep -c ' torch  *[0-9]' "$work/table")
+[[ $rows == 9 ]] || { echo "expected 9 rows of torch, got $rows"; exit 1; }
