@@ -8,6 +8,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "nxd.h"
+#include "support/ranks.h"
 
 using namespace nxd;
 
@@ -92,6 +93,30 @@ void teams_count_once(void**) {
   assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 1);
 }
 
+// Whatever carries a call, and whichever thread runs it.
+void collectives(nxd_context_t* ctx, int, int, void*) {
+  nxd_group_t* world = nullptr;
+  nxd_work_t* work = nullptr;
+  float x[32] = {};
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_all_reduce(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  NXD_TEST_OK(nxd_all_reduce_async(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM, &work));
+  NXD_TEST_OK(nxd_work_wait(work, -1));
+  nxd_work_destroy(work);
+}
+
+void communication_is_counted(void**) {
+  for (const nxd_transport_t transport : {NXD_TRANSPORT_AUTO, NXD_TRANSPORT_GLOO}) {
+    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    options.transport = transport;
+    assert_int_equal(nxd_profile_start(), NXD_OK);
+    nxd_test_run_ranks_with(&options, 2, 0, collectives, nullptr);
+    assert_int_equal(nxd_profile_stop(), NXD_OK);
+    const nxd_phase_stats_t stats = read(NXD_PHASE_COMMUNICATION);
+    assert_true(stats.calls >= 4 && stats.seconds > 0);
+  }
+}
+
 void bad_calls_are_refused(void**) {
   nxd_phase_stats_t stats = {};
   assert_int_equal(nxd_profile_get_phase(0, nullptr), NXD_ERROR_INVALID_ARGUMENT);
@@ -110,7 +135,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_counted_while_off), cmocka_unit_test(products_are_told_apart),
       cmocka_unit_test(outermost_scope_counts),       cmocka_unit_test(teams_count_once),
-      cmocka_unit_test(bad_calls_are_refused),
+      cmocka_unit_test(communication_is_counted),     cmocka_unit_test(bad_calls_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,8 +1,11 @@
 #include "core/comm/group_call.h"
 
+#include "core/base/phase_clock.h"
+
 namespace nxd {
 
 void GroupCall::run(ProcessGroup& group) const {
+  const PhaseScope phase(NXD_PHASE_COMMUNICATION);
   switch (operation) {
     case Operation::kAllReduce: return group.all_reduce(send, recv, count, dtype, reduce);
     case Operation::kAllGather: return group.all_gather(send, recv, count, dtype);

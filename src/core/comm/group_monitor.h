@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/phase_clock.h"
 #include "core/comm/deadline.h"
 #include "core/comm/flight_record.h"
 #include "core/comm/rank_shared.h"
@@ -73,7 +72,6 @@ class GroupMonitor {
       Call* const outer;
     };
 
-    const PhaseScope phase_{NXD_PHASE_COMMUNICATION};
     GroupMonitor& monitor_;
     Call* const whole_;  // the call that this one is part of, or itself
     const Link link_;
