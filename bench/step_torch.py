@@ -39,6 +39,11 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def movable(x):
+    """The same bytes in a dtype that Gloo moves."""
+    return x.view(torch.float16) if x.dtype == torch.bfloat16 else x
+
+
 class Ranks:
     """The tensor-parallel ranks: all of the world in modes tp, one otherwise."""
 
@@ -62,22 +67,22 @@ class Ranks:
 
     def gather_sequence(self, x):
         whole = x.new_empty((x.shape[0] * self.size, *x.shape[1:]))
-        dist.all_gather(list(whole.chunk(self.size)), x.contiguous())
+        dist.all_gather(list(movable(whole).chunk(self.size)), movable(x.contiguous()))
         return whole
 
     def reduce_scatter_async(self, x):
         """Gloo has no reduce_scatter; an exchange of slices and a local sum move as little."""
         x = x.contiguous()
         received = torch.empty_like(x)
-        work = dist.all_to_all_single(received, x, async_op=True)
+        work = dist.all_to_all_single(movable(received), movable(x), async_op=True)
 
         def finish():
             work.wait()
-            parts = received.chunk(self.size)
-            total = parts[0] + parts[1] if self.size > 1 else parts[0]
+            parts = received.float().chunk(self.size)
+            total = parts[0] + parts[1]
             for part in parts[2:]:
                 total += part
-            return total
+            return total.to(x.dtype)
 
         return finish
 
