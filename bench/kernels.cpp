@@ -1,6 +1,9 @@
 // Kernels of one Llama layer beside the roofs of this machine, measured in the same run: products
-// beside a large product, everything else beside the bandwidth of a large array changed in place.
-// Working sets that stay in a cache may exceed it.
+// beside oneDNN's plain matmul of 2048 x 2048, everything else beside the traffic of a copy, or of
+// a sum over an array for kernels that only read, with as many bytes. Roofs are measured next to
+// what they are roofs of. At the end the worst of each kind.
+//
+//   bench_kernels [PART]     only kernels whose name has this part, such as dW or rope
 #include <omp.h>
 #include <time.h>
 
@@ -9,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/kernels/attention.h"
@@ -81,57 +85,100 @@ double median_seconds(const std::function<void()>& run) {
   return seconds[seconds.size() / 2];
 }
 
-struct Roofs {
-  double flops[3] = {};  // by dtype
-  double bytes = 0;
+enum class Kind { kProduct, kAttention, kRows, kOptimizer, kCount };
+const char* const kKindNames[] = {"products", "attention", "rows", "optimizer"};
+
+// Shares of the roof, by kind and dtype.
+struct Result {
+  std::string name;
+  double share;
 };
-Roofs roofs;
+std::vector<Result> results[static_cast<size_t>(Kind::kCount)][3];
+double product_peaks[3] = {};  // by dtype
+std::string wanted;
 
-void report_flops(const char* name, nxd_dtype_t dtype, double flops,
-                  const std::function<void()>& run) {
-  const double seconds = median_seconds(run);
-  std::printf("%-34s %-4s %9.3f ms %8.1f GFLOP/s  %5.1f %% of the product peak\n", name,
-              dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, flops / seconds * 1e-9,
-              100 * flops / seconds / roofs.flops[dtype]);
+bool is_wanted(const std::string& name) { return name.find(wanted) != std::string::npos; }
+
+const char* dtype_text(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? "bf16" : "f32"; }
+
+void report(Kind kind, const char* name, nxd_dtype_t dtype, double seconds, double rate,
+            const char* unit, double roof, const char* roof_name) {
+  std::printf("%-34s %-4s %9.3f ms %8.1f %-8s %6.1f %% of %s\n", name, dtype_text(dtype),
+              seconds * 1e3, rate * 1e-9, unit, 100 * rate / roof, roof_name);
+  results[static_cast<size_t>(kind)][dtype].push_back({name, rate / roof});
 }
 
-void report_bytes(const char* name, nxd_dtype_t dtype, double bytes,
+void report_flops(Kind kind, const char* name, nxd_dtype_t dtype, double flops,
                   const std::function<void()>& run) {
+  if (!is_wanted(name)) return;
   const double seconds = median_seconds(run);
-  std::printf("%-34s %-4s %9.3f ms %8.1f GB/s     %5.1f %% of the memory bandwidth\n", name,
-              dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, bytes / seconds * 1e-9,
-              100 * bytes / seconds / roofs.bytes);
+  report(kind, name, dtype, seconds, flops / seconds, "GFLOP/s", product_peaks[dtype],
+         "the product peak");
 }
 
-void measure_roofs() {
-  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
-    constexpr int64_t kEdge = 2048;
-    const Tensor a(dtype, kEdge * kEdge);
-    const Tensor b(dtype, kEdge * kEdge);
-    const Tensor c(dtype, kEdge * kEdge);
-    GemmArgs args{.m = kEdge, .n = kEdge, .k = kEdge, .lda = kEdge, .ldb = kEdge, .ldc = kEdge};
-    args.a = a, args.b = b, args.c = c;
-    args.in_dtype = args.out_dtype = dtype;
-    const double edge = as_double(kEdge);
-    roofs.flops[dtype] = 2 * edge * edge * edge / median_seconds([&] { gemm(args); });
+enum class Traffic { kCopy, kRead };
+
+// Bytes a second of a copy that reads and writes so many bytes, or of a scan that reads them.
+double bandwidth(Traffic traffic, double bytes) {
+  const auto n = std::max<int64_t>(
+      static_cast<int64_t>(bytes) / (traffic == Traffic::kCopy ? 2 : 1) / int64_t{sizeof(float)},
+      64);
+  const Tensor from(NXD_DTYPE_F32, n);
+  const double moved = as_double(n) * sizeof(float);
+  if (traffic == Traffic::kRead) {
+    return moved / median_seconds([&] { (void)max_abs(NXD_DTYPE_F32, n, from); });
   }
-  // In place, so that no line is fetched only to be overwritten: what the updates can reach.
-  constexpr int64_t kStream = 64 << 20;
-  const Tensor data(NXD_DTYPE_F32, kStream);
-  const double bytes = 2.0 * as_double(kStream) * sizeof(float);
-  roofs.bytes = bytes / median_seconds([&] { scale(NXD_DTYPE_F32, kStream, data, 1.0, data); });
-  std::printf(
-      "product peak: %.1f GFLOP/s f32, %.1f bf16; memory: %.1f GB/s read and written in place\n\n",
-      roofs.flops[NXD_DTYPE_F32] * 1e-9, roofs.flops[NXD_DTYPE_BF16] * 1e-9, roofs.bytes * 1e-9);
+  const Tensor to(NXD_DTYPE_F32, n);
+  return 2 * moved / median_seconds([&] { scale(NXD_DTYPE_F32, n, from, 1.0, to); });
 }
 
-// The three products of a layer y = x w^T with w [out, in].
+void report_bytes(Kind kind, const char* name, nxd_dtype_t dtype, double bytes, Traffic traffic,
+                  const std::function<void()>& run) {
+  if (!is_wanted(name)) return;
+  const double seconds = median_seconds(run);
+  report(kind, name, dtype, seconds, bytes / seconds, "GB/s", bandwidth(traffic, bytes),
+         traffic == Traffic::kCopy ? "a copy" : "a read");
+}
+
+void report_rows(const char* name, nxd_dtype_t dtype, double bytes,
+                 const std::function<void()>& run) {
+  report_bytes(Kind::kRows, name, dtype, bytes, Traffic::kCopy, run);
+}
+
+// In the time that now() takes.
+void measure_peak(nxd_dtype_t dtype) {
+  const auto wall = [] {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now(), wall_start = wall();
+  const double flops = measure_gemm_peak(dtype, 2048);
+  product_peaks[dtype] = flops * (wall() - wall_start) / (now() - start);
+}
+
+void print_summary() {
+  std::printf("\n%-12s %-5s %8s %10s   %s\n", "kind", "dtype", "median", "least", "of the roof by");
+  for (size_t kind = 0; kind < static_cast<size_t>(Kind::kCount); ++kind) {
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+      std::vector<Result>& all = results[kind][dtype];
+      if (all.empty()) continue;
+      std::sort(all.begin(), all.end(),
+                [](const Result& a, const Result& b) { return a.share < b.share; });
+      std::printf("%-12s %-5s %6.1f %% %8.1f %%   %s\n", kKindNames[kind], dtype_text(dtype),
+                  100 * all[all.size() / 2].share, 100 * all[0].share, all[0].name.c_str());
+    }
+  }
+}
+
+// The products of a layer y = x w^T with w [out, in]; the gradient of w as a first and as a later
+// microbatch needs it.
 void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) {
   const Tensor x(dtype, kTokens * in);
   const Tensor w(dtype, out * in);
   const Tensor y(dtype, kTokens * out);
   const Tensor dx(dtype, kTokens * in);
-  const Tensor dw(NXD_DTYPE_F32, out * in);
+  const Tensor dw(dtype, out * in);
   const double flops = 2.0 * as_double(kTokens) * as_double(out) * as_double(in);
   GemmArgs args;
   args.in_dtype = args.out_dtype = dtype;
@@ -142,7 +189,7 @@ void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) 
   const auto run = [&](const char* part) {
     std::snprintf(label, sizeof(label), "%s %lldx%lld %s", name, static_cast<long long>(out),
                   static_cast<long long>(in), part);
-    report_flops(label, dtype, flops, [&] { gemm(args); });
+    report_flops(Kind::kProduct, label, dtype, flops, [&] { gemm(args); });
   };
   run("forward");
   args.n = in, args.k = out;
@@ -152,7 +199,7 @@ void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) 
   args.m = out, args.n = in, args.k = kTokens;
   args.trans_a = Trans::kYes;
   args.a = y, args.lda = out, args.b = x, args.ldb = in, args.c = dw, args.ldc = in;
-  args.out_dtype = NXD_DTYPE_F32;
+  run("dW");
   args.accumulate = true;
   run("dW+=");
 }
@@ -176,11 +223,11 @@ void bench_attention(nxd_dtype_t dtype) {
   // Half of the square of scores is of use with a causal mask: two products forward, five back.
   const double product = 2.0 * as_double(kBatch * kHeads) * as_double(kSeq) * as_double(kSeq) *
                          as_double(kHeadDim) / 2;
-  report_flops("attention forward (causal half)", dtype, 2 * product, [&] {
+  report_flops(Kind::kAttention, "attention forward (causal half)", dtype, 2 * product, [&] {
     attention_forward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
                       view(out, kHeads), lse.f32());
   });
-  report_flops("attention backward (causal half)", dtype, 5 * product, [&] {
+  report_flops(Kind::kAttention, "attention backward (causal half)", dtype, 5 * product, [&] {
     attention_backward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
                        view(out, kHeads), lse.f32(), view(dout, kHeads), view(dq, kHeads),
                        view(dk, kKvHeads), view(dv, kKvHeads));
@@ -197,14 +244,13 @@ void bench_rows(nxd_dtype_t dtype) {
   const Tensor w(dtype, kHidden);
   const Tensor dw(NXD_DTYPE_F32, kHidden);
   const Tensor inv(NXD_DTYPE_F32, kTokens);
-  report_bytes("rms_norm forward", dtype, 2 * hidden,
-               [&] { rms_norm_forward(dtype, kTokens, kHidden, x, w, 1e-6, y, inv.f32()); });
-  report_bytes("add_rms_norm forward", dtype, 4 * hidden, [&] {
+  report_rows("rms_norm forward", dtype, 2 * hidden,
+              [&] { rms_norm_forward(dtype, kTokens, kHidden, x, w, 1e-6, y, inv.f32()); });
+  report_rows("add_rms_norm forward", dtype, 4 * hidden, [&] {
     add_rms_norm_forward(dtype, kTokens, kHidden, x, y, w, 1e-6, r, y, inv.f32());
   });
-  report_bytes("rms_norm backward", dtype, 3 * hidden, [&] {
-    rms_norm_backward(dtype, kTokens, kHidden, x, w, inv.f32(), r, y, dw.f32());
-  });
+  report_rows("rms_norm backward", dtype, 3 * hidden,
+              [&] { rms_norm_backward(dtype, kTokens, kHidden, x, w, inv.f32(), r, y, dw.f32()); });
   const Tensor both(dtype, 2 * kTokens * kFfn);
   const Tensor dboth(dtype, 2 * kTokens * kFfn);
   const Tensor act(dtype, kTokens * kFfn);
@@ -213,10 +259,10 @@ void bench_rows(nxd_dtype_t dtype) {
     return static_cast<char*>(start) + static_cast<size_t>(which * kFfn) * size_of(dtype);
   };
   const int64_t ld = 2 * kFfn;
-  report_bytes("swiglu forward", dtype, 3 * ffn, [&] {
+  report_rows("swiglu forward", dtype, 3 * ffn, [&] {
     swiglu_forward(dtype, kTokens, kFfn, {half(both, 0), ld}, {half(both, 1), ld}, {act, kFfn});
   });
-  report_bytes("swiglu backward", dtype, 5 * ffn, [&] {
+  report_rows("swiglu backward", dtype, 5 * ffn, [&] {
     swiglu_backward(dtype, kTokens, kFfn, {half(both, 0), ld}, {half(both, 1), ld}, {act, kFfn},
                     {half(dboth, 0), ld}, {half(dboth, 1), ld});
   });
@@ -231,18 +277,18 @@ void bench_rows(nxd_dtype_t dtype) {
   rotate.in_batch_stride = rotate.out_batch_stride = kSeq * kHidden;
   rotate.in_seq_stride = rotate.out_seq_stride = kHidden;
   rotate.in_head_stride = rotate.out_head_stride = kHeadDim;
-  report_bytes("rope", dtype, 2 * hidden, [&] { rope(rotate); });
-  report_bytes("gelu (erf) forward", dtype, 2 * ffn, [&] {
+  report_rows("rope", dtype, 2 * hidden, [&] { rope(rotate); });
+  report_rows("gelu (erf) forward", dtype, 2 * ffn, [&] {
     activation_forward(Activation::kGeluErf, dtype, kTokens * kFfn, act, half(both, 0));
   });
   std::vector<int64_t> ids(static_cast<size_t>(kTokens));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 7919 % kVocabulary);
   const Tensor table(dtype, kVocabulary * kHidden);
   const Tensor dtable(NXD_DTYPE_F32, kVocabulary * kHidden);
-  report_bytes("embedding forward", dtype, 2 * hidden, [&] {
+  report_rows("embedding forward", dtype, 2 * hidden, [&] {
     embedding_forward(dtype, kTokens, kHidden, ids.data(), 0, kVocabulary, table, y);
   });
-  report_bytes("embedding backward", dtype, hidden + 8.0 * as_double(kTokens * kHidden), [&] {
+  report_rows("embedding backward", dtype, hidden + 8.0 * as_double(kTokens * kHidden), [&] {
     embedding_backward(dtype, kTokens, kHidden, ids.data(), 0, kVocabulary, x, dtable);
   });
 }
@@ -250,15 +296,16 @@ void bench_rows(nxd_dtype_t dtype) {
 void bench_cross_entropy(nxd_dtype_t dtype) {
   const Tensor logits(dtype, kTokens * kVocabulary);
   const Tensor out(dtype, kTokens * kVocabulary);
+  const Tensor statistics(NXD_DTYPE_F32, kRowStatistics * kTokens);
   const Tensor max(NXD_DTYPE_F32, kTokens);
-  const Tensor sum(NXD_DTYPE_F32, kTokens);
-  const Tensor target(NXD_DTYPE_F32, kTokens);
+  const Tensor log_sum(NXD_DTYPE_F32, kTokens);
+  const Tensor loss(NXD_DTYPE_F32, kTokens);
   const std::vector<int64_t> targets(static_cast<size_t>(kTokens), 5);
   // In chunks of rows that stay in the cache from one pass to the next.
   constexpr int64_t kRows = 16;
   const double bytes =
       as_double(kTokens * kVocabulary) * as_double(static_cast<int64_t>(size_of(dtype)));
-  report_bytes("cross entropy, all (one r, one w)", dtype, 2 * bytes, [&] {
+  report_rows("cross entropy, all (one r, one w)", dtype, 2 * bytes, [&] {
     for (int64_t row = 0; row < kTokens; row += kRows) {
       const auto skip = static_cast<size_t>(row * kVocabulary) * size_of(dtype);
       void* in = logits;
@@ -270,9 +317,10 @@ void bench_cross_entropy(nxd_dtype_t dtype) {
                              static_cast<char*>(in) + skip,
                              targets.data() + row,
                              0};
-      cross_entropy_row_max(shard, max.f32() + row);
-      cross_entropy_sums(shard, max.f32() + row, sum.f32() + row, target.f32() + row, nullptr);
-      cross_entropy_backward(shard, max.f32() + row, sum.f32() + row, 0, kVocabulary,
+      cross_entropy_statistics(shard, statistics.f32());
+      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, 0, kVocabulary,
+                          max.f32(), log_sum.f32(), loss.f32());
+      cross_entropy_backward(shard, max.f32(), log_sum.f32(), loss.f32(), 0, kVocabulary, dtype,
                              static_cast<char*>(to) + skip, kVocabulary);
     }
   });
@@ -288,30 +336,37 @@ void bench_optimizers() {
   std::memset(v, 0, static_cast<size_t>(kParams) * sizeof(float));
   AdamwArgs args{.n = kParams, .param = p, .grad = g, .exp_avg = m, .exp_avg_sq = v};
   const double n = as_double(kParams);
-  report_bytes("adamw (28 B per parameter)", NXD_DTYPE_F32, 28 * n, [&] { adamw(args); });
+  report_bytes(Kind::kOptimizer, "adamw (28 B per parameter)", NXD_DTYPE_F32, 28 * n,
+               Traffic::kCopy, [&] { adamw(args); });
   args.grad = narrow;
   args.grad_dtype = NXD_DTYPE_BF16;
   args.copy = copy;
-  report_bytes("adamw bf16 grad and copy (28 B)", NXD_DTYPE_BF16, 28 * n, [&] { adamw(args); });
+  report_bytes(Kind::kOptimizer, "adamw bf16 grad and copy (28 B)", NXD_DTYPE_BF16, 28 * n,
+               Traffic::kCopy, [&] { adamw(args); });
   const SgdArgs plain{.n = kParams, .param = p, .grad = g, .momentum_buffer = m, .momentum = 0.9};
-  report_bytes("sgd, momentum (20 B)", NXD_DTYPE_F32, 20 * n, [&] { sgd(plain); });
-  report_bytes("sum of squares", NXD_DTYPE_F32, 4 * n,
+  report_bytes(Kind::kOptimizer, "sgd, momentum (20 B)", NXD_DTYPE_F32, 20 * n, Traffic::kCopy,
+               [&] { sgd(plain); });
+  report_bytes(Kind::kOptimizer, "sum of squares", NXD_DTYPE_F32, 4 * n, Traffic::kRead,
                [&] { (void)sum_of_squares(NXD_DTYPE_F32, kParams, g); });
-  report_bytes("max_abs", NXD_DTYPE_F32, 4 * n, [&] { (void)max_abs(NXD_DTYPE_F32, kParams, g); });
-  report_bytes("cast f32 to bf16", NXD_DTYPE_F32, 6 * n,
+  report_bytes(Kind::kOptimizer, "max_abs", NXD_DTYPE_F32, 4 * n, Traffic::kRead,
+               [&] { (void)max_abs(NXD_DTYPE_F32, kParams, g); });
+  report_bytes(Kind::kOptimizer, "cast f32 to bf16", NXD_DTYPE_F32, 6 * n, Traffic::kCopy,
                [&] { cast(NXD_DTYPE_F32, g, NXD_DTYPE_BF16, copy, kParams); });
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) wanted = argv[1];
   std::printf(
       "Llama: hidden %lld, ffn %lld, heads %lld/%lld, %lld x %lld tokens, vocabulary %lld\n",
       static_cast<long long>(kHidden), static_cast<long long>(kFfn), static_cast<long long>(kHeads),
       static_cast<long long>(kKvHeads), static_cast<long long>(kBatch),
       static_cast<long long>(kSeq), static_cast<long long>(kVocabulary));
-  measure_roofs();
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    measure_peak(dtype);
+    std::printf("\nproduct peak, %s: %.1f GFLOP/s\n", dtype_text(dtype),
+                product_peaks[dtype] * 1e-9);
     bench_linear("qkv", dtype, (kHeads + 2 * kKvHeads) * kHeadDim, kHidden);
     bench_linear("o", dtype, kHidden, kHidden);
     bench_linear("gate_up", dtype, 2 * kFfn, kHidden);
@@ -322,5 +377,6 @@ int main() {
     bench_cross_entropy(dtype);
   }
   bench_optimizers();
+  print_summary();
   return 0;
 }

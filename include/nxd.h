@@ -362,8 +362,8 @@ NXD_API void nxd_context_destroy(nxd_context_t* ctx);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 
-/** The last 64 operations of each living group as one line of JSON: what each was called with, when
- *  it started, how long it took or has been waiting, and for whom.  [local]
+/** The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
+ *  called with, when it started, how long it took or has been waiting, and for whom.  [local]
  *
  *  For the question what every rank was doing when nothing moves any more. May be asked from any
  *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
@@ -901,7 +901,7 @@ NXD_API nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_
 NXD_API void nxd_job_destroy(nxd_job_t* job);
 
 /* ---------------------------------------------------------------------------------------------
- * 6. The machine: limits to compare with, memory
+ * 6. The machine: limits to compare with, memory, where the time goes
  * ------------------------------------------------------------------------------------------- */
 
 /** Measures the machine's matrix-product peak: square products of size n, the median of a few runs
@@ -913,7 +913,15 @@ NXD_API void nxd_job_destroy(nxd_job_t* job);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
 
-/** Figures of the pool that tensors of fused layers are drawn from. */
+/** Ends the threads that OpenMP keeps for the calling thread between calls; the next call that
+ * needs some makes them anew. Without it they look for work for some milliseconds after each call,
+ * and then sleep.  [local]
+ *
+ *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_release_threads(void);
+
+/** Figures of the pool that tensors are drawn from, and of the contexts' arenas. */
 typedef struct nxd_memory_stats {
   size_t struct_size;
   uint64_t bytes_in_use;   /**< in live tensors */
@@ -921,16 +929,72 @@ typedef struct nxd_memory_stats {
   uint64_t peak_bytes_in_use;
   uint64_t allocations;        /**< since the process started */
   uint64_t system_allocations; /**< of these, the ones that had to ask the system */
+  uint64_t cap_bytes;          /**< of nxd_memory_set_cap; 0: none */
+  uint64_t arena_bytes_in_use; /**< of all contexts' arenas: of nxd_arena_alloc, and in tensors
+                                    that ranks of a host exchange in place */
+  uint64_t
+      arena_bytes_reserved; /**< address space of the arenas; pages never used take no memory */
 } nxd_memory_stats_t;
 
 /** Reads the pool's figures.  [local]
- *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @param[in,out] out_stats  struct_size set by the caller: of its own header, which may be older.
+ *  @return NXD_OK; INVALID_ARGUMENT; ABI_MISMATCH (struct_size of no version).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
+
+/** Bounds what the pool hands out: beyond it, calls that need memory fail with OUT_OF_MEMORY naming
+ *  what was asked for and the cap. Blocks in use stay, also when they are more than that.  [local]
+ *
+ *  The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
+ *  the cap, as far as no block in use lies on it. Arenas are not counted.
+ *  @param bytes  0: no cap, as at first.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_cap(uint64_t bytes);
 
 /** Gives the pool's unused memory back to the system.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_trim(void);
+
+/** What the library spends time on while it trains. */
+typedef int32_t nxd_phase_t;
+enum {
+  NXD_PHASE_INVALID = -1,
+  NXD_PHASE_GEMM_FORWARD = 0,         /**< y = x W^T of linear layers */
+  NXD_PHASE_GEMM_INPUT_GRADIENT = 1,  /**< dx = dy W */
+  NXD_PHASE_GEMM_WEIGHT_GRADIENT = 2, /**< dW = dy^T x */
+  NXD_PHASE_ATTENTION = 3,            /**< with its products */
+  NXD_PHASE_CROSS_ENTROPY = 4,
+  NXD_PHASE_ELEMENTWISE = 5,  /**< norms, activations, rotary and other embeddings, casts */
+  NXD_PHASE_OPTIMIZER = 6,    /**< updates, and norms and scaling of gradients */
+  NXD_PHASE_COMMUNICATION = 7 /**< collectives and messages, with the wait for other ranks */
+};
+
+/** What nxd_profile_get_phase gives. */
+typedef struct nxd_phase_stats {
+  size_t struct_size;
+  const char* name;  /**< static storage, such as "GEMM forward" */
+  double seconds;    /**< wall time of the threads that called kernels, added up */
+  double operations; /**< floating-point operations: of GEMMs 2 m n k, of attention those that the
+                          mask leaves, without the scores computed again; 0 elsewhere */
+  uint64_t calls;
+} nxd_phase_stats_t;
+
+/** Clears the phases of the process and counts from now on. Fused kernels and collectives count,
+ *  plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+ * clock per kernel while on, nothing that could be measured while off.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_start(void);
+
+/** Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_stop(void);
+
+/** Reads one phase, while counting or later.  [local]
+ *
+ *  @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
+ *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats);
 
 /* ---------------------------------------------------------------------------------------------
  * 7. Tensors (libnxd)
@@ -938,6 +1002,23 @@ NXD_API nxd_status_t nxd_memory_trim(void);
 
 /** Handle on a tensor. Several handles may share one storage. */
 typedef struct nxd_tensor nxd_tensor_t;
+
+/** Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the pool of
+ *  section 6 too. For the whole process, and at any time: memory goes back to where it came from.
+ *  [local]
+ *
+ *  On at first when libnxd brought libtorch into the process. Off where the program, or another
+ *  library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
+ *  both. What counts is the moment at which libnxd is loaded.
+ *  @param on  1 or 0.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the program has set an allocator of its own
+ *          that ATen ranks higher).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_set_aten_pool(int32_t on);
+
+/** Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 
 /** A tensor of zeros in C order.  [local]
  *
@@ -1710,8 +1791,8 @@ typedef struct nxd_norm_options {
 NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 
 /** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
- *
- *  Forward: x [..., size] -> [..., size]. The weight starts as ones, the bias as zeros.
+ *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+ *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
                                            const nxd_norm_options_t* options,
@@ -1719,7 +1800,7 @@ NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
 
 /** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
  *
- *  Forward: x [..., size] -> [..., size], computed in f32 or wider. The weight starts as ones.
+ *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
                                          const nxd_norm_options_t* options,
@@ -1966,6 +2047,29 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t
                                                 nxd_tensor_t* labels,
                                                 const nxd_cross_entropy_options_t* options,
                                                 nxd_tensor_t** out_loss);
+
+/** Cross entropy of the logits x weight^T, whose vocabulary is split over ranks, in blocks of
+ *  tokens: the logits of one block exist at a time. Gradients of x and weight are formed with the
+ *  loss, where autograd will ask for them, so that backward only scales them; it cannot be
+ *  differentiated again. With REDUCTION_NONE, F64 or plain kernels all logits are made, as by
+ *  nxd_parallel_cross_entropy.  [collective: tensor-parallel group]
+ *
+ *  @param x       [..., features], F32, F64 or BF16: the same on all ranks, or this rank's part
+ *                 along sequence_dim. Its gradient is summed over ranks.
+ *  @param weight  [vocabulary / tp, features], of the dtype of x: this rank's rows.
+ *  @param labels  the whole x's shape without features, I64, the same on all ranks; ignored where
+ *                 equal to ignore_index.
+ *  @param sequence_dim  dimension of x of which ranks hold parts (sequence parallelism), not the
+ *                       last; -1: none.
+ *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
+                                              nxd_tensor_t* weight, nxd_tensor_t* labels,
+                                              int32_t sequence_dim,
+                                              const nxd_cross_entropy_options_t* options,
+                                              nxd_tensor_t** out_loss);
 
 /* ---------------------------------------------------------------------------------------------
  * 13. Models (libnxd)

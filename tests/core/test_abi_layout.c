@@ -55,13 +55,23 @@ FIELD(nxd_spawn_options_t, n_processes, 8);
 FIELD(nxd_spawn_options_t, omp_num_threads, 12);
 FIELD(nxd_spawn_options_t, argv, 16);
 
-SIZE(nxd_memory_stats_t, 48);
+SIZE(nxd_memory_stats_t, 72);
 FIELD(nxd_memory_stats_t, struct_size, 0);
 FIELD(nxd_memory_stats_t, bytes_in_use, 8);
 FIELD(nxd_memory_stats_t, bytes_reserved, 16);
 FIELD(nxd_memory_stats_t, peak_bytes_in_use, 24);
 FIELD(nxd_memory_stats_t, allocations, 32);
 FIELD(nxd_memory_stats_t, system_allocations, 40);
+FIELD(nxd_memory_stats_t, cap_bytes, 48);
+FIELD(nxd_memory_stats_t, arena_bytes_in_use, 56);
+FIELD(nxd_memory_stats_t, arena_bytes_reserved, 64);
+
+SIZE(nxd_phase_stats_t, 40);
+FIELD(nxd_phase_stats_t, struct_size, 0);
+FIELD(nxd_phase_stats_t, name, 8);
+FIELD(nxd_phase_stats_t, seconds, 16);
+FIELD(nxd_phase_stats_t, operations, 24);
+FIELD(nxd_phase_stats_t, calls, 32);
 
 static void test_context_options(void** state) {
   (void)state;

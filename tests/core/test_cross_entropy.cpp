@@ -31,14 +31,25 @@ struct Problem {
   }
 };
 
+struct Statistics {
+  Buffer all;
+  int64_t rows;
+  explicit Statistics(const LogitShard& shard)
+      : all(NXD_DTYPE_F32, kRowStatistics * shard.rows), rows(shard.rows) {
+    all.fill(5);
+    cross_entropy_statistics(shard, all.f32());
+  }
+  Buffer part(int64_t which) const {
+    Buffer out(NXD_DTYPE_F32, rows);
+    for (int64_t r = 0; r < rows; ++r) out.set(r, all[which * rows + r]);
+    return out;
+  }
+};
+
 void statistics(void**) {
   for (const nxd_dtype_t dtype : kDtypes) {
     for (const int64_t cols : {1, 7, 17, 129, 9000}) {
       const Problem p(dtype, 6, cols, 40, cols + 80);
-      Buffer max(NXD_DTYPE_F32, p.rows);
-      Buffer sum_exp(NXD_DTYPE_F32, p.rows);
-      Buffer target(NXD_DTYPE_F32, p.rows);
-      Buffer sum(NXD_DTYPE_F32, p.rows);
       std::vector<double> want_max, want_exp, want_target, want_sum;
       for (int64_t r = 0; r < p.rows; ++r) {
         double m = -INFINITY;
@@ -54,15 +65,12 @@ void statistics(void**) {
         want_sum.push_back(s);
         want_target.push_back(p.target(r) < 0 ? 0 : p.logits[r * p.ld + p.target(r)]);
       }
-      cross_entropy_row_max(p.shard, max.f32());
-      check_close("max", max, want_max, 0);
-      cross_entropy_sums(p.shard, max.f32(), sum_exp.f32(), target.f32(), sum.f32());
-      check_close("sum_exp", sum_exp, want_exp, 1e-6);
-      check_close("target", target, want_target, 0);
-      check_close("sum_logits", sum, want_sum, 5e-6);
-      Buffer again(NXD_DTYPE_F32, p.rows);
-      cross_entropy_sums(p.shard, max.f32(), again.f32(), target.f32(), nullptr);
-      assert_true(again == sum_exp);
+      Statistics got(p.shard);
+      check_close("max", got.part(0), want_max, 0);
+      check_close("sum_exp", got.part(1), want_exp, 1e-6);
+      check_close("target", got.part(2), want_target, 0);
+      check_close("sum_logits", got.part(3), want_sum, 5e-6);
+      assert_true(got.all.canaries_live());
     }
   }
 }
@@ -73,7 +81,8 @@ void gradients(void**) {
       for (const int64_t cols : {1, 7, 17, 129, 1000}) {
         const int64_t vocabulary = cols + 80;
         Problem p(dtype, 7, cols, 40, vocabulary);
-        Buffer lse(NXD_DTYPE_F32, p.rows, 5);
+        Buffer max(NXD_DTYPE_F32, p.rows, 5);
+        Buffer log_sum(NXD_DTYPE_F32, p.rows, 7);
         Buffer grad(NXD_DTYPE_F32, p.rows, 6);
         grad.set(3, 0);
         for (int64_t i = 0; i < cols; ++i) p.logits.set(3 * p.ld + i, NAN);
@@ -81,19 +90,26 @@ void gradients(void**) {
         out.fill(NAN);
         std::vector<double> want;
         for (int64_t r = 0; r < p.rows; ++r) {
-          lse.set(r, 5 + lse[r]);
+          max.set(r, 4 + max[r]);
+          log_sum.set(r, 1 + log_sum[r]);
           for (int64_t i = 0; i < cols; ++i) {
             const double hit = i == p.target(r) ? 1 - smoothing : 0;
-            const double d = std::exp(p.logits[r * p.ld + i] - lse[r]) - hit -
+            const double d = std::exp(p.logits[r * p.ld + i] - max[r] - log_sum[r]) - hit -
                              smoothing / static_cast<double>(vocabulary);
             want.push_back(grad[r] == 0 ? 0 : d * grad[r]);
           }
         }
-        cross_entropy_backward(p.shard, lse.f32(), grad.f32(), smoothing, vocabulary, out.data(),
-                               cols);
+        cross_entropy_backward(p.shard, max.f32(), log_sum.f32(), grad.f32(), smoothing, vocabulary,
+                               dtype, out.data(), cols);
         check_close("dlogits", out, want, test::tolerance(dtype, 1e-6));
-        cross_entropy_backward(p.shard, lse.f32(), grad.f32(), smoothing, vocabulary,
-                               p.logits.data(), p.ld);
+        // Rounded to the other dtype, then in place.
+        const nxd_dtype_t other = dtype == NXD_DTYPE_F32 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
+        Buffer converted(other, p.rows * cols);
+        cross_entropy_backward(p.shard, max.f32(), log_sum.f32(), grad.f32(), smoothing, vocabulary,
+                               other, converted.data(), cols);
+        check_close("converted", converted, want, test::tolerance(other, 1e-6));
+        cross_entropy_backward(p.shard, max.f32(), log_sum.f32(), grad.f32(), smoothing, vocabulary,
+                               dtype, p.logits.data(), p.ld);
         for (int64_t i = 0; i < p.rows * cols; ++i) {
           assert_true(p.logits[i / cols * p.ld + i % cols] == out[i]);
         }
@@ -107,39 +123,50 @@ void gradients(void**) {
 void shards_add_up(void**) {
   const int64_t cols = 300;
   const Problem whole(NXD_DTYPE_F32, 9, cols, 0, cols);
-  Buffer max(NXD_DTYPE_F32, 9);
-  Buffer sum_exp(NXD_DTYPE_F32, 9);
-  Buffer target(NXD_DTYPE_F32, 9);
-  cross_entropy_row_max(whole.shard, max.f32());
-  cross_entropy_sums(whole.shard, max.f32(), sum_exp.f32(), target.f32(), nullptr);
-  std::vector<double> exps(9);
-  std::vector<double> targets(9);
-  std::vector<double> maxima(9, -INFINITY);
+  const double smoothing = 0.1;
+  struct Merged {
+    Buffer max{NXD_DTYPE_F32, 9}, log_sum{NXD_DTYPE_F32, 9}, loss{NXD_DTYPE_F32, 9};
+  };
+  Merged one;
+  Merged two;
+  Statistics statistics(whole.shard);
+  cross_entropy_merge(1, 9, statistics.all.f32(), 36, smoothing, cols, one.max.f32(),
+                      one.log_sum.f32(), one.loss.f32());
+  Buffer both(NXD_DTYPE_F32, 2 * 40);  // with a gap between the shards
   for (const int64_t first : {0, 110}) {
     LogitShard shard = whole.shard;
     shard.first = first;
     shard.cols = first == 0 ? 110 : cols - 110;
     shard.logits = static_cast<const float*>(whole.shard.logits) + first;
-    Buffer m(NXD_DTYPE_F32, 9);
-    Buffer e(NXD_DTYPE_F32, 9);
-    Buffer t(NXD_DTYPE_F32, 9);
-    cross_entropy_row_max(shard, m.f32());
-    cross_entropy_sums(shard, max.f32(), e.f32(), t.f32(), nullptr);
-    for (int64_t r = 0; r < 9; ++r) {
-      maxima[place(r)] = std::max(maxima[place(r)], m[r]);
-      exps[place(r)] += e[r];
-      targets[place(r)] += t[r];
-    }
+    cross_entropy_statistics(shard, both.f32() + (first == 0 ? 0 : 40));
   }
-  check_close("max", max, maxima, 0);
-  check_close("sum_exp", sum_exp, exps, 1e-6);
-  check_close("target", target, targets, 0);
-  Buffer lse(NXD_DTYPE_F32, 9);
+  cross_entropy_merge(2, 9, both.f32(), 40, smoothing, cols, two.max.f32(), two.log_sum.f32(),
+                      two.loss.f32());
+  std::vector<double> want_max, want_log_sum, want_loss;
+  for (int64_t r = 0; r < 9; ++r) {
+    double exps = 0;
+    double sum = 0;
+    want_max.push_back(statistics.all[r]);
+    for (int64_t i = 0; i < cols; ++i) {
+      const double x = whole.logits[r * whole.ld + i];
+      exps += std::exp(x - statistics.all[r]);
+      sum += x;
+    }
+    want_log_sum.push_back(std::log(exps));
+    want_loss.push_back(statistics.all[r] + std::log(exps) -
+                        (1 - smoothing) * whole.logits[r * whole.ld + whole.target(r)] -
+                        smoothing / static_cast<double>(cols) * sum);
+  }
+  for (const Merged* merged : {&one, &two}) {
+    check_close("max", merged->max, want_max, 0);
+    check_close("log_sum", merged->log_sum, want_log_sum, 1e-6);
+    check_close("loss", merged->loss, want_loss, 1e-6);
+  }
   Buffer grad(NXD_DTYPE_F32, 9);
   grad.fill(1);
-  for (int64_t r = 0; r < 9; ++r) lse.set(r, max[r] + std::log(sum_exp[r]));
   Buffer out(NXD_DTYPE_F32, 9 * cols);
-  cross_entropy_backward(whole.shard, lse.f32(), grad.f32(), 0.1, cols, out.data(), cols);
+  cross_entropy_backward(whole.shard, one.max.f32(), one.log_sum.f32(), grad.f32(), smoothing, cols,
+                         NXD_DTYPE_F32, out.data(), cols);
   for (int64_t r = 0; r < 9; ++r) {
     double sum = 0;
     for (int64_t i = 0; i < cols; ++i) sum += out[r * cols + i];
@@ -162,49 +189,69 @@ void gradient_is_the_slope(void**) {
     }
     return std::log(sum) - linear;
   };
-  Buffer lse(NXD_DTYPE_F32, 1);
+  Buffer max(NXD_DTYPE_F32, 1);
+  Buffer log_sum(NXD_DTYPE_F32, 1);
   Buffer grad(NXD_DTYPE_F32, 1);
   double sum = 0;
   for (int64_t i = 0; i < cols; ++i) sum += std::exp(p.logits[i]);
-  lse.set(0, std::log(sum));
+  log_sum.set(0, std::log(sum));
   grad.set(0, 0.5);
   std::vector<double> want;
   for (int64_t i = 0; i < cols; ++i) want.push_back(0.5 * (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5);
   Buffer out(NXD_DTYPE_F32, cols);
-  cross_entropy_backward(p.shard, lse.f32(), grad.f32(), smoothing, cols, out.data(), cols);
+  cross_entropy_backward(p.shard, max.f32(), log_sum.f32(), grad.f32(), smoothing, cols,
+                         NXD_DTYPE_F32, out.data(), cols);
   check_close("dlogits", out, want, 1e-6);
 }
 
-void nan_shows_in_the_sum(void**) {
+// The loss of a row of three shards of one logit each, the first the target's.
+double merged_loss(std::vector<float> logits) {
+  std::vector<float> statistics;
+  const int64_t target = 0;
+  for (int64_t i = 0; i < 3; ++i) {
+    float own[kRowStatistics];
+    cross_entropy_statistics({NXD_DTYPE_F32, 1, 1, 1, &logits[place(i)], &target, i}, own);
+    statistics.insert(statistics.end(), own, own + kRowStatistics);
+  }
+  float max = 0;
+  float log_sum = 0;
+  float loss = 0;
+  cross_entropy_merge(3, 1, statistics.data(), kRowStatistics, 0, 3, &max, &log_sum, &loss);
+  return static_cast<double>(loss);
+}
+
+void non_finite_logits(void**) {
   Problem p(NXD_DTYPE_F32, 1, 50, 0, 50);
   p.logits.set(20, NAN);
-  Buffer max(NXD_DTYPE_F32, 1);
-  Buffer sum(NXD_DTYPE_F32, 1);
-  Buffer target(NXD_DTYPE_F32, 1);
-  cross_entropy_row_max(p.shard, max.f32());
-  assert_true(std::isfinite(max[0]));
-  cross_entropy_sums(p.shard, max.f32(), sum.f32(), target.f32(), nullptr);
-  assert_true(std::isnan(sum[0]));
+  const Statistics got(p.shard);
+  assert_true(std::isfinite(got.all[0]) && std::isnan(got.all[1]));
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    std::vector<float> logits{1, 2, 3};
+    logits[place(i)] = NAN;
+    assert_true(std::isnan(merged_loss(logits)));
+    logits[place(i)] = kInf;
+    assert_true(std::isnan(merged_loss(logits)));
+  }
+  assert_true(merged_loss({-kInf, 2, 3}) == INFINITY);
+  assert_true(std::fabs(merged_loss({1, -kInf, 3}) - (3 + std::log1p(std::exp(-2)) - 1)) < 1e-6);
+  assert_true(std::isnan(merged_loss({-kInf, -kInf, -kInf})));
 }
 
 void no_columns(void**) {
   const int64_t target = 3;
-  const LogitShard shard{NXD_DTYPE_F32, 1, 0, 0, nullptr, &target, 0};
-  float max = 1;
-  float sum = 1;
-  float logit = 1;
-  cross_entropy_row_max(shard, &max);
-  cross_entropy_sums(shard, &max, &sum, &logit, nullptr);
-  assert_true(std::isinf(max) && max < 0 && sum == 0 && logit == 0);
+  const Statistics got({NXD_DTYPE_F32, 1, 0, 0, nullptr, &target, 0});
+  assert_true(std::isinf(got.all[0]) && got.all[0] < 0);
+  for (int64_t i = 1; i < kRowStatistics; ++i) assert_true(got.all[i] == 0);
 }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(statistics),           cmocka_unit_test(gradients),
-      cmocka_unit_test(shards_add_up),        cmocka_unit_test(gradient_is_the_slope),
-      cmocka_unit_test(nan_shows_in_the_sum), cmocka_unit_test(no_columns),
+      cmocka_unit_test(statistics),        cmocka_unit_test(gradients),
+      cmocka_unit_test(shards_add_up),     cmocka_unit_test(gradient_is_the_slope),
+      cmocka_unit_test(non_finite_logits), cmocka_unit_test(no_columns),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -111,6 +111,27 @@ static int child_server(nxd_context_t* ctx, int rank, int signal_number) {
   return 0;
 }
 
+/* The rank that serves the store ends as soon as it is told of rank 2. Rank 1, which waits for it
+ * alone and looks about more rarely, hears of rank 2 all the same. */
+static int child_server_ends(nxd_context_t* ctx, int rank) {
+  const int32_t left[] = {0, 1}, right[] = {0, 2};
+  nxd_group_t *a = NULL, *b = NULL, *world = NULL;
+  if (rank != 2 && nxd_group_create(ctx, left, 2, "left", &a) != NXD_OK) return 2;
+  if (rank != 1 && nxd_group_create(ctx, right, 2, "right", &b) != NXD_OK) return 3;
+  nxd_context_get_world_group(ctx, &world);
+  if (nxd_barrier(world) != NXD_OK) return 4;
+  if (rank == 2) {
+    usleep(kTimeoutMs * 1000 / 4); /* by then rank 1 looks rarely */
+    raise(SIGKILL);
+  }
+  const double start = now_ms();
+  const nxd_status_t status = exchange(rank == 0 ? b : a, 1000);
+  const int good = survives(status, start, NXD_ERROR_PEER_LOST, NXD_ERROR_PEER_LOST, 2);
+  if (rank == 0) _exit(good ? 0 : 5);
+  nxd_group_destroy(a);
+  return good ? 0 : 5;
+}
+
 /* Rank 2 of three ends while the others are in the middle of a collective with it. */
 static int child_killed(nxd_context_t* ctx, int rank) {
   nxd_group_t* world = NULL;
@@ -208,6 +229,7 @@ static int child(const char* part) {
   if (!strcmp(part, "stopped0")) code = child_stopped(ctx, rank, 0);
   if (!strcmp(part, "serverkilled")) code = child_server(ctx, rank, SIGKILL);
   if (!strcmp(part, "serverstopped")) code = child_server(ctx, rank, SIGSTOP);
+  if (!strcmp(part, "serverends")) code = child_server_ends(ctx, rank);
   if (!strcmp(part, "left")) code = child_left(ctx, rank);
   if (!strcmp(part, "message")) code = child_message(ctx, rank);
   nxd_context_destroy(ctx);
@@ -264,6 +286,10 @@ static void server(void** state) {
   (void)state;
   run_part("serverkilled", 0, 128 + SIGKILL);
   run_part("serverstopped", 0, -1);
+}
+static void server_ends(void** state) {
+  (void)state;
+  run_part("serverends", 2, 128 + SIGKILL);
 }
 static void message(void** state) {
   (void)state;
@@ -367,9 +393,10 @@ int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part) return child(part);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed),      cmocka_unit_test(elsewhere),    cmocka_unit_test(stopped),
-      cmocka_unit_test(left),        cmocka_unit_test(message),      cmocka_unit_test(server),
-      cmocka_unit_test(abort_wakes), cmocka_unit_test(group_aborts), cmocka_unit_test(late_rank),
+      cmocka_unit_test(killed),      cmocka_unit_test(elsewhere),   cmocka_unit_test(stopped),
+      cmocka_unit_test(left),        cmocka_unit_test(message),     cmocka_unit_test(server),
+      cmocka_unit_test(server_ends), cmocka_unit_test(abort_wakes), cmocka_unit_test(group_aborts),
+      cmocka_unit_test(late_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,70 @@ void all_forms(void**) {
   }
 }
 
+// A product too large to be checked as a whole: some elements against sums in double, and that
+// nothing beside the matrix was written.
+void check_samples(const Case& c, uint64_t seed) {
+  const int64_t lda = (c.trans_a ? c.m : c.k) + c.pad_a;
+  const int64_t ldb = (c.trans_b ? c.k : c.n) + c.pad_b;
+  const int64_t ldc = c.n + c.pad_c;
+  Buffer a(c.in, (c.trans_a ? c.k : c.m) * lda, seed);
+  Buffer b(c.in, (c.trans_b ? c.n : c.k) * ldb, seed + 1);
+  Buffer bias(c.out, c.n, seed + 2);
+  Buffer out(c.out, c.m * ldc, seed + 3);
+  const Buffer before = out;
+  GemmArgs args;
+  args.trans_a = c.trans_a ? Trans::kYes : Trans::kNo;
+  args.trans_b = c.trans_b ? Trans::kYes : Trans::kNo;
+  args.m = c.m, args.n = c.n, args.k = c.k;
+  args.a = a.data(), args.lda = lda;
+  args.b = b.data(), args.ldb = ldb;
+  args.c = out.data(), args.ldc = ldc;
+  args.in_dtype = c.in, args.out_dtype = c.out;
+  args.accumulate = c.accumulate;
+  if (c.bias) args.bias = bias.data();
+  gemm(args);
+  double largest = 0, worst = 0;
+  for (int64_t sample = 0; sample < 400; ++sample) {
+    // The corners, then anywhere.
+    const int64_t i = sample < 4 ? (sample & 1) * (c.m - 1) : sample * 7919 % c.m;
+    const int64_t j = sample < 4 ? (sample >> 1) * (c.n - 1) : sample * 104729 % c.n;
+    double want = (c.accumulate ? before[i * ldc + j] : 0) + (c.bias ? bias[j] : 0);
+    for (int64_t p = 0; p < c.k; ++p) {
+      want += a[c.trans_a ? p * lda + i : i * lda + p] * b[c.trans_b ? j * ldb + p : p * ldb + j];
+    }
+    largest = std::max(largest, std::abs(want));
+    worst = std::max(worst, std::abs(out[i * ldc + j] - want));
+  }
+  assert_true(worst <= test::tolerance(c.out, 5e-6) * largest);
+  for (int64_t i = 0; i < c.m; i += 37) {
+    for (int64_t j = c.n; j < ldc; ++j) assert_true(out[i * ldc + j] == before[i * ldc + j]);
+  }
+}
+
+// Products that take other ways than small ones: all forms of a ragged one, one whose rows are
+// split for their sums in f32, and one with more of these than are ever held.
+void large_products(void**) {
+  const nxd_dtype_t dtypes[][2] = {{NXD_DTYPE_F32, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_BF16}};
+  uint64_t seed = 5000;
+  for (const auto& dtype : dtypes) {
+    for (int form = 0; form < 16; ++form) {
+      const bool ta = (form & 1) != 0, tb = (form & 2) != 0;
+      const bool accumulate = (form & 4) != 0, bias = (form & 8) != 0;
+      check_samples({509, 387, 345, ta, tb, 0, 0, 0, dtype[0], dtype[1], accumulate, bias}, seed++);
+    }
+    for (int form = 0; form < 8; ++form) {
+      const bool ta = (form & 1) != 0, tb = (form & 2) != 0, accumulate = (form & 4) != 0;
+      check_samples({509, 387, 345, ta, tb, 3, 5, 7, dtype[0], dtype[1], accumulate, false},
+                    seed++);
+      check_samples({17001, 259, 17, ta, tb, 0, 0, 0, dtype[0], dtype[1], accumulate, false},
+                    seed++);
+    }
+    check_samples({4100, 4103, 5, true, false, 0, 0, 0, dtype[0], dtype[1], true, false}, seed++);
+  }
+}
+
 void strided_operands(void**) {
   uint64_t seed = 1000;
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
@@ -243,6 +307,7 @@ void measured_peak_is_plausible(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(all_forms),
+      cmocka_unit_test(large_products),
       cmocka_unit_test(strided_operands),
       cmocka_unit_test(empty_sums),
       cmocka_unit_test(overwrites_nan),

@@ -1,6 +1,11 @@
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "core/kernel_support.h"
@@ -179,6 +184,83 @@ void workspace_grows(void**) {
   std::memset(space.get<char>(1000000), 2, 1000000);
 }
 
+// The message says what was asked for and what the cap is; blocks in use stay.
+void a_cap_bounds_what_is_handed_out(void**) {
+  const uint64_t base = pool_stats().bytes_in_use;
+  void* kept = pool_allocate(3000000);
+  assert_int_equal(nxd_memory_set_cap(base + 5000000), NXD_OK);
+  assert_int_equal(pool_stats().cap, base + 5000000);
+  void* fits = pool_allocate(2000000);
+  for (const size_t bytes : {size_t{1}, size_t{123456789}}) {
+    try {
+      pool_allocate(bytes);
+      fail_msg("an allocation beyond the cap succeeded");
+    } catch (const Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_OUT_OF_MEMORY);
+      assert_non_null(std::strstr(error.what(), std::to_string(bytes).c_str()));
+      assert_non_null(std::strstr(error.what(), std::to_string(base + 5000000).c_str()));
+    }
+  }
+  // Below what is in use: nothing more, until enough was given back.
+  assert_int_equal(nxd_memory_set_cap(base + 1000), NXD_OK);
+  pool_free(fits);
+  pool_free(kept);
+  pool_free(pool_allocate(1000));
+  assert_int_equal(nxd_memory_set_cap(0), NXD_OK);
+  pool_free(pool_allocate(50000000));
+  assert_int_equal(pool_stats().bytes_in_use, base);
+}
+
+void a_cap_bounds_what_is_kept(void**) {
+  pool_trim();
+  const PoolStats before = pool_stats();
+  pool_set_cap(before.bytes_in_use + (size_t{64} << 20));
+  for (size_t i = 0; i < 20; ++i) pool_free(pool_allocate((size_t{8} << 20) + i * 1000000));
+  const PoolStats after = pool_stats();
+  pool_set_cap(0);
+  assert_true(after.bytes_reserved <= before.bytes_reserved + (size_t{64} << 20));
+}
+
+// A forked child goes on with its copy of the pool, also when other threads were using it.
+void forked_children_use_the_pool(void**) {
+  std::atomic<bool> stop{false};
+  std::thread busy([&stop] {
+    while (!stop) pool_free(pool_allocate(100000));
+  });
+  for (int i = 0; i < 20; ++i) {
+    auto* block = static_cast<char*>(pool_allocate(1000000));
+    std::memset(block, 1, 1000000);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(30);
+      pool_free(block);
+      auto* own = static_cast<char*>(pool_allocate(1000000));
+      std::memset(own, 2, 1000000);
+      pool_free(own);
+      _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(block[999999] == 1);
+    pool_free(block);
+  }
+  stop = true;
+  busy.join();
+}
+
+// Callers whose header is older get the fields they know.
+void statistics_of_older_headers(void**) {
+  nxd_memory_stats_t stats;
+  std::memset(static_cast<void*>(&stats), 0x55, sizeof(stats));
+  stats.struct_size = offsetof(nxd_memory_stats_t, cap_bytes);
+  assert_int_equal(nxd_memory_get_stats(&stats), NXD_OK);
+  assert_int_equal(stats.allocations, pool_stats().allocations);
+  assert_int_equal(stats.cap_bytes, 0x5555555555555555);
+  stats.struct_size += 4;
+  assert_int_equal(nxd_memory_get_stats(&stats), NXD_ERROR_ABI_MISMATCH);
+}
+
 void bad_arguments_are_refused(void**) {
   assert_int_equal(nxd_memory_get_stats(nullptr), NXD_ERROR_INVALID_ARGUMENT);
   nxd_memory_stats_t stats = {};
@@ -210,6 +292,10 @@ int main() {
       cmocka_unit_test(unused_memory_is_bounded),
       cmocka_unit_test(threads_exchange_blocks),
       cmocka_unit_test(workspace_grows),
+      cmocka_unit_test(a_cap_bounds_what_is_handed_out),
+      cmocka_unit_test(a_cap_bounds_what_is_kept),
+      cmocka_unit_test(forked_children_use_the_pool),
+      cmocka_unit_test(statistics_of_older_headers),
       cmocka_unit_test(bad_arguments_are_refused),
       cmocka_unit_test(blocks_may_outlive_main),
   };

@@ -145,6 +145,49 @@ void layer_norm(void**) {
       layer_norm_backward(dtype, rows, cols, x.data(), w.data(), mean.f32(), inv.f32(), dy.data(),
                           dx.data(), dw.f32(), nullptr);
       check_close("dweight without dbias", dw, want.dweight, 5e-6);
+      Buffer past(dtype, rows * cols, 4);
+      std::vector<double> both = want.dx;
+      for (int64_t i = 0; i < rows * cols; ++i) both[place(i)] += past[i];
+      layer_norm_backward(dtype, rows, cols, x.data(), w.data(), mean.f32(), inv.f32(), dy.data(),
+                          dx.data(), dw.f32(), db.f32(), past.data());
+      check_close("dx and what passes the norm", dx, both, test::tolerance(dtype, 1e-5));
+      check_close("dbias", db, want.dbias, 5e-6);
+      layer_norm_backward(dtype, rows, cols, x.data(), w.data(), mean.f32(), inv.f32(), dy.data(),
+                          past.data(), dw.f32(), db.f32(), past.data());
+      assert_true(past == dx);
+    }
+  }
+}
+
+void add_layer_norm(void**) {
+  for (const nxd_dtype_t dtype : kDtypes) {
+    for (const auto& [rows, cols] : kSizes) {
+      if (cols == 1) continue;
+      Buffer x(dtype, rows * cols, 1);
+      Buffer residual(dtype, rows * cols, 2);
+      Buffer w(dtype, cols, 3);
+      Buffer b(dtype, cols, 4);
+      Buffer sum(dtype, rows * cols);
+      Buffer y(dtype, rows * cols);
+      Buffer mean(NXD_DTYPE_F32, rows);
+      Buffer inv(NXD_DTYPE_F32, rows);
+      std::vector<double> sums;
+      for (int64_t i = 0; i < rows * cols; ++i) sums.push_back(x[i] + residual[i]);
+      add_layer_norm_forward(dtype, rows, cols, x.data(), residual.data(), w.data(), b.data(), kEps,
+                             sum.data(), y.data(), mean.f32(), inv.f32());
+      check_close("sum", sum, sums, test::tolerance(dtype, 1e-6));
+      const Reference want(sum, w, &b, x, cols, true);
+      check_close("y", y, want.y, test::tolerance(dtype, 3e-6));
+      check_close("mean", mean, want.mean, 5e-6);
+      check_close("inv_std", inv, want.inv, 3e-6);
+      // In place, and as the norm of the sum gives it.
+      Buffer y2(dtype, rows * cols);
+      add_layer_norm_forward(dtype, rows, cols, x.data(), residual.data(), w.data(), b.data(), kEps,
+                             residual.data(), y2.data(), mean.f32(), inv.f32());
+      assert_true(residual == sum && y2 == y);
+      layer_norm_forward(dtype, rows, cols, sum.data(), w.data(), b.data(), kEps, y2.data(),
+                         mean.f32(), inv.f32());
+      assert_true(y2 == y);
     }
   }
 }
@@ -223,6 +266,7 @@ int main() {
       cmocka_unit_test(rms_norm),
       cmocka_unit_test(add_rms_norm),
       cmocka_unit_test(layer_norm),
+      cmocka_unit_test(add_layer_norm),
       cmocka_unit_test(layer_norm_far_from_zero),
       cmocka_unit_test(non_finite_stays_in_its_row),
       cmocka_unit_test(threads_change_no_bit),

@@ -206,7 +206,7 @@ void bad_arguments_are_refused(void**) {
   args.step = 0;
   assert_true(refused(args));
   args = {};
-  args.dtype = NXD_DTYPE_BF16;
+  args.dtype = NXD_DTYPE_F16;
   assert_true(refused(args));
   args = {};
   args.grad_dtype = NXD_DTYPE_F64;

@@ -543,6 +543,11 @@ void too_early(nxd_context_t* ctx, int, int, void*) {
       nxd_parallel_cross_entropy(ctx, x.get(), from_ints({1}, {1}).get(), nullptr, &out),
       NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel");
   NXD_TEST_CHECK(out == nullptr);
+  out = x.get();
+  NXD_TEST_REFUSED(
+      nxd_linear_cross_entropy(ctx, x.get(), x.get(), from_ints({1}, {1}).get(), -1, nullptr, &out),
+      NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel");
+  NXD_TEST_CHECK(out == nullptr);
   nxd_cross_entropy_options_t options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
   check_init(nxd_cross_entropy_options_init, options);
 }

@@ -15,6 +15,8 @@ const fault_kind_t fault_kinds[kFaults] = {
     [kFaultAbortGroup] = {"abort_group", 0, 0, 1},
     [kFaultForkCalls] = {"fork_calls", 0, 0, 0},
     [kFaultForkKill] = {"fork_kill", SIGKILL, 1, 1},
+    [kFaultDestroyWorks] = {"destroy_works", 0, 0, 0},
+    [kFaultDestroyPending] = {"destroy_pending", 0, 0, 1},
 };
 
 const char* const fault_collectives[kFaultCollectives] = {

@@ -22,8 +22,10 @@ enum {
   kFaultDestroyGroup,   /* destroys one group while peers wait */
   kFaultAbortContext,   /* from another thread, while it waits itself */
   kFaultAbortGroup,
-  kFaultForkCalls, /* forks; the child calls everything */
-  kFaultForkKill,  /* forks, and is killed while the child lives on */
+  kFaultForkCalls,      /* forks; the child calls everything */
+  kFaultForkKill,       /* forks, and is killed while the child lives on */
+  kFaultDestroyWorks,   /* destroys works while they are pending */
+  kFaultDestroyPending, /* destroys its context while works of its own are pending */
   kFaults
 };
 

@@ -127,6 +127,27 @@ static nxd_status_t call(int kind, const member_t* m, size_t n, nxd_dtype_t dtyp
   }
 }
 
+/* The culprit's part, without waiting. Of a message, the sending half: its peer receives. */
+static nxd_status_t start(int kind, const member_t* m, nxd_work_t** work) {
+  const size_t n = elements(), part = n / (size_t)m->size;
+  const nxd_dtype_t f32 = NXD_DTYPE_F32;
+  switch (kind) {
+    case kFaultAllReduce:
+      return nxd_all_reduce_async(m->group, send_data, recv_data, n, f32, NXD_REDUCE_SUM, work);
+    case kFaultAllGather:
+      return nxd_all_gather_async(m->group, send_data, recv_data, part, f32, work);
+    case kFaultReduceScatter:
+      return nxd_reduce_scatter_async(m->group, send_data, recv_data, part, f32, NXD_REDUCE_SUM,
+                                      work);
+    case kFaultBroadcast: return nxd_broadcast_async(m->group, recv_data, n, f32, 0, work);
+    case kFaultAllToAll:
+      return nxd_all_to_all_async(m->group, send_data, recv_data, part, f32, work);
+    case kFaultMessage:
+      return nxd_send_async(m->group, send_data, n, f32, (m->place + 1) % m->size, 7, work);
+    default: return nxd_barrier_async(m->group, work);
+  }
+}
+
 /* What rank i contributes is i + 1 throughout. */
 static int is_right(int kind, const member_t* m, size_t n) {
   const size_t size = (size_t)m->size, part = n / size;
@@ -150,14 +171,18 @@ static int is_right(int kind, const member_t* m, size_t n) {
   }
 }
 
-static nxd_status_t collective(int kind, const member_t* m) {
-  const size_t n = elements();
-  for (size_t i = 0; i < n; ++i) {
+static void begin_call(int kind, const member_t* m) {
+  for (size_t i = 0; i < elements(); ++i) {
     send_data[i] = (float)(m->place + 1);
     recv_data[i] = kind == kFaultBroadcast && m->place == 0 ? 1.0f : -1.0f;
   }
   call_started = fault_now_ms();
   call_group = m->name;
+}
+
+static nxd_status_t collective(int kind, const member_t* m) {
+  const size_t n = elements();
+  begin_call(kind, m);
   const nxd_status_t status = call(kind, m, n, NXD_DTYPE_F32, 0);
   if (status == NXD_OK && !is_right(kind, m, n)) put_failure(kReportWrong, status, "wrong values");
   return status;
@@ -247,6 +272,61 @@ static void mismatches(void) {
   }
 }
 
+/* The last first, so that it may not have begun. */
+static void destroy_works(const member_t* m) {
+  nxd_work_t* works[2] = {NULL, NULL};
+  begin_call(cell.collective, m);
+  for (int i = 0; i < 2; ++i) check(start(cell.collective, m, &works[i]), "start");
+  uint64_t seed = cell.seed;
+  usleep((useconds_t)fault_draw_pause_us(&seed));
+  for (int i = 1; i >= 0; --i) nxd_work_destroy(works[i]);
+}
+
+/* The culprit destroys works under its peers' calls. Those that had begun end as if it had waited;
+ * for the others the peers are told who took them back. */
+static void works_destroyed(void) {
+  uint64_t seed = cell.seed;
+  const int message = cell.collective == kFaultMessage;
+  const int axis = (int)fault_draw(&seed, message || !cell.world ? kWorld : kGroups);
+  if (!shares(axis)) return;
+  const member_t* m = &members[axis];
+  if (is_culprit()) {
+    destroy_works(m);
+    return;
+  }
+  char name[16];
+  snprintf(name, sizeof name, "rank %d", cell.culprit);
+  for (int i = 0; i < 2; ++i) {
+    begin_call(cell.collective, m);
+    const int32_t from = (m->place + m->size - 1) % m->size;
+    const size_t n = elements();
+    const nxd_status_t status = message
+                                    ? nxd_receive(m->group, recv_data, n, NXD_DTYPE_F32, from, 7)
+                                    : call(cell.collective, m, n, NXD_DTYPE_F32, 0);
+    const int right = status == NXD_OK && is_right(cell.collective, m, n);
+    const int told = status == NXD_ERROR_INVALID_ARGUMENT && strstr(nxd_last_error(), name);
+    if (!right && !told)
+      put_failure(kReportWrong, status, "expected a result, or INVALID_ARGUMENT from the culprit");
+  }
+}
+
+/* A work outlives its context, and is done then. */
+static void destroy_context_of_works(void) {
+  nxd_work_t* works[2] = {NULL, NULL};
+  const member_t* m = draw_group(cell.seed);
+  begin_call(cell.collective, m);
+  for (int i = 0; i < 2; ++i) check(start(cell.collective, m, &works[i]), "start");
+  put_event(kReportFault, 0);
+  nxd_context_destroy(context);
+  context = NULL;
+  for (int i = 0; i < 2; ++i) {
+    int32_t done = 0;
+    check(nxd_work_test(works[i], &done), "nxd_work_test");
+    if (!done) put_failure(kReportWrong, NXD_OK, "a work without a context is not done");
+    nxd_work_destroy(works[i]);
+  }
+}
+
 /* Every call fails at once in a forked child, and destroying leaves the parent's job alone. */
 static int call_as_child(void) {
   for (int i = 0; i < kGroups; ++i) {
@@ -295,7 +375,8 @@ static void fork_and_stay(void) {
 
 static int join(void) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
-  options.timeout_ms = cell.timeout_ms;
+  /* Meeting takes what a busy machine needs; the cell's timeout is that of the calls. */
+  options.timeout_ms = kRecoveryMs;
   if (!check(nxd_context_create(&options, &context), "nxd_context_create")) return 0;
   nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
   layout.tensor_parallel_size = 2;
@@ -321,6 +402,9 @@ static int join(void) {
       return 0;
     members[kTensor].name = "own";
   }
+  for (int i = 0; i < kGroups; ++i) {
+    if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
+  }
   return 1;
 }
 
@@ -336,6 +420,7 @@ static int misbehave(int n, int at) {
       nxd_context_destroy(context);
       context = NULL;
       return 1;
+    case kFaultDestroyPending: destroy_context_of_works(); return 1;
     case kFaultDestroyGroup:
       put_event(kReportFault, 0);
       nxd_group_destroy(members[kTensor].group);
@@ -359,6 +444,7 @@ static void run_turns(void) {
   for (int n = 0; !goes_on || n < at + kMore; ++n) {
     if (misbehave(n, at)) break;
     if (cell.fault == kFaultMismatch && n == at) mismatches();
+    if (cell.fault == kFaultDestroyWorks && n == at) works_destroyed();
     status = turn();
     if (status != NXD_OK) break;
   }

@@ -6,6 +6,7 @@
 #include "engine/device/collectives.h"
 #include "engine/nn/cross_entropy.h"
 #include "engine/nn/layer_support.h"
+#include "engine/nn/linear_cross_entropy.h"
 
 using namespace nxd;
 
@@ -91,5 +92,27 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
           resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options")));
     });
     out = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
+  });
+}
+
+nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t* weight,
+                                      nxd_tensor_t* labels, int32_t sequence_dim,
+                                      const nxd_cross_entropy_options_t* options,
+                                      nxd_tensor_t** out_loss) {
+  return engine_guard([&] {
+    auto& out = output(out_loss, "out_loss");
+    ParallelLinearPlan plan;
+    plan.context = unwrap(ctx, "ctx");
+    plan.group = tensor_group(*plan.context);
+    plan.input = sequence_dim == -1 ? ParallelLinearPlan::Input::kCopy
+                                    : ParallelLinearPlan::Input::kGatherSequence;
+    plan.dim = sequence_dim;
+    const auto [in, w, targets, resolved] =
+        check_with_group(*plan.group, "linear_cross_entropy", [&] {
+          return std::tuple(
+              unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
+              resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options")));
+        });
+    out = wrap(linear_cross_entropy(plan, in, w, targets, resolved));
   });
 }

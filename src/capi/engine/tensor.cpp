@@ -1,5 +1,6 @@
 // Section 7 of nxd.h.
 #include "capi/engine/handles.h"
+#include "engine/device/aten_pool.h"
 #include "engine/device/dlpack_exchange.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/host_copy.h"
@@ -19,6 +20,17 @@ void give_list(at::IntArrayRef values, int64_t* out, size_t cap, size_t& out_cou
 }
 
 }  // namespace
+
+nxd_status_t nxd_memory_set_aten_pool(int32_t on) {
+  return engine_guard([&] {
+    check_argument(on == 0 || on == 1, "on: expected 0 or 1, got ", on);
+    set_aten_pool(on == 1);
+  });
+}
+
+nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on) {
+  return engine_guard([&] { output(out_on, "out_on") = aten_pool_is_on() ? 1 : 0; });
+}
 
 nxd_status_t nxd_tensor_create(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,
                                nxd_device_t device, nxd_tensor_t** out_tensor) {

@@ -43,6 +43,12 @@ uint64_t seed() { return static_cast<uint64_t>(get_int("NXD_SEED").value_or(0));
 
 bool plain_kernels() { return get_int("NXD_PLAIN_KERNELS").value_or(0) != 0; }
 
+std::optional<bool> aten_pool() {
+  const auto number = get_int("NXD_ATEN_POOL");
+  if (!number) return std::nullopt;
+  return *number != 0;
+}
+
 std::string log_level() { return get("NXD_LOG_LEVEL").value_or("warn"); }
 
 std::string flight_record() { return get("NXD_FLIGHT_RECORD").value_or(""); }
@@ -67,7 +73,9 @@ nxd_transport_t transport() {
 }
 
 const char* table() {
-  return "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise a Neuron device is asked for\n"
+  return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "
+         "brought libtorch into the process\n"
+         "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise a Neuron device is asked for\n"
          "NXD_FLIGHT_RECORD\t\tpath that the rank is appended to: file that takes the last "
          "operations of each group that fails, a line of JSON each\n"
          "NXD_HOST_ID\t\tname of this host: ranks with the same one share a host\n"

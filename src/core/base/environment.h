@@ -18,15 +18,16 @@ std::optional<int64_t> parse_int(const std::string& text);
 // Parse failures are INVALID_ARGUMENT naming the variable and its value.
 std::optional<int64_t> get_int(const char* name);
 
-bool cpu_mode();                 // NXD_CPU_MODE
-int64_t timeout_ms();            // NXD_TIMEOUT_MS, default 30 minutes
-uint64_t seed();                 // NXD_SEED, default 0
-bool plain_kernels();            // NXD_PLAIN_KERNELS
-std::string log_level();         // NXD_LOG_LEVEL
-std::string flight_record();     // NXD_FLIGHT_RECORD, default ""
-int large_group();               // NXD_LARGE_GROUP, default 33
-std::string socket_interface();  // NXD_SOCKET_IFNAME, default ""
-nxd_transport_t transport();     // NXD_TRANSPORT, default auto
+bool cpu_mode();                  // NXD_CPU_MODE
+int64_t timeout_ms();             // NXD_TIMEOUT_MS, default 30 minutes
+uint64_t seed();                  // NXD_SEED, default 0
+bool plain_kernels();             // NXD_PLAIN_KERNELS
+std::optional<bool> aten_pool();  // NXD_ATEN_POOL
+std::string log_level();          // NXD_LOG_LEVEL
+std::string flight_record();      // NXD_FLIGHT_RECORD, default ""
+int large_group();                // NXD_LARGE_GROUP, default 33
+std::string socket_interface();   // NXD_SOCKET_IFNAME, default ""
+nxd_transport_t transport();      // NXD_TRANSPORT, default auto
 
 // The table as text, one variable a line.
 const char* table();

@@ -174,6 +174,11 @@ bool RandomSite::bernoulli(double probability, uint64_t index) const {
   return block(index / 4)[index % 4] < threshold(probability);
 }
 
+uint16_t RandomSite::word16(uint64_t index) const {
+  const uint32_t word = block(index / 8)[index / 2 % 4];
+  return static_cast<uint16_t>(index % 2 == 0 ? word : word >> 16);
+}
+
 void RandomSite::fill_uniform(nxd_dtype_t dtype, void* out, uint64_t first, size_t count,
                               double low, double high) const {
   check_argument(std::isfinite(low) && std::isfinite(high) && low <= high,

@@ -28,6 +28,7 @@ class RandomSite {
   float uniform_f32(uint64_t index) const;  // the same, cut to 24 bits
   double normal(uint64_t index) const;      // mean 0, standard deviation 1
   bool bernoulli(double probability, uint64_t index) const;
+  uint16_t word16(uint64_t index) const;  // 16 random bits, for stochastic rounding
 
   // Values of the global indices first, first + 1, ..., first + count - 1. dtype is F32 or F64.
   // Uniform values lie in [low, high).
@@ -37,6 +38,12 @@ class RandomSite {
                    double deviation) const;
   // 1 with the probability, else 0.
   void fill_bernoulli(uint8_t* out, uint64_t first, size_t count, double probability) const;
+
+  // For kernels that compute blocks themselves: block number b of the site is philox4x32_10 of the
+  // counter (low, high word of b; low, high word of draw) and the key, and word16(i) is the i %
+  // 8-th 16 bits of block i / 8, lower half of each word first.
+  std::array<uint32_t, 2> key() const { return key_; }
+  uint64_t draw() const { return draw_; }
 
  private:
   std::array<uint32_t, 4> block(uint64_t number) const;

@@ -15,21 +15,45 @@ size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * un
 // Small blocks keep cache lines to themselves, large ones pages.
 size_t granularity(size_t bytes) { return bytes < 4096 ? 64 : 4096; }
 
+std::atomic<uint64_t> all_in_use{0}, all_reserved{0};
+
 }  // namespace
 
-void* Arena::allocate(size_t bytes) {
+Arena::Stats Arena::stats() noexcept { return {all_in_use.load(), all_reserved.load()}; }
+
+Arena::~Arena() {
+  for (const auto& [block, size] : blocks_) all_in_use -= size;
+  all_reserved -= reserved_;
+}
+
+void* Arena::allocate(size_t bytes) { return allocate(bytes, SIZE_MAX); }
+
+void* Arena::try_allocate(size_t bytes) {
+  try {
+    return allocate(bytes, kOwnLimit);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+void* Arena::allocate(size_t bytes, size_t limit) {
   if (bytes > static_cast<size_t>(PTRDIFF_MAX) / 2) {
     fail(NXD_ERROR_OUT_OF_MEMORY, "arena: ", bytes, " bytes do not fit in memory");
   }
+  check_state(!stamp_.is_foreign(), "arena: a forked child cannot take memory of its parent's");
   const size_t size = round_up(std::max<size_t>(bytes, 1), granularity(bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& chunk : chunks_) {
     if (void* block = take(*chunk, size)) return block;
   }
+  const size_t room = std::max(kChunk, round_up(size, kHugePage));
+  if (reserved_ + room > limit) return nullptr;
   auto chunk = std::make_unique<Chunk>();
-  chunk->memory = SharedMemory::create(std::max(kChunk, round_up(size, kHugePage)));
+  chunk->memory = SharedMemory::create(room);
   chunk->free[0] = chunk->memory.size();
   chunks_.push_back(std::move(chunk));
+  reserved_ += room;
+  all_reserved += room;
   return take(*chunks_.back(), size);
 }
 
@@ -45,12 +69,14 @@ void* Arena::take(Chunk& chunk, size_t bytes) {
     if (start + bytes < begin + size) chunk.free[start + bytes] = begin + size - start - bytes;
     void* block = chunk.memory.data() + start;
     blocks_[block] = bytes;
+    all_in_use += bytes;
     return block;
   }
   return nullptr;
 }
 
 void Arena::free(void* pointer) {
+  if (stamp_.is_foreign()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto block = blocks_.find(pointer);
   check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");
@@ -58,6 +84,8 @@ void Arena::free(void* pointer) {
   size_t begin = static_cast<size_t>(static_cast<char*>(pointer) - chunk.memory.data());
   size_t size = block->second;
   blocks_.erase(block);
+  all_in_use -= size;
+  if (retired_.load(std::memory_order_relaxed)) return;
   auto next = chunk.free.lower_bound(begin);
   if (next != chunk.free.end() && begin + size == next->first) {
     size += next->second;

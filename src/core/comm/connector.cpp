@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/fork_closed.h"
@@ -145,26 +144,35 @@ Fd Connector::Dial::wait(milliseconds duration) {
 }
 
 Fd Connector::take(int from, const std::string& key, milliseconds duration) {
+  // Of the one thread that waits for all, and puts down what came for others.
+  struct Turn {
+    Connector& connector;
+    std::unique_lock<std::mutex>& lock;
+    ~Turn() {
+      lock.lock();
+      connector.polling_ = false;
+      connector.polled_.notify_all();
+    }
+  };
   const auto until = Deadline::after_ms(duration.count());
+  std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    {
-      std::lock_guard<std::mutex> lock(arrived_mutex_);
-      const auto found = arrived_.find({from, key});
-      if (found != arrived_.end()) {
-        Fd fd = std::move(found->second.front());
-        found->second.pop_front();
-        if (found->second.empty()) arrived_.erase(found);
-        return fd;
-      }
+    const auto found = arrived_.find({from, key});
+    if (found != arrived_.end()) {
+      Fd fd = std::move(found->second.front());
+      found->second.pop_front();
+      if (found->second.empty()) arrived_.erase(found);
+      return fd;
     }
     if (until.expired()) return Fd();
-    // One thread waits for all, and puts down what came for others.
-    std::unique_lock<std::mutex> lock(poll_mutex_, std::try_to_lock);
-    if (lock) {
-      poll_once(milliseconds(until.remaining_ms()));
-    } else {
-      std::this_thread::sleep_for(milliseconds(1));
+    if (polling_) {
+      polled_.wait_until(lock, until.at());
+      continue;
     }
+    polling_ = true;
+    lock.unlock();
+    const Turn turn{*this, lock};
+    poll_once(milliseconds(until.remaining_ms()));
   }
 }
 
@@ -210,7 +218,7 @@ bool Connector::listen_to(Guest& guest) {
     }
     if (guest.said.size() == wanted) {
       send_at_once(guest.fd.get());
-      std::lock_guard<std::mutex> lock(arrived_mutex_);
+      std::lock_guard<std::mutex> lock(mutex_);
       arrived_[{words.from, guest.said.substr(sizeof words)}].push_back(std::move(guest.fd));
       return false;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -63,9 +64,10 @@ class Connector {
 
   Fd listener_;
   std::string secret_, invitation_;
-  std::mutex poll_mutex_;  // of guests_; held by the thread that waits for all
-  std::vector<std::unique_ptr<Guest>> guests_;
-  std::mutex arrived_mutex_;
+  std::vector<std::unique_ptr<Guest>> guests_;  // of the thread that waits for all
+  std::mutex mutex_;                            // of the following
+  bool polling_ = false;                        // a thread waits for all
+  std::condition_variable polled_;
   std::map<std::pair<int, std::string>, std::deque<Fd>> arrived_;
 };
 

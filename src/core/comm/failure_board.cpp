@@ -2,12 +2,14 @@
 
 #include <set>
 #include <sstream>
+#include <thread>
 
 namespace nxd {
 namespace {
 
 const char* const kLost = "lost";
 const char* const kClaims = "lost_claims";
+const char* const kHeard = "lost_heard";  // counts the ranks that took over the published loss
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
 
@@ -75,7 +77,30 @@ void FailureBoard::look() noexcept {
   ask([&] {
     const auto value = store_->get(kLost);
     if (!value) return;
-    if (auto loss = decode(*value)) remember(std::move(*loss));
+    take_over(*value);
+  });
+}
+
+void FailureBoard::take_over(const std::string& published) {
+  auto loss = decode(published);
+  if (!loss) return;
+  remember(std::move(*loss));
+  if (server_rank_ >= 0 && server_rank_ != rank_) store_->add(kHeard, 1);
+}
+
+void FailureBoard::outlast_loss(int world_size, Deadline until) noexcept {
+  if (server_rank_ != rank_ || outlasted_.exchange(true)) return;
+  ask([&] {
+    const auto known = loss();
+    const bool lost_peer = known && known->rank != rank_;
+    const int listeners = world_size - (lost_peer ? 2 : 1);
+    for (;;) {
+      const auto heard = store_->get(kHeard);
+      if (heard && parse_counter("heard", *heard) >= listeners) return;
+      if (listeners <= 0 || until.expired()) return;
+      store_->serve();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
   });
 }
 
@@ -105,7 +130,7 @@ void FailureBoard::report(Loss loss) noexcept {
     // The first to claim may have died between its claim and its word.
     const auto value = store_->wait(kLost, Deadline::after_ms(1000));
     if (!value) return;
-    if (auto first = decode(*value)) remember(std::move(*first));
+    take_over(*value);
   });
   try {
     remember(std::move(loss));

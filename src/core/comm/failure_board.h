@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/deadline.h"
 #include "core/comm/store.h"
 
 namespace nxd {
@@ -46,6 +47,10 @@ class FailureBoard {
   void store_failed(nxd_status_t status) noexcept;
   // Publishes a loss, or takes over the one published before.
   void report(Loss loss) noexcept;
+  // On the rank that serves the store, once a loss is known: gives the ranks that can still hear of
+  // it until then to do so, since the program may end, and the store with it, as soon as it is told
+  // of the loss. Returns at once on the other ranks, and the second time.
+  void outlast_loss(int world_size, Deadline until) noexcept;
 
   // The waiter tells the waits of several threads apart; of these, one is published.
   void publish_wait(const void* waiter, int awaited) noexcept;
@@ -74,6 +79,7 @@ class FailureBoard {
 
  private:
   void remember(Loss loss);
+  void take_over(const std::string& published);
   void publish(const Loss& loss);
   std::optional<int> awaited_by(int rank);
   template <class Function>
@@ -84,6 +90,7 @@ class FailureBoard {
   const int server_rank_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> attached_{true};
+  std::atomic<bool> outlasted_{false};
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;
   std::mutex waits_mutex_;                          // held while the store is told

@@ -11,8 +11,9 @@
 
 namespace nxd {
 
-// The last operations of a group, for the question what everybody was doing when it stopped. Those
-// who run operations write without locks or allocation; any thread may read at any time.
+// The last collectives and the last messages of a group, for the question what everybody was doing
+// when it stopped. Those who run operations write without locks or allocation; any thread may read
+// at any time.
 class FlightRecord {
  public:
   static constexpr size_t kEntries = 64;
@@ -32,9 +33,13 @@ class FlightRecord {
     int awaited = -1;  // world rank that it waits for, or waited for last
   };
 
-  // Where an operation stands. An operation that is not over yet when 64 others have begun since
-  // loses its entry.
-  using Ticket = uint64_t;
+  // Where an operation stands. An operation that is not over yet when 64 others of its kind have
+  // begun since loses its entry.
+  struct Ticket {
+    uint64_t number = 0;
+    bool is_message = false;
+  };
+  // Of collectives there is one in progress at a time, of messages any number.
   Ticket begin(const Operation& operation) noexcept;
   void await(Ticket ticket, int rank) noexcept;
   void end(Ticket ticket, State state, int64_t duration_ns) noexcept;
@@ -51,14 +56,26 @@ class FlightRecord {
     std::atomic<int64_t> start_ns{0}, duration_ns{0};
     std::atomic<uint64_t> packed{0};  // peer, state, dtype, kind
     std::atomic<int> awaited{-1};
+
+    void write(const Operation& operation) noexcept;
+    // The entry's operation, if it is this ticket's and is not being written.
+    bool read(uint64_t version, Operation& out) const noexcept;
+  };
+  struct Ring {
+    std::atomic<uint64_t> next{0};
+    std::array<Entry, kEntries> entries;
+
+    Entry& operator[](uint64_t number) { return entries[number % kEntries]; }
+    void add_to(std::vector<Operation>& operations) const;
   };
 
-  static uint64_t version_of(Ticket ticket) { return (ticket + 1) * 2; }
-  Entry& entry_of(Ticket ticket) { return entries_[ticket % kEntries]; }
+  static uint64_t version_of(uint64_t number) { return (number + 1) * 2; }
+  Ticket begin_message(const Operation& operation) noexcept;
+  // Whether the ticket still has its entry, which is then open for writing.
   bool reopen(Ticket ticket) noexcept;
+  Entry& entry_of(Ticket ticket) { return rings_[ticket.is_message ? 1 : 0][ticket.number]; }
 
-  std::atomic<Ticket> next_{0};
-  std::array<Entry, kEntries> entries_;
+  std::array<Ring, 2> rings_;  // of collectives, which one thread at a time writes; of messages
 };
 
 // What a group's record says to a reader outside.

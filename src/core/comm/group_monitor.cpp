@@ -20,9 +20,9 @@ constexpr int kQuestionsPerLook = 3;
 // What a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
 
-// Looked at several times in every call: one word of the program's own block takes no function
-// call.
-__attribute__((tls_model("initial-exec"))) thread_local GroupMonitor::Call* innermost = nullptr;
+// Of the general model: libraries whose variables lie in the program's own block, such as those of
+// initial-exec, cannot be loaded once the program runs, for the block has little room to spare.
+thread_local GroupMonitor::Call* innermost = nullptr;
 
 }  // namespace
 
@@ -176,6 +176,9 @@ void GroupMonitor::check_running() {
 void GroupMonitor::fail_with_loss() {
   const auto loss = shared_->board->loss();
   check_internal(loss.has_value(), "a loss without a rank");
+  const milliseconds last_look(std::min<int64_t>(timeout_ms_ / 8, kLongestPause.count()));
+  shared_->board->outlast_loss(shared_->world_size,
+                               Deadline::after_ms((last_look + kFirstPause).count()));
   if (loss->rank == world_rank_ && shared_->aborted) {
     fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
                         "this rank aborted a group, and its peers count it as lost"));
@@ -190,6 +193,7 @@ void GroupMonitor::poison(const Error& error) {
     first_error_ = error;
     failed_.store(true, std::memory_order_release);
   }
+  shared_->host->arena.retire();
   close();
   if (shared_->ticker) shared_->ticker->kick();
   write_record();
@@ -222,6 +226,7 @@ void GroupMonitor::abort() noexcept {
   if (aborted_.exchange(true)) return;
   // In a forked child closing would reach into the parent's event loop.
   if (shared_->stamp.is_foreign()) return;
+  shared_->host->arena.retire();
   close();
   if (shared_->ticker) shared_->ticker->kick();
   shared_->board->leave_group(key_);

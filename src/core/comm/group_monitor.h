@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/phase_clock.h"
 #include "core/comm/deadline.h"
 #include "core/comm/flight_record.h"
 #include "core/comm/rank_shared.h"
@@ -72,13 +73,14 @@ class GroupMonitor {
       Call* const outer;
     };
 
+    const PhaseScope phase_{NXD_PHASE_COMMUNICATION};
     GroupMonitor& monitor_;
     Call* const whole_;  // the call that this one is part of, or itself
     const Link link_;
     const char* operation_;
     uint64_t sequence_ = 0;
     int exceptions_ = 0;  // in flight when it began
-    FlightRecord::Ticket ticket_ = 0;
+    FlightRecord::Ticket ticket_;
     int64_t timeout_ms_ = 0;
     Deadline::Clock::time_point start_;
     Deadline::Clock::time_point next_look_;

@@ -30,6 +30,7 @@ class HierarchicalGroup : public ProcessGroup {
   int size() const override { return static_cast<int>(ranks().size()); }
   const std::vector<int>& ranks() const override { return monitor_->ranks(); }
   nxd_transport_t transport() const override { return NXD_TRANSPORT_HIERARCHICAL; }
+  std::shared_ptr<Arena> arena() const override { return neighbours_->arena(); }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;

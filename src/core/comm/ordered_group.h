@@ -27,6 +27,7 @@ class OrderedGroup : public ProcessGroup {
   int size() const override { return inner_->size(); }
   const std::vector<int>& ranks() const override { return inner_->ranks(); }
   nxd_transport_t transport() const override { return inner_->transport(); }
+  std::shared_ptr<Arena> arena() const override { return inner_->arena(); }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;

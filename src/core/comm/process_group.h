@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "core/comm/operation.h"
 
 namespace nxd {
+
+class Arena;
 
 // An ordered set of ranks that communicate over buffers the caller owns. Semantics of every
 // collective are those of the matching function of nxd.h, section 4. Failures are thrown as Error.
@@ -25,6 +28,9 @@ class ProcessGroup {
   virtual const std::vector<int>& ranks() const = 0;  // world ranks, in group order
 
   virtual nxd_transport_t transport() const = 0;
+  // Memory on which the group's collectives work in place; null where there is none. Holding it
+  // keeps it alive beyond the group and its context.
+  virtual std::shared_ptr<Arena> arena() const { return nullptr; }
 
   virtual void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                           nxd_reduce_t reduce) = 0;

@@ -1,9 +1,11 @@
 #include "core/comm/shm_group.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/comm/letter.h"
 #include "core/comm/reduction.h"
 #include "core/kernels/copy.h"
 #include "core/kernels/reduce.h"
@@ -12,20 +14,35 @@ namespace nxd {
 namespace {
 
 // Up to here a copy costs less than the second meeting that arenas take.
-constexpr size_t kAlwaysCopied = 4096;
+constexpr size_t kAlwaysCopied = 1024;
 // Every rank reads the small data of all others, so that many ranks do better with parts.
 constexpr size_t kSmallOfAll = size_t{128} << 10;
+// Longer letters take more lines than their meeting saves.
+constexpr size_t kLetterBytes = 1024;
+// At the lines of a letter before ranks meet for it.
+constexpr int kLooks = 400;
 // Granularity of parts: whole cache lines of every dtype.
 constexpr size_t kPartElements = 64;
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 size_t round_down(size_t value, size_t unit) { return value / unit * unit; }
 
+static_assert(Letter::room_for(kLetterBytes) <= ShmSegment::kSmall);
+
 void copy(void* to, const void* from, size_t bytes) {
   if (to != from) kernels::copy_shared(to, from, bytes);
 }
 
+std::atomic<uint64_t> all_chunks{0};
+
 }  // namespace
+
+uint64_t ShmGroup::chunks_through_slots() noexcept { return all_chunks; }
+
+void ShmGroup::slots_taken(size_t chunks) noexcept {
+  slots_used_ += chunks;
+  all_chunks.fetch_add(chunks, std::memory_order_relaxed);
+}
 
 ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
     : link_(std::move(monitor), std::move(key), std::move(ranks)),
@@ -33,6 +50,7 @@ ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::
       small_limit_(std::clamp<size_t>(kSmallOfAll / static_cast<size_t>(link_.size()),
                                       kAlwaysCopied, ShmSegment::kSmall)),
       inputs_(static_cast<size_t>(link_.size())),
+      letters_(static_cast<size_t>(link_.size()) * kLetterBytes),
       outboxes_(static_cast<size_t>(link_.size())),
       inboxes_(static_cast<size_t>(link_.size())) {}
 
@@ -86,9 +104,7 @@ constexpr uint64_t kCopied = 1, kInArena = 2, kPlaces = kCopied | kInArena;
 
 }  // namespace
 
-// A look at the notes tells whether all agree, and they lie beside the counters. Only who finds a
-// difference has to fetch the postings.
-void ShmGroup::meet_and_compare() {
+void ShmGroup::leave_note() {
   const ShmPosting& own = segment_->cell(rank()).postings[calls_ % 2];
   uint64_t places = own.header.copied ? kCopied : 0;
   if (own.send.inode != 0 &&
@@ -97,8 +113,14 @@ void ShmGroup::meet_and_compare() {
   }
   note_ = (own.header.digest() & ~kPlaces) | places;
   segment_->cell(rank()).progress.notes[calls_ % 2].store(note_, std::memory_order_relaxed);
+}
+
+// A look at the notes tells whether all agree, and they lie beside the counters. Only who finds a
+// difference has to fetch the postings.
+void ShmGroup::meet_and_compare() {
+  leave_note();
   meet();
-  bool agreed = !own.header.refused;
+  bool agreed = !segment_->cell(rank()).postings[calls_ % 2].header.refused;
   for (int r = 0; r < size(); ++r) agreed = agreed && ((note_of(r) ^ note_) & ~kPlaces) == 0;
   if (agreed) return;
   std::vector<CallOffer> offers;
@@ -131,6 +153,10 @@ char* ShmGroup::sent_by(int rank, const CollectiveCall& call) {
 char* ShmGroup::received_by(int rank, const CollectiveCall& call) {
   return rank == this->rank() ? static_cast<char*>(call.recv)
                               : link_.address(rank, posting(rank).receive);
+}
+
+char* ShmGroup::letter_of(int rank) {
+  return letters_.data() + static_cast<size_t>(rank) * kLetterBytes;
 }
 
 void ShmGroup::barrier() {
@@ -181,7 +207,7 @@ void ShmGroup::stream(size_t chunks, const std::vector<char>& producers, const P
     link_.post(consumed(chunk));
   }
   progress_ = consumed(chunks - 1);
-  slots_used_ += chunks;
+  slots_taken(chunks);
 }
 
 void ShmGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
@@ -189,12 +215,45 @@ void ShmGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_
   const Call started(*this, "all_reduce", {count, dtype});
   const CollectiveCall call{Operation::kAllReduce, send, recv, count, dtype, reduce};
   const size_t bytes = call.bytes(1);
+  if (bytes > 0 && bytes <= kLetterBytes && call.refusal(size()).empty()) {
+    return reduce_letters(call, bytes);
+  }
   const Way way = agree(call, bytes, bytes);
   if (count == 0) return;
   if (way == Way::kArenas) return reduce_arenas(call);
   if (way == Way::kMixed) return size() == 2 ? reduce_together(call) : reduce_by_parts(call);
   for (int r = 0; r < size(); ++r) inputs_[static_cast<size_t>(r)] = small(r);
   reduce_in_order(inputs_, recv, count, dtype, reduce);
+}
+
+// The digest marks the letters, so one that can be read is of a call that agrees with this one.
+// When some do not come at once, ranks meet as usual, and whoever made another call is told so.
+void ShmGroup::reduce_letters(const CollectiveCall& call, size_t bytes) {
+  ++calls_;
+  post(call, 0, 0, false);
+  leave_note();
+  // A part of a larger group makes several calls of one number.
+  const uint64_t mark = (note_ + calls_ * 0x9e3779b97f4a7c15ULL) | 1;
+  Letter::write(small(rank()), call.send, bytes, mark);
+  const auto read = [&](int looks) {
+    for (int i = 1; i < size(); ++i) {
+      const int peer = (rank() + i) % size();
+      if (!Letter::read(small(peer), letter_of(peer), bytes, mark, looks)) return false;
+    }
+    return true;
+  };
+  const bool at_once = all_attached_ && read(link_.may_spin() ? kLooks : 1);
+  if (at_once) {
+    link_.post(++progress_);
+    link_.check_none_left(begun_);  // a letter outlasts a writer that gave up
+  } else {
+    meet_and_compare();
+    check_internal(read(1), "ranks agree, their letters do not");
+  }
+  for (int r = 0; r < size(); ++r) {
+    inputs_[static_cast<size_t>(r)] = r == rank() ? call.send : letter_of(r);
+  }
+  reduce_in_order(inputs_, call.recv, call.count, call.dtype, call.reduce);
 }
 
 // Each rank reduces one part of everybody's buffers, and stores it to everybody's.
@@ -306,7 +365,7 @@ void ShmGroup::reduce_by_parts(const CollectiveCall& call) {
     link_.post(at(step, 3));
   }
   progress_ = at(chunks + 1, 3);
-  slots_used_ += chunks;
+  slots_taken(chunks);
 }
 
 // What a rank takes of the blocks that are for it: at this offset of each, so many bytes from

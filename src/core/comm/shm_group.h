@@ -31,6 +31,7 @@ class ShmGroup : public ProcessGroup {
   int size() const override { return link_.size(); }
   const std::vector<int>& ranks() const override { return link_.ranks(); }
   nxd_transport_t transport() const override { return NXD_TRANSPORT_SHARED_MEMORY; }
+  std::shared_ptr<Arena> arena() const override { return link_.share_arena(); }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;
@@ -47,6 +48,9 @@ class ShmGroup : public ProcessGroup {
   void set_timeout_ms(int64_t timeout_ms) override { monitor_.set_timeout_ms(timeout_ms); }
   void refuse(const char* operation, const std::string& reason) override;
   void refuse_message(Operation operation, int peer, int tag, const std::string& reason) override;
+
+  // Chunks that ranks of this process let through slots, as their buffers were in no arena.
+  static uint64_t chunks_through_slots() noexcept;
 
   // For groups that this one is part of.
 
@@ -77,6 +81,7 @@ class ShmGroup : public ProcessGroup {
   Way way_of(const CollectiveCall& call) const;
   void post(const CollectiveCall& call, size_t send_bytes, size_t receive_bytes, bool may_copy);
   void put_header(const CallHeader& header, const std::string& reason);
+  void leave_note();  // of what was posted
   void meet_and_compare();
   // Meets all: nobody needs this rank's buffers any more.
   void meet();
@@ -99,6 +104,8 @@ class ShmGroup : public ProcessGroup {
   void stream(size_t chunks, const std::vector<char>& producers, const Produce& produce,
               const Consume& consume);
 
+  void reduce_letters(const CollectiveCall& call, size_t bytes);
+  char* letter_of(int rank);  // this rank's copy
   void reduce_arenas(const CollectiveCall& call);
   void reduce_together(const CollectiveCall& call);
   void reduce_by_parts(const CollectiveCall& call);
@@ -163,10 +170,12 @@ class ShmGroup : public ProcessGroup {
   uint32_t progress_ = 0;
   uint32_t begun_ = 0;  // the progress that the call in progress began with
   size_t calls_ = 0;
+  void slots_taken(size_t chunks) noexcept;
   size_t slots_used_ = 0;
   SharedWriter writer_;
   uint64_t note_ = 0;                // of this rank, in the call in progress
   std::vector<const void*> inputs_;  // of a small reduction
+  std::vector<char> letters_;        // of the peers
   bool all_attached_ = false;
 
   std::vector<Outbox> outboxes_;  // by peer

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
@@ -81,6 +82,15 @@ class Attention {
     cast_rows(dtype_, {start, view.seq_stride}, dtype_, {copy, shape_.head_dim}, rows,
               shape_.head_dim);
     return copy;
+  }
+
+  // Operations of n products of scores or of values, as far as the mask of causality leaves them.
+  double operations(int64_t products) const {
+    const auto queries = static_cast<double>(shape_.query_length);
+    const double last = static_cast<double>(shape_.key_length);
+    const double seen = shape_.causal ? queries * (last - (queries - 1) / 2) : queries * last;
+    return 2.0 * static_cast<double>(products * shape_.batch * shape_.query_heads) *
+           std::max(seen, 0.0) * static_cast<double>(shape_.head_dim);
   }
 
   void* element(const HeadView& view, int64_t b, int64_t h, int64_t s) const {
@@ -265,6 +275,7 @@ struct Backward : Attention {
 void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
                        const HeadView& k, const HeadView& v, const HeadView& out, float* lse) {
   Forward forward(dtype, shape);
+  const PhaseScope phase(NXD_PHASE_ATTENTION, forward.operations(2));
   forward.q = q;
   forward.k = k;
   forward.v = v;
@@ -278,6 +289,7 @@ void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const He
                         const HeadView& dout, const HeadView& dq, const HeadView& dk,
                         const HeadView& dv) {
   Backward backward(dtype, shape);
+  const PhaseScope phase(NXD_PHASE_ATTENTION, backward.operations(4));
   backward.q = q;
   backward.k = k;
   backward.v = v;

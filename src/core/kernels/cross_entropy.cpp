@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -30,24 +31,19 @@ HWY_INLINE int64_t target_col(const LogitShard& shard, int64_t row) {
   return col >= 0 && col < shard.cols ? col : -1;
 }
 
-void RowMax(const LogitShard& shard, int64_t begin, int64_t end, float* out) {
-  with_dtype(shard.dtype, [&](auto element) HWY_ATTR {
-    using T = decltype(element);
-    for (int64_t r = begin; r < end; ++r) {
-      const T* x = row_of<T>(shard, r);
-      Accumulators largest(-HUGE_VALF);
-      sweep4(shard.cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-        // NaN compares as not greater, so it is passed over.
-        const V v = lanes.fill(lanes.load(x + i), -HUGE_VALF);
-        largest.v[part()] = hn::IfThenElse(hn::Gt(v, largest.v[part()]), v, largest.v[part()]);
-      });
-      out[r] = largest.max();
-    }
+template <class T>
+float row_max(const T* x, int64_t cols) {
+  Accumulators largest(-HUGE_VALF);
+  sweep4(cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+    // NaN compares as not greater, so it is passed over.
+    const V v = lanes.fill(lanes.load(x + i), -HUGE_VALF);
+    largest.v[part()] = hn::IfThenElse(hn::Gt(v, largest.v[part()]), v, largest.v[part()]);
   });
+  return largest.max();
 }
 
 template <class T>
-void RowSums(const T* x, int64_t cols, float max, double& sum_exp, double& sum) {
+void row_sums(const T* x, int64_t cols, float max, double& sum_exp, double& sum) {
   const V shift = set(max);
   for (int64_t start = 0; start < cols; start += kSumCols) {
     const T* part_x = x + start;
@@ -69,49 +65,69 @@ HWY_INLINE float as_float(Bf16 x) { return to_float(x); }
 HWY_INLINE void assign(float& to, float x) { to = x; }
 HWY_INLINE void assign(Bf16& to, float x) { to = to_bf16(x); }
 
-void Sums(const LogitShard& shard, int64_t begin, int64_t end, const float* max, float* sum_exp,
-          float* target_logit, float* sum_logits) {
+void Statistics(const LogitShard& shard, int64_t begin, int64_t end, float* out) {
   with_dtype(shard.dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     for (int64_t r = begin; r < end; ++r) {
       const T* x = row_of<T>(shard, r);
+      const float max = row_max(x, shard.cols);
       double exps = 0;
       double values = 0;
-      RowSums(x, shard.cols, max[r], exps, values);
+      row_sums(x, shard.cols, max == -HUGE_VALF ? 0.0F : max, exps, values);
       const int64_t target = target_col(shard, r);
-      sum_exp[r] = static_cast<float>(exps);
-      target_logit[r] = target < 0 ? 0.0F : as_float(x[target]);
-      if (sum_logits) sum_logits[r] = static_cast<float>(values);
+      out[r] = max;
+      out[shard.rows + r] = static_cast<float>(exps);
+      out[2 * shard.rows + r] = target < 0 ? 0.0F : as_float(x[target]);
+      out[3 * shard.rows + r] = static_cast<float>(values);
     }
   });
 }
 
-void Backward(const LogitShard& shard, int64_t begin, int64_t end, const float* lse,
-              const float* grad_row, float hit, float everywhere, void* out, int64_t out_ld) {
+// What the gradient of a row needs besides its logits.
+struct RowGradient {
+  float max, log_sum, grad;
+  float hit, everywhere;  // 1 - s and s/V
+  int64_t target;         // -1: in another shard
+};
+
+template <class T, class Out>
+HWY_INLINE void backward_row(const RowGradient& row, int64_t cols, const T* x, Out* y) {
+  // Set by itself, from the logit, so that bf16 rounds once; read before it is overwritten.
+  const float logit = row.target < 0 ? 0.0F : as_float(x[row.target]);
+  const V max = set(row.max);
+  const V log_sum = set(row.log_sum);
+  const V less = set(row.everywhere);
+  const V factor = set(row.grad);
+  sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
+    const V p = exp_below(hn::Sub(hn::Sub(lanes.load(x + i), max), log_sum));
+    lanes.store(hn::Mul(hn::Sub(p, less), factor), y + i);
+  });
+  if (row.target < 0) return;
+  // 1 - p as a difference of exponentials, where p is all but 1, keeps its leading digits.
+  const double p_less_one =
+      std::expm1(static_cast<double>(logit - row.max) - static_cast<double>(row.log_sum));
+  const double rest = 1.0 - static_cast<double>(row.hit) - static_cast<double>(row.everywhere);
+  assign(y[row.target], static_cast<float>((p_less_one + rest) * static_cast<double>(row.grad)));
+}
+
+void Backward(const LogitShard& shard, int64_t begin, int64_t end, const float* max,
+              const float* log_sum, const float* grad_row, float hit, float everywhere,
+              nxd_dtype_t out_dtype, void* out, int64_t out_ld) {
   with_dtype(shard.dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    for (int64_t r = begin; r < end; ++r) {
-      const T* x = row_of<T>(shard, r);
-      T* y = static_cast<T*>(out) + r * out_ld;
-      const float grad = grad_row[r];
-      if (grad == 0.0F) {
-        std::fill(y, y + shard.cols, T{});
-        continue;
+    with_dtype(out_dtype, [&](auto result) HWY_ATTR {
+      using Out = decltype(result);
+      for (int64_t r = begin; r < end; ++r) {
+        Out* y = static_cast<Out*>(out) + r * out_ld;
+        if (grad_row[r] == 0.0F) {
+          std::fill(y, y + shard.cols, Out{});
+          continue;
+        }
+        const RowGradient row{max[r], log_sum[r], grad_row[r],
+                              hit,    everywhere, target_col(shard, r)};
+        backward_row(row, shard.cols, row_of<T>(shard, r), y);
       }
-      // Set by itself, from the logit, so that bf16 rounds once; read before it is overwritten.
-      const int64_t target = target_col(shard, r);
-      const float logit = target < 0 ? 0.0F : as_float(x[target]);
-      const V shift = set(lse[r]);
-      const V less = set(everywhere);
-      const V factor = set(grad);
-      sweep(shard.cols, [&](int64_t i, auto lanes) HWY_ATTR {
-        const V p = exp_below(hn::Sub(lanes.load(x + i), shift));
-        lanes.store(hn::Mul(hn::Sub(p, less), factor), y + i);
-      });
-      if (target >= 0) {
-        assign(y[target], (std::exp(logit - lse[r]) - everywhere - hit) * grad);
-      }
-    }
+    });
   });
 }
 
@@ -122,35 +138,64 @@ HWY_AFTER_NAMESPACE();
 namespace nxd::kernels {
 namespace {
 
-HWY_EXPORT(RowMax);
-HWY_EXPORT(Sums);
+HWY_EXPORT(Statistics);
 HWY_EXPORT(Backward);
 
 constexpr int64_t kExpWork = 4;
 
+void check_vocabulary(int64_t vocabulary) {
+  check_argument(vocabulary > 0, "cross entropy: expected a positive vocabulary, got ", vocabulary);
+}
+
 }  // namespace
 
-void cross_entropy_row_max(const LogitShard& shard, float* out_max) {
-  parallel_ranges(shard.rows, shard.cols, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RowMax)(shard, begin, end, out_max);
-  });
-}
-
-void cross_entropy_sums(const LogitShard& shard, const float* max, float* sum_exp,
-                        float* target_logit, float* sum_logits) {
+void cross_entropy_statistics(const LogitShard& shard, float* out) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(Sums)(shard, begin, end, max, sum_exp, target_logit, sum_logits);
+    HWY_DYNAMIC_DISPATCH(Statistics)(shard, begin, end, out);
   });
 }
 
-void cross_entropy_backward(const LogitShard& shard, const float* lse, const float* grad_row,
-                            double smoothing, int64_t vocabulary, void* out, int64_t out_ld) {
-  check_argument(vocabulary > 0, "cross entropy: expected a positive vocabulary, got ", vocabulary);
+void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
+                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
+                         float* loss) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
+  check_vocabulary(vocabulary);
+  const auto at = [&](int64_t shard, int64_t which, int64_t row) {
+    return static_cast<double>(statistics[shard * stride + which * rows + row]);
+  };
+  const double everywhere = smoothing / static_cast<double>(vocabulary);
+  for (int64_t r = 0; r < rows; ++r) {
+    double most = at(0, 0, r);
+    for (int64_t i = 1; i < shards; ++i) most = std::max(most, at(i, 0, r));
+    double exps = 0;
+    double target = 0;
+    double sum = 0;
+    for (int64_t i = 0; i < shards; ++i) {
+      // Without a largest logit the sum is 0 or NaN already.
+      const double own = at(i, 0, r);
+      exps += at(i, 1, r) * (std::isinf(own) ? 1.0 : std::exp(own - most));
+      target += at(i, 2, r);
+      sum += at(i, 3, r);
+    }
+    const double log_exps = std::log(exps);
+    const double smooth = smoothing == 0 ? 0 : everywhere * sum;
+    max[r] = static_cast<float>(most);
+    log_sum[r] = static_cast<float>(log_exps);
+    loss[r] = static_cast<float>((most - (1 - smoothing) * target - smooth) + log_exps);
+  }
+}
+
+void cross_entropy_backward(const LogitShard& shard, const float* max, const float* log_sum,
+                            const float* grad_row, double smoothing, int64_t vocabulary,
+                            nxd_dtype_t out_dtype, void* out, int64_t out_ld) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
+  check_vocabulary(vocabulary);
   const auto hit = static_cast<float>(1.0 - smoothing);
   const auto everywhere = static_cast<float>(smoothing / static_cast<double>(vocabulary));
   parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(Backward)
-    (shard, begin, end, lse, grad_row, hit, everywhere, out, out_ld);
+    (shard, begin, end, max, log_sum, grad_row, hit, everywhere, out_dtype, out, out_ld);
   });
 }
 

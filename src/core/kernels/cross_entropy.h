@@ -4,11 +4,10 @@
 
 #include "nxd.h"
 
-// Cross entropy over one shard of the vocabulary. The pieces between which ranks exchange a few
-// numbers per row:
-//   max over ranks of row_max; sums over ranks of sum_exp, target_logit and sum_logits;
-//   lse = max + log(sum_exp); loss = lse - (1 - smoothing) target_logit - smoothing/V sum_logits.
-// Nothing depends on the number of threads.
+// Cross entropy over one shard of the vocabulary. Between the two passes over the logits ranks
+// exchange four numbers per row: cross_entropy_statistics of every shard go into
+// cross_entropy_merge, whose results go into cross_entropy_backward. Nothing depends on the number
+// of threads.
 namespace nxd::kernels {
 
 // Logits [rows, cols] with row stride ld in elements, F32 or BF16: columns first ... first + cols
@@ -23,18 +22,27 @@ struct LogitShard {
   int64_t first = 0;
 };
 
-// Each row's largest logit, -infinity for no columns. NaN is passed over: it shows in sum_exp.
-void cross_entropy_row_max(const LogitShard& shard, float* out_max);
+// What one shard says about its rows, [kRowStatistics, rows]: the largest logit m (NaN passed over;
+// -infinity for no columns), the sum of exp(x - m), the target's logit (0 when another shard has
+// it), and the sum of the logits. A row that is -infinity throughout has the sum 0 of exponentials;
+// a NaN or a +infinity makes it NaN.
+constexpr int64_t kRowStatistics = 4;
+void cross_entropy_statistics(const LogitShard& shard, float* out);
 
-// Per row: the sum of exp(x - max), the target's logit (0 when another shard has it), and the sum
-// of the logits (for smoothing; may be null).
-void cross_entropy_sums(const LogitShard& shard, const float* max, float* sum_exp,
-                        float* target_logit, float* sum_logits);
+// Per row, from the statistics of all shards, the i-th at statistics + i * stride, with s for the
+// smoothing and V for the vocabulary:
+//   max over the shards; log_sum = log of the sum of exp(x - max);
+//   loss = max + log_sum - (1 - s) target_logit - s/V sum_logits.
+// The order of the shards decides the bits.
+void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
+                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
+                         float* loss);
 
-// dlogits = (exp(x - lse) - (1 - smoothing) onehot(target) - smoothing / vocabulary) * grad_row,
-// in the logits' dtype, with row stride out_ld. out may be the logits (then out_ld is ld). Rows
-// whose grad_row is 0 are set to 0 without being read: ignored targets.
-void cross_entropy_backward(const LogitShard& shard, const float* lse, const float* grad_row,
-                            double smoothing, int64_t vocabulary, void* out, int64_t out_ld);
+// dlogits = (exp(x - max - log_sum) - (1 - s) onehot(target) - s/V) * grad_row, with row stride
+// out_ld. out_dtype is F32 or BF16; out may be the logits when the dtypes are equal (then out_ld is
+// ld). Rows whose grad_row is 0 are set to 0 without being read: ignored targets.
+void cross_entropy_backward(const LogitShard& shard, const float* max, const float* log_sum,
+                            const float* grad_row, double smoothing, int64_t vocabulary,
+                            nxd_dtype_t out_dtype, void* out, int64_t out_ld);
 
 }  // namespace nxd::kernels

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -25,13 +26,29 @@ HWY_INLINE T* at(void* data, int64_t index) {
   return static_cast<T*>(data) + index;
 }
 
+// sigmoid(x) and 1 - sigmoid(x), each to the last digits: the difference would lose them.
+struct Gate {
+  V open, shut;
+};
+HWY_INLINE Gate gate_of(V x) {
+  const V e = exp_below(hn::Neg(hn::Abs(x)));
+  const V larger = hn::Div(set(1.0F), hn::Add(set(1.0F), e));
+  const V smaller = hn::Mul(e, larger);
+  const auto negative = hn::Lt(x, hn::Zero(kD));
+  return {hn::IfThenElse(negative, smaller, larger), hn::IfThenElse(negative, larger, smaller)};
+}
+
+// x sigmoid(y), rounded once less than the product.
+HWY_INLINE V gated(V x, V y) { return hn::Div(x, hn::Add(set(1.0F), exp_of(hn::Neg(y)))); }
+HWY_INLINE V silu_of(V x) { return gated(x, x); }
+
 void SwigluForward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up, void* out) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
       const V g = lanes.load(at<T>(gate, i));
       const V u = lanes.load(at<T>(up, i));
-      lanes.store(hn::Mul(hn::Mul(g, sigmoid_of(g)), u), at<T>(out, i));
+      lanes.store(hn::Mul(silu_of(g), u), at<T>(out, i));
     });
   });
 }
@@ -44,10 +61,9 @@ void SwigluBackward(nxd_dtype_t dtype, int64_t cols, const void* gate, const voi
       const V g = lanes.load(at<T>(gate, i));
       const V u = lanes.load(at<T>(up, i));
       const V d = lanes.load(at<T>(dout, i));
-      const V s = sigmoid_of(g);
-      const V silu = hn::Mul(g, s);
-      const V slope = hn::MulAdd(silu, hn::Sub(set(1.0F), s), s);
-      lanes.store(hn::Mul(d, silu), at<T>(dup, i));
+      const Gate gate_of_g = gate_of(g);
+      const V slope = hn::MulAdd(hn::Mul(g, gate_of_g.open), gate_of_g.shut, gate_of_g.open);
+      lanes.store(hn::Mul(d, silu_of(g)), at<T>(dup, i));
       lanes.store(hn::Mul(hn::Mul(d, u), slope), at<T>(dgate, i));
     });
   });
@@ -75,39 +91,40 @@ HWY_INLINE V normal_cdf(V x) {
 constexpr float kGeluInner = 0.79788456F;  // sqrt(2 / pi)
 constexpr float kGeluCubic = 0.044715F;
 
-// sigmoid(2u) with u the argument of gelu's tanh; (1 + tanh u) / 2 is the same number.
-HWY_INLINE V gelu_tanh_gate(V x) {
-  const V cubic = hn::MulAdd(hn::Mul(x, x), set(kGeluCubic), set(1.0F));
-  return sigmoid_of(hn::Mul(hn::Mul(x, set(2 * kGeluInner)), cubic));
+// 2u with u the argument of gelu's tanh: (1 + tanh u) / 2 is sigmoid(2u).
+HWY_INLINE V gelu_tanh_argument(V x) {
+  return hn::Mul(x,
+                 hn::MulAdd(hn::Mul(x, x), set(2 * kGeluInner * kGeluCubic), set(2 * kGeluInner)));
 }
 
 HWY_INLINE V activate(Activation activation, V x) {
   switch (activation) {
     case Activation::kGeluErf: return hn::Mul(x, normal_cdf(x));
-    case Activation::kGeluTanh: return hn::Mul(x, gelu_tanh_gate(x));
-    case Activation::kSilu: return hn::Mul(x, sigmoid_of(x));
+    case Activation::kGeluTanh: return gated(x, gelu_tanh_argument(x));
+    case Activation::kSilu: return silu_of(x);
     default: return hn::IfThenElse(hn::Le(x, hn::Zero(kD)), hn::Zero(kD), x);
   }
 }
 
-HWY_INLINE V slope_of(Activation activation, V x) {
-  const V one = set(1.0F);
+HWY_INLINE V activation_gradient(Activation activation, V x, V dy) {
   switch (activation) {
     case Activation::kGeluErf: {
       const V density = hn::Mul(set(0.39894228F), exp_of(hn::Mul(hn::Mul(x, x), set(-0.5F))));
-      return hn::MulAdd(x, density, normal_cdf(x));
+      return hn::Mul(hn::MulAdd(x, density, normal_cdf(x)), dy);
     }
     case Activation::kGeluTanh: {
-      const V s = gelu_tanh_gate(x);
+      const Gate gate = gate_of(gelu_tanh_argument(x));
       const V inner =
-          hn::Mul(set(2 * kGeluInner), hn::MulAdd(hn::Mul(x, x), set(3 * kGeluCubic), one));
-      return hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Sub(one, s)), inner, s);
+          hn::Mul(set(2 * kGeluInner), hn::MulAdd(hn::Mul(x, x), set(3 * kGeluCubic), set(1.0F)));
+      const V steep = hn::Mul(hn::Mul(x, gate.open), gate.shut);
+      return hn::Mul(hn::MulAdd(steep, inner, gate.open), dy);
     }
     case Activation::kSilu: {
-      const V s = sigmoid_of(x);
-      return hn::MulAdd(hn::Mul(x, s), hn::Sub(one, s), s);
+      const Gate gate = gate_of(x);
+      return hn::Mul(hn::MulAdd(hn::Mul(x, gate.open), gate.shut, gate.open), dy);
     }
-    default: return hn::IfThenElse(hn::Gt(x, hn::Zero(kD)), one, hn::Zero(kD));
+    // Where x is not above 0 not even a NaN passes; a NaN in x lets dy through, as in ATen.
+    default: return hn::IfThenZeroElse(hn::Le(x, hn::Zero(kD)), dy);
   }
 }
 
@@ -126,8 +143,8 @@ void ActivationBackward(Activation activation, nxd_dtype_t dtype, int64_t n, con
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V slope = slope_of(activation, lanes.load(at<T>(x, i)));
-      lanes.store(hn::Mul(slope, lanes.load(at<T>(dy, i))), at<T>(dx, i));
+      const V in = lanes.load(at<T>(x, i));
+      lanes.store(activation_gradient(activation, in, lanes.load(at<T>(dy, i))), at<T>(dx, i));
     });
   });
 }
@@ -237,6 +254,7 @@ struct Array {
 }  // namespace
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate, dtype);
   const ConstArray u(up, dtype);
   const Array o(out, dtype);
@@ -247,6 +265,7 @@ void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* 
 
 void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up,
                      const void* dout, void* dgate, void* dup) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate, dtype);
   const ConstArray u(up, dtype);
   const ConstArray d(dout, dtype);
@@ -260,6 +279,7 @@ void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void*
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up,
                     MutableRows out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate.data, dtype);
   const ConstArray u(up.data, dtype);
   const Array o(out.data, dtype);
@@ -273,6 +293,7 @@ void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Ro
 
 void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up, Rows dout,
                      MutableRows dgate, MutableRows dup) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray g(gate.data, dtype);
   const ConstArray u(up.data, dtype);
   const ConstArray d(dout.data, dtype);
@@ -289,6 +310,7 @@ void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, R
 
 void activation_forward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
                         void* y) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const Array out(y, dtype);
   parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
@@ -299,6 +321,7 @@ void activation_forward(Activation activation, nxd_dtype_t dtype, int64_t n, con
 
 void activation_backward(Activation activation, nxd_dtype_t dtype, int64_t n, const void* x,
                          const void* dy, void* dx) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const ConstArray grad(dy, dtype);
   const Array out(dx, dtype);
@@ -309,6 +332,7 @@ void activation_backward(Activation activation, nxd_dtype_t dtype, int64_t n, co
 }
 
 void rope(const RopeArgs& args) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check_argument(
       args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
       "rope: expected an even rotary_dim of at most head_dim ", args.head_dim, ", got ",
@@ -334,6 +358,7 @@ void rope(const RopeArgs& args) {
 }
 
 void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out, int64_t n) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray from(in, in_dtype);
   const Array to(out, out_dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
@@ -343,6 +368,7 @@ void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out
 
 void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows out, int64_t rows,
                int64_t cols) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray from(in.data, in_dtype);
   const Array to(out.data, out_dtype);
   parallel_ranges(rows, cols, [&](int64_t begin, int64_t end) {
@@ -353,6 +379,7 @@ void cast_rows(nxd_dtype_t in_dtype, Rows in, nxd_dtype_t out_dtype, MutableRows
 }
 
 void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray x(a, dtype);
   const ConstArray y(b, dtype);
   const Array o(out, dtype);
@@ -362,6 +389,7 @@ void add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) 
 }
 
 void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, dtype);
   const Array o(out, dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
@@ -372,6 +400,7 @@ void scale(nxd_dtype_t dtype, int64_t n, const void* x, double factor, void* out
 
 void scale_add(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, double factor,
                void* y) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   const ConstArray in(x, x_dtype);
   const Array o(y, y_dtype);
   parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/parallel.h"
 
@@ -10,6 +11,7 @@ namespace nxd::kernels {
 
 void embedding_forward(nxd_dtype_t dtype, int64_t count, int64_t cols, const int64_t* ids,
                        int64_t first, int64_t table_rows, const void* table, void* out) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
                  "embedding: expected dtype f32, f64 or bf16, got ", dtype_name(dtype));
   const size_t row_bytes = static_cast<size_t>(cols) * dtype_size(dtype);
@@ -29,6 +31,7 @@ void embedding_forward(nxd_dtype_t dtype, int64_t count, int64_t cols, const int
 
 void embedding_backward(nxd_dtype_t dtype, int64_t count, int64_t cols, const int64_t* ids,
                         int64_t first, int64_t table_rows, const void* dout, void* dtable) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
                  "embedding: expected dtype f32, f64 or bf16, got ", dtype_name(dtype));
   // Each thread owns a range of the table and looks at all ids, so no row has two writers.

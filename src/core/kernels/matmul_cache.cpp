@@ -28,26 +28,75 @@ dnnl::primitive_attr attributes(bool accumulate) {
 }  // namespace
 
 Matmul::Matmul(const MatmulKey& key) {
+  if (!key.inner_product || !make_inner_product(key)) make_matmul(key);
+}
+
+void Matmul::set_memory(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                        const dnnl::memory::desc& c, const dnnl::memory::desc& scratch) {
+  auto& engine = onednn::cpu_engine();
+  a_ = dnnl::memory(a, engine, nullptr);
+  b_ = dnnl::memory(b, engine, nullptr);
+  c_ = dnnl::memory(c, engine, nullptr);
+  scratch_ = dnnl::memory(scratch, engine, nullptr);
+  scratch_bytes_ = scratch.get_size();
+}
+
+void Matmul::make_matmul(const MatmulKey& key) {
   const auto a = matrix(key.m, key.k, key.lda, key.trans_a, key.in_dtype);
   const auto b = matrix(key.k, key.n, key.ldb, key.trans_b, key.in_dtype);
   const auto c = matrix(key.m, key.n, key.ldc, false, key.out_dtype);
   const auto bias = key.bias ? matrix(1, key.n, key.n, false, key.out_dtype) : dnnl::memory::desc();
   const auto description = onednn::matmul_primitive_desc(a, b, bias, c, attributes(key.accumulate));
-  auto& engine = onednn::cpu_engine();
   primitive_ = dnnl::matmul(description);
-  a_ = dnnl::memory(a, engine, nullptr);
-  b_ = dnnl::memory(b, engine, nullptr);
-  c_ = dnnl::memory(c, engine, nullptr);
-  scratch_ = dnnl::memory(description.scratchpad_desc(), engine, nullptr);
-  scratch_bytes_ = description.scratchpad_desc().get_size();
+  set_memory(a, b, c, description.scratchpad_desc());
   arguments_ = {{DNNL_ARG_SRC, a_},
                 {DNNL_ARG_WEIGHTS, b_},
                 {DNNL_ARG_DST, c_},
                 {DNNL_ARG_SCRATCHPAD, scratch_}};
   if (key.bias) {
-    bias_ = dnnl::memory(bias, engine, nullptr);
+    bias_ = dnnl::memory(bias, onednn::cpu_engine(), nullptr);
     arguments_.emplace(DNNL_ARG_BIAS, bias_);
   }
+}
+
+// Forward is A B^T, the gradient of the input A B, that of the weight A^T B.
+bool Matmul::make_inner_product(const MatmulKey& key) {
+  const auto a = key.trans_a ? matrix(key.k, key.m, key.m, false, key.in_dtype)
+                             : matrix(key.m, key.k, key.k, false, key.in_dtype);
+  const auto b = key.trans_b ? matrix(key.n, key.k, key.k, false, key.in_dtype)
+                             : matrix(key.k, key.n, key.n, false, key.in_dtype);
+  const auto c = matrix(key.m, key.n, key.n, false, key.out_dtype);
+  try {
+    if (key.trans_a) {
+      const auto description = onednn::weight_gradient_primitive_desc(b, c, a, attributes(false));
+      primitive_ = dnnl::inner_product_backward_weights(description);
+      set_memory(a, b, c, description.scratchpad_desc());
+      arguments_ = {{DNNL_ARG_DIFF_DST, a_}, {DNNL_ARG_SRC, b_}, {DNNL_ARG_DIFF_WEIGHTS, c_}};
+    } else if (key.trans_b) {
+      const auto bias =
+          key.bias ? dnnl::memory::desc({key.n}, data_type(key.out_dtype), dnnl::memory::dims{1})
+                   : dnnl::memory::desc();
+      const auto description =
+          onednn::inner_product_primitive_desc(a, b, bias, c, attributes(false));
+      primitive_ = dnnl::inner_product_forward(description);
+      set_memory(a, b, c, description.scratchpad_desc());
+      arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
+      if (key.bias) {
+        bias_ = dnnl::memory(bias, onednn::cpu_engine(), nullptr);
+        arguments_.emplace(DNNL_ARG_BIAS, bias_);
+      }
+    } else {
+      const auto description = onednn::input_gradient_primitive_desc(c, b, a, attributes(false));
+      primitive_ = dnnl::inner_product_backward_data(description);
+      set_memory(a, b, c, description.scratchpad_desc());
+      arguments_ = {{DNNL_ARG_DIFF_DST, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DIFF_SRC, c_}};
+    }
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw;
+    return false;
+  }
+  arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratch_);
+  return true;
 }
 
 void Matmul::run(const dnnl::stream& stream, const GemmArgs& args, void* scratch) {
@@ -67,7 +116,7 @@ size_t MatmulCache::Hash::operator()(const MatmulKey& key) const noexcept {
   };
   for (const int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldc}) mix(value);
   mix(key.in_dtype * 4096 + key.out_dtype * 64 + key.threads);
-  mix(key.trans_a + 2 * key.trans_b + 4 * key.accumulate + 8 * key.bias);
+  mix(key.trans_a + 2 * key.trans_b + 4 * key.accumulate + 8 * key.bias + 16 * key.inner_product);
   return hash;
 }
 

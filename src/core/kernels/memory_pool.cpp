@@ -1,5 +1,6 @@
 #include "core/kernels/memory_pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,6 +10,13 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) static_cast<void>(0)
+#endif
 
 namespace nxd::kernels {
 namespace {
@@ -58,13 +66,19 @@ class Pool {
  public:
   // Never destroyed: threads and static objects of the host give memory back at any time.
   static Pool& instance() {
-    static Pool* pool = new Pool;
+    static Pool* pool = [] {
+      // Another thread may hold the mutex when the process forks; the child uses the pool too.
+      pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().mutex_.unlock(); });
+      return new Pool;
+    }();
     return *pool;
   }
 
   void* allocate(size_t bytes) {
     const size_t size_class = class_of(bytes);
     const std::lock_guard lock(mutex_);
+    check_cap(bytes);
     Header* header = free_[size_class];
     if (header) {
       free_[size_class] = header->next;
@@ -73,6 +87,7 @@ class Pool {
     }
     header->mark = kLiveMark;
     header->requested = bytes;
+    ASAN_UNPOISON_MEMORY_REGION(header + 1, bytes);
     ++header->slab->live;
     ++stats_.allocations;
     stats_.bytes_in_use += bytes;
@@ -86,6 +101,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     if (header->mark != kLiveMark) return false;
     header->mark = kFreeMark;
+    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(header->size_class));
     header->next = free_[header->size_class];
     free_[header->size_class] = header;
     --header->slab->live;
@@ -103,7 +119,18 @@ class Pool {
     trim_locked();
   }
 
+  void set_cap(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stats_.cap = bytes;
+  }
+
  private:
+  void check_cap(size_t bytes) const {
+    if (stats_.cap == 0 || stats_.bytes_in_use + bytes <= stats_.cap) return;
+    fail(NXD_ERROR_OUT_OF_MEMORY, "memory pool: ", bytes, " bytes were asked for, ",
+         stats_.bytes_in_use, " are in use, and the cap is ", stats_.cap);
+  }
+
   // A block of a class that has no free one.
   Header* carve(size_t size_class) {
     const size_t bytes = sizeof(Header) + class_bytes(size_class);
@@ -118,11 +145,13 @@ class Pool {
     slab->used += bytes;
     header->slab = slab;
     header->size_class = size_class;
+    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(size_class));
     return header;
   }
 
   Slab* map(size_t size) {
-    const size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
+    size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
+    if (stats_.cap > 0) bound = std::min(bound, stats_.cap);
     if (stats_.bytes_reserved + size > bound) trim_locked();
     slabs_.reserve(slabs_.size() + 1);
     char* base = map_aligned(size);
@@ -166,6 +195,7 @@ class Pool {
                                      [](const Slab* slab) { return slab->live > 0; });
     for (auto it = gone; it != slabs_.end(); ++it) {
       if (*it == current_) current_ = nullptr;
+      ASAN_UNPOISON_MEMORY_REGION((*it)->base, (*it)->size);
       munmap((*it)->base, (*it)->size);
       stats_.bytes_reserved -= (*it)->size;
       delete *it;
@@ -197,6 +227,8 @@ void pool_free(void* pointer) noexcept {
 PoolStats pool_stats() noexcept { return Pool::instance().stats(); }
 
 void pool_trim() noexcept { Pool::instance().trim(); }
+
+void pool_set_cap(uint64_t bytes) noexcept { Pool::instance().set_cap(bytes); }
 
 void Workspace::reserve(size_t bytes) {
   if (data_ && bytes <= size_) return;

@@ -13,7 +13,7 @@ namespace nxd::kernels {
 // unused memory is given back.
 
 // At least bytes bytes, aligned to 64; contents undefined. Zero bytes give a valid pointer too.
-// Throws OUT_OF_MEMORY. Any thread.
+// Throws OUT_OF_MEMORY, also beyond the cap. Any thread.
 void* pool_allocate(size_t bytes);
 
 // Takes back a pointer of pool_allocate, or null. Any thread, at any time, also while the process
@@ -26,11 +26,15 @@ struct PoolStats {
   uint64_t peak_bytes_in_use = 0;
   uint64_t allocations = 0;
   uint64_t system_allocations = 0;
+  uint64_t cap = 0;  // 0: none
 };
 PoolStats pool_stats() noexcept;
 
 // Gives unused memory back to the system.
 void pool_trim() noexcept;
+
+// Bounds the bytes in use; 0: no bound. Blocks in use stay.
+void pool_set_cap(uint64_t bytes) noexcept;
 
 // A block that grows and never shrinks; for scratch memory a thread keeps.
 class Workspace {

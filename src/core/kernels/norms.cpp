@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
@@ -107,9 +108,8 @@ void ForwardRows(const NormForward& f) {
     sweep(f.cols, [&](int64_t i, auto lanes) HWY_ATTR {
       const V v = lanes.load(x + i);
       const V normal = hn::Mul(kCentered ? hn::Sub(v, vmean) : v, vinv);
-      V out = hn::Mul(normal, lanes.load(weight + i));
-      if (bias) out = hn::Add(out, lanes.load(bias + i));
-      lanes.store(out, y + i);
+      const V w = lanes.load(weight + i);
+      lanes.store(bias ? hn::MulAdd(normal, w, lanes.load(bias + i)) : hn::Mul(normal, w), y + i);
     });
   }
 }
@@ -198,46 +198,55 @@ void forward(const NormForward& all) {
   });
 }
 
-// Weight gradients are summed over chunks of rows whose number depends on nothing but the number
-// of rows, then over the chunks in order: the bits do not depend on the threads.
+// Weight gradients are summed in f32 over blocks of rows, then in f64 over the blocks of a chunk,
+// which are one thread's, and over the chunks in order: neither threads nor the number of rows
+// bring in more than the rounding of a block.
+constexpr int64_t kBlockRows = 16;
 constexpr int64_t kChunkRows = 256;
 
-void backward_chunk(const NormBackward& all, int64_t chunk, float* dweight, float* dbias) {
+void backward_block(const NormBackward& all, int64_t begin, int64_t rows, float* sums) {
   NormBackward part = all;
-  const int64_t begin = chunk * kChunkRows;
   const int64_t first = begin * all.cols;
-  part.rows = std::min(kChunkRows, all.rows - begin);
+  part.rows = rows;
   part.x = skip(all.x, first, all.dtype);
   part.dy = skip(all.dy, first, all.dtype);
   part.residual_grad = skip(all.residual_grad, first, all.dtype);
   part.dx = skip(all.dx, first, all.dtype);
   if (all.mean) part.mean = all.mean + begin;
   part.inv = all.inv + begin;
-  part.dweight = dweight;
-  part.dbias = dbias;
+  part.dweight = sums;
+  part.dbias = all.dbias ? sums + all.cols : nullptr;
   HWY_DYNAMIC_DISPATCH(Backward)(part);
+}
+
+void backward_chunk(const NormBackward& all, int64_t chunk, int64_t width, double* total) {
+  Workspace space;
+  auto* sums = space.get<float>(static_cast<size_t>(width) * sizeof(float));
+  std::fill_n(total, width, 0.0);
+  const int64_t end = std::min((chunk + 1) * kChunkRows, all.rows);
+  for (int64_t begin = chunk * kChunkRows; begin < end; begin += kBlockRows) {
+    std::fill_n(sums, width, 0.0F);
+    backward_block(all, begin, std::min(kBlockRows, end - begin), sums);
+    for (int64_t i = 0; i < width; ++i) total[i] += static_cast<double>(sums[i]);
+  }
 }
 
 void backward(const NormBackward& all) {
   const int64_t chunks = (all.rows + kChunkRows - 1) / kChunkRows;
   const int64_t width = all.dbias ? 2 * all.cols : all.cols;
   Workspace space;
-  const auto bytes = static_cast<size_t>(chunks * width) * sizeof(float);
-  auto* partial = space.get<float>(bytes);
-  std::fill_n(partial, chunks * width, 0.0F);
+  auto* totals = space.get<double>(static_cast<size_t>(chunks * width) * sizeof(double));
   parallel_ranges(chunks, kChunkRows * all.cols, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      float* dweight = partial + chunk * width;
-      backward_chunk(all, chunk, dweight, all.dbias ? dweight + all.cols : nullptr);
+      backward_chunk(all, chunk, width, totals + chunk * width);
     }
   });
-  std::fill_n(all.dweight, all.cols, 0.0F);
-  if (all.dbias) std::fill_n(all.dbias, all.cols, 0.0F);
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const float* dweight = partial + chunk * width;
-    for (int64_t i = 0; i < all.cols; ++i) all.dweight[i] += dweight[i];
-    if (!all.dbias) continue;
-    for (int64_t i = 0; i < all.cols; ++i) all.dbias[i] += dweight[all.cols + i];
+  for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+    for (int64_t i = 0; i < width; ++i) totals[i] += totals[chunk * width + i];
+  }
+  for (int64_t i = 0; i < width; ++i) {
+    float& out = i < all.cols ? all.dweight[i] : all.dbias[i - all.cols];
+    out = chunks > 0 ? static_cast<float>(totals[i]) : 0.0F;
   }
 }
 
@@ -252,6 +261,7 @@ void check(nxd_dtype_t dtype, int64_t rows, int64_t cols) {
 
 void rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                       const void* weight, double eps, void* y, float* inv_rms) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, nullptr, inv_rms}, nullptr, nullptr, nullptr, y, eps});
 }
@@ -259,6 +269,7 @@ void rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void*
 void add_rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                           const void* residual, const void* weight, double eps, void* sum, void* y,
                           float* inv_rms) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, nullptr, inv_rms}, residual, nullptr, sum, y, eps});
 }
@@ -266,6 +277,7 @@ void add_rms_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const v
 void rms_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                        const void* weight, const float* inv_rms, const void* dy, void* dx,
                        float* dweight, const void* residual_grad) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   backward({{dtype, rows, cols, x, weight, nullptr, const_cast<float*>(inv_rms)},
             dy,
@@ -278,17 +290,28 @@ void rms_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void
 void layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                         const void* weight, const void* bias, double eps, void* y, float* mean,
                         float* inv_std) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   forward({{dtype, rows, cols, x, weight, mean, inv_std}, nullptr, bias, nullptr, y, eps});
 }
 
+void add_layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
+                            const void* residual, const void* weight, const void* bias, double eps,
+                            void* sum, void* y, float* mean, float* inv_std) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
+  check(dtype, rows, cols);
+  forward({{dtype, rows, cols, x, weight, mean, inv_std}, residual, bias, sum, y, eps});
+}
+
 void layer_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                          const void* weight, const float* mean, const float* inv_std,
-                         const void* dy, void* dx, float* dweight, float* dbias) {
+                         const void* dy, void* dx, float* dweight, float* dbias,
+                         const void* residual_grad) {
+  const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
   check(dtype, rows, cols);
   backward({{dtype, rows, cols, x, weight, const_cast<float*>(mean), const_cast<float*>(inv_std)},
             dy,
-            nullptr,
+            residual_grad,
             dx,
             dweight,
             dbias});

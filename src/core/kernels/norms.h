@@ -30,9 +30,17 @@ void layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const voi
                         const void* weight, const void* bias, double eps, void* y, float* mean,
                         float* inv_std);
 
+// sum = x + residual, y = layer_norm(sum), from the rounded sum. sum may be x or residual; y may be
+// neither of these three.
+void add_layer_norm_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
+                            const void* residual, const void* weight, const void* bias, double eps,
+                            void* sum, void* y, float* mean, float* inv_std);
+
 // dx, dweight and dbias (f32 [cols], dbias may be null) are overwritten; dx may be dy but not x.
+// residual_grad as in rms_norm_backward.
 void layer_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* x,
                          const void* weight, const float* mean, const float* inv_std,
-                         const void* dy, void* dx, float* dweight, float* dbias);
+                         const void* dy, void* dx, float* dweight, float* dbias,
+                         const void* residual_grad = nullptr);
 
 }  // namespace nxd::kernels

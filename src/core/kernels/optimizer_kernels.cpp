@@ -1,10 +1,13 @@
 #include "core/kernels/optimizer_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -13,18 +16,39 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/kernels/stochastic-inl.h"
 #include "core/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
 
-template <class Grad>
-void AdamwRange(const AdamwArgs& args) {
-  auto* param = static_cast<float*>(args.param);
+// update(i, lanes) gives the new parameters of the elements begin ... end, which are stored, and in
+// BF16 rounded as the source says, and also into the copy, when there is one.
+template <class Param, class Update>
+HWY_INLINE void sweep_parameters(int64_t begin, int64_t end, const RoundingSource* rounding,
+                                 Param* param, Bf16* copy, const Update& update) {
+  if constexpr (std::is_same_v<Param, Bf16>) {
+    if (rounding) {
+      sweep_random(*rounding, begin, end, [&](int64_t i, auto lanes, auto words) HWY_ATTR {
+        store_stochastic(update(i, lanes), words, lanes, param + i);
+      });
+      return;
+    }
+  }
+  sweep(end - begin, [&](int64_t offset, auto lanes) HWY_ATTR {
+    const int64_t i = begin + offset;
+    const V p = update(i, lanes);
+    lanes.store(p, param + i);
+    if (copy) lanes.store(p, copy + i);
+  });
+}
+
+template <class Param, class Grad>
+void AdamwRange(const AdamwArgs& args, int64_t begin, int64_t end) {
+  auto* param = static_cast<Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* exp_avg = static_cast<float*>(args.exp_avg);
   auto* exp_avg_sq = static_cast<float*>(args.exp_avg_sq);
-  auto* copy = static_cast<Bf16*>(args.copy);
   const auto step = static_cast<double>(args.step);
   const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
   const V beta1 = constant(args.beta1);
@@ -36,36 +60,30 @@ void AdamwRange(const AdamwArgs& args) {
   const V root = constant(1 / std::sqrt(1 - std::pow(args.beta2, step)));
   const V eps = constant(args.eps);
   const V grad_scale = constant(args.grad_scale);
-  sweep(args.n, [&](int64_t i, auto lanes) HWY_ATTR {
+  const auto update = [&](int64_t i, auto lanes) HWY_ATTR {
     const V g = hn::Mul(lanes.load(grad + i), grad_scale);
     const V m = hn::MulAdd(beta1_rest, g, hn::Mul(beta1, lanes.load(exp_avg + i)));
     const V v = hn::MulAdd(hn::Mul(beta2_rest, g), g, hn::Mul(beta2, lanes.load(exp_avg_sq + i)));
     const V denominator = hn::MulAdd(hn::Sqrt(v), root, eps);
-    const V p = hn::NegMulAdd(rate, hn::Div(m, denominator), hn::Mul(decay, lanes.load(param + i)));
     lanes.store(m, exp_avg + i);
     lanes.store(v, exp_avg_sq + i);
-    lanes.store(p, param + i);
-    if (copy) lanes.store(p, copy + i);
-  });
+    return hn::NegMulAdd(rate, hn::Div(m, denominator), hn::Mul(decay, lanes.load(param + i)));
+  };
+  sweep_parameters(begin, end, args.rounding, param, static_cast<Bf16*>(args.copy), update);
 }
 
-void Adamw(const AdamwArgs& args) {
-  with_dtype(args.grad_dtype, [&](auto element) HWY_ATTR { AdamwRange<decltype(element)>(args); });
-}
-
-template <class Grad>
-void SgdRange(const SgdArgs& args) {
-  auto* param = static_cast<float*>(args.param);
+template <class Param, class Grad>
+void SgdRange(const SgdArgs& args, int64_t begin, int64_t end) {
+  auto* param = static_cast<Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* buffer = static_cast<float*>(args.momentum_buffer);
-  auto* copy = static_cast<Bf16*>(args.copy);
   const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
   const V rate = constant(args.lr);
   const V momentum = constant(args.momentum);
   const V fresh = constant(1 - args.dampening);
   const V decay = constant(args.weight_decay);
   const V grad_scale = constant(args.grad_scale);
-  sweep(args.n, [&](int64_t i, auto lanes) HWY_ATTR {
+  const auto update = [&](int64_t i, auto lanes) HWY_ATTR {
     const V old = lanes.load(param + i);
     V d = hn::MulAdd(decay, old, hn::Mul(lanes.load(grad + i), grad_scale));
     if (buffer) {
@@ -74,14 +92,25 @@ void SgdRange(const SgdArgs& args) {
       lanes.store(kept, buffer + i);
       d = args.nesterov ? hn::MulAdd(momentum, kept, d) : kept;
     }
-    const V p = hn::NegMulAdd(rate, d, old);
-    lanes.store(p, param + i);
-    if (copy) lanes.store(p, copy + i);
+    return hn::NegMulAdd(rate, d, old);
+  };
+  sweep_parameters(begin, end, args.rounding, param, static_cast<Bf16*>(args.copy), update);
+}
+
+void Adamw(const AdamwArgs& args, int64_t begin, int64_t end) {
+  with_dtype(args.dtype, [&](auto param) HWY_ATTR {
+    with_dtype(args.grad_dtype, [&](auto grad) HWY_ATTR {
+      AdamwRange<decltype(param), decltype(grad)>(args, begin, end);
+    });
   });
 }
 
-void Sgd(const SgdArgs& args) {
-  with_dtype(args.grad_dtype, [&](auto element) HWY_ATTR { SgdRange<decltype(element)>(args); });
+void Sgd(const SgdArgs& args, int64_t begin, int64_t end) {
+  with_dtype(args.dtype, [&](auto param) HWY_ATTR {
+    with_dtype(args.grad_dtype, [&](auto grad) HWY_ATTR {
+      SgdRange<decltype(param), decltype(grad)>(args, begin, end);
+    });
+  });
 }
 
 // Element i is added to sum i mod 32, whatever the width of the vectors; squares are not fused
@@ -210,18 +239,21 @@ void sgd_f64(const SgdArgs& args, int64_t begin, int64_t end) {
 
 template <class Args>
 void check(const char* what, const Args& args) {
-  check_argument(args.dtype == NXD_DTYPE_F32 || args.dtype == NXD_DTYPE_F64, what,
-                 ": expected parameters of f32 or f64, got ", dtype_name(args.dtype));
-  check_argument(args.grad_dtype == args.dtype || args.grad_dtype == NXD_DTYPE_BF16, what,
-                 ": expected gradients of ", dtype_name(args.dtype), " or bf16, got ",
+  const bool narrow = args.dtype == NXD_DTYPE_BF16;
+  check_argument(args.dtype == NXD_DTYPE_F32 || args.dtype == NXD_DTYPE_F64 || narrow, what,
+                 ": expected parameters of f32, f64 or bf16, got ", dtype_name(args.dtype));
+  const nxd_dtype_t wide = narrow ? NXD_DTYPE_F32 : args.dtype;
+  check_argument(args.grad_dtype == wide || args.grad_dtype == NXD_DTYPE_BF16, what,
+                 ": expected gradients of ", dtype_name(wide), " or bf16, got ",
                  dtype_name(args.grad_dtype));
   check_argument(!args.copy || args.dtype == NXD_DTYPE_F32, what,
                  ": expected f32 parameters with a bf16 copy, got ", dtype_name(args.dtype));
+  check_argument(!args.rounding || narrow, what,
+                 ": expected bf16 parameters with stochastic rounding, got ",
+                 dtype_name(args.dtype));
+  if (args.rounding) check_rounding_source(*args.rounding, args.n);
 }
 
-void* skip(void* data, int64_t elements, size_t size) {
-  return data ? static_cast<char*>(data) + static_cast<size_t>(elements) * size : nullptr;
-}
 const void* skip(const void* data, int64_t elements, size_t size) {
   return static_cast<const char*>(data) + static_cast<size_t>(elements) * size;
 }
@@ -242,6 +274,7 @@ constexpr int64_t kBlock = 1 << 15;
 }  // namespace
 
 void adamw(const AdamwArgs& args) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("adamw", args);
   check_argument(args.step >= 1, "adamw: expected a step of at least 1, got ", args.step);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
@@ -249,35 +282,24 @@ void adamw(const AdamwArgs& args) {
       adamw_f64(args, begin, end);
       return;
     }
-    AdamwArgs part = args;
-    part.n = end - begin;
-    part.param = skip(args.param, begin, sizeof(float));
-    part.grad = skip(args.grad, begin, dtype_size(args.grad_dtype));
-    part.exp_avg = skip(args.exp_avg, begin, sizeof(float));
-    part.exp_avg_sq = skip(args.exp_avg_sq, begin, sizeof(float));
-    part.copy = skip(args.copy, begin, sizeof(Bf16));
-    HWY_DYNAMIC_DISPATCH(Adamw)(part);
+    HWY_DYNAMIC_DISPATCH(Adamw)(args, begin, end);
   });
 }
 
 void sgd(const SgdArgs& args) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("sgd", args);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
     if (args.dtype == NXD_DTYPE_F64) {
       sgd_f64(args, begin, end);
       return;
     }
-    SgdArgs part = args;
-    part.n = end - begin;
-    part.param = skip(args.param, begin, sizeof(float));
-    part.grad = skip(args.grad, begin, dtype_size(args.grad_dtype));
-    part.momentum_buffer = skip(args.momentum_buffer, begin, sizeof(float));
-    part.copy = skip(args.copy, begin, sizeof(Bf16));
-    HWY_DYNAMIC_DISPATCH(Sgd)(part);
+    HWY_DYNAMIC_DISPATCH(Sgd)(args, begin, end);
   });
 }
 
 double sum_of_squares(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   std::vector<double> sums(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
   parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {
@@ -294,6 +316,7 @@ double sum_of_squares(nxd_dtype_t dtype, int64_t n, const void* x) {
 }
 
 double max_abs(nxd_dtype_t dtype, int64_t n, const void* x) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   std::vector<double> maxima(static_cast<size_t>(std::max<int64_t>(blocks, 0)));
   parallel_ranges(blocks, kBlock, [&](int64_t begin, int64_t end) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/stochastic_rounding.h"
 #include "nxd.h"
 
 // One-pass optimizer updates and the norms of gradients. No result depends on the number of
@@ -9,9 +10,12 @@
 namespace nxd::kernels {
 
 // torch.optim.AdamW: the decay first, decoupled; denominator sqrt(v) / sqrt(1 - beta2^step) + eps.
-// param, exp_avg and exp_avg_sq are of dtype F32 or F64 (a master copy where the model is BF16);
-// grad is of dtype or BF16. copy, when not null, receives the new parameter rounded to BF16
-// (dtype F32 only). Nothing may overlap.
+// param is of dtype F32, F64 or BF16; exp_avg and exp_avg_sq are of dtype, or F32 for BF16; grad is
+// F32 or BF16, or for F64 F64 or BF16. Nothing may overlap.
+// A model in BF16 has either a master copy: param F32, and copy, when not null, receives the new
+// parameter rounded to BF16; or no other copy than param in BF16, which is rounded to nearest, or
+// stochastically with the words of rounding, when that is not null: to nearest, steps below half
+// the spacing of BF16 would be lost for good.
 struct AdamwArgs {
   int64_t n = 0;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -28,11 +32,12 @@ struct AdamwArgs {
   double weight_decay = 1e-2;
   int64_t step = 1;       // 1 for the first
   double grad_scale = 1;  // the gradient is multiplied by this first: the clip factor
+  const RoundingSource* rounding = nullptr;  // for dtype BF16
 };
 void adamw(const AdamwArgs& args);
 
 // torch.optim.SGD. momentum_buffer is null without momentum; on first_step it is set to the
-// gradient instead of being read. dtypes, grad_scale and copy as in AdamwArgs.
+// gradient instead of being read. dtypes, grad_scale, copy and rounding as in AdamwArgs.
 struct SgdArgs {
   int64_t n = 0;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -48,6 +53,7 @@ struct SgdArgs {
   bool nesterov = false;
   bool first_step = false;
   double grad_scale = 1;
+  const RoundingSource* rounding = nullptr;
 };
 void sgd(const SgdArgs& args);
 

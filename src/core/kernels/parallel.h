@@ -5,10 +5,20 @@
 #include <cstdint>
 #include <exception>
 
+#include "core/base/error.h"
+
 namespace nxd::kernels {
 
 // Threads of the calling thread's OpenMP team that a kernel may use here.
 inline int team_size() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+// Ends the threads of that team until a kernel needs them again; INVALID_STATE inside a parallel
+// region.
+inline void release_team() {
+  const bool released =
+      !omp_in_parallel() && omp_pause_resource(omp_pause_soft, omp_get_initial_device()) == 0;
+  check_state(released, "inside a parallel region of OpenMP its threads cannot be released");
+}
 
 // Calls body(begin, end) for ranges that cover 0 ... count: one range, or one per thread when the
 // work (count times work_per_item, in elements touched or so) is worth waking a team for. What

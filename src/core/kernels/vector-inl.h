@@ -127,7 +127,8 @@ HWY_INLINE void sweep4(int64_t n, const Body& body) {
   }
 }
 
-// exp(x) for x of at most 88, relative error 2e-7; 0 below the smallest normal number, NaN for NaN.
+// exp(x) for x of at most 88, within one unit in the last place where multiply-adds are fused, else
+// 2e-7; 0 below the smallest normal number, NaN for NaN.
 // Reduction to |r| <= log(2)/2 and the polynomial of Cephes' expf (Moshier, netlib.org/cephes).
 // Adding 1.5 * 2^23 rounds to an integer, and the 127 added with it is the exponent's bias, so the
 // sum's low bits are those of 2^n's exponent.
@@ -153,8 +154,6 @@ HWY_INLINE V exp_below(V x) {
 HWY_INLINE V exp_of(V x) {
   return hn::IfThenElse(hn::Gt(x, set(88.0F)), set(HUGE_VALF), exp_below(x));
 }
-
-HWY_INLINE V sigmoid_of(V x) { return hn::Div(set(1.0F), hn::Add(set(1.0F), exp_of(hn::Neg(x)))); }
 
 // Calls body with a value of the element type of an F32 or BF16 dtype.
 template <class Body>

@@ -52,11 +52,22 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t red
   return y;
 }
 
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce) {
+  if (x.is_meta()) return;
+  if (!x.is_contiguous()) x = x.contiguous();
+  group.all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
+                   to_nxd_dtype(x.scalar_type()), reduce);
+}
+
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
-  at::Tensor stacked = empty_for(x, stacked_sizes(x, group.size()));
+  const std::vector<int64_t> all = stacked_sizes(x, group.size());
+  at::Tensor stacked =
+      x.is_meta() ? at::empty(all, x.options()) : exchanged_empty(group, all, x.scalar_type());
   if (!x.is_meta()) {
-    const at::Tensor dense = x.contiguous();
-    group.all_gather(dense.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
+    // The peers take this rank's part out of its own result.
+    at::Tensor own = stacked.select(0, group.rank());
+    own.copy_(x);
+    group.all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
                      to_nxd_dtype(x.scalar_type()));
   }
   std::vector<int64_t> sizes = x.sizes().vec();
@@ -82,7 +93,7 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
   if (dim != 0) {
     std::vector<int64_t> apart = sizes;
     apart.insert(apart.begin() + dim, group.size());
-    at::Tensor front = pooled_empty(stacked_sizes(y, group.size()), x.scalar_type());
+    at::Tensor front = exchanged_empty(group, stacked_sizes(y, group.size()), x.scalar_type());
     front.copy_(stacked.view(apart).movedim(dim, 0));
     stacked = front;
   }

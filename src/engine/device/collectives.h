@@ -5,15 +5,19 @@
 #include "core/base/error.h"
 #include "core/comm/process_group.h"
 
-// Collectives over tensors, without autograd. Results are new tensors in C order; inputs are left
-// unchanged. A tensor on the meta device gives a result of the right shape and no communication.
+// Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
+// order, and inputs are left unchanged. A tensor on the meta device gives a result of the right
+// shape and no communication.
 namespace nxd {
 
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
                       nxd_reduce_t reduce = NXD_REDUCE_SUM);
+// The same into x itself, or a dense copy of it; fastest for a tensor of exchanged_empty.
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce = NXD_REDUCE_SUM);
 // All ranks' parts in rank order along dim.
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim);
-// This rank's part along dim of the sum; dim must divide by the group's size.
+// This rank's part along dim of the sum; dim must divide by the group's size. Fastest for a tensor
+// of exchanged_empty.
 at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 // This rank's part along dim; no communication.
 at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);

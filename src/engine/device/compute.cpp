@@ -71,12 +71,22 @@ bool use_fused(const Context& context, const at::Tensor& x) {
 
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
-                          const at::Tensor& bias) {
+                          const at::Tensor& bias, const ProcessGroup* exchange) {
   if (!use_fused(context, a)) return plain_product(a, transpose_a, b, transpose_b, out, bias);
-  at::Tensor y = pooled_empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, out);
+  const int64_t sizes[] = {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
+  at::Tensor y = exchange ? exchanged_empty(*exchange, sizes, out) : pooled_empty(sizes, out);
   const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
   fused_product(a, transpose_a, b, transpose_b, y, false, wide_bias);
   return y;
+}
+
+void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
+                         const at::Tensor& b, bool transpose_b, at::Tensor& out) {
+  if (use_fused(context, a)) {
+    fused_product(a, transpose_a, b, transpose_b, out, false, {});
+  } else {
+    out.copy_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+  }
 }
 
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,

@@ -13,10 +13,15 @@ namespace nxd {
 bool use_fused(const Context& context, const at::Tensor& x);
 
 // op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; through oneDNN where use_fused
-// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between.
+// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between. With a
+// group the result is a partial sum, in C order, that its ranks are about to exchange.
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
-                          const at::Tensor& bias = {});
+                          const at::Tensor& bias = {}, const ProcessGroup* exchange = nullptr);
+
+// op(a) op(b) into out, dense and of a dtype as above.
+void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
+                         const at::Tensor& b, bool transpose_b, at::Tensor& out);
 
 // out += op(a) op(b), in place.
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,

@@ -1,6 +1,8 @@
 #include "engine/device/gradients.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace nxd {
 namespace {
@@ -84,6 +86,18 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
   const PassOnThisThread pass;
   return torch::autograd::grad(outputs, inputs, given, retain_graph, /*create_graph=*/false,
                                /*allow_unused=*/true);
+}
+
+at::Tensor gradient_to_add_to(const at::Tensor& leaf) {
+  // Not empty when the gradients of some inputs are asked for.
+  const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();
+  if (!asked_for || !asked_for->empty() || at::GradMode::is_enabled()) return {};
+  if (!leaf.is_leaf() || !torch::autograd::impl::hooks(leaf).empty()) return {};
+  const at::Tensor& grad = leaf.grad();
+  const bool fits = grad.defined() && !grad.requires_grad() && grad.layout() == at::kStrided &&
+                    grad.is_contiguous() && grad.scalar_type() == leaf.scalar_type() &&
+                    grad.device() == leaf.device();
+  return fits ? grad : at::Tensor();
 }
 
 void set_requires_grad(at::Tensor& tensor, bool requires_grad) {

@@ -19,6 +19,11 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph);
 
+// The leaf's gradient, if the pass under way would add to it in place: then a layer may add to it
+// itself and hand on nothing. Undefined when there is no gradient yet, when the pass hands
+// gradients out instead, or when somebody looks at them on their way.
+at::Tensor gradient_to_add_to(const at::Tensor& leaf);
+
 void set_requires_grad(at::Tensor& tensor, bool requires_grad);
 at::Tensor grad_of(const at::Tensor& tensor);  // undefined when there is none yet
 void set_grad(at::Tensor& tensor, const at::Tensor& grad);

@@ -4,8 +4,8 @@
 
 #include "engine/device/collectives.h"
 #include "engine/nn/attention.h"
-#include "engine/nn/cross_entropy.h"
 #include "engine/nn/gated_mlp.h"
+#include "engine/nn/linear_cross_entropy.h"
 #include "engine/nn/norm_op.h"
 #include "engine/nn/parallel_embedding.h"
 
@@ -22,42 +22,6 @@ class Container : public Module {
   Tensors forward(const Tensors&, size_t) override {
     fail(NXD_ERROR_UNSUPPORTED, class_name(), ": holds modules and cannot be run itself");
   }
-};
-
-// Hidden states to logits of this rank's part of the vocabulary. With tied embeddings its weight is
-// the embedding's own parameter, which has the same shard.
-class LanguageHead : public Module {
- public:
-  LanguageHead(std::shared_ptr<Context> context, const LlamaConfig& config, const std::string& path,
-               const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied)
-      : Module(std::move(context), "ColumnParallelLinear"), hidden_(config.hidden) {
-    const GroupRef group = tensor_group(*this->context());
-    if (tied) {
-      add_parameter("weight", tied);
-    } else {
-      make_parameter(
-          *this, path, "weight",
-          ShardSpec::split({config.vocabulary, config.hidden}, 0, group->rank(), group->size()),
-          Initializer::normal(0, config.initializer_range),
-          parameter_place(options.dtype, options.device));
-    }
-    plan_.context = this->context();
-    plan_.group = group;
-    plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
-                                            : ParallelLinearPlan::Input::kCopy;
-  }
-
- protected:
-  Tensors forward(const Tensors& inputs, size_t n_outputs) override {
-    check_arity(inputs, n_outputs, 1, 1, 1);
-    const at::Tensor& weight = parameters().front().second->tensor();
-    check_features(*plan_.group, class_name(), inputs[0], hidden_, weight.scalar_type());
-    return {parallel_linear(plan_, inputs[0], weight, at::Tensor())};
-  }
-
- private:
-  int64_t hidden_;
-  ParallelLinearPlan plan_;
 };
 
 std::shared_ptr<RmsNorm> make_norm(Module& parent, const char* name, const LlamaConfig& config,
@@ -152,6 +116,48 @@ std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor
 
 }  // namespace
 
+// Hidden states to logits of this rank's part of the vocabulary. With tied embeddings its weight is
+// the embedding's own parameter, which has the same shard.
+class LanguageHead : public Module {
+ public:
+  LanguageHead(std::shared_ptr<Context> context, const LlamaConfig& config, const std::string& path,
+               const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied)
+      : Module(std::move(context), "ColumnParallelLinear"), hidden_(config.hidden) {
+    const GroupRef group = tensor_group(*this->context());
+    if (tied) {
+      add_parameter("weight", tied);
+    } else {
+      make_parameter(
+          *this, path, "weight",
+          ShardSpec::split({config.vocabulary, config.hidden}, 0, group->rank(), group->size()),
+          Initializer::normal(0, config.initializer_range),
+          parameter_place(options.dtype, options.device));
+    }
+    plan_.context = this->context();
+    plan_.group = group;
+    plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
+                                            : ParallelLinearPlan::Input::kCopy;
+  }
+
+  // The loss of the logits of hidden, without making them all. labels: those of the whole hidden.
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const {
+    return linear_cross_entropy(plan_, hidden, weight(), labels, CrossEntropyOptions());
+  }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override {
+    check_arity(inputs, n_outputs, 1, 1, 1);
+    check_features(*plan_.group, class_name(), inputs[0], hidden_, weight().scalar_type());
+    return {parallel_linear(plan_, inputs[0], weight(), at::Tensor())};
+  }
+
+ private:
+  at::Tensor weight() const { return parameter_value("weight"); }
+
+  int64_t hidden_;
+  ParallelLinearPlan plan_;
+};
+
 LlamaDecoderLayer::LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
                                      const std::string& path, const nxd_model_options_t& options)
     : Module(std::move(context), "LlamaDecoderLayer") {
@@ -237,16 +243,12 @@ void LlamaForCausalLM::check_inputs(const Tensors& inputs) const {
             : std::string());
 }
 
-at::Tensor LlamaForCausalLM::loss(const at::Tensor& logits, const at::Tensor& labels,
-                                  bool overwrite) const {
-  CrossEntropyOptions options;
-  options.overwrite_logits = overwrite;
-  // A position predicts the next one's label. Moving the labels, not the logits, copies little.
+// A position predicts the next one's label. Moving the labels, not the logits, copies little.
+at::Tensor LlamaForCausalLM::targets(const at::Tensor& labels) const {
   const int64_t sequence = labels.size(1);
-  at::Tensor next = at::full_like(labels, options.ignore_index);
+  at::Tensor next = at::full_like(labels, CrossEntropyOptions().ignore_index);
   next.narrow(1, 0, sequence - 1).copy_(labels.narrow(1, 1, sequence - 1));
-  return parallel_cross_entropy(*context(), group_, logits, sequence_parallel_ ? next.t() : next,
-                                options);
+  return sequence_parallel_ ? next.t() : next;
 }
 
 Module::Tensors LlamaForCausalLM::forward(const Tensors& inputs, size_t n_outputs) {
@@ -256,12 +258,13 @@ Module::Tensors LlamaForCausalLM::forward(const Tensors& inputs, size_t n_output
                  ": gives one output without labels, ", n_outputs, " were asked for");
   check_inputs(inputs);
   const at::Tensor hidden = model_->call({inputs[0], input_or_none(inputs, 2)})[0];
+  if (labels.defined() && n_outputs == 1) return {head_->loss(hidden, targets(labels))};
   const at::Tensor logits = (*head_)(hidden);
   Tensors outputs;
-  if (labels.defined()) outputs.push_back(loss(logits, labels, n_outputs == 1));
-  if (outputs.size() < n_outputs) {
-    outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
+  if (labels.defined()) {
+    outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels), {}));
   }
+  outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
   return outputs;
 }
 

@@ -48,6 +48,8 @@ class LlamaModel : public Module {
   std::shared_ptr<RmsNorm> norm_;
 };
 
+class LanguageHead;
+
 // A Llama with its language-model head, under Hugging Face's parameter names. See nxd_model_create.
 class LlamaForCausalLM : public Model {
  public:
@@ -61,12 +63,13 @@ class LlamaForCausalLM : public Model {
 
  private:
   void check_inputs(const Tensors& inputs) const;
-  at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels, bool overwrite) const;
+  at::Tensor targets(const at::Tensor& labels) const;
 
   LlamaConfig config_;
   GroupRef group_;
   bool sequence_parallel_;
-  std::shared_ptr<Module> model_, head_;
+  std::shared_ptr<Module> model_;
+  std::shared_ptr<LanguageHead> head_;
 };
 
 }  // namespace nxd

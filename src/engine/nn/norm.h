@@ -16,7 +16,12 @@ class Norm : public Module {
        const nxd_norm_options_t& options, bool has_bias);
 
   at::Tensor bias() const { return parameter_value("bias"); }
-  void check_input(const Tensors& inputs, size_t n_outputs) const;
+  // x and optionally a residual.
+  void check_inputs(const Tensors& inputs, size_t n_outputs) const;
+  // The residual among the inputs, undefined when there is none.
+  static at::Tensor residual(const Tensors& inputs);
+  // {sum, norm of the sum} as the outputs that were asked for.
+  static Tensors results(const std::pair<at::Tensor, at::Tensor>& sum_and_norm, size_t n_outputs);
 
  private:
   GroupRef group_;

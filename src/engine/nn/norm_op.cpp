@@ -91,6 +91,25 @@ struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
   }
 };
 
+// By x (or the sum), weight and bias, from what the two layer norms save; dsum may be undefined.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_gradients(AutogradContext* ctx,
+                                                                    const at::Tensor& grad,
+                                                                    const at::Tensor& grad_sum) {
+  const variable_list saved = ctx->get_saved_variables();
+  const at::Tensor &x = saved[0], &weight = saved[1], dy = grad.contiguous();
+  const at::Tensor dsum = grad_sum.defined() ? grad_sum.contiguous() : grad_sum;
+  const bool has_bias = ctx->saved_data["bias"].toBool();
+  const Shape s = shape_of(x);
+  at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
+  if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
+  kernels::layer_norm_backward(
+      s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), saved[2].data_ptr<float>(),
+      saved[3].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
+      has_bias ? dbias.data_ptr<float>() : nullptr, dsum.defined() ? dsum.data_ptr() : nullptr);
+  return {dx, dweight.to(weight.scalar_type()),
+          has_bias ? dbias.to(weight.scalar_type()) : at::Tensor()};
+}
+
 struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const Optional& bias, double eps) {
@@ -106,18 +125,31 @@ struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
-    const bool has_bias = ctx->saved_data["bias"].toBool();
+    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[0], {});
+    return {dx, dweight, dbias, at::Tensor()};
+  }
+};
+
+struct FusedAddLayerNorm : torch::autograd::Function<FusedAddLayerNorm> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
+                               const at::Tensor& residual_input, const at::Tensor& weight,
+                               const Optional& bias, double eps) {
+    const at::Tensor x = input.contiguous(), residual = residual_input.contiguous();
     const Shape s = shape_of(x);
-    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
-    if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
-    kernels::layer_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
-                                 saved[2].data_ptr<float>(), saved[3].data_ptr<float>(),
-                                 dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
-                                 has_bias ? dbias.data_ptr<float>() : nullptr);
-    return {dx, dweight.to(weight.scalar_type()),
-            has_bias ? dbias.to(weight.scalar_type()) : at::Tensor(), at::Tensor()};
+    at::Tensor sum = pooled_empty_like(x), y = pooled_empty_like(x);
+    at::Tensor mean = statistics(s.rows), inv_std = statistics(s.rows);
+    kernels::add_layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                    weight.data_ptr(), bias ? bias->data_ptr() : nullptr, eps,
+                                    sum.data_ptr(), y.data_ptr(), mean.data_ptr<float>(),
+                                    inv_std.data_ptr<float>());
+    ctx->saved_data["bias"] = bias.has_value();
+    ctx->save_for_backward({sum, weight, mean, inv_std});
+    return {sum, y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[1], grads[0]);
+    return {dx, dx, dweight, dbias, at::Tensor()};
   }
 };
 
@@ -125,6 +157,17 @@ at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double 
   const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
   const at::Tensor y = wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps);
   return (weight.defined() ? y * weight.to(wide.scalar_type()) : y).to(x.scalar_type());
+}
+
+// Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
+at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            double eps) {
+  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
+  const at::Tensor centred = wide - wide.mean(-1, true);
+  at::Tensor y = centred * at::rsqrt(centred.pow(2).mean(-1, true) + eps);
+  if (weight.defined()) y = y * weight.to(wide.scalar_type());
+  if (bias.defined()) y = y + bias.to(wide.scalar_type());
+  return y.to(x.scalar_type());
 }
 
 }  // namespace
@@ -148,16 +191,21 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
 
 at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& bias, double eps) {
-  if (use_fused(context, x) && weight.defined()) {
-    return FusedLayerNorm::apply(x, weight, optional(bias), eps);
+  if (!use_fused(context, x) || !weight.defined()) return plain_layer_norm(x, weight, bias, eps);
+  return FusedLayerNorm::apply(x, weight, optional(bias), eps);
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
+                                                 const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps) {
+  if (!residual.defined()) return {x, layer_norm(context, x, weight, bias, eps)};
+  if (!use_fused(context, x) || !weight.defined()) {
+    const at::Tensor sum = x + residual;
+    return {sum, plain_layer_norm(sum, weight, bias, eps)};
   }
-  // Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
-  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
-  const at::Tensor centred = wide - wide.mean(-1, true);
-  at::Tensor y = centred * at::rsqrt(centred.pow(2).mean(-1, true) + eps);
-  if (weight.defined()) y = y * weight.to(wide.scalar_type());
-  if (bias.defined()) y = y + bias.to(wide.scalar_type());
-  return y.to(x.scalar_type());
+  const variable_list outputs = FusedAddLayerNorm::apply(x, residual, weight, optional(bias), eps);
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace nxd

@@ -23,4 +23,11 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
 at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& bias, double eps);
 
+// {x + residual, layer_norm(x + residual)}, as add_rms_norm; without a residual x comes back as the
+// sum.
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
+                                                 const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps);
+
 }  // namespace nxd

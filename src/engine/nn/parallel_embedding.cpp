@@ -15,26 +15,51 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows of a table that holds the ids first ... first + rows; zeros for other ids.
+// What to look up, and what the ranks' results are put together to.
+struct Plan : torch::CustomClassHolder {
+  enum class Sum {
+    kNone,      // this rank's rows
+    kRanks,     // the sum over the group; every rank has all of it
+    kScattered  // this rank's part, along dim, of the sum
+  };
+  GroupRef group;
+  Sum sum = Sum::kNone;
+  int64_t dim = 0;
+  int64_t first = 0;  // id of the table's first row
+  int64_t padding_idx = -1;
+  bool fused = false;
+};
+
+// Rows of a table that holds the ids first ... first + rows; zeros for other ids. Summing is part
+// of it, so that the rows are written where the ranks sum them. Each element has one rank that
+// contributes more than zero, so the sum is exact in any dtype.
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
-                            int64_t first, int64_t padding_idx, bool fused) {
-    ctx->saved_data["first"] = first;
-    ctx->saved_data["padding_idx"] = padding_idx;
-    ctx->saved_data["fused"] = fused;
+                            const c10::intrusive_ptr<Plan>& plan) {
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     ctx->save_for_backward({ids, table});
+    at::Tensor y = rows_held(*plan, ids, table);
+    if (plan->sum == Plan::Sum::kNone) return y;
+    if (plan->sum == Plan::Sum::kScattered) return reduce_scatter(*plan->group, y, plan->dim);
+    all_reduce_in_place(*plan->group, y);
+    return y;
+  }
+
+  static at::Tensor rows_held(const Plan& plan, const at::Tensor& ids, const at::Tensor& table) {
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(table.size(1));
     if (table.is_meta()) return at::empty(sizes, table.options());
-    if (!fused) {
-      const at::Tensor local = ids - first;
+    if (!plan.fused) {
+      const at::Tensor local = ids - plan.first;
       const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
       const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
       return (rows * held.reshape({-1, 1})).view(sizes);
     }
-    at::Tensor y = pooled_empty(sizes, table.scalar_type());
-    kernels::embedding_forward(to_nxd_dtype(table.scalar_type()), ids.numel(), table.size(1),
-                               ids.data_ptr<int64_t>(), first, table.size(0), table.data_ptr(),
+    const at::ScalarType dtype = table.scalar_type();
+    at::Tensor y = plan.sum == Plan::Sum::kNone ? pooled_empty(sizes, dtype)
+                                                : exchanged_empty(*plan.group, sizes, dtype);
+    kernels::embedding_forward(to_nxd_dtype(dtype), ids.numel(), table.size(1),
+                               ids.data_ptr<int64_t>(), plan.first, table.size(0), table.data_ptr(),
                                y.data_ptr());
     return y;
   }
@@ -42,14 +67,17 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& table = saved[1];
-    const int64_t first = ctx->saved_data["first"].toInt();
-    const int64_t padding_idx = ctx->saved_data["padding_idx"].toInt();
+    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const int64_t first = plan->first, padding_idx = plan->padding_idx;
     // The padding row gets no gradient: its id becomes one that no rank holds.
     const at::Tensor ids =
         padding_idx < 0 ? saved[0] : saved[0].masked_fill(saved[0].eq(padding_idx), -1);
-    const at::Tensor dy = grads[0].reshape({-1, table.size(1)}).contiguous();
+    const at::Tensor whole = plan->sum == Plan::Sum::kScattered
+                                 ? all_gather(*plan->group, grads[0], plan->dim)
+                                 : grads[0];
+    const at::Tensor dy = whole.reshape({-1, table.size(1)}).contiguous();
     const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
-    const bool fused = ctx->saved_data["fused"].toBool();
+    const bool fused = plan->fused;
     at::Tensor dtable = fused ? pooled_empty(table.sizes(), wide).zero_()
                               : at::zeros(table.sizes(), table.options().dtype(wide));
     if (fused) {
@@ -64,7 +92,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
     if (fused && wide != table.scalar_type()) {
       dtable = pooled_empty(table.sizes(), table.scalar_type()).copy_(dtable);
     }
-    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor()};
   }
 };
 
@@ -113,16 +141,22 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
                      text("input: expected ids from 0 to ", num_embeddings_ - 1, ", got ",
                           least < 0 ? least : most));
   }
-  const bool fused = use_fused(*context(), table);
-  const int64_t first = shard_columns_ ? 0 : table.size(0) * group_->rank();
-  at::Tensor y = Lookup::apply(ids, table, first, padding_idx_, fused);
+  auto plan = c10::make_intrusive<Plan>();
+  plan->group = group_;
+  plan->fused = use_fused(*context(), table);
+  plan->padding_idx = padding_idx_;
   if (shard_columns_) {
-    y = gather_from_region(group_, y, -1);
+    const at::Tensor y = gather_from_region(group_, Lookup::apply(ids, table, plan), -1);
     return {sequence_parallel_ ? scatter_to_region(group_, y, sequence_dim_) : y};
   }
-  // Each element has one rank that contributes more than zero, so the sum is exact in any dtype.
-  return {sequence_parallel_ ? reduce_scatter_to_region(group_, y, sequence_dim_)
-                             : reduce_from_region(group_, y)};
+  plan->first = table.size(0) * group_->rank();
+  if (sequence_parallel_) {
+    plan->dim = check_dim(*group_, "reduce_scatter", ids.unsqueeze(-1), sequence_dim_);
+  }
+  if (group_->size() > 1) {
+    plan->sum = sequence_parallel_ ? Plan::Sum::kScattered : Plan::Sum::kRanks;
+  }
+  return {Lookup::apply(ids, table, plan)};
 }
 
 }  // namespace nxd

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
+#include "engine/device/gradients.h"
 
 namespace nxd {
 namespace {
@@ -37,12 +39,16 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
   const bool partial = plan.output != Output::kAsIs;
   const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
-  at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out,
-                                product_dtype, partial ? at::Tensor() : bias)
-                     .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
+  at::Tensor y =
+      matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out, product_dtype,
+                     partial ? at::Tensor() : bias, partial ? plan.group.get() : nullptr)
+          .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
   if (!partial) return y;
-  y = plan.output == Output::kReduce ? all_reduce(*plan.group, y)
-                                     : reduce_scatter(*plan.group, y, plan.dim);
+  if (plan.output == Output::kReduce) {
+    all_reduce_in_place(*plan.group, y);
+  } else {
+    y = reduce_scatter(*plan.group, y, plan.dim);
+  }
   if (bias.defined()) y.add_(bias.to(product_dtype));
   return cast(*plan.context, y, dtype);
 }
@@ -53,20 +59,29 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   const at::ScalarType dtype = weights[0].scalar_type();
   const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
   at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0],
-                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype);
+                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype, {},
+                                 plan.input != Input::kAsIs ? plan.group.get() : nullptr);
   for (size_t i = 1; i < weights.size(); ++i) {
     add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], plan.weights_in_out, dx);
   }
   dx = dx.view(with_last(dys[0], weights[0].size(plan.weights_in_out ? 0 : 1)));
-  if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
+  if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
   return cast(*plan.context, dx, dtype);
 }
 
-at::Tensor weight_gradient(const ParallelLinearPlan& plan, const at::Tensor& in,
-                           const at::Tensor& dy) {
-  return plan.weights_in_out ? matrix_product(*plan.context, in, true, dy, false, in.scalar_type())
-                             : matrix_product(*plan.context, dy, true, in, false, in.scalar_type());
+// The gradient of [out, in] weights is dy^T x, of [in, out] weights x^T dy. From the second
+// microbatch on the product adds to the gradient that is there, and nothing is left for autograd to
+// add.
+at::Tensor weight_gradient(const ParallelLinearPlan& plan, const at::Tensor& dy,
+                           const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor& a = plan.weights_in_out ? x : dy;
+  const at::Tensor& b = plan.weights_in_out ? dy : x;
+  at::Tensor sum = gradient_to_add_to(weight);
+  if (!sum.defined()) return matrix_product(*plan.context, a, true, b, false, x.scalar_type());
+  add_matrix_product(*plan.context, a, true, b, false, sum);
+  torch::autograd::impl::bump_version(sum);
+  return {};
 }
 
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
@@ -109,8 +124,9 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
     }
     const at::Tensor in = rows_of(enter(plan, x));
     for (size_t i = 0; i < n_weights; ++i) {
-      result.push_back(ctx->needs_input_grad(1 + i) ? weight_gradient(plan, in, rows_of(dys[i]))
-                                                    : at::Tensor());
+      result.push_back(ctx->needs_input_grad(1 + i)
+                           ? weight_gradient(plan, rows_of(dys[i]), in, saved[1 + i])
+                           : at::Tensor());
     }
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/base/phase_clock.h"
 #include "core/kernels/optimizer_kernels.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
@@ -165,6 +166,7 @@ double norm_of(const Context& context, const std::vector<Held>& held, const Grou
 }
 
 void multiply(const std::vector<Held>& held, double factor) {
+  const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   for (const Held& entry : held) at::Tensor(entry.grad).mul_(factor);
 }
 

@@ -22,7 +22,7 @@ void reduce_bucket(ProcessGroup& group, const std::vector<at::Tensor>& bucket, i
     group.all_reduce(data, data, static_cast<size_t>(elements), dtype, reduce);
     return;
   }
-  at::Tensor buffer = pooled_empty({elements}, type);
+  at::Tensor buffer = exchanged_empty(group, {elements}, type);
   int64_t at = 0;
   for (const at::Tensor& tensor : bucket) {
     buffer.narrow(0, at, tensor.numel()).copy_(tensor.reshape({-1}));

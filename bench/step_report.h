@@ -1,0 +1,24 @@
+/* What bench_step measures on a rank, and the tables it prints of it. */
+#ifndef NXD_BENCH_STEP_REPORT_H
+#define NXD_BENCH_STEP_REPORT_H
+
+#include "step_options.h"
+
+enum { kPeaks = 10, kStages = 4, kPhases = NXD_PHASE_COMMUNICATION + 1 };
+
+typedef struct {
+  int steps;
+  double step_flops, loss;
+  double peaks[kPeaks];     /* sums over ranks */
+  double cpu_peaks[kPeaks]; /* the same per second of CPU time */
+  double *seconds, *cpu, *faults;
+  double* stages[kStages];
+  nxd_phase_stats_t phases[kPhases]; /* of all measured steps */
+} measures_t;
+
+double median(double* values, int count); /* sorts the values */
+
+/* size is the number of ranks. 0, with a message, for failure. */
+int print_report(measures_t* m, const step_options_t* options, int size);
+
+#endif

@@ -1,0 +1,116 @@
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/phase_clock.h"
+#include "core/kernel_support.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/gemm.h"
+#include "nxd.h"
+
+using namespace nxd;
+
+namespace {
+
+nxd_phase_stats_t read(nxd_phase_t phase) {
+  nxd_phase_stats_t stats = {};
+  stats.struct_size = sizeof(stats);
+  assert_int_equal(nxd_profile_get_phase(phase, &stats), NXD_OK);
+  return stats;
+}
+
+void product(kernels::Trans trans_a, kernels::Trans trans_b) {
+  static float x[64];
+  static float y[64];
+  kernels::GemmArgs args;
+  args.trans_a = trans_a;
+  args.trans_b = trans_b;
+  args.m = args.n = args.k = args.lda = args.ldb = args.ldc = 8;
+  args.a = args.b = x;
+  args.c = y;
+  kernels::gemm(args);
+}
+
+void nothing_is_counted_while_off(void**) {
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  product(kernels::Trans::kNo, kernels::Trans::kNo);
+  for (nxd_phase_t phase = 0; phase < phase_clock::kPhases; ++phase) {
+    const nxd_phase_stats_t stats = read(phase);
+    assert_true(stats.seconds == 0 && stats.operations == 0 && stats.calls == 0);
+    assert_true(std::string(stats.name).size() > 3);
+  }
+}
+
+void products_are_told_apart(void**) {
+  using kernels::Trans;
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  product(Trans::kNo, Trans::kYes);
+  product(Trans::kNo, Trans::kNo);
+  product(Trans::kNo, Trans::kNo);
+  for (int i = 0; i < 3; ++i) product(Trans::kYes, Trans::kNo);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  const nxd_phase_t phases[] = {NXD_PHASE_GEMM_FORWARD, NXD_PHASE_GEMM_INPUT_GRADIENT,
+                                NXD_PHASE_GEMM_WEIGHT_GRADIENT};
+  for (uint64_t i = 0; i < 3; ++i) {
+    const nxd_phase_stats_t stats = read(phases[i]);
+    assert_int_equal(stats.calls, i + 1);
+    assert_true(stats.operations == 1024.0 * static_cast<double>(i + 1));
+    assert_true(stats.seconds > 0);
+  }
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  assert_true(read(NXD_PHASE_GEMM_FORWARD).calls == 0);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+}
+
+// What runs inside of a phase is part of it, and on other threads it is not inside.
+void outermost_scope_counts(void**) {
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  {
+    const PhaseScope outer(NXD_PHASE_ATTENTION, 7);
+    product(kernels::Trans::kNo, kernels::Trans::kNo);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::thread([] { product(kernels::Trans::kYes, kernels::Trans::kNo); }).join();
+  }
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_int_equal(read(NXD_PHASE_GEMM_INPUT_GRADIENT).calls, 0);
+  assert_int_equal(read(NXD_PHASE_GEMM_WEIGHT_GRADIENT).calls, 1);
+  const nxd_phase_stats_t attention = read(NXD_PHASE_ATTENTION);
+  assert_true(attention.calls == 1 && attention.operations == 7 && attention.seconds >= 2e-3);
+}
+
+// The threads of a team count nothing: the one that called the team does.
+void teams_count_once(void**) {
+  std::vector<float> x(1 << 20);
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+#pragma omp parallel num_threads(2)
+  { kernels::scale(NXD_DTYPE_F32, 16, x.data(), 1.0, x.data()); }
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 0);
+  kernels::scale(NXD_DTYPE_F32, 1 << 20, x.data(), 1.0, x.data());
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 1);
+}
+
+void bad_calls_are_refused(void**) {
+  nxd_phase_stats_t stats = {};
+  assert_int_equal(nxd_profile_get_phase(0, nullptr), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_profile_get_phase(0, &stats), NXD_ERROR_ABI_MISMATCH);
+  stats.struct_size = sizeof(stats);
+  for (const nxd_phase_t phase : {-1, phase_clock::kPhases}) {
+    stats.calls = 5;
+    assert_int_equal(nxd_profile_get_phase(phase, &stats), NXD_ERROR_INVALID_ARGUMENT);
+    assert_true(stats.calls == 0 && stats.name == nullptr);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(nothing_is_counted_while_off), cmocka_unit_test(products_are_told_apart),
+      cmocka_unit_test(outermost_scope_counts),       cmocka_unit_test(teams_count_once),
+      cmocka_unit_test(bad_calls_are_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
