@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 WARM_UPS = 3
 ATTENTION_ROWS = 128
+BUCKET_ELEMENTS = 25 << 18
 LEARNING_RATE, MAX_NORM = 1e-3, 1.0
 NO_LABEL = -100
 
@@ -36,6 +37,11 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--init", help="file through which ranks meet")
     return parser.parse_args()
+
+
+def movable(x):
+    """The same bytes in a dtype that Gloo moves."""
+    return x.view(torch.float16) if x.dtype == torch.bfloat16 else x
 
 
 class Ranks:
@@ -61,22 +67,22 @@ class Ranks:
 
     def gather_sequence(self, x):
         whole = x.new_empty((x.shape[0] * self.size, *x.shape[1:]))
-        dist.all_gather(list(whole.chunk(self.size)), x.contiguous())
+        dist.all_gather(list(movable(whole).chunk(self.size)), movable(x.contiguous()))
         return whole
 
     def reduce_scatter_async(self, x):
         """Gloo has no reduce_scatter; an exchange of slices and a local sum move as little."""
         x = x.contiguous()
         received = torch.empty_like(x)
-        work = dist.all_to_all_single(received, x, async_op=True)
+        work = dist.all_to_all_single(movable(received), movable(x), async_op=True)
 
         def finish():
             work.wait()
-            parts = received.chunk(self.size)
-            total = parts[0] + parts[1] if self.size > 1 else parts[0]
+            parts = received.float().chunk(self.size)
+            total = parts[0] + parts[1]
             for part in parts[2:]:
                 total += part
-            return total
+            return total.to(x.dtype)
 
         return finish
 
@@ -347,10 +353,24 @@ def make_ids(vocabulary, batch, sequence):
     return ids, labels
 
 
-def sum_bf16_in_f32(_, bucket):
-    wide = bucket.buffer().float().div_(dist.get_world_size())
-    future = dist.all_reduce(wide, async_op=True).get_future()
-    return future.then(lambda done: done.value()[0].to(bucket.buffer().dtype))
+def average_bf16(parameters):
+    """Over all ranks, in f32 and by buckets. DistributedDataParallel cannot: it broadcasts the
+    parameters first, which Gloo refuses to do for bf16."""
+    buckets, room = [[]], 0
+    for p in reversed(parameters):
+        if room < p.numel() and buckets[-1]:
+            buckets.append([])
+        room = (room if len(buckets[-1]) else BUCKET_ELEMENTS) - p.numel()
+        buckets[-1].append(p)
+    works = []
+    for bucket in buckets:
+        flat = torch.cat([p.grad.flatten().float() for p in bucket])
+        works.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+    for bucket, flat, work in works:
+        work.wait()
+        flat.div_(dist.get_world_size())
+        for p, mean in zip(bucket, flat.split([p.numel() for p in bucket])):
+            p.grad.copy_(mean.view_as(p))
 
 
 class Trainer:
@@ -363,11 +383,11 @@ class Trainer:
                            arguments.sequence)
         self.model = self.llama
         self.parameters = list(self.llama.parameters())
-        if arguments.mode in ("ddp", "zero"):
+        copies = arguments.mode in ("ddp", "zero") and dist.is_initialized()
+        self.averages_itself = copies and dtype != torch.float32
+        if copies and not self.averages_itself:
             self.model = torch.nn.parallel.DistributedDataParallel(
                 self.llama, gradient_as_bucket_view=True)
-            if dtype != torch.float32:
-                self.model.register_comm_hook(None, sum_bf16_in_f32)
         names = [name for name, _ in self.llama.named_parameters()]
         whole = set(self.llama.replicated)
         self.replicated = [p for n, p in zip(names, self.parameters) if n in whole]
@@ -423,6 +443,8 @@ class Trainer:
             p.grad = None
         loss = self.model(self.ids, self.labels)
         loss.backward()
+        if self.averages_itself:
+            average_bf16(self.parameters)
         if self.ranks.slices_sequence:
             self.sum_sliced_norms()
         self.clip()
