@@ -378,9 +378,7 @@ Module::Tensors Gpt2LmHeadModel::forward(const Tensors& inputs, size_t n_outputs
   const at::Tensor logits = (*head_)(hidden);
   Tensors outputs;
   if (labels.defined()) {
-    CrossEntropyOptions options;
-    options.overwrite_logits = n_outputs == 1;
-    outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels), options));
+    outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels), {}));
   }
   if (outputs.size() < n_outputs) {
     outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
