@@ -148,7 +148,7 @@ void bad_calls(void**) {
     refused(of(1, {8}), nullptr, nullptr, "expected [batch, sequence]");
     refused(of(251, {1, 8}), nullptr, nullptr, "expected ids from 0 to 250");
     // 251 is a column of the padding.
-    refused(of(1, {1, 8}), of(251, {1, 8}), nullptr, "labels: expected ids below 251");
+    refused(of(1, {1, 8}), of(251, {1, 8}), nullptr, "labels: expected 0 to 250");
     refused(of(1, {1, 8}), of(1, {1, 4}), nullptr, "the shape of the ids");
     refused(of(1, {1, 8}), nullptr, of(1, {2, 8}), "key mask");
     return 0;

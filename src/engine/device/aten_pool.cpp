@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <malloc.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -91,12 +93,29 @@ int look_at(dl_phdr_info* object, size_t, void* data) {
   return search.found ? 1 : 0;
 }
 
+// oneDNN's large products copy operands into memory of malloc's, call after call. By default malloc
+// gives it back to the system between calls, which costs hundreds of page faults a step: up to 64
+// MB of free memory stay with the process instead. Whoever has set malloc up has decided otherwise.
+void keep_heap() noexcept {
+#ifdef __GLIBC__
+  for (const char* setting :
+       {"GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"}) {
+    if (std::getenv(setting)) return;
+  }
+  constexpr int kMb = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, 32 * kMb);
+  mallopt(M_TRIM_THRESHOLD, 64 * kMb);
+#endif
+}
+
 // Runs when libnxd is loaded, after what libtorch does then.
 __attribute__((constructor)) void decide() noexcept {
   try {
     const auto wish = env::aten_pool();
     const bool vacant = c10::GetCPUAllocator() == c10::GetDefaultCPUAllocator();
-    if (wish ? *wish : vacant && !others_use_libtorch()) set_aten_pool(true);
+    if (!(wish ? *wish : vacant && !others_use_libtorch())) return;
+    set_aten_pool(true);
+    keep_heap();
   } catch (const std::exception& e) {
     log(NXD_LOG_WARN, "ATen keeps its allocator: ", e.what());
   }

@@ -4,13 +4,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
-#include <limits>
 
-#include "engine/device/collectives.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/activation_op.h"
 #include "engine/nn/attention_op.h"
-#include "engine/nn/cross_entropy.h"
 #include "engine/nn/parallel_conv1d.h"
 #include "engine/nn/parallel_embedding.h"
 
@@ -19,10 +16,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {
-  return index < inputs.size() ? inputs[index] : at::Tensor();
-}
 
 // A node that only holds others, and parameters that its owner uses.
 class Holder : public Module {
@@ -130,59 +123,6 @@ class Gpt2Mlp : public Module {
   std::shared_ptr<Module> up_, down_, dropout_;
 };
 
-// Hidden states to logits of this rank's part of the vocabulary. With tied embeddings its weight is
-// the embedding's own parameter, which has the same shard.
-class Gpt2Head : public Module {
- public:
-  Gpt2Head(std::shared_ptr<Context> context, const Gpt2Config& config, const std::string& path,
-           const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied)
-      : Module(std::move(context), "ColumnParallelLinear"),
-        hidden_(config.hidden),
-        vocabulary_(config.vocabulary) {
-    const GroupRef group = tensor_group(*this->context());
-    if (tied) {
-      add_parameter("weight", tied);
-    } else {
-      make_parameter(*this, path, "weight",
-                     vocabulary_shard({config.vocabulary, config.hidden}, *group),
-                     Initializer::normal(0, config.initializer_range),
-                     parameter_place(options.dtype, options.device));
-    }
-    plan_.context = this->context();
-    plan_.group = group;
-    plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
-                                            : ParallelLinearPlan::Input::kCopy;
-  }
-
- protected:
-  Tensors forward(const Tensors& inputs, size_t n_outputs) override {
-    check_arity(inputs, n_outputs, 1, 1, 1);
-    const at::Tensor weight = parameter_value("weight");
-    check_features(*plan_.group, class_name(), inputs[0], hidden_, weight.scalar_type());
-    at::Tensor logits = parallel_linear(plan_, inputs[0], weight, at::Tensor());
-    hide_padding(logits);
-    return {logits};
-  }
-
- private:
-  // Columns of no id become so small that no softmax sees them: it gives them no gradient either,
-  // so the graph need not know.
-  void hide_padding(const at::Tensor& logits) const {
-    const int64_t columns = logits.size(-1);
-    const int64_t real =
-        std::clamp<int64_t>(vocabulary_ - columns * plan_.group->rank(), 0, columns);
-    if (real == columns) return;
-    const at::ScalarType dtype = logits.scalar_type();
-    const double least =
-        dtype == at::kDouble ? std::numeric_limits<double>::lowest() : -0x1p127;  // has a bf16
-    // With a version counter of its own: what autograd keeps is not touched.
-    logits.variable_data().narrow(-1, real, columns - real).fill_(least);
-  }
-
-  int64_t hidden_, vocabulary_;
-  ParallelLinearPlan plan_;
-};
-
 std::shared_ptr<Module> make_embedding(Module& parent, const Gpt2Config& config,
                                        const std::string& path,
                                        const nxd_model_options_t& options) {
@@ -200,18 +140,13 @@ std::shared_ptr<Module> make_embedding(Module& parent, const Gpt2Config& config,
   return module;
 }
 
-// Refuses a layout that the sizes do not allow, before any layer is made.
-void check_divides(const char* field, int64_t value, const ProcessGroup& group) {
-  check_argument(value % group.size() == 0, "config_json: ", field, ": ", value,
-                 " does not divide by the ", group.size(), " ranks of group ", group.name());
-}
-
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(std::shared_ptr<Context> context, const Gpt2Config& config,
                              int64_t layer, const std::string& path,
                              const nxd_model_options_t& options)
     : Module(std::move(context), "GPT2Attention"),
+      group_(tensor_group(*this->context())),
       head_dim_(config.hidden / config.heads),
       scale_(config.scale_by_head_dim ? 1.0 / std::sqrt(static_cast<double>(head_dim_)) : 1.0),
       sequence_parallel_(options.sequence_parallel != 0) {
@@ -238,8 +173,8 @@ Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) 
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = scale_;
-  const at::Tensor mask = input_or_none(inputs, 1);
-  if (mask.defined()) args.key_mask = mask.ne(0).to(at::kByte).contiguous();
+  args.key_mask = key_mask(*group_, input_or_none(inputs, 1), q.size(sequence_parallel_ ? 1 : 0),
+                           q.size(sequence_parallel_ ? 0 : 1));
   if (weight_dropout_->active() && !q.is_meta()) {
     const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
     const int64_t batch = q.size(sequence_parallel_ ? 1 : 0);
@@ -263,11 +198,13 @@ Gpt2Block::Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config,
 }
 
 Module::Tensors Gpt2Block::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 2, 1);
-  const at::Tensor& x = inputs[0];
-  const at::Tensor normed = (*attention_norm_)(x);
-  const at::Tensor between = x + attention_->call({normed, input_or_none(inputs, 1)})[0];
-  return {between + (*mlp_)((*mlp_norm_)(between))};
+  check_arity(inputs, n_outputs, 1, 3, 2);
+  const Tensors normed = attention_norm_->call({inputs[0], input_or_none(inputs, 2)}, 2);
+  const at::Tensor attended = attention_->call({normed[0], input_or_none(inputs, 1)})[0];
+  const Tensors renormed = mlp_norm_->call({attended, normed[1]}, 2);
+  const at::Tensor out = (*mlp_)(renormed[0]);
+  if (n_outputs == 1) return {out + renormed[1]};
+  return {out, renormed[1]};
 }
 
 Gpt2Model::Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config,
@@ -307,83 +244,28 @@ Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = (*embedding_)(sequence_parallel_ ? inputs[0].t().contiguous() : inputs[0]);
   x = (*dropout_)(x + positions(inputs[0].size(1)));
-  for (const auto& block : blocks_) x = block->call({x, mask})[0];
-  return {(*norm_)(x)};
+  at::Tensor residual;
+  for (const auto& block : blocks_) {
+    Tensors out = block->call({x, mask, residual}, 2);
+    x = std::move(out[0]);
+    residual = std::move(out[1]);
+  }
+  return norm_->call({x, residual});
 }
 
 Gpt2LmHeadModel::Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
                                  const nxd_model_options_t& options)
-    : Model(std::move(context), "GPT2LMHeadModel"),
-      config_(config),
-      group_(tensor_group(*this->context())),
-      sequence_parallel_(options.sequence_parallel != 0) {
-  check_divides("n_head", config.heads, *group_);
-  check_divides("n_inner", config.intermediate, *group_);
+    : CausalLm(std::move(context), "GPT2LMHeadModel", options, config.vocabulary,
+               config.max_positions),
+      config_(config) {
+  check_divides("n_head", config.heads);
+  check_divides("n_inner", config.intermediate);
   auto model = std::make_shared<Gpt2Model>(this->context(), config, "transformer", options);
-  model_ = model;
-  add_child("transformer", model_);
+  set_body("transformer", model);
   const std::shared_ptr<Parameter> tied =
       config.tie_embeddings ? model->embedding()->parameter("weight") : nullptr;
-  head_ = std::make_shared<Gpt2Head>(this->context(), config, "lm_head", options, tied);
-  add_child("lm_head", head_);
-}
-
-void Gpt2LmHeadModel::check_inputs(const Tensors& inputs) const {
-  const auto check = [&](bool holds, const std::string& message) {
-    check_with_group(*group_, holds, "GPT2LMHeadModel", message);
-  };
-  const at::Tensor& ids = inputs[0];
-  check(ids.dim() == 2 && ids.scalar_type() == at::kLong && ids.numel() > 0,
-        text("ids: expected [batch, sequence] of dtype i64 with at least one token, got ",
-             c10::toString(ids.scalar_type()), " of shape ", ids.sizes()));
-  const int64_t sequence = ids.size(1);
-  check(sequence <= config_.max_positions,
-        text("ids: expected at most ", config_.max_positions, " positions, got ", sequence));
-  check(!sequence_parallel_ || sequence % group_->size() == 0,
-        text("ids: with sequence_parallel the sequence must divide by the ", group_->size(),
-             " ranks of group ", group_->name(), ", got ", sequence));
-  const at::Tensor labels = input_or_none(inputs, 1);
-  check(!labels.defined() || (labels.sizes() == ids.sizes() && labels.scalar_type() == at::kLong),
-        labels.defined()
-            ? text("labels: expected dtype i64 and the shape of the ids, ", ids.sizes(), ", got ",
-                   c10::toString(labels.scalar_type()), " of shape ", labels.sizes())
-            : std::string());
-  // The loss knows the padded vocabulary only.
-  check(!labels.defined() || labels.is_meta() || labels.max().item<int64_t>() < config_.vocabulary,
-        text("labels: expected ids below ", config_.vocabulary, ", got another value"));
-  const at::Tensor mask = input_or_none(inputs, 2);
-  check(!mask.defined() || (mask.sizes() == ids.sizes() &&
-                            at::isIntegralType(mask.scalar_type(), /*includeBool=*/true)),
-        mask.defined()
-            ? text("key mask: expected dtype i64 or bool and the shape of the ids, ", ids.sizes(),
-                   ", got ", c10::toString(mask.scalar_type()), " of shape ", mask.sizes())
-            : std::string());
-}
-
-// A position predicts the next one's label. Moving the labels, not the logits, copies little.
-at::Tensor Gpt2LmHeadModel::targets(const at::Tensor& labels) const {
-  const int64_t sequence = labels.size(1);
-  at::Tensor next = at::full_like(labels, CrossEntropyOptions().ignore_index);
-  next.narrow(1, 0, sequence - 1).copy_(labels.narrow(1, 1, sequence - 1));
-  return sequence_parallel_ ? next.t() : next;
-}
-
-Module::Tensors Gpt2LmHeadModel::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 3, 2);
-  const at::Tensor labels = input_or_none(inputs, 1);
-  check_argument(labels.defined() || n_outputs == 1, class_name(),
-                 ": gives one output without labels, ", n_outputs, " were asked for");
-  check_inputs(inputs);
-  const at::Tensor hidden = model_->call({inputs[0], input_or_none(inputs, 2)})[0];
-  const at::Tensor logits = (*head_)(hidden);
-  Tensors outputs;
-  if (labels.defined()) {
-    outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels), {}));
-  }
-  if (outputs.size() < n_outputs) {
-    outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
-  }
-  return outputs;
+  const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
+  set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
 }
 
 double Gpt2LmHeadModel::step_flops(int64_t batch, int64_t sequence) const {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/models/causal_lm.h"
 #include "engine/models/gpt2_config.h"
-#include "engine/models/model.h"
 #include "engine/nn/dropout.h"
 #include "engine/nn/norm.h"
 
@@ -25,6 +25,7 @@ class Gpt2Attention : public Module {
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
+  GroupRef group_;
   int64_t head_dim_;
   double scale_;
   bool sequence_parallel_;
@@ -32,13 +33,16 @@ class Gpt2Attention : public Module {
   std::shared_ptr<Dropout> weight_dropout_, output_dropout_;
 };
 
+// The sum of residuals and the last sublayer's output travel apart, so that each norm adds them as
+// it reads them.
 class Gpt2Block : public Module {
  public:
   Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
             const std::string& path, const nxd_model_options_t& options);
 
  protected:
-  // Inputs x and optionally a key mask.
+  // Inputs x, key mask, residual; the last two may be left out. One output: the block's. Two: the
+  // output of the last sublayer and the residual to add to it.
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
@@ -69,25 +73,16 @@ class Gpt2Model : public Module {
   std::shared_ptr<LayerNorm> norm_;
 };
 
-// A GPT-2 with its language-model head, under Hugging Face's parameter names. See nxd_model_create.
-class Gpt2LmHeadModel : public Model {
+// A GPT-2 with its language-model head, under Hugging Face's parameter names.
+class Gpt2LmHeadModel : public CausalLm {
  public:
   Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
                   const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
 
- protected:
-  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
-
  private:
-  void check_inputs(const Tensors& inputs) const;
-  at::Tensor targets(const at::Tensor& labels) const;
-
   Gpt2Config config_;
-  GroupRef group_;
-  bool sequence_parallel_;
-  std::shared_ptr<Module> model_, head_;
 };
 
 }  // namespace nxd

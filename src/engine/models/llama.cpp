@@ -2,10 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "engine/device/collectives.h"
 #include "engine/nn/attention.h"
 #include "engine/nn/gated_mlp.h"
-#include "engine/nn/linear_cross_entropy.h"
 #include "engine/nn/norm_op.h"
 #include "engine/nn/parallel_embedding.h"
 
@@ -98,16 +96,6 @@ std::shared_ptr<Module> make_embedding(Module& parent, const LlamaConfig& config
   return module;
 }
 
-// Refuses a layout that the sizes do not allow, before any layer is made.
-void check_divides(const char* field, int64_t value, const ProcessGroup& group) {
-  check_argument(value % group.size() == 0, "config_json: ", field, ": ", value,
-                 " does not divide by the ", group.size(), " ranks of group ", group.name());
-}
-
-at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {
-  return index < inputs.size() ? inputs[index] : at::Tensor();
-}
-
 // {sum, norm of the sum}; without a residual the sum is x itself.
 std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor& x,
                                            const at::Tensor& residual) {
@@ -115,48 +103,6 @@ std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor
 }
 
 }  // namespace
-
-// Hidden states to logits of this rank's part of the vocabulary. With tied embeddings its weight is
-// the embedding's own parameter, which has the same shard.
-class LanguageHead : public Module {
- public:
-  LanguageHead(std::shared_ptr<Context> context, const LlamaConfig& config, const std::string& path,
-               const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied)
-      : Module(std::move(context), "ColumnParallelLinear"), hidden_(config.hidden) {
-    const GroupRef group = tensor_group(*this->context());
-    if (tied) {
-      add_parameter("weight", tied);
-    } else {
-      make_parameter(
-          *this, path, "weight",
-          ShardSpec::split({config.vocabulary, config.hidden}, 0, group->rank(), group->size()),
-          Initializer::normal(0, config.initializer_range),
-          parameter_place(options.dtype, options.device));
-    }
-    plan_.context = this->context();
-    plan_.group = group;
-    plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
-                                            : ParallelLinearPlan::Input::kCopy;
-  }
-
-  // The loss of the logits of hidden, without making them all. labels: those of the whole hidden.
-  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const {
-    return linear_cross_entropy(plan_, hidden, weight(), labels, CrossEntropyOptions());
-  }
-
- protected:
-  Tensors forward(const Tensors& inputs, size_t n_outputs) override {
-    check_arity(inputs, n_outputs, 1, 1, 1);
-    check_features(*plan_.group, class_name(), inputs[0], hidden_, weight().scalar_type());
-    return {parallel_linear(plan_, inputs[0], weight(), at::Tensor())};
-  }
-
- private:
-  at::Tensor weight() const { return parameter_value("weight"); }
-
-  int64_t hidden_;
-  ParallelLinearPlan plan_;
-};
 
 LlamaDecoderLayer::LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
                                      const std::string& path, const nxd_model_options_t& options)
@@ -207,65 +153,17 @@ Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
 
 LlamaForCausalLM::LlamaForCausalLM(std::shared_ptr<Context> context, const LlamaConfig& config,
                                    const nxd_model_options_t& options)
-    : Model(std::move(context), "LlamaForCausalLM"),
-      config_(config),
-      group_(tensor_group(*this->context())),
-      sequence_parallel_(options.sequence_parallel != 0) {
-  check_divides("vocab_size", config.vocabulary, *group_);
-  check_divides("num_attention_heads", config.heads, *group_);
-  check_divides("intermediate_size", config.intermediate, *group_);
+    : CausalLm(std::move(context), "LlamaForCausalLM", options, config.vocabulary),
+      config_(config) {
+  check_divides("vocab_size", config.vocabulary);
+  check_divides("num_attention_heads", config.heads);
+  check_divides("intermediate_size", config.intermediate);
   auto model = std::make_shared<LlamaModel>(this->context(), config, "model", options);
-  model_ = model;
-  add_child("model", model_);
+  set_body("model", model);
   const std::shared_ptr<Parameter> tied =
       config.tie_embeddings ? model->embedding()->parameter("weight") : nullptr;
-  head_ = std::make_shared<LanguageHead>(this->context(), config, "lm_head", options, tied);
-  add_child("lm_head", head_);
-}
-
-void LlamaForCausalLM::check_inputs(const Tensors& inputs) const {
-  const auto check = [&](bool holds, const std::string& message) {
-    check_with_group(*group_, holds, "LlamaForCausalLM", message);
-  };
-  const at::Tensor& ids = inputs[0];
-  check(ids.dim() == 2 && ids.scalar_type() == at::kLong,
-        text("ids: expected [batch, sequence] of dtype i64, got ", c10::toString(ids.scalar_type()),
-             " of shape ", ids.sizes()));
-  check(ids.numel() > 0, text("ids: expected at least one token, got shape ", ids.sizes()));
-  check(!sequence_parallel_ || ids.size(1) % group_->size() == 0,
-        text("ids: with sequence_parallel the sequence must divide by the ", group_->size(),
-             " ranks of group ", group_->name(), ", got ", ids.size(1)));
-  const at::Tensor labels = input_or_none(inputs, 1);
-  check(!labels.defined() || (labels.sizes() == ids.sizes() && labels.scalar_type() == at::kLong),
-        labels.defined()
-            ? text("labels: expected dtype i64 and the shape of the ids, ", ids.sizes(), ", got ",
-                   c10::toString(labels.scalar_type()), " of shape ", labels.sizes())
-            : std::string());
-}
-
-// A position predicts the next one's label. Moving the labels, not the logits, copies little.
-at::Tensor LlamaForCausalLM::targets(const at::Tensor& labels) const {
-  const int64_t sequence = labels.size(1);
-  at::Tensor next = at::full_like(labels, CrossEntropyOptions().ignore_index);
-  next.narrow(1, 0, sequence - 1).copy_(labels.narrow(1, 1, sequence - 1));
-  return sequence_parallel_ ? next.t() : next;
-}
-
-Module::Tensors LlamaForCausalLM::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 3, 2);
-  const at::Tensor labels = input_or_none(inputs, 1);
-  check_argument(labels.defined() || n_outputs == 1, class_name(),
-                 ": gives one output without labels, ", n_outputs, " were asked for");
-  check_inputs(inputs);
-  const at::Tensor hidden = model_->call({inputs[0], input_or_none(inputs, 2)})[0];
-  if (labels.defined() && n_outputs == 1) return {head_->loss(hidden, targets(labels))};
-  const at::Tensor logits = (*head_)(hidden);
-  Tensors outputs;
-  if (labels.defined()) {
-    outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels), {}));
-  }
-  outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
-  return outputs;
+  const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
+  set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
 }
 
 double LlamaForCausalLM::step_flops(int64_t batch, int64_t sequence) const {

@@ -3,10 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/models/causal_lm.h"
 #include "engine/models/llama_config.h"
-#include "engine/models/model.h"
 #include "engine/nn/norm.h"
-#include "engine/nn/parallel_linear_op.h"
 
 namespace nxd {
 
@@ -48,28 +47,16 @@ class LlamaModel : public Module {
   std::shared_ptr<RmsNorm> norm_;
 };
 
-class LanguageHead;
-
-// A Llama with its language-model head, under Hugging Face's parameter names. See nxd_model_create.
-class LlamaForCausalLM : public Model {
+// A Llama with its language-model head, under Hugging Face's parameter names.
+class LlamaForCausalLM : public CausalLm {
  public:
   LlamaForCausalLM(std::shared_ptr<Context> context, const LlamaConfig& config,
                    const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
 
- protected:
-  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
-
  private:
-  void check_inputs(const Tensors& inputs) const;
-  at::Tensor targets(const at::Tensor& labels) const;
-
   LlamaConfig config_;
-  GroupRef group_;
-  bool sequence_parallel_;
-  std::shared_ptr<Module> model_;
-  std::shared_ptr<LanguageHead> head_;
 };
 
 }  // namespace nxd

@@ -119,17 +119,6 @@ Attention::Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n
   if (options.rope) rotary_.emplace(*options.rope, head_dim_);
 }
 
-at::Tensor Attention::key_mask(const at::Tensor& mask, int64_t batch, int64_t sequence) const {
-  if (!mask.defined()) return {};
-  check_with_group(
-      *group_, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
-      text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
-  check_with_group(
-      *group_, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
-      text("key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type())));
-  return mask.ne(0).to(at::kByte).contiguous();
-}
-
 Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
   const at::Tensor& x = inputs[0];
@@ -147,7 +136,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   args.causal = causal_;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
-  args.key_mask = key_mask(inputs.size() > 1 ? inputs[1] : at::Tensor(),
+  args.key_mask = key_mask(*group_, inputs.size() > 1 ? inputs[1] : at::Tensor(),
                            q.size(sequence_parallel_ ? 1 : 0), sequence);
   if (rotary_) {
     const RotaryTables::Tables& tables = rotary_->get(sequence, q.scalar_type());

@@ -21,8 +21,6 @@ class Attention : public Module {
   // A projection to heads: a module that only holds its parameters, as q, k and v run at once.
   class Projection;
 
-  at::Tensor key_mask(const at::Tensor& mask, int64_t batch, int64_t sequence) const;
-
   GroupRef group_;
   int64_t hidden_, head_dim_;
   bool causal_;

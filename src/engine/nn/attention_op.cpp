@@ -7,6 +7,7 @@
 
 #include "core/kernels/attention.h"
 #include "core/kernels/elementwise.h"
+#include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
@@ -191,6 +192,17 @@ at::Tensor plain_rope(SequenceLayout layout, const at::Tensor& x, const at::Tens
 }
 
 }  // namespace
+
+at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence) {
+  if (!mask.defined()) return {};
+  check_with_group(
+      group, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
+      text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
+  check_with_group(
+      group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
+      text("key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type())));
+  return mask.ne(0).to(at::kByte).contiguous();
+}
 
 at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v) {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
+
 #include "core/kernels/cross_entropy.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
@@ -153,12 +155,26 @@ CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
   return result;
 }
 
+void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
+  const int64_t cols = logits.size(-1);
+  const int64_t real = std::clamp<int64_t>(vocabulary - cols * group.rank(), 0, cols);
+  if (real == cols || logits.is_meta()) return;
+  const double least = logits.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                                           : -0x1p127;  // which bf16 has too
+  // With a version counter of its own: what autograd keeps is not touched.
+  logits.variable_data().narrow(-1, real, cols - real).fill_(least);
+}
+
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
                          int64_t cols, const CrossEntropyOptions& options) {
   check_with_group(*group, labels.scalar_type() == at::kLong, op,
                    text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
   LossTargets targets;
-  targets.vocabulary = cols * group->size();
+  const int64_t all = cols * group->size();
+  targets.vocabulary = options.vocabulary > 0 ? options.vocabulary : all;
+  check_internal(
+      targets.vocabulary <= all && (options.label_smoothing == 0 || targets.vocabulary == all), op,
+      ": no smoothing over a padded vocabulary");
   targets.first = cols * group->rank();
   targets.smoothing = options.label_smoothing;
   if (options.smoothing == NXD_SMOOTHING_MEGATRON && targets.vocabulary > 1) {

@@ -13,17 +13,22 @@ struct CrossEntropyOptions {
   nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
   nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
   int64_t ignore_index = -100;
+  int64_t vocabulary = 0;  // ids there are, where columns pad it to divide by the ranks; 0: all
 };
 
 // INVALID_ARGUMENT for values out of range.
 CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options);
+
+// Gives the columns that pad a vocabulary, the last ones of the last ranks, logits so small that no
+// softmax sees them: they get no gradient either, so autograd need not know.
+void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits);
 
 // The labels of a loss whose vocabulary is split over a group, the same on all ranks.
 struct LossTargets {
   at::Tensor ids;          // [rows], i64
   at::Tensor valid;        // [rows], bool
   double smoothing = 0;    // weight of the uniform part, by torch's formula
-  int64_t vocabulary = 0;  // of all ranks
+  int64_t vocabulary = 0;  // of all ranks, without padding
   int64_t first = 0;       // of this rank's columns
 };
 

@@ -56,7 +56,10 @@ class Blocks {
         losses_(at::empty({x_.size(0)}, at::kFloat)) {
     const at::ScalarType wide = partial_sum_dtype(dtype_);
     const bool summed = record.plan.input != Input::kAsIs;
-    if (record.wants_dx) dx_ = pooled_empty(x_.sizes(), summed ? wide : dtype_);
+    if (record.wants_dx) {
+      dx_ = summed ? exchanged_empty(*record.plan.group, x_.sizes(), wide)
+                   : pooled_empty(x_.sizes(), dtype_);
+    }
     // Sums of several blocks are rounded once.
     if (record.wants_dweight) {
       dweight_ = pooled_empty(weight.sizes(), x_.size(0) > rows_ ? wide : dtype_);
@@ -77,7 +80,7 @@ class Blocks {
     if (!dx_.defined()) return dx_;
     const ParallelLinearPlan& plan = record_.plan;
     at::Tensor dx = dx_.view(in_sizes);
-    if (plan.input == Input::kCopy) dx = all_reduce(*plan.group, dx);
+    if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
     if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
     return cast(*plan.context, dx, dtype_);
   }
@@ -93,6 +96,7 @@ class Blocks {
     LossTargets targets = record_.targets;
     targets.ids = targets.ids.narrow(0, first, rows);
     at::Tensor logits = matrix_product(context, x, false, weight_, true, at::kFloat);
+    hide_padding(*record_.plan.group, targets.vocabulary, logits);
     const RowLosses block = fused_row_losses(*record_.plan.group, kName, logits, targets);
     losses_.narrow(0, first, rows).copy_(block.loss);
     if (!record_.wants_dx && !record_.wants_dweight) return;
@@ -180,8 +184,9 @@ at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor
                                 const CrossEntropyOptions& options) {
   check_inputs(plan, x, weight, labels);
   if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
-    return parallel_cross_entropy(*plan.context, plan.group,
-                                  parallel_linear(plan, x, weight, at::Tensor()), labels, options);
+    const at::Tensor logits = parallel_linear(plan, x, weight, at::Tensor());
+    if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);
+    return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
   }
   auto record = c10::make_intrusive<Record>();
   record->plan = plan;

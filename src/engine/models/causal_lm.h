@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/models/model.h"
+#include "engine/nn/parallel_linear_op.h"
+
+namespace nxd {
+
+// Hidden states to logits of this rank's part of the vocabulary, which is padded where it does not
+// divide by the ranks. With tied embeddings its weight is the embedding's own parameter, which has
+// the same shard.
+class LanguageHead : public Module {
+ public:
+  struct Sizes {
+    int64_t hidden = 0;
+    int64_t vocabulary = 0;
+    double initializer_range = 0;
+  };
+  LanguageHead(std::shared_ptr<Context> context, const Sizes& sizes, const std::string& path,
+               const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied);
+
+  // The loss of the logits of hidden, without making them all. labels: those of the whole hidden.
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const;
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  at::Tensor weight() const { return parameter_value("weight"); }
+
+  Sizes sizes_;
+  ParallelLinearPlan plan_;
+};
+
+// A model that predicts the next token: a body, which turns ids and an optional key mask into
+// hidden states, and a language head. See nxd_model_create.
+class CausalLm : public Model {
+ protected:
+  // max_positions 0: of any length.
+  CausalLm(std::shared_ptr<Context> context, const char* class_name,
+           const nxd_model_options_t& options, int64_t vocabulary, int64_t max_positions = 0);
+
+  const GroupRef& group() const { return group_; }
+  // Refuses a layout that a size does not allow, to be called before any layer is made.
+  void check_divides(const char* field, int64_t value) const;
+  void set_body(const std::string& name, std::shared_ptr<Module> body);
+  void set_head(std::shared_ptr<LanguageHead> head);
+
+  Tensors forward(const Tensors& inputs, size_t n_outputs) final;
+
+ private:
+  void check_inputs(const Tensors& inputs) const;
+  at::Tensor targets(const at::Tensor& labels) const;
+
+  GroupRef group_;
+  bool sequence_parallel_;
+  int64_t vocabulary_, max_positions_;
+  std::shared_ptr<Module> body_;
+  std::shared_ptr<LanguageHead> head_;
+};
+
+// A module's input, undefined where it was left out.
+inline at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {
+  return index < inputs.size() ? inputs[index] : at::Tensor();
+}
+
+}  // namespace nxd
