@@ -402,6 +402,13 @@ static int join(void) {
       return 0;
     members[kTensor].name = "own";
   }
+  /* A fault strikes when all have joined; who has not left the barrier yet learns of it there. */
+  const nxd_status_t status = nxd_barrier(members[kWorld].group);
+  if (status != NXD_OK) {
+    put_failure(fault_kinds[cell.fault].survivors_fail ? kReportFailed : kReportWrong, status,
+                "the first barrier");
+    return 0;
+  }
   for (int i = 0; i < kGroups; ++i) {
     if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
   }
