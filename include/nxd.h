@@ -26,7 +26,7 @@
  * Options structs start with struct_size; NULL options mean all defaults, and a field that is zero
  * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro.
  *
- * Sections 1 to 6 are in libnxd_core (pkg-config nxd-core) and need no libtorch; sections 7 and up
+ * Sections 1 to 7 are in libnxd_core (pkg-config nxd-core) and need no libtorch; sections 8 and up
  * are in libnxd (pkg-config nxd), which includes libnxd_core. */
 #ifndef NXD_H
 #define NXD_H
@@ -997,7 +997,408 @@ NXD_API nxd_status_t nxd_profile_stop(void);
 NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats);
 
 /* ---------------------------------------------------------------------------------------------
- * 7. Tensors (libnxd)
+ * 7. Optimizers and data parallelism over buffers
+ *
+ * Data-parallel ranks hold the same parameters and see different data. A nxd_ddp_t reduces their
+ * gradients over a group, in buckets, while the backward pass goes on; with ZeRO stage 1 each rank
+ * gets the reduced gradients of one part of every bucket, keeps the optimizer's state for that part
+ * alone, and updates it, and the parts are gathered (Rajbhandari et al. 2020). Parameters and
+ * gradients are either buffers of the caller's (nxd_ddp_create_buffers) or a module's
+ * (nxd_ddp_create); optimizers work over a module (nxd_adamw_create) or over either kind of
+ * nxd_ddp_t (nxd_adamw_create_ddp), and are used alike.
+ *
+ * A step, on every rank: backward passes, then nxd_optimizer_step, which completes the gradients,
+ * takes their norm, clips and updates. Whoever wants to look at gradients in between calls
+ * nxd_finish_gradients or nxd_ddp_finish, then nxd_optimizer_update.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Learning rates over time; all rise linearly from rate / warmup_steps over the warm-up. */
+typedef int32_t nxd_schedule_t;
+enum {
+  NXD_SCHEDULE_INVALID = -1,
+  NXD_SCHEDULE_CONSTANT = 0,
+  NXD_SCHEDULE_LINEAR = 1, /**< down to final_factor at total_steps */
+  NXD_SCHEDULE_COSINE = 2  /**< the same along half a cosine (Loshchilov and Hutter 2017) */
+};
+
+/** A schedule of learning rates. Steps count from 0; after total_steps the factor stays. */
+typedef struct nxd_schedule_options {
+  size_t struct_size;
+  nxd_schedule_t kind;
+  int32_t reserved;
+  int64_t warmup_steps;
+  int64_t total_steps; /**< LINEAR and COSINE: more than warmup_steps */
+  double final_factor; /**< of [0, 1] */
+} nxd_schedule_options_t;
+
+#define NXD_SCHEDULE_OPTIONS_INIT \
+  { sizeof(nxd_schedule_options_t), NXD_SCHEDULE_CONSTANT, 0, 0, 0, 0.0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_schedule_options_init(nxd_schedule_options_t* options, size_t size);
+
+/** The factor on the learning rate at a step, a pure function.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (a field out of range, a negative step).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step,
+                                             double* out_factor);
+
+/** Data parallelism over a set of parameters. */
+typedef struct nxd_ddp nxd_ddp_t;
+
+/** Options of nxd_ddp_create and nxd_ddp_create_buffers; the same on all ranks. */
+typedef struct nxd_ddp_options {
+  size_t struct_size;
+  int64_t bucket_bytes;   /**< 0: 25 MiB; a parameter that is larger has a bucket of its own */
+  nxd_reduce_t reduce;    /**< SUM or AVG over the group */
+  int32_t zero_stage;     /**< 0, or 1: state is sharded over the group */
+  int32_t fp32_gradients; /**< 1: gradients of BF16 parameters of a module are accumulated and
+                             reduced in f32 */
+  int32_t no_overlap;     /**< 1: buckets are reduced when gradients are finished, not before */
+  int32_t no_broadcast;   /**< 1: parameters are alike already; else the first rank's are sent */
+  int32_t reserved;
+} nxd_ddp_options_t;
+
+#define NXD_DDP_OPTIONS_INIT \
+  { sizeof(nxd_ddp_options_t), 0, NXD_REDUCE_SUM, 0, 0, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size);
+
+/** Data parallelism over buffers that the caller owns, such as another framework's.
+ *  [collective: the group]
+ *
+ *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
+ *                 initialised.
+ *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
+ *                 random bits key on; NULL: "0", "1" and so on.
+ *  @param params  CPU tensors in C order, F32, F64 or BF16, the same shapes in the same order on
+ *                 all ranks, in the order of use. The structs are borrowed for the call; the memory
+ *                 until the ddp and its optimizers are destroyed, or nxd_ddp_rebind.
+ *  @param grads   of the parameters' shapes, of their dtype, or F32 for BF16. Gradients are summed
+ *                 over backward passes by the caller, and reduced in place: with zero_stage 1 only
+ *                 this rank's part of them is meaningful afterwards.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
+ *          TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
+                                            const char* const* names, DLTensor* const* params,
+                                            DLTensor* const* grads, size_t n,
+                                            const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
+
+/** Says that a buffer has moved: for frameworks that allocate gradients anew.  [local]
+ *  Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
+ *  @param param  NULL: as before.
+ *  @param grad   NULL: as before.
+ *  @return NXD_OK; INVALID_ARGUMENT (another shape or dtype); INVALID_STATE (a ddp of a module, or
+ *          a reduction under way).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
+
+/** Number of parameters.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count);
+
+/** Name of a parameter; borrowed from the ddp.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name);
+
+/** Says that a gradient is complete for this step; when all of a bucket's are, and the buckets
+ *  before it have started, its reduction starts.  [collective: the group]
+ *
+ *  For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
+ *  Parameters that are not marked when gradients are finished are taken then, as they are: so
+ *  marking is never needed, it only overlaps reduction with the backward pass.
+ *  @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, or nxd_ddp_set_sync off);
+ *          an error of an earlier bucket's reduction.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
+
+/** Says that a parameter took no part in this step on this rank: its gradient counts as zeros. One
+ *  that took part on no rank is left alone by the update.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
+
+/** Reduces during the next backward passes (1, the default), or lets gradients add up (0): off for
+ *  all microbatches of a step but the last.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
+
+/** Bytes of buffers that the ddp holds on this rank beside parameters and gradients.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
+
+/** Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
+ *  [local]
+ *  @since 0.1 */
+NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
+
+/** How gradients are completed. */
+typedef struct nxd_finish_options {
+  size_t struct_size;
+  double scale;     /**< factor on all gradients before the norm; 0: 1 */
+  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
+  double norm_type; /**< 0: 2; 1 and infinity too */
+  nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
+                                        counts where there is one */
+  int32_t skip_nonfinite_check;      /**< 1: a norm that is not finite is no reason to stop */
+} nxd_finish_options_t;
+
+#define NXD_FINISH_OPTIONS_INIT \
+  { sizeof(nxd_finish_options_t), 0.0, 0.0, 0.0, NXD_REDUCE_SUM, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
+
+/** Finishes the gradients of a ddp of zero_stage 0: waits for the reductions, then does what
+ *  nxd_finish_gradients does.  [collective: tensor-, pipeline- and data-parallel groups]
+ *  @param[out] out_norm  as nxd_finish_gradients; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
+                                    double* out_norm);
+
+/** Updates parameters from their gradients. */
+typedef struct nxd_optimizer nxd_optimizer_t;
+
+/** How parameters of BF16 are updated, whose spacing is wider than most steps. */
+typedef int32_t nxd_bf16_update_t;
+enum {
+  NXD_BF16_UPDATE_INVALID = -1,
+  NXD_BF16_UPDATE_MASTER = 0,     /**< an f32 copy is updated, and rounded to nearest */
+  NXD_BF16_UPDATE_STOCHASTIC = 1, /**< rounded stochastically; no copy */
+  NXD_BF16_UPDATE_NEAREST = 2     /**< rounded to nearest; no copy: small steps are lost */
+};
+
+/** Formulas of AdamW. */
+typedef int32_t nxd_adamw_formula_t;
+enum {
+  NXD_ADAMW_FORMULA_INVALID = -1,
+  NXD_ADAMW_FORMULA_TORCH = 0, /**< torch.optim.AdamW */
+  NXD_ADAMW_FORMULA_NXD = 1    /**< NxD Core's: eps beside the uncorrected root; decay last */
+};
+
+/** Options of nxd_adamw_create. */
+typedef struct nxd_adamw_options {
+  size_t struct_size;
+  double learning_rate; /**< 0: 1e-3 */
+  double beta1;         /**< 0: 0.9 */
+  double beta2;         /**< 0: 0.999 */
+  double eps;           /**< 0: 1e-8 */
+  double weight_decay;  /**< 0: none */
+  nxd_adamw_formula_t formula;
+  nxd_bf16_update_t bf16_update;
+} nxd_adamw_options_t;
+
+#define NXD_ADAMW_OPTIONS_INIT                                                     \
+  {                                                                                \
+    sizeof(nxd_adamw_options_t), 0.0, 0.0, 0.0, 0.0, 0.0, NXD_ADAMW_FORMULA_TORCH, \
+        NXD_BF16_UPDATE_MASTER                                                     \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_adamw_options_init(nxd_adamw_options_t* options, size_t size);
+
+/** Options of nxd_sgd_create: torch.optim.SGD. */
+typedef struct nxd_sgd_options {
+  size_t struct_size;
+  double learning_rate; /**< 0: 1e-3 */
+  double momentum;      /**< of [0, 1) */
+  double dampening;
+  double weight_decay;
+  int32_t nesterov; /**< 1: needs a momentum, and no dampening */
+  nxd_bf16_update_t bf16_update;
+} nxd_sgd_options_t;
+
+#define NXD_SGD_OPTIONS_INIT \
+  { sizeof(nxd_sgd_options_t), 0.0, 0.0, 0.0, 0.0, 0, NXD_BF16_UPDATE_MASTER }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_sgd_options_init(nxd_sgd_options_t* options, size_t size);
+
+/** What a caller's update works on: a run of elements of one parameter. With ZeRO a parameter may
+ *  be cut anywhere, so an update treats each element by itself. Valid during the call. */
+typedef struct nxd_update {
+  size_t struct_size;
+  const char* parameter; /**< name */
+  int64_t begin;         /**< the first element's index within this rank's parameter */
+  int64_t count;         /**< elements */
+  nxd_dtype_t dtype;     /**< of param and states: F32 or F64; BF16 for bf16_update NEAREST */
+  nxd_dtype_t grad_dtype;
+  void* param;
+  const void* grad;
+  double grad_scale;    /**< the gradient is to be multiplied by this first */
+  void* const* states;  /**< state_count arrays, F32 or F64, zeros at the first update */
+  double learning_rate; /**< with the schedule's factor */
+  double weight_decay;
+  int64_t step; /**< of this parameter, 1 for its first update */
+} nxd_update_t;
+
+/** An update rule of the caller's own. */
+typedef nxd_status_t (*nxd_update_fn)(const nxd_update_t* update, void* user_data);
+
+/** Options of nxd_custom_optimizer_create. */
+typedef struct nxd_custom_optimizer_options {
+  size_t struct_size;
+  nxd_update_fn update; /**< called on the thread of nxd_optimizer_step or _update */
+  void* user_data;
+  nxd_destroy_fn destroy; /**< called with user_data when the optimizer is gone; may be NULL */
+  double learning_rate;   /**< 0: 1e-3 */
+  double weight_decay;
+  int32_t state_count;           /**< 0 to 8 */
+  nxd_bf16_update_t bf16_update; /**< not STOCHASTIC */
+} nxd_custom_optimizer_options_t;
+
+#define NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT \
+  { sizeof(nxd_custom_optimizer_options_t), NULL, NULL, NULL, 0.0, 0.0, 0, NXD_BF16_UPDATE_MASTER }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_custom_optimizer_options_init(nxd_custom_optimizer_options_t* options,
+                                                       size_t size);
+
+/** AdamW over the parameters of a ddp; see nxd_adamw_create.  [local]
+ *  With zero_stage 1 the state is that of this rank's parts only.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options,
+                                          nxd_optimizer_t** out_optimizer);
+
+/** SGD over the parameters of a ddp.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options,
+                                        nxd_optimizer_t** out_optimizer);
+
+/** A caller's own update rule over the parameters of a ddp.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
+                                                     const nxd_custom_optimizer_options_t* options,
+                                                     nxd_optimizer_t** out_optimizer);
+
+/** Puts parameters into a group with hyperparameters of its own, which start as group 0's.  [local]
+ *
+ *  @param patterns  names, or patterns in which * stands for any characters and ? for one, such as
+ *                   "*.bias"; each must match a parameter. A parameter is in the last group that
+ *                   took it.
+ *  @param[out] out_group  index of the group; may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT (a pattern without a match: near names are given).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_add_group(nxd_optimizer_t* optimizer,
+                                             const char* const* patterns, size_t n,
+                                             int32_t* out_group);
+
+/** Hyperparameters; see the options of each optimizer. */
+typedef int32_t nxd_hyperparameter_t;
+enum {
+  NXD_HYPERPARAMETER_INVALID = -1,
+  NXD_HYPERPARAMETER_LEARNING_RATE = 0, /**< without the schedule's factor */
+  NXD_HYPERPARAMETER_WEIGHT_DECAY = 1,
+  NXD_HYPERPARAMETER_BETA1 = 2,
+  NXD_HYPERPARAMETER_BETA2 = 3,
+  NXD_HYPERPARAMETER_EPS = 4,
+  NXD_HYPERPARAMETER_MOMENTUM = 5,
+  NXD_HYPERPARAMETER_DAMPENING = 6
+};
+
+/** Sets a hyperparameter from the next step on.  [local]
+ *  @param group  -1: of all groups.
+ *  @return NXD_OK; INVALID_ARGUMENT (out of range, no such group, or another kind of optimizer's).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_set_hyperparameter(nxd_optimizer_t* optimizer, int32_t group,
+                                                      nxd_hyperparameter_t which, double value);
+
+/** A hyperparameter of a group.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_t group,
+                                                      nxd_hyperparameter_t which,
+                                                      double* out_value);
+
+/** Makes the learning rate of all groups follow a schedule over the optimizer's updates.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
+                                                const nxd_schedule_options_t* options);
+
+/** What a step did. */
+typedef struct nxd_step_report {
+  size_t struct_size;   /**< set it before the call */
+  double norm;          /**< of all gradients before clipping; the same bits on all ranks */
+  double learning_rate; /**< of group 0, with the schedule's factor */
+  int64_t updates;      /**< made so far, this one included */
+  int32_t skipped;      /**< 1: the norm was not finite, and nothing was updated */
+  int32_t reserved;
+} nxd_step_report_t;
+
+/** A training step's end: completes the gradients as nxd_finish_gradients does, updates every
+ *  parameter that has one, and advances the context's step.
+ *  [collective: tensor-, pipeline- and data-parallel groups]
+ *
+ *  Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
+ *  When their norm is not finite nothing is updated, the step advances, and the report says so.
+ *  @param options     NULL: defaults.
+ *  @param out_report  may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT; TIMEOUT or PEER_LOST: parameters are those before or after the
+ *          step, or some of each, and training goes on from a checkpoint.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
+                                        const nxd_finish_options_t* options,
+                                        nxd_step_report_t* out_report);
+
+/** Updates every parameter that has a gradient, from gradients that are finished, and advances the
+ *  context's step.  [local]
+ *  @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
+
+/** Sets the learning rate of all groups from the next step on.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate);
+
+/** The learning rate of group 0 at the next step, with the schedule's factor.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate);
+
+/** Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t* out_bytes);
+
+/** Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
+ *  parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
+ *  master; updates are in the metadata. Crash-safe.  [collective: tensor- and data-parallel groups]
+ *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
+
+/** Reads this rank's part of a state that any layout wrote.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
+ *          After a failure the state is as before.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path);
+
+/** Releases the optimizer and its state.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
+
+/** Which samples of a data set a data-parallel rank takes in an epoch: as
+ *  torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
+ *
+ *  Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,
+ *  r + ranks and so on. Without drop_last the permutation is continued from its start until the
+ *  ranks have equally many; with it the tail is dropped.
+ *  @param shuffle  0: the samples in order.
+ *  @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
+ *  @param[out] out_count    indices of this rank.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch,
+                                      uint64_t seed, int32_t shuffle, int32_t drop_last,
+                                      int64_t* out_indices, size_t cap, size_t* out_count);
+
+/* ---------------------------------------------------------------------------------------------
+ * 8. Tensors (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** Handle on a tensor. Several handles may share one storage. */
@@ -1137,7 +1538,7 @@ NXD_API nxd_status_t nxd_tensor_copy_from_host(nxd_tensor_t* tensor, const void*
 NXD_API nxd_status_t nxd_tensor_get_item(nxd_tensor_t* tensor, double* out_value);
 
 /* ---------------------------------------------------------------------------------------------
- * 8. Operators by name (libnxd)
+ * 9. Operators by name (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** One call of an ATen operator: arguments are set by name, then it runs. */
@@ -1232,7 +1633,7 @@ NXD_API nxd_status_t nxd_op_call(const char* name, const char* overload,
                                  nxd_tensor_t** outputs, size_t n_outputs);
 
 /* ---------------------------------------------------------------------------------------------
- * 9. Automatic differentiation (libnxd)
+ * 10. Automatic differentiation (libnxd)
  *
  * Backward passes run on the thread that asks for them. Where layers communicate, every rank of
  * their group runs the same backward pass.
@@ -1362,7 +1763,7 @@ NXD_API nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, siz
                                                   int32_t* out_needs);
 
 /* ---------------------------------------------------------------------------------------------
- * 10. Modules and parameters (libnxd)
+ * 11. Modules and parameters (libnxd)
  *
  * A module is a node of a named tree with a class name, parameters and a forward function. A
  * parameter has one owner and one canonical name: the path from the root, such as
@@ -1664,7 +2065,7 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 
 /* ---------------------------------------------------------------------------------------------
- * 11. Layers (libnxd)
+ * 12. Layers (libnxd)
  *
  * Layers are modules over the tensor-parallel group of the context, which must be initialised. With
  * sequence_parallel, activations between layers are slices of dimension sequence_dim, equal on all
@@ -1949,7 +2350,7 @@ NXD_API nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char
                                         int32_t shard_dim, nxd_module_t** out_module);
 
 /* ---------------------------------------------------------------------------------------------
- * 12. Region mappings and losses (libnxd)
+ * 13. Region mappings and losses (libnxd)
  *
  * Differentiable moves between what tensor-parallel ranks hold alike and what they hold in parts.
  * Each takes x and gives a new handle that the caller destroys; with one rank it is x itself.
@@ -2075,7 +2476,7 @@ NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* 
                                               nxd_tensor_t** out_loss);
 
 /* ---------------------------------------------------------------------------------------------
- * 13. Models (libnxd)
+ * 14. Models (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** Options of nxd_model_create. */
@@ -2126,25 +2527,8 @@ NXD_API nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch
                                               double* out_flops);
 
 /* ---------------------------------------------------------------------------------------------
- * 14. Training (libnxd)
+ * 15. Training (libnxd)
  * ------------------------------------------------------------------------------------------- */
-
-/** Options of nxd_finish_gradients. */
-typedef struct nxd_finish_options {
-  size_t struct_size;
-  double scale;     /**< factor on all gradients before the norm; 0: 1 */
-  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
-  double norm_type; /**< 0: 2; 1 and infinity too */
-  nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks */
-  int32_t skip_nonfinite_check;      /**< 1: a norm that is not finite is not an error */
-} nxd_finish_options_t;
-
-#define NXD_FINISH_OPTIONS_INIT \
-  { sizeof(nxd_finish_options_t), 0.0, 0.0, 0.0, NXD_REDUCE_SUM, 0 }
-
-/** Fills options with defaults.  [local]
- *  @since 0.1 */
-NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
 
 /** Finishes the gradients of a model after backward: sums those of norms under sequence parallelism
  *  and of replicated key and value heads, reduces over data-parallel ranks, scales, takes the norm
@@ -2154,55 +2538,53 @@ NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size
  *  @param[out] out_norm  of all gradients before clipping, with the same bits on all ranks; may be
  *                        NULL.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite: gradients are left
- *          unclipped); TIMEOUT; PEER_LOST.
+ *          unclipped; or a ddp of the model's, which nxd_ddp_finish is for); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
                                           double* out_norm);
 
-/** Updates parameters from their gradients. */
-typedef struct nxd_optimizer nxd_optimizer_t;
-
-/** Options of nxd_adamw_create. */
-typedef struct nxd_adamw_options {
-  size_t struct_size;
-  double learning_rate; /**< 0: 1e-3 */
-  double beta1;         /**< 0: 0.9 */
-  double beta2;         /**< 0: 0.999 */
-  double eps;           /**< 0: 1e-8 */
-  double weight_decay;  /**< 0: none */
-} nxd_adamw_options_t;
-
-#define NXD_ADAMW_OPTIONS_INIT \
-  { sizeof(nxd_adamw_options_t), 0.0, 0.0, 0.0, 0.0, 0.0 }
-
-/** Fills options with defaults.  [local]
- *  @since 0.1 */
-NXD_API nxd_status_t nxd_adamw_options_init(nxd_adamw_options_t* options, size_t size);
-
-/** AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019), with torch's
- * formula. [local]
+/** Data parallelism over a tree's trainable parameters, over the data-parallel group.
+ *  [collective: the data-parallel group]
  *
- *  State is kept in f32 (f64 for F64 parameters); BF16 parameters have an f32 master copy.
+ *  Gradients become views into the buckets, and buckets are reduced during backward passes, in the
+ *  reverse order of the parameters. With zero_stage 1 parameters become views as well. One ddp at a
+ *  time has a parameter; destroying it gives the model back as it was.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
+                                    nxd_ddp_t** out_ddp);
+
+/** AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019).  [local]
+ *
+ *  State is kept in f32 (f64 for F64 parameters), sized like this rank's shards.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options,
                                       nxd_optimizer_t** out_optimizer);
 
-/** Updates every parameter that has a gradient, and advances the context's step.  [local]
+/** SGD over all trainable parameters of a tree.  [local]
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer);
+NXD_API nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options,
+                                    nxd_optimizer_t** out_optimizer);
 
-/** Sets the learning rate from the next step on.  [local]
- *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+/** A caller's own update rule over all trainable parameters of a tree.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate);
+NXD_API nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
+                                                 const nxd_custom_optimizer_options_t* options,
+                                                 nxd_optimizer_t** out_optimizer);
 
-/** The learning rate of the next step.  [local]
+/** Weights that make mean losses of microbatches add up to the mean over all valid tokens of the
+ *  step: each one's valid labels divided by those of all microbatches of all data-parallel ranks.
+ *  [collective: the data-parallel group]
+ *
+ *  Multiply each loss by its weight, or give the weight as its gradient to nxd_backward, and reduce
+ *  gradients with SUM.
+ *  @param labels   [.., sequence] I64 each; NULL among them: no tokens.
+ *  @param shifted  1: as models take them, whose first label of a row predicts nothing.
+ *  @param[out] out_weights  n; all 0 when no rank has a valid label.
+ *  @return NXD_OK; INVALID_ARGUMENT; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate);
-
-/** Releases the optimizer and its state.  [local]
- *  @since 0.1 */
-NXD_API void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
+NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n,
+                                      int64_t ignore_index, int32_t shifted, double* out_weights);
 
 #ifdef __cplusplus
 }

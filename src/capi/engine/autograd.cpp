@@ -1,4 +1,4 @@
-// Section 9 of nxd.h, without the custom functions.
+// Section 10 of nxd.h, without the custom functions.
 #include "capi/engine/handles.h"
 #include "engine/device/gradients.h"
 

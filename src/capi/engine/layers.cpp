@@ -1,4 +1,4 @@
-// Section 11 of nxd.h.
+// Section 12 of nxd.h.
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
 #include "engine/nn/attention.h"

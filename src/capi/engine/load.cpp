@@ -1,4 +1,4 @@
-// Section 10 of nxd.h: loading and saving parameters.
+// Section 11 of nxd.h: loading and saving parameters.
 #include "capi/engine/unwrap.h"
 #include "engine/training/model_state.h"
 

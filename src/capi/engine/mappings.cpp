@@ -1,4 +1,4 @@
-// Section 12 of nxd.h.
+// Section 13 of nxd.h.
 #include <tuple>
 
 #include "capi/engine/unwrap.h"

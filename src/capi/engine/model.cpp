@@ -1,4 +1,4 @@
-// Section 13 of nxd.h: models.
+// Section 14 of nxd.h: models.
 #include "capi/engine/unwrap.h"
 #include "engine/models/model_factory.h"
 

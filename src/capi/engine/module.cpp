@@ -1,4 +1,4 @@
-// Section 10 of nxd.h: modules.
+// Section 11 of nxd.h: modules.
 #include "capi/engine/unwrap.h"
 #include "engine/nn/callback_module.h"
 #include "engine/nn/module_tree.h"

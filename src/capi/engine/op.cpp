@@ -1,4 +1,4 @@
-// Section 8 of nxd.h.
+// Section 9 of nxd.h.
 #include "capi/engine/handles.h"
 #include "engine/device/dtype_map.h"
 

@@ -1,4 +1,4 @@
-// Section 10 of nxd.h: parameters.
+// Section 11 of nxd.h: parameters.
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
 #include "engine/nn/caller_parameter.h"

@@ -1,4 +1,4 @@
-// Section 7 of nxd.h.
+// Section 8 of nxd.h.
 #include "capi/engine/handles.h"
 #include "engine/device/aten_pool.h"
 #include "engine/device/dlpack_exchange.h"

@@ -1,4 +1,4 @@
-// Section 14 of nxd.h: training.
+// Section 15 of nxd.h: training.
 #include "capi/engine/unwrap.h"
 #include "engine/training/adamw.h"
 #include "engine/training/finish_gradients.h"

@@ -1,0 +1,72 @@
+#include "core/optim/bucket_plan.h"
+
+#include <algorithm>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks)
+    : ranks_(ranks), bucket_of_(parameters.size(), -1), offset_of_(parameters.size(), 0) {
+  check_internal(ranks >= 1 && bucket_bytes > 0, "bucket plan: ", ranks, " ranks, ", bucket_bytes,
+                 " bytes");
+  // Of each dtype the bucket that still takes parameters.
+  std::vector<size_t> open;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const Parameter& parameter = parameters[i];
+    if (parameter.count == 0) continue;
+    const auto size = static_cast<int64_t>(dtype_size(parameter.dtype));
+    auto found = std::find_if(open.begin(), open.end(), [&](size_t bucket) {
+      return buckets_[bucket].dtype == parameter.dtype;
+    });
+    if (found != open.end() &&
+        (buckets_[*found].used + parameter.count) * size > bucket_bytes) {
+      open.erase(found);
+      found = open.end();
+    }
+    if (found == open.end()) {
+      open.push_back(buckets_.size());
+      found = open.end() - 1;
+      buckets_.push_back({parameter.dtype, 0, 0, {}});
+    }
+    Bucket& bucket = buckets_[*found];
+    bucket_of_[i] = static_cast<int>(*found);
+    offset_of_[i] = bucket.used;
+    bucket.items.push_back({i, bucket.used, parameter.count});
+    bucket.used += parameter.count;
+  }
+  for (Bucket& bucket : buckets_) {
+    const int64_t line = kLineBytes / static_cast<int64_t>(dtype_size(bucket.dtype));
+    bucket.size = round_up(bucket.used, line * ranks);
+  }
+}
+
+std::vector<BucketPlan::Segment> BucketPlan::part(size_t bucket, int rank) const {
+  const int64_t size = part_size(bucket);
+  return segments_between(bucket, rank * size, (rank + 1) * size);
+}
+
+std::vector<BucketPlan::Segment> BucketPlan::whole(size_t bucket) const {
+  return segments_between(bucket, 0, buckets_[bucket].size);
+}
+
+std::vector<BucketPlan::Segment> BucketPlan::segments_between(size_t bucket, int64_t begin,
+                                                              int64_t end) const {
+  std::vector<Segment> segments;
+  for (const Item& item : buckets_[bucket].items) {
+    const int64_t first = std::max(begin, item.offset);
+    const int64_t last = std::min(end, item.offset + item.count);
+    if (first < last) segments.push_back({item.parameter, first - item.offset, first, last - first});
+  }
+  return segments;
+}
+
+}  // namespace nxd

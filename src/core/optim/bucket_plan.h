@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nxd.h"
+
+namespace nxd {
+
+// Which gradients travel together, and which part of them is whose. Pure, and the same on all ranks
+// that give the same sizes.
+class BucketPlan {
+ public:
+  struct Parameter {
+    int64_t count;  // elements
+    nxd_dtype_t dtype;
+  };
+  // A parameter's place in its bucket.
+  struct Item {
+    size_t parameter;
+    int64_t offset;
+    int64_t count;
+  };
+  struct Bucket {
+    nxd_dtype_t dtype;
+    int64_t used;  // elements; the rest, up to size, is padding
+    int64_t size;  // divides among the ranks into parts of whole cache lines
+    std::vector<Item> items;
+  };
+  // A run of one parameter's elements.
+  struct Segment {
+    size_t parameter;
+    int64_t parameter_offset;
+    int64_t bucket_offset;
+    int64_t count;
+  };
+
+  // Buckets take parameters from the last to the first, since backward passes end with the first,
+  // and of one dtype each; a parameter is never cut. Empty parameters are in no bucket.
+  BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks);
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  // The bucket of a parameter; -1 for an empty one.
+  int bucket_of(size_t parameter) const { return bucket_of_[parameter]; }
+  int64_t offset_of(size_t parameter) const { return offset_of_[parameter]; }
+  int ranks() const { return ranks_; }
+
+  // Elements of a rank's part, which starts at rank times this.
+  int64_t part_size(size_t bucket) const { return buckets_[bucket].size / ranks_; }
+  // What of a bucket's parameters lies in a rank's part.
+  std::vector<Segment> part(size_t bucket, int rank) const;
+  // All of a bucket's parameters.
+  std::vector<Segment> whole(size_t bucket) const;
+
+ private:
+  std::vector<Segment> segments_between(size_t bucket, int64_t begin, int64_t end) const;
+
+  int ranks_;
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_of_;
+  std::vector<int64_t> offset_of_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "core/optim/bucket_plan.h"
+#include "core/optim/gradient_reducer.h"
+#include "core/optim/parameter_source.h"
+
+namespace nxd {
+
+// Gradients that are complete but for a factor: the scale, and the clip where the norm exceeds it.
+struct FinishedGradients {
+  double norm = 0;    // of the scaled gradients, before clipping; the same bits on all ranks
+  double factor = 1;  // what every gradient is to be multiplied by
+  bool finite = true;
+  std::vector<char> present;  // of each parameter: it has a gradient
+};
+
+// INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
+// parameters.
+void agree_on_finish(ParameterSource& source, const nxd_finish_options_t& options);
+
+// Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
+// are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all
+// of the source's groups.
+FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
+                         const nxd_finish_options_t& options);
+
+// Multiplies all gradients by the factor.
+void apply_factor(ParameterSource& source, const FinishedGradients& finished);
+
+}  // namespace nxd

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/comm/process_group.h"
+#include "core/parallel/shard_spec.h"
+
+namespace nxd {
+
+// What does not change of a parameter while something optimizes it.
+struct ParameterInfo {
+  std::string name;
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  nxd_dtype_t grad_dtype = NXD_DTYPE_F32;
+  ShardSpec shard;  // which part of the whole parameter this rank has
+  // Ranks whose gradients of this very shard are partial, beside data-parallel ones; or null.
+  std::shared_ptr<ProcessGroup> gradient_group;
+  // Of ranks that hold the same elements one counts them in norms.
+  bool counts_in_norm = true;
+
+  int64_t count() const { return shard.local_size(); }
+};
+
+// Where a parameter is now: dense, in C order.
+struct ParameterBuffers {
+  void* value = nullptr;
+  void* grad = nullptr;  // null: no gradient on this rank
+};
+
+// The groups that gradients, norms and options are agreed over. A group that is null has one rank.
+struct OptimizerGroups {
+  std::shared_ptr<ProcessGroup> tensor, data, pipeline;
+  int world_rank = 0;
+};
+
+// Parameters that are optimized: a module tree's, or a caller's buffers. Values and gradients may
+// move between calls, so whoever works on them asks anew.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+
+  virtual size_t size() const = 0;
+  virtual const ParameterInfo& info(size_t index) const = 0;
+  // INVALID_STATE when the parameter has no values, or is not in C order.
+  virtual ParameterBuffers buffers(size_t index) = 0;
+  // Gives a parameter that has no gradient zeros as one.
+  virtual void make_zero_gradient(size_t index) = 0;
+  // The value was written by other means than its owner's.
+  virtual void value_changed(size_t index) = 0;
+  // Whether somebody else has written the value since value_changed(): a master copy is stale then.
+  virtual bool value_was_replaced(size_t index) = 0;
+
+  virtual const OptimizerGroups& groups() const = 0;
+  // The plain forms of kernels are asked for.
+  virtual bool plain_kernels() const = 0;
+  // What random bits depend on, beside names and places.
+  virtual uint64_t seed() const = 0;
+  virtual int64_t step() const = 0;
+  virtual void advance_step() = 0;
+  // INVALID_STATE when whatever the parameters belong to has come to its end.
+  virtual void check_usable() const = 0;
+};
+
+}  // namespace nxd
