@@ -63,10 +63,12 @@ int64_t EpochSampler::permute(int64_t place) const {
   return place;
 }
 
-int64_t EpochSampler::sample(int rank, int64_t i) const {
+void EpochSampler::check_rank(int rank) const {
   check_argument(rank >= 0 && rank < options_.ranks, "rank: expected 0 to ", options_.ranks - 1,
                  ", got ", rank);
-  check_internal(i >= 0 && i < count_, "epoch sampler: sample ", i, " of ", count_);
+}
+
+int64_t EpochSampler::sample(int rank, int64_t i) const {
   const int64_t place = (i * options_.ranks + rank) % options_.samples;
   return options_.shuffle ? permute(place) : place;
 }

@@ -24,7 +24,9 @@ class EpochSampler {
 
   // Samples of each rank.
   int64_t count() const { return count_; }
-  // The i-th sample of a rank.
+  // INVALID_ARGUMENT for a rank that is none.
+  void check_rank(int rank) const;
+  // The i-th sample of a rank, i below count().
   int64_t sample(int rank, int64_t i) const;
 
  private:

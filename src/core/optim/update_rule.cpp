@@ -104,7 +104,7 @@ Args arguments_of(const UpdateRun& run) {
   return args;
 }
 
-class AdamwRule : public KnownRule {
+class AdamwRule final : public KnownRule {
  public:
   explicit AdamwRule(const nxd_adamw_options_t& options)
       : KnownRule("adamw", {"exp_avg", "exp_avg_sq"}, options.bf16_update),
@@ -136,7 +136,7 @@ class AdamwRule : public KnownRule {
 };
 
 // The momentum's state is there when the rule starts with a momentum.
-class SgdRule : public KnownRule {
+class SgdRule final : public KnownRule {
  public:
   explicit SgdRule(const nxd_sgd_options_t& options)
       : KnownRule("sgd", states_of(options), options.bf16_update),
@@ -147,8 +147,6 @@ class SgdRule : public KnownRule {
     have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
     have(NXD_HYPERPARAMETER_MOMENTUM, options.momentum);
     have(NXD_HYPERPARAMETER_DAMPENING, options.dampening);
-    check(NXD_HYPERPARAMETER_MOMENTUM, options.momentum);
-    check(NXD_HYPERPARAMETER_DAMPENING, options.dampening);
   }
 
   void check(nxd_hyperparameter_t which, double value) const override {
@@ -183,7 +181,7 @@ class SgdRule : public KnownRule {
   bool nesterov_;
 };
 
-class CallbackRule : public KnownRule {
+class CallbackRule final : public KnownRule {
  public:
   explicit CallbackRule(const nxd_custom_optimizer_options_t& options)
       : KnownRule("custom", states_of(options), options.bf16_update),
