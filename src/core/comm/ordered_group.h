@@ -28,6 +28,9 @@ class OrderedGroup : public ProcessGroup {
   const std::vector<int>& ranks() const override { return inner_->ranks(); }
   nxd_transport_t transport() const override { return inner_->transport(); }
   std::shared_ptr<Arena> arena() const override { return inner_->arena(); }
+  void* peer_memory(int peer, const ArenaPlace& place) override {
+    return inner_->peer_memory(peer, place);
+  }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;

@@ -12,6 +12,7 @@
 namespace nxd {
 
 class Arena;
+struct ArenaPlace;
 
 // An ordered set of ranks that communicate over buffers the caller owns. Semantics of every
 // collective are those of the matching function of nxd.h, section 4. Failures are thrown as Error.
@@ -31,6 +32,13 @@ class ProcessGroup {
   // Memory on which the group's collectives work in place; null where there is none. Holding it
   // keeps it alive beyond the group and its context.
   virtual std::shared_ptr<Arena> arena() const { return nullptr; }
+  // A place in a peer's arena() as this process sees it; null for a place that is nowhere. After a
+  // first collective.
+  virtual void* peer_memory(int peer, const ArenaPlace& place) {
+    static_cast<void>(peer);
+    static_cast<void>(place);
+    return nullptr;
+  }
 
   virtual void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                           nxd_reduce_t reduce) = 0;

@@ -32,6 +32,9 @@ class ShmGroup : public ProcessGroup {
   const std::vector<int>& ranks() const override { return link_.ranks(); }
   nxd_transport_t transport() const override { return NXD_TRANSPORT_SHARED_MEMORY; }
   std::shared_ptr<Arena> arena() const override { return link_.share_arena(); }
+  void* peer_memory(int peer, const ArenaPlace& place) override {
+    return place.inode == 0 ? nullptr : link_.address(peer, place);
+  }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                   nxd_reduce_t reduce) override;

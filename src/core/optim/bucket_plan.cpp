@@ -25,17 +25,17 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
     if (parameter.count == 0) continue;
     const auto size = static_cast<int64_t>(dtype_size(parameter.dtype));
     auto found = std::find_if(open.begin(), open.end(), [&](size_t bucket) {
-      return buckets_[bucket].dtype == parameter.dtype;
+      return buckets_[bucket].dtype == parameter.dtype &&
+             buckets_[bucket].value_dtype == parameter.value_dtype;
     });
-    if (found != open.end() &&
-        (buckets_[*found].used + parameter.count) * size > bucket_bytes) {
+    if (found != open.end() && (buckets_[*found].used + parameter.count) * size > bucket_bytes) {
       open.erase(found);
       found = open.end();
     }
     if (found == open.end()) {
       open.push_back(buckets_.size());
       found = open.end() - 1;
-      buckets_.push_back({parameter.dtype, 0, 0, {}});
+      buckets_.push_back({parameter.dtype, 0, 0, {}, parameter.value_dtype});
     }
     Bucket& bucket = buckets_[*found];
     bucket_of_[i] = static_cast<int>(*found);
@@ -64,7 +64,8 @@ std::vector<BucketPlan::Segment> BucketPlan::segments_between(size_t bucket, int
   for (const Item& item : buckets_[bucket].items) {
     const int64_t first = std::max(begin, item.offset);
     const int64_t last = std::min(end, item.offset + item.count);
-    if (first < last) segments.push_back({item.parameter, first - item.offset, first, last - first});
+    if (first < last)
+      segments.push_back({item.parameter, first - item.offset, first, last - first});
   }
   return segments;
 }

@@ -14,6 +14,7 @@ class BucketPlan {
   struct Parameter {
     int64_t count;  // elements
     nxd_dtype_t dtype;
+    nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;  // of the parameter itself
   };
   // A parameter's place in its bucket.
   struct Item {
@@ -26,6 +27,7 @@ class BucketPlan {
     int64_t used;  // elements; the rest, up to size, is padding
     int64_t size;  // divides among the ranks into parts of whole cache lines
     std::vector<Item> items;
+    nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;
   };
   // A run of one parameter's elements.
   struct Segment {
@@ -36,7 +38,8 @@ class BucketPlan {
   };
 
   // Buckets take parameters from the last to the first, since backward passes end with the first,
-  // and of one dtype each; a parameter is never cut. Empty parameters are in no bucket.
+  // and of one dtype each, of gradients and of values; a parameter is never cut. Empty parameters
+  // are in no bucket.
   BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }

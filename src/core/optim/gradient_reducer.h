@@ -27,8 +27,8 @@ class GradientReducer {
   struct Options {
     int64_t bucket_bytes = int64_t{25} << 20;
     nxd_reduce_t reduce = NXD_REDUCE_SUM;
-    bool scatter = false;   // each rank gets its part of every bucket, and nothing else
-    bool overlap = true;    // buckets start when they are full; else in wait()
+    bool scatter = false;  // each rank gets its part of every bucket, and nothing else
+    bool overlap = true;   // buckets start when they are full; else in wait()
     bool resident = false;
   };
   GradientReducer(std::shared_ptr<ParameterSource> source, const Options& options);

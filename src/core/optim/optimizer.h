@@ -4,22 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "core/optim/data_parallel.h"
 #include "core/optim/gradient_finish.h"
-#include "core/optim/gradient_reducer.h"
 #include "core/optim/optimizer_state.h"
-#include "core/optim/parameter_source.h"
 #include "core/optim/update_rule.h"
 
 namespace nxd {
 
-// Updates the parameters of a source by a rule. Over a scattering reducer each rank updates its
-// parts of the buckets, keeps state for these alone, and all parts are gathered: ZeRO stage 1.
+// Updates the parameters of a source by a rule. Over a ddp of ZeRO stage 1 each rank updates its
+// parts of the buckets, keeps state for these alone, and all parts are gathered.
 class Optimizer {
  public:
-  // reducer null: the source's gradients are reduced when a step finishes them.
-  Optimizer(std::shared_ptr<ParameterSource> source, std::shared_ptr<GradientReducer> reducer,
-            std::unique_ptr<UpdateRule> rule);
-  virtual ~Optimizer();
+  // Gradients are reduced when a step finishes them.
+  Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<UpdateRule> rule);
+  Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRule> rule);
 
   // Patterns as of nxd_optimizer_add_group. Gives the group's index.
   int add_group(const std::vector<std::string>& patterns);
@@ -34,18 +32,24 @@ class Optimizer {
   void update();
 
   int64_t updates() const { return updates_; }
-  uint64_t state_bytes() const;
-  void save(const std::string& path);
+  uint64_t state_bytes() const { return state_.bytes(*source_); }
+  // See nxd_optimizer_save and nxd_optimizer_load. path may be null, which is refused together with
+  // the peers.
+  void save(const char* path);
   void load(const std::string& path);
 
  private:
+  bool sharded() const { return gather_ != nullptr; }
   void check_group(int group) const;
-  bool sharded() const { return reducer_ && reducer_->options().scatter; }
-  void update_runs(const FinishedGradients& finished);
-  void update_run(OptimizerState::Run& run, const FinishedGradients& finished);
+  GradientReducer& reducer_for(nxd_reduce_t reduce);
+  void update_all(const FinishedGradients& finished);
+  void update_run(OptimizerState::Run& run, double factor);
+  void update_parts(const FinishedGradients& finished);
 
+  std::shared_ptr<DataParallel> ddp_;  // keeps alive what gradients and values lie in
   std::shared_ptr<ParameterSource> source_;
-  std::shared_ptr<GradientReducer> reducer_;
+  std::shared_ptr<GradientReducer> reducer_;  // the ddp's, or made at the first step
+  std::shared_ptr<ParameterGather> gather_;
   std::unique_ptr<UpdateRule> rule_;
   std::vector<Hyperparameters> groups_;
   std::vector<int> group_of_;  // of each parameter

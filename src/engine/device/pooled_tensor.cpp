@@ -3,13 +3,11 @@
 #include <ATen/ATen.h>
 
 #include "core/comm/arena.h"
+#include "core/comm/exchanged_buffer.h"
 #include "core/kernels/memory_pool.h"
 
 namespace nxd {
 namespace {
-
-// Collectives copy what is smaller, wherever it lies.
-constexpr size_t kWorthAnArena = 4096;
 
 size_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
   return static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
@@ -28,12 +26,12 @@ at::Tensor pooled_empty_like(const at::Tensor& like) {
 }
 
 at::Tensor exchanged_empty(const ProcessGroup& group, at::IntArrayRef sizes, at::ScalarType dtype) {
-  const size_t bytes = bytes_of(sizes, dtype);
-  const std::shared_ptr<Arena> arena = bytes > kWorthAnArena ? group.arena() : nullptr;
-  void* data = arena ? arena->try_allocate(bytes) : nullptr;
-  if (!data) return pooled_empty(sizes, dtype);
+  ExchangedBuffer buffer(group, bytes_of(sizes, dtype));
+  const std::shared_ptr<Arena> arena = buffer.arena();
+  const auto options = at::TensorOptions().dtype(dtype);
+  if (!arena) return at::from_blob(buffer.release(), sizes, kernels::pool_free, options);
   return at::from_blob(
-      data, sizes, [arena](void* block) { arena->free(block); }, at::TensorOptions().dtype(dtype));
+      buffer.release(), sizes, [arena](void* block) { arena->free(block); }, options);
 }
 
 }  // namespace nxd

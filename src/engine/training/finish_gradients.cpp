@@ -12,7 +12,7 @@
 #include "engine/device/dtype_map.h"
 #include "engine/nn/module_tree.h"
 #include "engine/training/gradient_buckets.h"
-#include "engine/training/group_agreement.h"
+#include "core/optim/group_agreement.h"
 
 namespace nxd {
 namespace {

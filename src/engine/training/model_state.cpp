@@ -3,14 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <map>
-#include <new>
 #include <set>
 
 #include "core/base/dtype.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/write_outcome.h"
 #include "engine/device/collectives.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
@@ -93,35 +91,14 @@ void check_readable(const std::vector<Match>& matches, const SafetensorsReader& 
   }
 }
 
-// The outcome of the writer, as it travels to its peers.
-struct Outcome {
-  int32_t status = NXD_OK;
-  std::array<char, 508> message{};
-};
-
-Outcome write_whole(const std::string& path, const std::vector<std::string>& names,
-                    const std::vector<at::Tensor>& wholes) {
-  Outcome outcome;
-  // Whatever goes wrong here, the peers wait to hear of it.
-  const auto keep = [&](nxd_status_t status, const char* message) {
-    outcome.status = status;
-    std::strncpy(outcome.message.data(), message, outcome.message.size() - 1);
-  };
-  try {
-    std::vector<TensorToStore> tensors;
-    for (size_t i = 0; i < names.size(); ++i) {
-      tensors.push_back({names[i], to_nxd_dtype(wholes[i].scalar_type()), wholes[i].sizes().vec(),
-                         wholes[i].data_ptr()});
-    }
-    write_safetensors(path, tensors, {{"format", "pt"}});
-  } catch (const Error& error) {
-    keep(error.status(), error.what());
-  } catch (const std::bad_alloc&) {
-    keep(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
-  } catch (const std::exception& error) {
-    keep(NXD_ERROR_INTERNAL, error.what());
+void write_whole(const std::string& path, const std::vector<std::string>& names,
+                 const std::vector<at::Tensor>& wholes) {
+  std::vector<TensorToStore> tensors;
+  for (size_t i = 0; i < names.size(); ++i) {
+    tensors.push_back({names[i], to_nxd_dtype(wholes[i].scalar_type()), wholes[i].sizes().vec(),
+                       wholes[i].data_ptr()});
   }
-  return outcome;
+  write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
 }  // namespace
@@ -172,12 +149,10 @@ void save_safetensors(Module& root, const char* path) {
     names.push_back(entry.name);
     wholes.push_back(std::move(whole));
   }
-  Outcome outcome;
-  if (writes) outcome = write_whole(path, names, wholes);
-  if (group.size() > 1) group.broadcast(&outcome, sizeof outcome, NXD_DTYPE_U8, 0);
-  if (outcome.status != NXD_OK) {
-    fail(outcome.status, "rank ", group.ranks()[0], " could not write: ", outcome.message.data());
-  }
+  WriteOutcome outcome;
+  if (writes) outcome.attempt([&] { write_whole(path, names, wholes); });
+  outcome.share(group);
+  outcome.check(group.ranks()[0]);
 }
 
 }  // namespace nxd

@@ -1,4 +1,4 @@
-#include "engine/training/group_agreement.h"
+#include "core/optim/group_agreement.h"
 
 #include "core/base/error.h"
 

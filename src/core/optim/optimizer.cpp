@@ -1,0 +1,257 @@
+#include "core/optim/optimizer.h"
+
+#include <fnmatch.h>
+
+#include "core/base/dtype.h"
+#include "core/base/near_names.h"
+#include "core/kernels/elementwise.h"
+#include "core/optim/learning_rate.h"
+#include "core/optim/state_file.h"
+
+namespace nxd {
+namespace {
+
+char* element(const void* data, int64_t index, nxd_dtype_t dtype) {
+  return static_cast<char*>(const_cast<void*>(data)) +
+         static_cast<size_t>(index) * dtype_size(dtype);
+}
+
+OptimizerState state_of(const DataParallel& ddp) {
+  if (!ddp.gather()) return OptimizerState(*ddp.source());
+  return {*ddp.source(), ddp.reducer()->plan(), ddp.reducer()->part()};
+}
+
+std::vector<std::string> names_of(const ParameterSource& source) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < source.size(); ++i) names.push_back(source.info(i).name);
+  return names;
+}
+
+// Narrows a run of an update to some of its elements. Its states are put in storage.
+UpdateRun slice(const UpdateRun& run, int64_t begin, int64_t count, size_t n_states,
+                nxd_dtype_t state_dtype, std::vector<void*>& states, std::vector<void*>& mirrors) {
+  UpdateRun part = run;
+  part.begin += begin;
+  part.count = count;
+  part.param = element(run.param, begin, run.dtype);
+  part.grad = element(run.grad, begin, run.grad_dtype);
+  if (run.copy) part.copy = element(run.copy, begin, NXD_DTYPE_BF16);
+  states.clear();
+  for (size_t i = 0; i < n_states; ++i) {
+    states.push_back(element(run.states[i], begin, state_dtype));
+  }
+  part.states = states.data();
+  if (run.mirrors) {
+    mirrors.clear();
+    const nxd_dtype_t stored = run.copy ? NXD_DTYPE_BF16 : run.dtype;
+    for (const void* mirror : *run.mirrors) mirrors.push_back(element(mirror, begin, stored));
+    part.mirrors = &mirrors;
+  }
+  return part;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<UpdateRule> rule)
+    : source_(std::move(source)),
+      rule_(std::move(rule)),
+      groups_{rule_->defaults()},
+      group_of_(source_->size(), 0),
+      state_(*source_) {}
+
+Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRule> rule)
+    : ddp_(std::move(ddp)),
+      source_(ddp_->source()),
+      reducer_(ddp_->reducer()),
+      gather_(ddp_->gather()),
+      rule_(std::move(rule)),
+      groups_{rule_->defaults()},
+      group_of_(source_->size(), 0),
+      state_(state_of(*ddp_)) {}
+
+int Optimizer::add_group(const std::vector<std::string>& patterns) {
+  check_argument(!patterns.empty(), "n: expected at least 1 pattern, got 0");
+  const std::vector<std::string> names = names_of(*source_);
+  std::vector<int> taken = group_of_;
+  for (size_t p = 0; p < patterns.size(); ++p) {
+    bool any = false;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (fnmatch(patterns[p].c_str(), names[i].c_str(), 0) != 0) continue;
+      taken[i] = group_count();
+      any = true;
+    }
+    check_argument(any, "patterns[", p, "]: \"", patterns[p], "\" matches none of ", names.size(),
+                   " parameters", near_names(patterns[p], names));
+  }
+  group_of_ = std::move(taken);
+  groups_.push_back(Hyperparameters(groups_.front()));
+  return group_count() - 1;
+}
+
+void Optimizer::check_group(int group) const {
+  check_argument(group >= 0 && group < group_count(), "group: expected 0 to ", group_count() - 1,
+                 ", got ", group);
+}
+
+void Optimizer::set_hyperparameter(int group, nxd_hyperparameter_t which, double value) {
+  if (group != -1) check_group(group);
+  rule_->check(which, value);
+  for (int i = 0; i < group_count(); ++i) {
+    if (group == -1 || group == i) groups_[static_cast<size_t>(i)][which] = value;
+  }
+}
+
+double Optimizer::hyperparameter(int group, nxd_hyperparameter_t which) const {
+  check_group(group);
+  const Hyperparameters& hyper = groups_[static_cast<size_t>(group)];
+  check_argument(which >= 0 && which < Hyperparameters::kCount, "which: expected 0 to ",
+                 Hyperparameters::kCount - 1, ", got ", which);
+  rule_->check(which, hyper[which]);
+  return hyper[which];
+}
+
+void Optimizer::set_schedule(const nxd_schedule_options_t& options) {
+  check_schedule(options);
+  schedule_ = options;
+}
+
+double Optimizer::learning_rate(int group) const {
+  check_group(group);
+  return groups_[static_cast<size_t>(group)][NXD_HYPERPARAMETER_LEARNING_RATE] *
+         schedule_factor(schedule_, updates_);
+}
+
+GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
+  if (!ddp_ && (!reducer_ || reducer_->options().reduce != reduce)) {
+    GradientReducer::Options options;
+    options.reduce = reduce;
+    options.overlap = false;
+    reducer_ = std::make_shared<GradientReducer>(source_, options);
+  }
+  return *reducer_;
+}
+
+void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& report) {
+  source_->check_usable();
+  agree_on_finish(*source_, options);
+  const FinishedGradients finished =
+      finish(*source_, reducer_for(options.data_parallel_reduce), options);
+  report.norm = finished.norm;
+  report.learning_rate = learning_rate(0);
+  report.skipped = !finished.finite && options.skip_nonfinite_check == 0;
+  if (!report.skipped) {
+    if (sharded()) {
+      update_parts(finished);
+    } else {
+      update_all(finished);
+    }
+    ++updates_;
+  }
+  report.updates = updates_;
+  source_->advance_step();
+}
+
+void Optimizer::update() {
+  source_->check_usable();
+  check_state(!sharded(),
+              "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
+  FinishedGradients finished;
+  for (size_t i = 0; i < source_->size(); ++i) {
+    finished.present.push_back(source_->buffers(i).grad != nullptr);
+  }
+  update_all(finished);
+  ++updates_;
+  source_->advance_step();
+}
+
+void Optimizer::update_all(const FinishedGradients& finished) {
+  for (OptimizerState::Run& run : state_.runs()) {
+    if (!finished.present[run.parameter]) continue;
+    update_run(run, finished.factor);
+    source_->value_changed(run.parameter);
+  }
+}
+
+void Optimizer::update_parts(const FinishedGradients& finished) {
+  gather_->begin();
+  try {
+    for (OptimizerState::Run& run : state_.runs()) {
+      if (finished.present[run.parameter]) update_run(run, finished.factor);
+    }
+  } catch (const std::exception& error) {
+    // The peers wait for this rank's parts.
+    if (source_->groups().data) source_->groups().data->refuse("optimizer step", error.what());
+    throw;
+  }
+  gather_->gather();
+  for (size_t i = 0; i < source_->size(); ++i) {
+    if (finished.present[i] && source_->info(i).count() > 0) source_->value_changed(i);
+  }
+}
+
+void Optimizer::update_run(OptimizerState::Run& run, double factor) {
+  const ParameterInfo& info = source_->info(run.parameter);
+  const ParameterBuffers buffers = source_->buffers(run.parameter);
+  const Hyperparameters& hyper = groups_[static_cast<size_t>(group_of_[run.parameter])];
+  const bool narrow = info.dtype == NXD_DTYPE_BF16;
+  const bool copied = narrow && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
+  char* value = element(buffers.value, run.begin, info.dtype);
+  const size_t n_states = rule_->states().size();
+  OptimizerState::make_states(run, info, n_states);
+  if (copied && (!run.master || source_->value_was_replaced(run.parameter))) {
+    if (!run.master) run.master = OptimizerState::make_block(run, info);
+    kernels::cast(info.dtype, value, NXD_DTYPE_F32, run.master.get(), run.count);
+  }
+  std::vector<void*> states, mirrors;
+  for (const OptimizerState::Block& state : run.states) states.push_back(state.get());
+  if (run.bucket >= 0) {
+    for (const void* bucket : gather_->mirrors(static_cast<size_t>(run.bucket))) {
+      mirrors.push_back(element(bucket, run.bucket_offset, info.dtype));
+    }
+  }
+  UpdateRun update;
+  update.name = &info.name;
+  update.begin = run.begin;
+  update.count = run.count;
+  update.dtype = copied ? NXD_DTYPE_F32 : info.dtype;
+  update.grad_dtype = info.grad_dtype;
+  update.param = copied ? run.master.get() : value;
+  update.grad = element(buffers.grad, run.begin, info.grad_dtype);
+  update.states = states.data();
+  update.copy = copied ? value : nullptr;
+  update.mirrors = mirrors.empty() ? nullptr : &mirrors;
+  update.learning_rate =
+      hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(schedule_, updates_);
+  update.grad_scale = factor;
+  update.step = run.updates + 1;
+  update.plain = source_->plain_kernels();
+  if (!narrow || rule_->bf16_update() != NXD_BF16_UPDATE_STOCHASTIC) {
+    rule_->update(update, hyper);
+  } else {
+    const RandomSite site =
+        RandomSite(source_->seed(), info.name + ".rounding").at(source_->step(), 0);
+    std::vector<void*> part_states, part_mirrors;
+    for (const OptimizerState::Stretch& stretch : OptimizerState::stretches(run, info)) {
+      const kernels::RoundingSource rounding{site, stretch.first, stretch.cols, stretch.row_stride};
+      UpdateRun part = slice(update, stretch.begin, stretch.count, n_states,
+                             OptimizerState::state_dtype(info), part_states, part_mirrors);
+      part.rounding = &rounding;
+      rule_->update(part, hyper);
+    }
+  }
+  ++run.updates;
+}
+
+void Optimizer::save(const char* path) {
+  source_->check_usable();
+  save_state(path, *source_, state_, *rule_, updates_, sharded());
+}
+
+void Optimizer::load(const std::string& path) {
+  source_->check_usable();
+  updates_ = load_state(path, *source_, state_, *rule_);
+  // A copy that was read is no staler than the value it belongs to.
+  for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);
+}
+
+}  // namespace nxd

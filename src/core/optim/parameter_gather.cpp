@@ -1,0 +1,155 @@
+#include "core/optim/parameter_gather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "core/base/phase_clock.h"
+#include "core/comm/arena.h"
+#include "core/comm/exchanged_buffer.h"
+#include "core/kernels/copy.h"
+
+namespace nxd {
+
+struct ParameterGather::Impl {
+  std::shared_ptr<ParameterSource> source;
+  BucketPlan plan;
+  std::shared_ptr<ProcessGroup> group;
+  // One for each bucket, or one that all pass through.
+  std::vector<ExchangedBuffer> resident;
+  ExchangedBuffer staging;
+  std::vector<std::vector<void*>> mirrors;
+
+  bool alone() const { return !group || group->size() == 1; }
+  size_t part_bytes(size_t bucket) const {
+    return static_cast<size_t>(plan.part_size(bucket)) *
+           dtype_size(plan.buckets()[bucket].value_dtype);
+  }
+  size_t bucket_bytes(size_t bucket) const {
+    return part_bytes(bucket) * static_cast<size_t>(plan.ranks());
+  }
+  void find_mirrors();
+  void gather_through_staging(size_t bucket);
+  // Copies segments between their owners and a bucket.
+  void move(const std::vector<BucketPlan::Segment>& segments, size_t bucket, char* data,
+            bool to_bucket);
+};
+
+// All ranks come to the same end, since they look at the same places.
+void ParameterGather::Impl::find_mirrors() {
+  mirrors.resize(plan.buckets().size());
+  const auto size = static_cast<size_t>(group->size());
+  const std::shared_ptr<Arena> arena = group->arena();
+  for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
+    const ArenaPlace own =
+        arena ? arena->find(resident[bucket].data(), bucket_bytes(bucket)) : ArenaPlace{};
+    std::vector<ArenaPlace> places(size);
+    group->all_gather(&own, places.data(), sizeof own, NXD_DTYPE_U8);
+    const bool shared = std::all_of(places.begin(), places.end(),
+                                    [](const ArenaPlace& place) { return place.inode != 0; });
+    if (!shared) continue;
+    for (int rank = 0; rank < group->size(); ++rank) {
+      if (rank == group->rank()) continue;
+      void* memory = group->peer_memory(rank, places[static_cast<size_t>(rank)]);
+      check_internal(memory != nullptr, "the memory of rank ", rank, " cannot be reached");
+      mirrors[bucket].push_back(memory);
+    }
+  }
+}
+
+void ParameterGather::Impl::move(const std::vector<BucketPlan::Segment>& segments, size_t bucket,
+                                 char* data, bool to_bucket) {
+  const size_t size = dtype_size(plan.buckets()[bucket].value_dtype);
+  for (const auto& segment : segments) {
+    char* value = static_cast<char*>(source->buffers(segment.parameter).value) +
+                  static_cast<size_t>(segment.parameter_offset) * size;
+    char* place = data + static_cast<size_t>(segment.bucket_offset) * size;
+    const size_t bytes = static_cast<size_t>(segment.count) * size;
+    if (to_bucket) {
+      std::memcpy(place, value, bytes);
+    } else {
+      std::memcpy(value, place, bytes);
+    }
+  }
+}
+
+void ParameterGather::Impl::gather_through_staging(size_t bucket) {
+  const int own = group->rank();
+  char* data = staging.data();
+  move(plan.part(bucket, own), bucket, data, true);
+  const auto part = static_cast<size_t>(plan.part_size(bucket));
+  group->all_gather(data + static_cast<size_t>(own) * part_bytes(bucket), data, part,
+                    plan.buckets()[bucket].value_dtype);
+  for (int rank = 0; rank < plan.ranks(); ++rank) {
+    if (rank != own) move(plan.part(bucket, rank), bucket, data, false);
+  }
+}
+
+ParameterGather::ParameterGather(std::shared_ptr<ParameterSource> source, const BucketPlan& plan,
+                                 bool resident)
+    : impl_(new Impl{std::move(source), plan, nullptr, {}, {}, {}}) {
+  impl_->group = impl_->source->groups().data;
+  const size_t buckets = plan.buckets().size();
+  impl_->mirrors.resize(buckets);
+  if (resident) {
+    check_internal(impl_->group != nullptr, "resident values need a group");
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      impl_->resident.emplace_back(*impl_->group, impl_->bucket_bytes(bucket));
+      std::memset(impl_->resident[bucket].data(), 0, impl_->bucket_bytes(bucket));
+    }
+  }
+  if (impl_->alone()) return;
+  if (resident) {
+    impl_->find_mirrors();
+    return;
+  }
+  size_t most = 0;
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    most = std::max(most, impl_->bucket_bytes(bucket));
+  }
+  impl_->staging = ExchangedBuffer(*impl_->group, most);
+  std::memset(impl_->staging.data(), 0, most);
+}
+
+ParameterGather::~ParameterGather() = default;
+
+void* ParameterGather::home(size_t parameter) const {
+  const int bucket = impl_->plan.bucket_of(parameter);
+  if (impl_->resident.empty() || bucket < 0) return nullptr;
+  const auto b = static_cast<size_t>(bucket);
+  return impl_->resident[b].data() + static_cast<size_t>(impl_->plan.offset_of(parameter)) *
+                                         dtype_size(impl_->plan.buckets()[b].value_dtype);
+}
+
+void ParameterGather::begin() {
+  if (!impl_->alone()) impl_->group->barrier();
+}
+
+const std::vector<void*>& ParameterGather::mirrors(size_t bucket) const {
+  return impl_->mirrors[bucket];
+}
+
+void ParameterGather::gather() {
+  if (impl_->alone()) return;
+  const PhaseScope phase(NXD_PHASE_COMMUNICATION);
+  bool mirrored = false;
+  for (size_t bucket = 0; bucket < impl_->mirrors.size(); ++bucket) {
+    if (!impl_->mirrors[bucket].empty()) {
+      mirrored = true;
+    } else if (impl_->resident.empty()) {
+      impl_->gather_through_staging(bucket);
+    } else {
+      char* data = impl_->resident[bucket].data();
+      const auto part = static_cast<size_t>(impl_->plan.part_size(bucket));
+      const char* own =
+          data + static_cast<size_t>(impl_->group->rank()) * impl_->part_bytes(bucket);
+      impl_->group->all_gather(own, data, part, impl_->plan.buckets()[bucket].value_dtype);
+    }
+  }
+  // What others have written is there once all have come here.
+  if (mirrored) impl_->group->barrier();
+}
+
+uint64_t ParameterGather::buffer_bytes() const { return impl_->staging.bytes(); }
+
+}  // namespace nxd

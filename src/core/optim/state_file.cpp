@@ -1,0 +1,216 @@
+#include "core/optim/state_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+
+#include "core/base/dtype.h"
+#include "core/base/near_names.h"
+#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/write_outcome.h"
+#include "core/optim/group_agreement.h"
+#include "core/parallel/shard_gather.h"
+
+namespace nxd {
+namespace {
+
+constexpr const char* kFormat = "nxd-optimizer";
+constexpr const char* kMaster = "master";
+
+using Block = OptimizerState::Block;
+using Run = OptimizerState::Run;
+
+size_t element_size(const ParameterInfo& info) {
+  return dtype_size(OptimizerState::state_dtype(info));
+}
+
+Block zeros(int64_t count, size_t element) {
+  const size_t bytes = static_cast<size_t>(count) * element;
+  Block block(kernels::pool_allocate(bytes));
+  std::memset(block.get(), 0, bytes);
+  return block;
+}
+
+// The states of a parameter that has been updated, by name.
+std::vector<std::string> stored_states(const ParameterInfo& info, const UpdateRule& rule) {
+  std::vector<std::string> names = rule.states();
+  if (info.dtype == NXD_DTYPE_BF16 && rule.bf16_update() == NXD_BF16_UPDATE_MASTER) {
+    names.push_back(kMaster);
+  }
+  return names;
+}
+
+Block& block_of(Run& run, size_t index, const UpdateRule& rule) {
+  return index < rule.states().size() ? run.states[index] : run.master;
+}
+
+// Whoever holds some of a parameter, on any rank, says how often it was updated.
+std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState& state) {
+  std::vector<int64_t> updates(source.size(), 0);
+  for (const Run& run : state.runs()) {
+    updates[run.parameter] = std::max(updates[run.parameter], run.updates);
+  }
+  for (ProcessGroup* group : {source.groups().data.get(), source.groups().tensor.get()}) {
+    if (!group || group->size() == 1) continue;
+    group->all_reduce(updates.data(), updates.data(), updates.size(), NXD_DTYPE_I64,
+                      NXD_REDUCE_MAX);
+  }
+  return updates;
+}
+
+// This rank's shard of a state, put together from the parts of the data group.
+Block local_state(ParameterSource& source, OptimizerState& state, size_t parameter, size_t index,
+                  const UpdateRule& rule, bool sharded) {
+  const ParameterInfo& info = source.info(parameter);
+  const size_t element = element_size(info);
+  Block local = zeros(info.count(), element);
+  for (Run& run : state.runs()) {
+    if (run.parameter != parameter || run.updates == 0) continue;
+    std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(run.begin) * element,
+                block_of(run, index, rule).get(), static_cast<size_t>(run.count) * element);
+  }
+  ProcessGroup* data = source.groups().data.get();
+  if (sharded && data && data->size() > 1) {
+    data->all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()),
+                     OptimizerState::state_dtype(info), NXD_REDUCE_SUM);
+  }
+  return local;
+}
+
+void check_together(ParameterSource& source, const char* path) {
+  std::vector<ProcessGroup*> groups;
+  const OptimizerGroups& own = source.groups();
+  for (ProcessGroup* group : {own.tensor.get(), own.data.get()}) {
+    if (group) groups.push_back(group);
+  }
+  agree(groups, own.world_rank, {}, path ? "" : "path: expected a file name, got NULL");
+  if (own.pipeline && own.pipeline->size() > 1) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "optimizer state: stages of a pipeline would each write their part to the one file; "
+         "expected pipeline_parallel_size 1, got ",
+         own.pipeline->size());
+  }
+}
+
+int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
+  const auto found = reader.metadata().find(key);
+  int64_t value = -1;
+  if (found != reader.metadata().end()) {
+    const std::string& digits = found->second;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) value = -1;
+  }
+  if (value < 0) fail(NXD_ERROR_CORRUPT, path, ": no count of ", key, " in the metadata");
+  return value;
+}
+
+void check_kind(const SafetensorsReader& reader, const std::string& path, const UpdateRule& rule) {
+  const auto& metadata = reader.metadata();
+  const auto format = metadata.find("format");
+  check_argument(format != metadata.end() && format->second == kFormat, path,
+                 ": it is no optimizer state of nxd_optimizer_save");
+  const auto kind = metadata.find("kind");
+  check_argument(kind != metadata.end() && kind->second == rule.kind(), path,
+                 ": expected the state of ", rule.kind(), ", got that of ",
+                 kind == metadata.end() ? "nothing" : kind->second);
+}
+
+void check_names(const SafetensorsReader& reader, const std::string& path,
+                 const ParameterSource& source) {
+  std::vector<std::string> stored, known;
+  const std::string prefix = "updates.";
+  for (const auto& [key, value] : reader.metadata()) {
+    if (key.rfind(prefix, 0) == 0) stored.push_back(key.substr(prefix.size()));
+  }
+  for (size_t i = 0; i < source.size(); ++i) known.push_back(source.info(i).name);
+  for (const std::string& name : known) {
+    check_argument(std::count(stored.begin(), stored.end(), name) == 1, path,
+                   ": no state of parameter ", name, near_names(name, stored));
+  }
+  for (const std::string& name : stored) {
+    check_argument(std::count(known.begin(), known.end(), name) != 0, path, ": the state of ", name,
+                   " belongs to no parameter", near_names(name, known));
+  }
+}
+
+}  // namespace
+
+void save_state(const char* path, ParameterSource& source, OptimizerState& state,
+                const UpdateRule& rule, int64_t updates, bool sharded) {
+  check_together(source, path);
+  const OptimizerGroups& groups = source.groups();
+  const bool first_copy = !groups.data || groups.data->rank() == 0;
+  const bool writes = first_copy && (!groups.tensor || groups.tensor->rank() == 0);
+  std::vector<TensorToStore> tensors;
+  std::vector<Block> wholes;
+  std::map<std::string, std::string> metadata{
+      {"format", kFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
+  const std::vector<int64_t> counts = count_updates(source, state);
+  for (size_t i = 0; i < source.size(); ++i) {
+    const ParameterInfo& info = source.info(i);
+    metadata["updates." + info.name] = std::to_string(counts[i]);
+    if (counts[i] == 0) continue;
+    const std::vector<std::string> names = stored_states(info, rule);
+    for (size_t s = 0; s < names.size(); ++s) {
+      const Block local = local_state(source, state, i, s, rule, sharded);
+      if (!first_copy) continue;
+      const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
+      Block whole = zeros(info.shard.global_size(), element_size(info));
+      gather_shards(groups.tensor.get(), info.shard, dtype, local.get(), whole.get());
+      if (!writes) continue;
+      tensors.push_back({info.name + "." + names[s], dtype, info.shard.shape(), whole.get()});
+      wholes.push_back(std::move(whole));
+    }
+  }
+  WriteOutcome outcome;
+  if (writes) outcome.attempt([&] { write_safetensors(path, tensors, metadata); });
+  if (first_copy && groups.tensor) outcome.share(*groups.tensor);
+  if (groups.data) outcome.share(*groups.data);
+  outcome.check(groups.tensor ? groups.tensor->ranks()[0] : groups.world_rank);
+}
+
+int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,
+                   const UpdateRule& rule) {
+  const SafetensorsReader reader(path);
+  check_kind(reader, path, rule);
+  check_names(reader, path, source);
+  const int64_t updates = parse(reader, path, "updates");
+  struct Read {
+    int64_t updates = 0;
+    std::vector<Block> states;
+    Block master;
+  };
+  std::vector<Read> read(state.runs().size());
+  for (size_t r = 0; r < read.size(); ++r) {
+    const Run& run = state.runs()[r];
+    const ParameterInfo& info = source.info(run.parameter);
+    read[r].updates = parse(reader, path, "updates." + info.name);
+    if (read[r].updates == 0) continue;
+    const size_t element = element_size(info);
+    const std::vector<std::string> names = stored_states(info, rule);
+    for (size_t s = 0; s < names.size(); ++s) {
+      const Block shard = zeros(info.count(), element);
+      reader.read_slice(info.name + "." + names[s], info.shard, shard.get(),
+                        OptimizerState::state_dtype(info));
+      Block block = zeros(run.count, element);
+      std::memcpy(block.get(),
+                  static_cast<const char*>(shard.get()) + static_cast<size_t>(run.begin) * element,
+                  static_cast<size_t>(run.count) * element);
+      if (names[s] == kMaster) {
+        read[r].master = std::move(block);
+      } else {
+        read[r].states.push_back(std::move(block));
+      }
+    }
+  }
+  for (size_t r = 0; r < read.size(); ++r) {
+    Run& run = state.runs()[r];
+    run.updates = read[r].updates;
+    run.states = std::move(read[r].states);
+    run.master = std::move(read[r].master);
+  }
+  return updates;
+}
+
+}  // namespace nxd

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/parallel/context.h"
+
+namespace nxd {
+
+// Valid labels of each microbatch divided by those of the whole step; see nxd_loss_weights.
+// Undefined labels count none. Collective over the data-parallel group, where there is one.
+std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
+                                 int64_t ignore_index, bool shifted);
+
+}  // namespace nxd
