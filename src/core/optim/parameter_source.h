@@ -14,7 +14,7 @@ struct ParameterInfo {
   std::string name;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
   nxd_dtype_t grad_dtype = NXD_DTYPE_F32;
-  ShardSpec shard;  // which part of the whole parameter this rank has
+  ShardSpec shard = ShardSpec::replicated({});  // which part of the whole parameter this rank has
   // Ranks whose gradients of this very shard are partial, beside data-parallel ones; or null.
   std::shared_ptr<ProcessGroup> gradient_group;
   // Of ranks that hold the same elements one counts them in norms.
