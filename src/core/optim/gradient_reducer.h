@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
-#include "core/comm/work.h"
+#include "core/comm/exchanged_buffer.h"
+#include "core/comm/ordered_group.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/parameter_source.h"
 
@@ -48,7 +50,8 @@ class GradientReducer {
   // The parameter took no part on this rank: zeros.
   void mark_unused(size_t parameter);
   bool is_marked(size_t parameter) const { return marked_[parameter] != 0; }
-  bool under_way() const;  // something is marked, and wait() has not been called since
+  // Something is marked, and wait() has not been called since.
+  bool under_way() const { return under_way_; }
 
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
   // of the data and tensor groups; those that did have gradients on every rank afterwards.
@@ -58,10 +61,51 @@ class GradientReducer {
   uint64_t buffer_bytes() const;
 
  private:
+  // A bucket whose reduction has begun.
+  struct Flight {
+    size_t bucket;
+    char* data;  // of the bucket
+    std::shared_ptr<Work> work;
+  };
+
+  bool alone() const { return !group_ || group_->size() == 1; }
+  size_t bytes_of(size_t bucket, int64_t elements) const;
+  // The one gradient of such a bucket is reduced where it lies.
+  bool is_direct(size_t bucket) const;
+  void make_buffers();
+  void mark(size_t parameter, bool used);
+  void note_own_presence();
+  void exchange_presence();
+  void make_missing_gradients();
+  void start_full_buckets();
+  void start_all_buckets();
+  void start(size_t bucket);
+  void fill(size_t bucket, char* data);
+  GroupCall call_for(size_t bucket, char* data) const;
+  char* take_staging();
+  void give_back_staging(size_t bucket, char* data);
+  void land_first();
+  void copy_out(size_t bucket, const char* data);
+  void reset() noexcept;
+  template <class Function>
+  void or_abandon(Function&& function);
+
   std::shared_ptr<ParameterSource> source_;
   Options options_;
+  std::shared_ptr<ProcessGroup> group_;
+  OrderedGroup* ordered_ = nullptr;  // the same, when it has peers
   BucketPlan plan_;
-  std::vector<char> marked_;
+  std::vector<ExchangedBuffer> resident_;  // of each bucket, or none
+  std::vector<ExchangedBuffer> staging_;
+  std::vector<char*> free_staging_;
+
+  bool under_way_ = false;
+  std::vector<char> marked_, unused_;
+  std::vector<size_t> unmarked_;  // of each bucket: how many are
+  std::vector<char> own_;         // this rank has a gradient; known once the bucket is filled
+  std::vector<char> present_;     // of the last wait()
+  size_t next_ = 0;               // bucket to start
+  std::deque<Flight> flights_;
 };
 
 }  // namespace nxd

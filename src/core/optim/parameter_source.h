@@ -45,7 +45,8 @@ class ParameterSource {
   virtual const ParameterInfo& info(size_t index) const = 0;
   // INVALID_STATE when the parameter has no values, or is not in C order.
   virtual ParameterBuffers buffers(size_t index) = 0;
-  // Gives a parameter that has no gradient zeros as one.
+  // Gives a parameter that has no gradient one: zeros, or what lies in its home where gradients are
+  // resident in a reducer's buckets.
   virtual void make_zero_gradient(size_t index) = 0;
   // The value was written by other means than its owner's.
   virtual void value_changed(size_t index) = 0;

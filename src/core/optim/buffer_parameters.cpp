@@ -1,0 +1,165 @@
+#include "core/optim/buffer_parameters.h"
+
+#include <cstring>
+#include <unordered_set>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "nxd/dlpack.h"
+
+namespace nxd {
+namespace {
+
+using Shape = ShardSpec::Shape;
+
+// INVALID for one that parameters do not have.
+nxd_dtype_t dtype_of(const DLDataType& type) {
+  if (type.lanes != 1) return NXD_DTYPE_INVALID;
+  if (type.code == kDLFloat && type.bits == 32) return NXD_DTYPE_F32;
+  if (type.code == kDLFloat && type.bits == 64) return NXD_DTYPE_F64;
+  if (type.code == kDLBfloat && type.bits == 16) return NXD_DTYPE_BF16;
+  return NXD_DTYPE_INVALID;
+}
+
+Shape shape_of(const DLTensor& tensor, const std::string& what) {
+  check_argument(tensor.ndim >= 0 && (tensor.shape || tensor.ndim == 0), what, ": expected ",
+                 tensor.ndim, " sizes, got ", tensor.ndim < 0 ? "a negative number" : "NULL");
+  const Shape shape(tensor.shape, tensor.shape + tensor.ndim);
+  for (const int64_t size : shape) {
+    check_argument(size >= 0, what, ": expected sizes of at least 0, got ", shape_text(shape));
+  }
+  return shape;
+}
+
+void check_c_order(const DLTensor& tensor, const Shape& shape, const std::string& what) {
+  int64_t stride = 1;
+  for (size_t d = shape.size(); tensor.strides && d-- > 0;) {
+    check_argument(shape[d] == 1 || tensor.strides[d] == stride, what,
+                   ": expected C order, which has the stride ", stride, " in dimension ", d,
+                   " of the shape ", shape_text(shape), ", got ", tensor.strides[d]);
+    stride *= shape[d];
+  }
+}
+
+// Address of the first element, once all of the tensor but its dtype has been found good.
+void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string& what) {
+  check_argument(tensor.device.device_type == kDLCPU, what, ": expected memory of the CPU, got the ",
+                 "device type ", static_cast<int>(tensor.device.device_type));
+  int64_t count = 1;
+  for (const int64_t size : shape) {
+    check_argument(!__builtin_mul_overflow(count, size, &count) && count < int64_t{1} << 60, what,
+                   ": expected a tensor that fits in memory, got the shape ", shape_text(shape));
+  }
+  if (count == 0) return nullptr;
+  check_c_order(tensor, shape, what);
+  check_argument(tensor.data != nullptr, what, ": expected the data of ", count, " elements, got NULL");
+  char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  const size_t element = tensor.dtype.bits / 8;
+  check_argument(reinterpret_cast<uintptr_t>(data) % element == 0, what, ": expected data aligned to ",
+                 element, " bytes, got ", static_cast<void*>(data));
+  return data;
+}
+
+std::string described(const char* array, size_t index, const std::string& name) {
+  return text(array, "[", index, "] (", name, ")");
+}
+
+struct Checked {
+  Shape shape;
+  nxd_dtype_t dtype;
+  void* data;
+};
+
+Checked check_param(const DLTensor& tensor, const std::string& what) {
+  const nxd_dtype_t dtype = dtype_of(tensor.dtype);
+  check_argument(dtype != NXD_DTYPE_INVALID, what, ": expected f32, f64 or bf16, got code ",
+                 static_cast<int>(tensor.dtype.code), " with ", static_cast<int>(tensor.dtype.bits),
+                 " bits and ", tensor.dtype.lanes, " lanes");
+  Shape shape = shape_of(tensor, what);
+  void* data = checked_data(tensor, shape, what);
+  return {std::move(shape), dtype, data};
+}
+
+Checked check_grad(const DLTensor& tensor, const Shape& shape, nxd_dtype_t dtype,
+                   const std::string& what) {
+  Checked grad = check_param(tensor, what);
+  check_argument(grad.shape == shape, what, ": expected the parameter's shape ", shape_text(shape),
+                 ", got ", shape_text(grad.shape));
+  const bool wide = dtype == NXD_DTYPE_BF16 && grad.dtype == NXD_DTYPE_F32;
+  check_argument(grad.dtype == dtype || wide, what, ": expected the parameter's dtype ",
+                 dtype_name(dtype), dtype == NXD_DTYPE_BF16 ? " or f32" : "", ", got ",
+                 dtype_name(grad.dtype));
+  return grad;
+}
+
+}  // namespace
+
+BufferParameters::BufferParameters(std::shared_ptr<Context> context,
+                                   std::shared_ptr<ProcessGroup> group, const char* const* names,
+                                   DLTensor* const* params, DLTensor* const* grads, size_t n)
+    : context_(std::move(context)) {
+  groups_.data = std::move(group);
+  groups_.world_rank = context_->rank();
+  check_argument(params || n == 0, "params: expected an array of ", n, " tensors, got NULL");
+  check_argument(grads || n == 0, "grads: expected an array of ", n, " tensors, got NULL");
+  std::unordered_set<std::string> known;
+  for (size_t i = 0; i < n; ++i) {
+    check_argument(!names || names[i], "names[", i, "]: expected a string, got NULL");
+    const std::string name = names ? names[i] : std::to_string(i);
+    check_argument(!name.empty(), "names[", i, "]: expected a name, got an empty one");
+    check_argument(known.insert(name).second, "names[", i, "]: expected each name once, got \"",
+                   name, "\" again");
+    add(name, params[i], grads[i], i);
+  }
+}
+
+void BufferParameters::add(const std::string& name, const DLTensor* param, const DLTensor* grad,
+                           size_t index) {
+  const std::string what = described("params", index, name);
+  check_argument(param != nullptr, what, ": expected a tensor, got NULL");
+  Checked value = check_param(*param, what);
+  const std::string of_grad = described("grads", index, name);
+  check_argument(grad != nullptr, of_grad, ": expected a tensor, got NULL");
+  const Checked gradient = check_grad(*grad, value.shape, value.dtype, of_grad);
+  ParameterInfo info;
+  info.name = name;
+  info.dtype = value.dtype;
+  info.grad_dtype = gradient.dtype;
+  info.shard = ShardSpec::replicated(std::move(value.shape));
+  infos_.push_back(std::move(info));
+  buffers_.push_back({value.data, gradient.data});
+  replaced_.push_back(0);
+}
+
+void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
+  check_argument(index < infos_.size(), "index: expected less than ", infos_.size(),
+                 " parameters, got ", index);
+  const ParameterInfo& info = infos_[index];
+  ParameterBuffers next = buffers_[index];
+  if (param) {
+    const std::string what = text("param (", info.name, ")");
+    const Checked value = check_param(*param, what);
+    check_argument(value.shape == info.shard.shape() && value.dtype == info.dtype, what,
+                   ": expected ", dtype_name(info.dtype), " ", shape_text(info.shard.shape()),
+                   " as before, got ", dtype_name(value.dtype), " ", shape_text(value.shape));
+    next.value = value.data;
+  }
+  if (grad) {
+    const std::string what = text("grad (", info.name, ")");
+    const Checked gradient = check_grad(*grad, info.shard.shape(), info.dtype, what);
+    check_argument(gradient.dtype == info.grad_dtype, what, ": expected ",
+                   dtype_name(info.grad_dtype), " as before, got ", dtype_name(gradient.dtype));
+    next.grad = gradient.data;
+  }
+  if (param) replaced_[index] = 1;
+  buffers_[index] = next;
+}
+
+void BufferParameters::make_zero_gradient(size_t index) {
+  const ParameterInfo& info = infos_[index];
+  if (info.count() == 0) return;
+  std::memset(buffers_[index].grad, 0,
+              static_cast<size_t>(info.count()) * dtype_size(info.grad_dtype));
+}
+
+}  // namespace nxd

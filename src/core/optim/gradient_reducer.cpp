@@ -1,0 +1,315 @@
+#include "core/optim/gradient_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "core/kernels/parallel.h"
+
+namespace nxd {
+namespace {
+
+constexpr size_t kStagingBuckets = 2;
+
+std::vector<BucketPlan::Parameter> sizes_of(const ParameterSource& source) {
+  std::vector<BucketPlan::Parameter> sizes;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const ParameterInfo& info = source.info(i);
+    sizes.push_back({info.count(), info.grad_dtype, info.dtype});
+  }
+  return sizes;
+}
+
+int ranks_of(const ParameterSource& source) {
+  const auto& group = source.groups().data;
+  return group ? group->size() : 1;
+}
+
+void copy(void* to, const void* from, size_t bytes) {
+  kernels::parallel_ranges(static_cast<int64_t>(bytes), 1, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
+                static_cast<size_t>(end - begin));
+  });
+}
+
+void clear(void* data, size_t bytes) {
+  kernels::parallel_ranges(static_cast<int64_t>(bytes), 1, [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(data) + begin, 0, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const Options& options)
+    : source_(std::move(source)),
+      options_(options),
+      group_(source_->groups().data),
+      plan_(sizes_of(*source_), options.bucket_bytes, ranks_of(*source_)),
+      marked_(source_->size()),
+      unused_(source_->size()),
+      unmarked_(plan_.buckets().size()),
+      own_(source_->size()),
+      present_(source_->size()) {
+  if (!alone()) {
+    ordered_ = dynamic_cast<OrderedGroup*>(group_.get());
+    check_internal(ordered_ != nullptr, group_->name(), ": no asynchronous calls on this group");
+  }
+  if (options_.resident || options_.overlap) make_buffers();
+  reset();
+}
+
+GradientReducer::~GradientReducer() { reset(); }
+
+int GradientReducer::part() const { return alone() ? 0 : group_->rank(); }
+
+size_t GradientReducer::bytes_of(size_t bucket, int64_t elements) const {
+  return static_cast<size_t>(elements) * dtype_size(plan_.buckets()[bucket].dtype);
+}
+
+bool GradientReducer::is_direct(size_t bucket) const {
+  return !options_.resident && !options_.scatter && plan_.buckets()[bucket].items.size() == 1;
+}
+
+void GradientReducer::make_buffers() {
+  size_t staged = 0, most = 0;
+  for (size_t bucket = 0; bucket < plan_.buckets().size(); ++bucket) {
+    const size_t bytes = bytes_of(bucket, plan_.buckets()[bucket].size);
+    if (options_.resident) {
+      check_internal(group_ != nullptr, "resident gradients need a group");
+      resident_.emplace_back(*group_, bytes);
+      clear(resident_.back().data(), bytes);
+    } else if (!alone() && !is_direct(bucket)) {
+      ++staged;
+      most = std::max(most, bytes);
+    }
+  }
+  staged = std::min(staged, options_.overlap ? kStagingBuckets : 1);
+  while (staging_.size() < staged) {
+    staging_.emplace_back(*group_, most);
+    free_staging_.push_back(staging_.back().data());
+  }
+}
+
+void* GradientReducer::home(size_t parameter) const {
+  const int bucket = plan_.bucket_of(parameter);
+  if (resident_.empty() || bucket < 0) return nullptr;
+  const auto b = static_cast<size_t>(bucket);
+  return resident_[b].data() + bytes_of(b, plan_.offset_of(parameter));
+}
+
+uint64_t GradientReducer::buffer_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto* buffers : {&resident_, &staging_}) {
+    for (const ExchangedBuffer& buffer : *buffers) bytes += buffer.bytes();
+  }
+  return bytes;
+}
+
+// Ends works, and forgets marks. Buffers are the caller's again afterwards: works that have not
+// begun are cancelled, the last first, so that none begins meanwhile.
+void GradientReducer::reset() noexcept {
+  while (!flights_.empty()) {
+    flights_.back().work->release();
+    flights_.pop_back();
+  }
+  free_staging_.clear();
+  if (!options_.overlap) staging_.clear();
+  for (const ExchangedBuffer& buffer : staging_) free_staging_.push_back(buffer.data());
+  std::fill(marked_.begin(), marked_.end(), char{0});
+  std::fill(unused_.begin(), unused_.end(), char{0});
+  for (size_t bucket = 0; bucket < unmarked_.size(); ++bucket) {
+    unmarked_[bucket] = plan_.buckets()[bucket].items.size();
+  }
+  next_ = 0;
+  under_way_ = false;
+}
+
+template <class Function>
+void GradientReducer::or_abandon(Function&& function) {
+  try {
+    function();
+  } catch (...) {
+    reset();
+    throw;
+  }
+}
+
+void GradientReducer::mark_ready(size_t parameter) { mark(parameter, true); }
+
+void GradientReducer::mark_unused(size_t parameter) { mark(parameter, false); }
+
+void GradientReducer::mark(size_t parameter, bool used) {
+  check_argument(parameter < marked_.size(), "index: expected less than ", marked_.size(),
+                 " parameters, got ", parameter);
+  check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
+              ": its gradient was marked in this step already");
+  under_way_ = true;
+  marked_[parameter] = 1;
+  unused_[parameter] = used ? 0 : 1;
+  const int bucket = plan_.bucket_of(parameter);
+  if (bucket >= 0) --unmarked_[static_cast<size_t>(bucket)];
+  if (!options_.overlap || alone()) return;
+  or_abandon([&] { start_full_buckets(); });
+}
+
+void GradientReducer::start_full_buckets() {
+  while (!flights_.empty() && flights_.front().work->is_done()) land_first();
+  while (next_ < unmarked_.size() && unmarked_[next_] == 0) {
+    // Rather than to wait here for a staging bucket, this one starts at a later mark.
+    if (!options_.resident && !is_direct(next_) && free_staging_.empty()) return;
+    start(next_++);
+  }
+}
+
+void GradientReducer::start_all_buckets() {
+  while (next_ < unmarked_.size()) start(next_++);
+}
+
+const std::vector<char>& GradientReducer::wait() {
+  or_abandon([&] {
+    if (options_.overlap && !alone()) {
+      start_all_buckets();
+      // Behind the buckets, of which ranks have started different numbers before they came here.
+      note_own_presence();
+      exchange_presence();
+      while (!flights_.empty()) land_first();
+      make_missing_gradients();
+      return;
+    }
+    note_own_presence();
+    exchange_presence();
+    if (!options_.resident) {
+      make_missing_gradients();
+      if (!alone()) make_buffers();
+    }
+    start_all_buckets();
+    // Not before: an owner of gradients takes what lies in the bucket for one.
+    if (options_.resident) make_missing_gradients();
+  });
+  reset();
+  return present_;
+}
+
+void GradientReducer::note_own_presence() {
+  for (size_t i = 0; i < own_.size(); ++i) {
+    const int bucket = plan_.bucket_of(i);
+    const bool filled = bucket >= 0 && static_cast<size_t>(bucket) < next_;
+    if (!filled) own_[i] = !unused_[i] && source_->buffers(i).grad ? 1 : 0;
+  }
+}
+
+void GradientReducer::exchange_presence() {
+  std::vector<int32_t> present(own_.begin(), own_.end());
+  const OptimizerGroups& groups = source_->groups();
+  for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
+    if (!group || group->size() == 1) continue;
+    group->all_reduce(present.data(), present.data(), present.size(), NXD_DTYPE_I32,
+                      NXD_REDUCE_MAX);
+  }
+  present_.assign(present.begin(), present.end());
+}
+
+void GradientReducer::make_missing_gradients() {
+  for (size_t i = 0; i < present_.size(); ++i) {
+    if (present_[i] && !source_->buffers(i).grad) source_->make_zero_gradient(i);
+  }
+}
+
+// What the group has to do with a bucket. In a scattered one it leaves this rank's part in place.
+GroupCall GradientReducer::call_for(size_t bucket, char* data) const {
+  const BucketPlan::Bucket& b = plan_.buckets()[bucket];
+  if (!options_.scatter) {
+    return {Operation::kAllReduce, data, data, static_cast<size_t>(b.used), b.dtype,
+            options_.reduce};
+  }
+  const int64_t size = plan_.part_size(bucket);
+  return {Operation::kReduceScatter, data, data + bytes_of(bucket, part() * size),
+          static_cast<size_t>(size), b.dtype, options_.reduce};
+}
+
+void GradientReducer::start(size_t bucket) {
+  if (alone()) {
+    if (options_.resident) fill(bucket, resident_[bucket].data());
+    return;
+  }
+  char* data = nullptr;
+  if (options_.resident) {
+    data = resident_[bucket].data();
+  } else if (is_direct(bucket)) {
+    data = static_cast<char*>(source_->buffers(plan_.buckets()[bucket].items[0].parameter).grad);
+    check_internal(data || !options_.overlap, "a gradient is missing");
+    if (!data) return;  // no rank has one, or it would have been made
+  } else {
+    data = take_staging();
+  }
+  fill(bucket, data);
+  const GroupCall call = call_for(bucket, data);
+  if (options_.overlap) {
+    flights_.push_back({bucket, data, ordered_->start(call)});
+    return;
+  }
+  call.run(*group_);
+  copy_out(bucket, data);
+  give_back_staging(bucket, data);
+}
+
+char* GradientReducer::take_staging() {
+  while (free_staging_.empty()) land_first();
+  char* data = free_staging_.back();
+  free_staging_.pop_back();
+  return data;
+}
+
+void GradientReducer::give_back_staging(size_t bucket, char* data) {
+  if (!options_.resident && !is_direct(bucket)) free_staging_.push_back(data);
+}
+
+void GradientReducer::fill(size_t bucket, char* data) {
+  const BucketPlan::Bucket& b = plan_.buckets()[bucket];
+  for (const BucketPlan::Item& item : b.items) {
+    const size_t i = item.parameter, bytes = bytes_of(bucket, item.count);
+    const void* grad = source_->buffers(i).grad;
+    own_[i] = grad && !unused_[i] ? 1 : 0;
+    char* to = data + bytes_of(bucket, item.offset);
+    if (!own_[i]) {
+      clear(to, bytes);
+    } else if (grad != to) {
+      check_internal(!options_.resident, source_->info(i).name, ": its gradient is not at home");
+      copy(to, grad, bytes);
+    }
+  }
+  if (options_.resident || !options_.scatter) return;
+  clear(data + bytes_of(bucket, b.used), bytes_of(bucket, b.size - b.used));
+}
+
+// Waits for the first bucket that is under way, and takes its result.
+void GradientReducer::land_first() {
+  const Flight flight = flights_.front();
+  try {
+    flight.work->wait(-1);
+  } catch (...) {
+    // An interrupt leaves the work as it is, and nobody would wait for it any more.
+    if (!flight.work->is_done()) ordered_->end_works();
+    throw;
+  }
+  flights_.pop_front();
+  copy_out(flight.bucket, flight.data);
+  give_back_staging(flight.bucket, flight.data);
+}
+
+void GradientReducer::copy_out(size_t bucket, const char* data) {
+  if (options_.resident || is_direct(bucket)) return;
+  const auto segments = options_.scatter ? plan_.part(bucket, part()) : plan_.whole(bucket);
+  for (const BucketPlan::Segment& segment : segments) {
+    char* grad = static_cast<char*>(source_->buffers(segment.parameter).grad);
+    if (!grad) {
+      check_internal(!options_.overlap, source_->info(segment.parameter).name, ": no gradient");
+      continue;  // no rank has one
+    }
+    copy(grad + bytes_of(bucket, segment.parameter_offset),
+         data + bytes_of(bucket, segment.bucket_offset), bytes_of(bucket, segment.count));
+  }
+}
+
+}  // namespace nxd
