@@ -22,15 +22,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
 
+template <class T, class LanesOf>
+HWY_INLINE void store_mirrors(const std::vector<void*>* mirrors, int64_t i, V p, LanesOf lanes) {
+  if (!mirrors) return;
+  for (void* mirror : *mirrors) lanes.store(p, static_cast<T*>(mirror) + i);
+}
+
 // update(i, lanes) gives the new parameters of the elements begin ... end, which are stored, and in
-// BF16 rounded as the source says, and also into the copy, when there is one.
-template <class Param, class Update>
-HWY_INLINE void sweep_parameters(int64_t begin, int64_t end, const RoundingSource* rounding,
-                                 Param* param, Bf16* copy, const Update& update) {
+// BF16 rounded as the source says, and also into the copy, when there is one, and the mirrors.
+template <class Param, class Args, class Update>
+HWY_INLINE void sweep_parameters(const Args& args, int64_t begin, int64_t end,
+                                 const Update& update) {
+  auto* param = static_cast<Param*>(args.param);
+  auto* copy = static_cast<Bf16*>(args.copy);
+  const std::vector<void*>* mirrors = args.mirrors;
   if constexpr (std::is_same_v<Param, Bf16>) {
-    if (rounding) {
-      sweep_random(*rounding, begin, end, [&](int64_t i, auto lanes, auto words) HWY_ATTR {
-        store_stochastic(update(i, lanes), words, lanes, param + i);
+    if (args.rounding) {
+      sweep_random(*args.rounding, begin, end, [&](int64_t i, auto lanes, auto words) HWY_ATTR {
+        const V p = update(i, lanes);
+        store_stochastic(p, words, lanes, param + i);
+        if (!mirrors) return;
+        for (void* mirror : *mirrors) {
+          store_stochastic(p, words, lanes, static_cast<Bf16*>(mirror) + i);
+        }
       });
       return;
     }
@@ -39,25 +53,30 @@ HWY_INLINE void sweep_parameters(int64_t begin, int64_t end, const RoundingSourc
     const int64_t i = begin + offset;
     const V p = update(i, lanes);
     lanes.store(p, param + i);
-    if (copy) lanes.store(p, copy + i);
+    if (copy) {
+      lanes.store(p, copy + i);
+      store_mirrors<Bf16>(mirrors, i, p, lanes);
+    } else {
+      store_mirrors<Param>(mirrors, i, p, lanes);
+    }
   });
 }
 
 template <class Param, class Grad>
 void AdamwRange(const AdamwArgs& args, int64_t begin, int64_t end) {
-  auto* param = static_cast<Param*>(args.param);
+  const auto* param = static_cast<const Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* exp_avg = static_cast<float*>(args.exp_avg);
   auto* exp_avg_sq = static_cast<float*>(args.exp_avg_sq);
-  const auto step = static_cast<double>(args.step);
+  const AdamwTerms terms = adamw_terms(args);
   const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
   const V beta1 = constant(args.beta1);
   const V beta1_rest = constant(1 - args.beta1);
   const V beta2 = constant(args.beta2);
   const V beta2_rest = constant(1 - args.beta2);
-  const V decay = constant(1 - args.lr * args.weight_decay);
-  const V rate = constant(args.lr / (1 - std::pow(args.beta1, step)));
-  const V root = constant(1 / std::sqrt(1 - std::pow(args.beta2, step)));
+  const V decay = constant(terms.decay);
+  const V rate = constant(terms.rate);
+  const V root = constant(terms.root);
   const V eps = constant(args.eps);
   const V grad_scale = constant(args.grad_scale);
   const auto update = [&](int64_t i, auto lanes) HWY_ATTR {
@@ -69,12 +88,12 @@ void AdamwRange(const AdamwArgs& args, int64_t begin, int64_t end) {
     lanes.store(v, exp_avg_sq + i);
     return hn::NegMulAdd(rate, hn::Div(m, denominator), hn::Mul(decay, lanes.load(param + i)));
   };
-  sweep_parameters(begin, end, args.rounding, param, static_cast<Bf16*>(args.copy), update);
+  sweep_parameters<Param>(args, begin, end, update);
 }
 
 template <class Param, class Grad>
 void SgdRange(const SgdArgs& args, int64_t begin, int64_t end) {
-  auto* param = static_cast<Param*>(args.param);
+  const auto* param = static_cast<const Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* buffer = static_cast<float*>(args.momentum_buffer);
   const auto constant = [](double value) HWY_ATTR { return set(static_cast<float>(value)); };
@@ -94,7 +113,7 @@ void SgdRange(const SgdArgs& args, int64_t begin, int64_t end) {
     }
     return hn::NegMulAdd(rate, d, old);
   };
-  sweep_parameters(begin, end, args.rounding, param, static_cast<Bf16*>(args.copy), update);
+  sweep_parameters<Param>(args, begin, end, update);
 }
 
 void Adamw(const AdamwArgs& args, int64_t begin, int64_t end) {
@@ -197,43 +216,95 @@ HWY_EXPORT(MaxAbs);
 
 constexpr int64_t kUpdateWork = 4;
 
-double load(const AdamwArgs& args, int64_t i) {
-  if (args.grad_dtype == NXD_DTYPE_F64) return static_cast<const double*>(args.grad)[i];
-  return static_cast<double>(to_float(static_cast<const Bf16*>(args.grad)[i]));
-}
-double load(const SgdArgs& args, int64_t i) {
-  if (args.grad_dtype == NXD_DTYPE_F64) return static_cast<const double*>(args.grad)[i];
-  return static_cast<double>(to_float(static_cast<const Bf16*>(args.grad)[i]));
+double read(const double* p, int64_t i) { return p[i]; }
+double read(const float* p, int64_t i) { return static_cast<double>(p[i]); }
+double read(const Bf16* p, int64_t i) { return static_cast<double>(to_float(p[i])); }
+
+void write(double* p, int64_t i, double value) { p[i] = value; }
+void write(float* p, int64_t i, double value) { p[i] = static_cast<float>(value); }
+void write(Bf16* p, int64_t i, double value) { p[i] = to_bf16(static_cast<float>(value)); }
+
+Bf16 round_at(const RoundingSource& source, int64_t i, double value) {
+  const int64_t offset =
+      source.cols == 0 ? i : i / source.cols * source.row_stride + i % source.cols;
+  return round_stochastic(static_cast<float>(value),
+                          source.site.word16(source.first + static_cast<uint64_t>(offset)));
 }
 
-void adamw_f64(const AdamwArgs& args, int64_t begin, int64_t end) {
-  auto* param = static_cast<double*>(args.param);
-  auto* exp_avg = static_cast<double*>(args.exp_avg);
-  auto* exp_avg_sq = static_cast<double*>(args.exp_avg_sq);
-  const auto step = static_cast<double>(args.step);
-  const double rate = args.lr / (1 - std::pow(args.beta1, step));
-  const double root = std::sqrt(1 - std::pow(args.beta2, step));
-  for (int64_t i = begin; i < end; ++i) {
-    const double g = load(args, i) * args.grad_scale;
-    const double m = args.beta1 * exp_avg[i] + (1 - args.beta1) * g;
-    const double v = args.beta2 * exp_avg_sq[i] + (1 - args.beta2) * g * g;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    param[i] = param[i] * (1 - args.lr * args.weight_decay) -
-               rate * (m / (std::sqrt(v) / root + args.eps));
+template <class T>
+void copy_to_mirrors(const std::vector<void*>* mirrors, int64_t i, T value) {
+  if (!mirrors) return;
+  for (void* mirror : *mirrors) static_cast<T*>(mirror)[i] = value;
+}
+
+// Stores a new parameter wherever it is to be.
+template <class Param, class Args>
+void write_parameter(const Args& args, int64_t i, double value) {
+  auto* param = static_cast<Param*>(args.param);
+  write(param, i, value);
+  if constexpr (std::is_same_v<Param, Bf16>) {
+    if (args.rounding) param[i] = round_at(*args.rounding, i, value);
+  }
+  if (args.copy) {
+    auto* copy = static_cast<Bf16*>(args.copy);
+    write(copy, i, read(param, i));
+    copy_to_mirrors(args.mirrors, i, copy[i]);
+  } else {
+    copy_to_mirrors(args.mirrors, i, param[i]);
   }
 }
 
-void sgd_f64(const SgdArgs& args, int64_t begin, int64_t end) {
-  auto* param = static_cast<double*>(args.param);
-  auto* buffer = static_cast<double*>(args.momentum_buffer);
-  for (int64_t i = begin; i < end; ++i) {
-    double d = load(args, i) * args.grad_scale + args.weight_decay * param[i];
-    if (buffer) {
-      buffer[i] = args.first_step ? d : args.momentum * buffer[i] + (1 - args.dampening) * d;
-      d = args.nesterov ? d + args.momentum * buffer[i] : buffer[i];
+// Calls body with values of the types of parameters, gradients and states.
+template <class Args, class Body>
+void with_types(const Args& args, const Body& body) {
+  const auto with_grad = [&](auto param, auto wide) {
+    if (args.grad_dtype == NXD_DTYPE_BF16) {
+      body(param, Bf16{}, wide);
+    } else {
+      body(param, wide, wide);
     }
-    param[i] -= args.lr * d;
+  };
+  switch (args.dtype) {
+    case NXD_DTYPE_F64: return with_grad(double{}, double{});
+    case NXD_DTYPE_BF16: return with_grad(Bf16{}, float{});
+    default: return with_grad(float{}, float{});
+  }
+}
+
+template <class Param, class Grad, class State>
+void adamw_plain(const AdamwArgs& args, int64_t begin, int64_t end) {
+  const auto* param = static_cast<const Param*>(args.param);
+  const auto* grad = static_cast<const Grad*>(args.grad);
+  auto* exp_avg = static_cast<State*>(args.exp_avg);
+  auto* exp_avg_sq = static_cast<State*>(args.exp_avg_sq);
+  const AdamwTerms terms = adamw_terms(args);
+  for (int64_t i = begin; i < end; ++i) {
+    const double g = read(grad, i) * args.grad_scale;
+    const double m = args.beta1 * read(exp_avg, i) + (1 - args.beta1) * g;
+    const double v = args.beta2 * read(exp_avg_sq, i) + (1 - args.beta2) * g * g;
+    write(exp_avg, i, m);
+    write(exp_avg_sq, i, v);
+    write_parameter<Param>(args, i,
+                           terms.decay * read(param, i) -
+                               terms.rate * (m / (terms.root * std::sqrt(v) + args.eps)));
+  }
+}
+
+template <class Param, class Grad, class State>
+void sgd_plain(const SgdArgs& args, int64_t begin, int64_t end) {
+  const auto* param = static_cast<const Param*>(args.param);
+  const auto* grad = static_cast<const Grad*>(args.grad);
+  auto* buffer = static_cast<State*>(args.momentum_buffer);
+  for (int64_t i = begin; i < end; ++i) {
+    const double old = read(param, i);
+    double d = read(grad, i) * args.grad_scale + args.weight_decay * old;
+    if (buffer) {
+      const double kept =
+          args.first_step ? d : args.momentum * read(buffer, i) + (1 - args.dampening) * d;
+      write(buffer, i, kept);
+      d = args.nesterov ? d + args.momentum * kept : kept;
+    }
+    write_parameter<Param>(args, i, old - args.lr * d);
   }
 }
 
@@ -273,13 +344,26 @@ constexpr int64_t kBlock = 1 << 15;
 
 }  // namespace
 
+AdamwTerms adamw_terms(const AdamwArgs& args) {
+  const auto step = static_cast<double>(args.step);
+  const double decay = 1 - args.lr * args.weight_decay;
+  const double rate = args.lr / (1 - std::pow(args.beta1, step));
+  const double root = std::sqrt(1 - std::pow(args.beta2, step));
+  if (args.formula == NXD_ADAMW_FORMULA_NXD) return {decay, decay * rate * root, 1};
+  return {decay, rate, 1 / root};
+}
+
 void adamw(const AdamwArgs& args) {
   const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("adamw", args);
   check_argument(args.step >= 1, "adamw: expected a step of at least 1, got ", args.step);
+  check_argument(args.formula == NXD_ADAMW_FORMULA_TORCH || args.formula == NXD_ADAMW_FORMULA_NXD,
+                 "adamw: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got ", args.formula);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
-    if (args.dtype == NXD_DTYPE_F64) {
-      adamw_f64(args, begin, end);
+    if (args.plain || args.dtype == NXD_DTYPE_F64) {
+      with_types(args, [&](auto param, auto grad, auto state) {
+        adamw_plain<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
+      });
       return;
     }
     HWY_DYNAMIC_DISPATCH(Adamw)(args, begin, end);
@@ -290,8 +374,10 @@ void sgd(const SgdArgs& args) {
   const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("sgd", args);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
-    if (args.dtype == NXD_DTYPE_F64) {
-      sgd_f64(args, begin, end);
+    if (args.plain || args.dtype == NXD_DTYPE_F64) {
+      with_types(args, [&](auto param, auto grad, auto state) {
+        sgd_plain<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
+      });
       return;
     }
     HWY_DYNAMIC_DISPATCH(Sgd)(args, begin, end);

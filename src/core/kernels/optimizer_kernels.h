@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/kernels/stochastic_rounding.h"
 #include "nxd.h"
@@ -9,13 +10,18 @@
 // threads. Pointers need the alignment of their elements only.
 namespace nxd::kernels {
 
-// torch.optim.AdamW: the decay first, decoupled; denominator sqrt(v) / sqrt(1 - beta2^step) + eps.
+// The formulas of nxd_adamw_formula_t. With mhat and vhat for the moments freed of their start from
+// zero: TORCH decays first, p = p (1 - lr wd) - lr mhat / (sqrt(vhat) + eps). NXD adds eps to the
+// root of v as it is, and decays last: p = (p - lr mhat sqrt(1 - beta2^step) / (sqrt(v) + eps))
+// (1 - lr wd).
 // param is of dtype F32, F64 or BF16; exp_avg and exp_avg_sq are of dtype, or F32 for BF16; grad is
 // F32 or BF16, or for F64 F64 or BF16. Nothing may overlap.
 // A model in BF16 has either a master copy: param F32, and copy, when not null, receives the new
 // parameter rounded to BF16; or no other copy than param in BF16, which is rounded to nearest, or
 // stochastically with the words of rounding, when that is not null: to nearest, steps below half
 // the spacing of BF16 would be lost for good.
+// mirrors are further places of n elements each, which get the bits that copy gets, or param where
+// there is no copy, in the same pass.
 struct AdamwArgs {
   int64_t n = 0;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -25,6 +31,8 @@ struct AdamwArgs {
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
   void* copy = nullptr;
+  const std::vector<void*>* mirrors = nullptr;
+  nxd_adamw_formula_t formula = NXD_ADAMW_FORMULA_TORCH;
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -33,11 +41,18 @@ struct AdamwArgs {
   int64_t step = 1;       // 1 for the first
   double grad_scale = 1;  // the gradient is multiplied by this first: the clip factor
   const RoundingSource* rounding = nullptr;  // for dtype BF16
+  bool plain = false;  // element by element in double: what F64 takes anyway
 };
 void adamw(const AdamwArgs& args);
 
+// Both formulas as p = decay * p - rate * exp_avg / (root * sqrt(exp_avg_sq) + eps).
+struct AdamwTerms {
+  double decay, rate, root;
+};
+AdamwTerms adamw_terms(const AdamwArgs& args);
+
 // torch.optim.SGD. momentum_buffer is null without momentum; on first_step it is set to the
-// gradient instead of being read. dtypes, grad_scale, copy and rounding as in AdamwArgs.
+// gradient instead of being read. All else as in AdamwArgs.
 struct SgdArgs {
   int64_t n = 0;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -46,6 +61,7 @@ struct SgdArgs {
   const void* grad = nullptr;
   void* momentum_buffer = nullptr;
   void* copy = nullptr;
+  const std::vector<void*>* mirrors = nullptr;
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;
@@ -54,6 +70,7 @@ struct SgdArgs {
   bool first_step = false;
   double grad_scale = 1;
   const RoundingSource* rounding = nullptr;
+  bool plain = false;
 };
 void sgd(const SgdArgs& args);
 

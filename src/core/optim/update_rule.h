@@ -60,7 +60,7 @@ class UpdateRule {
 // INVALID_ARGUMENT for options out of range.
 std::unique_ptr<UpdateRule> make_adamw_rule(const nxd_adamw_options_t& options);
 std::unique_ptr<UpdateRule> make_sgd_rule(const nxd_sgd_options_t& options);
-// Takes over user_data once it has succeeded.
+// user_data stays with whoever holds the rule.
 std::unique_ptr<UpdateRule> make_callback_rule(const nxd_custom_optimizer_options_t& options);
 
 }  // namespace nxd

@@ -1,0 +1,39 @@
+#pragma once
+
+// How the handles of optimizers are made, over parameters of either library.
+#include <memory>
+
+#include "core/optim/optimizer.h"
+
+namespace nxd {
+
+// parameters: a ParameterSource or a DataParallel; owner is kept as long as the handle.
+template <class Parameters>
+nxd_optimizer_t* new_optimizer(std::shared_ptr<void> owner, std::shared_ptr<Parameters> parameters,
+                               std::unique_ptr<UpdateRule> rule) {
+  auto handle = std::make_unique<nxd_optimizer>();
+  handle->owner = std::move(owner);
+  handle->value = std::make_unique<Optimizer>(std::move(parameters), std::move(rule));
+  return handle.release();
+}
+
+// The same with a caller's rule, whose user_data is the handle's once it is made.
+template <class Parameters>
+nxd_optimizer_t* new_custom_optimizer(std::shared_ptr<void> owner,
+                                      std::shared_ptr<Parameters> parameters,
+                                      const nxd_custom_optimizer_options_t& options) {
+  struct UserData {
+    std::shared_ptr<void> owner;
+    void* data;
+    nxd_destroy_fn destroy;
+    ~UserData() {
+      if (destroy) destroy(data);
+    }
+  };
+  auto kept = std::make_shared<UserData>(UserData{std::move(owner), options.user_data, nullptr});
+  nxd_optimizer_t* handle = new_optimizer(kept, std::move(parameters), make_callback_rule(options));
+  kept->destroy = options.destroy;
+  return handle;
+}
+
+}  // namespace nxd

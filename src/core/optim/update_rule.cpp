@@ -1,0 +1,260 @@
+#include "core/optim/update_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "core/base/last_error.h"
+#include "core/base/phase_clock.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/optimizer_kernels.h"
+
+namespace nxd {
+namespace {
+
+// A hyperparameter's name and range, by nxd_hyperparameter_t.
+struct Kind {
+  const char* name;
+  const char* range;
+  bool (*holds)(double value);
+};
+
+bool is_rate(double value) { return std::isfinite(value) && value >= 0; }
+bool is_decay_factor(double value) { return value >= 0 && value < 1; }
+bool is_share(double value) { return value >= 0 && value <= 1; }
+
+constexpr Kind kKinds[Hyperparameters::kCount] = {
+    {"learning_rate", "a finite number of at least 0", is_rate},
+    {"weight_decay", "a finite number of at least 0", is_rate},
+    {"beta1", "a number of [0, 1)", is_decay_factor},
+    {"beta2", "a number of [0, 1)", is_decay_factor},
+    {"eps", "a finite number of at least 0", is_rate},
+    {"momentum", "a number of [0, 1)", is_decay_factor},
+    {"dampening", "a number of [0, 1]", is_share}};
+
+double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
+
+// What rules have in common: which hyperparameters and states there are.
+class KnownRule : public UpdateRule {
+ public:
+  const char* kind() const override { return kind_; }
+  const std::vector<std::string>& states() const override { return states_; }
+  nxd_bf16_update_t bf16_update() const override { return bf16_update_; }
+  const Hyperparameters& defaults() const override { return defaults_; }
+
+  void check(nxd_hyperparameter_t which, double value) const override {
+    check_argument(which >= 0 && which < Hyperparameters::kCount,
+                   "hyperparameter: expected one of nxd_hyperparameter_t, got ", which);
+    const auto& kind = kKinds[static_cast<size_t>(which)];
+    check_argument(std::find(own_.begin(), own_.end(), which) != own_.end(),
+                   "hyperparameter: expected one of ", kind_, "'s, which are ", own_names(),
+                   ", got ", kind.name);
+    check_argument(kind.holds(value), kind.name, ": expected ", kind.range, ", got ", value);
+  }
+
+ protected:
+  KnownRule(const char* kind, std::vector<std::string> states, nxd_bf16_update_t bf16_update)
+      : kind_(kind), states_(std::move(states)), bf16_update_(bf16_update) {
+    check_argument(bf16_update == NXD_BF16_UPDATE_MASTER ||
+                       bf16_update == NXD_BF16_UPDATE_STOCHASTIC ||
+                       bf16_update == NXD_BF16_UPDATE_NEAREST,
+                   "bf16_update: expected NXD_BF16_UPDATE_MASTER, _STOCHASTIC or _NEAREST, got ",
+                   bf16_update);
+  }
+
+  // Gives the rule a hyperparameter, with the value that groups start from.
+  void have(nxd_hyperparameter_t which, double value) {
+    own_.push_back(which);
+    check(which, value);
+    defaults_[which] = value;
+  }
+
+ private:
+  std::string own_names() const {
+    std::string names;
+    for (const nxd_hyperparameter_t which : own_) {
+      names += (names.empty() ? "" : ", ") + std::string(kKinds[static_cast<size_t>(which)].name);
+    }
+    return names;
+  }
+
+  const char* kind_;
+  std::vector<std::string> states_;
+  nxd_bf16_update_t bf16_update_;
+  std::vector<nxd_hyperparameter_t> own_;
+  Hyperparameters defaults_;
+};
+
+// The arguments that the kernels of all rules take alike.
+template <class Args>
+Args arguments_of(const UpdateRun& run) {
+  Args args;
+  args.n = run.count;
+  args.dtype = run.dtype;
+  args.grad_dtype = run.grad_dtype;
+  args.param = run.param;
+  args.grad = run.grad;
+  args.copy = run.copy;
+  args.mirrors = run.mirrors;
+  args.lr = run.learning_rate;
+  args.grad_scale = run.grad_scale;
+  args.rounding = run.rounding;
+  args.plain = run.plain;
+  return args;
+}
+
+class AdamwRule final : public KnownRule {
+ public:
+  explicit AdamwRule(const nxd_adamw_options_t& options)
+      : KnownRule("adamw", {"exp_avg", "exp_avg_sq"}, options.bf16_update),
+        formula_(options.formula) {
+    check_argument(formula_ == NXD_ADAMW_FORMULA_TORCH || formula_ == NXD_ADAMW_FORMULA_NXD,
+                   "formula: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got ", formula_);
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+    have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
+    have(NXD_HYPERPARAMETER_BETA1, or_default(options.beta1, 0.9));
+    have(NXD_HYPERPARAMETER_BETA2, or_default(options.beta2, 0.999));
+    have(NXD_HYPERPARAMETER_EPS, or_default(options.eps, 1e-8));
+  }
+
+  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
+    auto args = arguments_of<kernels::AdamwArgs>(run);
+    args.exp_avg = run.states[0];
+    args.exp_avg_sq = run.states[1];
+    args.formula = formula_;
+    args.beta1 = hyper[NXD_HYPERPARAMETER_BETA1];
+    args.beta2 = hyper[NXD_HYPERPARAMETER_BETA2];
+    args.eps = hyper[NXD_HYPERPARAMETER_EPS];
+    args.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
+    args.step = run.step;
+    kernels::adamw(args);
+  }
+
+ private:
+  nxd_adamw_formula_t formula_;
+};
+
+// The momentum's state is there when the rule starts with a momentum.
+class SgdRule final : public KnownRule {
+ public:
+  explicit SgdRule(const nxd_sgd_options_t& options)
+      : KnownRule("sgd", states_of(options), options.bf16_update),
+        nesterov_(options.nesterov != 0) {
+    check_argument(options.nesterov == 0 || options.nesterov == 1,
+                   "nesterov: expected 0 or 1, got ", options.nesterov);
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+    have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
+    have(NXD_HYPERPARAMETER_MOMENTUM, options.momentum);
+    have(NXD_HYPERPARAMETER_DAMPENING, options.dampening);
+  }
+
+  void check(nxd_hyperparameter_t which, double value) const override {
+    KnownRule::check(which, value);
+    if (which == NXD_HYPERPARAMETER_MOMENTUM) {
+      check_argument(!nesterov_ || value > 0,
+                     "momentum: expected more than 0 with nesterov, got ", value);
+      check_argument(!states().empty() || value == 0,
+                     "momentum: expected 0 of an optimizer that was made without, got ", value);
+    }
+    check_argument(!nesterov_ || which != NXD_HYPERPARAMETER_DAMPENING || value == 0,
+                   "dampening: expected 0 with nesterov, got ", value);
+  }
+
+  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
+    auto args = arguments_of<kernels::SgdArgs>(run);
+    args.momentum = hyper[NXD_HYPERPARAMETER_MOMENTUM];
+    args.momentum_buffer = args.momentum != 0 ? run.states[0] : nullptr;
+    args.dampening = hyper[NXD_HYPERPARAMETER_DAMPENING];
+    args.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
+    args.nesterov = nesterov_;
+    args.first_step = run.step == 1;
+    kernels::sgd(args);
+  }
+
+ private:
+  static std::vector<std::string> states_of(const nxd_sgd_options_t& options) {
+    if (options.momentum == 0) return {};
+    return {"momentum"};
+  }
+
+  bool nesterov_;
+};
+
+class CallbackRule final : public KnownRule {
+ public:
+  explicit CallbackRule(const nxd_custom_optimizer_options_t& options)
+      : KnownRule("custom", states_of(options), options.bf16_update),
+        callback_(options.update),
+        user_data_(options.user_data) {
+    check_argument(callback_, "update: expected a callback, got NULL");
+    check_argument(options.bf16_update != NXD_BF16_UPDATE_STOCHASTIC,
+                   "bf16_update: expected NXD_BF16_UPDATE_MASTER or _NEAREST of a caller's own "
+                   "rule, got NXD_BF16_UPDATE_STOCHASTIC");
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+    have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
+  }
+
+  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
+    const PhaseScope phase(NXD_PHASE_OPTIMIZER);
+    nxd_update_t update{};
+    update.struct_size = sizeof update;
+    update.parameter = run.name->c_str();
+    update.begin = run.begin;
+    update.count = run.count;
+    update.dtype = run.dtype;
+    update.grad_dtype = run.grad_dtype;
+    update.param = run.param;
+    update.grad = run.grad;
+    update.grad_scale = run.grad_scale;
+    update.states = run.states;
+    update.learning_rate = run.learning_rate;
+    update.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
+    update.step = run.step;
+    check_callback(callback_(&update, user_data_), text("update of ", *run.name).c_str());
+    pass_on(run);
+  }
+
+ private:
+  // What the kernels of other rules store in their own pass.
+  static void pass_on(const UpdateRun& run) {
+    const void* value = run.param;
+    nxd_dtype_t dtype = run.dtype;
+    if (run.copy) {
+      kernels::cast(run.dtype, run.param, NXD_DTYPE_BF16, run.copy, run.count);
+      value = run.copy;
+      dtype = NXD_DTYPE_BF16;
+    }
+    if (!run.mirrors) return;
+    const size_t bytes = static_cast<size_t>(run.count) * dtype_size(dtype);
+    for (void* mirror : *run.mirrors) std::memcpy(mirror, value, bytes);
+  }
+
+  static std::vector<std::string> states_of(const nxd_custom_optimizer_options_t& options) {
+    constexpr int kMaxStates = 8;
+    check_argument(options.state_count >= 0 && options.state_count <= kMaxStates,
+                   "state_count: expected 0 to ", kMaxStates, ", got ", options.state_count);
+    std::vector<std::string> names;
+    for (int i = 0; i < options.state_count; ++i) names.push_back(text("state", i));
+    return names;
+  }
+
+  nxd_update_fn callback_;
+  void* user_data_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_adamw_rule(const nxd_adamw_options_t& options) {
+  return std::make_unique<AdamwRule>(options);
+}
+
+std::unique_ptr<UpdateRule> make_sgd_rule(const nxd_sgd_options_t& options) {
+  return std::make_unique<SgdRule>(options);
+}
+
+std::unique_ptr<UpdateRule> make_callback_rule(const nxd_custom_optimizer_options_t& options) {
+  return std::make_unique<CallbackRule>(options);
+}
+
+}  // namespace nxd

@@ -1,0 +1,101 @@
+#include "engine/training/module_parameters.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "core/base/dtype.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+#include "engine/nn/module_tree.h"
+
+namespace nxd {
+
+ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::move(root)) {
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    const Parameter& parameter = *entry.parameter;
+    if (!parameter.tensor().requires_grad()) continue;
+    const nxd_dtype_t dtype = to_nxd_dtype(parameter.tensor().scalar_type());
+    Slot slot;
+    slot.parameter = entry.parameter;
+    slot.info = {entry.name,
+                 dtype,
+                 dtype,
+                 parameter.shard(),
+                 parameter.gradient_group(),
+                 parameter.counts_in_norm()};
+    slots_.push_back(std::move(slot));
+  }
+}
+
+void* ModuleParameters::dense_gradient(Slot& slot) const {
+  at::Tensor& p = slot.parameter->tensor();
+  at::Tensor& grad = p.mutable_grad();
+  if (!grad.defined() || !(p.requires_grad() || slot.lent_gradient)) return nullptr;
+  check_state(to_nxd_dtype(grad.scalar_type()) == slot.info.grad_dtype, "parameter ",
+              slot.info.name, ": expected a gradient of ", dtype_name(slot.info.grad_dtype),
+              ", got ", dtype_name(to_nxd_dtype(grad.scalar_type())));
+  if (!grad.is_contiguous()) grad = grad.contiguous();
+  return grad.data_ptr();
+}
+
+ParameterBuffers ModuleParameters::buffers(size_t index) {
+  const at::NoGradGuard no_grad;
+  Slot& slot = slots_[index];
+  const at::Tensor& p = slot.parameter->tensor();
+  check_state(!p.is_meta(), "parameter ", slot.info.name,
+              ": it has no values, since it is on the meta device");
+  check_state(p.is_contiguous(), "parameter ", slot.info.name,
+              ": expected values in C order, got the strides ", p.strides());
+  check_state(p.numel() == slot.info.count() && to_nxd_dtype(p.scalar_type()) == slot.info.dtype,
+              "parameter ", slot.info.name, ": expected ", slot.info.count(), " values of ",
+              dtype_name(slot.info.dtype), ", got ", p.numel(), " of ",
+              dtype_name(to_nxd_dtype(p.scalar_type())));
+  return {p.data_ptr(), dense_gradient(slot)};
+}
+
+void ModuleParameters::make_zero_gradient(size_t index) {
+  const at::NoGradGuard no_grad;
+  Slot& slot = slots_[index];
+  at::Tensor& p = slot.parameter->tensor();
+  slot.lent_gradient = !p.requires_grad();
+  p.mutable_grad() = pooled_empty_like(p.detach()).zero_();
+}
+
+void ModuleParameters::value_changed(size_t index) {
+  Slot& slot = slots_[index];
+  const at::Tensor& p = slot.parameter->tensor();
+  // Written by other means than ATen: whatever was derived from the old value must notice.
+  torch::autograd::impl::bump_version(p);
+  slot.seen = p;
+  slot.seen_version = static_cast<uint32_t>(p._version());
+}
+
+bool ModuleParameters::value_was_replaced(size_t index) {
+  const Slot& slot = slots_[index];
+  const at::Tensor& p = slot.parameter->tensor();
+  return !slot.seen.is_same(p) || static_cast<uint32_t>(p._version()) != slot.seen_version;
+}
+
+const OptimizerGroups& ModuleParameters::groups() const {
+  groups_ = {};
+  groups_.world_rank = context().rank();
+  if (context().size() == 1 && !context().model_parallel_is_initialized()) return groups_;
+  const ParallelState& parallel = context().parallel();
+  groups_.tensor = parallel.group(NXD_AXIS_TENSOR);
+  groups_.data = parallel.group(NXD_AXIS_DATA);
+  groups_.pipeline = parallel.group(NXD_AXIS_PIPELINE);
+  return groups_;
+}
+
+bool ModuleParameters::plain_kernels() const { return context().plain_kernels(); }
+uint64_t ModuleParameters::seed() const { return context().seed(); }
+int64_t ModuleParameters::step() const { return context().step(); }
+
+void ModuleParameters::advance_step() {
+  context().set_step(context().step() + 1, 0);
+  for (Slot& slot : slots_) slot.lent_gradient = false;
+}
+
+void ModuleParameters::check_usable() const { context().check_usable(); }
+
+}  // namespace nxd

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/optim/parameter_source.h"
+#include "engine/nn/module.h"
+
+namespace nxd {
+
+// The parameters of a tree that are trainable when this is made, in the order of
+// named_parameters(), named by their paths from the root. One that is frozen later has no gradient.
+class ModuleParameters : public ParameterSource {
+ public:
+  explicit ModuleParameters(std::shared_ptr<Module> root);
+
+  const std::shared_ptr<Module>& root() const { return root_; }
+  Parameter& parameter(size_t index) const { return *slots_[index].parameter; }
+
+  size_t size() const override { return slots_.size(); }
+  const ParameterInfo& info(size_t index) const override { return slots_[index].info; }
+  // A gradient that is not in C order is replaced by one that is.
+  ParameterBuffers buffers(size_t index) override;
+  void make_zero_gradient(size_t index) override;
+  void value_changed(size_t index) override;
+  bool value_was_replaced(size_t index) override;
+
+  // Those of the layout, which may come and go; none on the only rank of a world without one.
+  // INVALID_STATE on one of several ranks without a layout.
+  const OptimizerGroups& groups() const override;
+  bool plain_kernels() const override;
+  uint64_t seed() const override;
+  int64_t step() const override;
+  void advance_step() override;
+  void check_usable() const override;
+
+ private:
+  struct Slot {
+    std::shared_ptr<Parameter> parameter;
+    ParameterInfo info;
+    // Frozen here, but not on a rank whose gradient it has been given zeros for.
+    bool lent_gradient = false;
+    // The value as value_changed() left it.
+    at::Tensor seen;
+    uint32_t seen_version = 0;
+  };
+
+  Context& context() const { return *root_->context(); }
+  void* dense_gradient(Slot& slot) const;
+
+  std::shared_ptr<Module> root_;
+  std::vector<Slot> slots_;
+  mutable OptimizerGroups groups_;
+};
+
+}  // namespace nxd
