@@ -215,7 +215,7 @@ static nxd_status_t train_step(example_t* e, int step) {
   nxd_tensor_destroy(loss);
   TRY(status);
   TRY(nxd_finish_gradients(e->model, NULL, NULL));
-  TRY(nxd_optimizer_step(e->optimizer));
+  TRY(nxd_optimizer_update(e->optimizer));
   snprintf(line, sizeof line, "step %d loss %.9g", step, value);
   return nxd_master_print(e->ctx, line);
 }

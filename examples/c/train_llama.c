@@ -267,7 +267,7 @@ static int train_step(rank_t* r, const arguments_t* a, int step, double* out_los
       !failed("nxd_finish_gradients", nxd_finish_gradients(r->model, &finish, NULL)) &&
       !failed("nxd_optimizer_set_learning_rate",
               nxd_optimizer_set_learning_rate(r->optimizer, learning_rate_at(a, step))) &&
-      !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer)) &&
+      !failed("nxd_optimizer_step", nxd_optimizer_update(r->optimizer)) &&
       !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss)) &&
       !failed("nxd_all_reduce",
               nxd_all_reduce(r->data_group, out_loss, out_loss, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));

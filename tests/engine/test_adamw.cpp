@@ -86,7 +86,7 @@ void check_golden(nxd_context_t* ctx, nxd_dtype_t dtype) {
     const std::vector<std::vector<double>> grads = {{0.5, -1}, {0.25, 2}, {0, 0}};
     for (size_t i = 0; i < grads.size(); ++i) {
       set_grad(s, grads[i]);
-      NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+      NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
       // bf16 shows the master copy's value, rounded to 8 bits.
       const double tol = dtype == NXD_DTYPE_BF16 ? 1.0 / 256 : 1e-7;
       check_values("after step " + std::to_string(i), values(s.tensor), golden.want[i], tol);
@@ -131,7 +131,7 @@ void check_formula(nxd_context_t* ctx, nxd_dtype_t dtype, double tol) {
   const Optimizer optimizer = make_optimizer(s.module.get(), options);
   for (const auto& grad : grads) {
     set_grad(s, grad);
-    NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+    NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
   }
   options.eps = 1e-8;
   check_values("formula", values(s.tensor), reference(start, grads, options), tol);
@@ -170,13 +170,13 @@ void bf16_master(void**) {
           const Optimizer optimizer = make_optimizer(s.module.get(), options);
           for (int i = 0; i < 200; ++i) {
             set_grad(s, {1, -1});
-            NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+            NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
           }
           check_values("after 200 steps", values(s.tensor), {0.98, -1.98}, 1.0 / 256);
           NXD_TEST_CHECK(values(s.tensor)[0] < 0.99);
           // A value written from outside is where the next step starts.
           NXD_TEST_OK(nxd_parameter_set_whole(s.parameter, make({8, 4}, NXD_DTYPE_F64).get()));
-          NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+          NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
           check_values("after a load", values(s.tensor), {8, 4}, 1.0 / 256);
         },
         plain);
@@ -193,19 +193,19 @@ void rates_steps_and_frozen(void**) {
         NXD_TEST_OK(nxd_optimizer_get_learning_rate(optimizer.get(), &rate));
         NXD_TEST_CHECK(rate == 1e-3);
         // Without a gradient nothing moves, also not by decay.
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("no gradient", values(s.tensor), {1, -2}, 0);
         set_grad(s, {1, 1});
         NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer.get(), 0));
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("rate 0", values(s.tensor), {1, -2}, 0);
         NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer.get(), 0.5));
         NXD_TEST_OK(nxd_parameter_set_trainable(s.parameter, 0));
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("frozen", values(s.tensor), {1, -2}, 0);
         NXD_TEST_OK(nxd_parameter_set_trainable(s.parameter, 1));
         set_grad(s, {1, 1});
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("free", values(s.tensor), {0.5, -2.5}, 1e-6);
         for (const double bad : {-1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
           NXD_TEST_REFUSED(nxd_optimizer_set_learning_rate(optimizer.get(), bad),
@@ -247,7 +247,7 @@ void bad_arguments(void**) {
         const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
         NXD_TEST_REFUSED(nxd_adamw_create(nullptr, nullptr, &out), bad, "root");
         NXD_TEST_REFUSED(nxd_adamw_create(s.module.get(), nullptr, nullptr), bad, "out_optimizer");
-        NXD_TEST_REFUSED(nxd_optimizer_step(nullptr), bad, "optimizer");
+        NXD_TEST_REFUSED(nxd_optimizer_update(nullptr), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_set_learning_rate(nullptr, 1), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_get_learning_rate(nullptr, &rate), bad, "optimizer");
         NXD_TEST_CHECK(rate == 0);

@@ -37,8 +37,7 @@ Options read(const Options* options, const Options& defaults) {
 }
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
-  check_argument(n > 0, "n: expected at least one pattern, got 0");
-  check_argument(patterns, "patterns: expected an array of ", n, ", got NULL");
+  check_argument(patterns || n == 0, "patterns: expected an array of ", n, ", got NULL");
   std::vector<std::string> result;
   for (size_t i = 0; i < n; ++i) {
     check_argument(patterns[i], "patterns[", i, "]: expected a name or pattern, got NULL");
