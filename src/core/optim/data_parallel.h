@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/optim/gradient_reducer.h"
 #include "core/optim/parameter_gather.h"
 #include "core/optim/parameter_source.h"
+#include "nxd.h"
 
 namespace nxd {
 
@@ -12,7 +14,10 @@ namespace nxd {
 // values. Optimizers share its parts and may outlive it.
 class DataParallel {
  public:
+  DataParallel() = default;
   virtual ~DataParallel() = default;
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
 
   const std::shared_ptr<ParameterSource>& source() const { return source_; }
   const std::shared_ptr<GradientReducer>& reducer() const { return reducer_; }
@@ -20,14 +25,35 @@ class DataParallel {
   const std::shared_ptr<ParameterGather>& gather() const { return gather_; }
 
   bool sync() const { return sync_; }
-  void set_sync(bool sync) { sync_ = sync; }
+  virtual void set_sync(bool sync) { sync_ = sync; }
+  uint64_t buffer_bytes() const;
+
+  // See nxd_ddp_mark_ready, _mark_unused and _rebind: INVALID_STATE unless parameters are a
+  // caller's buffers.
+  virtual void mark_ready(size_t index);
+  virtual void mark_unused(size_t index);
+  virtual void rebind(size_t index, const DLTensor* param, const DLTensor* grad);
 
  protected:
+  // The steps of making one, for subclasses. First, before anything is changed: INVALID_ARGUMENT on
+  // all ranks of the group unless all gave the same options and none has an own error to bring.
+  // Collective over the group.
+  static void agree_on_options(ProcessGroup& group, int world_rank,
+                               const nxd_ddp_options_t& options, const std::string& own_error);
+  // Then, with the source in place: that ranks have the same parameters, the same way. Makes the
+  // reducer and the gather.
+  void make_parts(const nxd_ddp_options_t& options, bool resident);
+  // Last: the first rank's values, unless they are alike already.
+  void broadcast_values(const nxd_ddp_options_t& options);
+
   std::shared_ptr<ParameterSource> source_;
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<ParameterGather> gather_;
   bool sync_ = true;
 };
+
+// See nxd_ddp_finish. Gives the norm.
+double finish(DataParallel& ddp, const nxd_finish_options_t& options);
 
 }  // namespace nxd
 

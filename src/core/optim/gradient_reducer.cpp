@@ -125,8 +125,19 @@ void GradientReducer::reset() noexcept {
   under_way_ = false;
 }
 
+void GradientReducer::abandon() noexcept {
+  for (const Flight& flight : flights_) {
+    try {
+      flight.work->wait(-1);
+    } catch (...) {
+      // reset() ends what an interrupt has left.
+    }
+  }
+  reset();
+}
+
 template <class Function>
-void GradientReducer::or_abandon(Function&& function) {
+void GradientReducer::or_reset(Function&& function) {
   try {
     function();
   } catch (...) {
@@ -150,7 +161,7 @@ void GradientReducer::mark(size_t parameter, bool used) {
   const int bucket = plan_.bucket_of(parameter);
   if (bucket >= 0) --unmarked_[static_cast<size_t>(bucket)];
   if (!options_.overlap || alone()) return;
-  or_abandon([&] { start_full_buckets(); });
+  or_reset([&] { start_full_buckets(); });
 }
 
 void GradientReducer::start_full_buckets() {
@@ -167,7 +178,7 @@ void GradientReducer::start_all_buckets() {
 }
 
 const std::vector<char>& GradientReducer::wait() {
-  or_abandon([&] {
+  or_reset([&] {
     if (options_.overlap && !alone()) {
       start_all_buckets();
       // Behind the buckets, of which ranks have started different numbers before they came here.

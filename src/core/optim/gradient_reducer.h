@@ -53,6 +53,10 @@ class GradientReducer {
   // Something is marked, and wait() has not been called since.
   bool under_way() const { return under_way_; }
 
+  // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
+  // with the same marks have alike, and forgets marks.
+  void abandon() noexcept;
+
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
   // of the data and tensor groups; those that did have gradients on every rank afterwards.
   // A failure leaves the reducer ready for a next step, as far as the group is.
@@ -88,7 +92,7 @@ class GradientReducer {
   void copy_out(size_t bucket, const char* data);
   void reset() noexcept;
   template <class Function>
-  void or_abandon(Function&& function);
+  void or_reset(Function&& function);
 
   std::shared_ptr<ParameterSource> source_;
   Options options_;

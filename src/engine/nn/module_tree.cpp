@@ -85,7 +85,7 @@ void initialize(Module& root, uint64_t seed) {
 
 void zero_grad(const Module& root) {
   for (const NamedParameter& entry : named_parameters(root)) {
-    entry.parameter->tensor().mutable_grad().reset();
+    entry.parameter->forget_gradient();
   }
 }
 

@@ -13,7 +13,7 @@ namespace nxd {
 
 // The accumulator lives only as long as someone holds it, and the hook lives in the accumulator.
 struct Parameter::HookState {
-  GradHook hook;
+  GradHook hook, reducer_hook;
   std::shared_ptr<torch::autograd::Node> accumulator;
 };
 
@@ -57,7 +57,9 @@ Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer in
 }
 
 Parameter::~Parameter() {
-  if (hook_) hook_->hook = nullptr;
+  if (!hook_) return;
+  hook_->hook = nullptr;
+  hook_->reducer_hook = nullptr;
 }
 
 void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
@@ -114,21 +116,34 @@ void Parameter::check_takes_hook() const {
               ": a frozen parameter takes no gradient hook");
 }
 
-void Parameter::set_grad_hook(GradHook hook) {
-  if (hook_) {
-    hook_->hook = std::move(hook);
-    return;
-  }
-  if (!hook) return;
+Parameter::HookState& Parameter::hook_state() {
+  if (hook_) return *hook_;
   check_takes_hook();
-  hook_ = std::make_shared<HookState>();
-  hook_->hook = std::move(hook);
-  hook_->accumulator = torch::autograd::impl::grad_accumulator(tensor());
-  hook_->accumulator->add_post_hook(
-      std::make_unique<PostHook>([state = std::weak_ptr<HookState>(hook_), this] {
-        const auto alive = state.lock();
+  auto state = std::make_shared<HookState>();
+  state->accumulator = torch::autograd::impl::grad_accumulator(tensor());
+  state->accumulator->add_post_hook(
+      std::make_unique<PostHook>([weak = std::weak_ptr<HookState>(state), this] {
+        const auto alive = weak.lock();
         if (alive && alive->hook) alive->hook(*this);
+        if (alive && alive->reducer_hook) alive->reducer_hook(*this);
       }));
+  hook_ = std::move(state);
+  return *hook_;
+}
+
+void Parameter::set_grad_hook(GradHook hook) {
+  if (hook || hook_) hook_state().hook = std::move(hook);
+}
+
+void Parameter::set_reducer_hook(GradHook hook) {
+  if (hook || hook_) hook_state().reducer_hook = std::move(hook);
+}
+
+bool Parameter::has_reducer() const { return hook_ && hook_->reducer_hook; }
+
+void Parameter::forget_gradient() {
+  tensor().mutable_grad().reset();
+  main_grad_.reset();
 }
 
 }  // namespace nxd

@@ -79,9 +79,22 @@ class Parameter {
   // This rank's part of a tensor of the global shape.
   at::Tensor slice_of(const at::Tensor& whole) const;
 
+  // The gradient of a BF16 parameter in F32, where a reducer keeps it so: .grad is empty then but
+  // during a backward pass, whose gradient is added to this. Undefined when there is none.
+  at::Tensor& main_grad() { return main_grad_; }
+  bool has_main_grad() const { return main_grad_.defined(); }
+  // The gradient, wherever it is kept; undefined when there is none.
+  const at::Tensor& gradient() const {
+    return main_grad_.defined() ? main_grad_ : tensor().grad();
+  }
+  void forget_gradient();
+
   using GradHook = std::function<void(Parameter&)>;
   // Called after a backward pass has added to the gradient; an empty function removes it.
   void set_grad_hook(GradHook hook);
+  // The same for whoever reduces the gradient, after the hook: one at a time.
+  void set_reducer_hook(GradHook hook);
+  bool has_reducer() const;
   // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.
   void check_takes_hook() const;
 
@@ -91,6 +104,7 @@ class Parameter {
 
  private:
   struct HookState;
+  HookState& hook_state();
 
   std::string canonical_name_;
   ShardSpec shard_;
@@ -98,6 +112,7 @@ class Parameter {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
+  at::Tensor main_grad_;
   std::shared_ptr<HookState> hook_;
   nxd_tensor handle_;
   nxd_parameter parameter_handle_;

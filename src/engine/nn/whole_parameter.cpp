@@ -28,14 +28,17 @@ at::Tensor gather_whole(const Parameter& parameter) {
 }
 
 at::Tensor gather_whole_grad(const Parameter& parameter) {
-  const at::Tensor& grad = parameter.tensor().grad();
-  int32_t has_grad = grad.defined() ? 1 : 0;
+  enum : int32_t { kNone, kPlain, kMain };
+  const at::Tensor& grad = parameter.gradient();
+  int32_t form = !grad.defined() ? kNone : parameter.has_main_grad() ? kMain : kPlain;
   const GroupOfShards& group = parameter.shard_group();
   if (group && group->size() > 1) {
-    group->all_reduce(&has_grad, &has_grad, 1, NXD_DTYPE_I32, NXD_REDUCE_MAX);
+    group->all_reduce(&form, &form, 1, NXD_DTYPE_I32, NXD_REDUCE_MAX);
   }
-  if (has_grad == 0) return {};
-  return gather(parameter, grad.defined() ? grad : at::zeros_like(parameter.tensor().detach()));
+  if (form == kNone) return {};
+  if (grad.defined()) return gather(parameter, grad);
+  const at::Tensor zeros = at::zeros_like(parameter.tensor().detach());
+  return gather(parameter, form == kMain ? zeros.to(at::kFloat) : zeros);
 }
 
 }  // namespace nxd

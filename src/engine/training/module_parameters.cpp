@@ -96,6 +96,13 @@ void ModuleParameters::advance_step() {
   for (Slot& slot : slots_) slot.lent_gradient = false;
 }
 
-void ModuleParameters::check_usable() const { context().check_usable(); }
+void ModuleParameters::check_usable() const {
+  context().check_usable();
+  for (const Slot& slot : slots_) {
+    check_state(!slot.parameter->has_reducer(), "parameter ", slot.info.name,
+                ": a ddp reduces its gradient; finish gradients with nxd_ddp_finish, and make "
+                "optimizers over the ddp (nxd_adamw_create_ddp and so on)");
+  }
+}
 
 }  // namespace nxd

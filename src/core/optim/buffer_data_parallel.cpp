@@ -1,0 +1,58 @@
+#include "core/optim/buffer_data_parallel.h"
+
+#include <utility>
+
+namespace nxd {
+namespace {
+
+std::shared_ptr<ProcessGroup> default_group(const Context& context) {
+  return context.model_parallel_is_initialized() ? context.parallel().group(NXD_AXIS_DATA)
+                                                 : context.world();
+}
+
+}  // namespace
+
+BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
+                                       std::shared_ptr<ProcessGroup> group,
+                                       const char* const* names, DLTensor* const* params,
+                                       DLTensor* const* grads, size_t n,
+                                       const nxd_ddp_options_t& options) {
+  context->check_usable();
+  if (!group) group = default_group(*context);
+  const int world_rank = context->rank();
+  std::string wrong;
+  try {
+    parameters_ =
+        std::make_shared<BufferParameters>(std::move(context), group, names, params, grads, n);
+  } catch (const Error& error) {
+    if (error.status() != NXD_ERROR_INVALID_ARGUMENT) throw;
+    wrong = error.what();
+  }
+  agree_on_options(*group, world_rank, options, wrong);
+  source_ = parameters_;
+  make_parts(options, /*resident=*/false);
+  broadcast_values(options);
+}
+
+void BufferDataParallel::check_sync() const {
+  check_state(sync_, "nxd_ddp_set_sync is off: gradients add up, and none is complete");
+}
+
+void BufferDataParallel::mark_ready(size_t index) {
+  check_sync();
+  reducer_->mark_ready(index);
+}
+
+void BufferDataParallel::mark_unused(size_t index) {
+  check_sync();
+  reducer_->mark_unused(index);
+}
+
+void BufferDataParallel::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
+  check_state(!reducer_->under_way(),
+              "a reduction is under way, which uses the buffers; rebind after nxd_ddp_finish or "
+              "nxd_optimizer_step");
+  parameters_->rebind(index, param, grad);
+}
+
+}  // namespace nxd

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "core/optim/buffer_parameters.h"
+#include "core/optim/data_parallel.h"
+
+namespace nxd {
+
+// Data parallelism over buffers of a caller's, who says when gradients are complete.
+class BufferDataParallel : public DataParallel {
+ public:
+  // See nxd_ddp_create_buffers. A null group: the data-parallel one, or the world. Collective over
+  // the group.
+  BufferDataParallel(std::shared_ptr<Context> context, std::shared_ptr<ProcessGroup> group,
+                     const char* const* names, DLTensor* const* params, DLTensor* const* grads,
+                     size_t n, const nxd_ddp_options_t& options);
+
+  void mark_ready(size_t index) override;
+  void mark_unused(size_t index) override;
+  void rebind(size_t index, const DLTensor* param, const DLTensor* grad) override;
+
+ private:
+  void check_sync() const;
+
+  std::shared_ptr<BufferParameters> parameters_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,128 @@
+#include "core/optim/data_parallel.h"
+
+#include <cmath>
+#include <vector>
+
+#include "core/optim/gradient_finish.h"
+#include "core/optim/group_agreement.h"
+#include "core/optim/value_broadcast.h"
+
+namespace nxd {
+namespace {
+
+const char* const kForBuffers =
+    "for parameters that are a caller's buffers; a module's ddp sees its gradients itself";
+
+// What is wrong with the options; "" for nothing.
+std::string complaint(const nxd_ddp_options_t& options) {
+  if (options.bucket_bytes < 0) {
+    return text("bucket_bytes: expected at least 0, got ", options.bucket_bytes);
+  }
+  if (options.reduce != NXD_REDUCE_SUM && options.reduce != NXD_REDUCE_AVG) {
+    return text("reduce: expected NXD_REDUCE_SUM or NXD_REDUCE_AVG, got ", options.reduce);
+  }
+  const std::pair<const char*, int32_t> toggles[] = {{"zero_stage", options.zero_stage},
+                                                     {"fp32_gradients", options.fp32_gradients},
+                                                     {"no_overlap", options.no_overlap},
+                                                     {"no_broadcast", options.no_broadcast}};
+  for (const auto& [name, value] : toggles) {
+    if (value != 0 && value != 1) return text(name, ": expected 0 or 1, got ", value);
+  }
+  return "";
+}
+
+// Of a name, as a number that a double holds.
+double digest(const std::string& name) {
+  uint32_t hash = 2166136261U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash;
+}
+
+void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
+  const int rank = source.groups().world_rank;
+  agree({&group}, rank, {{"number of parameters", static_cast<double>(source.size())}}, "");
+  // Of each what must be alike, and what to call it when it is not.
+  std::vector<std::string> names;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const std::string of = text(" of parameter ", i, " (", source.info(i).name, ")");
+    for (const char* what : {"digest of the name", "elements", "dtype", "dtype of the gradient"}) {
+      names.push_back(what + of);
+    }
+  }
+  std::vector<AgreedValue> values;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const ParameterInfo& info = source.info(i);
+    const double of_parameter[] = {digest(info.name), static_cast<double>(info.count()),
+                                   static_cast<double>(info.dtype),
+                                   static_cast<double>(info.grad_dtype)};
+    for (const double value : of_parameter) values.push_back({names[values.size()].c_str(), value});
+  }
+  agree({&group}, rank, values, "");
+}
+
+}  // namespace
+
+void DataParallel::mark_ready(size_t) {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_mark_ready: ", kForBuffers);
+}
+
+void DataParallel::mark_unused(size_t) {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_mark_unused: ", kForBuffers);
+}
+
+void DataParallel::rebind(size_t, const DLTensor*, const DLTensor*) {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_rebind: ", kForBuffers);
+}
+
+uint64_t DataParallel::buffer_bytes() const {
+  return reducer_->buffer_bytes() + (gather_ ? gather_->buffer_bytes() : 0);
+}
+
+void DataParallel::agree_on_options(ProcessGroup& group, int world_rank,
+                                    const nxd_ddp_options_t& options,
+                                    const std::string& own_error) {
+  const std::string wrong = own_error.empty() ? complaint(options) : own_error;
+  agree({&group}, world_rank,
+        {{"bucket_bytes", static_cast<double>(options.bucket_bytes)},
+         {"reduce", static_cast<double>(options.reduce)},
+         {"zero_stage", static_cast<double>(options.zero_stage)},
+         {"fp32_gradients", static_cast<double>(options.fp32_gradients)},
+         {"no_overlap", static_cast<double>(options.no_overlap)},
+         {"no_broadcast", static_cast<double>(options.no_broadcast)}},
+        wrong);
+}
+
+void DataParallel::make_parts(const nxd_ddp_options_t& options, bool resident) {
+  agree_on_parameters(*source_, *source_->groups().data);
+  GradientReducer::Options of_reducer;
+  if (options.bucket_bytes > 0) of_reducer.bucket_bytes = options.bucket_bytes;
+  of_reducer.reduce = options.reduce;
+  of_reducer.scatter = options.zero_stage == 1;
+  of_reducer.overlap = options.no_overlap == 0;
+  of_reducer.resident = resident;
+  reducer_ = std::make_shared<GradientReducer>(source_, of_reducer);
+  if (options.zero_stage == 1) {
+    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), resident);
+  }
+}
+
+void DataParallel::broadcast_values(const nxd_ddp_options_t& options) {
+  if (options.no_broadcast == 0) nxd::broadcast_values(*source_, *source_->groups().data);
+}
+
+double finish(DataParallel& ddp, const nxd_finish_options_t& options) {
+  ParameterSource& source = *ddp.source();
+  source.check_usable();
+  check_state(!ddp.reducer()->options().scatter,
+              "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step "
+              "finishes and uses them");
+  agree_on_finish(source, options);
+  const FinishedGradients finished = finish(source, *ddp.reducer(), options);
+  apply_factor(source, finished);
+  check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
+              source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
+              "; they are left unclipped");
+  return finished.norm;
+}
+
+}  // namespace nxd

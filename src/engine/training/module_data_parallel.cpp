@@ -1,0 +1,232 @@
+#include "engine/training/module_data_parallel.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/kernels/elementwise.h"
+#include "engine/device/dtype_map.h"
+#include "engine/device/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// A tensor in memory that owner keeps.
+template <class Owner>
+at::Tensor tensor_at(void* data, at::IntArrayRef sizes, at::ScalarType type, Owner owner) {
+  return at::from_blob(
+      data, sizes, [owner](void*) {}, at::TensorOptions().dtype(type));
+}
+
+at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
+  return pooled_empty(tensor.sizes(), type).copy_(tensor);
+}
+
+std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
+  if (parameter.has_reducer()) {
+    return text("parameter ", info.name, ": another ddp has it; destroy that one, and its "
+                "optimizers, first");
+  }
+  if (parameter.tensor().is_meta()) {
+    return text("parameter ", info.name, ": it has no values, since it is on the meta device");
+  }
+  return "";
+}
+
+}  // namespace
+
+BucketedParameters::BucketedParameters(std::shared_ptr<Module> root, bool fp32_gradients)
+    : ModuleParameters(std::move(root)), lent_(size()), groups_(ModuleParameters::groups()) {
+  if (!groups_.data) groups_.data = this->root()->context()->world();  // a world of one rank
+  for (size_t i = 0; i < size(); ++i) {
+    infos_.push_back(ModuleParameters::info(i));
+    if (fp32_gradients && infos_[i].dtype == NXD_DTYPE_BF16) {
+      infos_[i].grad_dtype = NXD_DTYPE_F32;
+    }
+    const std::string why = why_not(parameter(i), infos_[i]);
+    check_state(why.empty(), why);
+  }
+}
+
+at::Tensor BucketedParameters::view(size_t index) const {
+  return tensor_at(reducer_->home(index), parameter(index).tensor().sizes(),
+                   to_scalar_type(infos_[index].grad_dtype), reducer_);
+}
+
+bool BucketedParameters::is_at_home(size_t index) const {
+  const at::Tensor& grad = parameter(index).gradient();
+  return grad.defined() && (grad.numel() == 0 || grad.data_ptr() == reducer_->home(index));
+}
+
+void BucketedParameters::add_to_main_grad(size_t index) {
+  Parameter& p = parameter(index);
+  at::Tensor& grad = p.tensor().mutable_grad();
+  const at::Tensor dense = grad.contiguous();
+  const nxd_dtype_t dtype = to_nxd_dtype(dense.scalar_type());
+  void* home = reducer_->home(index);
+  if (p.main_grad().defined()) {
+    kernels::scale_add(dtype, NXD_DTYPE_F32, dense.numel(), dense.data_ptr(), 1, home);
+  } else {
+    kernels::cast(dtype, dense.data_ptr(), NXD_DTYPE_F32, home, dense.numel());
+    p.main_grad() = view(index);
+  }
+  grad.reset();
+}
+
+void BucketedParameters::take_gradient(size_t index) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = parameter(index).tensor().mutable_grad();
+  if (!reducer_ || !grad.defined() || grad.numel() == 0) return;
+  if (!is_wide(index) && is_at_home(index)) return;
+  check_state(!reducer_->is_marked(index), "parameter ", info(index).name,
+              ": its gradient was replaced while it is being reduced");
+  check_state(grad.scalar_type() == parameter(index).tensor().scalar_type(), "parameter ",
+              info(index).name, ": expected a gradient of the parameter's dtype, got ",
+              grad.scalar_type());
+  if (is_wide(index)) return add_to_main_grad(index);
+  at::Tensor home = view(index);
+  home.copy_(grad);
+  grad = std::move(home);
+}
+
+ParameterBuffers BucketedParameters::buffers(size_t index) {
+  take_gradient(index);
+  ParameterBuffers found = ModuleParameters::buffers(index);
+  if (!is_wide(index)) return found;
+  Parameter& p = parameter(index);
+  const bool has_one = p.main_grad().defined() && (p.tensor().requires_grad() || lent_[index]);
+  found.grad = has_one ? p.main_grad().data_ptr() : nullptr;
+  return found;
+}
+
+// The reducer has put zeros, or the sum of other ranks' gradients, into the bucket.
+void BucketedParameters::make_zero_gradient(size_t index) {
+  const at::NoGradGuard no_grad;
+  ModuleParameters::make_zero_gradient(index);  // which remembers frozen ones
+  at::Tensor& grad = parameter(index).tensor().mutable_grad();
+  if (grad.numel() == 0) return;
+  if (is_wide(index)) {
+    lent_[index] = 1;
+    grad.reset();
+    parameter(index).main_grad() = view(index);
+  } else {
+    grad = view(index);
+  }
+}
+
+void BucketedParameters::advance_step() {
+  ModuleParameters::advance_step();
+  std::fill(lent_.begin(), lent_.end(), char{0});
+}
+
+void BucketedParameters::check_usable() const { root()->context()->check_usable(); }
+
+void BucketedParameters::release_gradients() {
+  const at::NoGradGuard no_grad;
+  if (!reducer_) return;
+  for (size_t i = 0; i < size(); ++i) {
+    Parameter& p = parameter(i);
+    if (!is_at_home(i)) continue;
+    p.tensor().mutable_grad() = own_copy(p.gradient(), p.tensor().scalar_type());
+    p.main_grad().reset();
+  }
+  reducer_.reset();
+}
+
+namespace {
+
+std::shared_ptr<ProcessGroup> data_group(const Context& context) {
+  if (context.size() == 1 && !context.model_parallel_is_initialized()) return context.world();
+  return context.parallel().group(NXD_AXIS_DATA);
+}
+
+}  // namespace
+
+ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
+                                       const nxd_ddp_options_t& options) {
+  const Context& context = *root->context();
+  context.check_usable();
+  const auto group = data_group(context);
+  std::exception_ptr failure;
+  std::string wrong;
+  try {
+    parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_gradients == 1);
+  } catch (const Error& error) {
+    failure = std::current_exception();
+    wrong = error.what();
+  }
+  try {
+    agree_on_options(*group, context.rank(), options, wrong);
+  } catch (const Error&) {
+    if (failure) std::rethrow_exception(failure);
+    throw;
+  }
+  source_ = parameters_;
+  make_parts(options, /*resident=*/true);
+  try {
+    parameters_->set_reducer(reducer_);
+    set_hooks();
+    if (gather_) move_values();
+    broadcast_values(options);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+ModuleDataParallel::~ModuleDataParallel() { release(); }
+
+void ModuleDataParallel::set_hooks() {
+  hooked_.resize(parameters_->size());
+  for (size_t i = 0; i < parameters_->size(); ++i) {
+    parameters_->parameter(i).set_reducer_hook([this, i](Parameter&) { on_gradient(i); });
+    hooked_[i] = 1;
+  }
+}
+
+void ModuleDataParallel::move_values() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_->size(); ++i) {
+    at::Tensor& p = parameters_->parameter(i).tensor();
+    if (p.numel() == 0) continue;
+    at::Tensor home = tensor_at(gather_->home(i), p.sizes(), p.scalar_type(), gather_);
+    home.copy_(p);
+    p.set_data(home);
+    parameters_->value_changed(i);
+  }
+}
+
+// A backward pass has added to the gradient.
+void ModuleDataParallel::on_gradient(size_t index) {
+  if (reducer_->is_marked(index)) {
+    // Gradients were forgotten: this is another step, and the one before has no end.
+    const bool forgotten = !parameters_->is_at_home(index);
+    reducer_->abandon();
+    check_state(forgotten, "parameter ", parameters_->info(index).name,
+                ": a second backward pass of one step, after its gradient went to be reduced; "
+                "nxd_ddp_set_sync(0) for all microbatches of a step but the last, and "
+                "nxd_ddp_finish or nxd_optimizer_step after it; gradients of this step are lost");
+  }
+  parameters_->take_gradient(index);
+  if (sync_) reducer_->mark_ready(index);
+}
+
+void ModuleDataParallel::release() noexcept {
+  try {
+    if (reducer_) reducer_->abandon();
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < hooked_.size(); ++i) parameters_->parameter(i).set_reducer_hook({});
+    if (parameters_) parameters_->release_gradients();
+    for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
+      at::Tensor& p = parameters_->parameter(i).tensor();
+      if (p.numel() == 0 || p.data_ptr() != gather_->home(i)) continue;
+      p.set_data(own_copy(p.detach(), p.scalar_type()));
+      parameters_->value_changed(i);
+    }
+  } catch (const std::exception& error) {
+    log(NXD_LOG_ERROR, "the end of a ddp: ", error.what());
+  }
+}
+
+}  // namespace nxd

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/optim/data_parallel.h"
+#include "engine/training/module_parameters.h"
+
+namespace nxd {
+
+// Parameters of a tree whose gradients, and with ZeRO stage 1 values, lie in buckets.
+class BucketedParameters : public ModuleParameters {
+ public:
+  BucketedParameters(std::shared_ptr<Module> root, bool fp32_gradients);
+
+  // Where gradients live from now on.
+  void set_reducer(std::shared_ptr<GradientReducer> reducer) { reducer_ = std::move(reducer); }
+  // Moves a gradient that a backward pass, or somebody else, has left to its place in the bucket:
+  // F32 gradients of BF16 parameters are added to what lies there.
+  void take_gradient(size_t index);
+  // The gradient is where it is to be, and nobody has forgotten it.
+  bool is_at_home(size_t index) const;
+  // Makes the gradient a tensor of its own again, and forgets the buckets.
+  void release_gradients();
+
+  const ParameterInfo& info(size_t index) const override { return infos_[index]; }
+  ParameterBuffers buffers(size_t index) override;
+  void make_zero_gradient(size_t index) override;
+  const OptimizerGroups& groups() const override { return groups_; }
+  void advance_step() override;
+  void check_usable() const override;
+
+ private:
+  bool is_wide(size_t index) const { return infos_[index].grad_dtype != infos_[index].dtype; }
+  // Of the gradient's place; it keeps the bucket alive.
+  at::Tensor view(size_t index) const;
+  void add_to_main_grad(size_t index);
+
+  std::vector<ParameterInfo> infos_;
+  std::vector<char> lent_;  // frozen here, but not on a rank whose gradient it has zeros for
+  OptimizerGroups groups_;
+  std::shared_ptr<GradientReducer> reducer_;
+};
+
+// Data parallelism over a tree's trainable parameters. Hooks see gradients become complete, on the
+// thread of the backward pass.
+class ModuleDataParallel : public DataParallel {
+ public:
+  // See nxd_ddp_create. Collective over the data-parallel group.
+  ModuleDataParallel(const std::shared_ptr<Module>& root, const nxd_ddp_options_t& options);
+  // Gives the tree its own gradients and values back.
+  ~ModuleDataParallel() override;
+
+ private:
+  void move_values();
+  void set_hooks();
+  void on_gradient(size_t index);
+  void release() noexcept;
+
+  std::shared_ptr<BucketedParameters> parameters_;
+  std::vector<char> hooked_;
+};
+
+}  // namespace nxd

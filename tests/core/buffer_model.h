@@ -1,0 +1,169 @@
+// A caller's own parameters and gradients for tests of optimizers over buffers, and ranks for them.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/base/half.h"
+#include "nxd.h"
+#include "support/ranks.h"
+
+namespace nxd_test {
+
+template <auto destroy>
+struct Destroyer {
+  template <class T>
+  void operator()(T* handle) const {
+    destroy(handle);
+  }
+};
+using Ddp = std::unique_ptr<nxd_ddp_t, Destroyer<nxd_ddp_destroy>>;
+using Optimizer = std::unique_ptr<nxd_optimizer_t, Destroyer<nxd_optimizer_destroy>>;
+
+// Values in (-1, 1), the same everywhere.
+inline double wave(int64_t i, int phase) {
+  const double t = static_cast<double>(i + 1) * 0.6180339887498949 + phase * 0.37;
+  return 2 * (t - std::floor(t)) - 1;
+}
+
+// One array of numbers of a dtype, as DLPack shows it.
+class Array {
+ public:
+  Array(std::vector<int64_t> shape, nxd_dtype_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
+    count_ = 1;
+    for (const int64_t size : shape_) count_ *= size;
+    const size_t size = dtype == NXD_DTYPE_F64 ? 8 : dtype == NXD_DTYPE_F32 ? 4 : 2;
+    bytes_.resize(static_cast<size_t>(count_) * size);
+    const auto code = static_cast<uint8_t>(dtype == NXD_DTYPE_BF16 ? kDLBfloat : kDLFloat);
+    tensor_ = {bytes_.data(),
+               {kDLCPU, 0},
+               static_cast<int32_t>(shape_.size()),
+               {code, static_cast<uint8_t>(8 * size), 1},
+               shape_.data(),
+               nullptr,
+               0};
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  int64_t count() const { return count_; }
+  DLTensor* tensor() { return &tensor_; }
+  void* data() { return bytes_.data(); }
+  const std::vector<char>& bytes() const { return bytes_; }
+
+  double get(int64_t i) const {
+    const char* at = bytes_.data();
+    if (dtype_ == NXD_DTYPE_F64) return load<double>(at, i);
+    if (dtype_ == NXD_DTYPE_F32) return static_cast<double>(load<float>(at, i));
+    return static_cast<double>(nxd::bf16_to_f32(load<uint16_t>(at, i)));
+  }
+  void set(int64_t i, double value) {
+    char* at = bytes_.data();
+    if (dtype_ == NXD_DTYPE_F64) return store(at, i, value);
+    if (dtype_ == NXD_DTYPE_F32) return store(at, i, static_cast<float>(value));
+    store(at, i, nxd::f32_to_bf16(static_cast<float>(value)));
+  }
+
+ private:
+  template <class T>
+  static T load(const char* at, int64_t i) {
+    T value;
+    std::memcpy(&value, at + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    return value;
+  }
+  template <class T>
+  static void store(char* at, int64_t i, T value) {
+    std::memcpy(at + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
+  }
+
+  std::vector<int64_t> shape_;
+  nxd_dtype_t dtype_;
+  int64_t count_ = 0;
+  std::vector<char> bytes_;
+  DLTensor tensor_{};
+};
+
+using Shapes = std::vector<std::vector<int64_t>>;
+
+// Sizes that divide by nothing, one that is empty, and one that fills a small bucket alone.
+inline Shapes ragged_shapes() { return {{7, 5}, {3}, {0, 4}, {129, 33}, {1}, {17, 2, 3}}; }
+
+struct BufferModel {
+  BufferModel(const Shapes& shapes, nxd_dtype_t dtype, nxd_dtype_t grad_dtype) {
+    for (size_t k = 0; k < shapes.size(); ++k) {
+      params.push_back(std::make_unique<Array>(shapes[k], dtype));
+      grads.push_back(std::make_unique<Array>(shapes[k], grad_dtype));
+      for (int64_t i = 0; i < params[k]->count(); ++i) {
+        params[k]->set(i, wave(i, static_cast<int>(k)));
+      }
+    }
+  }
+
+  // Of the loss sum((p - t)^2) / 2 over the samples first ... last - 1, whose targets t are waves.
+  void set_gradients(int first, int last) {
+    for (size_t k = 0; k < params.size(); ++k) {
+      for (int64_t i = 0; i < params[k]->count(); ++i) {
+        double sum = 0;
+        for (int sample = first; sample < last; ++sample) {
+          sum += params[k]->get(i) - 0.3 * wave(3 * i + 7 * sample, sample + static_cast<int>(k));
+        }
+        grads[k]->set(i, sum);
+      }
+    }
+  }
+  std::vector<double> values() const {
+    std::vector<double> out;
+    for (const auto& array : params) {
+      for (int64_t i = 0; i < array->count(); ++i) out.push_back(array->get(i));
+    }
+    return out;
+  }
+  std::vector<char> bytes() const {
+    std::vector<char> out;
+    for (const auto& array : params) {
+      out.insert(out.end(), array->bytes().begin(), array->bytes().end());
+    }
+    return out;
+  }
+  int64_t count() const { return static_cast<int64_t>(values().size()); }
+
+  nxd_status_t create_ddp(nxd_context_t* ctx, const nxd_ddp_options_t& options, Ddp& out) {
+    std::vector<DLTensor*> p, g;
+    for (const auto& array : params) p.push_back(array->tensor());
+    for (const auto& array : grads) g.push_back(array->tensor());
+    nxd_ddp_t* ddp = nullptr;
+    const nxd_status_t status =
+        nxd_ddp_create_buffers(ctx, nullptr, nullptr, p.data(), g.data(), p.size(), &options, &ddp);
+    out.reset(ddp);
+    return status;
+  }
+
+  std::vector<std::unique_ptr<Array>> params, grads;
+};
+
+// Runs fn(ctx, rank, size) on ranks as threads, and gives what each returned.
+template <class Result, class Function>
+std::vector<Result> on_ranks(int size, Function fn, int64_t timeout_ms = 60000) {
+  struct Shared {
+    Function* fn;
+    std::vector<Result> results;
+  } shared{&fn, std::vector<Result>(static_cast<size_t>(size))};
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = timeout_ms;
+  options.seed = 11;
+  nxd_test_run_ranks_with(
+      &options, size, 0,
+      [](nxd_context_t* ctx, int rank, int world, void* user_data) {
+        auto* state = static_cast<Shared*>(user_data);
+        state->results[static_cast<size_t>(rank)] = (*state->fn)(ctx, rank, world);
+      },
+      &shared);
+  return shared.results;
+}
+
+}  // namespace nxd_test
