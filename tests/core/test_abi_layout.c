@@ -1,4 +1,4 @@
-/* The structs of sections 1 to 6 of nxd.h as compiled programs know them: sizes and offsets of
+/* The structs of sections 1 to 7 of nxd.h as compiled programs know them: sizes and offsets of
  * every field, and that a macro initialises as its function does. Only growth at the end is ever
  * right; then a line is added here, and none is changed. */
 #define _GNU_SOURCE
@@ -73,6 +73,84 @@ FIELD(nxd_phase_stats_t, seconds, 16);
 FIELD(nxd_phase_stats_t, operations, 24);
 FIELD(nxd_phase_stats_t, calls, 32);
 
+SIZE(nxd_schedule_options_t, 40);
+FIELD(nxd_schedule_options_t, struct_size, 0);
+FIELD(nxd_schedule_options_t, kind, 8);
+FIELD(nxd_schedule_options_t, reserved, 12);
+FIELD(nxd_schedule_options_t, warmup_steps, 16);
+FIELD(nxd_schedule_options_t, total_steps, 24);
+FIELD(nxd_schedule_options_t, final_factor, 32);
+
+SIZE(nxd_ddp_options_t, 40);
+FIELD(nxd_ddp_options_t, struct_size, 0);
+FIELD(nxd_ddp_options_t, bucket_bytes, 8);
+FIELD(nxd_ddp_options_t, reduce, 16);
+FIELD(nxd_ddp_options_t, zero_stage, 20);
+FIELD(nxd_ddp_options_t, fp32_gradients, 24);
+FIELD(nxd_ddp_options_t, no_overlap, 28);
+FIELD(nxd_ddp_options_t, no_broadcast, 32);
+FIELD(nxd_ddp_options_t, reserved, 36);
+
+SIZE(nxd_finish_options_t, 40);
+FIELD(nxd_finish_options_t, struct_size, 0);
+FIELD(nxd_finish_options_t, scale, 8);
+FIELD(nxd_finish_options_t, max_norm, 16);
+FIELD(nxd_finish_options_t, norm_type, 24);
+FIELD(nxd_finish_options_t, data_parallel_reduce, 32);
+FIELD(nxd_finish_options_t, skip_nonfinite_check, 36);
+
+SIZE(nxd_adamw_options_t, 56);
+FIELD(nxd_adamw_options_t, struct_size, 0);
+FIELD(nxd_adamw_options_t, learning_rate, 8);
+FIELD(nxd_adamw_options_t, beta1, 16);
+FIELD(nxd_adamw_options_t, beta2, 24);
+FIELD(nxd_adamw_options_t, eps, 32);
+FIELD(nxd_adamw_options_t, weight_decay, 40);
+FIELD(nxd_adamw_options_t, formula, 48);
+FIELD(nxd_adamw_options_t, bf16_update, 52);
+
+SIZE(nxd_sgd_options_t, 48);
+FIELD(nxd_sgd_options_t, struct_size, 0);
+FIELD(nxd_sgd_options_t, learning_rate, 8);
+FIELD(nxd_sgd_options_t, momentum, 16);
+FIELD(nxd_sgd_options_t, dampening, 24);
+FIELD(nxd_sgd_options_t, weight_decay, 32);
+FIELD(nxd_sgd_options_t, nesterov, 40);
+FIELD(nxd_sgd_options_t, bf16_update, 44);
+
+SIZE(nxd_update_t, 96);
+FIELD(nxd_update_t, struct_size, 0);
+FIELD(nxd_update_t, parameter, 8);
+FIELD(nxd_update_t, begin, 16);
+FIELD(nxd_update_t, count, 24);
+FIELD(nxd_update_t, dtype, 32);
+FIELD(nxd_update_t, grad_dtype, 36);
+FIELD(nxd_update_t, param, 40);
+FIELD(nxd_update_t, grad, 48);
+FIELD(nxd_update_t, grad_scale, 56);
+FIELD(nxd_update_t, states, 64);
+FIELD(nxd_update_t, learning_rate, 72);
+FIELD(nxd_update_t, weight_decay, 80);
+FIELD(nxd_update_t, step, 88);
+
+SIZE(nxd_custom_optimizer_options_t, 56);
+FIELD(nxd_custom_optimizer_options_t, struct_size, 0);
+FIELD(nxd_custom_optimizer_options_t, update, 8);
+FIELD(nxd_custom_optimizer_options_t, user_data, 16);
+FIELD(nxd_custom_optimizer_options_t, destroy, 24);
+FIELD(nxd_custom_optimizer_options_t, learning_rate, 32);
+FIELD(nxd_custom_optimizer_options_t, weight_decay, 40);
+FIELD(nxd_custom_optimizer_options_t, state_count, 48);
+FIELD(nxd_custom_optimizer_options_t, bf16_update, 52);
+
+SIZE(nxd_step_report_t, 40);
+FIELD(nxd_step_report_t, struct_size, 0);
+FIELD(nxd_step_report_t, norm, 8);
+FIELD(nxd_step_report_t, learning_rate, 16);
+FIELD(nxd_step_report_t, updates, 24);
+FIELD(nxd_step_report_t, skipped, 32);
+FIELD(nxd_step_report_t, reserved, 36);
+
 static void test_context_options(void** state) {
   (void)state;
   const nxd_context_options_t macro = NXD_CONTEXT_OPTIONS_INIT;
@@ -89,6 +167,21 @@ static void test_spawn_options(void** state) {
   (void)state;
   const nxd_spawn_options_t macro = NXD_SPAWN_OPTIONS_INIT;
   check_init("nxd_spawn_options_init", &macro, sizeof macro);
+}
+
+static void test_optimizer_options(void** state) {
+  (void)state;
+#define CHECK_INIT(name, NAME)                                      \
+  do {                                                              \
+    const nxd_##name##_options_t macro = NXD_##NAME##_OPTIONS_INIT; \
+    check_init("nxd_" #name "_options_init", &macro, sizeof macro); \
+  } while (0)
+  CHECK_INIT(schedule, SCHEDULE);
+  CHECK_INIT(ddp, DDP);
+  CHECK_INIT(finish, FINISH);
+  CHECK_INIT(adamw, ADAMW);
+  CHECK_INIT(sgd, SGD);
+  CHECK_INIT(custom_optimizer, CUSTOM_OPTIMIZER);
 }
 
 static nxd_status_t use_context(const void* options) {
@@ -108,6 +201,11 @@ static nxd_status_t use_spawn(const void* options) {
   const nxd_status_t status = nxd_spawn(options, &job);
   nxd_job_destroy(job);
   return status;
+}
+
+static nxd_status_t use_schedule(const void* options) {
+  double factor = 0;
+  return nxd_schedule_get_factor(options, 3, &factor);
 }
 
 static nxd_status_t set_value(const char* key, const uint8_t* value, size_t size, void* user_data) {
@@ -156,6 +254,8 @@ static void test_struct_sizes(void** state) {
   const nxd_store_callbacks_t callbacks = {
       .struct_size = sizeof callbacks, .set = set_value, .get = get_value, .add = add_value};
   check_struct_size(use_callbacks, &callbacks, sizeof callbacks);
+  const nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
+  check_struct_size(use_schedule, &schedule, sizeof schedule);
 }
 
 static void test_version(void** state) {
@@ -171,7 +271,8 @@ static void test_version(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_context_options), cmocka_unit_test(test_parallel_options),
-      cmocka_unit_test(test_spawn_options), cmocka_unit_test(test_struct_sizes),
+      cmocka_unit_test(test_spawn_options), cmocka_unit_test(test_optimizer_options),
+      cmocka_unit_test(test_struct_sizes),
       cmocka_unit_test(test_version)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

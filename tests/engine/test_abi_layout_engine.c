@@ -1,9 +1,10 @@
-/* The structs of sections 7 and up of nxd.h as compiled programs know them; see
+/* The structs of sections 8 and up of nxd.h as compiled programs know them; see
  * tests/core/test_abi_layout.c. */
 #define _GNU_SOURCE
 #include <stdio.h>
 
 #include "support/abi.h"
+#include "engine/check.h"
 
 SIZE(nxd_function_options_t, 64);
 FIELD(nxd_function_options_t, struct_size, 0);
@@ -126,22 +127,6 @@ FIELD(nxd_model_options_t, device, 12);
 FIELD(nxd_model_options_t, sequence_parallel, 16);
 FIELD(nxd_model_options_t, reserved, 20);
 
-SIZE(nxd_finish_options_t, 40);
-FIELD(nxd_finish_options_t, struct_size, 0);
-FIELD(nxd_finish_options_t, scale, 8);
-FIELD(nxd_finish_options_t, max_norm, 16);
-FIELD(nxd_finish_options_t, norm_type, 24);
-FIELD(nxd_finish_options_t, data_parallel_reduce, 32);
-FIELD(nxd_finish_options_t, skip_nonfinite_check, 36);
-
-SIZE(nxd_adamw_options_t, 48);
-FIELD(nxd_adamw_options_t, struct_size, 0);
-FIELD(nxd_adamw_options_t, learning_rate, 8);
-FIELD(nxd_adamw_options_t, beta1, 16);
-FIELD(nxd_adamw_options_t, beta2, 24);
-FIELD(nxd_adamw_options_t, eps, 32);
-FIELD(nxd_adamw_options_t, weight_decay, 40);
-
 static nxd_context_t* ctx;
 static nxd_module_t *container, *linear;
 static nxd_tensor_t *logits, *labels;
@@ -184,8 +169,6 @@ static void test_macros(void** state) {
   CHECK_INIT(mlp, MLP);
   CHECK_INIT(cross_entropy, CROSS_ENTROPY);
   CHECK_INIT(model, MODEL);
-  CHECK_INIT(finish, FINISH);
-  CHECK_INIT(adamw, ADAMW);
 }
 
 /* The module is read after the call that made it, whichever argument is evaluated first. */
@@ -277,10 +260,48 @@ static nxd_status_t use_finish(const void* options) {
   return nxd_finish_gradients(linear, options, NULL);
 }
 
+/* The structs of section 7, over a module. */
 static nxd_status_t use_adamw(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
   const nxd_status_t status = nxd_adamw_create(linear, options, &optimizer);
   nxd_optimizer_destroy(optimizer);
+  return status;
+}
+static nxd_status_t use_sgd(const void* options) {
+  nxd_optimizer_t* optimizer = NULL;
+  const nxd_status_t status = nxd_sgd_create(linear, options, &optimizer);
+  nxd_optimizer_destroy(optimizer);
+  return status;
+}
+static nxd_status_t update_nothing(const nxd_update_t* update, void* user_data) {
+  (void)update;
+  (void)user_data;
+  return NXD_OK;
+}
+static nxd_status_t use_custom(const void* options) {
+  nxd_optimizer_t* optimizer = NULL;
+  const nxd_status_t status = nxd_custom_optimizer_create(linear, options, &optimizer);
+  nxd_optimizer_destroy(optimizer);
+  return status;
+}
+static nxd_status_t use_step(const void* options) {
+  nxd_optimizer_t* optimizer = NULL;
+  OK(nxd_sgd_create(linear, NULL, &optimizer));
+  const nxd_status_t status = nxd_optimizer_step(optimizer, options, NULL);
+  nxd_optimizer_destroy(optimizer);
+  return status;
+}
+static nxd_status_t use_set_schedule(const void* options) {
+  nxd_optimizer_t* optimizer = NULL;
+  OK(nxd_sgd_create(linear, NULL, &optimizer));
+  const nxd_status_t status = nxd_optimizer_set_schedule(optimizer, options);
+  nxd_optimizer_destroy(optimizer);
+  return status;
+}
+static nxd_status_t use_ddp(const void* options) {
+  nxd_ddp_t* ddp = NULL;
+  const nxd_status_t status = nxd_ddp_create(linear, options, &ddp);
+  nxd_ddp_destroy(ddp);
   return status;
 }
 
@@ -311,10 +332,29 @@ static void test_struct_sizes(void** state) {
   CHECK_SIZE(use_cross_entropy, cross_entropy, CROSS_ENTROPY);
   CHECK_SIZE(use_finish, finish, FINISH);
   CHECK_SIZE(use_adamw, adamw, ADAMW);
+  CHECK_SIZE(use_sgd, sgd, SGD);
+  nxd_custom_optimizer_options_t custom = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+  custom.update = update_nothing;
+  check_struct_size(use_custom, &custom, sizeof custom);
+  CHECK_SIZE(use_step, finish, FINISH);
+  CHECK_SIZE(use_set_schedule, schedule, SCHEDULE);
+  CHECK_SIZE(use_ddp, ddp, DDP);
+}
+
+/* The first struct ended before the formula. */
+static void test_first_adamw_options(void** state) {
+  (void)state;
+  nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+  options.struct_size = offsetof(nxd_adamw_options_t, formula);
+  options.formula = 99;
+  OK(use_adamw(&options));
+  options.struct_size -= 1;
+  REFUSED(use_adamw(&options), NXD_ERROR_ABI_MISMATCH, "struct_size");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_macros),
-                                     cmocka_unit_test(test_struct_sizes)};
+                                     cmocka_unit_test(test_struct_sizes),
+                                     cmocka_unit_test(test_first_adamw_options)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

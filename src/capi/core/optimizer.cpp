@@ -2,7 +2,6 @@
 #include "capi/arguments.h"
 #include "capi/optimizer_handles.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/optim/data_parallel.h"
 #include "core/optim/learning_rate.h"
 
@@ -28,12 +27,7 @@ nxd_ddp_t& unwrap(nxd_ddp_t* ddp) {
 
 template <class Options>
 nxd_status_t init(Options* options, size_t size, const Options& defaults) {
-  return guard([&] { init_options(options, size, defaults, sizeof defaults, "options"); });
-}
-
-template <class Options>
-Options read(const Options* options, const Options& defaults) {
-  return read_options(options, defaults, sizeof defaults, "options");
+  return guard([&] { init_options(options, size, defaults, kFirstSize<Options>, "options"); });
 }
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
@@ -84,7 +78,7 @@ nxd_status_t nxd_schedule_get_factor(const nxd_schedule_options_t* options, int6
                                      double* out_factor) {
   return guard([&] {
     auto& out = output(out_factor, "out_factor");
-    const auto known = read(options, kScheduleDefaults);
+    const auto known = read_optimizer_options(options, kScheduleDefaults);
     check_schedule(known);
     out = schedule_factor(known, step);
   });
@@ -95,7 +89,7 @@ nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* opt
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value, make_adamw_rule(read(options, kAdamwDefaults)));
+    out = new_optimizer(self.owner, self.value, make_adamw_rule(read_optimizer_options(options, kAdamwDefaults)));
   });
 }
 
@@ -104,7 +98,7 @@ nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value, make_sgd_rule(read(options, kSgdDefaults)));
+    out = new_optimizer(self.owner, self.value, make_sgd_rule(read_optimizer_options(options, kSgdDefaults)));
   });
 }
 
@@ -114,7 +108,7 @@ nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_custom_optimizer(self.owner, self.value, read(options, kCustomDefaults));
+    out = new_custom_optimizer(self.owner, self.value, read_optimizer_options(options, kCustomDefaults));
   });
 }
 
@@ -142,7 +136,7 @@ nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_
 
 nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
                                         const nxd_schedule_options_t* options) {
-  return guard([&] { unwrap(optimizer).set_schedule(read(options, kScheduleDefaults)); });
+  return guard([&] { unwrap(optimizer).set_schedule(read_optimizer_options(options, kScheduleDefaults)); });
 }
 
 nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options,
@@ -150,7 +144,7 @@ nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_opt
   return guard([&] {
     clear(out_report);
     nxd_step_report_t report{};
-    unwrap(optimizer).step(read(options, kFinishDefaults), report);
+    unwrap(optimizer).step(read_optimizer_options(options, kFinishDefaults), report);
     report.struct_size = sizeof report;
     if (out_report) *out_report = report;
   });

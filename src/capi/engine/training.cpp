@@ -6,22 +6,13 @@
 
 using namespace nxd;
 
-namespace {
-
-template <class Options>
-Options read(const Options* options, const Options& defaults) {
-  return read_options(options, defaults, sizeof defaults, "options");
-}
-
-}  // namespace
-
 nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
                                   double* out_norm) {
   return engine_guard([&] {
     if (out_norm) *out_norm = 0;
     Module& self = unwrap(root, "root");
     const nxd_finish_options_t defaults = NXD_FINISH_OPTIONS_INIT;
-    const double norm = finish_gradients(self, read(options, defaults));
+    const double norm = finish_gradients(self, read_optimizer_options(options, defaults));
     if (out_norm) *out_norm = norm;
   });
 }
@@ -33,7 +24,7 @@ nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* opt
     const auto module = unwrap(root, "root").shared_from_this();
     const nxd_adamw_options_t defaults = NXD_ADAMW_OPTIONS_INIT;
     out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
-                        make_adamw_rule(read(options, defaults)));
+                        make_adamw_rule(read_optimizer_options(options, defaults)));
   });
 }
 
@@ -44,7 +35,7 @@ nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options
     const auto module = unwrap(root, "root").shared_from_this();
     const nxd_sgd_options_t defaults = NXD_SGD_OPTIONS_INIT;
     out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
-                        make_sgd_rule(read(options, defaults)));
+                        make_sgd_rule(read_optimizer_options(options, defaults)));
   });
 }
 
@@ -56,6 +47,6 @@ nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
     const auto module = unwrap(root, "root").shared_from_this();
     const nxd_custom_optimizer_options_t defaults = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
     out = new_custom_optimizer(module, std::make_shared<ModuleParameters>(module),
-                               read(options, defaults));
+                               read_optimizer_options(options, defaults));
   });
 }
