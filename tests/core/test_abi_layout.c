@@ -271,8 +271,7 @@ static void test_version(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_context_options), cmocka_unit_test(test_parallel_options),
-      cmocka_unit_test(test_spawn_options), cmocka_unit_test(test_optimizer_options),
-      cmocka_unit_test(test_struct_sizes),
-      cmocka_unit_test(test_version)};
+      cmocka_unit_test(test_spawn_options),   cmocka_unit_test(test_optimizer_options),
+      cmocka_unit_test(test_struct_sizes),    cmocka_unit_test(test_version)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

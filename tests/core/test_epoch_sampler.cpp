@@ -18,9 +18,9 @@ namespace {
 std::vector<int64_t> samples(int64_t n, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed,
                              bool shuffle = true, bool drop_last = false) {
   size_t count = 0;
-  assert_int_equal(nxd_sample_epoch(n, ranks, rank, epoch, seed, shuffle, drop_last, nullptr, 0,
-                                    &count),
-                   NXD_OK);
+  assert_int_equal(
+      nxd_sample_epoch(n, ranks, rank, epoch, seed, shuffle, drop_last, nullptr, 0, &count),
+      NXD_OK);
   std::vector<int64_t> out(count + 1, -7);
   size_t again = 0;
   assert_int_equal(nxd_sample_epoch(n, ranks, rank, epoch, seed, shuffle, drop_last, out.data(),
@@ -107,7 +107,8 @@ void many_ranks(void**) {
   // Fewer samples than ranks: some get one again.
   const EpochSampler few({5, kRanks, 0, 0, true, false});
   assert_int_equal(few.count(), 1);
-  for (int rank = 0; rank < 50; ++rank) assert_int_equal(few.sample(rank, 0), few.sample(rank + 5, 0));
+  for (int rank = 0; rank < 50; ++rank)
+    assert_int_equal(few.sample(rank, 0), few.sample(rank + 5, 0));
 }
 
 // Sets that no memory holds.
@@ -145,7 +146,8 @@ void every_permutation(void**) {
     const int total = static_cast<int>(kinds) * 60;
     for (int epoch = 0; epoch < total; ++epoch) ++counts[samples(n, 1, 0, epoch, 5)];
     const double deviations = excess(counts, kinds, total);
-    if (std::fabs(deviations) > 4) fail_msg("n = %d: %.2f deviations", static_cast<int>(n), deviations);
+    if (std::fabs(deviations) > 4)
+      fail_msg("n = %d: %.2f deviations", static_cast<int>(n), deviations);
   }
 }
 
@@ -159,7 +161,8 @@ void neighbours_are_random(void**) {
       ++counts[{sampler.sample(0, 3), sampler.sample(0, 4)}];
     }
     const double deviations = excess(counts, static_cast<double>(n * (n - 1)), total);
-    if (std::fabs(deviations) > 4) fail_msg("n = %d: %.2f deviations", static_cast<int>(n), deviations);
+    if (std::fabs(deviations) > 4)
+      fail_msg("n = %d: %.2f deviations", static_cast<int>(n), deviations);
   }
 }
 
@@ -199,10 +202,13 @@ void bad_values(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(epochs_are_permutations), cmocka_unit_test(no_two_epochs_alike),
-      cmocka_unit_test(many_ranks),              cmocka_unit_test(large_sets),
-      cmocka_unit_test(every_permutation),       cmocka_unit_test(neighbours_are_random),
-      cmocka_unit_test(permutations_stay),       cmocka_unit_test(bad_values)};
+  const CMUnitTest tests[] = {cmocka_unit_test(epochs_are_permutations),
+                              cmocka_unit_test(no_two_epochs_alike),
+                              cmocka_unit_test(many_ranks),
+                              cmocka_unit_test(large_sets),
+                              cmocka_unit_test(every_permutation),
+                              cmocka_unit_test(neighbours_are_random),
+                              cmocka_unit_test(permutations_stay),
+                              cmocka_unit_test(bad_values)};
   return cmocka_run_group_tests(tests, nullptr, nullptr) + nxd_test_failures();
 }

@@ -80,10 +80,12 @@ void bad_values(void**) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused(schedule(NXD_SCHEDULE_INVALID, 0, 1, 0), 0, "kind: expected NXD_SCHEDULE_CONSTANT");
   refused(schedule(3, 0, 1, 0), 0, "got 3");
-  refused(schedule(NXD_SCHEDULE_CONSTANT, -1, 1, 0), 0, "warmup_steps: expected at least 0, got -1");
+  refused(schedule(NXD_SCHEDULE_CONSTANT, -1, 1, 0), 0,
+          "warmup_steps: expected at least 0, got -1");
   refused(schedule(NXD_SCHEDULE_LINEAR, 5, 5, 0), 0, "total_steps: expected more than");
   refused(schedule(NXD_SCHEDULE_COSINE, 0, 0, 0), 0, "total_steps");
-  refused(schedule(NXD_SCHEDULE_COSINE, 0, 9, -0.1), 0, "final_factor: expected a number of [0, 1]");
+  refused(schedule(NXD_SCHEDULE_COSINE, 0, 9, -0.1), 0,
+          "final_factor: expected a number of [0, 1]");
   refused(schedule(NXD_SCHEDULE_COSINE, 0, 9, 1.1), 0, "got 1.1");
   refused(schedule(NXD_SCHEDULE_COSINE, 0, 9, nan), 0, "final_factor");
   refused(schedule(NXD_SCHEDULE_LINEAR, 0, 9, 0), -1, "step: expected at least 0, got -1");

@@ -150,8 +150,7 @@ struct SgdCase {
   bool nesterov;
 };
 
-void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n,
-               bool plain) {
+void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, bool plain) {
   const bool wide = dtype == NXD_DTYPE_F64;
   Buffer p(dtype, n, 1);
   Buffer buffer(dtype, n);

@@ -83,7 +83,8 @@ struct BadField {
 void bad_adamw_options(void**) {
   using O = nxd_adamw_options_t;
   const BadField<O> all[] = {
-      {[](O& o) { o.learning_rate = -1; }, "learning_rate: expected a finite number of at least 0, got -1"},
+      {[](O& o) { o.learning_rate = -1; },
+       "learning_rate: expected a finite number of at least 0, got -1"},
       {[](O& o) { o.learning_rate = kInfinity; }, "learning_rate"},
       {[](O& o) { o.beta1 = 1; }, "beta1: expected a number of [0, 1), got 1"},
       {[](O& o) { o.beta2 = -0.5; }, "beta2: expected a number of [0, 1), got -0.5"},
@@ -326,7 +327,8 @@ void callers_rule_sees_everything(void**) {
   assert_true(seen.last.grad_scale == 0.5 && seen.last.learning_rate == 0.25);
   assert_true(seen.last.weight_decay == 0.125);
   assert_ptr_equal(seen.last.states[0], state);
-  const float want[] = {1 - 0.25F * (1 + 0.125F), 2 - 0.25F * (2 + 0.25F), 300 - 0.25F * (4 + 37.5F)};
+  const float want[] = {1 - 0.25F * (1 + 0.125F), 2 - 0.25F * (2 + 0.25F),
+                        300 - 0.25F * (4 + 37.5F)};
   for (int i = 0; i < 3; ++i) {
     near(static_cast<double>(param[i]), static_cast<double>(want[i]));
     assert_int_equal(copy[i].bits, kernels::to_bf16(param[i]).bits);
@@ -400,12 +402,16 @@ void callers_status_passes_through(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(kinds_states_and_defaults),   cmocka_unit_test(bad_adamw_options),
-      cmocka_unit_test(bad_sgd_options),             cmocka_unit_test(bad_custom_options),
-      cmocka_unit_test(hyperparameters_are_checked), cmocka_unit_test(sgd_values),
-      cmocka_unit_test(adamw_values),                cmocka_unit_test(group_without_momentum),
-      cmocka_unit_test(callers_rule_sees_everything), cmocka_unit_test(callers_rule_in_bf16),
-      cmocka_unit_test(callers_status_passes_through)};
+  const CMUnitTest tests[] = {cmocka_unit_test(kinds_states_and_defaults),
+                              cmocka_unit_test(bad_adamw_options),
+                              cmocka_unit_test(bad_sgd_options),
+                              cmocka_unit_test(bad_custom_options),
+                              cmocka_unit_test(hyperparameters_are_checked),
+                              cmocka_unit_test(sgd_values),
+                              cmocka_unit_test(adamw_values),
+                              cmocka_unit_test(group_without_momentum),
+                              cmocka_unit_test(callers_rule_sees_everything),
+                              cmocka_unit_test(callers_rule_in_bf16),
+                              cmocka_unit_test(callers_status_passes_through)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

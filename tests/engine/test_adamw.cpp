@@ -1,5 +1,5 @@
-// AdamW against torch's and NxD Core's values, in every dtype, through both kernels, and in the three
-// ways of bf16.
+// AdamW against torch's and NxD Core's values, in every dtype, through both kernels, and in the
+// three ways of bf16.
 #include <limits>
 #include <numeric>
 
@@ -198,8 +198,10 @@ void three_ways_of_bf16(void**) {
           NXD_TEST_CHECK(std::fabs(mean(drawn.values) - (1 - 0.5 / 256)) < 5 * 0.0028 / 109);
           NXD_TEST_CHECK(drawn.state_bytes == 8 * kCount);
           NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
-          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values == drawn.values);
-          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values != drawn.values);
+          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values ==
+                         drawn.values);
+          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values !=
+                         drawn.values);
           const Held master = lowered(ctx, NXD_BF16_UPDATE_MASTER, kCount, 1);
           NXD_TEST_CHECK(mean(master.values) == 1 - 1.0 / 256 || mean(master.values) == 1);
           NXD_TEST_CHECK(master.state_bytes == 12 * kCount);
@@ -211,11 +213,9 @@ void three_ways_of_bf16(void**) {
 // A shard is rounded as the whole would be.
 void stochastic_on_any_layout(void**) {
   static std::vector<double> seen[2];
-  on_one_rank(
-      [](nxd_context_t* ctx, int, int, void*) {
-        seen[0] = lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, 3 * 50, 1).values;
-      },
-      false);
+  on_one_rank([](nxd_context_t* ctx, int, int,
+                 void*) { seen[0] = lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, 3 * 50, 1).values; },
+              false);
   nxd_test_run_ranks(
       2, 2,
       [](nxd_context_t* ctx, int rank, int, void*) {
@@ -307,12 +307,9 @@ void bad_arguments(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(against_torch),
-      cmocka_unit_test(bf16_master),
-      cmocka_unit_test(three_ways_of_bf16),
-      cmocka_unit_test(stochastic_on_any_layout),
-      cmocka_unit_test(rates_steps_and_frozen),
-      cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(against_torch),          cmocka_unit_test(bf16_master),
+      cmocka_unit_test(three_ways_of_bf16),     cmocka_unit_test(stochastic_on_any_layout),
+      cmocka_unit_test(rates_steps_and_frozen), cmocka_unit_test(bad_arguments),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -54,8 +54,7 @@ Optimizer make_sgd(nxd_module_t* root, double rate, double weight_decay = 0) {
 
 int32_t add_group(const Optimizer& optimizer, const std::vector<const char*>& patterns) {
   int32_t group = -7;
-  NXD_TEST_OK(
-      nxd_optimizer_add_group(optimizer.get(), patterns.data(), patterns.size(), &group));
+  NXD_TEST_OK(nxd_optimizer_add_group(optimizer.get(), patterns.data(), patterns.size(), &group));
   return group;
 }
 
@@ -118,16 +117,17 @@ void bad_groups(void**) {
         const nxd_hyperparameter_t rate = NXD_HYPERPARAMETER_LEARNING_RATE;
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 1, rate, 1), kBad, "group");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -2, rate, 1), kBad, "group");
-        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 0, NXD_HYPERPARAMETER_BETA1, 0.5), kBad,
-                         "got beta1");
+        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 0, NXD_HYPERPARAMETER_BETA1, 0.5),
+                         kBad, "got beta1");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 0, 77, 0.5), kBad, "77");
-        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -1, rate, kNan), kBad, "learning_rate");
+        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -1, rate, kNan), kBad,
+                         "learning_rate");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(nullptr, 0, rate, 1), kBad, "optimizer");
         double value = 5;
         NXD_TEST_REFUSED(nxd_optimizer_get_hyperparameter(o, -1, rate, &value), kBad, "group");
         NXD_TEST_CHECK(value == 0);
-        NXD_TEST_REFUSED(nxd_optimizer_get_hyperparameter(o, 0, NXD_HYPERPARAMETER_EPS, &value), kBad,
-                         "got eps");
+        NXD_TEST_REFUSED(nxd_optimizer_get_hyperparameter(o, 0, NXD_HYPERPARAMETER_EPS, &value),
+                         kBad, "got eps");
         NXD_TEST_REFUSED(nxd_optimizer_get_hyperparameter(o, 0, -1, &value), kBad, "got -1");
         NXD_TEST_REFUSED(nxd_optimizer_get_hyperparameter(o, 0, rate, nullptr), kBad, "out_value");
         NXD_TEST_CHECK(hyperparameter(sgd, 0, rate) == 0.5);

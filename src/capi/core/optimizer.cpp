@@ -89,7 +89,8 @@ nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* opt
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value, make_adamw_rule(read_optimizer_options(options, kAdamwDefaults)));
+    out = new_optimizer(self.owner, self.value,
+                        make_adamw_rule(read_optimizer_options(options, kAdamwDefaults)));
   });
 }
 
@@ -98,7 +99,8 @@ nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value, make_sgd_rule(read_optimizer_options(options, kSgdDefaults)));
+    out = new_optimizer(self.owner, self.value,
+                        make_sgd_rule(read_optimizer_options(options, kSgdDefaults)));
   });
 }
 
@@ -108,7 +110,8 @@ nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_custom_optimizer(self.owner, self.value, read_optimizer_options(options, kCustomDefaults));
+    out = new_custom_optimizer(self.owner, self.value,
+                               read_optimizer_options(options, kCustomDefaults));
   });
 }
 
@@ -136,7 +139,8 @@ nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_
 
 nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
                                         const nxd_schedule_options_t* options) {
-  return guard([&] { unwrap(optimizer).set_schedule(read_optimizer_options(options, kScheduleDefaults)); });
+  return guard(
+      [&] { unwrap(optimizer).set_schedule(read_optimizer_options(options, kScheduleDefaults)); });
 }
 
 nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options,
@@ -155,9 +159,8 @@ nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer) {
 }
 
 nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate) {
-  return guard([&] {
-    unwrap(optimizer).set_hyperparameter(-1, NXD_HYPERPARAMETER_LEARNING_RATE, rate);
-  });
+  return guard(
+      [&] { unwrap(optimizer).set_hyperparameter(-1, NXD_HYPERPARAMETER_LEARNING_RATE, rate); });
 }
 
 nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate) {

@@ -284,9 +284,9 @@ void adamw_plain(const AdamwArgs& args, int64_t begin, int64_t end) {
     const double v = args.beta2 * read(exp_avg_sq, i) + (1 - args.beta2) * g * g;
     write(exp_avg, i, m);
     write(exp_avg_sq, i, v);
-    write_parameter<Param>(args, i,
-                           terms.decay * read(param, i) -
-                               terms.rate * (m / (terms.root * std::sqrt(v) + args.eps)));
+    write_parameter<Param>(
+        args, i,
+        terms.decay * read(param, i) - terms.rate * (m / (terms.root * std::sqrt(v) + args.eps)));
   }
 }
 

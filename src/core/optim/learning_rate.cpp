@@ -29,10 +29,11 @@ double schedule_factor(const nxd_schedule_options_t& options, int64_t step) {
   }
   if (options.kind == NXD_SCHEDULE_CONSTANT) return 1;
   // How much of the way down is done.
-  const double way = std::min(1.0, static_cast<double>(step - options.warmup_steps) /
-                                       static_cast<double>(options.total_steps -
-                                                           options.warmup_steps));
-  const double left = options.kind == NXD_SCHEDULE_LINEAR ? 1 - way : 0.5 * (1 + std::cos(M_PI * way));
+  const double way =
+      std::min(1.0, static_cast<double>(step - options.warmup_steps) /
+                        static_cast<double>(options.total_steps - options.warmup_steps));
+  const double left =
+      options.kind == NXD_SCHEDULE_LINEAR ? 1 - way : 0.5 * (1 + std::cos(M_PI * way));
   return options.final_factor + (1 - options.final_factor) * left;
 }
 

@@ -56,11 +56,10 @@ class KnownRule : public UpdateRule {
  protected:
   KnownRule(const char* kind, std::vector<std::string> states, nxd_bf16_update_t bf16_update)
       : kind_(kind), states_(std::move(states)), bf16_update_(bf16_update) {
-    check_argument(bf16_update == NXD_BF16_UPDATE_MASTER ||
-                       bf16_update == NXD_BF16_UPDATE_STOCHASTIC ||
-                       bf16_update == NXD_BF16_UPDATE_NEAREST,
-                   "bf16_update: expected NXD_BF16_UPDATE_MASTER, _STOCHASTIC or _NEAREST, got ",
-                   bf16_update);
+    check_argument(
+        bf16_update == NXD_BF16_UPDATE_MASTER || bf16_update == NXD_BF16_UPDATE_STOCHASTIC ||
+            bf16_update == NXD_BF16_UPDATE_NEAREST,
+        "bf16_update: expected NXD_BF16_UPDATE_MASTER, _STOCHASTIC or _NEAREST, got ", bf16_update);
   }
 
   // Gives the rule a hyperparameter, with the value that groups start from.
@@ -152,8 +151,8 @@ class SgdRule final : public KnownRule {
   void check(nxd_hyperparameter_t which, double value) const override {
     KnownRule::check(which, value);
     if (which == NXD_HYPERPARAMETER_MOMENTUM) {
-      check_argument(!nesterov_ || value > 0,
-                     "momentum: expected more than 0 with nesterov, got ", value);
+      check_argument(!nesterov_ || value > 0, "momentum: expected more than 0 with nesterov, got ",
+                     value);
       check_argument(!states().empty() || value == 0,
                      "momentum: expected 0 of an optimizer that was made without, got ", value);
     }
