@@ -3,8 +3,9 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 
-#include "engine/check.h"
 #include "support/abi.h"
+
+#include "engine/check.h"
 
 SIZE(nxd_function_options_t, 64);
 FIELD(nxd_function_options_t, struct_size, 0);
