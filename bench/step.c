@@ -6,6 +6,7 @@
  *   bench_step --tp 2            starts two processes itself; under a launcher it joins the ranks
  *   bench_step --dtype bf16 --vocab 32000 --microbatches 4
  *   bench_step --config config.json --sequence 256
+ *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
  *
  * Ratios are to be compared, not milliseconds. */
 #define _DEFAULT_SOURCE
@@ -24,6 +25,7 @@ enum { kWarmUpSteps = 3 };
 typedef struct {
   nxd_context_t* ctx;
   nxd_module_t* model;
+  nxd_ddp_t* ddp; /* NULL without --ddp and --zero1 */
   nxd_optimizer_t* optimizer;
   nxd_group_t* world; /* borrowed */
   nxd_tensor_t** ids; /* one per microbatch */
@@ -88,12 +90,38 @@ static int open_measures(rank_t* r, const step_options_t* o) {
   m->steps = o->steps;
   const int64_t sequences = o->batch * o->microbatches * (r->size / o->tp);
   TRY(nxd_model_get_step_flops(r->model, sequences, o->sequence, &m->step_flops));
-  double** const lists[] = {&m->seconds,   &m->cpu,       &m->faults,   &m->stages[0],
-                            &m->stages[1], &m->stages[2], &m->stages[3]};
+  size_t count = 0;
+  TRY(nxd_module_get_parameter_count(r->model, &count));
+  for (size_t i = 0; i < count; ++i) {
+    nxd_parameter_t* parameter = NULL;
+    nxd_tensor_t* tensor = NULL;
+    int64_t elements = 0;
+    TRY(nxd_module_get_parameter(r->model, i, &parameter, NULL));
+    TRY(nxd_parameter_get_tensor(parameter, &tensor));
+    TRY(nxd_tensor_get_element_count(tensor, &elements));
+    m->elements += (double)elements;
+  }
+  double** const lists[] = {&m->seconds,   &m->cpu,       &m->faults,
+                            &m->stages[0], &m->stages[1], &m->stages[2]};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; ++i) {
     *lists[i] = calloc((size_t)o->steps, sizeof(double));
     if (!*lists[i]) return 0;
   }
+  return 1;
+}
+
+static int make_optimizer(rank_t* r, const step_options_t* o) {
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  if (o->stochastic) adamw.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
+  if (!o->ddp && !o->zero1) {
+    TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
+    return 1;
+  }
+  nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
+  ddp.reduce = NXD_REDUCE_AVG;
+  ddp.zero_stage = o->zero1;
+  TRY(nxd_ddp_create(r->model, &ddp, &r->ddp));
+  TRY(nxd_adamw_create_ddp(r->ddp, &adamw, &r->optimizer));
   return 1;
 }
 
@@ -115,7 +143,7 @@ static int open_rank(rank_t* r, step_options_t* o) {
   model.dtype = o->dtype;
   model.sequence_parallel = o->sequence_parallel;
   TRY(nxd_model_create(r->ctx, config, &model, &r->model));
-  TRY(nxd_adamw_create(r->model, NULL, &r->optimizer));
+  if (!make_optimizer(r, o)) return 0;
   r->ids = calloc((size_t)o->microbatches, sizeof *r->ids);
   for (; r->ids && r->n_ids < o->microbatches; ++r->n_ids) {
     if (!make_ids(&r->ids[r->n_ids], o, (uint64_t)r->n_ids)) return 0;
@@ -127,6 +155,7 @@ static void close_rank(rank_t* r) {
   for (int i = 0; i < r->n_ids; ++i) nxd_tensor_destroy(r->ids[i]);
   free(r->ids);
   nxd_optimizer_destroy(r->optimizer);
+  nxd_ddp_destroy(r->ddp);
   nxd_module_destroy(r->model);
   nxd_context_destroy(r->ctx);
   free(r->measures.seconds);
@@ -154,17 +183,16 @@ static int train_step(rank_t* r, double* stages) {
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
   finish.max_norm = 1.0;
   finish.scale = 1.0 / r->n_ids;
+  finish.data_parallel_reduce = NXD_REDUCE_AVG;
   for (int i = 0; i < kStages; ++i) stages[i] = 0;
   TRY(nxd_module_zero_grad(r->model));
   for (int i = 0; i < r->n_ids; ++i) {
+    if (r->ddp) TRY(nxd_ddp_set_sync(r->ddp, i + 1 == r->n_ids));
     if (!run_microbatch(r, r->ids[i], stages)) return 0;
   }
   const double start = now(CLOCK_MONOTONIC);
-  TRY(nxd_finish_gradients(r->model, &finish, NULL));
-  const double middle = now(CLOCK_MONOTONIC);
-  TRY(nxd_optimizer_update(r->optimizer));
-  stages[2] = middle - start;
-  stages[3] = now(CLOCK_MONOTONIC) - middle;
+  TRY(nxd_optimizer_step(r->optimizer, &finish, NULL));
+  stages[2] = now(CLOCK_MONOTONIC) - start;
   return 1;
 }
 

@@ -11,6 +11,7 @@ static int refuse(const char* name, const char* value) {
           "bench_step: cannot understand %s %s\n"
           "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
           "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
+          "  [--ddp | --zero1] [--stochastic]\n"
           "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
           "--vocab N]\n",
           name, value ? value : "");
@@ -37,6 +38,9 @@ static int read_option(step_options_t* o, const char* name, const char* value) {
                  {"--batch", NULL, &o->batch}};
   if (strcmp(name, "--sequence-parallel") == 0) return o->sequence_parallel = 1;
   if (strcmp(name, "--plain") == 0) return o->plain = 1;
+  if (strcmp(name, "--ddp") == 0) return o->ddp = 1;
+  if (strcmp(name, "--zero1") == 0) return o->zero1 = 1;
+  if (strcmp(name, "--stochastic") == 0) return o->stochastic = 1;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers && value; ++i) {
     if (strcmp(name, numbers[i].name) != 0) continue;
     char* end = NULL;

@@ -8,7 +8,7 @@
 #include "nxd.h"
 
 typedef struct {
-  int tp, threads, steps, microbatches, sequence_parallel, plain;
+  int tp, threads, steps, microbatches, sequence_parallel, plain, ddp, zero1, stochastic;
   int64_t hidden, layers, heads, kv_heads, intermediate, vocab, sequence, batch;
   nxd_dtype_t dtype;
   const char* config;

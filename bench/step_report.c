@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char* const kStageNames[kStages] = {"forward", "backward", "finish gradients",
-                                                 "optimizer"};
+static const char* const kStageNames[kStages] = {"forward", "backward", "optimizer step"};
 
 static int ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
@@ -34,10 +33,13 @@ static double process_megabytes(const char* file, const char* field) {
 
 static void print_head(const measures_t* m, const step_options_t* o, int size, double tokens) {
   printf(
-      "%s, %s; %d rank%s, tensor parallel %d%s%s; %d microbatch%s; %.0f tokens, %.0f GFLOP a "
+      "%s, %s; %d rank%s, tensor parallel %d%s%s%s; %d microbatch%s; %.0f tokens, %.0f GFLOP a "
       "step\n",
       o->config ? o->config : "Llama", o->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", size,
       size == 1 ? "" : "s", o->tp, o->sequence_parallel ? " + sequence parallel" : "",
+      o->zero1 ? ", ZeRO-1"
+      : o->ddp ? ", DDP"
+               : "",
       o->plain ? ", plain kernels" : "", o->microbatches, o->microbatches == 1 ? "" : "es", tokens,
       m->step_flops * 1e-9);
 }
@@ -60,6 +62,18 @@ static void print_phases(const measures_t* m, double step_mean, double rank_peak
     printf("\n");
   }
   printf("  %-18s %10.2f %7.1f%%\n", "rest", rest * 1e3, 100 * rest / step_mean);
+}
+
+/* AdamW reads a gradient, and reads and writes a parameter and two moments: 28 bytes of f32 an
+ * element. With masters it is as much: 24 of these and moments, and 2 of each bf16. */
+static void print_update(const measures_t* m, const step_options_t* o, int size) {
+  const nxd_phase_stats_t* p = &m->phases[NXD_PHASE_OPTIMIZER];
+  const double each = o->stochastic ? 22 : 28;
+  const double copies = o->zero1 ? (double)size / o->tp : 1;
+  if (p->seconds <= 0) return;
+  printf("%-34s %10.1f   (%.0f MB a rank; with the norm's reading)\n", "optimizer pass, GB/s",
+         each * m->elements / copies / (p->seconds / m->steps) * 1e-9,
+         each * m->elements / copies * 1e-6);
 }
 
 static void print_memory(const nxd_memory_stats_t* pool) {
@@ -96,6 +110,7 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
          "share of the GEMM peak", 100 * m->step_flops / (peak * step),
          100 * m->step_flops / (cpu_peak * cpu));
   print_phases(m, mean, peak / size);
+  print_update(m, o, size);
   printf("%-34s %10.0f   (at most %.0f)\n", "page faults a step", faults, most_faults);
   print_memory(&pool);
   printf("%-34s %10.4f\n", "loss after the last step", m->loss);

@@ -4,11 +4,12 @@
 
 #include "step_options.h"
 
-enum { kPeaks = 10, kStages = 4, kPhases = NXD_PHASE_COMMUNICATION + 1 };
+enum { kPeaks = 10, kStages = 3, kPhases = NXD_PHASE_COMMUNICATION + 1 };
 
 typedef struct {
   int steps;
   double step_flops, loss;
+  double elements;          /* of this rank's parameters */
   double peaks[kPeaks];     /* sums over ranks */
   double cpu_peaks[kPeaks]; /* the same per second of CPU time */
   double *seconds, *cpu, *faults;
