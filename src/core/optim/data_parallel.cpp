@@ -116,6 +116,7 @@ double finish(DataParallel& ddp, const nxd_finish_options_t& options) {
   check_state(!ddp.reducer()->options().scatter,
               "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step "
               "finishes and uses them");
+  ddp.reducer()->start_rest();
   agree_on_finish(source, options);
   const FinishedGradients finished = finish(source, *ddp.reducer(), options);
   apply_factor(source, finished);

@@ -59,7 +59,7 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
   reset();
 }
 
-GradientReducer::~GradientReducer() { reset(); }
+GradientReducer::~GradientReducer() { abandon(); }
 
 int GradientReducer::part() const { return alone() ? 0 : group_->rank(); }
 
@@ -175,6 +175,12 @@ void GradientReducer::start_full_buckets() {
 
 void GradientReducer::start_all_buckets() {
   while (next_ < unmarked_.size()) start(next_++);
+}
+
+void GradientReducer::start_rest() {
+  if (!options_.overlap || alone()) return;
+  under_way_ = true;
+  or_reset([&] { start_all_buckets(); });
 }
 
 const std::vector<char>& GradientReducer::wait() {
