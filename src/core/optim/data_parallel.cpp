@@ -116,8 +116,7 @@ double finish(DataParallel& ddp, const nxd_finish_options_t& options) {
   check_state(!ddp.reducer()->options().scatter,
               "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step "
               "finishes and uses them");
-  ddp.reducer()->start_rest();
-  agree_on_finish(source, options);
+  agree_on_finish(source, ddp.reducer().get(), options);
   const FinishedGradients finished = finish(source, *ddp.reducer(), options);
   apply_factor(source, finished);
   check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",

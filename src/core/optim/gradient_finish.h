@@ -17,8 +17,10 @@ struct FinishedGradients {
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
-// parameters.
-void agree_on_finish(ParameterSource& source, const nxd_finish_options_t& options);
+// parameters; then the step may be finished with others. Other failures end the step. reducer: the
+// one that has begun to reduce the gradients; null where none has.
+void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
+                     const nxd_finish_options_t& options);
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all
