@@ -162,7 +162,7 @@ static int train_step(rank_t* r, double* stages) {
   const double start = now(CLOCK_MONOTONIC);
   TRY(nxd_finish_gradients(r->model, &finish, NULL));
   const double middle = now(CLOCK_MONOTONIC);
-  TRY(nxd_optimizer_step(r->optimizer));
+  TRY(nxd_optimizer_update(r->optimizer));
   stages[2] = middle - start;
   stages[3] = now(CLOCK_MONOTONIC) - middle;
   return 1;

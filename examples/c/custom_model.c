@@ -214,8 +214,7 @@ static nxd_status_t train_step(example_t* e, int step) {
   if (!status) status = nxd_backward(&loss, NULL, 1, 0);
   nxd_tensor_destroy(loss);
   TRY(status);
-  TRY(nxd_finish_gradients(e->model, NULL, NULL));
-  TRY(nxd_optimizer_step(e->optimizer));
+  TRY(nxd_optimizer_step(e->optimizer, NULL, NULL));
   snprintf(line, sizeof line, "step %d loss %.9g", step, value);
   return nxd_master_print(e->ctx, line);
 }

@@ -11,8 +11,6 @@ uint64_t random_bits(uint64_t seed, uint64_t draw) {
   return z ^ (z >> 31);
 }
 
-double half_cosine(double t) { return cos(3.14159265358979323846 * t); }
-
 /* Logits over the whole vocabulary behind the last of the tokens. Tokens after them are padding,
  * which a causal model does not see. */
 static nxd_status_t last_logits(const sample_t* s, const int64_t* tokens, int64_t count,

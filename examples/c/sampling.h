@@ -7,9 +7,6 @@
 /* The draw-th value of a stream: the finaliser of SplitMix64 (Steele et al. 2014). */
 uint64_t random_bits(uint64_t seed, uint64_t draw);
 
-/* From 1 at 0 down to -1 at 1. */
-double half_cosine(double t);
-
 typedef struct {
   nxd_context_t* ctx;
   nxd_module_t* model; /* a byte-level language model */

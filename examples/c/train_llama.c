@@ -204,6 +204,12 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   adamw.beta2 = 0.95;
   adamw.weight_decay = 0.1;
   TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
+  nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
+  schedule.kind = NXD_SCHEDULE_COSINE;
+  schedule.warmup_steps = a->steps / 20 + 1;
+  schedule.total_steps = a->steps + 1;
+  schedule.final_factor = 0.1;
+  TRY(nxd_optimizer_set_schedule(r->optimizer, &schedule));
   TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
 
   /* What all ranks together could do, measured while all of them do it. */
@@ -222,14 +228,6 @@ static void close_rank(rank_t* r) {
   text_free(&r->text);
   free(r->config);
   free(r->losses);
-}
-
-/* Linear warm-up, then half a cosine down to a tenth. */
-static double learning_rate_at(const arguments_t* a, int step) {
-  const int warm_up = a->steps / 20 + 1;
-  if (step < warm_up) return a->learning_rate * (step + 1) / warm_up;
-  const double t = (double)(step - warm_up) / (double)(a->steps - warm_up + 1);
-  return a->learning_rate * (0.55 + 0.45 * half_cosine(t));
 }
 
 /* Ids of a batch of random windows; copies of the model take different ones. */
@@ -260,19 +258,18 @@ static int train_step(rank_t* r, const arguments_t* a, int step, double* out_los
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
   finish.max_norm = 1.0;
   finish.data_parallel_reduce = NXD_REDUCE_AVG;
+  nxd_step_report_t report = {.struct_size = sizeof report};
   const int good =
       !failed("nxd_module_zero_grad", nxd_module_zero_grad(r->model)) &&
       !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, 2, &loss, 1)) &&
       !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
-      !failed("nxd_finish_gradients", nxd_finish_gradients(r->model, &finish, NULL)) &&
-      !failed("nxd_optimizer_set_learning_rate",
-              nxd_optimizer_set_learning_rate(r->optimizer, learning_rate_at(a, step))) &&
-      !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer)) &&
+      !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer, &finish, &report)) &&
       !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss)) &&
       !failed("nxd_all_reduce",
               nxd_all_reduce(r->data_group, out_loss, out_loss, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
   nxd_tensor_destroy(loss);
   nxd_tensor_destroy(ids);
+  if (report.skipped && r->rank == 0) printf("step %d: skipped, gradients overflow\n", step + 1);
   return good;
 }
 

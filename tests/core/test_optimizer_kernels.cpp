@@ -20,15 +20,38 @@ std::vector<double> values(const Buffer& b) {
   return out;
 }
 
-void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n) {
+// The formulas in double: torch.optim.AdamW's as its documentation gives it, and that of NxD Core's
+// AdamW_FP32OptimParams.
+struct AdamwReference {
+  nxd_adamw_formula_t formula;
+  std::vector<double> p, m, v;
+
+  void step(const AdamwArgs& a, const Buffer& grad) {
+    const double bc1 = 1 - std::pow(a.beta1, static_cast<double>(a.step));
+    const double bc2 = 1 - std::pow(a.beta2, static_cast<double>(a.step));
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = a.grad_scale * grad[static_cast<int64_t>(i)];
+      if (formula == NXD_ADAMW_FORMULA_TORCH) p[i] -= a.lr * a.weight_decay * p[i];
+      m[i] = a.beta1 * m[i] + (1 - a.beta1) * g;
+      v[i] = a.beta2 * v[i] + (1 - a.beta2) * g * g;
+      if (formula == NXD_ADAMW_FORMULA_TORCH) {
+        p[i] -= a.lr / bc1 * m[i] / (std::sqrt(v[i]) / std::sqrt(bc2) + a.eps);
+      } else {
+        p[i] -= a.lr * std::sqrt(bc2) / bc1 * m[i] / (std::sqrt(v[i]) + a.eps);
+        p[i] -= a.lr * a.weight_decay * p[i];
+      }
+    }
+  }
+};
+
+void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, nxd_adamw_formula_t formula,
+                 bool plain) {
   const bool wide = dtype == NXD_DTYPE_F64;
   Buffer p(dtype, n, 1);
   Buffer m(dtype, n);
   Buffer v(dtype, n);
   Buffer copy(NXD_DTYPE_BF16, n);
-  std::vector<double> want_p = values(p);
-  std::vector<double> want_m(place(n));
-  std::vector<double> want_v(place(n));
+  AdamwReference want{formula, values(p), values(m), values(v)};
   AdamwArgs args;
   args.n = n;
   args.dtype = dtype;
@@ -37,29 +60,23 @@ void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n) {
   args.exp_avg = m.data();
   args.exp_avg_sq = v.data();
   args.copy = wide ? nullptr : copy.data();
+  args.formula = formula;
   args.lr = 0.01;
   args.beta2 = 0.95;
+  args.eps = 1e-6;
   args.weight_decay = 0.1;
   args.grad_scale = 0.5;
-  for (int64_t step = 1; step <= 4; ++step) {
-    Buffer g(grad_dtype, n, static_cast<uint64_t>(step + 10));
+  args.plain = plain;
+  for (args.step = 1; args.step <= 4; ++args.step) {
+    Buffer g(grad_dtype, n, static_cast<uint64_t>(args.step + 10));
     args.grad = g.data();
-    args.step = step;
     adamw(args);
-    const double bc1 = 1 - std::pow(0.9, static_cast<double>(step));
-    const double bc2 = 1 - std::pow(0.95, static_cast<double>(step));
-    for (size_t i = 0; i < want_p.size(); ++i) {
-      const double d = 0.5 * g[static_cast<int64_t>(i)];
-      want_p[i] -= 0.01 * 0.1 * want_p[i];
-      want_m[i] = 0.9 * want_m[i] + 0.1 * d;
-      want_v[i] = 0.95 * want_v[i] + 0.05 * d * d;
-      want_p[i] -= 0.01 / bc1 * want_m[i] / (std::sqrt(want_v[i]) / std::sqrt(bc2) + 1e-8);
-    }
+    want.step(args, g);
   }
   const double tol = wide ? 1e-14 : 2e-6;
-  check_close("param", p, want_p, tol);
-  check_close("exp_avg", m, want_m, tol);
-  check_close("exp_avg_sq", v, want_v, tol);
+  check_close("param", p, want.p, tol);
+  check_close("exp_avg", m, want.m, tol);
+  check_close("exp_avg_sq", v, want.v, tol);
   if (wide) return;
   for (int64_t i = 0; i < n; ++i) {
     assert_true(copy[i] == static_cast<double>(to_float(to_bf16(static_cast<float>(p[i])))));
@@ -67,12 +84,64 @@ void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n) {
   assert_true(copy.canaries_live());
 }
 
-void adamw_as_torch(void**) {
+void adamw_by_its_formulas(void**) {
   for (const int64_t n : kLengths) {
-    check_adamw(NXD_DTYPE_F32, NXD_DTYPE_F32, n);
-    check_adamw(NXD_DTYPE_F32, NXD_DTYPE_BF16, n);
-    check_adamw(NXD_DTYPE_F64, NXD_DTYPE_F64, n);
-    check_adamw(NXD_DTYPE_F64, NXD_DTYPE_BF16, n);
+    for (const auto formula : {NXD_ADAMW_FORMULA_TORCH, NXD_ADAMW_FORMULA_NXD}) {
+      for (const bool plain : {false, true}) {
+        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_F32, n, formula, plain);
+        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_BF16, n, formula, plain);
+        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_F64, n, formula, plain);
+        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_BF16, n, formula, plain);
+      }
+    }
+  }
+}
+
+// p = [1, -2] with learning rate 0.1 and eps 1e-6, on three gradients: what torch.optim.AdamW and
+// NxD Core's AdamW_FP32OptimParams made of them.
+void adamw_recorded(void**) {
+  struct Recorded {
+    nxd_adamw_formula_t formula;
+    double weight_decay;
+    double want[3][2];
+  };
+  const Recorded all[] = {
+      {NXD_ADAMW_FORMULA_TORCH,
+       0,
+       {{.9000002, -1.9000001}, {.8067825, -1.9366105}, {.7347249, -1.9649104}}},
+      {NXD_ADAMW_FORMULA_NXD,
+       0,
+       {{.9000064, -1.9000032}, {.8067937, -1.9366131}, {.7347400, -1.9649127}}},
+      {NXD_ADAMW_FORMULA_NXD,
+       .01,
+       {{.8991063, -1.8981032}, {.8050877, -1.9327784}, {.7323011, -1.9591168}}}};
+  const double grads[3][2] = {{.5, -1}, {.25, 2}, {0, 0}};
+  for (const Recorded& recorded : all) {
+    for (const bool plain : {false, true}) {
+      Buffer p(NXD_DTYPE_F32, 2), g(NXD_DTYPE_F32, 2), m(NXD_DTYPE_F32, 2), v(NXD_DTYPE_F32, 2);
+      p.set(0, 1);
+      p.set(1, -2);
+      AdamwArgs args;
+      args.n = 2;
+      args.param = p.data();
+      args.grad = g.data();
+      args.exp_avg = m.data();
+      args.exp_avg_sq = v.data();
+      args.formula = recorded.formula;
+      args.lr = .1;
+      args.eps = 1e-6;
+      args.weight_decay = recorded.weight_decay;
+      args.plain = plain;
+      for (args.step = 1; args.step <= 3; ++args.step) {
+        for (int64_t i = 0; i < 2; ++i) {
+          g.set(i, grads[args.step - 1][i]);
+        }
+        adamw(args);
+        for (int64_t i = 0; i < 2; ++i) {
+          test::check_near("recorded", p[i], recorded.want[args.step - 1][i], 4e-7);
+        }
+      }
+    }
   }
 }
 
@@ -81,7 +150,8 @@ struct SgdCase {
   bool nesterov;
 };
 
-void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n) {
+void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n,
+               bool plain) {
   const bool wide = dtype == NXD_DTYPE_F64;
   Buffer p(dtype, n, 1);
   Buffer buffer(dtype, n);
@@ -102,6 +172,7 @@ void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int6
   args.weight_decay = c.weight_decay;
   args.nesterov = c.nesterov;
   args.grad_scale = 0.25;
+  args.plain = plain;
   for (int64_t step = 0; step < 3; ++step) {
     Buffer g(grad_dtype, n, static_cast<uint64_t>(step + 10));
     args.grad = g.data();
@@ -132,9 +203,112 @@ void sgd_as_torch(void**) {
   for (const auto& c : cases) {
     // A single value may cancel to nearly nothing, and then has no scale to be compared with.
     for (const int64_t n : {0, 7, 17, 129, 40000}) {
-      check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_F32, n);
-      check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_BF16, n);
-      check_sgd(c, NXD_DTYPE_F64, NXD_DTYPE_F64, n);
+      for (const bool plain : {false, true}) {
+        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_F32, n, plain);
+        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_BF16, n, plain);
+        check_sgd(c, NXD_DTYPE_F64, NXD_DTYPE_F64, n, plain);
+      }
+    }
+  }
+}
+
+// How a parameter is held, and where else it goes.
+struct Holding {
+  nxd_dtype_t dtype, grad_dtype;
+  bool copied, stochastic;
+};
+const Holding kHoldings[] = {{NXD_DTYPE_F32, NXD_DTYPE_F32, false, false},
+                             {NXD_DTYPE_F32, NXD_DTYPE_BF16, true, false},
+                             {NXD_DTYPE_F64, NXD_DTYPE_F64, false, false},
+                             {NXD_DTYPE_BF16, NXD_DTYPE_BF16, false, false},
+                             {NXD_DTYPE_BF16, NXD_DTYPE_F32, false, true}};
+
+// One update, with everything that it wrote.
+struct Updated {
+  Buffer param, copy, first, second;  // copy and mirrors
+  Buffer states[2];
+};
+
+template <class Args, class Update>
+Updated update_once(const Holding& h, int64_t n, bool plain, bool mirrored, const Update& update) {
+  const nxd_dtype_t state = h.dtype == NXD_DTYPE_BF16 ? NXD_DTYPE_F32 : h.dtype;
+  const nxd_dtype_t stored = h.copied ? NXD_DTYPE_BF16 : h.dtype;
+  Updated out{Buffer(h.dtype, n, 1),
+              Buffer(NXD_DTYPE_BF16, n),
+              Buffer(stored, n),
+              Buffer(stored, n),
+              {Buffer(state, n), Buffer(state, n)}};
+  Buffer grad(h.grad_dtype, n, 2);
+  const std::vector<void*> mirrors{out.first.data(), out.second.data()};
+  // A piece in the midst of a tensor with rows of 9.
+  const RoundingSource rounding{RandomSite(3, "p").at(2, 0), 41, 5, 9};
+  const RoundingSource row{RandomSite(3, "p").at(2, 0), 41, 0, 0};
+  Args args;
+  args.n = n;
+  args.dtype = h.dtype;
+  args.grad_dtype = h.grad_dtype;
+  args.param = out.param.data();
+  args.grad = grad.data();
+  args.copy = h.copied ? out.copy.data() : nullptr;
+  args.mirrors = mirrored ? &mirrors : nullptr;
+  args.rounding = !h.stochastic ? nullptr : n % 5 == 0 ? &rounding : &row;
+  args.lr = 0.05;
+  args.plain = plain;
+  update(args, out.states);
+  return out;
+}
+
+Updated adamw_once(const Holding& h, int64_t n, bool plain, bool mirrored) {
+  return update_once<AdamwArgs>(h, n, plain, mirrored, [](AdamwArgs& args, Buffer* states) {
+    args.exp_avg = states[0].data();
+    args.exp_avg_sq = states[1].data();
+    adamw(args);
+  });
+}
+
+Updated sgd_once(const Holding& h, int64_t n, bool plain, bool mirrored) {
+  return update_once<SgdArgs>(h, n, plain, mirrored, [](SgdArgs& args, Buffer* states) {
+    args.momentum = 0.5;
+    args.momentum_buffer = states[0].data();
+    sgd(args);
+  });
+}
+
+// Mirrors get the bits that the copy gets, or the parameter, and change none of them.
+void mirrors_equal_their_parameter(void**) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(2);
+  for (const auto once : {adamw_once, sgd_once}) {
+    for (const Holding& h : kHoldings) {
+      for (const int64_t n : {0, 1, 7, 40, 129, 40000}) {
+        for (const bool plain : {false, true}) {
+          const Updated with = once(h, n, plain, true);
+          const Updated without = once(h, n, plain, false);
+          assert_true(with.param == without.param && with.copy == without.copy);
+          assert_true(with.first == (h.copied ? with.copy : with.param));
+          assert_true(with.second == with.first);
+        }
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+// The plain form differs by rounding alone: in bf16 by one step where values lie near a boundary.
+void plain_as_vectors(void**) {
+  for (const auto once : {adamw_once, sgd_once}) {
+    for (const Holding& h : kHoldings) {
+      for (const int64_t n : {1, 7, 40, 40000}) {
+        const Updated plain = once(h, n, true, false);
+        const Updated fused = once(h, n, false, false);
+        const bool narrow = h.dtype == NXD_DTYPE_BF16;
+        check_close("param", fused.param, values(plain.param), narrow ? 1.0 / 128 : 1e-6);
+        int64_t same = 0;
+        for (int64_t i = 0; i < n; ++i) same += fused.param[i] == plain.param[i];
+        if (narrow) assert_true(same >= n - n / 1000);
+        check_close("state", fused.states[0], values(plain.states[0]), 1e-6);
+        check_close("state", fused.states[1], values(plain.states[1]), 1e-6);
+      }
     }
   }
 }
@@ -215,6 +389,9 @@ void bad_arguments_are_refused(void**) {
   args.dtype = args.grad_dtype = NXD_DTYPE_F64;
   args.copy = &x;
   assert_true(refused(args));
+  args = {};
+  args.formula = NXD_ADAMW_FORMULA_INVALID;
+  assert_true(refused(args));
 }
 
 void embedding(void**) {
@@ -270,8 +447,11 @@ void embedding_threads_change_no_bit(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(adamw_as_torch),
+      cmocka_unit_test(adamw_by_its_formulas),
+      cmocka_unit_test(adamw_recorded),
       cmocka_unit_test(sgd_as_torch),
+      cmocka_unit_test(mirrors_equal_their_parameter),
+      cmocka_unit_test(plain_as_vectors),
       cmocka_unit_test(sum_of_squares_in_one_order),
       cmocka_unit_test(largest_absolute_value),
       cmocka_unit_test(bad_arguments_are_refused),

@@ -208,7 +208,7 @@ inline Run train(nxd_module_t* model, const ModelOracle& oracle, int steps) {
     NXD_TEST_OK(nxd_finish_gradients(model, nullptr, &total));
     run.norms.push_back(total);
     if (step == 0) run.gradients = whole_gradients(model);
-    if (step < steps) NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+    if (step < steps) NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
   }
   run.final = whole_parameters(model);
   return run;

@@ -1,62 +1,15 @@
-// AdamW against torch's values, in every dtype and through both kernels.
+// AdamW against torch's and NxD Core's values, in every dtype, through both kernels, and in the three
+// ways of bf16.
 #include <limits>
+#include <numeric>
 
-#include "engine/model_support.h"
+#include "engine/optimizer_support.h"
 
 #include "support/check.h"
 
 namespace {
 
 using namespace nxd_test;
-
-struct Setup {
-  Module module;
-  nxd_parameter_t* parameter = nullptr;
-  nxd_tensor_t* tensor = nullptr;  // borrowed
-  nxd_dtype_t dtype = NXD_DTYPE_F32;
-};
-
-Tensor make(const std::vector<double>& data, nxd_dtype_t dtype) {
-  const int64_t shape[] = {static_cast<int64_t>(data.size())};
-  nxd_tensor_t* out = nullptr;
-  if (dtype == NXD_DTYPE_F64) {
-    NXD_TEST_OK(nxd_tensor_from_data(data.data(), data.size() * 8, shape, 1, dtype, &out));
-    return Tensor(out);
-  }
-  std::vector<float> narrow(data.begin(), data.end());
-  if (dtype == NXD_DTYPE_F32) {
-    NXD_TEST_OK(nxd_tensor_from_data(narrow.data(), narrow.size() * 4, shape, 1, dtype, &out));
-    return Tensor(out);
-  }
-  // The tests' bf16 values are exact: the upper half of the f32 is all there is.
-  std::vector<uint16_t> bits;
-  for (const float value : narrow) {
-    uint32_t wide;
-    std::memcpy(&wide, &value, sizeof wide);
-    bits.push_back(static_cast<uint16_t>(wide >> 16U));
-  }
-  NXD_TEST_OK(nxd_tensor_from_data(bits.data(), bits.size() * 2, shape, 1, dtype, &out));
-  return Tensor(out);
-}
-
-Setup make_setup(nxd_context_t* ctx, nxd_dtype_t dtype, const std::vector<double>& start) {
-  Setup s;
-  s.dtype = dtype;
-  nxd_module_t* module = nullptr;
-  NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &module));
-  s.module.reset(module);
-  nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
-  options.dtype = dtype;
-  const int64_t shape[] = {static_cast<int64_t>(start.size())};
-  NXD_TEST_OK(nxd_module_add_parameter(module, "w", shape, 1, &options, &s.parameter));
-  NXD_TEST_OK(nxd_parameter_set_whole(s.parameter, make(start, NXD_DTYPE_F64).get()));
-  NXD_TEST_OK(nxd_parameter_get_tensor(s.parameter, &s.tensor));
-  return s;
-}
-
-void set_grad(const Setup& s, const std::vector<double>& grad) {
-  NXD_TEST_OK(nxd_tensor_set_grad(s.tensor, make(grad, s.dtype).get()));
-}
 
 Optimizer make_optimizer(nxd_module_t* root, nxd_adamw_options_t options) {
   nxd_optimizer_t* out = nullptr;
@@ -65,20 +18,30 @@ Optimizer make_optimizer(nxd_module_t* root, nxd_adamw_options_t options) {
 }
 
 struct Golden {
+  nxd_adamw_formula_t formula;
   double weight_decay;
   std::vector<std::vector<double>> want;
 };
 
-// torch.optim.AdamW, learning rate 0.1, eps 1e-6, p = [1, -2], on three gradients. With decay the
-// values follow from the published formula, in double.
+// torch.optim.AdamW and NxD Core's AdamW_FP32OptimParams, learning rate 0.1, eps 1e-6, p = [1, -2],
+// on three gradients.
 const Golden kGolden[] = {
-    {0, {{0.9000002, -1.9000001}, {0.8067825, -1.9366105}, {0.7347249, -1.9649104}}},
+    {NXD_ADAMW_FORMULA_TORCH,
+     0,
+     {{0.9000002, -1.9000001}, {0.8067825, -1.9366105}, {0.7347249, -1.9649104}}},
+    {NXD_ADAMW_FORMULA_NXD,
+     0,
+     {{0.9000064, -1.9000032}, {0.8067937, -1.9366131}, {0.7347400, -1.9649127}}},
+    {NXD_ADAMW_FORMULA_NXD,
+     0.01,
+     {{0.8991063, -1.8981032}, {0.8050877, -1.9327784}, {0.7323011, -1.9591168}}},
 };
 
 void check_golden(nxd_context_t* ctx, nxd_dtype_t dtype) {
   for (const Golden& golden : kGolden) {
     const Setup s = make_setup(ctx, dtype, {1, -2});
     nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+    options.formula = golden.formula;
     options.learning_rate = 0.1;
     options.eps = 1e-6;
     options.weight_decay = golden.weight_decay;
@@ -86,7 +49,7 @@ void check_golden(nxd_context_t* ctx, nxd_dtype_t dtype) {
     const std::vector<std::vector<double>> grads = {{0.5, -1}, {0.25, 2}, {0, 0}};
     for (size_t i = 0; i < grads.size(); ++i) {
       set_grad(s, grads[i]);
-      NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+      NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
       // bf16 shows the master copy's value, rounded to 8 bits.
       const double tol = dtype == NXD_DTYPE_BF16 ? 1.0 / 256 : 1e-7;
       check_values("after step " + std::to_string(i), values(s.tensor), golden.want[i], tol);
@@ -131,17 +94,10 @@ void check_formula(nxd_context_t* ctx, nxd_dtype_t dtype, double tol) {
   const Optimizer optimizer = make_optimizer(s.module.get(), options);
   for (const auto& grad : grads) {
     set_grad(s, grad);
-    NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+    NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
   }
   options.eps = 1e-8;
   check_values("formula", values(s.tensor), reference(start, grads, options), tol);
-}
-
-void on_one_rank(nxd_test_rank_fn fn, bool plain) {
-  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
-  options.timeout_ms = 60000;
-  options.plain_kernels = plain;
-  nxd_test_run_ranks_with(&options, 1, 1, fn, nullptr);
 }
 
 void against_torch(void**) {
@@ -170,17 +126,104 @@ void bf16_master(void**) {
           const Optimizer optimizer = make_optimizer(s.module.get(), options);
           for (int i = 0; i < 200; ++i) {
             set_grad(s, {1, -1});
-            NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+            NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
           }
           check_values("after 200 steps", values(s.tensor), {0.98, -1.98}, 1.0 / 256);
           NXD_TEST_CHECK(values(s.tensor)[0] < 0.99);
           // A value written from outside is where the next step starts.
           NXD_TEST_OK(nxd_parameter_set_whole(s.parameter, make({8, 4}, NXD_DTYPE_F64).get()));
-          NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+          NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
           check_values("after a load", values(s.tensor), {8, 4}, 1.0 / 256);
         },
         plain);
   }
+}
+
+struct Held {
+  std::vector<double> values;
+  uint64_t state_bytes;
+};
+
+// n elements at 1 after 50 updates that lower each by a hundredth of bf16's spacing there. With tp
+// ranks each holds a part.
+Held lowered(nxd_context_t* ctx, nxd_bf16_update_t how, int64_t n, int ranks) {
+  Setup s;
+  nxd_module_t* module = nullptr;
+  NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &module));
+  s.module.reset(module);
+  s.dtype = NXD_DTYPE_BF16;
+  nxd_parameter_options_t parameter = NXD_PARAMETER_OPTIONS_INIT;
+  parameter.dtype = NXD_DTYPE_BF16;
+  parameter.shard_dim_plus_one = 2;
+  parameter.init = NXD_INIT_CONSTANT;
+  parameter.init_a = 1;
+  const int64_t shape[] = {3, n / 3};
+  NXD_TEST_OK(nxd_module_add_parameter(module, "w", shape, 2, &parameter, &s.parameter));
+  NXD_TEST_OK(nxd_parameter_get_tensor(s.parameter, &s.tensor));
+  nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+  options.learning_rate = 0.01 / 256;
+  options.bf16_update = how;
+  const Optimizer optimizer = make_optimizer(module, options);
+  const int64_t local[] = {3, n / 3 / ranks};
+  const std::vector<uint16_t> ones(static_cast<size_t>(n / ranks), 0x3f80);
+  nxd_tensor_t* grad = nullptr;
+  NXD_TEST_OK(nxd_tensor_from_data(ones.data(), ones.size() * 2, local, 2, s.dtype, &grad));
+  NXD_TEST_OK(nxd_tensor_set_grad(s.tensor, grad));
+  nxd_tensor_destroy(grad);
+  for (int i = 0; i < 50; ++i) NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
+  Held held{{}, 0};
+  NXD_TEST_OK(nxd_optimizer_get_state_bytes(optimizer.get(), &held.state_bytes));
+  nxd_tensor_t* whole = nullptr;
+  NXD_TEST_OK(nxd_parameter_get_whole(s.parameter, &whole));
+  held.values = values(Tensor(whole).get());
+  return held;
+}
+
+double mean(const std::vector<double>& all) {
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+}
+
+// Half of bf16's spacing below 1 is lost to nearest, comes out in the mean of stochastic roundings,
+// whose standard deviation is 0.0028 / sqrt(n), and is kept by the master until it shows.
+void three_ways_of_bf16(void**) {
+  constexpr int64_t kCount = 3 * 4000;
+  for (const bool plain : {false, true}) {
+    on_one_rank(
+        [](nxd_context_t* ctx, int, int, void*) {
+          const Held nearest = lowered(ctx, NXD_BF16_UPDATE_NEAREST, kCount, 1);
+          NXD_TEST_CHECK(mean(nearest.values) == 1);
+          NXD_TEST_CHECK(nearest.state_bytes == 8 * kCount);
+          NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
+          const Held drawn = lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1);
+          NXD_TEST_CHECK(std::fabs(mean(drawn.values) - (1 - 0.5 / 256)) < 5 * 0.0028 / 109);
+          NXD_TEST_CHECK(drawn.state_bytes == 8 * kCount);
+          NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
+          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values == drawn.values);
+          NXD_TEST_CHECK(lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, kCount, 1).values != drawn.values);
+          const Held master = lowered(ctx, NXD_BF16_UPDATE_MASTER, kCount, 1);
+          NXD_TEST_CHECK(mean(master.values) == 1 - 1.0 / 256 || mean(master.values) == 1);
+          NXD_TEST_CHECK(master.state_bytes == 12 * kCount);
+        },
+        plain);
+  }
+}
+
+// A shard is rounded as the whole would be.
+void stochastic_on_any_layout(void**) {
+  static std::vector<double> seen[2];
+  on_one_rank(
+      [](nxd_context_t* ctx, int, int, void*) {
+        seen[0] = lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, 3 * 50, 1).values;
+      },
+      false);
+  nxd_test_run_ranks(
+      2, 2,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        const Held held = lowered(ctx, NXD_BF16_UPDATE_STOCHASTIC, 3 * 50, 2);
+        if (rank == 0) seen[1] = held.values;
+      },
+      nullptr);
+  assert_true(mean(seen[0]) < 1 && seen[0] == seen[1]);
 }
 
 void rates_steps_and_frozen(void**) {
@@ -193,19 +236,19 @@ void rates_steps_and_frozen(void**) {
         NXD_TEST_OK(nxd_optimizer_get_learning_rate(optimizer.get(), &rate));
         NXD_TEST_CHECK(rate == 1e-3);
         // Without a gradient nothing moves, also not by decay.
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("no gradient", values(s.tensor), {1, -2}, 0);
         set_grad(s, {1, 1});
         NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer.get(), 0));
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("rate 0", values(s.tensor), {1, -2}, 0);
         NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer.get(), 0.5));
         NXD_TEST_OK(nxd_parameter_set_trainable(s.parameter, 0));
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("frozen", values(s.tensor), {1, -2}, 0);
         NXD_TEST_OK(nxd_parameter_set_trainable(s.parameter, 1));
         set_grad(s, {1, 1});
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get()));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
         check_values("free", values(s.tensor), {0.5, -2.5}, 1e-6);
         for (const double bad : {-1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
           NXD_TEST_REFUSED(nxd_optimizer_set_learning_rate(optimizer.get(), bad),
@@ -240,6 +283,10 @@ void bad_arguments(void**) {
         refused(NXD_ERROR_INVALID_ARGUMENT, "eps");
         options.weight_decay = INFINITY;
         refused(NXD_ERROR_INVALID_ARGUMENT, "weight_decay");
+        options.formula = 2;
+        refused(NXD_ERROR_INVALID_ARGUMENT, "formula");
+        options.bf16_update = -1;
+        refused(NXD_ERROR_INVALID_ARGUMENT, "bf16_update");
         options.struct_size = 8;
         refused(NXD_ERROR_ABI_MISMATCH, "struct_size");
         nxd_optimizer_t* out = nullptr;
@@ -247,7 +294,7 @@ void bad_arguments(void**) {
         const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
         NXD_TEST_REFUSED(nxd_adamw_create(nullptr, nullptr, &out), bad, "root");
         NXD_TEST_REFUSED(nxd_adamw_create(s.module.get(), nullptr, nullptr), bad, "out_optimizer");
-        NXD_TEST_REFUSED(nxd_optimizer_step(nullptr), bad, "optimizer");
+        NXD_TEST_REFUSED(nxd_optimizer_update(nullptr), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_set_learning_rate(nullptr, 1), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_get_learning_rate(nullptr, &rate), bad, "optimizer");
         NXD_TEST_CHECK(rate == 0);
@@ -262,6 +309,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(against_torch),
       cmocka_unit_test(bf16_master),
+      cmocka_unit_test(three_ways_of_bf16),
+      cmocka_unit_test(stochastic_on_any_layout),
       cmocka_unit_test(rates_steps_and_frozen),
       cmocka_unit_test(bad_arguments),
   };

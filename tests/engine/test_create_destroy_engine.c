@@ -230,7 +230,7 @@ static void test_training(void** state) {
       OK(nxd_backward(&loss, NULL, 1, 0));
       OK(nxd_finish_gradients(model, NULL, &norm));
       assert_true(norm > 0);
-      OK(nxd_optimizer_step(optimizer));
+      OK(nxd_optimizer_update(optimizer));
       OK(nxd_module_zero_grad(model));
     }
     release(&heap, round);

@@ -100,7 +100,7 @@ static nxd_status_t step(training_t* t) {
   if (status == NXD_OK) status = nxd_backward(&loss, NULL, 1, 0);
   if (status == NXD_OK) die_at(t, "finish");
   if (status == NXD_OK) status = nxd_finish_gradients(t->root, NULL, &norm);
-  if (status == NXD_OK) status = nxd_optimizer_step(t->optimizer);
+  if (status == NXD_OK) status = nxd_optimizer_update(t->optimizer);
   nxd_tensor_destroy(loss);
   return status;
 }

@@ -37,8 +37,7 @@ Options read(const Options* options, const Options& defaults) {
 }
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
-  check_argument(n > 0, "n: expected at least one pattern, got 0");
-  check_argument(patterns, "patterns: expected an array of ", n, ", got NULL");
+  check_argument(patterns || n == 0, "patterns: expected an array of ", n, ", got NULL");
   std::vector<std::string> result;
   for (size_t i = 0; i < n; ++i) {
     check_argument(patterns[i], "patterns[", i, "]: expected a name or pattern, got NULL");
@@ -183,7 +182,7 @@ nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t*
 
 nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path) {
   // Ranks that were given no path are refused together with the others.
-  return guard([&] { unwrap(optimizer).save(path ? path : ""); });
+  return guard([&] { unwrap(optimizer).save(path); });
 }
 
 nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path) {

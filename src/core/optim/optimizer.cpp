@@ -50,6 +50,16 @@ UpdateRun slice(const UpdateRun& run, int64_t begin, int64_t count, size_t n_sta
   return part;
 }
 
+// The peers wait for this rank's parts, which will not come.
+void tell_peers(ProcessGroup* group, const char* reason) noexcept {
+  if (!group) return;
+  try {
+    group->refuse("optimizer step", reason);
+  } catch (const std::exception&) {
+    // A refusal fails on its own rank as well; the caller has the reason at hand.
+  }
+}
+
 }  // namespace
 
 Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<UpdateRule> rule)
@@ -179,8 +189,7 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
       if (finished.present[run.parameter]) update_run(run, finished.factor);
     }
   } catch (const std::exception& error) {
-    // The peers wait for this rank's parts.
-    if (source_->groups().data) source_->groups().data->refuse("optimizer step", error.what());
+    tell_peers(source_->groups().data.get(), error.what());
     throw;
   }
   gather_->gather();

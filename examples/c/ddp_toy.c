@@ -1,0 +1,148 @@
+/* Data parallelism in its smallest form: a network of two linear layers, of which every rank has a
+ * copy, on samples that the ranks share out anew each epoch. Start it as any program, with
+ * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun.
+ *
+ *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./ddp_toy
+ *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./ddp_toy */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "nxd.h"
+
+enum { kIn = 10, kHidden = 10, kOut = 5, kSamples = 240, kBatch = 24, kEpochs = 10 };
+
+typedef struct {
+  nxd_context_t* ctx;
+  nxd_module_t *model, *net1, *net2;
+  nxd_ddp_t* ddp;
+  nxd_optimizer_t* optimizer;
+  nxd_group_t* data_group; /* borrowed */
+  int32_t rank, size;
+} example_t;
+
+#define TRY(call)                          \
+  do {                                     \
+    const nxd_status_t status_ = (call);   \
+    if (status_ != NXD_OK) return status_; \
+  } while (0)
+
+/* (x, target) -> mean squared error of net2(relu(net1(x))) */
+static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
+  (void)self;
+  example_t* e = user_data;
+  if (n_inputs != 2 || n_outputs != 1) return NXD_ERROR_USER;
+  nxd_tensor_t *z = NULL, *h = NULL, *y = NULL;
+  nxd_status_t status = nxd_module_forward(e->net1, inputs, 1, &z, 1);
+  if (!status) status = nxd_op_call("relu", NULL, &z, 1, &h, 1);
+  if (!status) status = nxd_module_forward(e->net2, &h, 1, &y, 1);
+  nxd_tensor_t* pair[2] = {y, inputs[1]};
+  if (!status) status = nxd_op_call("mse_loss", NULL, pair, 2, outputs, 1);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(h);
+  nxd_tensor_destroy(z);
+  return status;
+}
+
+/* Without tensor parallelism a column-parallel layer is a linear layer. */
+static nxd_status_t make_model(example_t* e) {
+  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  TRY(nxd_module_create(e->ctx, "Model", model_forward, e, NULL, &e->model));
+  linear.name = "net1";
+  TRY(nxd_column_parallel_linear_create(e->ctx, kIn, kHidden, &linear, &e->net1));
+  TRY(nxd_module_add_child(e->model, "net1", e->net1));
+  linear.name = "net2";
+  TRY(nxd_column_parallel_linear_create(e->ctx, kHidden, kOut, &linear, &e->net2));
+  TRY(nxd_module_add_child(e->model, "net2", e->net2));
+  nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
+  ddp.reduce = NXD_REDUCE_AVG;
+  TRY(nxd_ddp_create(e->model, &ddp, &e->ddp));
+  nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+  sgd.learning_rate = 0.05;
+  return nxd_sgd_create_ddp(e->ddp, &sgd, &e->optimizer);
+}
+
+/* Features are waves of a sample's index, targets a function of the features. */
+static nxd_status_t make_batch(const int64_t* indices, int64_t count, nxd_tensor_t* out[2]) {
+  static float x[kBatch][kIn], target[kBatch][kOut];
+  const int64_t x_shape[2] = {count, kIn}, target_shape[2] = {count, kOut};
+  for (int64_t s = 0; s < count; ++s) {
+    for (int i = 0; i < kIn; ++i) x[s][i] = (float)sin(0.37 * (double)indices[s] * (i + 1) + i);
+    for (int o = 0; o < kOut; ++o) target[s][o] = x[s][o] * x[s][o + 1] + 0.5f * x[s][2 * o];
+  }
+  TRY(nxd_tensor_from_data(x, sizeof(float) * (size_t)count * kIn, x_shape, 2, NXD_DTYPE_F32,
+                           &out[0]));
+  return nxd_tensor_from_data(target, sizeof(float) * (size_t)count * kOut, target_shape, 2,
+                              NXD_DTYPE_F32, &out[1]);
+}
+
+static nxd_status_t train_step(example_t* e, const int64_t* indices, int64_t count,
+                               double* out_loss) {
+  nxd_tensor_t *batch[2] = {NULL, NULL}, *loss = NULL;
+  nxd_status_t status = make_batch(indices, count, batch);
+  if (!status) status = nxd_module_zero_grad(e->model);
+  if (!status) status = nxd_module_forward(e->model, batch, 2, &loss, 1);
+  if (!status) status = nxd_backward(&loss, NULL, 1, 0);
+  if (!status) status = nxd_optimizer_step(e->optimizer, NULL, NULL);
+  if (!status) status = nxd_tensor_get_item(loss, out_loss);
+  nxd_tensor_destroy(loss);
+  nxd_tensor_destroy(batch[1]);
+  nxd_tensor_destroy(batch[0]);
+  return status;
+}
+
+static nxd_status_t train_epoch(example_t* e, int epoch) {
+  static int64_t indices[kSamples];
+  const int64_t share = kBatch / e->size;
+  size_t count = 0;
+  double sum = 0;
+  int64_t steps = 0;
+  TRY(nxd_sample_epoch(kSamples, e->size, e->rank, epoch, 1, 1, 1, indices, kSamples, &count));
+  for (int64_t at = 0; at + share <= (int64_t)count; at += share, ++steps) {
+    double loss = 0;
+    TRY(train_step(e, indices + at, share, &loss));
+    sum += loss;
+  }
+  TRY(nxd_all_reduce(e->data_group, &sum, &sum, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
+  char line[64];
+  snprintf(line, sizeof line, "epoch %d loss %.6f", epoch, sum / (double)steps);
+  return nxd_master_print(e->ctx, line);
+}
+
+static nxd_status_t run(example_t* e) {
+  TRY(nxd_context_create(NULL, &e->ctx));
+  TRY(nxd_init_model_parallel(e->ctx, NULL));
+  TRY(nxd_parallel_get_group(e->ctx, NXD_AXIS_DATA, &e->data_group));
+  TRY(nxd_group_get_rank(e->data_group, &e->rank));
+  TRY(nxd_group_get_size(e->data_group, &e->size));
+  if (e->size > kBatch) return NXD_ERROR_USER;
+  TRY(make_model(e));
+  for (int epoch = 0; epoch < kEpochs; ++epoch) TRY(train_epoch(e, epoch));
+  return nxd_context_finalize(e->ctx);
+}
+
+/* Starts the processes, unless a launcher has. */
+static nxd_status_t run_all(example_t* e) {
+  if (getenv("RANK") || !getenv("NEURON_NUM_DEVICES")) return run(e);
+  nxd_job_t* job = NULL;
+  TRY(nxd_spawn(NULL, &job));
+  const nxd_status_t status = nxd_job_wait(job, -1);
+  nxd_job_destroy(job);
+  return status;
+}
+
+int main(void) {
+  example_t e = {0};
+  const nxd_status_t status = run_all(&e);
+  if (status != NXD_OK) {
+    fprintf(stderr, "ddp_toy: %s: %s\n", nxd_status_string(status), nxd_last_error());
+  }
+  nxd_optimizer_destroy(e.optimizer);
+  nxd_ddp_destroy(e.ddp);
+  nxd_module_destroy(e.net2);
+  nxd_module_destroy(e.net1);
+  nxd_module_destroy(e.model);
+  nxd_context_destroy(e.ctx);
+  return status == NXD_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
