@@ -246,4 +246,15 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
   }
 }
 
+double finish_in_place(ParameterSource& source, GradientReducer& reducer,
+                       const nxd_finish_options_t& options) {
+  agree_on_finish(source, &reducer, options);
+  const FinishedGradients finished = finish(source, reducer, options);
+  apply_factor(source, finished);
+  check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
+              source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
+              "; they are left unclipped");
+  return finished.norm;
+}
+
 }  // namespace nxd

@@ -31,4 +31,9 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
 // Multiplies all gradients by the factor.
 void apply_factor(ParameterSource& source, const FinishedGradients& finished);
 
+// All of this, for a caller who wants to see the gradients: agrees, finishes, scales and clips.
+// Gives the norm; INVALID_STATE when it is not finite, unless the options allow it.
+double finish_in_place(ParameterSource& source, GradientReducer& reducer,
+                       const nxd_finish_options_t& options);
+
 }  // namespace nxd
