@@ -1,5 +1,5 @@
-// Gradient buckets: NxD Core's recorded plan, and what holds of every plan, over random sizes, dtypes
-// and ranks.
+// Gradient buckets: NxD Core's recorded plan, and what holds of every plan, over random sizes,
+// dtypes and ranks.
 #include <random>
 #include <set>
 #include <vector>

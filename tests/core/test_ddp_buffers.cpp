@@ -276,8 +276,8 @@ void staging_is_bounded(void**) {
 // A group of the caller's own, names, and buffers that move.
 void groups_names_and_moves(void**) {
   on_ranks<int>(3, [](nxd_context_t* ctx, int rank, int) {
-    const std::vector<int32_t> ranks = rank == 1 ? std::vector<int32_t>{1}
-                                                 : std::vector<int32_t>{2, 0};
+    const std::vector<int32_t> ranks =
+        rank == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{2, 0};
     nxd_group_t* group = nullptr;
     if (!NXD_TEST_OK(nxd_group_create(ctx, ranks.data(), ranks.size(), "own", &group))) return 0;
     Array param({2}, NXD_DTYPE_F32), grad({2}, NXD_DTYPE_F32), moved({2}, NXD_DTYPE_F32);
@@ -403,7 +403,9 @@ void ranks_that_differ(void**) {
       {[](BufferModel&, nxd_ddp_options_t& o) { o.reduce = NXD_REDUCE_AVG; }, "reduce"},
       {[](BufferModel&, nxd_ddp_options_t& o) { o.zero_stage = 1; }, "zero_stage"},
       {[](BufferModel&, nxd_ddp_options_t& o) { o.no_overlap = 1; }, "no_overlap"},
-      {[](BufferModel& m, nxd_ddp_options_t&) { m = BufferModel({{3}}, NXD_DTYPE_F32, NXD_DTYPE_F32); },
+      {[](BufferModel& m, nxd_ddp_options_t&) {
+         m = BufferModel({{3}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+       },
        "number of parameters"},
       {[](BufferModel& m, nxd_ddp_options_t&) {
          m = BufferModel({{3}, {3}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
@@ -484,13 +486,18 @@ void lost_peers(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(against_nxd_core),      cmocka_unit_test(sums_by_hand),
-      cmocka_unit_test(buckets_change_no_bit), cmocka_unit_test(accumulation),
-      cmocka_unit_test(unused_parameters),     cmocka_unit_test(first_values_are_sent),
-      cmocka_unit_test(staging_is_bounded),    cmocka_unit_test(groups_names_and_moves),
-      cmocka_unit_test(bad_tensors),           cmocka_unit_test(bad_calls),
-      cmocka_unit_test(ranks_that_differ),     cmocka_unit_test(destroyed_under_way),
-      cmocka_unit_test(lost_peers)};
+  const CMUnitTest tests[] = {cmocka_unit_test(against_nxd_core),
+                              cmocka_unit_test(sums_by_hand),
+                              cmocka_unit_test(buckets_change_no_bit),
+                              cmocka_unit_test(accumulation),
+                              cmocka_unit_test(unused_parameters),
+                              cmocka_unit_test(first_values_are_sent),
+                              cmocka_unit_test(staging_is_bounded),
+                              cmocka_unit_test(groups_names_and_moves),
+                              cmocka_unit_test(bad_tensors),
+                              cmocka_unit_test(bad_calls),
+                              cmocka_unit_test(ranks_that_differ),
+                              cmocka_unit_test(destroyed_under_way),
+                              cmocka_unit_test(lost_peers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

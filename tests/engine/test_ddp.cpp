@@ -1,6 +1,6 @@
-// Data parallelism over modules: NxD Core's recorded training, gradients that are reduced as backward
-// passes complete them, and everything that may come between: microbatches, parameters that are used
-// several times or not at all, hooks, F32 gradients, forgotten gradients, other ends.
+// Data parallelism over modules: NxD Core's recorded training, gradients that are reduced as
+// backward passes complete them, and everything that may come between: microbatches, parameters
+// that are used several times or not at all, hooks, F32 gradients, forgotten gradients, other ends.
 #include "engine/model_support.h"
 #include "support/npy.h"
 
@@ -182,8 +182,11 @@ struct Variant {
   }
 };
 
-const Variant kVariants[] = {{NXD_DTYPE_F32, 0, 0},  {NXD_DTYPE_F64, 0, 1}, {NXD_DTYPE_BF16, 0, 0},
-                             {NXD_DTYPE_BF16, 1, 0}, {NXD_DTYPE_BF16, 1, 1}};
+const Variant kVariants[] = {{NXD_DTYPE_F32, 0, 0},
+                             {NXD_DTYPE_F64, 0, 1},
+                             {NXD_DTYPE_BF16, 0, 0},
+                             {NXD_DTYPE_BF16, 1, 0},
+                             {NXD_DTYPE_BF16, 1, 1}};
 
 void on_variants(int copies, nxd_test_rank_fn fn) {
   for (const Variant& variant : kVariants) on_copies(copies, fn, &variant);
@@ -202,8 +205,8 @@ void sums(void**) {
       NXD_TEST_CHECK(model.grad(0) == 1.0 + rank);
       NXD_TEST_OK(nxd_ddp_set_sync(ddp.get(), 1));
       // The first parameter twice in one graph.
-      const Tensor loss = op("add", "Tensor", {model.loss({4, 8, 1, 16}).get(),
-                                               model.loss({32.0 + step}).get()});
+      const Tensor loss =
+          op("add", "Tensor", {model.loss({4, 8, 1, 16}).get(), model.loss({32.0 + step}).get()});
       NXD_TEST_OK(backward(loss));
       finish(ddp);
       NXD_TEST_CHECK(model.grad(0) == 1 + 2 + 3 + 3 * (4 + 32 + step));
@@ -381,8 +384,8 @@ void first_values_are_sent(void**) {
           for (size_t i = 0; i < 2; ++i) {
             const int64_t n = i == 0 ? 3 : 100;
             const std::vector<double> own(static_cast<size_t>(n), 10.0 + rank);
-            NXD_TEST_OK(nxd_parameter_set_whole(model.parameters[i],
-                                                make(own, {n}, NXD_DTYPE_F64).get()));
+            NXD_TEST_OK(
+                nxd_parameter_set_whole(model.parameters[i], make(own, {n}, NXD_DTYPE_F64).get()));
           }
           nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
           options.zero_stage = *static_cast<const int32_t*>(user_data);
@@ -488,11 +491,11 @@ void ranks_that_differ(void**) {
     const Holder model(ctx, {{3}, {rank == 0 ? 4 : 5}}, NXD_DTYPE_F32);
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     nxd_ddp_t* ddp = nullptr;
-    NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp),
-                     NXD_ERROR_INVALID_ARGUMENT, "elements of parameter 1 (p1)");
+    NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp), NXD_ERROR_INVALID_ARGUMENT,
+                     "elements of parameter 1 (p1)");
     options.fp32_gradients = rank;
-    NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp),
-                     NXD_ERROR_INVALID_ARGUMENT, "fp32_gradients");
+    NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp), NXD_ERROR_INVALID_ARGUMENT,
+                     "fp32_gradients");
     // Nothing has been left behind.
     NXD_TEST_OK(backward(model.loss({1})));
     NXD_TEST_CHECK(model.grad(0) == 1);
@@ -528,20 +531,13 @@ void a_lost_rank(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(against_nxd_core),
-      cmocka_unit_test(sums),
-      cmocka_unit_test(parameters_left_out),
-      cmocka_unit_test(layers_that_add_themselves),
-      cmocka_unit_test(f32_gradients),
-      cmocka_unit_test(callers_hooks),
-      cmocka_unit_test(second_passes),
-      cmocka_unit_test(gradients_from_elsewhere),
-      cmocka_unit_test(first_values_are_sent),
-      cmocka_unit_test(one_at_a_time),
-      cmocka_unit_test(any_order_of_ends),
-      cmocka_unit_test(buffers_are_counted),
-      cmocka_unit_test(ranks_that_differ),
-      cmocka_unit_test(a_lost_rank),
+      cmocka_unit_test(against_nxd_core),      cmocka_unit_test(sums),
+      cmocka_unit_test(parameters_left_out),   cmocka_unit_test(layers_that_add_themselves),
+      cmocka_unit_test(f32_gradients),         cmocka_unit_test(callers_hooks),
+      cmocka_unit_test(second_passes),         cmocka_unit_test(gradients_from_elsewhere),
+      cmocka_unit_test(first_values_are_sent), cmocka_unit_test(one_at_a_time),
+      cmocka_unit_test(any_order_of_ends),     cmocka_unit_test(buffers_are_counted),
+      cmocka_unit_test(ranks_that_differ),     cmocka_unit_test(a_lost_rank),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

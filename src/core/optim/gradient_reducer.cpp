@@ -237,11 +237,11 @@ void GradientReducer::make_missing_gradients() {
 GroupCall GradientReducer::call_for(size_t bucket, char* data) const {
   const BucketPlan::Bucket& b = plan_.buckets()[bucket];
   if (!options_.scatter) {
-    return {Operation::kAllReduce, data, data, static_cast<size_t>(b.used), b.dtype,
-            options_.reduce};
+    return {Operation::kAllReduce,       data,    data,
+            static_cast<size_t>(b.used), b.dtype, options_.reduce};
   }
   const int64_t size = plan_.part_size(bucket);
-  return {Operation::kReduceScatter, data, data + bytes_of(bucket, part() * size),
+  return {Operation::kReduceScatter, data,    data + bytes_of(bucket, part() * size),
           static_cast<size_t>(size), b.dtype, options_.reduce};
 }
 
