@@ -1,12 +1,10 @@
-// Gradient buckets: NxD Core's recorded plan, and what holds of every plan, over random sizes, dtypes
-// and ranks.
-#include <map>
+// Gradient buckets: NxD Core's recorded plan, and what holds of every plan, over random sizes,
+// dtypes and ranks.
+#include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/philox.h"
 #include "core/optim/bucket_plan.h"
 
 #include "support/check.h"
@@ -54,11 +52,11 @@ void edges(void**) {
               (std::vector<std::vector<int64_t>>{{9}, {9}}));
 }
 
-Parameters random_parameters(nxd::RandomSite site, size_t n) {
+Parameters random_parameters(std::mt19937_64& random, size_t n) {
   static const nxd_dtype_t dtypes[] = {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16};
   Parameters parameters;
   for (size_t i = 0; i < n; ++i) {
-    const uint64_t draw = site.bits(i);
+    const uint64_t draw = random();
     const auto count = static_cast<int64_t>((draw >> 8) % (draw % 5 == 0 ? 40000 : 300));
     const bool wide = (draw >> 40) % 3 == 0;
     const nxd_dtype_t value = dtypes[(draw >> 32) % 3];
@@ -125,9 +123,9 @@ void check_parts(const BucketPlan& plan) {
 
 void properties(void**) {
   static const int64_t sizes[] = {1, 500, 4096, 100000, kMegabyte};
+  std::mt19937_64 random(7);
   for (int trial = 0; trial < 200; ++trial) {
-    const nxd::RandomSite site(7, "plan " + std::to_string(trial));
-    const Parameters parameters = random_parameters(site, static_cast<size_t>(trial % 41));
+    const Parameters parameters = random_parameters(random, static_cast<size_t>(trial % 41));
     const int64_t bucket_bytes = sizes[trial % 5];
     const int ranks = 1 + trial % 9;
     const BucketPlan plan(parameters, bucket_bytes, ranks);

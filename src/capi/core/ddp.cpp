@@ -32,9 +32,8 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
     if (group) static_cast<void>(unwrap(group));
     const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
     auto handle = std::make_unique<nxd_ddp>();
-    handle->value = std::make_shared<BufferDataParallel>(context.shared_from_this(),
-                                                         group ? group->value : nullptr, names,
-                                                         params, grads, n, known);
+    handle->value = std::make_shared<BufferDataParallel>(
+        context.shared_from_this(), group ? group->value : nullptr, names, params, grads, n, known);
     out = handle.release();
   });
 }
@@ -83,8 +82,7 @@ nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes) {
   });
 }
 
-nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
-                            double* out_norm) {
+nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options, double* out_norm) {
   return guard([&] {
     if (out_norm) *out_norm = 0;
     DataParallel& self = unwrap(ddp);

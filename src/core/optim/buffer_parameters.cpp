@@ -43,8 +43,9 @@ void check_c_order(const DLTensor& tensor, const Shape& shape, const std::string
 
 // Address of the first element, once all of the tensor but its dtype has been found good.
 void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string& what) {
-  check_argument(tensor.device.device_type == kDLCPU, what, ": expected memory of the CPU, got the ",
-                 "device type ", static_cast<int>(tensor.device.device_type));
+  check_argument(tensor.device.device_type == kDLCPU, what,
+                 ": expected memory of the CPU, got the ", "device type ",
+                 static_cast<int>(tensor.device.device_type));
   int64_t count = 1;
   for (const int64_t size : shape) {
     check_argument(!__builtin_mul_overflow(count, size, &count) && count < int64_t{1} << 60, what,
@@ -52,11 +53,12 @@ void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string
   }
   if (count == 0) return nullptr;
   check_c_order(tensor, shape, what);
-  check_argument(tensor.data != nullptr, what, ": expected the data of ", count, " elements, got NULL");
+  check_argument(tensor.data != nullptr, what, ": expected the data of ", count,
+                 " elements, got NULL");
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   const size_t element = tensor.dtype.bits / 8;
-  check_argument(reinterpret_cast<uintptr_t>(data) % element == 0, what, ": expected data aligned to ",
-                 element, " bytes, got ", static_cast<void*>(data));
+  check_argument(reinterpret_cast<uintptr_t>(data) % element == 0, what,
+                 ": expected data aligned to ", element, " bytes, got ", static_cast<void*>(data));
   return data;
 }
 

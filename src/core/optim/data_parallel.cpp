@@ -1,6 +1,5 @@
 #include "core/optim/data_parallel.h"
 
-#include <cmath>
 #include <vector>
 
 #include "core/optim/gradient_finish.h"
@@ -116,13 +115,7 @@ double finish(DataParallel& ddp, const nxd_finish_options_t& options) {
   check_state(!ddp.reducer()->options().scatter,
               "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step "
               "finishes and uses them");
-  agree_on_finish(source, options);
-  const FinishedGradients finished = finish(source, *ddp.reducer(), options);
-  apply_factor(source, finished);
-  check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
-              source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
-              "; they are left unclipped");
-  return finished.norm;
+  return finish_in_place(source, *ddp.reducer(), options);
 }
 
 }  // namespace nxd

@@ -173,7 +173,9 @@ double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces,
 
 }  // namespace
 
-void agree_on_finish(ParameterSource& source, const nxd_finish_options_t& options) {
+namespace {
+
+void agree_on_options(const ParameterSource& source, const nxd_finish_options_t& options) {
   const std::string wrong = complaint(options);
   const Plan plan = wrong.empty() ? resolve(options) : Plan{};
   const OptimizerGroups& groups = source.groups();
@@ -193,6 +195,19 @@ void agree_on_finish(ParameterSource& source, const nxd_finish_options_t& option
   // Stages of a pipeline have parameters of their own.
   agree(of_stage, groups.world_rank,
         {{"number of trainable parameters", static_cast<double>(source.size())}}, "");
+}
+
+}  // namespace
+
+void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
+                     const nxd_finish_options_t& options) {
+  if (reducer) reducer->start_rest();
+  try {
+    agree_on_options(source, options);
+  } catch (const Error& error) {
+    if (reducer && error.status() != NXD_ERROR_INVALID_ARGUMENT) reducer->abandon();
+    throw;
+  }
 }
 
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
@@ -229,6 +244,17 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
       kernels::scale(info.grad_dtype, info.count(), grad, finished.factor, grad);
     }
   }
+}
+
+double finish_in_place(ParameterSource& source, GradientReducer& reducer,
+                       const nxd_finish_options_t& options) {
+  agree_on_finish(source, &reducer, options);
+  const FinishedGradients finished = finish(source, reducer, options);
+  apply_factor(source, finished);
+  check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
+              source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
+              "; they are left unclipped");
+  return finished.norm;
 }
 
 }  // namespace nxd

@@ -17,8 +17,10 @@ struct FinishedGradients {
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
-// parameters.
-void agree_on_finish(ParameterSource& source, const nxd_finish_options_t& options);
+// parameters; then the step may be finished with others. Other failures end the step. reducer: the
+// one that has begun to reduce the gradients; null where none has.
+void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
+                     const nxd_finish_options_t& options);
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all
@@ -28,5 +30,10 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
 
 // Multiplies all gradients by the factor.
 void apply_factor(ParameterSource& source, const FinishedGradients& finished);
+
+// All of this, for a caller who wants to see the gradients: agrees, finishes, scales and clips.
+// Gives the norm; INVALID_STATE when it is not finite, unless the options allow it.
+double finish_in_place(ParameterSource& source, GradientReducer& reducer,
+                       const nxd_finish_options_t& options);
 
 }  // namespace nxd

@@ -59,7 +59,7 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
   reset();
 }
 
-GradientReducer::~GradientReducer() { reset(); }
+GradientReducer::~GradientReducer() { abandon(); }
 
 int GradientReducer::part() const { return alone() ? 0 : group_->rank(); }
 
@@ -177,6 +177,12 @@ void GradientReducer::start_all_buckets() {
   while (next_ < unmarked_.size()) start(next_++);
 }
 
+void GradientReducer::start_rest() {
+  if (!options_.overlap || alone()) return;
+  under_way_ = true;
+  or_reset([&] { start_all_buckets(); });
+}
+
 const std::vector<char>& GradientReducer::wait() {
   or_reset([&] {
     if (options_.overlap && !alone()) {
@@ -231,11 +237,11 @@ void GradientReducer::make_missing_gradients() {
 GroupCall GradientReducer::call_for(size_t bucket, char* data) const {
   const BucketPlan::Bucket& b = plan_.buckets()[bucket];
   if (!options_.scatter) {
-    return {Operation::kAllReduce, data, data, static_cast<size_t>(b.used), b.dtype,
-            options_.reduce};
+    return {Operation::kAllReduce,       data,    data,
+            static_cast<size_t>(b.used), b.dtype, options_.reduce};
   }
   const int64_t size = plan_.part_size(bucket);
-  return {Operation::kReduceScatter, data, data + bytes_of(bucket, part() * size),
+  return {Operation::kReduceScatter, data,    data + bytes_of(bucket, part() * size),
           static_cast<size_t>(size), b.dtype, options_.reduce};
 }
 

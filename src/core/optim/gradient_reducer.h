@@ -53,6 +53,10 @@ class GradientReducer {
   // Something is marked, and wait() has not been called since.
   bool under_way() const { return under_way_; }
 
+  // Starts the buckets that have not started, so that all ranks are at the same place among the
+  // group's collectives. Before wait(), when there are others to call in between.
+  void start_rest();
+
   // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
   // with the same marks have alike, and forgets marks.
   void abandon() noexcept;

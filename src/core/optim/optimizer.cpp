@@ -143,7 +143,7 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
 
 void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& report) {
   source_->check_usable();
-  agree_on_finish(*source_, options);
+  agree_on_finish(*source_, reducer_.get(), options);
   const FinishedGradients finished =
       finish(*source_, reducer_for(options.data_parallel_reduce), options);
   report.norm = finished.norm;

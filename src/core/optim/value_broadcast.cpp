@@ -47,8 +47,8 @@ void broadcast_values(ParameterSource& source, ProcessGroup& group) {
   const ExchangedBuffer buffer(group, most);
   for (const BucketPlan::Bucket& bucket : plan.buckets()) {
     const bool direct = bucket.items.size() == 1;
-    void* data =
-        direct ? source.buffers(bucket.items[0].parameter).value : static_cast<void*>(buffer.data());
+    void* data = direct ? source.buffers(bucket.items[0].parameter).value
+                        : static_cast<void*>(buffer.data());
     if (!direct && group.rank() == 0) move(source, bucket, buffer.data(), true);
     group.broadcast(data, static_cast<size_t>(bucket.used), bucket.dtype, 0);
     if (!direct && group.rank() != 0) move(source, bucket, buffer.data(), false);

@@ -84,9 +84,7 @@ class Parameter {
   at::Tensor& main_grad() { return main_grad_; }
   bool has_main_grad() const { return main_grad_.defined(); }
   // The gradient, wherever it is kept; undefined when there is none.
-  const at::Tensor& gradient() const {
-    return main_grad_.defined() ? main_grad_ : tensor().grad();
-  }
+  const at::Tensor& gradient() const { return main_grad_.defined() ? main_grad_ : tensor().grad(); }
   void forget_gradient();
 
   using GradHook = std::function<void(Parameter&)>;

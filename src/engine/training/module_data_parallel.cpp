@@ -25,7 +25,8 @@ at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
 
 std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
   if (parameter.has_reducer()) {
-    return text("parameter ", info.name, ": another ddp has it; destroy that one, and its "
+    return text("parameter ", info.name,
+                ": another ddp has it; destroy that one, and its "
                 "optimizers, first");
   }
   if (parameter.tensor().is_meta()) {
