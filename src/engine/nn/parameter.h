@@ -110,10 +110,10 @@ class Parameter {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
-  at::Tensor main_grad_;
   std::shared_ptr<HookState> hook_;
   nxd_tensor handle_;
   nxd_parameter parameter_handle_;
+  at::Tensor main_grad_;
 };
 
 }  // namespace nxd
