@@ -61,8 +61,9 @@ void FailureBoard::ask(Function&& function) noexcept {
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
   } catch (const Error& e) {
-    attached_ = false;
-    if (e.status() != NXD_ERROR_IO || server_rank_ < 0 || server_rank_ == rank_) return;
+    if (!attached_.exchange(false) || !serves_elsewhere()) return;
+    silent_ = e.status() == NXD_ERROR_TIMEOUT;
+    if (e.status() != NXD_ERROR_IO) return;
     try {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     } catch (...) {
@@ -85,7 +86,7 @@ void FailureBoard::take_over(const std::string& published) {
   auto loss = decode(published);
   if (!loss) return;
   remember(std::move(*loss));
-  if (server_rank_ >= 0 && server_rank_ != rank_) store_->add(kHeard, 1);
+  if (serves_elsewhere()) store_->add(kHeard, 1);
 }
 
 void FailureBoard::outlast_loss(int world_size, Deadline until) noexcept {
@@ -108,16 +109,19 @@ void FailureBoard::store_failed(nxd_status_t status) noexcept {
   // Asking a silent store again would only take longer.
   if (status == NXD_ERROR_TIMEOUT) attached_ = false;
   look();
-  const bool serves_elsewhere = server_rank_ >= 0 && server_rank_ != rank_;
-  if (!serves_elsewhere || (status != NXD_ERROR_TIMEOUT && status != NXD_ERROR_IO)) return;
+  if (!serves_elsewhere() || (status != NXD_ERROR_TIMEOUT && status != NXD_ERROR_IO)) return;
   try {
     if (status == NXD_ERROR_TIMEOUT) {
-      remember({status, server_rank_, "did not answer in time for the store that it serves"});
+      remember(silent_server());
     } else {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     }
   } catch (...) {
   }
+}
+
+Loss FailureBoard::silent_server() const {
+  return {NXD_ERROR_TIMEOUT, server_rank_, "did not answer in time for the store that it serves"};
 }
 
 void FailureBoard::report(Loss loss) noexcept {
@@ -133,7 +137,7 @@ void FailureBoard::report(Loss loss) noexcept {
     take_over(*value);
   });
   try {
-    remember(std::move(loss));
+    remember(silent_ && loss.rank != server_rank_ ? silent_server() : std::move(loss));
   } catch (...) {
     lost_ = true;
   }
@@ -210,13 +214,12 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
 
 FailureBoard::Culprit FailureBoard::find_culprit(int awaited) noexcept {
   // A server of the store that does not answer is what everybody waits for in the end.
-  const bool silent_server = server_rank_ >= 0 && server_rank_ != rank_;
   try {
     std::set<int> seen;
     int current = awaited;
     for (;;) {
       const auto next = awaited_by(current);
-      if (!attached_ && silent_server) return {server_rank_, true};
+      if (!attached_ && serves_elsewhere()) return {server_rank_, true};
       if (!next) return {current, current == awaited};
       if (*next == rank_) return {awaited, true};
       if (!seen.insert(current).second) return {awaited, false};

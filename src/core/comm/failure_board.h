@@ -40,6 +40,9 @@ class FailureBoard {
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   std::optional<Loss> loss() const;
 
+  // While the store that another rank serves is silent, a loss is that rank's: peers that give up
+  // because of it close their connections too, and cannot say why.
+
   // Asks the store whether a loss was published.
   void look() noexcept;
   // The world's store failed with this status elsewhere. Unless a loss was published that tells
@@ -82,6 +85,8 @@ class FailureBoard {
   void take_over(const std::string& published);
   void publish(const Loss& loss);
   std::optional<int> awaited_by(int rank);
+  bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
+  Loss silent_server() const;
   template <class Function>
   void ask(Function&& function) noexcept;
 
@@ -90,6 +95,7 @@ class FailureBoard {
   const int server_rank_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> attached_{true};
+  std::atomic<bool> silent_{false};  // detached because the store did not answer
   std::atomic<bool> outlasted_{false};
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;

@@ -11,6 +11,7 @@
 #include "core/comm/slots.h"
 #include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 namespace {
@@ -60,6 +61,8 @@ void GlooLink::connect(std::vector<int> peers) {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   int current = peers.front();
+  // A store that is silent ends the call as a peer would.
+  const StorePatience bounded(monitor_->timeout_ms());
   try {
     std::vector<int> earlier;
     for (const int peer : peers) {

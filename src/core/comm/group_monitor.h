@@ -11,6 +11,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/flight_record.h"
 #include "core/comm/rank_shared.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 
@@ -91,6 +92,7 @@ class GroupMonitor {
   // Of the call in progress.
   const char* operation() const { return current().operation_; }
   uint64_t sequence() const { return current().sequence_; }
+  int64_t timeout_ms() const { return current().timeout_ms_; }
   // An error of the call, with what it was doing in front of the message.
   Error error(nxd_status_t status, int root_rank, const std::string& message) const;
 
@@ -120,6 +122,8 @@ class GroupMonitor {
   // How long a call waits between its looks at the board: at first, and in the end.
   std::chrono::milliseconds first_pause() const;
   std::chrono::milliseconds longest_pause(const Call& call) const;
+  // How long a question to the board may take.
+  StorePatience patience() const;
   void begin(Call& call, Kind kind, const CallInfo& info);
   void end(Call& call) noexcept;
   Call* find_call() const noexcept;
