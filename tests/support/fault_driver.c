@@ -200,6 +200,19 @@ static void drain(run_t* run, int pause_ms) {
   while (read(run->pipe_read, &report, sizeof report) == (ssize_t)sizeof report) take(run, &report);
 }
 
+typedef struct {
+  char names[4 * kFaultRanks];
+} rank_list_t;
+
+static rank_list_t who_waits(const run_t* run) {
+  rank_list_t list = {""};
+  size_t n = 0;
+  for (int rank = 0; rank < kFaultRanks; ++rank)
+    if (expects_failure(run, rank) && !run->failed[rank])
+      n += (size_t)snprintf(list.names + n, sizeof list.names - n, " %d", rank);
+  return list;
+}
+
 static void watch(run_t* run) {
   while (run->result->verdict == kFaultPassed && !all(run->gone)) {
     const double now = fault_now_ms();
@@ -215,7 +228,7 @@ static void watch(run_t* run) {
     const double since = run->fault_ms > 0 ? now - run->fault_ms : 0;
     if (run->kind->survivors_fail && !all_failed(run, run->cell->culprit) &&
         since > allowed_ms(run) + 500)
-      find(run, kFaultHung, "survivors still wait after %.0f ms", since);
+      find(run, kFaultHung, "ranks%s still wait after %.0f ms", who_waits(run).names, since);
     if (now - run->started_ms > kEndMs + 2 * (double)run->cell->timeout_ms)
       find(run, kFaultHung, "the run does not end");
   }

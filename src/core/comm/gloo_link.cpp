@@ -94,10 +94,7 @@ void GlooLink::connect(std::vector<int> peers) {
     connection_failed(current, e.what());
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
-    // The store failed in the middle of making connections, which cannot be made twice.
-    monitor_->shared().board->store_failed(e.status());
-    monitor_->check_running();
-    monitor_->fail_for_good(error(e.status(), -1, e.what()));
+    monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
   } catch (const std::exception& e) {
     connection_failed(current, e.what());
   }

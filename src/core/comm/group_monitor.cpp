@@ -354,6 +354,13 @@ void GroupMonitor::timed_out(int awaited) {
   }
 }
 
+void GroupMonitor::store_failed(const Error& cause) {
+  const StorePatience bounded = patience();
+  shared_->board->store_failed(cause.status());
+  check_running();
+  fail_for_good(error(cause.status(), -1, cause.what()));
+}
+
 void GroupMonitor::peer_lost(int rank, const std::string& how) {
   // What this rank has closed itself is no peer's fault.
   if (has_failed() || aborted()) check_running();

@@ -103,6 +103,8 @@ class GroupMonitor {
   void look_around(int awaited);
   void wait_ended();
   [[noreturn]] void peer_lost(int rank, const std::string& how);
+  // The store that the groups of this world share failed the call.
+  [[noreturn]] void store_failed(const Error& error);
   // Poisons the group with this error, or with the one that came first.
   [[noreturn]] void fail_for_good(const Error& error);
   bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
