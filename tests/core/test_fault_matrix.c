@@ -30,8 +30,9 @@ static void describe(const fault_cell_t* cell, const char* transport, char* out,
                          fault_collectives[cell->collective], cell->large ? "large" : "small",
                          cell->world ? " world" : "");
   if (fault_kinds[cell->fault].cuts_link) {
-    snprintf(out + n, cap - (size_t)n, " split %d aside %d%s seed %llu", cell->split, cell->aside,
-             cell->held ? " held" : "", (unsigned long long)cell->seed);
+    snprintf(out + n, cap - (size_t)n, " split %d aside %d%s%s seed %llu", cell->split, cell->aside,
+             cell->held ? " held" : "", cell->agent ? " agent" : "",
+             (unsigned long long)cell->seed);
   } else {
     snprintf(out + n, cap - (size_t)n, " culprit %d seed %llu", cell->culprit,
              (unsigned long long)cell->seed);
@@ -48,6 +49,7 @@ static void draw_rest(fault_cell_t* cell, uint64_t seed) {
   const uint64_t axis = fault_draw(&seed, 3);
   cell->split = 1 << axis;
   cell->held = (int)fault_draw(&seed, 2);
+  cell->agent = (int)fault_draw(&seed, 2);
   /* The world's calls cross the link for all. */
   if (!cell->world && fault_draw(&seed, 2))
     cell->aside = 1 << (axis + 1 + fault_draw(&seed, 2)) % 3;

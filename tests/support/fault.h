@@ -64,6 +64,7 @@ typedef struct {
   /* Of a link that is cut: */
   int split; /* the bit of a rank that is the number of its host */
   int aside; /* ranks with this bit, if any, have no part in the calls that cross the link */
+  int agent; /* the store is served by a process of the first host that is no rank */
   int held;  /* all ranks stand before their next call when it happens */
 } fault_cell_t;
 
@@ -104,7 +105,7 @@ typedef struct {
  * packets between them. */
 typedef struct {
   char names[2][32];
-  int64_t relay; /* process id */
+  int64_t relay, agent; /* process ids */
   int runs;
 } fault_link_t;
 
@@ -113,8 +114,10 @@ int fault_link_open(fault_link_t* link, char* why, size_t cap);
 void fault_link_close(fault_link_t* link);
 void fault_link_cut(const fault_link_t* link);
 void fault_link_mend(const fault_link_t* link);
-/* For the processes that are started next: what they need to enter their host. */
-void fault_link_announce(fault_link_t* link);
+/* Before the ranks of a run are started: what they need to enter their hosts and to meet; and
+ * afterwards. */
+int fault_link_begin_run(fault_link_t* link, int agent);
+void fault_link_end_run(fault_link_t* link);
 /* In a rank: from now on it is on its host. 0 when it cannot. */
 int fault_link_enter(int host);
 

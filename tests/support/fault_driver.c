@@ -297,8 +297,8 @@ static int open_store(run_t* run, const char* directory) {
   if (run->kind->cuts_link) {
     snprintf(text, sizeof text, "%s.store", directory);
     setenv("NXD_FAULT_FILE", text, 1);
-    fault_link_announce(run->link);
-    return nxd_store_create_file(text, &run->store) == NXD_OK;
+    return fault_link_begin_run(run->link, run->cell->agent) &&
+           nxd_store_create_file(text, &run->store) == NXD_OK;
   }
   int32_t port = 0;
   if (nxd_store_create_tcp("127.0.0.1", 0, 1, 10000, &run->store) != NXD_OK ||
@@ -315,7 +315,7 @@ static void remove_store(const run_t* run, const char* directory) {
   if (!run->kind->cuts_link) return;
   snprintf(path, sizeof path, "%s.store", directory);
   unlink(path);
-  fault_link_mend(run->link);
+  fault_link_end_run(run->link);
 }
 
 static int start(run_t* run, const char* transport, const char* directory) {

@@ -27,6 +27,12 @@ __attribute__((format(printf, 1, 2))) static int run_command(const char* format,
   return system(command) == 0;
 }
 
+static void end_process(int64_t pid, int signal_number) {
+  kill((pid_t)pid, signal_number);
+  while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR) {
+  }
+}
+
 /* Says "up" on its standard output. */
 static pid_t start_relay(const fault_link_t* link, int* out_read) {
   char networks[2][32];
@@ -90,11 +96,7 @@ int fault_link_open(fault_link_t* link, char* why, size_t cap) {
 }
 
 void fault_link_close(fault_link_t* link) {
-  if (link->relay > 0) {
-    kill((pid_t)link->relay, SIGTERM);
-    while (waitpid((pid_t)link->relay, NULL, 0) < 0 && errno == EINTR) {
-    }
-  }
+  if (link->relay > 0) end_process(link->relay, SIGTERM);
   for (int host = 0; host < 2; ++host)
     if (link->names[host][0]) run_command("ip netns del %s", link->names[host]);
   memset(link, 0, sizeof *link);
@@ -103,25 +105,52 @@ void fault_link_close(fault_link_t* link) {
 void fault_link_cut(const fault_link_t* link) { kill((pid_t)link->relay, SIGUSR1); }
 void fault_link_mend(const fault_link_t* link) { kill((pid_t)link->relay, SIGUSR2); }
 
-void fault_link_announce(fault_link_t* link) {
-  char text[96];
-  snprintf(text, sizeof text, "%s %s %d", link->names[0], link->names[1],
-           kFirstPort + link->runs++ % kPorts);
-  setenv("NXD_FAULT_LINK", text, 1);
-}
-
-int fault_link_enter(int host) {
-  char names[2][32], port[8], path[64];
-  if (sscanf(getenv("NXD_FAULT_LINK"), "%31s %31s %7s", names[0], names[1], port) != 3) return 0;
-  snprintf(path, sizeof path, "/run/netns/%s", names[host]);
+static int enter(const char* name) {
+  char path[64];
+  snprintf(path, sizeof path, "/run/netns/%s", name);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   const int entered = fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
   if (fd >= 0) close(fd);
-  /* As a launcher of several hosts says it, which leaves the store to rank 0. */
+  return entered;
+}
+
+/* Serves the store on the first host, as a launcher's agent does. */
+static pid_t start_agent(const fault_link_t* link, int port) {
+  const pid_t agent = fork();
+  if (agent != 0) return agent;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  nxd_store_t* store = NULL;
+  if (!enter(link->names[0]) ||
+      nxd_store_create_tcp(addresses[0], port, 1, 10000, &store) != NXD_OK)
+    _exit(1);
+  for (;;) pause();
+}
+
+int fault_link_begin_run(fault_link_t* link, int agent) {
+  char text[96];
+  const int port = kFirstPort + link->runs++ % kPorts;
+  snprintf(text, sizeof text, "%s %s %d %d", link->names[0], link->names[1], port, agent);
+  setenv("NXD_FAULT_LINK", text, 1);
+  if (agent) link->agent = start_agent(link, port);
+  return link->agent >= 0;
+}
+
+void fault_link_end_run(fault_link_t* link) {
+  if (link->agent > 0) end_process(link->agent, SIGKILL);
+  link->agent = 0;
+  fault_link_mend(link);
+}
+
+int fault_link_enter(int host) {
+  char names[2][32], port[8];
+  int agent = 0;
+  if (sscanf(getenv("NXD_FAULT_LINK"), "%31s %31s %7s %d", names[0], names[1], port, &agent) != 4)
+    return 0;
+  /* As a launcher of several hosts says it. Without an agent it leaves the store to rank 0. */
   setenv("MASTER_ADDR", addresses[0], 1);
   setenv("MASTER_PORT", port, 1);
-  static const char* const of_one_host[] = {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NXD_SPAWNED",
-                                            "TORCHELASTIC_USE_AGENT_STORE"};
+  static const char* const of_one_host[] = {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NXD_SPAWNED"};
   for (size_t i = 0; i < sizeof of_one_host / sizeof *of_one_host; ++i) unsetenv(of_one_host[i]);
-  return entered;
+  if (!agent) unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  return enter(names[host]);
 }

@@ -31,10 +31,12 @@ std::optional<Loss> decode(const std::string& value) {
 
 }  // namespace
 
-FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank)
+FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank,
+                           int lost_with_store)
     : store_(std::move(store)),
       rank_(rank),
       server_rank_(server_rank),
+      lost_with_store_(lost_with_store),
       attached_(store_ != nullptr) {}
 
 std::optional<Loss> FailureBoard::loss() const {
@@ -61,9 +63,9 @@ void FailureBoard::ask(Function&& function) noexcept {
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
   } catch (const Error& e) {
-    if (!attached_.exchange(false) || !serves_elsewhere()) return;
-    silent_ = e.status() == NXD_ERROR_TIMEOUT;
-    if (e.status() != NXD_ERROR_IO) return;
+    if (!attached_.exchange(false)) return;
+    if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
+    if (e.status() != NXD_ERROR_IO || !serves_elsewhere()) return;
     try {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     } catch (...) {
@@ -109,19 +111,20 @@ void FailureBoard::store_failed(nxd_status_t status) noexcept {
   // Asking a silent store again would only take longer.
   if (status == NXD_ERROR_TIMEOUT) attached_ = false;
   look();
-  if (!serves_elsewhere() || (status != NXD_ERROR_TIMEOUT && status != NXD_ERROR_IO)) return;
   try {
-    if (status == NXD_ERROR_TIMEOUT) {
-      remember(silent_server());
-    } else {
+    if (status == NXD_ERROR_TIMEOUT && may_be_silent()) {
+      remember(silent_store());
+    } else if (status == NXD_ERROR_IO && serves_elsewhere()) {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     }
   } catch (...) {
   }
 }
 
-Loss FailureBoard::silent_server() const {
-  return {NXD_ERROR_TIMEOUT, server_rank_, "did not answer in time for the store that it serves"};
+Loss FailureBoard::silent_store() const {
+  return {NXD_ERROR_TIMEOUT, lost_with_store_,
+          serves_elsewhere() ? "did not answer in time for the store that it serves"
+                             : "is on the host of the store, which did not answer in time"};
 }
 
 void FailureBoard::report(Loss loss) noexcept {
@@ -137,7 +140,7 @@ void FailureBoard::report(Loss loss) noexcept {
     take_over(*value);
   });
   try {
-    remember(silent_ && loss.rank != server_rank_ ? silent_server() : std::move(loss));
+    remember(silent_ && loss.rank != lost_with_store_ ? silent_store() : std::move(loss));
   } catch (...) {
     lost_ = true;
   }
@@ -213,13 +216,13 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
 }
 
 FailureBoard::Culprit FailureBoard::find_culprit(int awaited) noexcept {
-  // A server of the store that does not answer is what everybody waits for in the end.
+  // A store that does not answer is what everybody waits for in the end.
   try {
     std::set<int> seen;
     int current = awaited;
     for (;;) {
       const auto next = awaited_by(current);
-      if (!attached_ && serves_elsewhere()) return {server_rank_, true};
+      if (silent_) return {lost_with_store_, true};
       if (!next) return {current, current == awaited};
       if (*next == rank_) return {awaited, true};
       if (!seen.insert(current).second) return {awaited, false};

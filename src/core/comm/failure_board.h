@@ -34,21 +34,21 @@ class FailureBoard {
   // The part of a world's store that boards keep.
   static constexpr const char* kPrefix = "failures/";
 
-  // server_rank is the rank whose process serves the store, -1 when none does.
-  FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank);
+  // server_rank is the rank whose process serves the store, -1 when none does. lost_with_store is
+  // the rank to blame when the store is silent: the same, or one of the host that serves it.
+  FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank, int lost_with_store);
 
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   std::optional<Loss> loss() const;
-
-  // While the store that another rank serves is silent, a loss is that rank's: peers that give up
-  // because of it close their connections too, and cannot say why.
 
   // Asks the store whether a loss was published.
   void look() noexcept;
   // The world's store failed with this status elsewhere. Unless a loss was published that tells
   // more, the rank that serves the store is lost.
   void store_failed(nxd_status_t status) noexcept;
-  // Publishes a loss, or takes over the one published before.
+  // Publishes a loss, or takes over the one published before. When the store is silent, the loss is
+  // that of the rank that goes with it: peers that give up because of it close their connections
+  // too, and cannot say why.
   void report(Loss loss) noexcept;
   // On the rank that serves the store, once a loss is known: gives the ranks that can still hear of
   // it until then to do so, since the program may end, and the store with it, as soon as it is told
@@ -86,16 +86,18 @@ class FailureBoard {
   void publish(const Loss& loss);
   std::optional<int> awaited_by(int rank);
   bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
-  Loss silent_server() const;
+  bool may_be_silent() const { return lost_with_store_ >= 0 && lost_with_store_ != rank_; }
+  Loss silent_store() const;
   template <class Function>
   void ask(Function&& function) noexcept;
 
   const std::shared_ptr<Store> store_;
   const int rank_;
   const int server_rank_;
+  const int lost_with_store_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> attached_{true};
-  std::atomic<bool> silent_{false};  // detached because the store did not answer
+  std::atomic<bool> silent_{false};  // the store did not answer, and somebody is lost with it
   std::atomic<bool> outlasted_{false};
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;
