@@ -131,6 +131,7 @@ extern const char* const fault_verdicts[];
 typedef struct {
   fault_verdict_t verdict;
   double slowest_ms; /* from the fault to the last survivor's error */
+  char slowest[640]; /* that error */
   char finding[1024];
 } fault_result_t;
 

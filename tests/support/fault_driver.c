@@ -81,8 +81,14 @@ static void judge_failure(run_t* run, const fault_report_t* r) {
     /* What one that was stopped gets depends on whether its peers have closed already. */
     return;
   }
+  if (run->fault_ms == 0)
+    find(run, kFaultWrong, "rank %d failed before the fault: %s", r->rank, r->message);
   const double took = r->at_ms - run->fault_ms;
-  if (took > run->result->slowest_ms) run->result->slowest_ms = took;
+  if (took > run->result->slowest_ms) {
+    run->result->slowest_ms = took;
+    snprintf(run->result->slowest, sizeof run->result->slowest, "rank %d (its call %.0f ms): %s",
+             r->rank, r->call_ms, r->message);
+  }
   if (r->status != NXD_ERROR_TIMEOUT && r->status != NXD_ERROR_PEER_LOST)
     find(run, kFaultWrong, "rank %d: expected TIMEOUT or PEER_LOST, got %s", r->rank, r->message);
   if (!names_right(run, r))

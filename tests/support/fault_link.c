@@ -48,7 +48,7 @@ static pid_t start_relay(const fault_link_t* link, int* out_read) {
     signal(SIGTERM, SIG_DFL);
     dup2(ends[1], STDOUT_FILENO);
     execlp("python3", "python3", NXD_EMULATED_LINK, link->names[0], networks[0], link->names[1],
-           networks[1], "--delay", "1", (char*)NULL);
+           networks[1], "--delay", "1", "--mtu", "9000", (char*)NULL);
     _exit(127);
   }
   close(ends[1]);

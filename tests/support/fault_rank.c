@@ -386,6 +386,14 @@ static void fork_and_stay(void) {
 
 /* --- The run -------------------------------------------------------------------------------- */
 
+/* The bound that the fault is to be noticed by. */
+static int bound_calls(void) {
+  for (int i = 0; i < kGroups; ++i) {
+    if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
+  }
+  return 1;
+}
+
 static int join(void) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   /* Meeting takes what a busy machine needs; the cell's timeout is that of the calls. */
@@ -422,10 +430,7 @@ static int join(void) {
                 "the first barrier");
     return 0;
   }
-  for (int i = 0; i < kGroups; ++i) {
-    if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
-  }
-  return 1;
+  return cell.held || bound_calls();
 }
 
 /* What the culprit does before turn n, its fault being due before turn at. True when it does not
@@ -484,6 +489,7 @@ static void run_turns(nxd_store_t* store) {
     if (cell.fault == kFaultMismatch && n == at) mismatches();
     if (cell.fault == kFaultDestroyWorks && n == at) works_destroyed();
     if (cell.held && n == at) {
+      bound_calls();
       put_event(kReportReady, 0);
       await(store, "cut");
     }

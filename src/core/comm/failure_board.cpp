@@ -2,14 +2,14 @@
 
 #include <set>
 #include <sstream>
-#include <thread>
 
 namespace nxd {
 namespace {
 
 const char* const kLost = "lost";
 const char* const kClaims = "lost_claims";
-const char* const kHeard = "lost_heard";  // counts the ranks that took over the published loss
+const char* const kHeard = "lost_heard";  // counts the ranks that know of the published loss
+const char* const kAllHeard = "lost_all_heard";
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
 
@@ -31,10 +31,11 @@ std::optional<Loss> decode(const std::string& value) {
 
 }  // namespace
 
-FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank,
+FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
                            int lost_with_store)
     : store_(std::move(store)),
       rank_(rank),
+      world_size_(world_size),
       server_rank_(server_rank),
       lost_with_store_(lost_with_store),
       attached_(store_ != nullptr) {}
@@ -87,23 +88,26 @@ void FailureBoard::look() noexcept {
 void FailureBoard::take_over(const std::string& published) {
   auto loss = decode(published);
   if (!loss) return;
+  const int lost = loss->rank;
   remember(std::move(*loss));
-  if (serves_elsewhere()) store_->add(kHeard, 1);
+  count_as_hearer(lost);
 }
 
-void FailureBoard::outlast_loss(int world_size, Deadline until) noexcept {
+// All but the rank that serves the store, which waits for them, and the lost one.
+int FailureBoard::listeners_to(int lost) const {
+  return world_size_ - (lost == server_rank_ ? 1 : 2);
+}
+
+void FailureBoard::count_as_hearer(int lost) {
+  if (!serves_elsewhere() || lost == rank_) return;
+  if (store_->add(kHeard, 1) == listeners_to(lost)) store_->set(kAllHeard, "1");
+}
+
+void FailureBoard::outlast_loss(Deadline until) noexcept {
   if (server_rank_ != rank_ || outlasted_.exchange(true)) return;
   ask([&] {
     const auto known = loss();
-    const bool lost_peer = known && known->rank != rank_;
-    const int listeners = world_size - (lost_peer ? 2 : 1);
-    for (;;) {
-      const auto heard = store_->get(kHeard);
-      if (heard && parse_counter("heard", *heard) >= listeners) return;
-      if (listeners <= 0 || until.expired()) return;
-      store_->serve();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    if (known && listeners_to(known->rank) > 0) store_->wait(kAllHeard, until);
   });
 }
 
@@ -132,6 +136,7 @@ void FailureBoard::report(Loss loss) noexcept {
   ask([&] {
     if (store_->add(kClaims, 1) == 1) {
       publish(loss);
+      count_as_hearer(loss.rank);
       return;
     }
     // The first to claim may have died between its claim and its word.

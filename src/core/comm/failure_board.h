@@ -36,7 +36,8 @@ class FailureBoard {
 
   // server_rank is the rank whose process serves the store, -1 when none does. lost_with_store is
   // the rank to blame when the store is silent: the same, or one of the host that serves it.
-  FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank, int lost_with_store);
+  FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
+               int lost_with_store);
 
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   std::optional<Loss> loss() const;
@@ -53,7 +54,7 @@ class FailureBoard {
   // On the rank that serves the store, once a loss is known: gives the ranks that can still hear of
   // it until then to do so, since the program may end, and the store with it, as soon as it is told
   // of the loss. Returns at once on the other ranks, and the second time.
-  void outlast_loss(int world_size, Deadline until) noexcept;
+  void outlast_loss(Deadline until) noexcept;
 
   // The waiter tells the waits of several threads apart; of these, one is published.
   void publish_wait(const void* waiter, int awaited) noexcept;
@@ -84,6 +85,8 @@ class FailureBoard {
   void remember(Loss loss);
   void take_over(const std::string& published);
   void publish(const Loss& loss);
+  int listeners_to(int lost) const;
+  void count_as_hearer(int lost);
   std::optional<int> awaited_by(int rank);
   bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
   bool may_be_silent() const { return lost_with_store_ >= 0 && lost_with_store_ != rank_; }
@@ -92,7 +95,7 @@ class FailureBoard {
   void ask(Function&& function) noexcept;
 
   const std::shared_ptr<Store> store_;
-  const int rank_;
+  const int rank_, world_size_;
   const int server_rank_;
   const int lost_with_store_;
   std::atomic<bool> lost_{false};

@@ -187,8 +187,7 @@ void GroupMonitor::fail_with_loss() {
   check_internal(loss.has_value(), "a loss without a rank");
   const StorePatience bounded = patience();
   const milliseconds last_look(std::min<int64_t>(timeout_ms_ / 8, kLongestPause.count()));
-  shared_->board->outlast_loss(shared_->world_size,
-                               Deadline::after_ms((last_look + kFirstPause).count()));
+  shared_->board->outlast_loss(Deadline::after_ms((last_look + kFirstPause).count()));
   if (loss->rank == world_rank_ && shared_->aborted) {
     fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
                         "this rank aborted a group, and its peers count it as lost"));
