@@ -1,5 +1,4 @@
 /* One rank of a fault run. */
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/fault.h"
+#include "support/holdings.h"
 
 enum { kSmall = 16, kLarge = 1 << 18, kMore = 4, kRecoveryMs = 30000 };
 
@@ -66,29 +66,7 @@ static void await(nxd_store_t* store, const char* key) {
   check(nxd_store_get(store, key, kRecoveryMs, word, sizeof word, &size), key);
 }
 
-/* --- What may leak -------------------------------------------------------------------------- */
-
-typedef struct {
-  int64_t threads, descriptors, mappings;
-} holdings_t;
-
-static int64_t count_entries(const char* directory) {
-  DIR* d = opendir(directory);
-  int64_t n = 0;
-  while (d && readdir(d)) ++n;
-  if (d) closedir(d);
-  return n;
-}
-
-static holdings_t holdings(void) {
-  holdings_t h = {count_entries("/proc/self/task"), count_entries("/proc/self/fd"), 0};
-  FILE* maps = fopen("/proc/self/maps", "r");
-  char line[4096];
-  while (maps && fgets(line, sizeof line, maps))
-    h.mappings += strstr(line, "memfd:") || strstr(line, "/dev/shm");
-  if (maps) fclose(maps);
-  return h;
-}
+/* --- The end ------------------------------------------------------------------------------- */
 
 /* A thread that was joined leaves its directory a moment later. */
 static void report_end(const holdings_t* before) {
@@ -581,6 +559,7 @@ int fault_rank_main(void) {
   send_data = malloc(kLarge * sizeof *send_data);
   recv_data = malloc(kLarge * sizeof *recv_data);
   if (!send_data || !recv_data) return 93;
+  settle_threads();
   const holdings_t before = holdings();
   run_rank();
   free(send_data);
