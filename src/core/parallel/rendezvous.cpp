@@ -165,7 +165,9 @@ Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int
                  " ranks did not come within ", timeout_ms, " ms: rank ", missing),
             m.size - 1 - missing_count};
   }
-  return {text("ok ", networks.count() == 1 ? 1 : 0, " ", server_rank, " ", near_store, " ",
+  const bool one_network = networks.count() == 1;
+  if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
+  return {text("ok ", one_network ? 1 : 0, " ", server_rank, " ", near_store, " ",
                HostMap(host_of).encode()),
           m.size - 1};
 }
