@@ -64,8 +64,9 @@ void FailureBoard::ask(Function&& function) noexcept {
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
   } catch (const Error& e) {
-    if (!attached_.exchange(false)) return;
+    if (!attached_) return;  // another thread has found out
     if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
+    if (!attached_.exchange(false)) return;
     if (e.status() != NXD_ERROR_IO || !serves_elsewhere()) return;
     try {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
