@@ -168,14 +168,17 @@ typedef struct {
 /* What the jobs share. */
 typedef struct {
   tally_t tallies[kMostTransports][kCells];
-  _Atomic int stops; /* no further run is begun, and one under way does not count */
+  /* The signal that ends it all, and who sent it. No further run is begun, and one under way does
+   * not count. */
+  _Atomic int stops, sender;
 } progress_t;
 
 static progress_t* progress;
 
-static void stop(int signal_number) {
-  (void)signal_number;
-  progress->stops = 1;
+static void stop(int signal_number, siginfo_t* info, void* unused) {
+  (void)unused;
+  progress->sender = (int)info->si_pid;
+  progress->stops = signal_number;
 }
 
 static int usage(const char* text) {
@@ -286,7 +289,9 @@ static int print_tallies(const options_t* options) {
     bad += tally->bad;
   }
   count_runs(options, "");
-  printf("faults: %d runs, %d bad%s\n", runs, bad, progress->stops ? "; cut short" : "");
+  if (progress->stops)
+    printf("faults: cut short by signal %d of process %d\n", progress->stops, progress->sender);
+  printf("faults: %d runs, %d bad\n", runs, bad);
   if (runs == 0 && !progress->stops) return usage("no such fault or collective");
   return bad ? 1 : 0;
 }
@@ -314,7 +319,7 @@ static int run_long_form(options_t* options) {
          (long long)options->timeout_ms, options->repetitions, options->jobs,
          (unsigned long long)options->seed);
   fflush(stdout);
-  const struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
+  const struct sigaction action = {.sa_sigaction = stop, .sa_flags = SA_RESTART | SA_SIGINFO};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   for (int job = 1; job < options->jobs; ++job) {
