@@ -48,15 +48,8 @@ static void use_works(nxd_context_t* ctx, int rank, int size, void* unused) {
 }
 
 static void check_rounds(int size) {
-  int threads = 0, descriptors = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    nxd_test_run_ranks(size, 0, use_works, NULL);
-    if (round == 1) {
-      usleep(20000);
-      threads = entries_of("/proc/self/task");
-      descriptors = entries_of("/proc/self/fd");
-    }
-  }
+  const int threads = entries_of("/proc/self/task"), descriptors = entries_of("/proc/self/fd");
+  for (int round = 0; round < kRounds; ++round) nxd_test_run_ranks(size, 0, use_works, NULL);
   /* The kernel may list a thread for a moment after it was joined. */
   for (int i = 0; i < 2000 && entries_of("/proc/self/task") > threads; ++i) usleep(1000);
   assert_int_equal(entries_of("/proc/self/task"), threads);

@@ -6,7 +6,7 @@ for a while and drops some. SIGUSR1 cuts the link: from then on nothing comes th
 told. SIGUSR2 mends it. The devices go with the process.
 
 usage: emulated_link.py NAMESPACE ADDRESS/LENGTH NAMESPACE ADDRESS/LENGTH
-           [--delay MS] [--loss PERCENT] [--seed N]
+           [--delay MS] [--loss PERCENT] [--seed N] [--mtu BYTES]
 Prints "up" when packets are carried.
 """
 import argparse
@@ -52,9 +52,9 @@ def open_tun(namespace):
     return fd
 
 
-def configure(namespace, address):
+def configure(namespace, address, mtu):
     for words in (["addr", "add", address, "dev", DEVICE],
-                  ["link", "set", DEVICE, "up"],
+                  ["link", "set", DEVICE, "mtu", str(mtu), "up"],
                   ["link", "set", "lo", "up"]):
         subprocess.run(["ip", "-n", namespace, *words], check=True)
 
@@ -106,11 +106,12 @@ def main():
     parser.add_argument("--delay", type=float, default=0, metavar="MS")
     parser.add_argument("--loss", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES")
     given = parser.parse_args()
     relay = Relay(open_tun(given.left_namespace), open_tun(given.right_namespace),
                   given.delay / 1e3, given.loss / 100, given.seed)
-    configure(given.left_namespace, given.left_address)
-    configure(given.right_namespace, given.right_address)
+    configure(given.left_namespace, given.left_address, given.mtu)
+    configure(given.right_namespace, given.right_address, given.mtu)
     signal.signal(signal.SIGUSR1, lambda *_: setattr(relay, "cut", True))
     signal.signal(signal.SIGUSR2, lambda *_: setattr(relay, "cut", False))
     print("up", flush=True)

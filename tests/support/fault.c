@@ -5,18 +5,19 @@
 #include <time.h>
 
 const fault_kind_t fault_kinds[kFaults] = {
-    [kFaultKill] = {"kill", SIGKILL, 1, 1},
-    [kFaultStop] = {"stop_continue", SIGSTOP, 1, 1},
-    [kFaultStopKill] = {"stop_kill", SIGSTOP, 1, 1},
-    [kFaultMismatch] = {"mismatch", 0, 0, 0},
-    [kFaultDestroyContext] = {"destroy_context", 0, 0, 1},
-    [kFaultDestroyGroup] = {"destroy_group", 0, 0, 1},
-    [kFaultAbortContext] = {"abort_context", 0, 0, 1},
-    [kFaultAbortGroup] = {"abort_group", 0, 0, 1},
-    [kFaultForkCalls] = {"fork_calls", 0, 0, 0},
-    [kFaultForkKill] = {"fork_kill", SIGKILL, 1, 1},
-    [kFaultDestroyWorks] = {"destroy_works", 0, 0, 0},
-    [kFaultDestroyPending] = {"destroy_pending", 0, 0, 1},
+    [kFaultKill] = {"kill", SIGKILL, 1, 1, 0},
+    [kFaultStop] = {"stop_continue", SIGSTOP, 1, 1, 0},
+    [kFaultStopKill] = {"stop_kill", SIGSTOP, 1, 1, 0},
+    [kFaultMismatch] = {"mismatch", 0, 0, 0, 0},
+    [kFaultDestroyContext] = {"destroy_context", 0, 0, 1, 0},
+    [kFaultDestroyGroup] = {"destroy_group", 0, 0, 1, 0},
+    [kFaultAbortContext] = {"abort_context", 0, 0, 1, 0},
+    [kFaultAbortGroup] = {"abort_group", 0, 0, 1, 0},
+    [kFaultForkCalls] = {"fork_calls", 0, 0, 0, 0},
+    [kFaultForkKill] = {"fork_kill", SIGKILL, 1, 1, 0},
+    [kFaultDestroyWorks] = {"destroy_works", 0, 0, 0, 0},
+    [kFaultDestroyPending] = {"destroy_pending", 0, 0, 1, 0},
+    [kFaultCutLink] = {"cut_link", 0, 0, 1, 1},
 };
 
 const char* const fault_collectives[kFaultCollectives] = {

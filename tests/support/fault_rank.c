@@ -1,5 +1,4 @@
 /* One rank of a fault run. */
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "support/fault.h"
+#include "support/holdings.h"
 
 enum { kSmall = 16, kLarge = 1 << 18, kMore = 4, kRecoveryMs = 30000 };
 
@@ -59,29 +59,14 @@ static int check(nxd_status_t status, const char* what) {
   return 0;
 }
 
-/* --- What may leak -------------------------------------------------------------------------- */
-
-typedef struct {
-  int64_t threads, descriptors, mappings;
-} holdings_t;
-
-static int64_t count_entries(const char* directory) {
-  DIR* d = opendir(directory);
-  int64_t n = 0;
-  while (d && readdir(d)) ++n;
-  if (d) closedir(d);
-  return n;
+/* Until the driver says so. */
+static void await(nxd_store_t* store, const char* key) {
+  char word[8];
+  size_t size = 0;
+  check(nxd_store_get(store, key, kRecoveryMs, word, sizeof word, &size), key);
 }
 
-static holdings_t holdings(void) {
-  holdings_t h = {count_entries("/proc/self/task"), count_entries("/proc/self/fd"), 0};
-  FILE* maps = fopen("/proc/self/maps", "r");
-  char line[4096];
-  while (maps && fgets(line, sizeof line, maps))
-    h.mappings += strstr(line, "memfd:") || strstr(line, "/dev/shm");
-  if (maps) fclose(maps);
-  return h;
-}
+/* --- The end ------------------------------------------------------------------------------- */
 
 /* A thread that was joined leaves its directory a moment later. */
 static void report_end(const holdings_t* before) {
@@ -188,11 +173,18 @@ static nxd_status_t collective(int kind, const member_t* m) {
   return status;
 }
 
+/* The bit by which the ranks of a group along an axis differ. */
+static const int axis_bit[] = {[kTensor] = 1, [kData] = 2, [kPipeline] = 4};
+
 /* One turn: the collective on every group, and a message along the pipeline. */
 static nxd_status_t turn(void) {
-  nxd_status_t status = collective(cell.collective, &members[kTensor]);
-  if (status == NXD_OK) status = collective(cell.collective, &members[kData]);
-  if (status == NXD_OK) status = collective(kFaultMessage, &members[kPipeline]);
+  const int cuts = fault_kinds[cell.fault].cuts_link;
+  nxd_status_t status = NXD_OK;
+  for (int axis = kTensor; axis <= kPipeline && status == NXD_OK; ++axis) {
+    if (cuts && axis_bit[axis] == cell.split && (own_rank & cell.aside)) continue;
+    const int kind = axis == kPipeline && !cuts ? kFaultMessage : cell.collective;
+    status = collective(kind, &members[axis]);
+  }
   if (status == NXD_OK && cell.world) status = collective(cell.collective, &members[kWorld]);
   return status;
 }
@@ -257,8 +249,7 @@ static int is_possible(int way) {
 
 /* Whether this rank is a member of the culprit's group along an axis. */
 static int shares(int axis) {
-  static const int distance[] = {[kTensor] = 1, [kData] = 2, [kPipeline] = 4};
-  return axis == kWorld || own_rank == cell.culprit || own_rank == (cell.culprit ^ distance[axis]);
+  return axis == kWorld || own_rank == cell.culprit || own_rank == (cell.culprit ^ axis_bit[axis]);
 }
 
 static void mismatches(void) {
@@ -373,6 +364,14 @@ static void fork_and_stay(void) {
 
 /* --- The run -------------------------------------------------------------------------------- */
 
+/* The bound that the fault is to be noticed by. */
+static int bound_calls(void) {
+  for (int i = 0; i < kGroups; ++i) {
+    if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
+  }
+  return 1;
+}
+
 static int join(void) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   /* Meeting takes what a busy machine needs; the cell's timeout is that of the calls. */
@@ -409,10 +408,7 @@ static int join(void) {
                 "the first barrier");
     return 0;
   }
-  for (int i = 0; i < kGroups; ++i) {
-    if (!check(nxd_group_set_timeout(members[i].group, cell.timeout_ms), "set_timeout")) return 0;
-  }
-  return 1;
+  return cell.held || bound_calls();
 }
 
 /* What the culprit does before turn n, its fault being due before turn at. True when it does not
@@ -437,7 +433,25 @@ static int misbehave(int n, int at) {
   }
 }
 
-static void run_turns(void) {
+/* After a loss every group of the context repeats it, at once. */
+static void check_poisoned(int root_rank) {
+  for (int i = 0; i < kGroups; ++i) {
+    call_started = fault_now_ms();
+    call_group = members[i].name;
+    const nxd_status_t status = nxd_barrier(members[i].group);
+    const double took = fault_now_ms() - call_started;
+    nxd_error_info_t info = {.struct_size = sizeof info};
+    nxd_last_error_info(&info);
+    if ((status != NXD_ERROR_PEER_LOST && status != NXD_ERROR_TIMEOUT) ||
+        info.root_rank != root_rank || took > (double)cell.timeout_ms / 2)
+      put_failure(kReportWrong, status, "a poisoned group does not repeat its error");
+  }
+}
+
+/* Whether this rank hears of a loss that is not its own doing. */
+static int is_survivor(void) { return fault_kinds[cell.fault].survivors_fail && !is_culprit(); }
+
+static void run_turns(nxd_store_t* store) {
   uint64_t seed = cell.seed;
   const int at = (int)fault_draw(&seed, 6);
   const int goes_on = !fault_kinds[cell.fault].survivors_fail;
@@ -452,10 +466,20 @@ static void run_turns(void) {
     if (misbehave(n, at)) break;
     if (cell.fault == kFaultMismatch && n == at) mismatches();
     if (cell.fault == kFaultDestroyWorks && n == at) works_destroyed();
+    if (cell.held && n == at) {
+      bound_calls();
+      put_event(kReportReady, 0);
+      await(store, "cut");
+    }
     status = turn();
     if (status != NXD_OK) break;
   }
-  if (status != NXD_OK) put_failure(goes_on ? kReportWrong : kReportFailed, status, "turn");
+  if (status != NXD_OK) {
+    put_failure(goes_on ? kReportWrong : kReportFailed, status, "turn");
+    nxd_error_info_t info = {.struct_size = sizeof info};
+    nxd_last_error_info(&info);
+    if (is_survivor()) check_poisoned(info.root_rank);
+  }
   if (aborts && is_culprit()) pthread_join(thread, NULL);
 }
 
@@ -479,23 +503,34 @@ static void recover(nxd_store_t* store, int size, int place) {
   context = NULL;
 }
 
-static void run_rank(void) {
+/* Between the driver and the ranks, whatever becomes of their own. */
+static nxd_store_t* open_drivers_store(void) {
   nxd_store_t* store = NULL;
-  const int32_t port = atoi(getenv("NXD_FAULT_PORT"));
-  if (!check(nxd_store_create_tcp("127.0.0.1", port, 0, kRecoveryMs, &store), "store")) return;
+  const char* path = getenv("NXD_FAULT_FILE");
+  check(path ? nxd_store_create_file(path, &store)
+             : nxd_store_create_tcp("127.0.0.1", atoi(getenv("NXD_FAULT_PORT")), 0, kRecoveryMs,
+                                    &store),
+        "the driver's store");
+  return store;
+}
+
+static void run_rank(void) {
+  nxd_store_t* store = open_drivers_store();
+  if (!store) return;
   if (join()) {
-    put_event(kReportReady, 0);
-    run_turns();
+    if (!cell.held) put_event(kReportReady, 0);
+    run_turns(store);
   }
   const fault_kind_t* kind = &fault_kinds[cell.fault];
-  char told[8];
-  size_t size = 0;
   /* A culprit keeps what it has until its peers have noticed by themselves. */
-  if (is_culprit() && kind->survivors_fail && !kind->ends_culprit)
-    check(nxd_store_get(store, "told", kRecoveryMs, told, sizeof told, &size), "told");
+  if (is_culprit() && kind->survivors_fail && !kind->ends_culprit) await(store, "told");
   if (cell.fault == kFaultDestroyGroup) nxd_group_destroy(members[kTensor].group);
   nxd_context_destroy(context);
   context = NULL;
+  if (kind->cuts_link) {
+    put_event(kReportClosed, 0);
+    await(store, "told");
+  }
   const int missing = kind->ends_culprit;
   if (!missing || !is_culprit())
     recover(store, kFaultRanks - missing, own_rank - (missing && own_rank > cell.culprit));
@@ -507,19 +542,24 @@ int fault_is_rank(void) { return getenv("NXD_FAULT_CELL") != NULL; }
 int fault_rank_main(void) {
   unsigned long long seed = 0;
   long long timeout_ms = 0;
-  if (sscanf(getenv("NXD_FAULT_CELL"), "%d %d %d %d %d %llu %lld %d", &cell.fault, &cell.collective,
-             &cell.large, &cell.world, &cell.culprit, &seed, &timeout_ms, &report_fd) != 8)
+  if (sscanf(getenv("NXD_FAULT_CELL"), "%d %d %d %d %d %llu %lld %d %d %d %d", &cell.fault,
+             &cell.collective, &cell.large, &cell.world, &cell.culprit, &seed, &timeout_ms,
+             &cell.split, &cell.aside, &cell.held, &report_fd) != 11)
     return 92;
   cell.seed = seed;
   cell.timeout_ms = timeout_ms;
   own_rank = atoi(getenv("RANK"));
   const char* transport = getenv("NXD_TRANSPORT");
   /* Two hosts of four ranks each. */
-  if (transport && !strcmp(transport, "hierarchical"))
+  if (fault_kinds[cell.fault].cuts_link) {
+    if (!fault_link_enter(fault_host(&cell, own_rank))) return 94;
+  } else if (transport && !strcmp(transport, "hierarchical")) {
     setenv("NXD_HOST_ID", own_rank < kFaultRanks / 2 ? "left" : "right", 1);
+  }
   send_data = malloc(kLarge * sizeof *send_data);
   recv_data = malloc(kLarge * sizeof *recv_data);
   if (!send_data || !recv_data) return 93;
+  settle_threads();
   const holdings_t before = holdings();
   run_rank();
   free(send_data);

@@ -2,14 +2,14 @@
 
 #include <set>
 #include <sstream>
-#include <thread>
 
 namespace nxd {
 namespace {
 
 const char* const kLost = "lost";
 const char* const kClaims = "lost_claims";
-const char* const kHeard = "lost_heard";  // counts the ranks that took over the published loss
+const char* const kHeard = "lost_heard";  // counts the ranks that know of the published loss
+const char* const kAllHeard = "lost_all_heard";
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
 
@@ -31,10 +31,13 @@ std::optional<Loss> decode(const std::string& value) {
 
 }  // namespace
 
-FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank)
+FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
+                           int lost_with_store)
     : store_(std::move(store)),
       rank_(rank),
+      world_size_(world_size),
       server_rank_(server_rank),
+      lost_with_store_(lost_with_store),
       attached_(store_ != nullptr) {}
 
 std::optional<Loss> FailureBoard::loss() const {
@@ -61,8 +64,10 @@ void FailureBoard::ask(Function&& function) noexcept {
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
   } catch (const Error& e) {
-    attached_ = false;
-    if (e.status() != NXD_ERROR_IO || server_rank_ < 0 || server_rank_ == rank_) return;
+    if (!attached_) return;  // another thread has found out
+    if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
+    if (!attached_.exchange(false)) return;
+    if (e.status() != NXD_ERROR_IO || !serves_elsewhere()) return;
     try {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     } catch (...) {
@@ -84,23 +89,26 @@ void FailureBoard::look() noexcept {
 void FailureBoard::take_over(const std::string& published) {
   auto loss = decode(published);
   if (!loss) return;
+  const int lost = loss->rank;
   remember(std::move(*loss));
-  if (server_rank_ >= 0 && server_rank_ != rank_) store_->add(kHeard, 1);
+  count_as_hearer(lost);
 }
 
-void FailureBoard::outlast_loss(int world_size, Deadline until) noexcept {
+// All but the rank that serves the store, which waits for them, and the lost one.
+int FailureBoard::listeners_to(int lost) const {
+  return world_size_ - (lost == server_rank_ ? 1 : 2);
+}
+
+void FailureBoard::count_as_hearer(int lost) {
+  if (!serves_elsewhere() || lost == rank_) return;
+  if (store_->add(kHeard, 1) == listeners_to(lost)) store_->set(kAllHeard, "1");
+}
+
+void FailureBoard::outlast_loss(Deadline until) noexcept {
   if (server_rank_ != rank_ || outlasted_.exchange(true)) return;
   ask([&] {
     const auto known = loss();
-    const bool lost_peer = known && known->rank != rank_;
-    const int listeners = world_size - (lost_peer ? 2 : 1);
-    for (;;) {
-      const auto heard = store_->get(kHeard);
-      if (heard && parse_counter("heard", *heard) >= listeners) return;
-      if (listeners <= 0 || until.expired()) return;
-      store_->serve();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    if (known && listeners_to(known->rank) > 0) store_->wait(kAllHeard, until);
   });
 }
 
@@ -108,16 +116,20 @@ void FailureBoard::store_failed(nxd_status_t status) noexcept {
   // Asking a silent store again would only take longer.
   if (status == NXD_ERROR_TIMEOUT) attached_ = false;
   look();
-  const bool serves_elsewhere = server_rank_ >= 0 && server_rank_ != rank_;
-  if (!serves_elsewhere || (status != NXD_ERROR_TIMEOUT && status != NXD_ERROR_IO)) return;
   try {
-    if (status == NXD_ERROR_TIMEOUT) {
-      remember({status, server_rank_, "did not answer in time for the store that it serves"});
-    } else {
+    if (status == NXD_ERROR_TIMEOUT && may_be_silent()) {
+      remember(silent_store());
+    } else if (status == NXD_ERROR_IO && serves_elsewhere()) {
       remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
     }
   } catch (...) {
   }
+}
+
+Loss FailureBoard::silent_store() const {
+  return {NXD_ERROR_TIMEOUT, lost_with_store_,
+          serves_elsewhere() ? "did not answer in time for the store that it serves"
+                             : "is on the host of the store, which did not answer in time"};
 }
 
 void FailureBoard::report(Loss loss) noexcept {
@@ -125,6 +137,7 @@ void FailureBoard::report(Loss loss) noexcept {
   ask([&] {
     if (store_->add(kClaims, 1) == 1) {
       publish(loss);
+      count_as_hearer(loss.rank);
       return;
     }
     // The first to claim may have died between its claim and its word.
@@ -133,7 +146,7 @@ void FailureBoard::report(Loss loss) noexcept {
     take_over(*value);
   });
   try {
-    remember(std::move(loss));
+    remember(silent_ && loss.rank != lost_with_store_ ? silent_store() : std::move(loss));
   } catch (...) {
     lost_ = true;
   }
@@ -209,14 +222,13 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
 }
 
 FailureBoard::Culprit FailureBoard::find_culprit(int awaited) noexcept {
-  // A server of the store that does not answer is what everybody waits for in the end.
-  const bool silent_server = server_rank_ >= 0 && server_rank_ != rank_;
+  // A store that does not answer is what everybody waits for in the end.
   try {
     std::set<int> seen;
     int current = awaited;
     for (;;) {
       const auto next = awaited_by(current);
-      if (!attached_ && silent_server) return {server_rank_, true};
+      if (silent_) return {lost_with_store_, true};
       if (!next) return {current, current == awaited};
       if (*next == rank_) return {awaited, true};
       if (!seen.insert(current).second) return {awaited, false};

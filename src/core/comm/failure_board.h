@@ -34,8 +34,10 @@ class FailureBoard {
   // The part of a world's store that boards keep.
   static constexpr const char* kPrefix = "failures/";
 
-  // server_rank is the rank whose process serves the store, -1 when none does.
-  FailureBoard(std::shared_ptr<Store> store, int rank, int server_rank);
+  // server_rank is the rank whose process serves the store, -1 when none does. lost_with_store is
+  // the rank to blame when the store is silent: the same, or one of the host that serves it.
+  FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
+               int lost_with_store);
 
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   std::optional<Loss> loss() const;
@@ -45,12 +47,14 @@ class FailureBoard {
   // The world's store failed with this status elsewhere. Unless a loss was published that tells
   // more, the rank that serves the store is lost.
   void store_failed(nxd_status_t status) noexcept;
-  // Publishes a loss, or takes over the one published before.
+  // Publishes a loss, or takes over the one published before. When the store is silent, the loss is
+  // that of the rank that goes with it: peers that give up because of it close their connections
+  // too, and cannot say why.
   void report(Loss loss) noexcept;
   // On the rank that serves the store, once a loss is known: gives the ranks that can still hear of
   // it until then to do so, since the program may end, and the store with it, as soon as it is told
   // of the loss. Returns at once on the other ranks, and the second time.
-  void outlast_loss(int world_size, Deadline until) noexcept;
+  void outlast_loss(Deadline until) noexcept;
 
   // The waiter tells the waits of several threads apart; of these, one is published.
   void publish_wait(const void* waiter, int awaited) noexcept;
@@ -81,15 +85,22 @@ class FailureBoard {
   void remember(Loss loss);
   void take_over(const std::string& published);
   void publish(const Loss& loss);
+  int listeners_to(int lost) const;
+  void count_as_hearer(int lost);
   std::optional<int> awaited_by(int rank);
+  bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
+  bool may_be_silent() const { return lost_with_store_ >= 0 && lost_with_store_ != rank_; }
+  Loss silent_store() const;
   template <class Function>
   void ask(Function&& function) noexcept;
 
   const std::shared_ptr<Store> store_;
-  const int rank_;
+  const int rank_, world_size_;
   const int server_rank_;
+  const int lost_with_store_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> attached_{true};
+  std::atomic<bool> silent_{false};  // the store did not answer, and somebody is lost with it
   std::atomic<bool> outlasted_{false};
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;

@@ -11,6 +11,7 @@
 #include "core/comm/slots.h"
 #include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 namespace {
@@ -60,6 +61,8 @@ void GlooLink::connect(std::vector<int> peers) {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   int current = peers.front();
+  // A store that is silent ends the call as a peer would.
+  const StorePatience bounded(monitor_->timeout_ms());
   try {
     std::vector<int> earlier;
     for (const int peer : peers) {
@@ -91,10 +94,7 @@ void GlooLink::connect(std::vector<int> peers) {
     connection_failed(current, e.what());
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
-    // The store failed in the middle of making connections, which cannot be made twice.
-    monitor_->shared().board->store_failed(e.status());
-    monitor_->check_running();
-    monitor_->fail_for_good(error(e.status(), -1, e.what()));
+    monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
   } catch (const std::exception& e) {
     connection_failed(current, e.what());
   }

@@ -17,6 +17,7 @@ constexpr auto kFirstPause = milliseconds(40);
 constexpr auto kLongestPause = milliseconds(2000);
 // A look asks for a loss, and whether the awaited rank has left the world or the group.
 constexpr int kQuestionsPerLook = 3;
+constexpr auto kShortestPatience = milliseconds(200);
 // What a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
 
@@ -112,6 +113,11 @@ milliseconds GroupMonitor::longest_pause(const Call& call) const {
   return std::min(std::max(kLongestPause, first_pause()), part);
 }
 
+// A store that is silent must not keep a call from ending in time.
+StorePatience GroupMonitor::patience() const {
+  return StorePatience(std::max<int64_t>(timeout_ms_ / 4, kShortestPatience.count()));
+}
+
 void GroupMonitor::begin(Call& call, Kind kind, const CallInfo& info) {
   check_not_forked(call.operation_);
   if (has_failed()) throw first_error();
@@ -141,7 +147,10 @@ void GroupMonitor::begin(Call& call, Kind kind, const CallInfo& info) {
 
 void GroupMonitor::end(Call& call) noexcept {
   // After a loss the waits that led to it stay, for ranks that have yet to follow them.
-  if (call.wait_published_ && !shared_->board->lost()) shared_->board->clear_wait(&call);
+  if (call.wait_published_ && !shared_->board->lost()) {
+    const StorePatience bounded = patience();
+    shared_->board->clear_wait(&call);
+  }
   const auto took = recent_time() - call.start_;
   flight_record_.end(call.ticket_,
                      std::uncaught_exceptions() > call.exceptions_ ? FlightRecord::State::kFailed
@@ -176,9 +185,9 @@ void GroupMonitor::check_running() {
 void GroupMonitor::fail_with_loss() {
   const auto loss = shared_->board->loss();
   check_internal(loss.has_value(), "a loss without a rank");
+  const StorePatience bounded = patience();
   const milliseconds last_look(std::min<int64_t>(timeout_ms_ / 8, kLongestPause.count()));
-  shared_->board->outlast_loss(shared_->world_size,
-                               Deadline::after_ms((last_look + kFirstPause).count()));
+  shared_->board->outlast_loss(Deadline::after_ms((last_look + kFirstPause).count()));
   if (loss->rank == world_rank_ && shared_->aborted) {
     fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
                         "this rank aborted a group, and its peers count it as lost"));
@@ -229,6 +238,7 @@ void GroupMonitor::abort() noexcept {
   shared_->host->arena.retire();
   close();
   if (shared_->ticker) shared_->ticker->kick();
+  const StorePatience bounded = patience();
   shared_->board->leave_group(key_);
 }
 
@@ -236,11 +246,13 @@ void GroupMonitor::poll_interrupt() {
   const nxd_status_t status = shared_->interrupt.poll();
   if (status == NXD_OK) return;
   // The peers may have this rank's part of the call already, so it cannot be taken back.
+  const StorePatience bounded = patience();
   shared_->board->leave_group(key_);
   fail_for_good(error(status, world_rank_, "interrupted by the interrupt callback"));
 }
 
 void GroupMonitor::interrupted(const char* operation, nxd_status_t status) {
+  const StorePatience bounded = patience();
   shared_->board->leave_group(key_);
   fail_for_good(Error(status, describe(operation) + "interrupted by the interrupt callback",
                       {world_rank_, 0, name_, operation}));
@@ -267,6 +279,7 @@ void GroupMonitor::look_around(int awaited) {
   shared_->serve();
   const auto now = Deadline::Clock::now();
   if (call.look_pause_.count() == 0) plan_looks(call);
+  const StorePatience bounded = patience();
   FailureBoard& board = *shared_->board;
   if (now >= call.next_look_) {
     board.look();
@@ -287,6 +300,7 @@ void GroupMonitor::look_around(int awaited) {
 void GroupMonitor::wait_ended() {
   Call& call = current();
   if (!call.wait_published_) return;
+  const StorePatience bounded = patience();
   shared_->board->clear_wait(&call);
   call.wait_published_ = false;
 }
@@ -339,9 +353,17 @@ void GroupMonitor::timed_out(int awaited) {
   }
 }
 
+void GroupMonitor::store_failed(const Error& cause) {
+  const StorePatience bounded = patience();
+  shared_->board->store_failed(cause.status());
+  check_running();
+  fail_for_good(error(cause.status(), -1, cause.what()));
+}
+
 void GroupMonitor::peer_lost(int rank, const std::string& how) {
   // What this rank has closed itself is no peer's fault.
   if (has_failed() || aborted()) check_running();
+  const StorePatience bounded = patience();
   check_objection();  // a peer that has heard of it has left the group already
   shared_->board->look();
   shared_->board->report({NXD_ERROR_PEER_LOST, rank, how});

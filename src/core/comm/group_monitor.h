@@ -11,6 +11,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/flight_record.h"
 #include "core/comm/rank_shared.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 
@@ -91,6 +92,7 @@ class GroupMonitor {
   // Of the call in progress.
   const char* operation() const { return current().operation_; }
   uint64_t sequence() const { return current().sequence_; }
+  int64_t timeout_ms() const { return current().timeout_ms_; }
   // An error of the call, with what it was doing in front of the message.
   Error error(nxd_status_t status, int root_rank, const std::string& message) const;
 
@@ -101,6 +103,8 @@ class GroupMonitor {
   void look_around(int awaited);
   void wait_ended();
   [[noreturn]] void peer_lost(int rank, const std::string& how);
+  // The store that the groups of this world share failed the call.
+  [[noreturn]] void store_failed(const Error& error);
   // Poisons the group with this error, or with the one that came first.
   [[noreturn]] void fail_for_good(const Error& error);
   bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
@@ -120,6 +124,8 @@ class GroupMonitor {
   // How long a call waits between its looks at the board: at first, and in the end.
   std::chrono::milliseconds first_pause() const;
   std::chrono::milliseconds longest_pause(const Call& call) const;
+  // How long a question to the board may take.
+  StorePatience patience() const;
   void begin(Call& call, Kind kind, const CallInfo& info);
   void end(Call& call) noexcept;
   Call* find_call() const noexcept;

@@ -65,8 +65,15 @@ ShmSegment& ShmLink::attach() {
 
 SharedMemory ShmLink::create_or_open() {
   Store& store = *monitor_->shared().store;
+  // A store that is silent ends the call as a peer would.
+  const StorePatience bounded(monitor_->timeout_ms());
   const auto ask = [&](const auto& question) {
-    return ask_store(question, [&] { monitor_->look_around(world_rank(rank_ == 0 ? 1 : 0)); });
+    try {
+      return ask_store(question, [&] { monitor_->look_around(world_rank(rank_ == 0 ? 1 : 0)); });
+    } catch (const Error& e) {
+      if (monitor_->has_failed()) throw;
+      monitor_->store_failed(e);
+    }
   };
   const std::string key = key_ + "/memory";
   if (ask([&] { return store.add(key + "_claims", 1); }) == 1) {

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/comm/store_patience.h"
+
 namespace nxd {
 namespace {
 
@@ -71,8 +73,10 @@ void TcpStore::check_connected() const {
 
 void TcpStore::fail_silent(const Error& e) {
   fd_.reset();
-  fail(e.status(), "the store at ", address(), ": ", e.what(), " within ", timeout_ms_, " ms");
+  fail(e.status(), "the store at ", address(), ": ", e.what(), " within ", bound_ms(), " ms");
 }
+
+int64_t TcpStore::bound_ms() const { return StorePatience::bound_ms(timeout_ms_); }
 
 void TcpStore::read(void* answer, size_t size, const Deadline& deadline) {
   try {
@@ -102,7 +106,7 @@ void TcpStore::set(const std::string& key, const std::string& value) {
   put<uint8_t>(request, dialect_.set);
   put_bytes(request, key);
   put_bytes(request, value);
-  exchange(request, nullptr, 0, Deadline::after_ms(timeout_ms_));
+  exchange(request, nullptr, 0, Deadline::after_ms(bound_ms()));
 }
 
 // Asking a server of torch for an absent key makes it drop the connection, so check first. Our keys
@@ -116,7 +120,7 @@ std::optional<std::string> TcpStore::get(const std::string& key) {
 // However many the keys, two journeys to the server and back.
 std::optional<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const Deadline deadline = Deadline::after_ms(timeout_ms_);
+  const Deadline deadline = Deadline::after_ms(bound_ms());
   std::string request;
   put<uint8_t>(request, dialect_.check);
   put<uint64_t>(request, keys.size());
@@ -154,7 +158,7 @@ int64_t TcpStore::add(const std::string& key, int64_t amount) {
   put_bytes(request, key);
   put<int64_t>(request, amount);
   int64_t sum = 0;
-  exchange(request, &sum, sizeof sum, Deadline::after_ms(timeout_ms_));
+  exchange(request, &sum, sizeof sum, Deadline::after_ms(bound_ms()));
   return sum;
 }
 

@@ -261,7 +261,7 @@ void Context::join(const nxd_context_options_t& options) {
   const Membership& m = i.membership;
   if (m.size == 1) {
     i.membership.local_rank = std::max(m.local_rank, 0);
-    i.shared->board = std::make_shared<FailureBoard>(nullptr, 0, -1);
+    i.shared->board = std::make_shared<FailureBoard>(nullptr, 0, 1, -1, -1);
     i.world = i.make_group({0}, "world");
     return;
   }
@@ -278,7 +278,7 @@ void Context::join(const nxd_context_options_t& options) {
       std::make_shared<PrefixStore>(
           while_joining(m, [&] { return world.store->open_channel(patience); }),
           FailureBoard::kPrefix),
-      m.rank, world.server_rank);
+      m.rank, m.size, world.server_rank, world.lost_with_store(m.rank));
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.
   if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {

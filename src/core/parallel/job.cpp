@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +198,30 @@ bool Job::reap() {
   return any;
 }
 
+// Sleeps until a process may have ended. Where processes cannot be watched, or are too many, and in
+// any case now and then, the caller looks by itself.
+void Job::await_any_end(milliseconds at_most) const {
+  constexpr size_t kMostWatched = 256;
+  constexpr milliseconds kUnwatched(10), kWatched(200);
+  std::vector<Fd> watches;
+  std::vector<pollfd> polls;
+  milliseconds pause = kWatched;
+  for (const Process& process : ranks_) {
+    if (!process.running) continue;
+    Fd watch;
+    if (watches.size() < kMostWatched) {
+      watch = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+    }
+    if (!watch) {
+      pause = kUnwatched;
+      break;
+    }
+    polls.push_back({watch.get(), POLLIN, 0});
+    watches.push_back(std::move(watch));
+  }
+  ::poll(polls.data(), polls.size(), static_cast<int>(std::min(pause, at_most).count()));
+}
+
 void Job::fail_with(int rank) const {
   const int code = ranks_[static_cast<size_t>(rank)].exit_code;
   throw Error(NXD_ERROR_PEER_LOST,
@@ -208,18 +233,16 @@ void Job::fail_with(int rank) const {
 
 void Job::wait(int64_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms < 0 ? INT64_MAX : timeout_ms);
-  milliseconds pause(1);
   while (reap() && first_failed_ < 0) {
     if (deadline.expired()) {
       fail(NXD_ERROR_TIMEOUT, "nxd_job_wait: processes still run after ", timeout_ms, " ms");
     }
-    std::this_thread::sleep_for(std::min(pause, milliseconds(deadline.remaining_ms())));
-    pause = std::min(pause * 2, milliseconds(20));
+    await_any_end(milliseconds(deadline.remaining_ms()));
   }
   if (first_failed_ < 0) return;
   const int failed = first_failed_;
   const Deadline grace = Deadline::after_ms(kReportGraceMs);
-  while (reap() && !grace.expired()) std::this_thread::sleep_for(milliseconds(10));
+  while (reap() && !grace.expired()) await_any_end(milliseconds(grace.remaining_ms()));
   end_all();
   fail_with(failed);
 }
@@ -256,7 +279,7 @@ void Job::end_all() {
     if (process.running) ::kill(process.pid, SIGTERM), ::kill(process.pid, SIGCONT);
   }
   const Deadline grace = Deadline::after_ms(kTermGraceMs);
-  while (reap() && !grace.expired()) std::this_thread::sleep_for(milliseconds(5));
+  while (reap() && !grace.expired()) await_any_end(milliseconds(grace.remaining_ms()));
   for (Process& process : ranks_) {
     if (!process.running) continue;
     ::kill(process.pid, SIGKILL);

@@ -12,6 +12,7 @@
 
 #include "core/base/environment.h"
 #include "core/comm/failure_board.h"
+#include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
 #include "core/comm/tcp_store.h"
 #include "core/parallel/launcher.h"
@@ -65,28 +66,29 @@ const char* const kLeftEarly = " left before all ranks had come";
 struct Info {
   int size = 0;
   int serves = 0;
+  int near_store = 0;  // the store is served on this rank's host
   int large_group = 0;
   std::string network;
   std::string host;
 };
 
 std::string encode(const Info& info) {
-  return text(info.size, " ", info.serves, " ", info.large_group, "\n", info.network, "\n",
-              info.host);
+  return text(info.size, " ", info.serves, " ", info.near_store, " ", info.large_group, "\n",
+              info.network, "\n", info.host);
 }
 
 Info parse_info(const std::string& value) {
   Info info;
   std::istringstream in(value);
-  in >> info.size >> info.serves >> info.large_group;
+  in >> info.size >> info.serves >> info.near_store >> info.large_group;
   in.get();
   std::getline(in, info.network);
   std::getline(in, info.host, '\0');
   return info;
 }
 
-// Rank 0's: "ok ONE_HOST SERVER_RANK HOSTS" or "STATUS message". Every rank reads it, so its size
-// matters.
+// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS message". Every rank reads it, so
+// its size matters.
 struct Verdict {
   std::string words;
   int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
@@ -127,7 +129,7 @@ class Arrivals {
 Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int64_t timeout_ms) {
   std::string missing;
   int missing_count = 0;
-  int server_rank = -1;
+  int server_rank = -1, near_store = -1;
   Arrivals arrivals(store, m.size);
   Numbering networks, hosts;
   std::vector<int> host_of(static_cast<size_t>(m.size));
@@ -153,6 +155,7 @@ Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int
               INT_MAX};
     }
     if (info.serves && server_rank < 0) server_rank = rank;
+    if (info.near_store && near_store < 0) near_store = rank;
     networks.number_of(info.network);
     host_of[static_cast<size_t>(rank)] = hosts.number_of(info.host);
   }
@@ -162,9 +165,11 @@ Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int
                  " ranks did not come within ", timeout_ms, " ms: rank ", missing),
             m.size - 1 - missing_count};
   }
-  return {
-      text("ok ", networks.count() == 1 ? 1 : 0, " ", server_rank, " ", HostMap(host_of).encode()),
-      m.size - 1};
+  const bool one_network = networks.count() == 1;
+  if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
+  return {text("ok ", one_network ? 1 : 0, " ", server_rank, " ", near_store, " ",
+               HostMap(host_of).encode()),
+          m.size - 1};
 }
 
 // A store that rank 0 serves goes with it, but the others are to hear why they failed.
@@ -212,7 +217,7 @@ World parse_world(const std::string& verdict) {
   World world;
   int one_host = 0;
   std::istringstream in(verdict.substr(3));
-  in >> one_host >> world.server_rank >> std::ws;
+  in >> one_host >> world.server_rank >> world.near_store >> std::ws;
   world.one_host = one_host != 0;
   std::string hosts;
   std::getline(in, hosts);
@@ -291,7 +296,9 @@ World meet(const Membership& m, int64_t timeout_ms) {
     check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
                    " is in the store already: either two processes claim this rank, or the store "
                    "holds keys of an earlier job and is not fresh");
-    store->set(info_key(m.rank), encode({m.size, m.store->serves() ? 1 : 0, m.large_group,
+    const std::string server = m.store->server_host();
+    const bool near_store = !server.empty() && is_local_address(server);
+    store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
                                          network_identity(), host_identity(m)}));
     const Verdict verdict = [&] {
       try {

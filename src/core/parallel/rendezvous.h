@@ -34,6 +34,14 @@ struct World {
   bool one_host = true;          // every rank reaches every other over the loopback
   HostMap hosts;
   int server_rank = -1;  // rank whose process serves the store; -1: none
+  int near_store = -1;   // first rank of the host that the store is served on; -1: none, unknown
+
+  // Whom a rank loses when the store does not answer: who serves it, or who lives where something
+  // else does, if that is another host. -1: nobody.
+  int lost_with_store(int rank) const {
+    if (server_rank >= 0 || near_store < 0) return server_rank;
+    return hosts.host_of(near_store) == hosts.host_of(rank) ? -1 : near_store;
+  }
 };
 
 // Calls a function; says of what it throws that this rank was joining its world.
