@@ -213,7 +213,7 @@ void bench_attention(nxd_dtype_t dtype) {
   const Tensor dq(dtype, kTokens * kHidden);
   const Tensor dk(dtype, kTokens * kKvHeads * kHeadDim);
   const Tensor dv(dtype, kTokens * kKvHeads * kHeadDim);
-  const Tensor lse(NXD_DTYPE_F32, kTokens * kHeads);
+  const Tensor statistics(NXD_DTYPE_F32, kAttentionStatistics * kTokens * kHeads);
   const AttentionShape shape{
       kBatch, kSeq,   kSeq, kHeads, kKvHeads, kHeadDim, 1.0 / std::sqrt(as_double(kHeadDim)),
       true,   nullptr};
@@ -225,11 +225,11 @@ void bench_attention(nxd_dtype_t dtype) {
                          as_double(kHeadDim) / 2;
   report_flops(Kind::kAttention, "attention forward (causal half)", dtype, 2 * product, [&] {
     attention_forward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
-                      view(out, kHeads), lse.f32());
+                      view(out, kHeads), statistics.f32());
   });
   report_flops(Kind::kAttention, "attention backward (causal half)", dtype, 5 * product, [&] {
     attention_backward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
-                       view(out, kHeads), lse.f32(), view(dout, kHeads), view(dq, kHeads),
+                       view(out, kHeads), statistics.f32(), view(dout, kHeads), view(dq, kHeads),
                        view(dk, kKvHeads), view(dv, kKvHeads));
   });
 }

@@ -43,7 +43,7 @@ struct Heads {
 struct Problem {
   Case c;
   Heads q, k, v, out, dout, dq, dk, dv;
-  Buffer lse;
+  Buffer statistics;
   std::vector<uint8_t> mask;
   AttentionShape shape;
 
@@ -57,7 +57,7 @@ struct Problem {
         dq(c, c.queries, c.heads, 0),
         dk(c, c.keys, c.kv_heads, 0),
         dv(c, c.keys, c.kv_heads, 0),
-        lse(NXD_DTYPE_F32, c.batch * c.heads * c.queries) {
+        statistics(NXD_DTYPE_F32, kAttentionStatistics * c.batch * c.heads * c.queries) {
     for (auto* result : {&out, &dq, &dk, &dv}) result->values.fill(NAN);
     shape = {c.batch,
              c.queries,
@@ -77,9 +77,20 @@ struct Problem {
     shape.key_mask = mask.data();
   }
   void run() {
-    attention_forward(c.dtype, shape, q.view, k.view, v.view, out.view, lse.f32());
-    attention_backward(c.dtype, shape, q.view, k.view, v.view, out.view, lse.f32(), dout.view,
-                       dq.view, dk.view, dv.view);
+    attention_forward(c.dtype, shape, q.view, k.view, v.view, out.view, statistics.f32());
+    attention_backward(c.dtype, shape, q.view, k.view, v.view, out.view, statistics.f32(),
+                       dout.view, dq.view, dk.view, dv.view);
+  }
+  // The maxima and the factors, [batch, heads, queries] each.
+  std::pair<Buffer, Buffer> saved() const {
+    const int64_t rows = c.batch * c.heads * c.queries;
+    std::pair<Buffer, Buffer> out{Buffer(NXD_DTYPE_F32, rows), Buffer(NXD_DTYPE_F32, rows)};
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i / c.queries * kAttentionStatistics * c.queries + i % c.queries;
+      out.first.set(i, statistics[at]);
+      out.second.set(i, statistics[at + c.queries]);
+    }
+    return out;
   }
   bool sees(int64_t b, int64_t i, int64_t j) const {
     if (!mask.empty() && !mask[static_cast<size_t>(b * c.keys + j)]) return false;
@@ -88,7 +99,7 @@ struct Problem {
 };
 
 struct Reference {
-  std::vector<double> out, lse, dq, dk, dv;
+  std::vector<double> out, maxima, factors, dq, dk, dv;
 };
 
 size_t place(int64_t i) { return static_cast<size_t>(i); }
@@ -107,7 +118,8 @@ void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t
   }
   double sum = 0;
   for (double& x : w) sum += x = x == -INFINITY ? 0 : std::exp(x - max);
-  r.lse[place((b * c.heads + h) * c.queries + i)] = sum > 0 ? max + std::log(sum) : INFINITY;
+  r.maxima.push_back(sum > 0 ? max : INFINITY);
+  r.factors.push_back(sum > 0 ? 1 / sum : 0);
   for (double& x : w) x = sum > 0 ? x / sum : 0;
   double delta = 0;
   std::vector<double> dp(place(c.keys), 0.0);
@@ -136,7 +148,6 @@ Reference reference(const Problem& p) {
   r.dq = r.out;
   r.dk.resize(place(p.k.values.size()));
   r.dv = r.dk;
-  r.lse.resize(place(p.lse.size()));
   for (int64_t b = 0; b < p.c.batch; ++b) {
     for (int64_t h = 0; h < p.c.heads; ++h) {
       for (int64_t i = 0; i < p.c.queries; ++i) reference_row(p, r, b, h, i);
@@ -150,7 +161,9 @@ void check_case(const Case& c, uint64_t seed = 1) {
   p.run();
   const Reference want = reference(p);
   check_close("out", p.out.values, want.out, test::tolerance(c.dtype, 3e-6));
-  check_close("lse", p.lse, want.lse, 2e-6);
+  const auto [maxima, factors] = p.saved();
+  check_close("maxima", maxima, want.maxima, 2e-6);
+  check_close("factors", factors, want.factors, 2e-6);
   // In bf16 gradients pass three rounded values: out, the probabilities and their gradients.
   const double tol = c.dtype == NXD_DTYPE_BF16 ? 3.0 / 256 : 1e-5;
   // Gradients that are zero but for rounding are compared with the size of their terms.
@@ -227,7 +240,8 @@ void rows_that_see_nothing_are_zero(void**) {
     assert_true(p.out.values[i] == 0 && p.dq.values[i] == 0);
     assert_true(p.dk.values[i] == 0 && p.dv.values[i] == 0);
   }
-  for (int64_t i = 0; i < 60; ++i) assert_true(std::isinf(p.lse[i]) && p.lse[i] > 0);
+  const auto [maxima, factors] = p.saved();
+  for (int64_t i = 0; i < 60; ++i) assert_true(maxima[i] == INFINITY && factors[i] == 0);
 }
 
 // Scores far beyond what exp can hold.
@@ -244,7 +258,8 @@ void large_scores(void**) {
 void nan_reaches_its_rows_only(void**) {
   Problem p({NXD_DTYPE_F32, 1, 20, 20, 1, 1, 8, true, false, Layout::kSeqMajor});
   p.q.values.set(5 * 8, NAN);
-  attention_forward(p.c.dtype, p.shape, p.q.view, p.k.view, p.v.view, p.out.view, p.lse.f32());
+  attention_forward(p.c.dtype, p.shape, p.q.view, p.k.view, p.v.view, p.out.view,
+                    p.statistics.f32());
   for (int64_t i = 0; i < 20; ++i) assert_true(std::isnan(p.out.values[i * 8]) == (i == 5));
 }
 
@@ -254,7 +269,7 @@ void out_may_be_q(void**) {
   apart.run();
   Problem same(c);
   attention_forward(c.dtype, same.shape, same.q.view, same.k.view, same.v.view, same.q.view,
-                    same.lse.f32());
+                    same.statistics.f32());
   assert_true(same.q.values == apart.out.values);
 }
 

@@ -182,7 +182,9 @@ bool same(const Elements& a, const Elements& b, size_t i, nxd_dtype_t dtype) {
     case NXD_DTYPE_F16:
       return equal(uint16_t{0}) || (std::isnan(f16_to_f32(a.get<uint16_t>(i))) &&
                                     std::isnan(f16_to_f32(b.get<uint16_t>(i))));
-    case NXD_DTYPE_BF16: return equal(uint16_t{0});
+    case NXD_DTYPE_BF16:
+      return equal(uint16_t{0}) || (std::isnan(bf16_to_f32(a.get<uint16_t>(i))) &&
+                                    std::isnan(bf16_to_f32(b.get<uint16_t>(i))));
     case NXD_DTYPE_I32: return equal(uint32_t{0});
     default: return equal(uint64_t{0});
   }

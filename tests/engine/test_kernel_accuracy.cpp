@@ -294,7 +294,7 @@ void attention_case(const AttentionCase& c, nxd_dtype_t dtype, Row& forward, Row
   Buffer q(dtype, nq, 1, 3), k(dtype, nk, 2, 3), v(dtype, nk, 3), out(dtype, nq),
       dout(dtype, nq, 4);
   Buffer dq(dtype, nq), dk(dtype, nk), dv(dtype, nk);
-  Buffer lse(NXD_DTYPE_F32, c.batch * c.heads * c.queries);
+  Buffer statistics(NXD_DTYPE_F32, kAttentionStatistics * c.batch * c.heads * c.queries);
   const auto view = [&](Buffer& x, int64_t length, int64_t heads) {
     return HeadView{x.data(), length * heads * c.dim, heads * c.dim, c.dim};
   };
@@ -308,8 +308,8 @@ void attention_case(const AttentionCase& c, nxd_dtype_t dtype, Row& forward, Row
                              c.dim,
                              1 / std::sqrt(static_cast<double>(c.dim)),
                              c.causal};
-  attention_forward(dtype, shape, q_view(q), k_view(k), k_view(v), q_view(out), lse.f32());
-  attention_backward(dtype, shape, q_view(q), k_view(k), k_view(v), q_view(out), lse.f32(),
+  attention_forward(dtype, shape, q_view(q), k_view(k), k_view(v), q_view(out), statistics.f32());
+  attention_backward(dtype, shape, q_view(q), k_view(k), k_view(v), q_view(out), statistics.f32(),
                      q_view(dout), q_view(dq), k_view(dk), k_view(dv));
   const auto run = [&](const Tensor& tq, const Tensor& tk, const Tensor& tv, nxd_dtype_t t) {
     const auto heads_first = [&](const Tensor& x, bool is_key) {
@@ -338,13 +338,12 @@ void attention_case(const AttentionCase& c, nxd_dtype_t dtype, Row& forward, Row
 }
 
 void attention(void**) {
-  // Backward computes the probabilities anew from the logarithm of their sum, which is rounded at
-  // the size of the scores; ATen keeps them all.
-  constexpr Allowed kRecomputed{1.2, 1.5};
+  // The largest error is that of one element of 300 rows, whichever way it falls.
+  constexpr Allowed kBackward{1.05, 1.5};
   for (const nxd_dtype_t dtype : kDtypes) {
-    Row forward("attention", dtype), backward("attention backward", dtype, kRecomputed);
+    Row forward("attention", dtype), backward("attention backward", dtype, kBackward);
     Row causal("causal attention", dtype),
-        causal_backward("causal attention backward", dtype, kRecomputed);
+        causal_backward("causal attention backward", dtype, kBackward);
     for (const AttentionCase& c : {AttentionCase{1, 7, 9, 1, 1, 5, false},
                                    {2, 130, 65, 4, 2, 32, false},
                                    {1, 300, 300, 2, 2, 64, false}}) {

@@ -187,14 +187,14 @@ void attention(void**) {
   for (const nxd_dtype_t dtype : kDtypes) {
     for (const int place : {0, 1, 2}) {
       Buffer q(dtype, kSize, 1), k(dtype, kSize, 2), v(dtype, kSize, 3), out(dtype, kSize);
-      Buffer lse(NXD_DTYPE_F32, kLength);
+      Buffer statistics(NXD_DTYPE_F32, kAttentionStatistics * kLength);
       if (place == 0) q.set(3 * kDim + 5, NAN);
       if (place == 1) k.set(67 * kDim + 1, NAN);
       if (place == 2) v.set(66 * kDim + 7, NAN);
       if (place == 2) v.set(2 * kDim + 9, kInf);
       const auto view = [](Buffer& x) { return HeadView{x.data(), kSize, kDim, kDim}; };
       const AttentionShape shape{1, kLength, kLength, 1, 1, kDim, 1 / std::sqrt(24.0)};
-      attention_forward(dtype, shape, view(q), view(k), view(v), view(out), lse.f32());
+      attention_forward(dtype, shape, view(q), view(k), view(v), view(out), statistics.f32());
       const auto load = [&](const Buffer& x) { return tensor_of(x, {1, 1, kLength, kDim}, dtype); };
       same_kinds("attention", dtype, out, aten_attention(load(q), load(k), load(v), {}));
     }

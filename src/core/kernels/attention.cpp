@@ -102,6 +102,10 @@ class Attention {
     return static_cast<const char*>(dense) + bytes(rows * shape_.head_dim);
   }
 
+  int64_t statistics_of(int64_t b, int64_t h, int64_t row) const {
+    return (b * shape_.query_heads + h) * kAttentionStatistics * shape_.query_length + row;
+  }
+
   // The mask of a batch entry as what is added to scores, or null.
   const float* bias(Workspace& space, int64_t b) const {
     if (!shape_.key_mask) return nullptr;
@@ -163,7 +167,7 @@ class Attention {
 struct Forward : Attention {
   using Attention::Attention;
   HeadView q, k, v, out;
-  float* lse = nullptr;
+  float* statistics = nullptr;
 
   void operator()(int64_t b, int64_t kv_head) const {
     Buffers& buffers = thread_buffers();
@@ -196,15 +200,16 @@ struct Forward : Attention {
       product(dtype_, Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities,
               skip_rows(values, key), sums, key > 0);
     }
-    softmax_finish(dtype_, rows, d, max, sum, sums, element(out, b, h, row), out.seq_stride,
-                   lse + (b * shape_.query_heads + h) * shape_.query_length + row);
+    float* maxima = statistics + statistics_of(b, h, row);
+    softmax_finish(dtype_, rows, d, max, sum, sums, element(out, b, h, row), out.seq_stride, maxima,
+                   maxima + shape_.query_length);
   }
 };
 
 struct Backward : Attention {
   using Attention::Attention;
   HeadView q, k, v, out, dout, dq, dk, dv;
-  const float* lse = nullptr;
+  const float* statistics = nullptr;
 
   // Dense keys and values of the current head, and their gradients' sums.
   struct Head {
@@ -240,7 +245,7 @@ struct Backward : Attention {
     const void* grads = dense(buffers.dout, dout, b, h, row, rows);
     auto* delta = buffers.rows.get<float>(2 * kQueryBlock * sizeof(float));
     row_dots(dtype_, rows, d, element(out, b, h, row), out.seq_stride, grads, d, delta);
-    const float* row_lse = lse + (b * shape_.query_heads + h) * shape_.query_length + row;
+    const float* maxima = statistics + statistics_of(b, h, row);
     const size_t block_bytes = kQueryBlock * kKeyBlock * sizeof(float);
     auto* sums =
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
@@ -253,7 +258,7 @@ struct Backward : Attention {
       const ScoreBlock block = scores(buffers, queries, head.keys, head.mask, row, rows, key, cols);
       product(dtype_, Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(head.values, key),
               dp, false);
-      softmax_step_backward(block, dp, row_lse, delta, ds);
+      softmax_step_backward(block, dp, maxima, maxima + shape_.query_length, delta, ds);
       product(dtype_, Trans::kNo, Trans::kNo, rows, d, cols, ds, skip_rows(head.keys, key), sums,
               key > 0);
       product(dtype_, Trans::kYes, Trans::kNo, cols, d, rows, ds, queries, head.dk + key * d, true);
@@ -273,21 +278,22 @@ struct Backward : Attention {
 }  // namespace
 
 void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
-                       const HeadView& k, const HeadView& v, const HeadView& out, float* lse) {
+                       const HeadView& k, const HeadView& v, const HeadView& out,
+                       float* statistics) {
   Forward forward(dtype, shape);
   const PhaseScope phase(NXD_PHASE_ATTENTION, forward.operations(2));
   forward.q = q;
   forward.k = k;
   forward.v = v;
   forward.out = out;
-  forward.lse = lse;
+  forward.statistics = statistics;
   forward.for_each_head(forward);
 }
 
 void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
-                        const HeadView& k, const HeadView& v, const HeadView& out, const float* lse,
-                        const HeadView& dout, const HeadView& dq, const HeadView& dk,
-                        const HeadView& dv) {
+                        const HeadView& k, const HeadView& v, const HeadView& out,
+                        const float* statistics, const HeadView& dout, const HeadView& dq,
+                        const HeadView& dk, const HeadView& dv) {
   Backward backward(dtype, shape);
   const PhaseScope phase(NXD_PHASE_ATTENTION, backward.operations(4));
   backward.q = q;
@@ -298,7 +304,7 @@ void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const He
   backward.dq = dq;
   backward.dk = dk;
   backward.dv = dv;
-  backward.lse = lse;
+  backward.statistics = statistics;
   backward.for_each_head(backward);
 }
 

@@ -28,24 +28,29 @@ struct AttentionShape {
   const uint8_t* key_mask = nullptr;  // [batch, key_length], 1: keep; null: all
 };
 
+constexpr int64_t kAttentionStatistics = 2;
+
 // out = softmax(scale q k^T) v, block by block, never holding more than a block of the scores.
-// dtype F32 or BF16 is that of q, k, v and out; sums, maxima and lse are f32; with BF16 the
+// dtype F32 or BF16 is that of q, k, v and out; sums and statistics are f32; with BF16 the
 // probabilities are rounded to BF16 for the second product, as in FlashAttention (Dao 2022).
 //   q, out: [batch, query_length, query_heads, head_dim]
 //   k, v:   [batch, key_length, kv_heads, head_dim]
-//   lse:    [batch, query_heads, query_length], log of the sum of exponentials, +infinity for
-//           rows that see no key; these give 0 and zero gradients.
+//   statistics: [batch, query_heads, kAttentionStatistics, query_length]: the maxima of the rows'
+//           scaled scores, then 1 / sum exp(score - maximum). Their logarithm would be one number
+//           instead of two, but its rounding would be an error of all of a row's probabilities.
+//           Rows that see no key have +infinity and 0, and give 0 and zero gradients.
 // out may be q when their strides agree. Threads divide the pairs of batch entry and key/value
 // head, so results do not depend on their number (with one pair they share its products, as
 // gemm()).
 void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
-                       const HeadView& k, const HeadView& v, const HeadView& out, float* lse);
+                       const HeadView& k, const HeadView& v, const HeadView& out,
+                       float* statistics);
 
 // Gradients; dq, dk and dv are overwritten and may alias nothing else. The scores are computed
-// again from lse. Gradients sum over the heads of a group in f32 and are rounded once.
+// again from the statistics. Gradients sum over the heads of a group in f32 and are rounded once.
 void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
-                        const HeadView& k, const HeadView& v, const HeadView& out, const float* lse,
-                        const HeadView& dout, const HeadView& dq, const HeadView& dk,
-                        const HeadView& dv);
+                        const HeadView& k, const HeadView& v, const HeadView& out,
+                        const float* statistics, const HeadView& dout, const HeadView& dq,
+                        const HeadView& dk, const HeadView& dv);
 
 }  // namespace nxd::kernels

@@ -68,8 +68,8 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
 }
 
 template <class T, bool kBias>
-void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
-                  const float* delta, void* score_grads) {
+void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
+                  const float* factors, const float* delta, void* score_grads) {
   const V scale = set(block.scale);
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t start = r * block.cols;
@@ -78,10 +78,12 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     T* p_out = static_cast<T*>(block.probabilities) + start;
     T* ds_out = static_cast<T*>(score_grads) + start;
     const int64_t visible = visible_cols(block, r);
-    const V offset = set(-lse[r]);
+    const V offset = set(-maxima[r]);
+    const V factor = set(factors[r]);
     const V shift = set(delta[r]);
     sweep(visible, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V p = exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+      const V p =
+          hn::Mul(exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset)), factor);
       const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
       lanes.store(p, p_out + i);
       lanes.store(ds, ds_out + i);
@@ -103,32 +105,34 @@ void SoftmaxStep(const ScoreBlock& block, int64_t head_dim, float* max, float* s
   });
 }
 
-void SoftmaxStepBackward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
-                         const float* delta, void* score_grads) {
+void SoftmaxStepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
+                         const float* factors, const float* delta, void* score_grads) {
   with_dtype(block.dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     if (block.bias) {
-      StepBackward<T, true>(block, dprobabilities, lse, delta, score_grads);
+      StepBackward<T, true>(block, dprobabilities, maxima, factors, delta, score_grads);
     } else {
-      StepBackward<T, false>(block, dprobabilities, lse, delta, score_grads);
+      StepBackward<T, false>(block, dprobabilities, maxima, factors, delta, score_grads);
     }
   });
 }
 
 void SoftmaxFinish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
                    const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                   float* lse) {
+                   float* maxima, float* factors) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     for (int64_t r = 0; r < rows; ++r) {
       T* row = static_cast<T*>(out) + r * out_stride;
       if (sum[r] == 0.0F) {
-        lse[r] = HUGE_VALF;
+        maxima[r] = HUGE_VALF;
+        factors[r] = 0;
         std::fill(row, row + head_dim, T{});
         continue;
       }
-      lse[r] = max[r] + std::log(sum[r]);
-      const V factor = set(1.0F / sum[r]);
+      maxima[r] = max[r];
+      factors[r] = 1.0F / sum[r];
+      const V factor = set(factors[r]);
       const float* from = accumulator + r * head_dim;
       sweep(head_dim, [&](int64_t i, auto lanes) HWY_ATTR {
         lanes.store(hn::Mul(lanes.load(from + i), factor), row + i);
@@ -172,16 +176,18 @@ void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* 
   HWY_DYNAMIC_DISPATCH(SoftmaxStep)(block, head_dim, max, sum, accumulator);
 }
 
-void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
-                           const float* delta, void* score_grads) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxStepBackward)(block, dprobabilities, lse, delta, score_grads);
+void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities,
+                           const float* maxima, const float* factors, const float* delta,
+                           void* score_grads) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxStepBackward)
+  (block, dprobabilities, maxima, factors, delta, score_grads);
 }
 
 void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
                     const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                    float* lse) {
+                    float* maxima, float* factors) {
   HWY_DYNAMIC_DISPATCH(SoftmaxFinish)
-  (dtype, rows, head_dim, max, sum, accumulator, out, out_stride, lse);
+  (dtype, rows, head_dim, max, sum, accumulator, out, out_stride, maxima, factors);
 }
 
 void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,

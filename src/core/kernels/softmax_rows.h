@@ -26,16 +26,18 @@ struct ScoreBlock {
 void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
                   float* accumulator);
 
-// out = accumulator / sum in dtype, rows out_stride elements apart; lse = max + log(sum). Rows that
-// saw nothing give 0 and +infinity, without the accumulator being read.
+// out = accumulator / sum in dtype, rows out_stride elements apart; maxima = max and factors =
+// 1 / sum, for softmax_step_backward. Rows that saw nothing give 0, and +infinity and 0, without
+// the accumulator being read.
 void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
                     const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                    float* lse);
+                    float* maxima, float* factors);
 
-// probabilities = exp(scores - lse); score_grads = probabilities (dprobabilities - delta) scale,
-// [rows, cols] in the block's dtype; may be dprobabilities when F32.
-void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities, const float* lse,
-                           const float* delta, void* score_grads);
+// probabilities = exp(scores - maxima) factors; score_grads = probabilities (dprobabilities -
+// delta) scale, [rows, cols] in the block's dtype; may be dprobabilities when F32.
+void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities,
+                           const float* maxima, const float* factors, const float* delta,
+                           void* score_grads);
 
 // out[r] = a[r] . b[r] in f32; rows of a and b lie their strides apart.
 void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,

@@ -73,12 +73,14 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
                      v = with_dense_heads(v_input);
     const kernels::AttentionShape shape = shape_of(args, q, k);
     at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
-    at::Tensor lse = pooled_empty({shape.batch, shape.query_heads, shape.query_length}, at::kFloat);
+    at::Tensor statistics = pooled_empty(
+        {shape.batch, shape.query_heads, kernels::kAttentionStatistics, shape.query_length},
+        at::kFloat);
     kernels::attention_forward(to_nxd_dtype(q.scalar_type()), shape, view_of(args.layout, q),
                                view_of(args.layout, k), view_of(args.layout, v),
-                               view_of(args.layout, out), lse.data_ptr<float>());
+                               view_of(args.layout, out), statistics.data_ptr<float>());
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
-    ctx->save_for_backward({q, k, v, out, lse});
+    ctx->save_for_backward({q, k, v, out, statistics});
     return out;
   }
 
