@@ -14,6 +14,7 @@
 #include <iterator>
 #include <thread>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/environment.h"
 #include "core/parallel/launcher.h"
 

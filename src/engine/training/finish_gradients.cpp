@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/phase_clock.h"
+#include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer_kernels.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
@@ -165,9 +166,17 @@ double norm_of(const Context& context, const std::vector<Held>& held, const Grou
   return type == 2 ? std::sqrt(total) : total;
 }
 
-void multiply(const std::vector<Held>& held, double factor) {
+void multiply(const Context& context, const std::vector<Held>& held, double factor) {
   const PhaseScope phase(NXD_PHASE_OPTIMIZER);
-  for (const Held& entry : held) at::Tensor(entry.grad).mul_(factor);
+  for (const Held& entry : held) {
+    const at::Tensor& grad = entry.grad;
+    if (use_fused(context, grad)) {
+      kernels::scale(to_nxd_dtype(grad.scalar_type()), grad.numel(), grad.data_ptr(), factor,
+                     grad.data_ptr());
+    } else {
+      grad.mul_(factor);
+    }
+  }
 }
 
 }  // namespace
@@ -188,7 +197,7 @@ double finish_gradients(Module& root, const nxd_finish_options_t& options) {
   std::vector<at::Tensor> all;
   for (const Held& entry : held) all.push_back(entry.grad);
   reduce_in_buckets(*groups.data, all, plan.reduce);
-  if (plan.scale != 1) multiply(held, plan.scale);
+  if (plan.scale != 1) multiply(context, held, plan.scale);
 
   const double norm = norm_of(context, held, groups, plan.norm_type);
   if (!std::isfinite(norm)) {
@@ -198,7 +207,7 @@ double finish_gradients(Module& root, const nxd_finish_options_t& options) {
   }
   if (plan.max_norm > 0) {
     const double factor = plan.max_norm / (norm + 1e-6);
-    if (factor < 1) multiply(held, factor);
+    if (factor < 1) multiply(context, held, factor);
   }
   return norm;
 }
