@@ -913,9 +913,9 @@ NXD_API void nxd_job_destroy(nxd_job_t* job);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
 
-/** Ends the threads that OpenMP keeps for the calling thread between calls; the next call that
- * needs some makes them anew. Without it they look for work for some milliseconds after each call,
- * and then sleep.  [local]
+/** Ends the threads that the library and OpenMP keep for the calling thread between calls; the next
+ * call that needs some makes them anew. Without it the library's look for work for 50 us after each
+ * call, OpenMP's for some milliseconds, and then sleep.  [local]
  *
  *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
  *  @since 0.1 */

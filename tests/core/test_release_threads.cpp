@@ -1,9 +1,11 @@
-// Threads of OpenMP between calls: there after a call, gone after nxd_release_threads, made anew.
+// Threads between calls, the library's own and OpenMP's: there after a call, gone after
+// nxd_release_threads, made anew.
 #include <dirent.h>
 #include <omp.h>
 #include <unistd.h>
 
 #include "core/kernel_support.h"
+#include "core/kernels/parallel.h"
 #include "nxd.h"
 
 namespace {
@@ -30,6 +32,8 @@ void ended_and_made_anew(void**) {
     assert_int_equal(nxd_measure_gemm_peak(NXD_DTYPE_F32, 256, &flops), NXD_OK);
     assert_true(flops > 0);
     assert_int_equal(threads(), 2);
+    nxd::kernels::parallel_ranges(100, 1 << 20, [](int64_t, int64_t) {});
+    assert_int_equal(threads(), 3);
     assert_int_equal(nxd_release_threads(), NXD_OK);
     assert_int_equal(threads_become(1), 1);
   }

@@ -71,6 +71,8 @@ void PhaseScope::begin(nxd_phase_t phase, double operations) noexcept {
   start_ = now();
 }
 
+void PhaseScope::leave_out_this_thread() noexcept { inside = true; }
+
 void PhaseScope::end() noexcept {
   Counter& c = counter(phase_);
   c.nanoseconds.fetch_add(now() - start_, std::memory_order_relaxed);

@@ -293,17 +293,6 @@ bool is_local_address(const std::string& host) {
 
 bool is_interface_name(const std::string& name) { return if_nametoindex(name.c_str()) != 0; }
 
-BlockedSignals::BlockedSignals() {
-  static_assert(sizeof(sigset_t) <= sizeof saved_);
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, reinterpret_cast<sigset_t*>(saved_));
-}
-
-BlockedSignals::~BlockedSignals() {
-  pthread_sigmask(SIG_SETMASK, reinterpret_cast<sigset_t*>(saved_), nullptr);
-}
-
 NoSigpipe::NoSigpipe() {
   sigset_t pipe, old;
   sigemptyset(&pipe);

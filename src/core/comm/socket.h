@@ -55,19 +55,6 @@ std::string address_of_interface(const std::string& name);
 // Whether a name resolves to an address that this host can listen on.
 bool is_local_address(const std::string& host);
 
-// Blocks every signal on this thread while it lives, so that threads made meanwhile never run the
-// program's signal handlers.
-class BlockedSignals {
- public:
-  BlockedSignals();
-  ~BlockedSignals();
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  unsigned long saved_[16];  // a sigset_t
-};
-
 // Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone. Blocks that
 // signal on this thread while it lives, and swallows one that such a write has raised.
 class NoSigpipe {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/log.h"
 #include "core/comm/store.h"
 #include "core/comm/tcp_store_protocol.h"

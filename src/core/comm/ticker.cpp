@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/base/blocked_signals.h"
 #include "core/comm/socket.h"
 
 namespace nxd {

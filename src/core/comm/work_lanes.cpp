@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
 #include "core/comm/socket.h"
 

@@ -31,6 +31,15 @@ constexpr int64_t kSumBytes = 16 << 20;
 constexpr int64_t kLeastRows = 256;
 constexpr int64_t kMostSumBytes = 64 << 20;
 
+// A team divides products from this many multiplications on, into tiles of some rows or columns:
+// of a multiple of the unit, and of at least the size where each thread gets several. Each tile
+// copies all of the other operand, so few are better; but where other programs run a thread that
+// gets less of its core then takes fewer of them.
+constexpr int64_t kWorthSplitting = 1 << 20;
+constexpr int64_t kTileUnit = 64;
+constexpr int64_t kTileSize = 512;
+constexpr int64_t kTilesPerThread = 4;
+
 struct ThreadState {
   dnnl::stream stream{onednn::cpu_engine()};
   MatmulCache cache;
@@ -276,6 +285,68 @@ bool has_bf16_matmul() {
   return has;
 }
 
+// A product on this thread alone.
+void run_here(const GemmArgs& args) {
+  const OneThread one;
+  try {
+    ThreadState& state = thread_state();
+    if (args.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) {
+      run_widened(state, args);
+    } else {
+      run_dense(state, args);
+    }
+  } catch (const dnnl::error& error) {
+    const auto status =
+        error.status == dnnl_out_of_memory ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_INTERNAL;
+    fail(status, "gemm of ", args.m, " x ", args.n, " x ", args.k, ": oneDNN says ", error.what());
+  }
+}
+
+// A product as products of some rows or some columns of C each, for a team.
+class Tiles {
+ public:
+  explicit Tiles(const GemmArgs& args) : args_(args) {
+    const int64_t threads = team_size();
+    if (threads <= 1 || args.m * args.n < kWorthSplitting / args.k) return;
+    // Columns of C are no dense matrix, which only sgemm takes as it is.
+    const bool few_rows = args.m < kTileUnit * threads;
+    by_columns_ = few_rows || (args.in_dtype == NXD_DTYPE_F32 && args.n > 2 * args.m);
+    const int64_t size = by_columns_ ? args.n : args.m;
+    units_ = (size + kTileUnit - 1) / kTileUnit;
+    const int64_t per_thread =
+        std::clamp<int64_t>(size / (kTileSize * threads), 1, kTilesPerThread);
+    count_ = std::min(units_, per_thread * threads);
+  }
+
+  int64_t count() const { return count_; }
+
+  GemmArgs at(int64_t index) const {
+    GemmArgs tile = args_;
+    if (count_ == 1) return tile;
+    const auto in_size = static_cast<int64_t>(dtype_size(args_.in_dtype));
+    const auto out_size = static_cast<int64_t>(dtype_size(args_.out_dtype));
+    int64_t& size = by_columns_ ? tile.n : tile.m;
+    const int64_t begin = units_ * index / count_ * kTileUnit;
+    size = std::min(size, units_ * (index + 1) / count_ * kTileUnit) - begin;
+    if (by_columns_) {
+      const int64_t stride = args_.trans_b == Trans::kYes ? args_.ldb : 1;
+      tile.b = static_cast<const char*>(args_.b) + begin * stride * in_size;
+      tile.c = static_cast<char*>(args_.c) + begin * out_size;
+      if (args_.bias) tile.bias = static_cast<const char*>(args_.bias) + begin * out_size;
+    } else {
+      const int64_t stride = args_.trans_a == Trans::kYes ? 1 : args_.lda;
+      tile.a = static_cast<const char*>(args_.a) + begin * stride * in_size;
+      tile.c = static_cast<char*>(args_.c) + begin * args_.ldc * out_size;
+    }
+    return tile;
+  }
+
+ private:
+  const GemmArgs& args_;
+  int64_t count_ = 1, units_ = 1;
+  bool by_columns_ = false;
+};
+
 }  // namespace
 
 void gemm(const GemmArgs& given) {
@@ -290,18 +361,11 @@ void gemm(const GemmArgs& given) {
   check_argument(given.a && given.b, "gemm: expected pointers a and b, got NULL");
   GemmArgs args = given;
   normalize_strides(args);
-  try {
-    ThreadState& state = thread_state();
-    if (args.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) {
-      run_widened(state, args);
-    } else {
-      run_dense(state, args);
-    }
-  } catch (const dnnl::error& error) {
-    const auto status =
-        error.status == dnnl_out_of_memory ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_INTERNAL;
-    fail(status, "gemm of ", args.m, " x ", args.n, " x ", args.k, ": oneDNN says ", error.what());
-  }
+  const Tiles tiles(args);
+  parallel_ranges(tiles.count(), args.m * args.n / tiles.count() * args.k,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) run_here(tiles.at(i));
+                  });
 }
 
 void gemm_batched(const GemmArgs& first, int64_t batch, int64_t a_stride, int64_t b_stride,

@@ -1,52 +1,49 @@
 #pragma once
 
-#include <omp.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 
-#include "core/base/error.h"
+#include "core/kernels/team.h"
 
 namespace nxd::kernels {
 
-// Threads of the calling thread's OpenMP team that a kernel may use here.
-inline int team_size() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
-
-// Ends the threads of that team until a kernel needs them again; INVALID_STATE inside a parallel
-// region.
-inline void release_team() {
-  const bool released =
-      !omp_in_parallel() && omp_pause_resource(omp_pause_soft, omp_get_initial_device()) == 0;
-  check_state(released, "inside a parallel region of OpenMP its threads cannot be released");
-}
-
-// Calls body(begin, end) for ranges that cover 0 ... count: one range, or one per thread when the
-// work (count times work_per_item, in elements touched or so) is worth waking a team for. What
-// body computes for an item must not depend on the range, then nothing depends on the threads.
+// Calls body(begin, end) for ranges that cover 0 ... count: one range, or several for each thread
+// of the team when the work (count times work_per_item, in elements touched or so) is worth waking
+// a team for. What body computes for an item must not depend on the range, then nothing depends on
+// the threads. Of failures one is thrown, when all ranges are done.
 template <class Body>
 void parallel_ranges(int64_t count, int64_t work_per_item, Body&& body) {
   constexpr int64_t kWorthATeam = 1 << 17;
+  constexpr int64_t kRangesPerThread = 8;
   if (count <= 0) return;
-  const int threads = count * work_per_item < kWorthATeam ? 1 : team_size();
+  const int64_t work = count * work_per_item;
+  const int threads = work < kWorthATeam ? 1 : team_size();
   if (threads <= 1 || count == 1) {
     body(int64_t{0}, count);
     return;
   }
-  std::exception_ptr failure;
-#pragma omp parallel num_threads(threads)
-  {
-    const int64_t size = omp_get_num_threads();
-    const int64_t index = omp_get_thread_num();
-    const int64_t begin = count * index / size;
-    const int64_t end = count * (index + 1) / size;
+  struct Region {
+    Body& body;
+    int64_t count, ranges;
+    std::exception_ptr failure;
+    std::mutex mutex;
+  };
+  const int64_t most = std::clamp<int64_t>(4 * work / kWorthATeam, threads,
+                                           kRangesPerThread * static_cast<int64_t>(threads));
+  Region region{body, count, std::min(count, most), nullptr, {}};
+  const TeamTask task = [](void* context, int64_t index) {
+    Region& all = *static_cast<Region*>(context);
     try {
-      if (begin < end) body(begin, end);
+      all.body(all.count * index / all.ranges, all.count * (index + 1) / all.ranges);
     } catch (...) {
-#pragma omp critical(nxd_kernel_failure)
-      failure = std::current_exception();
+      const std::lock_guard<std::mutex> lock(all.mutex);
+      all.failure = std::current_exception();
     }
-  }
-  if (failure) std::rethrow_exception(failure);
+  };
+  run_on_team(threads, region.ranges, task, &region);
+  if (region.failure) std::rethrow_exception(region.failure);
 }
 
 }  // namespace nxd::kernels

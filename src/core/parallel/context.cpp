@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/environment.h"
 #include "core/base/fork_stamp.h"
 #include "core/comm/gloo_group.h"

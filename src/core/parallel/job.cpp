@@ -15,6 +15,7 @@
 #include <iterator>
 #include <thread>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/environment.h"
 #include "core/parallel/launcher.h"
 

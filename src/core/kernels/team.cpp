@@ -1,0 +1,207 @@
+#include "core/kernels/team.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/base/blocked_signals.h"
+#include "core/base/callback_thread.h"
+#include "core/base/error.h"
+#include "core/base/fork_stamp.h"
+#include "core/base/phase_clock.h"
+
+namespace nxd::kernels {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a thread looks for the next region, and the caller for the end of one, before they do
+// what lets others have their cores: a thread sleeps, and the caller yields for a while first,
+// since waking up takes it as long as many tasks do.
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kYield = std::chrono::microseconds(500);
+constexpr int kLooksPerClock = 32;
+
+thread_local bool inside_region = false;
+
+void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+template <class Done>
+bool spin(const Done& done) noexcept {
+  const auto start = Clock::now();
+  do {
+    for (int look = 0; look < kLooksPerClock; ++look) {
+      if (done()) return true;
+      pause();
+    }
+  } while (Clock::now() - start < kSpin);
+  return false;
+}
+
+int cores() noexcept {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Where OpenMP binds its threads to places, the caller is bound to one, and a thread that it makes
+// would be too: it goes to the place that OpenMP's thread of its index would have had.
+void go_to_place(int index, int place_of_caller) noexcept {
+  const int places = omp_get_num_places();
+  if (omp_get_proc_bind() == omp_proc_bind_false || places <= 0 || place_of_caller < 0) return;
+  const int place = (place_of_caller + index) % places;
+  std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
+  omp_get_place_proc_ids(place, ids.data());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int id : ids) CPU_SET(static_cast<size_t>(id), &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+class Team {
+ public:
+  // threads: the caller and those that are made here.
+  explicit Team(int threads) : size_(threads), may_spin_(threads <= cores()) {
+    const BlockedSignals blocked;
+    const int place = omp_get_place_num();
+    others_.reserve(static_cast<size_t>(threads));
+    try {
+      for (int i = 1; i < threads; ++i) others_.emplace_back([this, i, place] { live(i, place); });
+    } catch (const std::system_error&) {
+      // The system has no more threads: the others take all tasks.
+    }
+  }
+
+  ~Team() {
+    stop_.store(true, std::memory_order_relaxed);
+    announce();
+    for (std::thread& other : others_) other.join();
+  }
+
+  int size() const noexcept { return size_; }
+  // The threads of a parent are not in its forked child.
+  bool is_foreign() const noexcept { return stamp_.is_foreign(); }
+
+  void run(int64_t tasks, TeamTask task, void* context) {
+    task_ = task;
+    context_ = context;
+    const auto count = static_cast<uint32_t>(tasks);
+    unfinished_.store(count, std::memory_order_relaxed);
+    open_.store(count, std::memory_order_release);
+    announce();
+    work();
+    wait();
+  }
+
+ private:
+  void announce() noexcept {
+    region_.fetch_add(1, std::memory_order_release);
+    region_.notify_all();
+  }
+
+  // Takes tasks of the region, whichever it is, while there are some. A task that was taken keeps
+  // its region from ending, so that task_ and context_ are those of its region.
+  void work() noexcept {
+    uint32_t open = open_.load(std::memory_order_acquire);
+    while (open > 0) {
+      if (!open_.compare_exchange_weak(open, open - 1, std::memory_order_acquire)) continue;
+      task_(context_, open - 1);
+      if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+      open = open_.load(std::memory_order_acquire);
+    }
+  }
+
+  void wait() noexcept {
+    const auto done = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
+    if (done() || (may_spin_ && spin(done))) return;
+    for (const auto start = Clock::now(); Clock::now() - start < kYield;) {
+      if (done()) return;
+      ::sched_yield();
+    }
+    while (const uint32_t left = unfinished_.load(std::memory_order_acquire)) {
+      unfinished_.wait(left, std::memory_order_acquire);
+    }
+  }
+
+  void live(int index, int place_of_caller) {
+    const InternalThread internal;
+    PhaseScope::leave_out_this_thread();
+    go_to_place(index, place_of_caller);
+    omp_set_num_threads(1);
+    inside_region = true;
+    for (;;) {
+      const uint32_t region = region_.load(std::memory_order_acquire);
+      if (stop_.load(std::memory_order_relaxed)) return;
+      work();
+      const auto changed = [&] { return region_.load(std::memory_order_acquire) != region; };
+      if (!(may_spin_ && spin(changed))) region_.wait(region, std::memory_order_acquire);
+    }
+  }
+
+  // Written by different threads at the same time, so on lines of their own.
+  alignas(64) std::atomic<uint32_t> open_{0};        // tasks that nobody has taken
+  alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks that are not done
+  alignas(64) std::atomic<uint32_t> region_{0};      // changes with every region, and at the end
+  std::atomic<bool> stop_{false};
+  TeamTask task_ = nullptr;
+  void* context_ = nullptr;
+  const int size_;
+  const bool may_spin_;
+  const ForkStamp stamp_;
+  std::vector<std::thread> others_;
+};
+
+struct DeleteTeam {
+  // What cannot be joined is left as it is.
+  void operator()(Team* team) const noexcept {
+    if (!team->is_foreign()) delete team;
+  }
+};
+
+std::unique_ptr<Team, DeleteTeam>& own_team() {
+  thread_local std::unique_ptr<Team, DeleteTeam> team;
+  return team;
+}
+
+}  // namespace
+
+int team_size() noexcept { return inside_region || omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+OneThread::OneThread() noexcept : before_(omp_get_max_threads()) {
+  if (before_ != 1) omp_set_num_threads(1);
+}
+
+OneThread::~OneThread() {
+  if (before_ != 1) omp_set_num_threads(before_);
+}
+
+void run_on_team(int threads, int64_t tasks, TeamTask task, void* context) {
+  auto& team = own_team();
+  if (team && (team->size() != threads || team->is_foreign())) team.reset();
+  if (!team) team.reset(new Team(threads));
+  const OneThread one;
+  inside_region = true;
+  team->run(tasks, task, context);
+  inside_region = false;
+}
+
+void release_team() {
+  check_state(!inside_region && !omp_in_parallel(),
+              "inside a parallel region its threads cannot be released");
+  own_team().reset();
+  check_state(omp_pause_resource(omp_pause_soft, omp_get_initial_device()) == 0,
+              "OpenMP does not release its threads here");
+}
+
+}  // namespace nxd::kernels
