@@ -1070,6 +1070,8 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
 /** Data parallelism over buffers that the caller owns, such as another framework's.
  *  [collective: the group]
  *
+ *  Norms and saved states are those of the group's ranks alone: whoever splits tensors over other
+ *  ranks as well sums norms, and saves one file for each part.
  *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
  *                 initialised.
  *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -1111,8 +1113,8 @@ NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char**
  *  For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
  *  Parameters that are not marked when gradients are finished are taken then, as they are: so
  *  marking is never needed, it only overlaps reduction with the backward pass.
- *  @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, or nxd_ddp_set_sync off);
- *          an error of an earlier bucket's reduction.
+ *  @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, nxd_ddp_set_sync off, or
+ *          a module's ddp); an error of an earlier bucket's reduction.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
 
@@ -2548,7 +2550,7 @@ NXD_API nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_o
  *
  *  Gradients become views into the buckets, and buckets are reduced during backward passes, in the
  *  reverse order of the parameters. With zero_stage 1 parameters become views as well. One ddp at a
- *  time has a parameter; destroying it gives the model back as it was.
+ *  time has a parameter; when it and its optimizers are gone, the model has its tensors back.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
                                     nxd_ddp_t** out_ddp);

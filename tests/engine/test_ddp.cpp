@@ -116,14 +116,22 @@ void finish(const Ddp& ddp) { NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nul
 struct OracleCase {
   int32_t zero_stage;
   int64_t bucket_bytes;
+  const char* directory;
+  const char* final;  // name of the parameters after the last step
+  double scale;       // of the loss
+  double beta2;
+  std::vector<double> norms;
 };
 
-// y = W2 gelu(W1 x + b1) + b2, loss mean(y^2), on two ranks with data of their own; five steps of
-// AdamW, gradients averaged and clipped to 1.
+const std::vector<double> kZeroNorms = {3.853909730911255,  2.877434015274048,  2.086073637008667,
+                                        1.4472355842590332, 0.9652550220489502, 0.7337482571601868};
+
+// y = W2 gelu(W1 x + b1) + b2, loss mean(y^2) times a factor, on two ranks with data of their own;
+// five or six steps of AdamW, gradients averaged and clipped to 1.
 void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   const auto& c = *static_cast<const OracleCase*>(user_data);
   const auto read = [&](const std::string& name) {
-    return read_npy<double>(NXD_ORACLES "/nxd/trainer_dp2_zero0/" + name + ".rank" +
+    return read_npy<double>(std::string(NXD_ORACLES "/nxd/") + c.directory + "/" + name + ".rank" +
                             std::to_string(rank) + ".npy");
   };
   std::vector<std::vector<int64_t>> shapes;
@@ -142,6 +150,7 @@ void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   adamw.learning_rate = 0.01;
   adamw.weight_decay = 0.1;
+  adamw.beta2 = c.beta2;
   nxd_optimizer_t* handle = nullptr;
   if (!NXD_TEST_OK(nxd_adamw_create_ddp(ddp.get(), &adamw, &handle))) return;
   const Optimizer optimizer(handle);
@@ -149,23 +158,36 @@ void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   clip.max_norm = 1;
   const auto input = read("x");
   const Tensor x = make(input.values, input.shape, NXD_DTYPE_F32);
-  for (int step = 0; step < 5; ++step) {
+  const Tensor factor = make({c.scale}, {}, NXD_DTYPE_F32);
+  for (size_t step = 0; step < (c.norms.empty() ? 5 : c.norms.size()); ++step) {
     NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
     const auto& w = model.tensors;
     const Tensor inner = op("gelu", "", {op("linear", "", {x.get(), w[0], w[1]}).get()});
     const Tensor y = op("linear", "", {inner.get(), w[2], w[3]});
-    NXD_TEST_OK(backward(op("mean", "", {op("mul", "Tensor", {y.get(), y.get()}).get()})));
-    NXD_TEST_OK(nxd_optimizer_step(handle, &clip, nullptr));
+    const Tensor mean = op("mean", "", {op("mul", "Tensor", {y.get(), y.get()}).get()});
+    NXD_TEST_OK(backward(op("mul", "Tensor", {mean.get(), factor.get()})));
+    nxd_step_report_t report = {};
+    report.struct_size = sizeof report;
+    NXD_TEST_OK(nxd_optimizer_step(handle, &clip, &report));
+    if (!c.norms.empty()) {
+      NXD_TEST_CHECK(std::fabs(report.norm - c.norms[step]) <= 1e-6 * c.norms[step]);
+    }
   }
   for (size_t i = 0; i < 4; ++i) {
-    check_values("p" + std::to_string(i), values(model.tensors[i]),
-                 read("p" + std::to_string(i)).values, 1e-6);
+    const std::string name = c.final + std::to_string(i);
+    check_values(name, values(model.tensors[i]), read(name).values, 1e-6);
   }
 }
 
 void against_nxd_core(void**) {
-  static const OracleCase cases[] = {{0, 300}, {0, 1 << 20}, {1, 300}, {1, 1 << 20}};
-  for (const OracleCase& c : cases) on_copies(2, nxd_core_run, &c);
+  for (const int32_t stage : {0, 1}) {
+    for (const int64_t bytes : {300, 1 << 20}) {
+      const OracleCase trainer{stage, bytes, "trainer_dp2_zero0", "p", 1, 0.999, {}};
+      const OracleCase zero{stage, bytes, "zero1_dp2", "final", 20, 0.95, kZeroNorms};
+      on_copies(2, nxd_core_run, &trainer);
+      on_copies(2, nxd_core_run, &zero);
+    }
+  }
 }
 
 // --- What is reduced when ----------------------------------------------------------------------

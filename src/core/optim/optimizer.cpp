@@ -27,6 +27,16 @@ std::vector<std::string> names_of(const ParameterSource& source) {
   return names;
 }
 
+// For fnmatch(3), in which brackets and backslashes would mean more than they say.
+std::string escaped(const std::string& pattern) {
+  std::string out;
+  for (const char c : pattern) {
+    if (c == '[' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 // Narrows a run of an update to some of its elements. Its states are put in storage.
 UpdateRun slice(const UpdateRun& run, int64_t begin, int64_t count, size_t n_states,
                 nxd_dtype_t state_dtype, std::vector<void*>& states, std::vector<void*>& mirrors) {
@@ -84,9 +94,10 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
   const std::vector<std::string> names = names_of(*source_);
   std::vector<int> taken = group_of_;
   for (size_t p = 0; p < patterns.size(); ++p) {
+    const std::string pattern = escaped(patterns[p]);
     bool any = false;
     for (size_t i = 0; i < names.size(); ++i) {
-      if (fnmatch(patterns[p].c_str(), names[i].c_str(), 0) != 0) continue;
+      if (fnmatch(pattern.c_str(), names[i].c_str(), 0) != 0) continue;
       taken[i] = group_count();
       any = true;
     }
