@@ -10,8 +10,8 @@ nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, s
   return engine_guard([&] {
     clear_outputs(out_weights, n, "out_weights");
     const auto& context = unwrap(ctx, "ctx");
-    const std::vector<double> weights = loss_weights(*context, unwrap_tensors(labels, n, "labels"),
-                                                     ignore_index, shifted != 0);
+    const std::vector<double> weights =
+        loss_weights(*context, unwrap_tensors(labels, n, "labels"), ignore_index, shifted != 0);
     for (size_t i = 0; i < n; ++i) out_weights[i] = weights[i];
   });
 }
