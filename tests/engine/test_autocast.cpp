@@ -66,8 +66,7 @@ Tensor run(const Case& c, const std::function<Tensor(const Tensor&)>& give) {
 
 Tensor as_it_is(const Tensor& x) { return x; }
 
-// The result under automatic casts is that of explicit ones; without casts it is another dtype, or
-// the operator refuses the mixture it is given.
+// The result under automatic casts is that of explicit ones.
 void check_list(const std::vector<Case>& cases, nxd_dtype_t dtype) {
   const int before = nxd_test_failures();
   for (const Case& c : cases) {
@@ -81,10 +80,11 @@ void check_list(const std::vector<Case>& cases, nxd_dtype_t dtype) {
   assert_int_equal(nxd_test_failures(), before);
 }
 
-// Positive values below 1, also for logarithms and roots; 16-bit ones that F32 resolves further.
+// Above 0 and below 1, for logarithms and for inverses of sines.
 Tensor positive(const std::vector<int64_t>& shape, nxd_dtype_t dtype, int phase = 1) {
   const Tensor x = op("abs", {{"self", wave(shape, NXD_DTYPE_F32, phase)}});
-  return to(op("add", "Scalar", {{"self", x}, {"other", 0.0625}}), dtype);
+  const Tensor lower = op("mul", "Scalar", {{"self", x}, {"other", 0.875}});
+  return to(op("add", "Scalar", {{"self", lower}, {"other", 0.0625}}), dtype);
 }
 
 void lower_list(void**) {
@@ -101,7 +101,6 @@ void lower_list(void**) {
   const Tensor filter = wave({4, 3, 3}, NXD_DTYPE_F32, 14);
   const Tensor volume = wave({1, 2, 4, 4, 4}, NXD_DTYPE_F32, 15);
   const Tensor cube = wave({3, 2, 2, 2, 2}, NXD_DTYPE_F32, 16);
-  const Tensor back = wave({3, 4, 3}, NXD_DTYPE_F32, 17);
   const Tensor slope = wave({1}, NXD_DTYPE_F32, 18);
   const std::vector<Case> cases = {
       {"matmul", "",
@@ -156,10 +155,6 @@ void lower_list(void**) {
        [&](const Give& g) -> std::vector<Argument> {
          return {{"input", g(volume)}, {"weight", g(cube)}};
        }},
-      {"conv_transpose1d", "",
-       [&](const Give& g) -> std::vector<Argument> {
-         return {{"input", g(signal)}, {"weight", g(back)}};
-       }},
       {"prelu", "",
        [&](const Give& g) -> std::vector<Argument> {
          return {{"self", g(a)}, {"weight", g(slope)}};
@@ -185,6 +180,8 @@ void float_list(void**) {
   const Tensor half = positive({4, 6}, NXD_DTYPE_F16, 3);
   const Tensor weight = wave({6}, NXD_DTYPE_F32, 4), bias = wave({6}, NXD_DTYPE_BF16, 5);
   const Tensor ids = from_ints({0, 5, 2, 3}, {4});
+  const Tensor signal = wave({2, 3, 9}, NXD_DTYPE_BF16, 6);
+  const Tensor filter = wave({3, 4, 3}, NXD_DTYPE_F32, 7);
   std::vector<Case> cases;
   for (const char* name :
        {"exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sinh", "cosh",
@@ -217,6 +214,9 @@ void float_list(void**) {
                        return {{"self", g(x)}, {"target", ids}};
                      }});
   }
+  cases.push_back({"conv_transpose1d", "", [&](const Give& g) -> std::vector<Argument> {
+                     return {{"input", g(signal)}, {"weight", g(filter)}};
+                   }});
   cases.push_back({"pow", "Tensor_Scalar", [&](const Give& g) -> std::vector<Argument> {
                      return {{"self", g(x)}, {"exponent", 3.5}};
                    }});
@@ -303,6 +303,7 @@ void widest_list(void**) {
 }
 
 void what_is_never_cast(void**) {
+  const int before = nxd_test_failures();
   const Tensor x = wave({4, 4}, NXD_DTYPE_F32, 1), b = positive({4, 4}, NXD_DTYPE_BF16);
   const Tensor wide = wave({4, 4}, NXD_DTYPE_F64, 2), ids = from_ints({1, 2, 3}, {3});
   const Tensor product = op("matmul", {{"self", wide}, {"other", wide}});
@@ -319,6 +320,7 @@ void what_is_never_cast(void**) {
   assert_int_equal(op("exp_", {{"self", out}}).dtype(), NXD_DTYPE_BF16);
   assert_true(same(out, want));
   assert_true(same(op("exp", "out", {{"self", b}, {"out", out}}), want));
+  assert_int_equal(nxd_test_failures(), before);
 }
 
 void gradients_have_the_dtype_of_their_leaf(void**) {
@@ -345,6 +347,7 @@ void gradients_have_the_dtype_of_their_leaf(void**) {
 }
 
 void settings(void**) {
+  const int before = nxd_test_failures();
   assert_int_equal(setting(), NXD_DTYPE_INVALID);
   const Tensor x = wave({4, 4}, NXD_DTYPE_F32, 1);
   const auto product = [&] { return op("mm", {{"self", x}, {"mat2", x}}); };
@@ -372,7 +375,7 @@ void settings(void**) {
   }
   assert_int_equal(previous, NXD_DTYPE_I8);
   assert_int_equal(setting(), NXD_DTYPE_BF16);
-  assert_int_equal(nxd_test_failures(), 0);
+  assert_int_equal(nxd_test_failures(), before);
 }
 
 struct Layer {
@@ -529,7 +532,7 @@ void backward_is_outside(nxd_context_t* ctx, int, int, void*) {
   Module layer;
   NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 16, 8, &options, layer.out()));
   nxd_dtype_t seen = NXD_DTYPE_F64;
-  const auto look = [](nxd_parameter_t*, void* user_data) {
+  const auto look = [](nxd_parameter_t*, void* user_data) -> nxd_status_t {
     *static_cast<nxd_dtype_t*>(user_data) = setting();
     return NXD_OK;
   };

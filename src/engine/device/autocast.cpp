@@ -12,8 +12,10 @@ namespace {
 
 thread_local nxd_dtype_t current_dtype = NXD_DTYPE_INVALID;
 
-// PyTorch's lists for accelerators, by the names that ATen has for their members. Functions that
-// ATen puts together from members stand beside them, since casts happen around a call, not inside.
+// PyTorch's lists for accelerators, by the names that ATen has for their members; transposed
+// convolutions as in its list for the CPU. Functions that ATen puts together from members stand
+// beside them, since casts happen around a call, not inside. convolution is in none: it may be
+// transposed or not.
 const std::unordered_map<std::string_view, CastPolicy>& policies() {
   constexpr CastPolicy kLower = CastPolicy::kLower, kFloat = CastPolicy::kFloat,
                        kWidest = CastPolicy::kWidest;
@@ -34,14 +36,9 @@ const std::unordered_map<std::string_view, CastPolicy>& policies() {
       {"mm", kLower},
       {"mv", kLower},
       // convolutions
-      {"_convolution", kLower},
       {"conv1d", kLower},
       {"conv2d", kLower},
       {"conv3d", kLower},
-      {"conv_transpose1d", kLower},
-      {"conv_transpose2d", kLower},
-      {"conv_transpose3d", kLower},
-      {"convolution", kLower},
       // layers made of products
       {"_scaled_dot_product_attention", kLower},
       {"gru_cell", kLower},
@@ -50,6 +47,10 @@ const std::unordered_map<std::string_view, CastPolicy>& policies() {
       {"rnn_relu_cell", kLower},
       {"rnn_tanh_cell", kLower},
       {"scaled_dot_product_attention", kLower},
+      // whose BF16 form libtorch 1.13 gets wrong: it takes them for convolutions
+      {"conv_transpose1d", kFloat},
+      {"conv_transpose2d", kFloat},
+      {"conv_transpose3d", kFloat},
       // functions whose results leave 16 bits' range or precision
       {"acos", kFloat},
       {"asin", kFloat},
