@@ -464,6 +464,12 @@ void check_product_layer(nxd_context_t* ctx, const Layer& layer) {
       nxd_test_fail(__FILE__, __LINE__, "%s: gradient of %s", layer.name, name.c_str());
     }
   }
+  {
+    const Autocast on;
+    if (!same(narrow({x}), want.y)) {
+      nxd_test_fail(__FILE__, __LINE__, "%s: in BF16, given F32", layer.name);
+    }
+  }
   // Without casts a layer takes its own dtype only.
   nxd_tensor_t* inputs[] = {low.get()};
   Tensor y;
