@@ -10,7 +10,7 @@ namespace {
 using namespace nxd_test;
 
 constexpr int kSequences = 8;
-constexpr int64_t kLength = 16;
+constexpr int64_t kLength = 12;
 
 struct Ddp {
   nxd_ddp_t* handle = nullptr;
@@ -42,7 +42,7 @@ Batch batch_of(int first, int count, int64_t vocabulary) {
     for (int64_t i = 0; i < kLength; ++i) {
       const int64_t id = (s * 131 + i * i * 17 + 7 * i) % vocabulary;
       batch.ids.push_back(id);
-      const bool valid = s != 5 && i < kLength - (s * 5) % 13;
+      const bool valid = s != 5 && i < kLength - (s * 5) % 9;
       batch.labels.push_back(valid ? id : -100);
     }
   }
@@ -175,15 +175,17 @@ void check_settings(nxd_dtype_t dtype, double tolerance) {
     check_loss((setting.name() + ": first norm").c_str(), got.norms[0], want.norms[0], tolerance);
   };
   const int before = nxd_test_failures();
-  for (const int dp : {1, 2, 4}) {
-    for (const int stage : {-1, 0, 1}) {
-      for (const int microbatches : {1, 2}) check({dp, 1, stage, microbatches});
-    }
-  }
+  check({1, 1, 1, 2});
   for (const int stage : {-1, 0, 1}) {
-    check({2, 2, stage, 2});
-    check({2, 2, stage, 1, dtype, true});
+    for (const int microbatches : {1, 2}) check({2, 1, stage, microbatches});
   }
+  check({4, 1, -1, 1});
+  check({4, 1, 0, 2});
+  check({4, 1, 1, 2});
+  for (const int stage : {-1, 0, 1}) {
+    check({2, 2, stage, stage == 0 ? 1 : 2, dtype, stage == 0});
+  }
+  check({2, 2, 1, 1, dtype, true});
   assert_int_equal(nxd_test_failures(), before);
 }
 
