@@ -226,6 +226,10 @@ static void gradients(void** state) {
   assert_null(out);
   BAD(nxd_tensor_detach(tensor, NULL), "out_tensor");
   OK(nxd_set_grad_enabled(1, NULL));
+  nxd_dtype_t previous = NXD_DTYPE_I8;
+  BAD(nxd_set_autocast(NXD_DTYPE_F16, &previous), "dtype: expected NXD_DTYPE_BF16");
+  assert_int_equal(previous, NXD_DTYPE_I8);
+  OK(nxd_set_autocast(NXD_DTYPE_INVALID, NULL));
   BAD(nxd_backward(NULL, NULL, 1, 0), "outputs");
   BAD(nxd_backward(&none, NULL, 1, 0), "outputs[0]: expected a tensor, got NULL");
   out = SENTINEL(nxd_tensor_t);

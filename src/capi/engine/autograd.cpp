@@ -1,5 +1,6 @@
 // Section 10 of nxd.h, without the custom functions.
 #include "capi/engine/handles.h"
+#include "engine/device/autocast.h"
 #include "engine/device/gradients.h"
 
 using namespace nxd;
@@ -48,6 +49,14 @@ nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous) {
   return engine_guard([&] {
     if (out_previous) *out_previous = at::GradMode::is_enabled() ? 1 : 0;
     at::GradMode::set_enabled(enabled != 0);
+  });
+}
+
+nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous) {
+  return engine_guard([&] {
+    const nxd_dtype_t previous = autocast_dtype();
+    set_autocast(dtype);
+    if (out_previous) *out_previous = previous;
   });
 }
 

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "engine/device/autocast.h"
+
 namespace nxd {
 namespace {
 
@@ -25,6 +27,7 @@ class PassOnThisThread {
   PassOnThisThread& operator=(const PassOnThisThread&) = delete;
 
  private:
+  const AutocastPause casts_;
   static thread_local int depth_;
 };
 

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "core/base/near_names.h"
+#include "engine/device/autocast.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -215,6 +216,10 @@ void OpCall::run() {
                      ": it has no default and was not set; schema: ", text_of(schema_));
       stack.push_back(*arguments[i].default_value());
     }
+  }
+  // An operator that writes to an argument would write to the cast's copy of it.
+  if (autocast_dtype() != NXD_DTYPE_INVALID && !schema_.is_mutable()) {
+    cast_arguments(cast_policy(schema_.name()), stack);
   }
   op_.callBoxed(&stack);
   for (const c10::IValue& value : stack) {

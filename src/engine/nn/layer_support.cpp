@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 #include "engine/device/dtype_map.h"
 
@@ -74,7 +75,7 @@ void check_features(ProcessGroup& group, const std::string& layer, const at::Ten
   check_with_group(group, x.dim() >= 1 && x.size(-1) == features, layer.c_str(),
                    text("input: expected ", features, " features in the last dimension, got ",
                         x.dim() ? text("shape ", x.sizes()) : std::string("a scalar")));
-  check_with_group(group, x.scalar_type() == dtype, layer.c_str(),
+  check_with_group(group, takes_input(dtype, x.scalar_type()), layer.c_str(),
                    text("input: expected dtype ", c10::toString(dtype), ", got ",
                         c10::toString(x.scalar_type())));
 }

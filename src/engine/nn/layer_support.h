@@ -39,7 +39,8 @@ Parameter& make_parameter(Module& owner, const std::string& path, const std::str
 // parallelism its gradient is summed over the group.
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel);
 
-// Checks an input's last dimension and dtype, on all ranks of the group alike.
+// Checks an input's last dimension, and its dtype by that of the parameters, on all ranks of the
+// group alike.
 void check_features(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
                     int64_t features, at::ScalarType dtype);
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/elementwise.h"
+#include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
@@ -161,7 +162,7 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
             (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16),
         text("weight: expected [vocabulary / ranks, features] of f32, f64 or bf16, got ",
              c10::toString(dtype), " of shape ", weight.sizes()));
-  check(x.dim() >= 1 && x.size(-1) == weight.size(1) && x.scalar_type() == dtype,
+  check(x.dim() >= 1 && x.size(-1) == weight.size(1) && takes_input(dtype, x.scalar_type()),
         text("x: expected ", c10::toString(dtype), " of shape [..., ", weight.size(1),
              "], as the weight's rows, got ", c10::toString(x.scalar_type()), " of shape ",
              x.sizes()));
@@ -179,10 +180,11 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
 
 }  // namespace
 
-at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
-                                const at::Tensor& weight, const at::Tensor& labels,
+at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& given_x,
+                                const at::Tensor& given_weight, const at::Tensor& labels,
                                 const CrossEntropyOptions& options) {
-  check_inputs(plan, x, weight, labels);
+  check_inputs(plan, given_x, given_weight, labels);
+  const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
   if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
     const at::Tensor logits = parallel_linear(plan, x, weight, at::Tensor());
     if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/device/autocast.h"
 #include "engine/nn/norm_op.h"
 
 namespace nxd {
@@ -35,14 +36,15 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
   const at::Tensor& x = inputs[0];
   check_argument(x.dim() >= 1 && x.size(-1) == size_, class_name(), ": input: expected ", size_,
                  " features in the last dimension, got shape ", x.sizes());
-  check_argument(x.scalar_type() == place_.dtype, class_name(), ": input: expected dtype ",
-                 c10::toString(place_.dtype), ", got ", c10::toString(x.scalar_type()));
+  check_argument(takes_input(place_.dtype, x.scalar_type()), class_name(),
+                 ": input: expected dtype ", c10::toString(place_.dtype), ", got ",
+                 c10::toString(x.scalar_type()));
   const at::Tensor added = residual(inputs);
   if (!added.defined()) return;
-  check_argument(added.sizes() == x.sizes() && added.scalar_type() == x.scalar_type(), class_name(),
-                 ": residual: expected ", c10::toString(x.scalar_type()), " of the input's shape ",
-                 x.sizes(), ", got ", c10::toString(added.scalar_type()), " of shape ",
-                 added.sizes());
+  check_argument(added.sizes() == x.sizes() && takes_input(x.scalar_type(), added.scalar_type()),
+                 class_name(), ": residual: expected ", c10::toString(x.scalar_type()),
+                 " of the input's shape ", x.sizes(), ", got ", c10::toString(added.scalar_type()),
+                 " of shape ", added.sizes());
 }
 
 at::Tensor Norm::residual(const Tensors& inputs) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/norms.h"
+#include "engine/device/autocast.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
@@ -172,15 +173,18 @@ at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const
 
 }  // namespace
 
-at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+at::Tensor rms_norm(const Context& context, const at::Tensor& input, const at::Tensor& given_weight,
                     double eps) {
+  const at::Tensor x = cast_float(input), weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) return plain_rms_norm(x, weight, eps);
   return FusedRmsNorm::apply(x, weight, eps);
 }
 
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
-                                               const at::Tensor& residual, const at::Tensor& weight,
-                                               double eps) {
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& input,
+                                               const at::Tensor& residual_input,
+                                               const at::Tensor& given_weight, double eps) {
+  const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
+  const at::Tensor weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) {
     const at::Tensor sum = residual.defined() ? x + residual : x;
     return {sum, plain_rms_norm(sum, weight, eps)};
@@ -189,17 +193,21 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
   return {outputs[0], outputs[1]};
 }
 
-at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
-                      const at::Tensor& bias, double eps) {
+at::Tensor layer_norm(const Context& context, const at::Tensor& input,
+                      const at::Tensor& given_weight, const at::Tensor& given_bias, double eps) {
+  const at::Tensor x = cast_float(input);
+  const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
   if (!use_fused(context, x) || !weight.defined()) return plain_layer_norm(x, weight, bias, eps);
   return FusedLayerNorm::apply(x, weight, optional(bias), eps);
 }
 
-std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
-                                                 const at::Tensor& residual,
-                                                 const at::Tensor& weight, const at::Tensor& bias,
-                                                 double eps) {
-  if (!residual.defined()) return {x, layer_norm(context, x, weight, bias, eps)};
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& input,
+                                                 const at::Tensor& residual_input,
+                                                 const at::Tensor& given_weight,
+                                                 const at::Tensor& given_bias, double eps) {
+  const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
+  if (!residual.defined()) return {x, layer_norm(context, x, given_weight, given_bias, eps)};
+  const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
   if (!use_fused(context, x) || !weight.defined()) {
     const at::Tensor sum = x + residual;
     return {sum, plain_layer_norm(sum, weight, bias, eps)};

@@ -6,7 +6,8 @@
 
 #include "core/parallel/context.h"
 
-// Differentiable normalisations over the last dimension, fused where use_fused holds.
+// Differentiable normalisations over the last dimension, fused where use_fused holds, in F32 under
+// automatic casts; else all tensors are of one dtype.
 namespace nxd {
 
 // x / rms(x) * weight. The weight may be undefined.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 
 namespace nxd {
@@ -110,7 +111,7 @@ Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_ou
   at::Tensor y = parallel_linear(plan, inputs[0], weight(), at::Tensor());
   y = gather_from_region(group_, y, -1);
   const at::Tensor bias = bias_to_add();
-  return result(bias.defined() ? y + bias : y, n_outputs);
+  return result(bias.defined() ? y + cast_lower(bias) : y, n_outputs);
 }
 
 RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t in_features,

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/gradients.h"
@@ -145,12 +146,13 @@ variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor&
     record->plan.input = Input::kAsIs;
     record->plan.output = Output::kAsIs;
   }
-  variable_list parameters = weights;
+  variable_list parameters;
+  for (const at::Tensor& weight : weights) parameters.push_back(cast_lower(weight));
   for (const at::Tensor& bias : biases) {
     record->has_bias.push_back(bias.defined());
-    if (bias.defined()) parameters.push_back(bias);
+    if (bias.defined()) parameters.push_back(cast_lower(bias));
   }
-  return ParallelLinears::apply(x, at::TensorList(parameters), record);
+  return ParallelLinears::apply(cast_lower(x), at::TensorList(parameters), record);
 }
 
 at::Tensor parallel_linear(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& w,

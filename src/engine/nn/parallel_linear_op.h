@@ -36,7 +36,7 @@ struct ParallelLinearPlan {
 };
 
 // x [..., in], weights [out_i, in] unless the plan says otherwise, biases [out_i] or undefined, one
-// per weight; all of one dtype.
+// per weight; all of one dtype, once automatic casts have lowered them.
 torch::autograd::variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
                                                 const std::vector<at::Tensor>& weights,
                                                 const std::vector<at::Tensor>& biases);

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "engine/device/autocast.h"
+
 namespace nxd {
 
 Tape::Tape(Module& module, const Module::Tensors& inputs, size_t n_outputs)
@@ -42,7 +44,10 @@ Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
     grads.push_back(grad.defined() ? grad.detach() : at::zeros_like(output));
   }
   used_ = true;
-  if (!roots.empty()) torch::autograd::backward(roots, grads);
+  if (!roots.empty()) {
+    const AutocastPause casts;
+    torch::autograd::backward(roots, grads);
+  }
   outputs_.clear();
   Module::Tensors result;
   for (at::Tensor& input : inputs_) {

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// The dtype that products of matrices take on this thread, NXD_DTYPE_INVALID while automatic casts
+// are off. INVALID_ARGUMENT for a dtype that is neither BF16 nor INVALID.
+nxd_dtype_t autocast_dtype() noexcept;
+void set_autocast(nxd_dtype_t dtype);
+
+// Off for a scope: a backward pass follows the dtypes of its forward, whoever runs it.
+class AutocastPause {
+ public:
+  AutocastPause() noexcept;
+  ~AutocastPause();
+  AutocastPause(const AutocastPause&) = delete;
+  AutocastPause& operator=(const AutocastPause&) = delete;
+
+ private:
+  nxd_dtype_t paused_;
+};
+
+// What automatic casts do to the arguments of an operator.
+enum class CastPolicy {
+  kNone,    // as they are
+  kLower,   // autocast_dtype()
+  kFloat,   // F32
+  kWidest,  // F32 where one is, or where BF16 and F16 meet; else as they are
+};
+
+// The policy of an operator by its name, with or without "aten::".
+CastPolicy cast_policy(std::string_view operator_name);
+
+// Casts the tensors of a call, and those in lists, where their dtype is F32, BF16 or F16, as the
+// policy and this thread's setting say. Autograd records the casts.
+void cast_arguments(CastPolicy policy, std::vector<c10::IValue>& arguments);
+
+// What layers do: a tensor that may be undefined, in the dtype of products of matrices or in F32.
+// The same tensor while automatic casts are off, and where its dtype is none of the above.
+at::Tensor cast_lower(const at::Tensor& x);
+at::Tensor cast_float(const at::Tensor& x);
+
+// Whether a layer whose parameters have the one dtype takes inputs of the other.
+bool takes_input(at::ScalarType parameters, at::ScalarType input) noexcept;
+
+}  // namespace nxd
