@@ -20,12 +20,25 @@
 #include "sampling.h"
 #include "text.h"
 
+/* Ways to train, by what parameters are kept in and how those of bf16 are updated. */
+static const struct precision {
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_bf16_update_t update;
+  nxd_dtype_t autocast; /* INVALID: off */
+} precisions[] = {
+    {"f32", NXD_DTYPE_F32, NXD_BF16_UPDATE_MASTER, NXD_DTYPE_INVALID},
+    {"bf16", NXD_DTYPE_BF16, NXD_BF16_UPDATE_MASTER, NXD_DTYPE_INVALID},
+    {"bf16-stochastic", NXD_DTYPE_BF16, NXD_BF16_UPDATE_STOCHASTIC, NXD_DTYPE_INVALID},
+    {"bf16-nearest", NXD_DTYPE_BF16, NXD_BF16_UPDATE_NEAREST, NXD_DTYPE_INVALID},
+    {"autocast", NXD_DTYPE_F32, NXD_BF16_UPDATE_MASTER, NXD_DTYPE_BF16}};
+
 typedef struct {
   int tp, steps, layers, heads, kv_heads, sample, sequence_parallel;
   int64_t hidden, intermediate, sequence, batch;
   double learning_rate;
   uint64_t seed;
-  nxd_dtype_t dtype;
+  const struct precision* precision;
   const char *text, *out, *config, *save;
 } arguments_t;
 
@@ -63,8 +76,8 @@ static void usage(FILE* out) {
   fputs(
       "usage: train_llama [--tp N] [--steps N] [--hidden N] [--layers N] [--heads N]\n"
       "  [--kv-heads N] [--intermediate N] [--seq N] [--batch N] [--lr X] [--text FILE]\n"
-      "  [--seed N] [--sequence-parallel] [--dtype f32|bf16] [--out DIR] [--config FILE]\n"
-      "  [--sample N] [--save FILE]\n",
+      "  [--seed N] [--sequence-parallel] [--out DIR] [--config FILE] [--sample N] [--save FILE]\n"
+      "  [--dtype f32|bf16|bf16-stochastic|bf16-nearest|autocast]\n",
       out);
 }
 
@@ -120,9 +133,10 @@ static int read_option(arguments_t* a, const char* name, const char* value) {
     a->seed = (uint64_t)number;
     return 2;
   }
-  if (strcmp(name, "--dtype") == 0 && value) {
-    a->dtype = strcmp(value, "bf16") == 0 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
-    if (a->dtype == NXD_DTYPE_BF16 || strcmp(value, "f32") == 0) return 2;
+  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; ++i) {
+    if (strcmp(name, "--dtype") != 0 || !value || strcmp(value, precisions[i].name) != 0) continue;
+    a->precision = &precisions[i];
+    return 2;
   }
   fprintf(stderr, "train_llama: cannot understand %s %s\n", name, value ? value : "");
   usage(stderr);
@@ -142,7 +156,7 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
                                 .batch = 8,
                                 .learning_rate = 2e-3,
                                 .seed = 1,
-                                .dtype = NXD_DTYPE_F32,
+                                .precision = &precisions[0],
                                 .out = "out"};
   *a = defaults;
   for (int i = 1; i < argc;) {
@@ -181,6 +195,11 @@ static int spawn_ranks(int n) {
   return good;
 }
 
+/* The dtype that matrices are multiplied in. */
+static nxd_dtype_t products(const arguments_t* a) {
+  return a->precision->autocast == NXD_DTYPE_BF16 ? NXD_DTYPE_BF16 : a->precision->dtype;
+}
+
 static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_context_options_t context = NXD_CONTEXT_OPTIONS_INIT;
   context.seed = a->seed;
@@ -196,13 +215,14 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_group_get_rank(r->data_group, &r->copy));
 
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
-  model.dtype = a->dtype;
+  model.dtype = a->precision->dtype;
   model.sequence_parallel = a->sequence_parallel;
   TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   adamw.learning_rate = a->learning_rate;
   adamw.beta2 = 0.95;
   adamw.weight_decay = 0.1;
+  adamw.bf16_update = a->precision->update;
   TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
   nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
   schedule.kind = NXD_SCHEDULE_COSINE;
@@ -216,7 +236,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_group_t* world = NULL;
   TRY(nxd_context_get_world_group(r->ctx, &world));
   TRY(nxd_barrier(world));
-  TRY(nxd_measure_gemm_peak(a->dtype, 0, &r->peak));
+  TRY(nxd_measure_gemm_peak(products(a), 0, &r->peak));
   TRY(nxd_all_reduce(world, &r->peak, &r->peak, 1, NXD_DTYPE_F64, NXD_REDUCE_SUM));
   return 1;
 }
@@ -261,7 +281,9 @@ static int train_step(rank_t* r, const arguments_t* a, int step, double* out_los
   nxd_step_report_t report = {.struct_size = sizeof report};
   const int good =
       !failed("nxd_module_zero_grad", nxd_module_zero_grad(r->model)) &&
+      !failed("nxd_set_autocast", nxd_set_autocast(a->precision->autocast, NULL)) &&
       !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, 2, &loss, 1)) &&
+      !failed("nxd_set_autocast", nxd_set_autocast(NXD_DTYPE_INVALID, NULL)) &&
       !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
       !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer, &finish, &report)) &&
       !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss)) &&
@@ -301,8 +323,8 @@ static void print_header(const rank_t* r, const arguments_t* a) {
       "%d rank%s: tensor parallel %d%s, data parallel %d; %s; %.1f GFLOP a step; "
       "GEMM peak %.0f GFLOP/s over all ranks\n",
       r->size, r->size == 1 ? "" : "s", a->tp,
-      a->sequence_parallel ? " with sequence parallelism" : "", r->copies,
-      a->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", r->step_flops * 1e-9, r->peak * 1e-9);
+      a->sequence_parallel ? " with sequence parallelism" : "", r->copies, a->precision->name,
+      r->step_flops * 1e-9, r->peak * 1e-9);
   printf("text of %zu bytes, %lld x %lld tokens a step per copy\n", r->text.size,
          (long long)a->batch, (long long)a->sequence);
   fflush(stdout);
