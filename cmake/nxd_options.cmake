@@ -6,8 +6,6 @@ if(NXD_SANITIZE)
   target_compile_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
-  # The kernels of two vector sets less, which no processor with AVX2 would run: a third of the time.
-  target_compile_definitions(nxd_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 endif()
 
 find_program(NXD_CCACHE ccache)
