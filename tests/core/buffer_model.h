@@ -11,17 +11,11 @@
 
 #include "core/base/half.h"
 #include "nxd.h"
+#include "support/handles.h"
 #include "support/ranks.h"
 
 namespace nxd_test {
 
-template <auto destroy>
-struct Destroyer {
-  template <class T>
-  void operator()(T* handle) const {
-    destroy(handle);
-  }
-};
 using Ddp = std::unique_ptr<nxd_ddp_t, Destroyer<nxd_ddp_destroy>>;
 using Optimizer = std::unique_ptr<nxd_optimizer_t, Destroyer<nxd_optimizer_destroy>>;
 

@@ -14,17 +14,11 @@
 #include <vector>
 
 #include "nxd.h"
+#include "support/handles.h"
 #include "support/ranks.h"
 
 namespace nxd_test {
 
-template <auto destroy>
-struct Destroyer {
-  template <class T>
-  void operator()(T* handle) const {
-    destroy(handle);
-  }
-};
 using Tensor = std::unique_ptr<nxd_tensor_t, Destroyer<nxd_tensor_destroy>>;
 using Module = std::unique_ptr<nxd_module_t, Destroyer<nxd_module_destroy>>;
 using Optimizer = std::unique_ptr<nxd_optimizer_t, Destroyer<nxd_optimizer_destroy>>;
