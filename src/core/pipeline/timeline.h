@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nxd {
+
+// What a rank did when in a pipeline. Times are nanoseconds of the monotonic clock; ranks of
+// several hosts are aligned when their records are put together.
+class Timeline {
+ public:
+  struct Event {
+    std::string name;      // such as "forward", "send", "wait"
+    std::string category;  // "compute", "communication" or "wait"
+    int chunk = 0, microbatch = -1;
+    int64_t begin_ns = 0, end_ns = 0;
+  };
+
+  void add(Event event) { events_.push_back(std::move(event)); }
+  const std::vector<Event>& events() const { return events_; }
+  void clear() { events_.clear(); }
+
+ private:
+  std::vector<Event> events_;
+};
+
+}  // namespace nxd
