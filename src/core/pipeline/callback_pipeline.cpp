@@ -98,9 +98,10 @@ Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
                  options.virtual_size);
   check_flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
   check_argument(callbacks, "callbacks: expected a struct, got NULL");
-  const auto known = read_options(callbacks, {sizeof(nxd_pp_stage_callbacks_t), nullptr, nullptr,
-                                              nullptr, nullptr, nullptr, nullptr},
-                                  sizeof(nxd_pp_stage_callbacks_t), "callbacks");
+  const auto known = read_options(
+      callbacks,
+      {sizeof(nxd_pp_stage_callbacks_t), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+      sizeof(nxd_pp_stage_callbacks_t), "callbacks");
   Parts parts;
   parts.schedule = read_schedule(options, shape);
   check_callbacks(known, *parts.schedule, group->rank());
@@ -135,7 +136,8 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
 double CallbackPipeline::run(bool training) {
   check_state(!training || runner().schedule().has_backward(), "training: the schedule ",
               runner().schedule().name(), " has no backward tasks");
-  return run_and_share(training, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
+  return run_and_share(
+      training, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
 }
 
 }  // namespace nxd

@@ -27,9 +27,13 @@ class Tensors {
       if (!buffers[i].data) continue;
       const PipelineValue& value = values[i];
       // DLPack has no word for sizes that are only read.
-      tensors_[i] = {buffers[i].data,       {kDLCPU, 0}, static_cast<int32_t>(value.shape.size()),
-                     dl_dtype(value.dtype), const_cast<int64_t*>(value.shape.data()),
-                     nullptr,               0};
+      tensors_[i] = {buffers[i].data,
+                     {kDLCPU, 0},
+                     static_cast<int32_t>(value.shape.size()),
+                     dl_dtype(value.dtype),
+                     const_cast<int64_t*>(value.shape.data()),
+                     nullptr,
+                     0};
       pointers_[i] = &tensors_[i];
     }
   }
@@ -97,8 +101,7 @@ PipelineBuffers CallbackStages::forward(const TaskPlace& place, const PipelineBu
   const nxd_pp_call_t call = call_of(place);
   PipelineBuffers given = make_buffers(stock_, outputs(place.chunk), false);
   const Tensors in(this->inputs(place.chunk), inputs), out(outputs(place.chunk), given);
-  double* loss =
-      is_last_stage(place) ? &losses_[static_cast<size_t>(place.microbatch)] : nullptr;
+  double* loss = is_last_stage(place) ? &losses_[static_cast<size_t>(place.microbatch)] : nullptr;
   check_callback(callbacks_.forward(&call, in.data(), out.data(), loss, callbacks_.user_data),
                  "the forward callback");
   if (training_) kept_[key(place)].inputs = inputs;
@@ -128,9 +131,8 @@ void CallbackStages::weight_gradients(const TaskPlace& place) {
   const Kept& kept = kept_[key(place)];
   const Tensors in(inputs(place.chunk), kept.inputs),
       of_out(outputs(place.chunk), kept.grad_outputs);
-  check_callback(
-      callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data),
-      "the backward_weight callback");
+  check_callback(callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data),
+                 "the backward_weight callback");
   kept_.erase(key(place));
 }
 

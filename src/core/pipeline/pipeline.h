@@ -38,8 +38,7 @@ class Pipeline {
   // A run, and the loss of it that this rank is to be told. own_loss: on a rank that has it, after
   // the run. reduce: over data-parallel ranks. A rank whose run fails takes part in the sharing all
   // the same, so that it fails on the others too.
-  double run_and_share(bool training, const std::function<double()>& own_loss,
-                       nxd_reduce_t reduce);
+  double run_and_share(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce);
 
  private:
   double share(double loss, nxd_reduce_t reduce);

@@ -40,9 +40,8 @@ std::vector<std::vector<PipelineValue>> values_from(const json& chunks) {
 
 // Names are the caller's bytes, in whatever encoding.
 std::string encode(const PipelineSide& side) {
-  const json out{side.shape.ranks,      side.shape.chunks,     side.shape.microbatches,
-                 side.schedule,         side.schedule_hash,    to_json(side.inputs),
-                 to_json(side.outputs)};
+  const json out{side.shape.ranks,   side.shape.chunks,    side.shape.microbatches, side.schedule,
+                 side.schedule_hash, to_json(side.inputs), to_json(side.outputs)};
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -155,11 +154,12 @@ std::string find_disagreement(const std::vector<PipelineSide>& sides,
   for (int stage = 0; stage + 1 < shape.stages(); ++stage) {
     const auto chunk = [&](int s) { return static_cast<size_t>(shape.chunk_of(s)); };
     const auto rank = [&](int s) { return static_cast<size_t>(shape.rank_of(s)); };
-    const auto name = [&](int s) { return text("stage ", s, " (rank ", world_ranks[rank(s)], ")"); };
-    const std::string reason =
-        compare_boundary(sides[rank(stage)].outputs[chunk(stage)],
-                         sides[rank(stage + 1)].inputs[chunk(stage + 1)], name(stage),
-                         name(stage + 1));
+    const auto name = [&](int s) {
+      return text("stage ", s, " (rank ", world_ranks[rank(s)], ")");
+    };
+    const std::string reason = compare_boundary(sides[rank(stage)].outputs[chunk(stage)],
+                                                sides[rank(stage + 1)].inputs[chunk(stage + 1)],
+                                                name(stage), name(stage + 1));
     if (!reason.empty()) return text("stages do not fit together: ", reason);
   }
   return "";
@@ -167,10 +167,12 @@ std::string find_disagreement(const std::vector<PipelineSide>& sides,
 
 void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::string& own_error) {
   const auto ranks = static_cast<size_t>(group.size());
-  std::string payload =
-      own_error.empty() ? encode(own) : own_error.substr(0, std::min(own_error.size(), kErrorLimit));
+  std::string payload = own_error.empty()
+                            ? encode(own)
+                            : own_error.substr(0, std::min(own_error.size(), kErrorLimit));
   // Before the texts, how long they are, and who brings a reason to fail.
-  const std::array<int64_t, 2> size{static_cast<int64_t>(payload.size()), own_error.empty() ? 0 : 1};
+  const std::array<int64_t, 2> size{static_cast<int64_t>(payload.size()),
+                                    own_error.empty() ? 0 : 1};
   std::vector<std::array<int64_t, 2>> sizes(ranks);
   group.all_gather(size.data(), sizes.data(), size.size(), NXD_DTYPE_I64);
   size_t most = 0;
@@ -183,7 +185,8 @@ void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::
   std::vector<PipelineSide> sides;
   for (size_t r = 0; r < ranks; ++r) {
     const std::string brought(all.data() + r * most, static_cast<size_t>(sizes[r][0]));
-    check_argument(sizes[r][1] == 0, "rank ", group.ranks()[r], " refused its arguments: ", brought);
+    check_argument(sizes[r][1] == 0, "rank ", group.ranks()[r],
+                   " refused its arguments: ", brought);
     sides.push_back(decode(brought));
   }
   const std::string reason = find_disagreement(sides, group.ranks());

@@ -11,8 +11,8 @@ namespace nxd {
 // What the ranks of a pipeline must have in common.
 struct PipelineSide {
   PipelineShape shape;
-  std::string schedule;        // its name
-  uint64_t schedule_hash = 0;  // of all tasks
+  std::string schedule;                                     // its name
+  uint64_t schedule_hash = 0;                               // of all tasks
   std::vector<std::vector<PipelineValue>> inputs, outputs;  // of each chunk
 
   static PipelineSide of(const Schedule& schedule, const StageProgram& program);

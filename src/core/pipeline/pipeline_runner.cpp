@@ -233,8 +233,8 @@ PipelineBuffer PipelineRunner::Impl::await_incoming(const Step& step, size_t i) 
   try {
     PipelineBuffer buffer = stream.await(i);
     if (begin != 0) {
-      recorder()->add({"wait", "wait", step.task.chunk, step.task.microbatch, begin,
-                       monotonic_ns()});
+      recorder()->add(
+          {"wait", "wait", step.task.chunk, step.task.microbatch, begin, monotonic_ns()});
     }
     return buffer;
   } catch (const Error& e) {

@@ -145,8 +145,9 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
     check_argument(cards[rank].refused == 0, "rank ", rank, " refused its path");
     recorded += cards[rank].events;
   }
-  check_state(recorded > 0, "the pipeline's ranks have recorded nothing: call nxd_pp_set_timeline "
-                            "before a run");
+  check_state(recorded > 0,
+              "the pipeline's ranks have recorded nothing: call nxd_pp_set_timeline "
+              "before a run");
   WriteOutcome outcome;
   if (world.rank() == 0) {
     const std::vector<RankTimeline> ranks = collect(world, cards, events);

@@ -65,13 +65,15 @@ class Drawing {
 
   std::string draw() {
     const double height = bottom() + kAxis + kLegend;
-    out_ = form("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
-                "viewBox=\"0 0 %g %g\" font-family=\"sans-serif\" font-size=\"12\">\n",
-                kWidth, height, kWidth, height);
-    out_ += "<defs><pattern id=\"wait\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/>"
-            "<rect width=\"1.5\" height=\"6\" fill=\"#c8c8c8\"/></pattern></defs>\n"
-            "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
+    out_ = form(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
+        "viewBox=\"0 0 %g %g\" font-family=\"sans-serif\" font-size=\"12\">\n",
+        kWidth, height, kWidth, height);
+    out_ +=
+        "<defs><pattern id=\"wait\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/>"
+        "<rect width=\"1.5\" height=\"6\" fill=\"#c8c8c8\"/></pattern></defs>\n"
+        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
     for (size_t row = 0; row < ranks_.size(); ++row) draw_row(row);
     draw_axis();
     draw_legend();
@@ -99,8 +101,10 @@ class Drawing {
     const double width = std::max(x_of(event.end_ns) - x, 0.2);
     const bool waits = event.category == "wait";
     out_ += form("<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%g\" fill=\"%s\"%s>", x, y,
-                 width, kBox, fill_of(event).c_str(), waits ? "" : " stroke=\"#ffffff\" "
-                                                                   "stroke-width=\"0.5\"");
+                 width, kBox, fill_of(event).c_str(),
+                 waits ? ""
+                       : " stroke=\"#ffffff\" "
+                         "stroke-width=\"0.5\"");
     out_ += form("<title>%s mb %d chunk %d: %.3f ms</title></rect>\n", event.name.c_str(),
                  event.microbatch, event.chunk,
                  static_cast<double>(event.end_ns - event.begin_ns) * 1e-6);
@@ -115,9 +119,10 @@ class Drawing {
     out_ += form("<path d=\"M%g %.1fH%g\" stroke=\"#444444\"/>\n", kLeft, y, kWidth - kRight);
     for (int tick = 0; tick * step <= ms(); ++tick) {
       const double x = x_of_ms(tick * step);
-      out_ += form("<path d=\"M%.2f %.1fv5\" stroke=\"#444444\"/>"
-                   "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n",
-                   x, y, x, y + 18, tick * step);
+      out_ += form(
+          "<path d=\"M%.2f %.1fv5\" stroke=\"#444444\"/>"
+          "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n",
+          x, y, x, y + 18, tick * step);
     }
     out_ += form("<text x=\"%g\" y=\"%.1f\" text-anchor=\"end\">ms</text>\n", kLeft - 8, y + 18);
   }
@@ -126,9 +131,10 @@ class Drawing {
     double x = kLeft;
     const double y = bottom() + kAxis;
     const auto entry = [&](const std::string& fill, const char* name) {
-      out_ += form("<rect x=\"%g\" y=\"%.1f\" width=\"18\" height=\"14\" fill=\"%s\"/>"
-                   "<text x=\"%g\" y=\"%.1f\">%s</text>\n",
-                   x, y, fill.c_str(), x + 24, y + 11, name);
+      out_ += form(
+          "<rect x=\"%g\" y=\"%.1f\" width=\"18\" height=\"14\" fill=\"%s\"/>"
+          "<text x=\"%g\" y=\"%.1f\">%s</text>\n",
+          x, y, fill.c_str(), x + 24, y + 11, name);
       x += 150;
     };
     for (const Colour& colour : kColours) {

@@ -40,8 +40,8 @@ std::string complete(const Event& event, int pid, int64_t start_ns) {
   return "{\"ph\":\"X\",\"name\":\"" + event.name + " mb " + microbatch + " chunk " + chunk +
          "\",\"cat\":\"" + event.category + "\",\"pid\":" + std::to_string(pid) +
          ",\"tid\":" + std::to_string(lane_of(event)) + ",\"ts\":" + us(event.begin_ns - start_ns) +
-         ",\"dur\":" + us(event.end_ns - event.begin_ns) + ",\"args\":{\"microbatch\":" +
-         microbatch + ",\"chunk\":" + chunk + "}}";
+         ",\"dur\":" + us(event.end_ns - event.begin_ns) +
+         ",\"args\":{\"microbatch\":" + microbatch + ",\"chunk\":" + chunk + "}}";
 }
 
 }  // namespace
