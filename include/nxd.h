@@ -26,7 +26,7 @@
  * Options structs start with struct_size; NULL options mean all defaults, and a field that is zero
  * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro.
  *
- * Sections 1 to 7 are in libnxd_core (pkg-config nxd-core) and need no libtorch; sections 8 and up
+ * Sections 1 to 8 are in libnxd_core (pkg-config nxd-core) and need no libtorch; sections 9 and up
  * are in libnxd (pkg-config nxd), which includes libnxd_core. */
 #ifndef NXD_H
 #define NXD_H
@@ -1400,7 +1400,267 @@ NXD_API nxd_status_t nxd_sample_epoch(int64_t n_samples, int32_t ranks, int32_t 
                                       int64_t* out_indices, size_t cap, size_t* out_count);
 
 /* ---------------------------------------------------------------------------------------------
- * 8. Tensors (libnxd)
+ * 8. Pipelines over buffers: schedules, a caller's own stages
+ *
+ * A pipeline cuts a model into stages that follow one another. With P ranks in the
+ * pipeline-parallel group and V chunks on each (virtual stages), stage s is chunk s / P of rank
+ * s % P. A batch is cut into microbatches, which travel through the stages one behind another.
+ * ------------------------------------------------------------------------------------------- */
+
+/** Orders in which ranks compute. */
+typedef int32_t nxd_pp_schedule_kind_t;
+enum {
+  NXD_PP_SCHEDULE_INVALID = -1,
+  NXD_PP_SCHEDULE_DEFAULT = 0,     /**< 1F1B with one chunk, INTERLEAVED with several */
+  NXD_PP_SCHEDULE_1F1B = 1,        /**< one forward, one backward (Narayanan et al. 2019, Megatron's
+                                      non-interleaved); one chunk */
+  NXD_PP_SCHEDULE_INTERLEAVED = 2, /**< 1F1B over several chunks (Narayanan et al. 2021);
+                                      microbatches divide by ranks */
+  NXD_PP_SCHEDULE_GPIPE = 3,       /**< all forwards, then all backwards (Huang et al. 2019), in
+                                      the order of the microbatches */
+  NXD_PP_SCHEDULE_ZERO_BUBBLE = 4, /**< ZB-H1: weight gradients fill the bubble, at 1F1B's memory
+                                      (Qi et al. 2023); one chunk */
+  NXD_PP_SCHEDULE_INFERENCE = 5    /**< forwards only */
+};
+
+/** What a task computes. */
+typedef int32_t nxd_pp_task_kind_t;
+enum {
+  NXD_PP_TASK_INVALID = -1,
+  NXD_PP_TASK_FORWARD = 0,
+  NXD_PP_TASK_BACKWARD = 1,       /**< gradients of inputs and of parameters */
+  NXD_PP_TASK_INPUT_GRADIENT = 2, /**< of inputs alone; a WEIGHT_GRADIENT follows */
+  NXD_PP_TASK_WEIGHT_GRADIENT = 3
+};
+
+/** One computation of one rank. The layout never changes. */
+typedef struct nxd_pp_task {
+  nxd_pp_task_kind_t kind;
+  int32_t microbatch; /**< 0..microbatches - 1 */
+  int32_t chunk;      /**< 0..chunks - 1, of the rank's */
+} nxd_pp_task_t;
+
+/** The tasks of all ranks, known to be complete and free of deadlock. Immutable. */
+typedef struct nxd_pp_schedule nxd_pp_schedule_t;
+
+/** Makes one of the library's schedules.  [local]
+ *
+ *  @param ranks   of the pipeline, at least 1.
+ *  @param chunks  of each rank, at least 1.
+ *  @return NXD_OK; INVALID_ARGUMENT (a shape that the schedule does not admit: the message says
+ * what it needs).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t ranks,
+                                            int32_t chunks, int32_t microbatches,
+                                            nxd_pp_schedule_t** out_schedule);
+
+/** Makes a schedule of the caller's tasks, and proves it.  [local]
+ *
+ *  Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
+ *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Those that
+ *  make the input gradients of a chunk come in the order of the microbatches, and so do those that
+ *  make its weight gradients: sums over microbatches then have the same bits in every schedule.
+ *  Ranks make their tasks in order, send without waiting, and wait for what they receive.
+ *  @param tasks   those of rank 0 in the order it makes them, then those of rank 1 and so on.
+ *  @param counts  how many each rank has; of length ranks.
+ *  @return NXD_OK; INVALID_ARGUMENT names the first task that is missing, doubled or out of range,
+ *          or the tasks that would wait for one another for ever.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_schedule_create_tasks(int32_t ranks, int32_t chunks,
+                                                  int32_t microbatches, const nxd_pp_task_t* tasks,
+                                                  const size_t* counts,
+                                                  nxd_pp_schedule_t** out_schedule);
+
+/** The tasks of a rank, in order, by the rule of nxd_layout_get_group.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_schedule_get_tasks(nxd_pp_schedule_t* schedule, int32_t rank,
+                                               nxd_pp_task_t* tasks, size_t cap, size_t* out_count);
+
+/** Name of a schedule, such as "1F1B"; borrowed from it.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** out_name);
+
+/** Durations to judge a schedule by, in any one unit. */
+typedef struct nxd_pp_costs {
+  size_t struct_size;
+  const double* forward;         /**< of one microbatch, of each stage; NULL: 1 */
+  const double* backward_input;  /**< NULL: as forward */
+  const double* backward_weight; /**< NULL: as forward; a BACKWARD task takes both */
+  double transfer;               /**< of values or gradients between stages on different ranks */
+} nxd_pp_costs_t;
+
+#define NXD_PP_COSTS_INIT \
+  { sizeof(nxd_pp_costs_t), NULL, NULL, NULL, 0.0 }
+
+/** Fills costs with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size);
+
+/** What becomes of a schedule under given costs. */
+typedef struct nxd_pp_report {
+  size_t struct_size;
+  double makespan;      /**< until the last rank is done */
+  double critical_path; /**< longest chain of tasks and transfers that depend on one another, were
+                           there as many processors as tasks */
+  double bubble_share;  /**< idle time of all ranks over ranks * makespan, 0 to 1 */
+  int32_t peak_activations; /**< microbatches of a chunk, forwards done and weight gradients not,
+                               that the fullest rank keeps at once; 0 without backward tasks */
+  int32_t fullest_rank;     /**< the first one, if several are */
+} nxd_pp_report_t;
+
+/** Plays a schedule through.  [local]
+ *  @param costs         NULL: all 1, free transfers.
+ *  @param[in,out] out_report  struct_size set by the caller; the rest is filled.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule,
+                                                const nxd_pp_costs_t* costs,
+                                                nxd_pp_report_t* out_report);
+
+/** Releases a schedule; pipelines made with it keep what they need.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_pp_schedule_destroy(nxd_pp_schedule_t* schedule);
+
+/** A tensor that goes from one stage to the next, of the same shape in every microbatch. */
+typedef struct nxd_pp_value {
+  const char* name;     /**< for messages */
+  const int64_t* shape; /**< of one microbatch */
+  int32_t ndim;
+  nxd_dtype_t dtype;
+  int32_t needs_grad; /**< 1: its gradient, of the same shape and dtype, comes back */
+  int32_t reserved;
+} nxd_pp_value_t;
+
+/** Where a stage's callback is called for. */
+typedef struct nxd_pp_call {
+  int32_t stage; /**< 0..P * V - 1 */
+  int32_t chunk; /**< of this rank's */
+  int32_t microbatch;
+  int32_t last; /**< 1: no later task of this run adds to this chunk's parameter gradients */
+  double
+      loss_weight; /**< what the loss of this microbatch is multiplied by: scale its gradient so */
+} nxd_pp_call_t;
+
+/** A rank's stages, computed by the caller. Tensors are CPU tensors in C order of the values'
+ *  shapes, borrowed for the call, except inputs, which stay as they are until the microbatch's last
+ *  backward task. Called on the thread that is inside nxd_pp_run_train or nxd_pp_run_eval. */
+typedef struct nxd_pp_stage_callbacks {
+  size_t struct_size;
+  void* user_data;
+  nxd_destroy_fn destroy; /**< may be NULL */
+  /** Fills outputs; in the last stage sets *out_loss, which is NULL in others. */
+  nxd_status_t (*forward)(const nxd_pp_call_t* call, DLTensor* const* inputs,
+                          DLTensor* const* outputs, double* out_loss, void* user_data);
+  /** Fills grad_inputs and adds to the parameters' gradients. grad_outputs and grad_inputs are NULL
+   *  where a value needs no gradient. In the last stage there are no outputs: the loss is
+   *  differentiated. */
+  nxd_status_t (*backward)(const nxd_pp_call_t* call, DLTensor* const* inputs,
+                           DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
+                           void* user_data);
+  /** Fills grad_inputs alone; NULL: the stage cannot, and schedules with such tasks are refused. */
+  nxd_status_t (*backward_input)(const nxd_pp_call_t* call, DLTensor* const* inputs,
+                                 DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
+                                 void* user_data);
+  /** Adds to the parameters' gradients, some time after backward_input. */
+  nxd_status_t (*backward_weight)(const nxd_pp_call_t* call, DLTensor* const* inputs,
+                                  DLTensor* const* grad_outputs, void* user_data);
+} nxd_pp_stage_callbacks_t;
+
+/** What the losses of microbatches add up to. */
+typedef int32_t nxd_pp_loss_t;
+enum {
+  NXD_PP_LOSS_INVALID = -1,
+  NXD_PP_LOSS_DEFAULT =
+      0, /**< TOKENS for a built-in model that is given labels, else MICROBATCHES */
+  NXD_PP_LOSS_MICROBATCHES = 1, /**< the mean of the microbatches' losses */
+  NXD_PP_LOSS_TOKENS = 2        /**< the mean over the valid tokens of all microbatches and
+                                   data-parallel ranks: see nxd_loss_weights */
+};
+
+/** A model's or a caller's stages on this rank, and the schedule they run by. */
+typedef struct nxd_pp nxd_pp_t;
+
+/** Options of nxd_pp_create_callbacks; the same on all ranks of the pipeline. */
+typedef struct nxd_pp_callbacks_options {
+  size_t struct_size;
+  int32_t num_microbatches;           /**< at least 1 */
+  int32_t virtual_size;               /**< chunks of each rank; 0: 1 */
+  nxd_pp_schedule_kind_t schedule;    /**< of training */
+  int32_t broadcast_and_average_loss; /**< 1: every rank gets the mean over data-parallel ranks;
+                                         0: the last stage's rank gets its own, others 0 */
+  nxd_pp_schedule_t* custom_schedule; /**< instead of schedule; NULL: none */
+} nxd_pp_callbacks_options_t;
+
+#define NXD_PP_CALLBACKS_OPTIONS_INIT \
+  { sizeof(nxd_pp_callbacks_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, 0, NULL }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options,
+                                                   size_t size);
+
+/** A pipeline whose stages the caller computes.  [collective: the pipeline-parallel group]
+ *
+ *  @param inputs   of this rank's chunks one after the other: what comes from the stage before.
+ *                  Stage 0 has none: its callback reads its data itself.
+ *  @param outputs  likewise: what goes to the stage after; the last stage has none. They must equal
+ *                  the next stage's inputs.
+ *  @param n_inputs, n_outputs  how many each chunk has; of length virtual_size.
+ *  @param callbacks  copied; on failure destroy is not called.
+ *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
+ * INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx,
+                                             const nxd_pp_callbacks_options_t* options,
+                                             const nxd_pp_value_t* inputs, const size_t* n_inputs,
+                                             const nxd_pp_value_t* outputs, const size_t* n_outputs,
+                                             const nxd_pp_stage_callbacks_t* callbacks,
+                                             nxd_pp_t** out_pp);
+
+/** One step of a pipeline over callbacks: forwards and backwards of all microbatches, or, without
+ *  training, forwards alone.  [collective: the pipeline-parallel group; with
+ *  broadcast_and_average_loss also the data-parallel group]
+ *
+ *  Gradients of parameters are the caller's, added up over microbatches.
+ *  @param[out] out_loss  mean of the microbatches' losses: see broadcast_and_average_loss. May be
+ *                        NULL.
+ *  @return NXD_OK; a callback's error; TIMEOUT or PEER_LOST: the message names the task that
+ * waited, its stage and microbatch, and the peer; the group is poisoned.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
+
+/** Whether this rank has the last stage, and so the losses.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has);
+
+/** The schedule of training runs; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_schedule(nxd_pp_t* pp, nxd_pp_schedule_t** out_schedule);
+
+/** Bytes of the buffers that the pipeline receives into on this rank.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes);
+
+/** Records when tasks, messages and waits begin and end, in all runs from now on (1), or no longer
+ *  (0). Starting forgets what was recorded.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_set_timeline(nxd_pp_t* pp, int32_t on);
+
+/** Writes what all ranks recorded, on rank 0 of the world: as a trace that chrome://tracing and
+ *  Perfetto read (path ends in ".json"), or as a picture (".svg"). Ranks that are not the first of
+ *  their tensor- and data-parallel groups have recorded alike and are left out.  [collective:
+ * world]
+ *  @return NXD_OK; INVALID_ARGUMENT (path); INVALID_STATE (nothing recorded); IO, on all ranks;
+ *          TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_write_timeline(nxd_pp_t* pp, const char* path);
+
+/** Releases the pipeline. The model, if it has one, stays in parts: its parameters outside of this
+ *  rank's stages have no values.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_pp_destroy(nxd_pp_t* pp);
+
+/* ---------------------------------------------------------------------------------------------
+ * 9. Tensors (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** Handle on a tensor. Several handles may share one storage. */
@@ -1540,7 +1800,7 @@ NXD_API nxd_status_t nxd_tensor_copy_from_host(nxd_tensor_t* tensor, const void*
 NXD_API nxd_status_t nxd_tensor_get_item(nxd_tensor_t* tensor, double* out_value);
 
 /* ---------------------------------------------------------------------------------------------
- * 9. Operators by name (libnxd)
+ * 10. Operators by name (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** One call of an ATen operator: arguments are set by name, then it runs. */
@@ -1635,7 +1895,7 @@ NXD_API nxd_status_t nxd_op_call(const char* name, const char* overload,
                                  nxd_tensor_t** outputs, size_t n_outputs);
 
 /* ---------------------------------------------------------------------------------------------
- * 10. Automatic differentiation (libnxd)
+ * 11. Automatic differentiation (libnxd)
  *
  * Backward passes run on the thread that asks for them. Where layers communicate, every rank of
  * their group runs the same backward pass.
@@ -1789,7 +2049,7 @@ NXD_API nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, siz
                                                   int32_t* out_needs);
 
 /* ---------------------------------------------------------------------------------------------
- * 11. Modules and parameters (libnxd)
+ * 12. Modules and parameters (libnxd)
  *
  * A module is a node of a named tree with a class name, parameters and a forward function. A
  * parameter has one owner and one canonical name: the path from the root, such as
@@ -2091,7 +2351,7 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 
 /* ---------------------------------------------------------------------------------------------
- * 12. Layers (libnxd)
+ * 13. Layers (libnxd)
  *
  * Layers are modules over the tensor-parallel group of the context, which must be initialised. With
  * sequence_parallel, activations between layers are slices of dimension sequence_dim, equal on all
@@ -2376,7 +2636,7 @@ NXD_API nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char
                                         int32_t shard_dim, nxd_module_t** out_module);
 
 /* ---------------------------------------------------------------------------------------------
- * 13. Region mappings and losses (libnxd)
+ * 14. Region mappings and losses (libnxd)
  *
  * Differentiable moves between what tensor-parallel ranks hold alike and what they hold in parts.
  * Each takes x and gives a new handle that the caller destroys; with one rank it is x itself.
@@ -2502,7 +2762,7 @@ NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* 
                                               nxd_tensor_t** out_loss);
 
 /* ---------------------------------------------------------------------------------------------
- * 14. Models (libnxd)
+ * 15. Models (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** Options of nxd_model_create. */
@@ -2553,7 +2813,7 @@ NXD_API nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch
                                               double* out_flops);
 
 /* ---------------------------------------------------------------------------------------------
- * 15. Training (libnxd)
+ * 16. Training (libnxd)
  * ------------------------------------------------------------------------------------------- */
 
 /** Finishes the gradients of a model after backward: sums those of norms under sequence parallelism
@@ -2611,6 +2871,178 @@ NXD_API nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n,
                                       int64_t ignore_index, int32_t shifted, double* out_weights);
+
+/* ---------------------------------------------------------------------------------------------
+ * 17. Pipelines of modules (libnxd)
+ *
+ * A model is traced, cut into stages, and run by a schedule. Parameters keep their names.
+ * ------------------------------------------------------------------------------------------- */
+
+/** How cuts are found. */
+typedef int32_t nxd_pp_partition_t;
+enum {
+  NXD_PP_PARTITION_INVALID = -1,
+  NXD_PP_PARTITION_DEFAULT = 0, /**< at pipeline_cuts if given, else EVEN */
+  NXD_PP_PARTITION_EVEN = 1,    /**< as many layers everywhere, the remainder in the later stages */
+  NXD_PP_PARTITION_COST = 2     /**< the most expensive stage is as cheap as can be: floating-point
+                                   operations, counted from shapes, of layers, embedding, head and
+                                   loss */
+};
+
+/** Gives a parameter on the meta device its first values; tensor is this rank's shard, to be
+ *  filled. */
+typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name,
+                                          nxd_tensor_t* tensor, void* user_data);
+
+/** Options of nxd_pp_create; the same on all ranks. Strings and lists are copied. */
+typedef struct nxd_pp_options {
+  size_t struct_size;
+  int32_t num_microbatches;        /**< 0: 1; divides the batch, dimension 0 of every input */
+  int32_t virtual_size;            /**< virtual_pipeline_size, chunks of each rank; 0: 1 */
+  nxd_pp_schedule_kind_t schedule; /**< of training */
+  nxd_pp_partition_t partition;
+  nxd_pp_schedule_t* custom_schedule;  /**< instead of schedule; NULL: none */
+  const char* transformer_layer_class; /**< a leaf, and what EVEN and COST count in; NULL: that
+                                          of a built-in model */
+  const char* const* pipeline_cuts;    /**< paths of modules, each the last of its stage */
+  size_t n_cuts;
+  const char* const* leaf_modules; /**< more leaves, by class name or by path */
+  size_t n_leaf_modules;
+  const char* const* input_names; /**< of the model's inputs; NULL: a built-in model's own,
+                                     else "input_0" and so on */
+  size_t n_input_names;
+  int32_t n_outputs;   /**< of the model's forward; 0: 1 */
+  int32_t loss_output; /**< which of them is the loss: a scalar */
+  nxd_pp_loss_t loss;
+  int32_t labels_input;               /**< with TOKENS: which input has the labels; 0: the one
+                                         named "labels" */
+  int64_t ignore_index;               /**< with TOKENS: of labels that do not count; 0: -100 */
+  int32_t labels_shifted;             /**< with TOKENS: 1: labels are used as they are; 0: the
+                                         first label of a row predicts nothing */
+  int32_t broadcast_and_average_loss; /**< 1: every rank gets the loss of all data-parallel
+                                         ranks; not with return_mb_loss */
+  int32_t return_mb_loss;             /**< 1: losses of microbatches: nxd_pp_get_losses */
+  int32_t keep_outputs;               /**< 1: a stage's outputs are kept until their backward;
+                                         0: let go once sent (deallocate_pipeline_outputs) */
+  nxd_param_init_fn param_init;       /**< for parameters on the meta device; NULL: the
+                                         built-in initialisers, by seed and name */
+  void* param_init_data;
+  const char* trace_file_path; /**< the graph as text, or as DOT if it ends in ".dot";
+                                  written on rank 0; NULL: not */
+} nxd_pp_options_t;
+
+#define NXD_PP_OPTIONS_INIT                                                                        \
+  {                                                                                                \
+    sizeof(nxd_pp_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, NXD_PP_PARTITION_DEFAULT, NULL, NULL, \
+        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL   \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
+
+/** Traces a model, cuts it and keeps this rank's stages.  [collective: the pipeline-parallel group]
+ *
+ *  Parameters outside of this rank's stages lose their values; those inside that are on the meta
+ *  device get theirs. Parameters that several stages share are made equal to their owner's, that of
+ *  the first stage that has them, and their gradients are summed by every training run.
+ *  @param model    the root; kept alive. Its forward runs once, on tensors without data: reading a
+ *                  value fails, and the message names the module and the operation.
+ *  @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
+ *                  the batch. They may be on the meta device; NULL: left out in every run.
+ *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
+ * given; sizes that do not divide; a schedule that does not admit the shape); INVALID_STATE (model
+ *          parallel not initialised; a value is read); UNSUPPORTED (an operator without a shape
+ *          function); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs,
+                                   size_t n_inputs, const nxd_pp_options_t* options,
+                                   nxd_pp_t** out_pp);
+
+/** Forwards and backwards of all microbatches of a batch.  [collective: the pipeline-parallel
+ *  group, and the data-parallel group with a loss over tokens or broadcast_and_average_loss]
+ *
+ *  Gradients add to those there are, microbatch by microbatch, and are partial as after
+ *  nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
+ *  nxd_optimizer_step or nxd_finish_gradients over nxd_pp_get_local_module completes them.
+ *  @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
+ *                 sequence length makes the model be traced again.
+ *  @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
+ *                        everywhere; else 0. May be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                      double* out_loss);
+
+/** Forwards alone, without recording gradients, in evaluation mode.  [collective: as
+ *  nxd_pp_run_train]
+ *
+ *  @param[out] out_loss  as of nxd_pp_run_train; 0 when the model gives no loss. May be NULL.
+ *  @param outputs  filled, on the rank with the last stage, with n_outputs new handles: the model's
+ *                  outputs of all microbatches, joined along dimension 0, scalars as a vector; the
+ *                  caller destroys them. NULL elsewhere. outputs itself may be NULL when n_outputs
+ *                  is 0.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                     double* out_loss, nxd_tensor_t** outputs, size_t n_outputs);
+
+/** Losses of the last run's microbatches, on the rank with the last stage, by the rule of
+ *  nxd_layout_get_group; with return_mb_loss.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
+
+/** Reduces gradients while runs go on: the ddp is off for all microbatches but the last. NULL: no
+ *  more. The pipeline keeps nothing of it alive: take it away before it is destroyed.  [local]
+ *  @param ddp  over nxd_pp_get_local_module.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
+
+/** The part of the model that this rank has: a tree of the same names whose modules and parameters
+ *  are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a root.
+ *  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
+
+/** Number of modules that this rank's stages call, and the path of each; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Path of a module that this rank's stages call; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index,
+                                                  const char** out_name);
+
+/** Number of cuts: one less than stages.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Path of the module that a cut comes after; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name);
+
+/** The traced graph as text; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text);
+
+/** Number of modules and operators of this rank's stages whose weight gradients cannot be put off:
+ *  in a zero-bubble schedule these are made together with their input gradients.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Name of such a parameter's node; borrowed. Known after a first training run.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name);
+
+/** Recomputes the activations of modules in their backward pass, instead of keeping them (Chen et
+ *  al. 2016). Names and state do not change. May be called before or after nxd_pp_create.  [local]
+ *
+ *  @param names  paths from the root, or class names, of the modules; NULL with n_names 0: all
+ *                transformer layers of a built-in model.
+ *  @param on     1; 0: no longer.
+ *  @return NXD_OK; INVALID_ARGUMENT (a name that is neither a path nor a class: the nearest are
+ *          given).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names,
+                                          size_t n_names, int32_t on);
 
 #ifdef __cplusplus
 }

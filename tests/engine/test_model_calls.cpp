@@ -1,4 +1,4 @@
-// What is refused: configurations, layouts, inputs and handles of section 13, alike on all ranks.
+// What is refused: configurations, layouts, inputs and handles of section 15, alike on all ranks.
 #include "engine/model_support.h"
 
 #include "support/check.h"

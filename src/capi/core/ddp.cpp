@@ -1,4 +1,4 @@
-// Section 7 of nxd.h: data parallelism. nxd_ddp_create is in section 15.
+// Section 7 of nxd.h: data parallelism. nxd_ddp_create is in section 16.
 #include "capi/handles.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"

@@ -1,4 +1,4 @@
-// The custom functions of section 10 of nxd.h.
+// The custom functions of section 11 of nxd.h.
 #include "capi/engine/handles.h"
 #include "core/base/options.h"
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/graph/graph.h"
+
+namespace nxd {
+
+// A graph cut into stages that follow one another. A pure function of the graph and the cuts.
+struct Partition {
+  struct Stage {
+    std::vector<int> nodes;        // in order; inputs, parameters and constants are in each
+                                   // stage that uses them
+    std::vector<ValueId> inputs;   // from the stage before, in the order of their values
+    std::vector<ValueId> outputs;  // to the stage after: also what only later ones use
+  };
+  std::vector<Stage> stages;
+
+  // A parameter that several stages use: the first of them owns it.
+  struct Shared {
+    std::string name;  // canonical
+    std::vector<int> stages;
+  };
+  std::vector<Shared> shared;
+};
+
+// cuts: paths of modules, each the last of its stage, one less than there are stages.
+// INVALID_ARGUMENT with near names for one that is no node of the graph, one that is named twice,
+// out of order, or leaves a stage empty.
+Partition partition_at(const Graph& graph, const std::vector<std::string>& cuts);
+
+// Names of the cuts that divide the modules of a class evenly, the remainder going to the later
+// stages. INVALID_ARGUMENT for more stages than such modules.
+std::vector<std::string> even_cuts(const Graph& graph, const std::string& layer_class, int stages);
+// Those that make the most expensive stage cheapest; costs: of each node.
+std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_class, int stages,
+                                   const std::vector<double>& costs);
+// Counted floating-point operations of each node's forward, from shapes alone.
+std::vector<double> node_costs(const Graph& graph);
+
+}  // namespace nxd

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/graph/graph.h"
+
+namespace nxd {
+
+struct TraceOptions {
+  // Modules of these classes, or of these paths from the root, are called as a whole. A class
+  // without children is a leaf anyway.
+  std::vector<std::string> leaf_classes, leaf_paths;
+  // Of the root's inputs, for messages and Graph::input_names; "input_0" and so on without.
+  std::vector<std::string> input_names;
+};
+
+// Runs the root's forward on tensors without data, of the shapes and dtypes of inputs (an undefined
+// one is left out), and gives what it did. INVALID_ARGUMENT when a value is read on the way: the
+// message names the module and the operation. Nothing is communicated.
+Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
+            const TraceOptions& options);
+
+}  // namespace nxd
