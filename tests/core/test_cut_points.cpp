@@ -113,7 +113,7 @@ void test_bad_arguments(void**) {
   }
   refused([&] { nxd::even_cut_points(-1, 1); }, "items: ");
   refused([&] { nxd::balanced_cut_points({}, 1); }, "stages: ");
-  for (const double cost : {-1.0, NAN, INFINITY}) {
+  for (const double cost : std::vector<double>{-1, NAN, INFINITY}) {
     refused([&] { nxd::balanced_cut_points({1, cost}, 1); }, "costs[1]: ");
   }
 }
