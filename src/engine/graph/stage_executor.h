@@ -12,24 +12,35 @@ class StageExecutor {
   StageExecutor(std::shared_ptr<const Graph> graph, const Partition& partition, int stage);
 
   // The root's inputs that the stage's nodes use, by their place.
-  const std::vector<size_t>& root_inputs() const;
+  const std::vector<size_t>& root_inputs() const { return root_inputs_; }
   // Parameters that the stage's nodes read or whose modules have them, each once, by canonical
-  // name.
-  const std::vector<NamedParameter>& parameters() const;
+  // name, in the order of Graph::parameters.
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  // Modules that the stage calls as a whole, in order.
+  const std::vector<std::shared_ptr<Module>>& modules() const { return modules_; }
 
   // inputs: of Partition::Stage. root_inputs: all of the root's; those not in root_inputs() may be
   // undefined. Gives the stage's outputs; for the last stage the graph's. What a value that is only
-  // handed on gives is itself.
+  // handed on gives is itself. Automatic casts are those of the trace, not the thread's.
   // substitute: tensors to use where a kParameter node is, by node; undefined or absent: its own.
   Module::Tensors run(const Module::Tensors& inputs, const Module::Tensors& root_inputs,
                       const std::vector<at::Tensor>& substitutes = {}) const;
 
  private:
+  struct Step {
+    int node;
+    std::vector<ValueId> released;  // used for the last time
+  };
+
+  void find_releases();
+  void find_parameters();
+
   std::shared_ptr<const Graph> graph_;
-  Partition::Stage stage_;
-  bool is_last_ = false;
+  std::vector<Step> steps_;
+  std::vector<ValueId> inputs_, outputs_;
   std::vector<size_t> root_inputs_;
   std::vector<NamedParameter> parameters_;
+  std::vector<std::shared_ptr<Module>> modules_;
 };
 
 }  // namespace nxd

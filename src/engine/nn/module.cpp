@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/near_names.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/nn/module_tree.h"
 
@@ -17,10 +18,14 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
-  Tensors outputs = forward(inputs, n_outputs);
-  check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
-                 " outputs where ", n_outputs, " were asked for");
-  return outputs;
+  const auto run = [&] {
+    Tensors outputs = forward(inputs, n_outputs);
+    check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
+                   " outputs where ", n_outputs, " were asked for");
+    return outputs;
+  };
+  CallRecorder* recorder = CallRecorder::current();
+  return recorder ? recorder->call_module(*this, inputs, run) : run();
 }
 
 void Module::set_training(bool training) {
