@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "engine/device/autocast.h"
+#include "engine/device/call_recorder.h"
 
 namespace nxd {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kMostNestedPasses = 48;
 class PassOnThisThread {
  public:
   PassOnThisThread() {
+    check_not_tracing("backward");
     if (depth_ >= kMostNestedPasses) {
       fail(NXD_ERROR_UNSUPPORTED, "backward: more than ", kMostNestedPasses,
            " passes, each inside a callback of the one before");

@@ -41,6 +41,7 @@ class CausalLm : public Model {
   std::vector<std::string> input_names() const override {
     return {"input_ids", "labels", "attention_mask"};
   }
+  bool can_be_entered() const override { return true; }
 
  protected:
   // max_positions 0: of any length.

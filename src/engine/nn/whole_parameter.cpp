@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 
 #include "core/parallel/shard_gather.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 
 namespace nxd {
 namespace {
 
 at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
+  check_not_tracing("the whole value of a parameter");
   at::NoGradGuard no_grad;
   const ShardSpec& shard = parameter.shard();
   check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),

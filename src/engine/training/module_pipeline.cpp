@@ -7,7 +7,6 @@
 
 #include "core/optim/group_agreement.h"
 #include "engine/device/autocast.h"
-#include "engine/graph/graph_file.h"
 #include "engine/nn/module_tree.h"
 #include "engine/training/local_tree.h"
 #include "engine/training/loss_weights.h"
@@ -133,10 +132,8 @@ void ModulePipeline::make_local_tree() {
     for (const NamedParameter& entry : executor.parameters()) {
       if (known.insert(entry.parameter.get()).second) own.push_back(entry.parameter);
     }
-    for (const int index : executor.stage().nodes) {
-      const GraphNode& node = executor.graph().nodes[static_cast<size_t>(index)];
-      if (node.kind == GraphNode::Kind::kModule) local_names_.push_back(node.name);
-    }
+    const auto& names = executor.module_names();
+    local_names_.insert(local_names_.end(), names.begin(), names.end());
   }
   // What no stage uses stays with the first.
   if (context()->parallel().rank(NXD_AXIS_PIPELINE) == 0) {

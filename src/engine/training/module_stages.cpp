@@ -257,6 +257,10 @@ PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuf
       const at::Tensor& value = entry.parameter->tensor();
       if (value.requires_grad()) passage.deferred->watch(value, entry.name);
     }
+    for (const ParameterUse& use : shared_->uses(shape_.stage_of(rank_, place.chunk))) {
+      const bool trained = use.tensor.defined() && use.tensor.requires_grad();
+      if (trained) passage.deferred->watch(use.tensor, use.parameter->canonical_name());
+    }
     const InterceptionScope scope(*passage.deferred);
     differentiate(place.chunk, place.microbatch, passage, grad_outputs);
   }

@@ -97,6 +97,8 @@ std::vector<ParameterUse> SharedParameters::uses(int stage) const {
       if (place.stage == stage) result.push_back({place.node, shared.parameter, place.leaf});
     }
   }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const ParameterUse& a, const ParameterUse& b) { return a.node < b.node; });
   return result;
 }
 
