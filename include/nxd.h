@@ -1370,7 +1370,7 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
 
 /** Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
  *  parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
- *  master; updates are in the metadata. Crash-safe.  [collective: tensor- and data-parallel groups]
+ *  master; updates are in the metadata. Crash-safe.  [collective: tensor, data, pipeline groups]
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
@@ -2353,8 +2353,8 @@ NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
 NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
                                                  int32_t strict, nxd_load_report_t** out_report);
 
-/** Writes the whole parameters as one safetensors file, on the first rank of each
- *  tensor-parallel group's data-parallel copy 0; crash-safe.  [collective: tensor-parallel group]
+/** Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
+ *  data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
  *
  *  @param path  file; replaced when complete.
  *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
