@@ -14,6 +14,8 @@ class Model : public Module {
   // Floating-point operations of one training step on batch sequences, all ranks together: see
   // nxd_model_get_step_flops.
   virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
+  // Class of the layers that the model repeats.
+  virtual const char* transformer_layer_class() const = 0;
 };
 
 }  // namespace nxd

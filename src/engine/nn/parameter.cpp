@@ -7,6 +7,7 @@
 
 #include "core/parallel/shard_fill.h"
 #include "engine/device/dtype_map.h"
+#include "engine/device/gradient_interceptor.h"
 #include "engine/device/pooled_tensor.h"
 
 namespace nxd {
@@ -124,8 +125,9 @@ Parameter::HookState& Parameter::hook_state() {
   state->accumulator->add_post_hook(
       std::make_unique<PostHook>([weak = std::weak_ptr<HookState>(state), this] {
         const auto alive = weak.lock();
-        if (alive && alive->hook) alive->hook(*this);
-        if (alive && alive->reducer_hook) alive->reducer_hook(*this);
+        if (!alive || GradientInterceptor::any_holds_back(tensor())) return;
+        if (alive->hook) alive->hook(*this);
+        if (alive->reducer_hook) alive->reducer_hook(*this);
       }));
   hook_ = std::move(state);
   return *hook_;
