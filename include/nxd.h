@@ -1825,8 +1825,8 @@ typedef struct nxd_plan_search_options {
 NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, size_t size);
 
 /** Finds the layouts of all ranks that take least time and fit, best first; of equal ones those
- *  that keep less. 1F1B, interleaved and ZB-H1 are tried; GPipe takes as long as 1F1B, and
- *  keeps more.  [local]
+ *  that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO, sequence
+ *  parallelism and recomputation.  [local]
  *
  *  @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
  *                 may be NULL.

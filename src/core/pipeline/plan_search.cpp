@@ -126,12 +126,14 @@ class PlanSearch {
       list_schedule(layout, NXD_PP_SCHEDULE_1F1B);
       if (layout.pipeline_parallel_size == 1) continue;
       list_schedule(layout, NXD_PP_SCHEDULE_ZERO_BUBBLE);
+      list_schedule(layout, NXD_PP_SCHEDULE_GPIPE);
       for (int chunks = 2; chunks <= options_.max_virtual_size; ++chunks) {
         layout.virtual_size = chunks;
-        if (microbatches % layout.pipeline_parallel_size == 0 &&
-            int64_t{chunks} * layout.pipeline_parallel_size <= model_.num_layers) {
+        if (int64_t{chunks} * layout.pipeline_parallel_size > model_.num_layers) break;
+        if (microbatches % layout.pipeline_parallel_size == 0) {
           list_schedule(layout, NXD_PP_SCHEDULE_INTERLEAVED);
         }
+        list_schedule(layout, NXD_PP_SCHEDULE_GPIPE);
       }
     }
   }
