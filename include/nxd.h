@@ -2305,10 +2305,15 @@ typedef struct nxd_parameter_options {
   nxd_init_t init;            /**< DEFAULT: zeros */
   double init_a;
   double init_b;
+  nxd_device_t device; /**< META: without values until nxd_move_model_to_device or nxd_pp_create */
+  int32_t reserved;
 } nxd_parameter_options_t;
 
-#define NXD_PARAMETER_OPTIONS_INIT \
-  { sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0 }
+#define NXD_PARAMETER_OPTIONS_INIT                                                    \
+  {                                                                                   \
+    sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0, \
+        NXD_DEVICE_CPU, 0                                                             \
+  }
 
 /** Fills options with defaults.  [local]
  *  @since 0.1 */
@@ -2404,8 +2409,14 @@ NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t train
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
 
-/** Moves all parameters to a device, in place; they keep their attributes.  [local]
- *  @return NXD_OK; UNSUPPORTED (a device other than the CPU).
+/** Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
+ *  [local]
+ *
+ *  To the CPU: those on the meta device get the initial values of their names and seed, as if they
+ *  had been made on the CPU; others keep theirs. To the meta device: values and gradients are
+ *  forgotten, and their memory is free.
+ *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (to the meta device: a ddp holds
+ *          a parameter's values or gradients; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 

@@ -90,7 +90,7 @@ void test_no_division_is_better(void**) {
     const int items = 1 + static_cast<int>(random() % 9);
     const int stages = 1 + static_cast<int>(random() % static_cast<unsigned>(items));
     std::vector<double> costs;
-    for (int i = 0; i < items; ++i) costs.push_back(random() % 7);
+    for (int i = 0; i < items; ++i) costs.push_back(static_cast<double>(random() % 7));
     using Value = std::pair<double, double>;  // most expensive stage, sum of squares
     const auto value = [&](const Cuts& cuts) {
       const std::vector<double> each = stage_costs(costs, cuts);

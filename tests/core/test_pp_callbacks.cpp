@@ -354,10 +354,10 @@ void losses_stay_or_are_shared(void**) {
 // Buffers are as many as the schedule needs at once, from the first run to the last.
 void memory_is_bounded(void**) {
   for (const Shape shape :
-       {Shape{2, 1, 12, NXD_PP_SCHEDULE_1F1B}, Shape{2, 1, 12, NXD_PP_SCHEDULE_GPIPE}}) {
+       {Shape{2, 1, 4, NXD_PP_SCHEDULE_1F1B}, Shape{2, 1, 4, NXD_PP_SCHEDULE_GPIPE}}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
       if (!NXD_TEST_OK(make_parallel(ctx, 2))) return 0;
-      const Cut cut{2, 1, 12};
+      const Cut cut{2, 1, 4};
       SkipNet net(cut);
       const Boundaries boundaries(cut, rank, SkipNet::kLayers, SkipNet::values_before);
       Pp pp;
@@ -373,7 +373,7 @@ void memory_is_bounded(void**) {
       NXD_TEST_OK(nxd_barrier(world));
       NXD_TEST_OK(nxd_memory_get_stats(&stats));
       NXD_TEST_OK(nxd_barrier(world));
-      for (int run = 0; run < 50; ++run) NXD_TEST_OK(nxd_pp_run(pp.get(), 1, nullptr));
+      for (int run = 0; run < 100; ++run) NXD_TEST_OK(nxd_pp_run(pp.get(), 1, nullptr));
       NXD_TEST_OK(nxd_pp_get_buffer_bytes(pp.get(), &after));
       NXD_TEST_OK(nxd_barrier(world));
       NXD_TEST_OK(nxd_memory_get_stats(&later));
@@ -381,9 +381,11 @@ void memory_is_bounded(void**) {
       const uint64_t of_values = (2 * SkipNet::kCount + SkipNet::kRows) * sizeof(double);
       const bool all_at_once = shape.schedule == NXD_PP_SCHEDULE_GPIPE;
       NXD_TEST_CHECK(bytes == after);
-      if (rank == 1) NXD_TEST_CHECK(all_at_once ? bytes == 12 * of_values : bytes <= 4 * of_values);
-      NXD_TEST_CHECK(stats.bytes_in_use == later.bytes_in_use);
-      NXD_TEST_CHECK(stats.arena_bytes_in_use == later.arena_bytes_in_use);
+      if (rank == 1) NXD_TEST_CHECK(all_at_once ? bytes == 4 * of_values : bytes <= 3 * of_values);
+      // What is sent is let go of when it is taken, sooner or later: but each run leaves nothing.
+      const uint64_t under_way = 2 * 2 * 4 * of_values;
+      NXD_TEST_CHECK(later.bytes_in_use <= stats.bytes_in_use + under_way);
+      NXD_TEST_CHECK(later.arena_bytes_in_use <= stats.arena_bytes_in_use + under_way);
       return 0;
     });
   }

@@ -1,10 +1,12 @@
 #include "engine/device/gradients.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "engine/device/autocast.h"
+#include "engine/device/call_recorder.h"
 
 namespace nxd {
 namespace {
@@ -16,6 +18,7 @@ constexpr int kMostNestedPasses = 48;
 class PassOnThisThread {
  public:
   PassOnThisThread() {
+    check_not_tracing("backward");
     if (depth_ >= kMostNestedPasses) {
       fail(NXD_ERROR_UNSUPPORTED, "backward: more than ", kMostNestedPasses,
            " passes, each inside a callback of the one before");
@@ -76,6 +79,12 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   const PassOnThisThread pass;
   torch::autograd::backward(outputs, given, retain_graph, /*create_graph=*/false);
+}
+
+void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
+                       const std::vector<at::Tensor>& grads) {
+  const PassOnThisThread here;
+  torch::autograd::Engine::get_default_engine().execute(edges, grads, false, false, true, {});
 }
 
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,

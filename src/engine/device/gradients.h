@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace nxd {
 // Accumulates gradients into the leaves. Runs on the calling thread.
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
                   bool retain_graph);
+
+// The same from edges of the graph, whose tensors may be gone; every gradient is defined.
+void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
+                       const std::vector<at::Tensor>& grads);
 
 // Gradients of the outputs with respect to the inputs; undefined where an input has no influence.
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,

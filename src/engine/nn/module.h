@@ -38,7 +38,8 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // Checks the context, then runs the module; n_outputs results are asked for and given.
+  // Checks the context, then runs the module, under the eyes of this thread's CallRecorder if there
+  // is one; n_outputs results are asked for and given.
   Tensors call(const Tensors& inputs, size_t n_outputs = 1);
   // For modules with one input and one output.
   at::Tensor operator()(const at::Tensor& input) { return call({input})[0]; }
@@ -67,6 +68,10 @@ class Module : public std::enable_shared_from_this<Module> {
   // The value of an own parameter, undefined when there is none. Layers ask for it anew each time:
   // a parameter may have been tied to another since.
   at::Tensor parameter_value(std::string_view name) const;
+
+  // Whether all that the forward does are calls of modules, of functions that go through call_whole
+  // and of operators, so that a trace may record them one by one. Else it is called as a whole.
+  virtual bool can_be_entered() const { return false; }
 
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }

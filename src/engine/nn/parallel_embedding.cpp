@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/embedding.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/deferred_gradients.h"
@@ -49,7 +50,9 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor rows_held(const Plan& plan, const at::Tensor& ids, const at::Tensor& table) {
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(table.size(1));
-    if (table.is_meta()) return at::empty(sizes, table.options());
+    if (table.is_meta() || is_tracing()) {
+      return at::empty(sizes, table.options().device(at::kMeta));
+    }
     if (!plan.fused) {
       const at::Tensor local = ids - plan.first;
       const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));

@@ -1,6 +1,6 @@
 // Weight gradients that are made later have the bits, and call the hooks, of those made at once:
 // at any layout, over microbatches whose products are made in a zero-bubble schedule's order.
-#include "engine_inside/microbatch_run.h"
+#include "engine/inside/microbatch_run.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Activations that are computed again in backward: losses and gradients have the same bits as
 // without, hooks are called as often, and less is kept meanwhile.
-#include "engine_inside/microbatch_run.h"
+#include "engine/inside/microbatch_run.h"
 
 #include <ATen/ATen.h>
 
