@@ -1,6 +1,7 @@
 // Section 8 of nxd.h.
 #include "capi/engine/handles.h"
 #include "engine/device/aten_pool.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/dlpack_exchange.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/host_copy.h"
@@ -146,6 +147,7 @@ nxd_status_t nxd_tensor_get_data(nxd_tensor_t* tensor, void** out_data) {
   return engine_guard([&] {
     auto& out = output(out_data, "out_data");
     at::Tensor& value = unwrap(tensor, "tensor");
+    check_access(value, CallRecorder::Access::kWrite, "nxd_tensor_get_data");
     check_host_memory(value, "tensor");
     out = value.data_ptr();
   });

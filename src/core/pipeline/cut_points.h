@@ -4,15 +4,15 @@
 
 namespace nxd {
 
-// How a list is cut into parts that follow one another, none of them empty. Results are the sizes
-// of the parts. INVALID_ARGUMENT for fewer items than parts. Pure.
+// Where a list of items is cut into stages that follow one another: the index of the last item of
+// every stage but the last, one less than there are stages. Every stage has an item at least.
+// INVALID_ARGUMENT for fewer than one stage, or more stages than items.
 
-// Sizes that differ by one at most, the larger ones last.
-std::vector<int> even_parts(int items, int parts);
+// As many items everywhere; of a remainder the last stages have one more each.
+std::vector<int> even_cut_points(int items, int stages);
 
-// The largest sum of the costs in a part is as small as any cut can make it. Within that, parts
-// are filled to the mean of what is left, from the last one on: equal costs are cut as by
-// even_parts.
-std::vector<int> cheapest_parts(const std::vector<double>& costs, int parts);
+// Those whose most expensive stage is cheapest; among them those whose sum of squares is least, and
+// then the earliest. costs: of each item, finite and not negative.
+std::vector<int> balanced_cut_points(const std::vector<double>& costs, int stages);
 
 }  // namespace nxd

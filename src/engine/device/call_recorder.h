@@ -26,14 +26,20 @@ class CallRecorder {
   virtual std::vector<at::Tensor> call_function(const char* name,
                                                 const std::vector<at::Tensor>& inputs,
                                                 const WholeFunction& function) = 0;
-  // Fails, for whoever wants a tensor's data: INVALID_STATE names the module and the operation.
-  [[noreturn]] virtual void refuse_read(const char* operation) = 0;
+  // Fails, for whoever wants what only values can tell: INVALID_STATE names the module and the
+  // operation.
+  [[noreturn]] virtual void refuse_read(const std::string& operation) = 0;
+  // The same, unless the tensor's values are known: then they come from no input and no parameter.
+  // A host that may write to a tensor is refused one that the trace has seen, known or not, as it
+  // cannot see the write.
+  enum class Access { kRead, kWrite };
+  virtual void check_access(const at::Tensor& tensor, Access access, const char* operation) = 0;
 
   // This thread's; null: nobody watches.
   static CallRecorder* current() noexcept;
 };
 
-// Makes a recorder this thread's for a scope.
+// Makes a recorder this thread's for a scope; null: nobody watches in it.
 class RecordingScope {
  public:
   explicit RecordingScope(CallRecorder* recorder) noexcept;
@@ -48,8 +54,23 @@ class RecordingScope {
 // Whether this thread is tracing.
 inline bool is_tracing() noexcept { return CallRecorder::current() != nullptr; }
 
+// To be called before the host reads a tensor's data, or may write to it.
+inline void check_access(const at::Tensor& tensor, CallRecorder::Access access,
+                         const char* operation) {
+  if (CallRecorder* recorder = CallRecorder::current()) {
+    recorder->check_access(tensor, access, operation);
+  }
+}
+
+// Fails while this thread is tracing, when there are no values to compute with.
+inline void check_not_tracing(const char* operation) {
+  if (CallRecorder* recorder = CallRecorder::current()) recorder->refuse_read(operation);
+}
+
 // Calls a function as one node where this thread is tracing, and just calls it elsewhere. Whatever
-// the library offers beside operators and modules goes through here.
+// the library offers beside operators and modules goes through here. inputs: all the tensors that
+// it computes with, parameters too; an undefined one is left out. The function is kept and called
+// with other inputs later.
 std::vector<at::Tensor> call_whole(const char* name, const std::vector<at::Tensor>& inputs,
                                    const WholeFunction& function);
 

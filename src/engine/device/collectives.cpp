@@ -2,14 +2,22 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 
 namespace nxd {
 namespace {
 
+// While tracing, what ranks would exchange is not known, even where this rank's part is.
+bool gives_shapes_only(const at::Tensor& x) { return x.is_meta() || is_tracing(); }
+
+at::Tensor meta_empty(const at::Tensor& x, at::IntArrayRef sizes) {
+  return at::empty(sizes, x.options().device(at::kMeta));
+}
+
 at::Tensor empty_for(const at::Tensor& x, at::IntArrayRef sizes) {
-  return x.is_meta() ? at::empty(sizes, x.options()) : pooled_empty(sizes, x.scalar_type());
+  return gives_shapes_only(x) ? meta_empty(x, sizes) : pooled_empty(sizes, x.scalar_type());
 }
 
 // x's sizes with ranks put in front.
@@ -31,7 +39,7 @@ void check_with_group(ProcessGroup& group, bool holds, const char* operation,
                       const std::string& message) {
   if (holds) return;
   const std::string full = text(operation, ": ", message);
-  group.refuse(operation, message);
+  if (!is_tracing()) group.refuse(operation, message);
   fail(NXD_ERROR_INVALID_ARGUMENT, full);
 }
 
@@ -45,7 +53,7 @@ int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& 
 
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce) {
   at::Tensor y = empty_for(x, x.sizes());
-  if (x.is_meta()) return y;
+  if (gives_shapes_only(x)) return y;
   const at::Tensor dense = x.contiguous();
   group.all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
                    to_nxd_dtype(x.scalar_type()), reduce);
@@ -53,7 +61,10 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t red
 }
 
 void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce) {
-  if (x.is_meta()) return;
+  if (gives_shapes_only(x)) {
+    if (!x.is_meta()) x = meta_empty(x, x.sizes());
+    return;
+  }
   if (!x.is_contiguous()) x = x.contiguous();
   group.all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
                    to_nxd_dtype(x.scalar_type()), reduce);
@@ -61,9 +72,10 @@ void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce
 
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
   const std::vector<int64_t> all = stacked_sizes(x, group.size());
+  const bool shapes_only = gives_shapes_only(x);
   at::Tensor stacked =
-      x.is_meta() ? at::empty(all, x.options()) : exchanged_empty(group, all, x.scalar_type());
-  if (!x.is_meta()) {
+      shapes_only ? meta_empty(x, all) : exchanged_empty(group, all, x.scalar_type());
+  if (!shapes_only) {
     // The peers take this rank's part out of its own result.
     at::Tensor own = stacked.select(0, group.rank());
     own.copy_(x);
@@ -88,7 +100,7 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
   const auto at_dim = static_cast<size_t>(dim);
   sizes[at_dim] /= group.size();
   at::Tensor y = empty_for(x, sizes);
-  if (x.is_meta()) return y;
+  if (gives_shapes_only(x)) return y;
   at::Tensor stacked = x.contiguous();
   if (dim != 0) {
     std::vector<int64_t> apart = sizes;
@@ -108,7 +120,7 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
                  group.name());
   const int64_t part = x.size(dim) / group.size();
   const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
-  if (x.is_meta()) return mine.contiguous();
+  if (gives_shapes_only(x)) return mine.contiguous();
   at::Tensor y = pooled_empty(mine.sizes(), x.scalar_type());
   y.copy_(mine);
   return y;

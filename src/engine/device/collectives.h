@@ -4,10 +4,11 @@
 
 #include "core/base/error.h"
 #include "core/comm/process_group.h"
+#include "engine/device/call_recorder.h"
 
 // Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
 // order, and inputs are left unchanged. A tensor on the meta device gives a result of the right
-// shape and no communication.
+// shape and no communication, and so does any tensor while this thread is tracing.
 namespace nxd {
 
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
@@ -33,7 +34,7 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
   try {
     return checks();
   } catch (const Error& error) {
-    if (group.size() > 1 && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
+    if (group.size() > 1 && !is_tracing() && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
       group.refuse(operation, error.what());
     }
     throw;

@@ -4,6 +4,7 @@
 
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 
@@ -65,7 +66,7 @@ void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, b
 }  // namespace
 
 bool use_fused(const Context& context, const at::Tensor& x) {
-  return !context.plain_kernels() && x.is_cpu() &&
+  return !context.plain_kernels() && !is_tracing() && x.is_cpu() &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 

@@ -9,7 +9,7 @@
 namespace nxd {
 
 // Whether layers take the fused kernels for this tensor: f32 or bf16 on the CPU, unless the context
-// asks for plain ATen operators.
+// asks for plain ATen operators, or this thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 
 // op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; through oneDNN where use_fused

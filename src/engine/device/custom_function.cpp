@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/base/last_error.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/function_node.h"
 
 namespace nxd {
@@ -74,6 +75,12 @@ std::vector<at::Tensor> CustomFunction::apply(const std::vector<at::Tensor>& inp
   const FunctionDefinition& f = *definition_;
   check_argument(n_outputs == f.options.n_outputs, "n_outputs: function ", f.name, " has ",
                  f.options.n_outputs, ", got ", n_outputs);
+  return call_whole(f.name.c_str(), inputs,
+                    [self = *this](const auto& given) { return self.run(given); });
+}
+
+std::vector<at::Tensor> CustomFunction::run(const std::vector<at::Tensor>& inputs) const {
+  const FunctionDefinition& f = *definition_;
   nxd_function_call call;
   bool record = false;
   for (const at::Tensor& input : inputs) {

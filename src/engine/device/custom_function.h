@@ -42,6 +42,8 @@ class CustomFunction {
   std::vector<at::Tensor> apply(const std::vector<at::Tensor>& inputs, size_t n_outputs) const;
 
  private:
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const;
+
   std::shared_ptr<FunctionDefinition> definition_;
 };
 

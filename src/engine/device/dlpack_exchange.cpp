@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/host_copy.h"
 
@@ -190,6 +191,7 @@ struct Export {
 
 template <class Managed>
 std::unique_ptr<Export<Managed>> export_managed(const at::Tensor& tensor) {
+  check_access(tensor, CallRecorder::Access::kWrite, "nxd_tensor_to_dlpack");
   check_host_memory(tensor, "tensor");
   check_argument(!tensor.requires_grad(),
                  "tensor: it requires a gradient; export what nxd_tensor_detach gives");
@@ -218,10 +220,12 @@ std::unique_ptr<Export<Managed>> export_managed(const at::Tensor& tensor) {
 
 at::Tensor copy_dltensor(const DLTensor& source) {
   const Description d = describe(source);
-  at::Tensor out = at::empty(d.shape, at::TensorOptions().dtype(d.type).device(at::kCPU));
-  if (!d.empty) copy_strided(d, 0, d.data, static_cast<char*>(out.data_ptr()));
-  normalise_bools(out);
-  return out;
+  return host_values([&] {
+    at::Tensor out = at::empty(d.shape, at::TensorOptions().dtype(d.type).device(at::kCPU));
+    if (!d.empty) copy_strided(d, 0, d.data, static_cast<char*>(out.data_ptr()));
+    normalise_bools(out);
+    return out;
+  });
 }
 
 at::Tensor import_dlpack(DLManagedTensor* managed) { return import_managed(managed); }

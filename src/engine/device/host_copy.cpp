@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 
 namespace nxd {
@@ -44,9 +45,22 @@ at::Tensor create_from_data(const void* data, size_t bytes, const int64_t* shape
                             nxd_dtype_t dtype) {
   const at::ScalarType type = to_scalar_type(dtype);
   const std::vector<int64_t> sizes = checked_shape(shape, ndim, c10::elementSize(type));
-  at::Tensor out = at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU));
-  copy_from_host(out, data, bytes);
-  return out;
+  return host_values([&] {
+    at::Tensor out = at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU));
+    copy_from_host(out, data, bytes);
+    return out;
+  });
+}
+
+at::Tensor host_values(const std::function<at::Tensor()>& make) {
+  if (!is_tracing()) return make();
+  at::Tensor made;
+  {
+    const RecordingScope unwatched(nullptr);
+    made = make();
+  }
+  return call_whole("host_values", {},
+                    [made](const auto&) { return std::vector<at::Tensor>{made.clone()}; })[0];
 }
 
 void check_host_memory(const at::Tensor& tensor, const char* what) {
@@ -59,6 +73,7 @@ void check_host_memory(const at::Tensor& tensor, const char* what) {
 }
 
 void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes) {
+  check_access(tensor, CallRecorder::Access::kRead, "nxd_tensor_copy_to_host");
   check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "buf: expected ", bytes, " bytes, got NULL");
@@ -69,6 +84,7 @@ void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes) {
 }
 
 void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
+  check_access(tensor, CallRecorder::Access::kWrite, "nxd_tensor_copy_from_host");
   check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "data: expected ", bytes, " bytes, got NULL");
@@ -88,6 +104,7 @@ void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
 }
 
 double item_of(const at::Tensor& tensor) {
+  check_access(tensor, CallRecorder::Access::kRead, "nxd_tensor_get_item");
   check_argument(tensor.numel() == 1, "tensor: expected one element, got ", tensor.numel());
   check_host_memory(tensor, "tensor");
   to_nxd_dtype(tensor.scalar_type());

@@ -40,8 +40,9 @@ struct GraphNode {
   Kind kind;
   std::string name;    // of the module, operator or function, as a reader would look for it
   std::string module;  // path of the innermost module whose forward this is part of; "" the root's
-  std::vector<ValueId>
-      inputs;  // kNoValue: left out. Tensors among an operator's arguments, in order
+  // kNoValue: left out. Of an operator, the tensors among its arguments, in order: see
+  // operator_arguments.h.
+  std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
 
   size_t input_index = 0;                // kInput: of the root
@@ -49,10 +50,26 @@ struct GraphNode {
   at::Tensor constant;                   // kConstant
   std::shared_ptr<Module> callee;        // kModule
   WholeFunction function;                // kFunction
-  // kOperator: the arguments, with an empty tensor wherever a value goes.
+  // kOperator: the arguments, with an undefined tensor wherever a value goes.
   c10::optional<c10::OperatorHandle> op;
   std::vector<c10::IValue> arguments;
   bool writes = false;  // changes one of its inputs
+
+  // How the thread was set while this ran.
+  bool grad_mode = true;
+  nxd_dtype_t autocast = NXD_DTYPE_INVALID;
+  double flops = 0;  // of its matrix products and convolutions, one pass forwards
+
+  // Inputs, parameters and constants, which are no calls: they are wherever they are used.
+  bool is_source() const {
+    return kind == Kind::kInput || kind == Kind::kParameter || kind == Kind::kConstant;
+  }
+};
+
+// A module that was called outside of leaves, and which node was the last one when it returned.
+struct ModuleCall {
+  std::string path, class_name;
+  int last_node = -1;
 };
 
 // What a module's forward does, as nodes in the order they ran in.
@@ -60,10 +77,17 @@ struct Graph {
   std::vector<std::string> input_names;
   std::vector<GraphNode> nodes;
   std::vector<GraphValue> values;
-  std::vector<ValueId> outputs;  // of the root; kNoValue: left out
+  std::vector<ValueId> outputs;            // of the root; kNoValue: left out
+  std::vector<ModuleCall> calls;           // in the order they returned in; the root's is not here
+  std::vector<NamedParameter> parameters;  // of the root, each once, by canonical name
 
+  // A line for each node.
   std::string to_text() const;
+  // For Graphviz.
   std::string to_dot() const;
 };
+
+// Writes the graph as text, or as DOT if the path ends in ".dot": whole or not at all.
+void write_graph(const Graph& graph, const std::string& path);
 
 }  // namespace nxd

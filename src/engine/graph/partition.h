@@ -25,18 +25,20 @@ struct Partition {
   std::vector<Shared> shared;
 };
 
-// cuts: paths of modules, each the last of its stage, one less than there are stages.
-// INVALID_ARGUMENT with near names for one that is no node of the graph, one that is named twice,
-// out of order, or leaves a stage empty.
+// cuts: paths of modules that the graph calls, in order, each the last of its stage: the stage ends
+// when the module returns, for the last time if it is called several times. INVALID_ARGUMENT with
+// near names for one that is not called, for one that is named twice or out of order, leaves a
+// stage empty, or parts an operator from a tensor that it writes to.
 Partition partition_at(const Graph& graph, const std::vector<std::string>& cuts);
 
 // Names of the cuts that divide the modules of a class evenly, the remainder going to the later
-// stages. INVALID_ARGUMENT for more stages than such modules.
+// stages. INVALID_ARGUMENT for a class that is not called, and for more stages than such modules.
 std::vector<std::string> even_cuts(const Graph& graph, const std::string& layer_class, int stages);
 // Those that make the most expensive stage cheapest; costs: of each node.
 std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_class, int stages,
                                    const std::vector<double>& costs);
-// Counted floating-point operations of each node's forward, from shapes alone.
+// Of each node's forward, from shapes alone: floating-point operations of its products, and one for
+// each element that it gives.
 std::vector<double> node_costs(const Graph& graph);
 
 }  // namespace nxd

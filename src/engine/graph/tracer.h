@@ -8,16 +8,18 @@
 namespace nxd {
 
 struct TraceOptions {
-  // Modules of these classes, or of these paths from the root, are called as a whole. A class
-  // without children is a leaf anyway.
+  // Modules of these classes, or of these paths from the root, are called as a whole. One without
+  // children, or of which Module::can_be_entered does not hold, is a leaf anyway.
   std::vector<std::string> leaf_classes, leaf_paths;
   // Of the root's inputs, for messages and Graph::input_names; "input_0" and so on without.
   std::vector<std::string> input_names;
 };
 
 // Runs the root's forward on tensors without data, of the shapes and dtypes of inputs (an undefined
-// one is left out), and gives what it did. INVALID_ARGUMENT when a value is read on the way: the
-// message names the module and the operation. Nothing is communicated.
+// one is left out), and gives what it did, under this thread's automatic casts. INVALID_STATE when
+// a value is read on the way: the message names the module and the operation. UNSUPPORTED for an
+// operator without a shape function. INVALID_ARGUMENT for leaves that the root does not have.
+// Nothing is communicated.
 Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
             const TraceOptions& options);
 

@@ -37,6 +37,12 @@ class LanguageHead : public Module {
 // A model that predicts the next token: a body, which turns ids and an optional key mask into
 // hidden states, and a language head. See nxd_model_create.
 class CausalLm : public Model {
+ public:
+  std::vector<std::string> input_names() const override {
+    return {"input_ids", "labels", "attention_mask"};
+  }
+  bool can_be_entered() const override { return true; }
+
  protected:
   // max_positions 0: of any length.
   CausalLm(std::shared_ptr<Context> context, const char* class_name,

@@ -40,6 +40,8 @@ class Gpt2Block : public Module {
   Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
             const std::string& path, const nxd_model_options_t& options);
 
+  bool can_be_entered() const override { return true; }
+
  protected:
   // Inputs x, key mask, residual; the last two may be left out. One output: the block's. Two: the
   // output of the last sublayer and the residual to add to it.
@@ -57,6 +59,7 @@ class Gpt2Model : public Module {
             const nxd_model_options_t& options);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
+  bool can_be_entered() const override { return true; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -80,6 +83,7 @@ class Gpt2LmHeadModel : public CausalLm {
                   const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
+  const char* transformer_layer_class() const override { return "GPT2Block"; }
 
  private:
   Gpt2Config config_;

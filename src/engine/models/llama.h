@@ -19,6 +19,8 @@ class LlamaDecoderLayer : public Module {
   LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
                     const std::string& path, const nxd_model_options_t& options);
 
+  bool can_be_entered() const override { return true; }
+
  protected:
   // Inputs x, key mask, residual; the last two may be left out. One output: the layer's. Two: the
   // output of the last sublayer and the residual to add to it.
@@ -36,6 +38,7 @@ class LlamaModel : public Module {
              const nxd_model_options_t& options);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
+  bool can_be_entered() const override { return true; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -54,6 +57,7 @@ class LlamaForCausalLM : public CausalLm {
                    const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
+  const char* transformer_layer_class() const override { return "LlamaDecoderLayer"; }
 
  private:
   LlamaConfig config_;

@@ -11,6 +11,8 @@ class CallbackModule : public Module {
                  void* user_data, nxd_destroy_fn destroy);
   ~CallbackModule() override;
 
+  bool can_be_entered() const override { return true; }
+
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/kernels/cross_entropy.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
@@ -228,22 +229,38 @@ void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
                                   to_nxd_dtype(out.scalar_type()), out.data_ptr(), out.size(1));
 }
 
-at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
-                                  const at::Tensor& logits, const at::Tensor& labels,
-                                  const CrossEntropyOptions& options) {
+namespace {
+
+// On the meta device: the shape of the loss, and that of its gradient through autograd.
+at::Tensor loss_shape(const at::Tensor& logits, nxd_reduction_t reduction) {
+  const at::Tensor rows = logits.select(-1, 0).to(partial_sum_dtype(logits.scalar_type()));
+  return reduction == NXD_REDUCTION_NONE ? rows.contiguous() : rows.sum();
+}
+
+at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at::Tensor& logits,
+                         const at::Tensor& labels, const CrossEntropyOptions& options) {
   check_inputs(*group, logits, labels);
   auto record = c10::make_intrusive<Record>();
   record->group = group;
   record->fused = use_fused(context, logits);
   record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), options);
-  if (logits.is_meta()) {
-    const auto shape = options.reduction == NXD_REDUCTION_NONE ? labels.sizes() : at::IntArrayRef();
-    return at::empty(shape, logits.options().dtype(partial_sum_dtype(logits.scalar_type())));
-  }
+  if (logits.is_meta() || is_tracing()) return loss_shape(logits, options.reduction);
   const at::Tensor rows = logits.reshape({-1, logits.size(-1)}).contiguous();
   const at::Tensor loss = CrossEntropy::apply(rows, record);
   if (options.reduction == NXD_REDUCTION_NONE) return loss.view(labels.sizes());
   return loss.sum() / loss_divisor(record->targets, options.reduction);
+}
+
+}  // namespace
+
+at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
+                                  const at::Tensor& logits, const at::Tensor& labels,
+                                  const CrossEntropyOptions& options) {
+  const auto apply = [shared = context.shared_from_this(), group,
+                      options](const variable_list& inputs) {
+    return variable_list{cross_entropy(*shared, group, inputs[0], inputs[1], options)};
+  };
+  return call_whole(kParallelCrossEntropy, {logits, labels}, apply)[0];
 }
 
 }  // namespace nxd

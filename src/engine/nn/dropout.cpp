@@ -49,7 +49,7 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
   check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
   if (!active()) return {x};
-  if (x.is_meta()) return {at::empty(x.sizes(), x.options())};
+  if (x.is_meta()) return {x * 1.0};
   return {x * factors(x.sizes(), x.scalar_type())};
 }
 

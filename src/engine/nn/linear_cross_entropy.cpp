@@ -5,6 +5,7 @@
 
 #include "core/kernels/elementwise.h"
 #include "engine/device/autocast.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
@@ -178,11 +179,9 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
              ", got ", labels.sizes()));
 }
 
-}  // namespace
-
-at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& given_x,
-                                const at::Tensor& given_weight, const at::Tensor& labels,
-                                const CrossEntropyOptions& options) {
+at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
+                   const at::Tensor& given_weight, const at::Tensor& labels,
+                   const CrossEntropyOptions& options) {
   check_inputs(plan, given_x, given_weight, labels);
   const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
   if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
@@ -198,6 +197,16 @@ at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor
   record->wants_dx = at::GradMode::is_enabled() && x.requires_grad();
   record->wants_dweight = at::GradMode::is_enabled() && weight.requires_grad();
   return LinearCrossEntropy::apply(x, weight, record);
+}
+
+}  // namespace
+
+at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
+                                const at::Tensor& weight, const at::Tensor& labels,
+                                const CrossEntropyOptions& options) {
+  return call_whole(kName, {x, weight, labels}, [plan, options](const variable_list& inputs) {
+    return variable_list{loss_of(plan, inputs[0], inputs[1], inputs[2], options)};
+  })[0];
 }
 
 }  // namespace nxd

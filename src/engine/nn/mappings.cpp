@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 
 namespace nxd {
@@ -45,25 +46,27 @@ struct Mapping : torch::autograd::Function<Mapping> {
   }
 };
 
-at::Tensor map(const GroupRef& group, const at::Tensor& x, int64_t dim, Move forward,
-               Move backward) {
+at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int64_t dim,
+               Move forward, Move backward) {
   if (group->size() == 1) return x;
   auto plan = c10::make_intrusive<Plan>();
   plan->group = group;
   plan->forward = forward;
   plan->backward = backward;
   plan->dim = dim;
-  return Mapping::apply(x, plan);
+  return call_whole(name, {x}, [plan](const variable_list& inputs) {
+    return variable_list{Mapping::apply(inputs[0], plan)};
+  })[0];
 }
 
 }  // namespace
 
 at::Tensor copy_to_region(const GroupRef& group, const at::Tensor& x) {
-  return map(group, x, 0, Move::kIdentity, Move::kAllReduce);
+  return map("copy_to_region", group, x, 0, Move::kIdentity, Move::kAllReduce);
 }
 
 at::Tensor reduce_from_region(const GroupRef& group, const at::Tensor& x) {
-  return map(group, x, 0, Move::kAllReduce, Move::kIdentity);
+  return map("reduce_from_region", group, x, 0, Move::kAllReduce, Move::kIdentity);
 }
 
 at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
@@ -72,21 +75,22 @@ at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t
   check_argument(positive >= 0 && positive < x.dim(),
                  "scatter: dim: expected a dimension of a tensor with ", x.dim(),
                  " dimensions, got ", dim);
-  return map(group, x, positive, Move::kSplit, Move::kAllGather);
+  return map("scatter_to_region", group, x, positive, Move::kSplit, Move::kAllGather);
 }
 
 at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  return map(group, x, check_dim(*group, "all_gather", x, dim), Move::kAllGather, Move::kSplit);
+  return map("gather_from_region", group, x, check_dim(*group, "all_gather", x, dim),
+             Move::kAllGather, Move::kSplit);
 }
 
 at::Tensor gather_to_split_consumer(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  return map(group, x, check_dim(*group, "all_gather", x, dim), Move::kAllGather,
-             Move::kReduceScatter);
+  return map("gather_to_split_consumer", group, x, check_dim(*group, "all_gather", x, dim),
+             Move::kAllGather, Move::kReduceScatter);
 }
 
 at::Tensor reduce_scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  return map(group, x, check_dim(*group, "reduce_scatter", x, dim), Move::kReduceScatter,
-             Move::kAllGather);
+  return map("reduce_scatter_to_region", group, x, check_dim(*group, "reduce_scatter", x, dim),
+             Move::kReduceScatter, Move::kAllGather);
 }
 
 }  // namespace nxd

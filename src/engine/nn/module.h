@@ -38,7 +38,8 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // Checks the context, then runs the module; n_outputs results are asked for and given.
+  // Checks the context, then runs the module, under the eyes of this thread's CallRecorder if there
+  // is one; n_outputs results are asked for and given.
   Tensors call(const Tensors& inputs, size_t n_outputs = 1);
   // For modules with one input and one output.
   at::Tensor operator()(const at::Tensor& input) { return call({input})[0]; }
@@ -46,7 +47,13 @@ class Module : public std::enable_shared_from_this<Module> {
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::string& class_name() const { return class_name_; }
   bool training() const { return training_; }
-  void set_training(bool training);
+  void set_training(bool training);  // with all modules below
+  void set_own_training(bool training) { training_ = training; }
+
+  // Whether calls keep their inputs alone and run the forward again in backward; see
+  // nn/recomputation.h.
+  bool recomputes() const { return recomputes_; }
+  void set_recomputes(bool recomputes) { recomputes_ = recomputes; }
 
   // Names are free of dots, not empty, and unique among children and parameters.
   void add_child(const std::string& name, std::shared_ptr<Module> child);
@@ -61,6 +68,10 @@ class Module : public std::enable_shared_from_this<Module> {
   // The value of an own parameter, undefined when there is none. Layers ask for it anew each time:
   // a parameter may have been tied to another since.
   at::Tensor parameter_value(std::string_view name) const;
+
+  // Whether all that the forward does are calls of modules, of functions that go through call_whole
+  // and of operators, so that a trace may record them one by one. Else it is called as a whole.
+  virtual bool can_be_entered() const { return false; }
 
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }
@@ -84,6 +95,7 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<Context> context_;
   std::string class_name_;
   bool training_ = true;
+  bool recomputes_ = false;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   nxd_module borrowed_;

@@ -5,6 +5,7 @@
 
 #include "core/kernels/norms.h"
 #include "engine/device/autocast.h"
+#include "engine/device/call_recorder.h"
 #include "engine/device/compute.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
@@ -171,18 +172,16 @@ at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const
   return y.to(x.scalar_type());
 }
 
-}  // namespace
-
-at::Tensor rms_norm(const Context& context, const at::Tensor& input, const at::Tensor& given_weight,
-                    double eps) {
+at::Tensor rms_norm_of(const Context& context, const at::Tensor& input,
+                       const at::Tensor& given_weight, double eps) {
   const at::Tensor x = cast_float(input), weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) return plain_rms_norm(x, weight, eps);
   return FusedRmsNorm::apply(x, weight, eps);
 }
 
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& input,
-                                               const at::Tensor& residual_input,
-                                               const at::Tensor& given_weight, double eps) {
+std::pair<at::Tensor, at::Tensor> add_rms_norm_of(const Context& context, const at::Tensor& input,
+                                                  const at::Tensor& residual_input,
+                                                  const at::Tensor& given_weight, double eps) {
   const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
   const at::Tensor weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) {
@@ -193,20 +192,20 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
   return {outputs[0], outputs[1]};
 }
 
-at::Tensor layer_norm(const Context& context, const at::Tensor& input,
-                      const at::Tensor& given_weight, const at::Tensor& given_bias, double eps) {
+at::Tensor layer_norm_of(const Context& context, const at::Tensor& input,
+                         const at::Tensor& given_weight, const at::Tensor& given_bias, double eps) {
   const at::Tensor x = cast_float(input);
   const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
   if (!use_fused(context, x) || !weight.defined()) return plain_layer_norm(x, weight, bias, eps);
   return FusedLayerNorm::apply(x, weight, optional(bias), eps);
 }
 
-std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& input,
-                                                 const at::Tensor& residual_input,
-                                                 const at::Tensor& given_weight,
-                                                 const at::Tensor& given_bias, double eps) {
+std::pair<at::Tensor, at::Tensor> add_layer_norm_of(const Context& context, const at::Tensor& input,
+                                                    const at::Tensor& residual_input,
+                                                    const at::Tensor& given_weight,
+                                                    const at::Tensor& given_bias, double eps) {
   const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
-  if (!residual.defined()) return {x, layer_norm(context, x, given_weight, given_bias, eps)};
+  if (!residual.defined()) return {x, layer_norm_of(context, x, given_weight, given_bias, eps)};
   const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
   if (!use_fused(context, x) || !weight.defined()) {
     const at::Tensor sum = x + residual;
@@ -214,6 +213,49 @@ std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const a
   }
   const variable_list outputs = FusedAddLayerNorm::apply(x, residual, weight, optional(bias), eps);
   return {outputs[0], outputs[1]};
+}
+
+}  // namespace
+
+// The functions of the header are these, called as a whole.
+
+at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                    double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    return variable_list{rms_norm_of(*shared, in[0], in[1], eps)};
+  };
+  return call_whole("rms_norm", {x, weight}, apply)[0];
+}
+
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
+                                               const at::Tensor& residual, const at::Tensor& weight,
+                                               double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    const auto [sum, norm] = add_rms_norm_of(*shared, in[0], in[1], in[2], eps);
+    return variable_list{sum, norm};
+  };
+  const variable_list out = call_whole("add_rms_norm", {x, residual, weight}, apply);
+  return {out[0], out[1]};
+}
+
+at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    return variable_list{layer_norm_of(*shared, in[0], in[1], in[2], eps)};
+  };
+  return call_whole("layer_norm", {x, weight, bias}, apply)[0];
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
+                                                 const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    const auto [sum, norm] = add_layer_norm_of(*shared, in[0], in[1], in[2], in[3], eps);
+    return variable_list{sum, norm};
+  };
+  const variable_list out = call_whole("add_layer_norm", {x, residual, weight, bias}, apply);
+  return {out[0], out[1]};
 }
 
 }  // namespace nxd

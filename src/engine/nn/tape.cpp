@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "engine/device/autocast.h"
+#include "engine/device/call_recorder.h"
 
 namespace nxd {
 
@@ -27,6 +28,7 @@ Module::Tensors Tape::outputs() const {
 }
 
 Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
+  check_not_tracing("nxd_tape_backward");
   check_state(!used_, class_name_, ": the tape was used already");
   check_argument(grad_outputs.size() == outputs_.size(), "n_outputs: expected ", outputs_.size(),
                  ", got ", grad_outputs.size());

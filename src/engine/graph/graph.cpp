@@ -1,0 +1,153 @@
+#include "engine/graph/graph.h"
+
+#include <ATen/ATen.h>
+
+#include <sstream>
+
+#include "core/base/dtype.h"
+#include "core/checkpoint/file.h"
+#include "engine/device/dtype_map.h"
+#include "engine/graph/operator_arguments.h"
+
+namespace nxd {
+namespace {
+
+using Kind = GraphNode::Kind;
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+std::string dtype_text(at::ScalarType dtype) {
+  try {
+    return dtype_name(to_nxd_dtype(dtype));
+  } catch (const Error&) {
+    return c10::toString(dtype);  // such as a complex one
+  }
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string result;
+  for (const std::string& part : parts) result += (result.empty() ? "" : ", ") + part;
+  return result;
+}
+
+std::string value_name(const Graph& graph, ValueId value) {
+  return value == kNoValue ? "none" : graph.values[at(value)].name;
+}
+
+std::vector<std::string> value_names(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<std::string> names;
+  for (const ValueId value : values) names.push_back(value_name(graph, value));
+  return names;
+}
+
+std::string type_text(const GraphValue& value) {
+  std::vector<std::string> sizes;
+  for (const int64_t size : value.shape) sizes.push_back(std::to_string(size));
+  return dtype_text(value.dtype) + "[" + joined(sizes) + "]" + (value.needs_grad ? " grad" : "");
+}
+
+// An operator's arguments as in its schema, with the names of values in their places.
+std::string argument_text(const Graph& graph, const GraphNode& node) {
+  std::vector<std::string> parts;
+  size_t next = 0;
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    std::vector<std::string> tensors;
+    for_each_tensor({node.arguments[i]}, [&](const at::Tensor&) {
+      tensors.push_back(value_name(graph, node.inputs[next++]));
+    });
+    std::ostringstream out;
+    if (node.arguments[i].isTensor()) {
+      out << tensors[0];
+    } else if (node.arguments[i].isTensorList() || node.arguments[i].isOptionalTensorList()) {
+      out << "[" << joined(tensors) << "]";
+    } else {
+      out << node.arguments[i];
+    }
+    parts.push_back(out.str());
+  }
+  return joined(parts);
+}
+
+std::string call_text(const Graph& graph, const GraphNode& node) {
+  const std::string inputs = "(" + joined(value_names(graph, node.inputs)) + ")";
+  switch (node.kind) {
+    case Kind::kInput: return "input " + std::to_string(node.input_index);
+    case Kind::kParameter: return "parameter " + node.name;
+    case Kind::kConstant: return "constant";
+    case Kind::kModule:
+      return "module " + (node.name.empty() ? "root" : node.name) + inputs + " : " +
+             (node.callee ? node.callee->class_name() : "");
+    case Kind::kFunction: return "function " + node.name + inputs;
+    case Kind::kOperator:
+      return node.name + (node.op ? "(" + argument_text(graph, node) + ")" : inputs) +
+             (node.writes ? " writes" : "");
+  }
+  return "";
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+std::string Graph::to_text() const {
+  std::string result = "inputs: " + joined(input_names) + "\n";
+  for (const GraphNode& node : nodes) {
+    std::vector<std::string> outputs;
+    for (const ValueId value : node.outputs) {
+      outputs.push_back(value == kNoValue
+                            ? "none"
+                            : values[at(value)].name + ": " + type_text(values[at(value)]));
+    }
+    result += (outputs.empty() ? "" : joined(outputs) + " = ") + call_text(*this, node);
+    if (!node.grad_mode) result += " without grad";
+    if (node.autocast != NXD_DTYPE_INVALID) {
+      result += std::string(" autocast ") + dtype_name(node.autocast);
+    }
+    if (!node.is_source() && !node.module.empty()) result += "  # in " + node.module;
+    result += "\n";
+  }
+  return result + "outputs: " + joined(value_names(*this, outputs)) + "\n";
+}
+
+std::string Graph::to_dot() const {
+  std::string result = "digraph {\n  node [shape=box];\n";
+  const auto id = [](size_t node) { return "n" + std::to_string(node); };
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const GraphNode& node = nodes[i];
+    const char* style = node.is_source()               ? ", shape=ellipse"
+                        : node.kind == Kind::kModule   ? ", style=bold"
+                        : node.kind == Kind::kFunction ? ", style=rounded"
+                                                       : "";
+    result +=
+        "  " + id(i) + " [label=" + quoted(node.name.empty() ? "root" : node.name) + style + "];\n";
+    for (const ValueId value : node.inputs) {
+      if (value == kNoValue) continue;
+      result += "  " + id(at(values[at(value)].producer)) + " -> " + id(i) +
+                " [label=" + quoted(type_text(values[at(value)])) + "];\n";
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] == kNoValue) continue;
+    const std::string out = "out" + std::to_string(i);
+    result += "  " + out + " [label=" + quoted("output " + std::to_string(i)) +
+              ", shape=ellipse];\n  " + id(at(values[at(outputs[i])].producer)) + " -> " + out +
+              " [label=" + quoted(type_text(values[at(outputs[i])])) + "];\n";
+  }
+  return result + "}\n";
+}
+
+void write_graph(const Graph& graph, const std::string& path) {
+  const std::string content = path.ends_with(".dot") ? graph.to_dot() : graph.to_text();
+  AtomicFile file(path);
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+}  // namespace nxd

@@ -1,0 +1,99 @@
+#include "engine/graph/operator_hook.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "core/base/error.h"
+#include "engine/device/call_recorder.h"
+#include "engine/graph/operator_arguments.h"
+#include "engine/graph/shape_functions.h"
+
+namespace nxd {
+namespace {
+
+// The highest of the keys that libtorch leaves to others; no tensor has it, so that calls meet it
+// only on threads that include it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local OperatorObserver* observer_of_thread = nullptr;
+// Set by run_operator for the call that it makes.
+thread_local bool is_run = false;
+
+// Stands in autograd's graph where a shape function took an operator's place.
+struct ShapeOnly : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
+    fail(NXD_ERROR_INVALID_STATE, "backward: tensors of a trace have no values");
+  }
+};
+
+bool any_tensor(const torch::jit::Stack& stack, bool (*holds)(const at::Tensor&)) {
+  bool found = false;
+  for_each_tensor(stack, [&](const at::Tensor& t) { found = found || (t.defined() && holds(t)); });
+  return found;
+}
+
+void run_shape_function(ShapeFunction function, bool with_autograd, torch::jit::Stack& stack) {
+  const bool needs_grad = with_autograd && at::GradMode::is_enabled() &&
+                          any_tensor(stack, [](const at::Tensor& t) { return t.requires_grad(); });
+  {
+    const at::NoGradGuard no_grad;
+    function(stack);
+  }
+  if (!needs_grad) return;
+  replace_tensors(stack, [](const at::Tensor& result) {
+    if (!result.defined() || !at::isFloatingType(result.scalar_type())) return result;
+    at::Tensor out = result;
+    const auto node = std::shared_ptr<ShapeOnly>(new ShapeOnly, torch::autograd::deleteNode);
+    torch::autograd::create_gradient_edge(out, node);
+    return out;
+  });
+}
+
+void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+  const bool with_autograd = keys.has_any(c10::autograd_dispatch_keyset);
+  const ShapeFunction function = find_shape_function(op);
+  if (function && any_tensor(stack, [](const at::Tensor& t) { return t.is_meta(); })) {
+    return run_shape_function(function, with_autograd, stack);
+  }
+  op.redispatchBoxed(keys, &stack);
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  if (!observer_of_thread || !is_tracing()) {
+    op.redispatchBoxed(keys, stack);
+  } else if (std::exchange(is_run, false)) {
+    below(op, keys, *stack);
+  } else {
+    observer_of_thread->call_operator(op, *stack);
+  }
+}
+
+// On the first trace of a process. Kept for ever: threads may be tracing when the process ends.
+void register_fallback() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  });
+}
+
+}  // namespace
+
+void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  is_run = true;
+  op.callBoxed(&stack);
+}
+
+ObservingScope::ObservingScope(OperatorObserver& observer)
+    : outer_((register_fallback(), std::exchange(observer_of_thread, &observer))), include_(kKey) {}
+
+ObservingScope::~ObservingScope() { observer_of_thread = outer_; }
+
+}  // namespace nxd

@@ -1,0 +1,414 @@
+#include "engine/graph/shape_functions.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "engine/graph/operator_arguments.h"
+
+namespace nxd {
+namespace {
+
+using torch::jit::Stack;
+
+at::Tensor tensor_at(const Stack& stack, size_t index) {
+  return stack[index].isTensor() ? stack[index].toTensor() : at::Tensor();
+}
+
+at::Tensor made(at::IntArrayRef sizes, const at::Tensor& like, at::ScalarType dtype) {
+  return at::empty(sizes, like.options().dtype(dtype).device(at::kMeta).requires_grad(false));
+}
+
+at::Tensor made(at::IntArrayRef sizes, const at::Tensor& like) {
+  return made(sizes, like, like.scalar_type());
+}
+
+template <class... Tensors>
+void give(Stack& stack, Tensors... results) {
+  stack.clear();
+  (stack.emplace_back(std::move(results)), ...);
+}
+
+int64_t wrapped(int64_t dim, int64_t ndim) { return dim < 0 ? dim + ndim : dim; }
+
+// The sizes that are left when dimensions are reduced; none given: all of them.
+std::vector<int64_t> reduced(const at::Tensor& x, const c10::IValue& dims, bool keep) {
+  std::vector<bool> gone(static_cast<size_t>(x.dim()), dims.isNone());
+  if (dims.isIntList()) {
+    const auto list = dims.toIntVector();
+    if (list.empty()) gone.assign(gone.size(), true);
+    for (const int64_t dim : list) gone.at(static_cast<size_t>(wrapped(dim, x.dim()))) = true;
+  }
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < gone.size(); ++i) {
+    if (!gone[i]) sizes.push_back(x.size(static_cast<int64_t>(i)));
+    if (gone[i] && keep) sizes.push_back(1);
+  }
+  return sizes;
+}
+
+void same(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, at::empty_like(x));
+}
+
+void itself(Stack& stack) { stack.resize(1); }
+
+void same_as_bool(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(x.sizes(), x, at::kBool));
+}
+
+void broadcast_bool(Stack& stack) {
+  const at::Tensor a = tensor_at(stack, 0), b = tensor_at(stack, 1);
+  give(stack, made(at::infer_size(a.sizes(), b.sizes()), a, at::kBool));
+}
+
+// where(condition, a, b)
+void where(Stack& stack) {
+  const at::Tensor condition = tensor_at(stack, 0), a = tensor_at(stack, 1),
+                   b = tensor_at(stack, 2);
+  const auto sizes = at::infer_size(condition.sizes(), at::infer_size(a.sizes(), b.sizes()));
+  give(stack, made(sizes, condition, at::result_type(a, b)));
+}
+
+// (self, dims, correction, keepdim)
+void deviation(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(reduced(x, stack[1], stack[3].toBool()), x));
+}
+
+void deviation_and_mean(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const auto sizes = reduced(x, stack[1], stack[3].toBool());
+  give(stack, made(sizes, x), made(sizes, x));
+}
+
+// One element of the input's dtype.
+void one_element(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made({}, x));
+}
+
+// (self, dtype): integers become i64.
+void product_of_all(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  at::ScalarType dtype = at::isIntegralType(x.scalar_type(), true) ? at::kLong : x.scalar_type();
+  if (!stack[1].isNone()) dtype = stack[1].toScalarType();
+  give(stack, made({}, x, dtype));
+}
+
+// (self, dims, keepdim, dtype)
+void nansum(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const at::ScalarType dtype = stack[3].isNone() ? x.scalar_type() : stack[3].toScalarType();
+  give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, dtype));
+}
+
+void count_nonzero(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(reduced(x, stack[1], false), x, at::kLong));
+}
+
+// addbmm(self, batch1, batch2, beta, alpha)
+void addbmm(Stack& stack) {
+  const at::Tensor a = tensor_at(stack, 1), b = tensor_at(stack, 2);
+  give(stack, made({a.size(1), b.size(2)}, a));
+}
+
+// embedding(weight, ids, ...)
+void embedding(Stack& stack) {
+  const at::Tensor weight = tensor_at(stack, 0), ids = tensor_at(stack, 1);
+  auto sizes = ids.sizes().vec();
+  sizes.push_back(weight.size(1));
+  give(stack, made(sizes, weight));
+}
+
+at::ScalarType statistics_dtype(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// native_layer_norm(input, normalized_shape, weight, bias, eps)
+void native_layer_norm(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const auto normalized = static_cast<int64_t>(stack[1].toIntVector().size());
+  check_argument(normalized <= x.dim(), "layer_norm: input: expected at least ", normalized,
+                 " dimensions, got shape ", x.sizes());
+  auto sizes = x.sizes().vec();
+  std::fill(sizes.end() - normalized, sizes.end(), 1);
+  give(stack, made(x.sizes(), x), made(sizes, x, statistics_dtype(x)),
+       made(sizes, x, statistics_dtype(x)));
+}
+
+// native_group_norm(input, weight, bias, N, C, HxW, group, eps)
+void native_group_norm(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const std::vector<int64_t> sizes{stack[3].toInt(), stack[6].toInt()};
+  give(stack, made(x.sizes(), x), made(sizes, x), made(sizes, x));
+}
+
+// native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)
+void native_batch_norm(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const int64_t kept = stack[5].toBool() ? x.size(1) : 0;
+  give(stack, at::empty_like(x), made({kept}, x, statistics_dtype(x)),
+       made({kept}, x, statistics_dtype(x)));
+}
+
+// index_select(self, dim, index)
+void index_select(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), index = tensor_at(stack, 2);
+  auto sizes = x.sizes().vec();
+  if (!sizes.empty())
+    sizes.at(static_cast<size_t>(wrapped(stack[1].toInt(), x.dim()))) = index.numel();
+  give(stack, made(sizes, x));
+}
+
+void take(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), index = tensor_at(stack, 1);
+  give(stack, made(index.sizes(), x));
+}
+
+// diag(self, diagonal)
+void diag(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const int64_t offset = stack[1].toInt();
+  if (x.dim() == 1) {
+    const int64_t size = x.size(0) + std::abs(offset);
+    return give(stack, made({size, size}, x));
+  }
+  const int64_t rows = x.size(0) + std::min<int64_t>(offset, 0);
+  const int64_t columns = x.size(1) - std::max<int64_t>(offset, 0);
+  give(stack, made({std::max<int64_t>(std::min(rows, columns), 0)}, x));
+}
+
+// repeat_interleave(self, repeats, dim, output_size)
+void repeat_interleave(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const int64_t repeats = stack[1].toInt();
+  if (stack[2].isNone()) return give(stack, made({x.numel() * repeats}, x));
+  auto sizes = x.sizes().vec();
+  sizes.at(static_cast<size_t>(wrapped(stack[2].toInt(), x.dim()))) *= repeats;
+  give(stack, made(sizes, x));
+}
+
+// one_hot(self, num_classes)
+void one_hot(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  auto sizes = x.sizes().vec();
+  sizes.push_back(stack[1].toInt());
+  give(stack, made(sizes, x, at::kLong));
+}
+
+void native_dropout(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, at::empty_like(x), made(x.sizes(), x, at::kBool));
+}
+
+at::Tensor loss(const at::Tensor& like, at::IntArrayRef sizes, int64_t reduction) {
+  return made(reduction == at::Reduction::None ? sizes : at::IntArrayRef(), like);
+}
+
+// (input, target, reduction, delta)
+void huber_loss(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), target = tensor_at(stack, 1);
+  give(stack, loss(x, at::infer_size(x.sizes(), target.sizes()), stack[2].toInt()));
+}
+
+// (input, target, weight, reduction)
+void binary_cross_entropy(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, loss(x, x.sizes(), stack[3].toInt()));
+}
+
+// cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing)
+void cross_entropy_loss(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), target = tensor_at(stack, 1);
+  auto sizes = x.sizes().vec();
+  sizes.erase(sizes.begin() + (x.dim() > 1 ? 1 : 0));
+  const bool probabilities = target.sizes() == x.sizes();
+  check_argument(probabilities || target.sizes() == at::IntArrayRef(sizes),
+                 "cross_entropy_loss: target: expected shape ", at::IntArrayRef(sizes), " or ",
+                 x.sizes(), ", got ", target.sizes());
+  give(stack, loss(x, sizes, stack[3].toInt()));
+}
+
+// nll_loss2d_forward(input, target, weight, reduction, ignore_index)
+void nll_loss2d(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), target = tensor_at(stack, 1);
+  give(stack, loss(x, target.sizes(), stack[3].toInt()), made({}, x));
+}
+
+int64_t cyclic(const std::vector<int64_t>& list, size_t index) {
+  return list.size() == 1 ? list[0] : list.at(index);
+}
+
+// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+void convolution(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0), weight = tensor_at(stack, 1);
+  const auto stride = stack[3].toIntVector(), padding = stack[4].toIntVector(),
+             dilation = stack[5].toIntVector(), more = stack[7].toIntVector();
+  const bool transposed = stack[6].toBool();
+  const int64_t groups = stack[8].toInt();
+  check_argument(x.dim() == weight.dim() && x.dim() >= 3, "convolution: expected an input of ",
+                 weight.dim(), " dimensions, got shape ", x.sizes());
+  check_argument(x.size(1) == (transposed ? weight.size(0) : weight.size(1) * groups),
+                 "convolution: the input's ", x.size(1), " channels do not fit the weight, ",
+                 weight.sizes(), " in ", groups, " groups");
+  std::vector<int64_t> sizes{x.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
+  for (int64_t i = 2; i < x.dim(); ++i) {
+    const auto at = static_cast<size_t>(i - 2);
+    const int64_t kernel = cyclic(dilation, at) * (weight.size(i) - 1) + 1;
+    const int64_t pad = 2 * cyclic(padding, at), step = cyclic(stride, at);
+    sizes.push_back(transposed ? (x.size(i) - 1) * step - pad + kernel + cyclic(more, at)
+                               : (x.size(i) + pad - kernel) / step + 1);
+    check_argument(sizes.back() >= 0, "convolution: the kernel is larger than the input, ",
+                   x.sizes());
+  }
+  give(stack, made(sizes, x));
+}
+
+// (self, output_size)
+void adaptive_avg_pool2d(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  auto sizes = x.sizes().vec();
+  const auto given = stack[1].toIntVector();
+  sizes.at(sizes.size() - 2) = given.at(0);
+  sizes.at(sizes.size() - 1) = given.at(1);
+  give(stack, made(sizes, x));
+}
+
+const std::unordered_map<std::string_view, ShapeFunction>& table() {
+  static const std::unordered_map<std::string_view, ShapeFunction> functions = {
+      {"aten::_adaptive_avg_pool2d", adaptive_avg_pool2d},
+      {"aten::abs", same},
+      {"aten::abs_", itself},
+      {"aten::addbmm", addbmm},
+      {"aten::binary_cross_entropy", binary_cross_entropy},
+      {"aten::channel_shuffle", same},
+      {"aten::convolution", convolution},
+      {"aten::count_nonzero.dim_IntList", count_nonzero},
+      {"aten::cross_entropy_loss", cross_entropy_loss},
+      {"aten::diag", diag},
+      {"aten::dot", one_element},
+      {"aten::embedding", embedding},
+      {"aten::flip", same},
+      {"aten::hardswish", same},
+      {"aten::hardswish_", itself},
+      {"aten::hardtanh", same},
+      {"aten::hardtanh_", itself},
+      {"aten::huber_loss", huber_loss},
+      {"aten::index_select", index_select},
+      {"aten::isnan", same_as_bool},
+      {"aten::log_sigmoid", same},
+      {"aten::logical_and", broadcast_bool},
+      {"aten::logical_and_", itself},
+      {"aten::logical_not", same_as_bool},
+      {"aten::logical_not_", itself},
+      {"aten::logical_or", broadcast_bool},
+      {"aten::logical_or_", itself},
+      {"aten::logical_xor", broadcast_bool},
+      {"aten::logical_xor_", itself},
+      {"aten::logit", same},
+      {"aten::max", one_element},
+      {"aten::median", one_element},
+      {"aten::min", one_element},
+      {"aten::nan_to_num", same},
+      {"aten::nan_to_num_", itself},
+      {"aten::nansum", nansum},
+      {"aten::native_batch_norm", native_batch_norm},
+      {"aten::native_dropout", native_dropout},
+      {"aten::native_group_norm", native_group_norm},
+      {"aten::native_layer_norm", native_layer_norm},
+      {"aten::nll_loss2d_forward", nll_loss2d},
+      {"aten::one_hot", one_hot},
+      {"aten::poisson", same},
+      {"aten::prelu", same},
+      {"aten::prod", product_of_all},
+      {"aten::relu", same},
+      {"aten::relu_", itself},
+      {"aten::repeat_interleave.self_int", repeat_interleave},
+      {"aten::roll", same},
+      {"aten::rrelu_with_noise", same},
+      {"aten::std.correction", deviation},
+      {"aten::std_mean.correction", deviation_and_mean},
+      {"aten::take", take},
+      {"aten::trace", one_element},
+      {"aten::var.correction", deviation},
+      {"aten::var_mean.correction", deviation_and_mean},
+      {"aten::where.self", where},
+  };
+  return functions;
+}
+
+std::string full_name(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+bool is_mask(const at::Tensor& index) {
+  return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
+
+double count(int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+ShapeFunction find_shape_function(const c10::OperatorHandle& op) {
+  const auto found = table().find(full_name(op));
+  return found == table().end() ? nullptr : found->second;
+}
+
+bool reads_values(const c10::OperatorHandle& op, const Stack& arguments) {
+  static const std::unordered_set<std::string_view> readers = {
+      "aten::_assert_async", "aten::_local_scalar_dense",
+      "aten::_unique",       "aten::_unique2",
+      "aten::allclose",      "aten::argwhere",
+      "aten::bincount",      "aten::equal",
+      "aten::is_nonzero",    "aten::item",
+      "aten::masked_select", "aten::nonzero",
+      "aten::nonzero_numpy", "aten::unique_consecutive",
+      "aten::unique_dim",    "aten::unique_dim_consecutive",
+  };
+  const std::string& name = op.operator_name().name;
+  if (readers.count(name) != 0) return true;
+  // A mask chooses as many elements as are true; writing through one is another matter.
+  if (name == "aten::index") {
+    bool masks = false;
+    for_each_tensor({arguments.begin() + 1, arguments.end()},
+                    [&](const at::Tensor& index) { masks = masks || is_mask(index); });
+    return masks;
+  }
+  if (name == "aten::one_hot") return arguments[1].toInt() < 0;
+  if (name == "aten::repeat_interleave") {
+    return op.operator_name().overload_name != "self_int" && arguments.back().isNone();
+  }
+  return false;
+}
+
+double product_flops(const c10::OperatorHandle& op, const Stack& arguments, const Stack& results) {
+  const std::string_view name = op.operator_name().name;
+  // Which arguments are multiplied.
+  size_t first = 0;
+  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" ||
+      name == "aten::addbmm" || name == "aten::addmm_" || name == "aten::baddbmm_") {
+    first = 1;
+  } else if (name == "aten::convolution") {
+    const at::Tensor x = tensor_at(arguments, 0), weight = tensor_at(arguments, 1);
+    const bool transposed = arguments[6].toBool();
+    const int64_t outputs = transposed ? x.numel() : tensor_at(results, 0).numel();
+    return 2 * count(outputs) * count(weight.numel()) / count(std::max<int64_t>(weight.size(0), 1));
+  } else if (name != "aten::mm" && name != "aten::bmm" && name != "aten::mv" &&
+             name != "aten::dot") {
+    return 0;
+  }
+  const at::Tensor a = tensor_at(arguments, first), b = tensor_at(arguments, first + 1);
+  // Every element of a meets each column of b.
+  return 2 * count(a.numel()) * (b.dim() >= 2 ? count(b.size(-1)) : 1);
+}
+
+}  // namespace nxd

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace nxd {
+
+// Gives an operator's results on the meta device: takes the arguments from the stack and leaves the
+// results there. Autograd is not its business.
+using ShapeFunction = void (*)(torch::jit::Stack& stack);
+
+// For operators that libtorch cannot run there without Python; null for others.
+ShapeFunction find_shape_function(const c10::OperatorHandle& op);
+
+// Whether the operator's result, or its shape, depends on its arguments' values.
+bool reads_values(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+// Floating-point operations of a matrix product or convolution, of the arguments' and results'
+// shapes; 0 for other operators, also those that call these.
+double product_flops(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                     const torch::jit::Stack& results);
+
+}  // namespace nxd

@@ -1,0 +1,194 @@
+#include "engine/graph/stage_executor.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "engine/device/autocast.h"
+#include "engine/graph/operator_arguments.h"
+#include "engine/nn/module_tree.h"
+
+namespace nxd {
+namespace {
+
+using Kind = GraphNode::Kind;
+using Tensors = Module::Tensors;
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
+  std::vector<c10::IValue> stack = node.arguments;
+  size_t next = 0;
+  replace_tensors(stack, [&](const at::Tensor&) { return inputs[next++]; });
+  node.op->callBoxed(&stack);
+  Tensors outputs;
+  for_each_tensor(stack, [&](const at::Tensor& result) { outputs.push_back(result); });
+  return outputs;
+}
+
+// What a node that is no source gives.
+Tensors run_node(const GraphNode& node, const Tensors& inputs) {
+  const at::AutoGradMode grad_mode(at::GradMode::is_enabled() && node.grad_mode);
+  switch (node.kind) {
+    case Kind::kModule: return node.callee->call(inputs, node.outputs.size());
+    case Kind::kFunction: return node.function(inputs);
+    case Kind::kOperator: return run_operator_node(node, inputs);
+    default: fail(NXD_ERROR_INTERNAL, "graph: ", node.name, " is no call");
+  }
+}
+
+at::Tensor source_value(const GraphNode& node, const Tensors& root_inputs) {
+  const at::Tensor& value = node.kind == Kind::kInput       ? root_inputs.at(node.input_index)
+                            : node.kind == Kind::kParameter ? node.parameter->tensor()
+                                                            : node.constant;
+  check_internal(value.defined(), "stage: ", node.name, ": expected a tensor, got none");
+  return value;
+}
+
+// The inputs of a node, with other tensors for some parameters: in place of their values, and, for
+// as long as this lives, of the parameters of the module that it calls.
+class Substitution {
+ public:
+  Substitution(const Graph& graph, const GraphNode& node, std::vector<ParameterUse> uses,
+               const Tensors& values)
+      : uses_(std::move(uses)) {
+    for (const ValueId value : node.inputs) {
+      inputs_.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
+      if (value == kNoValue) continue;
+      const GraphNode& from = graph.nodes[at(graph.values[at(value)].producer)];
+      for (const ParameterUse& use : uses_) {
+        if (from.kind == Kind::kParameter && from.parameter == use.parameter) {
+          inputs_.back() = use.tensor;
+        }
+      }
+    }
+    if (node.kind == Kind::kModule) swap();
+    swapped_ = node.kind == Kind::kModule;
+  }
+  ~Substitution() {
+    if (swapped_) swap();
+  }
+  Substitution(const Substitution&) = delete;
+  Substitution& operator=(const Substitution&) = delete;
+
+  const Tensors& inputs() const { return inputs_; }
+
+ private:
+  void swap() {
+    for (ParameterUse& use : uses_) std::swap(use.parameter->tensor(), use.tensor);
+  }
+
+  std::vector<ParameterUse> uses_;
+  Tensors inputs_;
+  bool swapped_ = false;
+};
+
+// Sets automatic casts for a scope.
+class AutocastScope {
+ public:
+  AutocastScope() : outer_(autocast_dtype()) {}
+  ~AutocastScope() { set(outer_); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+  void set(nxd_dtype_t dtype) {
+    if (dtype != autocast_dtype()) set_autocast(dtype);
+  }
+
+ private:
+  nxd_dtype_t outer_;
+};
+
+}  // namespace
+
+StageExecutor::StageExecutor(std::shared_ptr<const Graph> graph, const Partition& partition,
+                             int stage)
+    : graph_(std::move(graph)) {
+  check_internal(stage >= 0 && at(stage) < partition.stages.size(), "stage: no stage ", stage);
+  const Partition::Stage& own = partition.stages[at(stage)];
+  const bool is_last = at(stage) + 1 == partition.stages.size();
+  inputs_ = own.inputs;
+  outputs_ = is_last ? graph_->outputs : own.outputs;
+  for (const int node : own.nodes) {
+    steps_.push_back({node, {}});
+    const GraphNode& n = graph_->nodes[at(node)];
+    if (n.kind == Kind::kInput) root_inputs_.push_back(n.input_index);
+    const bool known =
+        std::find(module_names_.begin(), module_names_.end(), n.name) != module_names_.end();
+    if (n.callee && !known) module_names_.push_back(n.name);
+  }
+  std::sort(root_inputs_.begin(), root_inputs_.end());
+  find_releases();
+  find_parameters();
+}
+
+void StageExecutor::find_releases() {
+  std::unordered_set<ValueId> live(outputs_.begin(), outputs_.end());
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    const GraphNode& node = graph_->nodes[at(step->node)];
+    const auto use = [&](ValueId value) {
+      if (value != kNoValue && live.insert(value).second) step->released.push_back(value);
+    };
+    for (const ValueId value : node.outputs) use(value);
+    for (const ValueId value : node.inputs) use(value);
+  }
+}
+
+void StageExecutor::find_parameters() {
+  std::unordered_set<const Parameter*> used;
+  std::vector<NamedParameter> all;
+  const auto add = [&](const std::string& name, const std::shared_ptr<Parameter>& parameter) {
+    if (used.insert(parameter.get()).second) all.push_back({name, parameter});
+  };
+  for (const Step& step : steps_) {
+    const GraphNode& node = graph_->nodes[at(step.node)];
+    if (node.kind == Kind::kParameter) add(node.name, node.parameter);
+    if (!node.callee) continue;
+    for (const NamedParameter& entry : named_parameters(*node.callee)) {
+      add(join_path(node.name, entry.name), entry.parameter);
+    }
+  }
+  for (const NamedParameter& entry : graph_->parameters) {
+    if (used.erase(entry.parameter.get()) != 0) parameters_.push_back(entry);
+  }
+  // Of modules that are in no place of the tree.
+  for (const NamedParameter& entry : all) {
+    if (used.count(entry.parameter.get()) != 0) parameters_.push_back(entry);
+  }
+}
+
+Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
+                           const std::vector<ParameterUse>& uses) const {
+  check_internal(inputs.size() == inputs_.size(), "stage: expected ", inputs_.size(),
+                 " inputs, got ", inputs.size());
+  Tensors values(graph_->values.size());
+  for (size_t i = 0; i < inputs.size(); ++i) values[at(inputs_[i])] = inputs[i];
+  AutocastScope autocast;
+  auto use = uses.begin();
+  for (const Step& step : steps_) {
+    const GraphNode& node = graph_->nodes[at(step.node)];
+    const auto first_use = use;
+    while (use != uses.end() && use->node == step.node) ++use;
+    if (node.is_source()) {
+      values[at(node.outputs[0])] = source_value(node, root_inputs);
+    } else {
+      const Substitution substitution(*graph_, node, {first_use, use}, values);
+      autocast.set(node.autocast);
+      Tensors results = run_node(node, substitution.inputs());
+      check_internal(results.size() == node.outputs.size(), "stage: ", node.name, ": expected ",
+                     node.outputs.size(), " results, got ", results.size());
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (node.outputs[i] != kNoValue) values[at(node.outputs[i])] = std::move(results[i]);
+      }
+    }
+    for (const ValueId value : step.released) values[at(value)].reset();
+  }
+  Tensors outputs;
+  for (const ValueId value : outputs_) {
+    outputs.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
+  }
+  return outputs;
+}
+
+}  // namespace nxd
