@@ -171,6 +171,89 @@ FIELD(nxd_pp_report_t, bubble_share, 24);
 FIELD(nxd_pp_report_t, peak_activations, 32);
 FIELD(nxd_pp_report_t, fullest_rank, 36);
 
+SIZE(nxd_plan_model_t, 96);
+FIELD(nxd_plan_model_t, struct_size, 0);
+FIELD(nxd_plan_model_t, hidden_size, 8);
+FIELD(nxd_plan_model_t, num_layers, 16);
+FIELD(nxd_plan_model_t, num_heads, 24);
+FIELD(nxd_plan_model_t, num_kv_heads, 32);
+FIELD(nxd_plan_model_t, head_dim, 40);
+FIELD(nxd_plan_model_t, intermediate_size, 48);
+FIELD(nxd_plan_model_t, vocab_size, 56);
+FIELD(nxd_plan_model_t, max_positions, 64);
+FIELD(nxd_plan_model_t, gated_mlp, 72);
+FIELD(nxd_plan_model_t, attention_bias, 76);
+FIELD(nxd_plan_model_t, mlp_bias, 80);
+FIELD(nxd_plan_model_t, norm_bias, 84);
+FIELD(nxd_plan_model_t, tied_embeddings, 88);
+FIELD(nxd_plan_model_t, reserved, 92);
+
+SIZE(nxd_plan_machine_t, 96);
+FIELD(nxd_plan_machine_t, struct_size, 0);
+FIELD(nxd_plan_machine_t, ranks_per_host, 8);
+FIELD(nxd_plan_machine_t, reserved, 12);
+FIELD(nxd_plan_machine_t, memory_bytes, 16);
+FIELD(nxd_plan_machine_t, gemm_flops_f32, 24);
+FIELD(nxd_plan_machine_t, gemm_flops_bf16, 32);
+FIELD(nxd_plan_machine_t, attention_share_f32, 40);
+FIELD(nxd_plan_machine_t, attention_share_bf16, 48);
+FIELD(nxd_plan_machine_t, memory_bandwidth, 56);
+FIELD(nxd_plan_machine_t, host_bandwidth, 64);
+FIELD(nxd_plan_machine_t, host_latency, 72);
+FIELD(nxd_plan_machine_t, link_bandwidth, 80);
+FIELD(nxd_plan_machine_t, link_latency, 88);
+
+SIZE(nxd_plan_layout_t, 64);
+FIELD(nxd_plan_layout_t, struct_size, 0);
+FIELD(nxd_plan_layout_t, tensor_parallel_size, 8);
+FIELD(nxd_plan_layout_t, pipeline_parallel_size, 12);
+FIELD(nxd_plan_layout_t, data_parallel_size, 16);
+FIELD(nxd_plan_layout_t, virtual_size, 20);
+FIELD(nxd_plan_layout_t, schedule, 24);
+FIELD(nxd_plan_layout_t, num_microbatches, 28);
+FIELD(nxd_plan_layout_t, microbatch_size, 32);
+FIELD(nxd_plan_layout_t, sequence_length, 36);
+FIELD(nxd_plan_layout_t, dtype, 40);
+FIELD(nxd_plan_layout_t, zero_stage, 44);
+FIELD(nxd_plan_layout_t, sequence_parallel, 48);
+FIELD(nxd_plan_layout_t, recompute, 52);
+FIELD(nxd_plan_layout_t, partition, 56);
+FIELD(nxd_plan_layout_t, reserved, 60);
+
+SIZE(nxd_plan_prediction_t, 176);
+FIELD(nxd_plan_prediction_t, struct_size, 0);
+FIELD(nxd_plan_prediction_t, step_seconds, 8);
+FIELD(nxd_plan_prediction_t, tokens_per_second, 16);
+FIELD(nxd_plan_prediction_t, gemm_share, 24);
+FIELD(nxd_plan_prediction_t, bubble_share, 32);
+FIELD(nxd_plan_prediction_t, pipeline_seconds, 40);
+FIELD(nxd_plan_prediction_t, busiest_rank, 48);
+FIELD(nxd_plan_prediction_t, fits, 52);
+FIELD(nxd_plan_prediction_t, gemm_seconds, 56);
+FIELD(nxd_plan_prediction_t, attention_seconds, 64);
+FIELD(nxd_plan_prediction_t, elementwise_seconds, 72);
+FIELD(nxd_plan_prediction_t, tensor_parallel_seconds, 80);
+FIELD(nxd_plan_prediction_t, transfer_seconds, 88);
+FIELD(nxd_plan_prediction_t, data_parallel_seconds, 96);
+FIELD(nxd_plan_prediction_t, exposed_seconds, 104);
+FIELD(nxd_plan_prediction_t, optimizer_seconds, 112);
+FIELD(nxd_plan_prediction_t, fullest_rank, 120);
+FIELD(nxd_plan_prediction_t, reserved, 124);
+FIELD(nxd_plan_prediction_t, parameter_bytes, 128);
+FIELD(nxd_plan_prediction_t, gradient_bytes, 136);
+FIELD(nxd_plan_prediction_t, optimizer_bytes, 144);
+FIELD(nxd_plan_prediction_t, activation_bytes, 152);
+FIELD(nxd_plan_prediction_t, buffer_bytes, 160);
+FIELD(nxd_plan_prediction_t, total_bytes, 168);
+
+SIZE(nxd_plan_search_options_t, 32);
+FIELD(nxd_plan_search_options_t, struct_size, 0);
+FIELD(nxd_plan_search_options_t, world_size, 8);
+FIELD(nxd_plan_search_options_t, sequence_length, 12);
+FIELD(nxd_plan_search_options_t, batch_size, 16);
+FIELD(nxd_plan_search_options_t, dtype, 24);
+FIELD(nxd_plan_search_options_t, max_virtual_size, 28);
+
 static void test_context_options(void** state) {
   (void)state;
   const nxd_context_options_t macro = NXD_CONTEXT_OPTIONS_INIT;
@@ -210,6 +293,18 @@ static void test_pp_costs(void** state) {
   check_init("nxd_pp_costs_init", &macro, sizeof macro);
 }
 
+static void test_plan_structs(void** state) {
+  (void)state;
+  const nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  check_init("nxd_plan_model_init", &model, sizeof model);
+  const nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
+  check_init("nxd_plan_machine_init", &machine, sizeof machine);
+  const nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+  check_init("nxd_plan_layout_init", &layout, sizeof layout);
+  const nxd_plan_search_options_t search = NXD_PLAN_SEARCH_OPTIONS_INIT;
+  check_init("nxd_plan_search_options_init", &search, sizeof search);
+}
+
 static nxd_status_t use_context(const void* options) {
   nxd_context_t* ctx = NULL;
   const nxd_status_t status = nxd_context_create(options, &ctx);
@@ -241,6 +336,44 @@ static nxd_status_t use_costs(const void* costs) {
   if (status == NXD_OK) status = nxd_pp_schedule_get_report(schedule, costs, &report);
   nxd_pp_schedule_destroy(schedule);
   return status;
+}
+
+static nxd_plan_model_t plan_model(void) {
+  nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  model.hidden_size = model.intermediate_size = model.vocab_size = 8;
+  model.num_layers = model.num_heads = 1;
+  return model;
+}
+
+static nxd_plan_layout_t plan_layout(void) {
+  nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+  layout.sequence_length = 4;
+  return layout;
+}
+
+static nxd_status_t use_plan_model(const void* model) {
+  const nxd_plan_layout_t layout = plan_layout();
+  nxd_plan_prediction_t prediction = {.struct_size = sizeof prediction};
+  return nxd_plan_predict(model, NULL, &layout, &prediction);
+}
+
+static nxd_status_t use_plan_machine(const void* machine) {
+  const nxd_plan_model_t model = plan_model();
+  const nxd_plan_layout_t layout = plan_layout();
+  nxd_plan_prediction_t prediction = {.struct_size = sizeof prediction};
+  return nxd_plan_predict(&model, machine, &layout, &prediction);
+}
+
+static nxd_status_t use_plan_layout(const void* layout) {
+  const nxd_plan_model_t model = plan_model();
+  nxd_plan_prediction_t prediction = {.struct_size = sizeof prediction};
+  return nxd_plan_predict(&model, NULL, layout, &prediction);
+}
+
+static nxd_status_t use_plan_search(const void* options) {
+  const nxd_plan_model_t model = plan_model();
+  size_t count = 0;
+  return nxd_plan_search(&model, NULL, options, NULL, NULL, 1, &count);
 }
 
 static nxd_status_t set_value(const char* key, const uint8_t* value, size_t size, void* user_data) {
@@ -293,6 +426,16 @@ static void test_struct_sizes(void** state) {
   check_struct_size(use_schedule, &schedule, sizeof schedule);
   const nxd_pp_costs_t costs = NXD_PP_COSTS_INIT;
   check_struct_size(use_costs, &costs, sizeof costs);
+  const nxd_plan_model_t model = plan_model();
+  check_struct_size(use_plan_model, &model, sizeof model);
+  const nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
+  check_struct_size(use_plan_machine, &machine, sizeof machine);
+  const nxd_plan_layout_t layout = plan_layout();
+  check_struct_size(use_plan_layout, &layout, sizeof layout);
+  nxd_plan_search_options_t search = NXD_PLAN_SEARCH_OPTIONS_INIT;
+  search.world_size = search.sequence_length = 1;
+  search.batch_size = 1;
+  check_struct_size(use_plan_search, &search, sizeof search);
 }
 
 static void test_version(void** state) {
@@ -309,7 +452,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_context_options), cmocka_unit_test(test_parallel_options),
       cmocka_unit_test(test_spawn_options),   cmocka_unit_test(test_optimizer_options),
-      cmocka_unit_test(test_pp_costs),        cmocka_unit_test(test_struct_sizes),
-      cmocka_unit_test(test_version)};
+      cmocka_unit_test(test_pp_costs),        cmocka_unit_test(test_plan_structs),
+      cmocka_unit_test(test_struct_sizes),    cmocka_unit_test(test_version)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

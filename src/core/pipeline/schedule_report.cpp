@@ -78,6 +78,7 @@ class Player {
         std::max_element(report_.rank_activations.begin(), report_.rank_activations.end());
     report_.peak_activations = *fullest;
     report_.fullest_rank = static_cast<int>(fullest - report_.rank_activations.begin());
+    report_.end = std::move(clock_);
     return std::move(report_);
   }
 

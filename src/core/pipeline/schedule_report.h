@@ -21,7 +21,8 @@ struct ScheduleReport {
   double bubble_share = 0;
   int peak_activations = 0;
   int fullest_rank = 0;
-  std::vector<double> busy;           // of each rank
+  std::vector<double> end;            // of each rank: when it is done
+  std::vector<double> busy;           // of each rank: in tasks
   std::vector<int> rank_activations;  // peak, of each rank
 };
 

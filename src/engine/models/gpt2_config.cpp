@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/base/config_fields.h"
 #include "core/base/error.h"
-#include "engine/models/config_fields.h"
 
 namespace nxd {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/config_fields.h"
 #include "core/base/error.h"
-#include "engine/models/config_fields.h"
 
 namespace nxd {
 namespace {

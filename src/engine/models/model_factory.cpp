@@ -1,7 +1,7 @@
 #include "engine/models/model_factory.h"
 
+#include "core/base/config_fields.h"
 #include "core/checkpoint/file.h"
-#include "engine/models/config_fields.h"
 #include "engine/models/gpt2.h"
 #include "engine/models/llama.h"
 #include "engine/training/model_state.h"

@@ -1,4 +1,4 @@
-#include "engine/models/config_fields.h"
+#include "core/base/config_fields.h"
 
 #include <cmath>
 
