@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/pipeline_model.h"
+#include "support/ranks.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
