@@ -242,6 +242,34 @@ void test_pipeline_memory(void**) {
   assert_int_equal(predict(tied, round_machine(), layout).parameter_bytes, 4 * (264 + 2 * 656));
 }
 
+// A head as dear as three layers: cut by cost it is a stage of its own.
+void test_cuts(void**) {
+  nxd_plan_model_t model = small_model();
+  model.num_layers = 5;
+  const int64_t layer = 2 * 640 + 4 * 10 * 8;  // operations of a token, of ten
+  model.vocab_size = 3 * layer / (2 * 8);
+  const nxd_plan_model_t m = nxd::read_plan_model(&model);
+  const auto check = [&](nxd_pp_partition_t partition, const std::vector<int>& expected) {
+    const int stages = static_cast<int>(expected.size());
+    assert_true(nxd::stage_layers(m, partition, stages, 10) == expected);
+  };
+  check(NXD_PP_PARTITION_EVEN, {2, 3});
+  check(NXD_PP_PARTITION_EVEN, {1, 2, 2});
+  check(NXD_PP_PARTITION_COST, {4, 1});
+  check(NXD_PP_PARTITION_COST, {2, 3, 0});
+  check(NXD_PP_PARTITION_COST, {1, 1, 1, 2, 0});
+  check(NXD_PP_PARTITION_COST, {5});
+  // With no layer it has the head alone.
+  nxd_plan_layout_t layout = layout_of(1, 3, 1, 6, 10);
+  layout.partition = NXD_PP_PARTITION_COST;
+  layout.schedule = NXD_PP_SCHEDULE_GPIPE;
+  layout.recompute = 1;
+  const auto p = predict(model, round_machine(), layout);
+  assert_int_equal(p.fullest_rank, 2);
+  assert_int_equal(p.parameter_bytes, 4 * 8 * (1 + model.vocab_size));
+  assert_int_equal(p.activation_bytes, 6 * 4 * (3 * 80 + 8 * model.vocab_size));
+}
+
 struct RandomPlans {
   std::mt19937_64 random{7};
 
@@ -461,6 +489,7 @@ int main() {
                               cmocka_unit_test(test_zero_memory),
                               cmocka_unit_test(test_pipeline_report),
                               cmocka_unit_test(test_pipeline_memory),
+                              cmocka_unit_test(test_cuts),
                               cmocka_unit_test(test_properties),
                               cmocka_unit_test(test_search_finds_the_best),
                               cmocka_unit_test(test_search_many_ranks)};

@@ -18,7 +18,7 @@
 
 #include "support/ranks.h"
 
-enum { kRanks = 4, kTimeoutMs = 1500, kMicrobatches = 6, kElements = 5000 };
+enum { kRanks = 4, kTimeoutMs = 2000, kMicrobatches = 6, kElements = 5000 };
 
 static double now_ms(void) {
   struct timespec t;

@@ -125,7 +125,7 @@ void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& la
     weight_[s] += count * piece.weight;
     stage_kept_[s] += count * piece.kept_bytes;
     rank_elements_[rank] += count * number(piece.elements);
-    rank_transient_[rank] = std::max(rank_transient_[rank], piece.transient_bytes);
+    if (count > 0) rank_transient_[rank] = std::max(rank_transient_[rank], piece.transient_bytes);
   };
   const int stages = shape_.stages();
   forward_.resize(layers.size());

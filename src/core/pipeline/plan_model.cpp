@@ -50,12 +50,15 @@ nxd_plan_model_t gpt2_sizes(const ConfigFields& fields) {
   return model;
 }
 
-// Matrices of a layer multiply and add each element once a token; causal attention sees half of
-// the scores.
-double layer_operations(const nxd_plan_model_t& model, int64_t sequence) {
-  const double tokens = number(sequence);
-  return 2 * tokens * number(layer_matrix_elements(model, 1)) +
-         2 * tokens * tokens * number(query_width(model, 1));
+// Of one sequence through all layers' matrices, forwards.
+double matrix_operations(const nxd_plan_model_t& model, int64_t sequence) {
+  return 2 * number(sequence) * number(model.num_layers) * number(layer_matrix_elements(model, 1));
+}
+
+// And of attention's scores and what they weigh, each of which sees all keys.
+double attention_operations(const nxd_plan_model_t& model, int64_t sequence) {
+  return 4 * number(sequence) * number(sequence) * number(model.num_layers) *
+         number(query_width(model, 1));
 }
 
 double head_operations(const nxd_plan_model_t& model, int64_t sequence) {
@@ -138,35 +141,36 @@ int64_t embedding_elements(const nxd_plan_model_t& model, int tensor) {
   return head_elements(model, tensor) + model.max_positions * model.hidden_size;
 }
 
-std::vector<double> forward_operations(const nxd_plan_model_t& model, int64_t sequence) {
-  std::vector<double> costs(static_cast<size_t>(model.num_layers),
-                            layer_operations(model, sequence));
-  costs.back() += head_operations(model, sequence);
-  return costs;
-}
-
 std::vector<int> stage_layers(const nxd_plan_model_t& model, nxd_pp_partition_t partition,
                               int stages, int64_t sequence) {
   const auto layers = static_cast<int>(model.num_layers);
   check_argument(stages <= layers, "layout: expected at most one stage for each of the ", layers,
                  " layers, got ", stages);
-  const std::vector<int> cuts =
-      partition == NXD_PP_PARTITION_COST
-          ? balanced_cut_points(forward_operations(model, sequence), stages)
-          : even_cut_points(layers, stages);
+  std::vector<int> cuts;
+  if (partition == NXD_PP_PARTITION_COST) {
+    const double layer =
+        (matrix_operations(model, sequence) + attention_operations(model, sequence)) / layers;
+    std::vector<double> costs(static_cast<size_t>(layers), layer);
+    costs.push_back(head_operations(model, sequence));
+    cuts = balanced_cut_points(costs, stages);
+  } else {
+    cuts = even_cut_points(layers, stages);
+  }
+  cuts.push_back(layers - 1);
   std::vector<int> sizes;
   int begin = 0;
   for (const int cut : cuts) {
     sizes.push_back(cut + 1 - begin);
     begin = cut + 1;
   }
-  sizes.push_back(layers - begin);
   return sizes;
 }
 
+// Causal attention sees half of the scores.
 double step_operations(const nxd_plan_model_t& model, double sequences, int64_t sequence) {
-  double forward = 0;
-  for (const double cost : forward_operations(model, sequence)) forward += cost;
+  const double forward = matrix_operations(model, sequence) +
+                         attention_operations(model, sequence) / 2 +
+                         head_operations(model, sequence);
   return 3 * forward * sequences;
 }
 

@@ -15,11 +15,9 @@ nxd_plan_model_t read_plan_model(const nxd_plan_model_t* given);
 // Sizes of a Hugging Face configuration; see nxd_plan_model_from_config.
 nxd_plan_model_t plan_model_of_config(const std::string& json_text);
 
-// Floating-point operations of the forward pass of one sequence in each layer, those of the
-// embedding and of the head and loss being the first and the last one's: what stages are cut by.
-std::vector<double> forward_operations(const nxd_plan_model_t& model, int64_t sequence);
-
-// How many layers each stage has. Embedding and head belong to the first and the last.
+// How many layers each stage has. The embedding belongs to the first and the head to the last,
+// which by COST may have no layer: the rules of even_cuts and cost_cuts in
+// engine/graph/partition.h, with their counts of operations.
 std::vector<int> stage_layers(const nxd_plan_model_t& model, nxd_pp_partition_t partition,
                               int stages, int64_t sequence);
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# nxdplan prints a table of layouts or one prediction, and refuses what it does not understand.
+# usage: test_nxdplan.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+config=$1/bench/configs/llama_512.json
+nxdplan=$2/tools/nxdplan
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "FAILED: $*"; cat "$work"/out "$work"/err; exit 1; }
+run() { "$nxdplan" "$@" > "$work/out" 2> "$work/err"; }
+refuses() {
+  local code=$1 message=$2 got=0
+  shift 2
+  run "$@" || got=$?
+  [[ $got == "$code" ]] || fail "nxdplan $*: exit $got instead of $code"
+  grep -qF -- "$message" "$work/err" || fail "nxdplan $*: no \"$message\""
+}
+
+run --help && grep -q -- '--ranks-per-host' "$work/out" || fail help
+run --ranks 8 --batch 64 --top 3 "$config" || fail table
+[[ $(wc -l < "$work/out") == 4 ]] || fail "a line of titles and three layouts"
+awk 'NR > 1 && $1 * $2 * $3 != 8 { exit 1 }' "$work/out" || fail "layouts of eight ranks"
+run --tp 2 --pp 2 --microbatches 8 --schedule zero-bubble --dtype bf16 --zero "$config" || fail one
+grep -q '^step' "$work/out" && grep -q 'bubble' "$work/out" || fail "a prediction"
+# A figure that is given is not measured; only copies are left to measure then.
+run --measure --gemm-f32 100 --gemm-bf16 200 --ranks 2 --top 1 "$config" || fail measure
+grep -q 'measured: 100 GFLOP/s f32, 200 bf16' "$work/out" || fail "given figures are kept"
+
+refuses 2 'unknown option --rank' --rank 2 "$config"
+refuses 2 '--ranks: expected a number above 0, got x' --ranks x "$config"
+refuses 2 '--dtype: expected f32 or bf16' --dtype f64 "$config"
+refuses 2 'no configuration was given'
+refuses 2 'expected one configuration' "$config" "$config"
+refuses 1 'No such file' "$work/missing.json"
+refuses 1 'world_size: expected 1 to 65536' --ranks 65537 "$config"
+refuses 1 'expected a divisor of num_heads (8), got 3' --tp 3 "$config"
+refuses 1 'memory_bytes: expected at least' --memory 0.01 "$config"
+echo '{"model_type": "bert"}' > "$work/bert.json"
+refuses 1 'model_type' "$work/bert.json"
+echo "nxdplan: tables, predictions and refusals"
