@@ -20,10 +20,20 @@ at::ScalarType scalar_type(nxd_dtype_t dtype) {
                                    : at::kFloat;
 }
 
-// Compares the values of a trace with what a run gives, and a run of the graph with it.
-void check_module(const std::string& what, const Module& module, const Tensors& inputs,
-                  size_t n_outputs) {
-  if (!module) return;
+// Compares the values of a trace with what a run gives, and a run of the graph with it. The layer's
+// inputs need gradients.
+void check_module(nxd_context_t* ctx, const std::string& what, const Module& layer,
+                  const Tensors& inputs, size_t n_outputs) {
+  if (!layer) return;
+  const Module module = make_module(ctx, "Root", [=](nxd_module_t* self, const Tensors& in) {
+    Tensors given = in;
+    for (at::Tensor& x : given) {
+      if (x.is_floating_point()) x = x * parameter_of(self, "one").to(x.scalar_type());
+    }
+    return call_child(self, "layer", given, n_outputs);
+  });
+  add_parameter(module, "one", {1});
+  add_child(module, "layer", layer);
   const auto graph = std::make_shared<Graph>(nxd::trace(module->value, inputs, n_outputs, {}));
   const Tensors real = module->value->call(inputs, n_outputs);
   for (size_t i = 0; i < n_outputs; ++i) {
@@ -60,13 +70,13 @@ void check_linears(nxd_context_t* ctx, const Setting& set) {
     options.sequence_dim = 1;
     const size_t n_outputs = options.skip_bias_add ? 2 : 1;
     const std::string name = " linear, form " + std::to_string(form);
-    check_module("column" + name, made([&](nxd_module_t** out) {
+    check_module(ctx, "column" + name, made([&](nxd_module_t** out) {
                    return nxd_column_parallel_linear_create(ctx, 8, 6, &options, out);
                  }),
                  {x}, n_outputs);
     options.input_is_parallel = options.sequence_parallel;
     const at::Tensor part = options.input_is_parallel ? x.narrow(2, 0, 8 / set.tp) : x;
-    check_module("row" + name, made([&](nxd_module_t** out) {
+    check_module(ctx, "row" + name, made([&](nxd_module_t** out) {
                    return nxd_row_parallel_linear_create(ctx, 8, 6, &options, out);
                  }),
                  {part.contiguous()}, n_outputs);
@@ -82,7 +92,7 @@ void check_embeddings(nxd_context_t* ctx, const Setting& set) {
     options.sequence_parallel = (form & 2) != 0;
     options.sequence_dim = 1;
     options.has_padding_idx = (form & 4) != 0;
-    check_module("embedding, form " + std::to_string(form), made([&](nxd_module_t** out) {
+    check_module(ctx, "embedding, form " + std::to_string(form), made([&](nxd_module_t** out) {
                    return nxd_parallel_embedding_create(ctx, 6, 4, &options, out);
                  }),
                  {ids}, 1);
@@ -99,11 +109,11 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     const Tensors inputs = form & 2 ? Tensors{x, x * 2} : Tensors{x};
     for (const size_t n_outputs : {1, 2}) {
       const std::string name = " norm, form " + std::to_string(form);
-      check_module("layer" + name, made([&](nxd_module_t** out) {
+      check_module(ctx, "layer" + name, made([&](nxd_module_t** out) {
                      return nxd_layer_norm_create(ctx, 16, &norm, out);
                    }),
                    inputs, n_outputs);
-      check_module("rms" + name, made([&](nxd_module_t** out) {
+      check_module(ctx, "rms" + name, made([&](nxd_module_t** out) {
                      return nxd_rms_norm_create(ctx, 16, &norm, out);
                    }),
                    inputs, n_outputs);
@@ -118,7 +128,7 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     const int64_t batch = attention.sequence_parallel ? 4 : 2;
     const at::Tensor mask = at::ones({batch, sequence}, at::kLong);
     for (const Tensors& in : {Tensors{x}, Tensors{x, mask}}) {
-      check_module("attention, form " + std::to_string(form), made([&](nxd_module_t** out) {
+      check_module(ctx, "attention, form " + std::to_string(form), made([&](nxd_module_t** out) {
                      return nxd_attention_create(ctx, 16, 4, &attention, out);
                    }),
                    in, 1);
@@ -127,17 +137,17 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     mlp.dtype = set.dtype;
     mlp.activation = NXD_ACTIVATION_SILU + form;
     mlp.sequence_parallel = (form & 1) != 0;
-    check_module("mlp, form " + std::to_string(form), made([&](nxd_module_t** out) {
+    check_module(ctx, "mlp, form " + std::to_string(form), made([&](nxd_module_t** out) {
                    return nxd_gated_mlp_create(ctx, 16, 8, &mlp, out);
                  }),
                  {x}, 1);
   }
-  check_module("rotary embedding", made([&](nxd_module_t** out) {
+  check_module(ctx, "rotary embedding", made([&](nxd_module_t** out) {
                  return nxd_rotary_embedding_create(ctx, 4, nullptr, out);
                }),
                {x.view({2, 4, 4, 4})}, 1);
   for (const int32_t shard_dim : {-1, 1}) {
-    check_module("dropout", made([&](nxd_module_t** out) {
+    check_module(ctx, "dropout", made([&](nxd_module_t** out) {
                    return nxd_dropout_create(ctx, 0.5, "drop", shard_dim, out);
                  }),
                  {x}, 1);
@@ -159,7 +169,7 @@ void check_functions(nxd_context_t* ctx, const Setting& set) {
       return Tensors{Tensor(out)->value};
     });
     add_parameter(module, "scale", {8});
-    check_module(what, module, {x, labels}, 1);
+    check_module(ctx, what, module, {x, labels}, 1);
   };
   check("copy",
         [&](auto* in, auto*, auto** out) { return nxd_copy_to_tensor_region(ctx, in, out); });
