@@ -1416,7 +1416,8 @@ enum {
                                       non-interleaved); one chunk */
   NXD_PP_SCHEDULE_INTERLEAVED = 2, /**< 1F1B over several chunks (Narayanan et al. 2021);
                                       microbatches divide by ranks */
-  NXD_PP_SCHEDULE_GPIPE = 3,       /**< all forwards, then all backwards (Huang et al. 2019) */
+  NXD_PP_SCHEDULE_GPIPE = 3,       /**< all forwards, then all backwards (Huang et al. 2019), in
+                                      the order of the microbatches */
   NXD_PP_SCHEDULE_ZERO_BUBBLE = 4, /**< ZB-H1: weight gradients fill the bubble, at 1F1B's memory
                                       (Qi et al. 2023); one chunk */
   NXD_PP_SCHEDULE_INFERENCE = 5    /**< forwards only */
@@ -1456,8 +1457,10 @@ NXD_API nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t
 /** Makes a schedule of the caller's tasks, and proves it.  [local]
  *
  *  Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
- *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Weight
- *  gradients of a chunk come in the order of the microbatches.
+ *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Those that
+ *  make the input gradients of a chunk come in the order of the microbatches, and so do those that
+ *  make its weight gradients: sums over microbatches then have the same bits in every schedule.
+ *  Ranks make their tasks in order, send without waiting, and wait for what they receive.
  *  @param tasks   those of rank 0 in the order it makes them, then those of rank 1 and so on.
  *  @param counts  how many each rank has; of length ranks.
  *  @return NXD_OK; INVALID_ARGUMENT names the first task that is missing, doubled or out of range,
@@ -1483,7 +1486,7 @@ typedef struct nxd_pp_costs {
   const double* forward;         /**< of one microbatch, of each stage; NULL: 1 */
   const double* backward_input;  /**< NULL: as forward */
   const double* backward_weight; /**< NULL: as forward; a BACKWARD task takes both */
-  double transfer;               /**< of values or gradients from one stage to the next */
+  double transfer;               /**< of values or gradients between stages on different ranks */
 } nxd_pp_costs_t;
 
 #define NXD_PP_COSTS_INIT \
@@ -1500,9 +1503,9 @@ typedef struct nxd_pp_report {
   double critical_path; /**< longest chain of tasks and transfers that depend on one another, were
                            there as many processors as tasks */
   double bubble_share;  /**< idle time of all ranks over ranks * makespan, 0 to 1 */
-  int32_t peak_activations; /**< microbatches of a chunk, forwards done and backwards not, that the
-                               fullest rank keeps at once */
-  int32_t fullest_rank;
+  int32_t peak_activations; /**< microbatches of a chunk, forwards done and weight gradients not,
+                               that the fullest rank keeps at once; 0 without backward tasks */
+  int32_t fullest_rank;     /**< the first one, if several are */
 } nxd_pp_report_t;
 
 /** Plays a schedule through.  [local]
@@ -2121,10 +2124,15 @@ typedef struct nxd_parameter_options {
   nxd_init_t init;            /**< DEFAULT: zeros */
   double init_a;
   double init_b;
+  nxd_device_t device; /**< META: without values until nxd_move_model_to_device or nxd_pp_create */
+  int32_t reserved;
 } nxd_parameter_options_t;
 
-#define NXD_PARAMETER_OPTIONS_INIT \
-  { sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0 }
+#define NXD_PARAMETER_OPTIONS_INIT                                                    \
+  {                                                                                   \
+    sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0, \
+        NXD_DEVICE_CPU, 0                                                             \
+  }
 
 /** Fills options with defaults.  [local]
  *  @since 0.1 */
@@ -2220,8 +2228,14 @@ NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t train
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
 
-/** Moves all parameters to a device, in place; they keep their attributes.  [local]
- *  @return NXD_OK; UNSUPPORTED (a device other than the CPU).
+/** Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
+ *  [local]
+ *
+ *  To the CPU: those on the meta device get the initial values of their names and seed, as if they
+ *  had been made on the CPU; others keep theirs. To the meta device: values and gradients are
+ *  forgotten, and their memory is free.
+ *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (to the meta device: a ddp holds
+ *          a parameter's values or gradients; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 

@@ -1,4 +1,4 @@
-/* The structs of sections 1 to 7 of nxd.h as compiled programs know them: sizes and offsets of
+/* The structs of sections 1 to 8 of nxd.h as compiled programs know them: sizes and offsets of
  * every field, and that a macro initialises as its function does. Only growth at the end is ever
  * right; then a line is added here, and none is changed. */
 #define _GNU_SOURCE
@@ -151,6 +151,26 @@ FIELD(nxd_step_report_t, updates, 24);
 FIELD(nxd_step_report_t, skipped, 32);
 FIELD(nxd_step_report_t, reserved, 36);
 
+SIZE(nxd_pp_task_t, 12);
+FIELD(nxd_pp_task_t, kind, 0);
+FIELD(nxd_pp_task_t, microbatch, 4);
+FIELD(nxd_pp_task_t, chunk, 8);
+
+SIZE(nxd_pp_costs_t, 40);
+FIELD(nxd_pp_costs_t, struct_size, 0);
+FIELD(nxd_pp_costs_t, forward, 8);
+FIELD(nxd_pp_costs_t, backward_input, 16);
+FIELD(nxd_pp_costs_t, backward_weight, 24);
+FIELD(nxd_pp_costs_t, transfer, 32);
+
+SIZE(nxd_pp_report_t, 40);
+FIELD(nxd_pp_report_t, struct_size, 0);
+FIELD(nxd_pp_report_t, makespan, 8);
+FIELD(nxd_pp_report_t, critical_path, 16);
+FIELD(nxd_pp_report_t, bubble_share, 24);
+FIELD(nxd_pp_report_t, peak_activations, 32);
+FIELD(nxd_pp_report_t, fullest_rank, 36);
+
 static void test_context_options(void** state) {
   (void)state;
   const nxd_context_options_t macro = NXD_CONTEXT_OPTIONS_INIT;
@@ -184,6 +204,12 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(custom_optimizer, CUSTOM_OPTIMIZER);
 }
 
+static void test_pp_costs(void** state) {
+  (void)state;
+  const nxd_pp_costs_t macro = NXD_PP_COSTS_INIT;
+  check_init("nxd_pp_costs_init", &macro, sizeof macro);
+}
+
 static nxd_status_t use_context(const void* options) {
   nxd_context_t* ctx = NULL;
   const nxd_status_t status = nxd_context_create(options, &ctx);
@@ -206,6 +232,15 @@ static nxd_status_t use_spawn(const void* options) {
 static nxd_status_t use_schedule(const void* options) {
   double factor = 0;
   return nxd_schedule_get_factor(options, 3, &factor);
+}
+
+static nxd_status_t use_costs(const void* costs) {
+  nxd_pp_schedule_t* schedule = NULL;
+  nxd_pp_report_t report = {.struct_size = sizeof report};
+  nxd_status_t status = nxd_pp_schedule_create(NXD_PP_SCHEDULE_1F1B, 2, 1, 2, &schedule);
+  if (status == NXD_OK) status = nxd_pp_schedule_get_report(schedule, costs, &report);
+  nxd_pp_schedule_destroy(schedule);
+  return status;
 }
 
 static nxd_status_t set_value(const char* key, const uint8_t* value, size_t size, void* user_data) {
@@ -256,6 +291,8 @@ static void test_struct_sizes(void** state) {
   check_struct_size(use_callbacks, &callbacks, sizeof callbacks);
   const nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
   check_struct_size(use_schedule, &schedule, sizeof schedule);
+  const nxd_pp_costs_t costs = NXD_PP_COSTS_INIT;
+  check_struct_size(use_costs, &costs, sizeof costs);
 }
 
 static void test_version(void** state) {
@@ -272,6 +309,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_context_options), cmocka_unit_test(test_parallel_options),
       cmocka_unit_test(test_spawn_options),   cmocka_unit_test(test_optimizer_options),
-      cmocka_unit_test(test_struct_sizes),    cmocka_unit_test(test_version)};
+      cmocka_unit_test(test_pp_costs),        cmocka_unit_test(test_struct_sizes),
+      cmocka_unit_test(test_version)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

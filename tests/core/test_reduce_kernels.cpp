@@ -262,6 +262,26 @@ void all_halves(void**) {
   }
 }
 
+// Every pattern of bf16 and many others, summed where both lie: vectors with subnormal results,
+// zeros and NaN among them, and vectors without.
+void pairs_in_place(void**) {
+  constexpr uint32_t kAll = 65536;
+  for (const uint32_t factor : {0U, 1U, 3U, 257U, 40503U, 65535U}) {
+    for (const uint32_t offset : {0U, 1U, 0x3f80U, 0xbf80U}) {
+      std::vector<Elements> both(2, Elements(NXD_DTYPE_BF16, kAll));
+      for (uint32_t i = 0; i < kAll; ++i) {
+        both[0].set(i, static_cast<uint16_t>(i));
+        both[1].set(i, static_cast<uint16_t>(i * factor + offset));
+      }
+      const Elements want = reference(both, kAll, NXD_DTYPE_BF16, NXD_REDUCE_SUM);
+      void* const outputs[] = {both[0].data(), both[1].data()};
+      reduce_to_all(pointers(both).data(), 2, outputs, 2, kAll, NXD_DTYPE_BF16, NXD_REDUCE_SUM);
+      check_same("pair", both[0], want, kAll, NXD_DTYPE_BF16);
+      assert_memory_equal(both[0].data(), both[1].data(), both[0].bytes());
+    }
+  }
+}
+
 // f32 numbers on, just above and just below the middles between neighbouring halves.
 void rounding(void**) {
   std::vector<float> values;
@@ -391,11 +411,9 @@ void bad_arguments(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(against_scalar_code),
-      cmocka_unit_test(all_halves),
-      cmocka_unit_test(rounding),
-      cmocka_unit_test(sums_of_sums),
-      cmocka_unit_test(cuts_and_threads),
+      cmocka_unit_test(against_scalar_code), cmocka_unit_test(all_halves),
+      cmocka_unit_test(pairs_in_place),      cmocka_unit_test(rounding),
+      cmocka_unit_test(sums_of_sums),        cmocka_unit_test(cuts_and_threads),
       cmocka_unit_test(bad_arguments),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -17,7 +17,7 @@ FIELD(nxd_function_options_t, shape, 40);
 FIELD(nxd_function_options_t, user_data, 48);
 FIELD(nxd_function_options_t, destroy, 56);
 
-SIZE(nxd_parameter_options_t, 40);
+SIZE(nxd_parameter_options_t, 48);
 FIELD(nxd_parameter_options_t, struct_size, 0);
 FIELD(nxd_parameter_options_t, dtype, 8);
 FIELD(nxd_parameter_options_t, shard_dim_plus_one, 12);
@@ -25,6 +25,8 @@ FIELD(nxd_parameter_options_t, sequence_parallel, 16);
 FIELD(nxd_parameter_options_t, init, 20);
 FIELD(nxd_parameter_options_t, init_a, 24);
 FIELD(nxd_parameter_options_t, init_b, 32);
+FIELD(nxd_parameter_options_t, device, 40);
+FIELD(nxd_parameter_options_t, reserved, 44);
 
 SIZE(nxd_embedding_options_t, 72);
 FIELD(nxd_embedding_options_t, struct_size, 0);

@@ -41,6 +41,13 @@ inline Deadline::Clock::time_point recent_time() {
                                      std::chrono::nanoseconds(t.tv_nsec));
 }
 
+// Nanoseconds of the monotonic clock, which the processes of a host share.
+inline int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             Deadline::Clock::now().time_since_epoch())
+      .count();
+}
+
 inline int64_t ms_since(Deadline::Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - start)
       .count();

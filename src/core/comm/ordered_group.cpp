@@ -60,11 +60,13 @@ std::shared_ptr<Work> OrderedGroup::start(const GroupCall& call) {
   return work;
 }
 
-void OrderedGroup::start_refusal(const GroupCall& call, const std::string& reason) {
+std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call,
+                                                  const std::string& reason) {
   monitor_->check_not_forked(call.name());
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
   lanes_.submit(lane_of(call),
                 {work, [this, call, reason] { call.refuse(*inner_, reason); }, [] {}});
+  return work;
 }
 
 void OrderedGroup::wait_for_works() {

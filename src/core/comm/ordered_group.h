@@ -49,8 +49,8 @@ class OrderedGroup : public ProcessGroup {
   void refuse_message(Operation operation, int peer, int tag, const std::string& reason) override;
 
   std::shared_ptr<Work> start(const GroupCall& call);
-  // Takes a call's place in the order, and does not wait.
-  void start_refusal(const GroupCall& call, const std::string& reason);
+  // Takes a call's place in the order, and does not wait. The work fails, as a refused call does.
+  std::shared_ptr<Work> start_refusal(const GroupCall& call, const std::string& reason);
 
   // Waits until all works are done, or the interrupt callback has enough.
   void wait_for_works();

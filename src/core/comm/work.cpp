@@ -27,6 +27,7 @@ bool Work::begin() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kDone) return false;
   state_ = State::kRunning;
+  span_.begin_ns = monotonic_ns();
   return true;
 }
 
@@ -49,8 +50,15 @@ void Work::set_done(std::exception_ptr error) {
     }
   }
   state_ = State::kDone;
+  span_.end_ns = monotonic_ns();
+  if (span_.begin_ns == 0) span_.begin_ns = span_.end_ns;
   shared_.reset();
   done_.notify_all();
+}
+
+Work::Span Work::span() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return span_;
 }
 
 bool Work::is_done() const {

@@ -35,6 +35,12 @@ class Work {
   // Strings live as long as the work. INVALID_STATE before it is done.
   void fill_error_info(nxd_error_info_t& out) const;
 
+  // From begin() to finish(), by the monotonic clock. For works that are done.
+  struct Span {
+    int64_t begin_ns = 0, end_ns = 0;
+  };
+  Span span() const;
+
   // Waits for what finish() says, with a look around every few tens of milliseconds.
   bool attend(const Deadline* deadline, const std::function<void()>& look_around);
   void throw_error() const;
@@ -51,6 +57,7 @@ class Work {
   mutable std::mutex mutex_;
   std::condition_variable done_;
   State state_ = State::kQueued;
+  Span span_;
   std::shared_ptr<const RankShared> shared_;  // until it is done
   std::exception_ptr error_;
   nxd_status_t status_ = NXD_OK;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/parallel/context.h"
@@ -12,6 +13,11 @@ namespace nxd {
 // Runs a rank's part of a schedule: receives what tasks need, ahead of them and into buffers that
 // are kept from run to run; computes; sends without waiting. Messages go through the context's
 // pipeline-parallel group.
+//
+// A run that fails on one rank ends on all that still have to do with it: in place of what it does
+// not send or receive any more, a rank gives its neighbours the reason, and they theirs. When run()
+// has returned all messages have ended, so that buffers are free, and the next run may begin unless
+// the group itself has failed.
 class PipelineRunner {
  public:
   // Collective over the group. INVALID_ARGUMENT on all of its ranks when neighbours do not agree on
@@ -22,16 +28,25 @@ class PipelineRunner {
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-  const Schedule& schedule() const;
+  // Takes part in the constructor that the other ranks of the group are in, and makes it fail
+  // there, for a rank that has found its own arguments bad.
+  static void refuse(const Context& context, const std::string& reason) noexcept;
 
-  // Collective over the group. A failure that comes from a peer names task, microbatch, stage and
-  // peer; the group is poisoned then, as after any failed message.
-  void run();
+  const Schedule& schedule() const;
+  // The program's values have changed. Collective over the group, and fails as the constructor.
+  void reshape();
+
+  // Without training, forwards alone, in an order of their own. Collective over the group. A
+  // failure names the task, its microbatch and stage, and whom it waited for; one that comes from a
+  // peer's task has that one's status and tells of it. TIMEOUT and PEER_LOST poison the group, as
+  // after any failed message.
+  void run(bool training = true);
 
   // Records what is done and when, from now on; null: no more.
   void set_timeline(std::shared_ptr<Timeline> timeline);
 
-  // Bytes of the buffers for received values and gradients.
+  // Bytes of the buffers for received values and gradients: as many as the schedule needs at once,
+  // and more only where the program keeps them for longer.
   uint64_t buffer_bytes() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace nxd {
 
-// One computation of one rank; communication follows from it: see value_flow.h.
+// One computation of one rank; communication follows from it: see source_of in task_walk.h.
 struct PipelineTask {
   nxd_pp_task_kind_t kind = NXD_PP_TASK_FORWARD;
   int microbatch = 0;
@@ -31,14 +31,16 @@ struct PipelineShape {
   bool operator==(const PipelineShape&) const = default;
 };
 
+// INVALID_ARGUMENT for sizes below 1, and for more tasks than any machine runs.
+void check_shape(const PipelineShape& shape);
+
 // Which computations each rank of a pipeline makes, in which order. A value: whoever has one knows
 // that it is complete and cannot deadlock.
 class Schedule {
  public:
   // One of the library's own. INVALID_ARGUMENT where the shape does not admit it.
   static Schedule make(nxd_pp_schedule_kind_t kind, const PipelineShape& shape);
-  // A caller's. INVALID_ARGUMENT names the first task that is missing, doubled, out of range or at
-  // the wrong rank, or the tasks that wait for one another in a circle.
+  // A caller's, proved by prove_schedule, as those of make are.
   static Schedule of_tasks(const PipelineShape& shape,
                            std::vector<std::vector<PipelineTask>> tasks_by_rank);
 
@@ -46,6 +48,7 @@ class Schedule {
   const std::vector<PipelineTask>& tasks(int rank) const {
     return tasks_[static_cast<size_t>(rank)];
   }
+  const std::vector<std::vector<PipelineTask>>& tasks() const { return tasks_; }
   bool has_backward() const { return has_backward_; }
   // Some backward passes are made in two parts.
   bool splits_backward() const { return splits_backward_; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,10 +17,16 @@ struct PipelineValue {
   nxd_dtype_t dtype = NXD_DTYPE_F32;
   bool needs_grad = false;  // its gradient comes back
 
+  size_t count() const {
+    size_t product = 1;
+    for (const int64_t size : shape) product *= static_cast<size_t>(size);
+    return product;
+  }
   bool operator==(const PipelineValue&) const = default;
 };
 
-// Memory of one such tensor. Whoever holds the owner may use it; null data: nothing there.
+// Memory of one such tensor. Whoever holds the owner may use it; null data: nothing there, which
+// even a tensor without elements is not.
 struct PipelineBuffer {
   void* data = nullptr;
   std::shared_ptr<void> owner;

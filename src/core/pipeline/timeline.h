@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nxd {
@@ -11,7 +12,7 @@ namespace nxd {
 class Timeline {
  public:
   struct Event {
-    std::string name;      // such as "forward", "send", "wait"
+    std::string name;      // such as "forward", "send values", "wait"
     std::string category;  // "compute", "communication" or "wait"
     int chunk = 0, microbatch = -1;
     int64_t begin_ns = 0, end_ns = 0;
@@ -23,6 +24,13 @@ class Timeline {
 
  private:
   std::vector<Event> events_;
+};
+
+// The record of one rank among those of a pipeline, by one clock.
+struct RankTimeline {
+  int rank = 0;  // of the pipeline
+  int world_rank = 0;
+  std::vector<Timeline::Event> events;
 };
 
 }  // namespace nxd

@@ -1,6 +1,7 @@
 #include "engine/device/gradients.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -80,6 +81,12 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   torch::autograd::backward(outputs, given, retain_graph, /*create_graph=*/false);
 }
 
+void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
+                       const std::vector<at::Tensor>& grads) {
+  const PassOnThisThread here;
+  torch::autograd::Engine::get_default_engine().execute(edges, grads, false, false, true, {});
+}
+
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph) {
@@ -93,16 +100,23 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                /*allow_unused=*/true);
 }
 
-at::Tensor gradient_to_add_to(const at::Tensor& leaf) {
+bool pass_adds_to(const at::Tensor& leaf) {
   // Not empty when the gradients of some inputs are asked for.
   const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();
-  if (!asked_for || !asked_for->empty() || at::GradMode::is_enabled()) return {};
-  if (!leaf.is_leaf() || !torch::autograd::impl::hooks(leaf).empty()) return {};
+  if (!asked_for || !asked_for->empty() || at::GradMode::is_enabled()) return false;
+  return leaf.is_leaf() && torch::autograd::impl::hooks(leaf).empty();
+}
+
+at::Tensor gradient_in_place(const at::Tensor& leaf) {
   const at::Tensor& grad = leaf.grad();
   const bool fits = grad.defined() && !grad.requires_grad() && grad.layout() == at::kStrided &&
                     grad.is_contiguous() && grad.scalar_type() == leaf.scalar_type() &&
                     grad.device() == leaf.device();
   return fits ? grad : at::Tensor();
+}
+
+at::Tensor gradient_to_add_to(const at::Tensor& leaf) {
+  return pass_adds_to(leaf) ? gradient_in_place(leaf) : at::Tensor();
 }
 
 void set_requires_grad(at::Tensor& tensor, bool requires_grad) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <vector>
 
@@ -14,14 +15,22 @@ namespace nxd {
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
                   bool retain_graph);
 
+// The same from edges of the graph, whose tensors may be gone; every gradient is defined.
+void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
+                       const std::vector<at::Tensor>& grads);
+
 // Gradients of the outputs with respect to the inputs; undefined where an input has no influence.
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph);
 
-// The leaf's gradient, if the pass under way would add to it in place: then a layer may add to it
-// itself and hand on nothing. Undefined when there is no gradient yet, when the pass hands
-// gradients out instead, or when somebody looks at them on their way.
+// Whether the tensor is a leaf to whose gradient the pass under way adds. Not where the pass hands
+// gradients out instead, or where somebody looks at them on their way.
+bool pass_adds_to(const at::Tensor& leaf);
+// The leaf's gradient, if it can be added to in place; undefined also when there is none yet.
+at::Tensor gradient_in_place(const at::Tensor& leaf);
+// The same if the pass under way would add to it: then a layer may add to it itself and hand on
+// nothing.
 at::Tensor gradient_to_add_to(const at::Tensor& leaf);
 
 void set_requires_grad(at::Tensor& tensor, bool requires_grad);

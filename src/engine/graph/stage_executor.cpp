@@ -38,6 +38,52 @@ Tensors run_node(const GraphNode& node, const Tensors& inputs) {
   }
 }
 
+at::Tensor source_value(const GraphNode& node, const Tensors& root_inputs) {
+  const at::Tensor& value = node.kind == Kind::kInput       ? root_inputs.at(node.input_index)
+                            : node.kind == Kind::kParameter ? node.parameter->tensor()
+                                                            : node.constant;
+  check_internal(value.defined(), "stage: ", node.name, ": expected a tensor, got none");
+  return value;
+}
+
+// The inputs of a node, with other tensors for some parameters: in place of their values, and, for
+// as long as this lives, of the parameters of the module that it calls.
+class Substitution {
+ public:
+  Substitution(const Graph& graph, const GraphNode& node, std::vector<ParameterUse> uses,
+               const Tensors& values)
+      : uses_(std::move(uses)) {
+    for (const ValueId value : node.inputs) {
+      inputs_.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
+      if (value == kNoValue) continue;
+      const GraphNode& from = graph.nodes[at(graph.values[at(value)].producer)];
+      for (const ParameterUse& use : uses_) {
+        if (from.kind == Kind::kParameter && from.parameter == use.parameter) {
+          inputs_.back() = use.tensor;
+        }
+      }
+    }
+    if (node.kind == Kind::kModule) swap();
+    swapped_ = node.kind == Kind::kModule;
+  }
+  ~Substitution() {
+    if (swapped_) swap();
+  }
+  Substitution(const Substitution&) = delete;
+  Substitution& operator=(const Substitution&) = delete;
+
+  const Tensors& inputs() const { return inputs_; }
+
+ private:
+  void swap() {
+    for (ParameterUse& use : uses_) std::swap(use.parameter->tensor(), use.tensor);
+  }
+
+  std::vector<ParameterUse> uses_;
+  Tensors inputs_;
+  bool swapped_ = false;
+};
+
 // Sets automatic casts for a scope.
 class AutocastScope {
  public:
@@ -68,9 +114,9 @@ StageExecutor::StageExecutor(std::shared_ptr<const Graph> graph, const Partition
     steps_.push_back({node, {}});
     const GraphNode& n = graph_->nodes[at(node)];
     if (n.kind == Kind::kInput) root_inputs_.push_back(n.input_index);
-    if (n.callee && std::find(modules_.begin(), modules_.end(), n.callee) == modules_.end()) {
-      modules_.push_back(n.callee);
-    }
+    const bool known =
+        std::find(module_names_.begin(), module_names_.end(), n.name) != module_names_.end();
+    if (n.callee && !known) module_names_.push_back(n.name);
   }
   std::sort(root_inputs_.begin(), root_inputs_.end());
   find_releases();
@@ -113,30 +159,23 @@ void StageExecutor::find_parameters() {
 }
 
 Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
-                           const std::vector<at::Tensor>& substitutes) const {
+                           const std::vector<ParameterUse>& uses) const {
   check_internal(inputs.size() == inputs_.size(), "stage: expected ", inputs_.size(),
                  " inputs, got ", inputs.size());
   Tensors values(graph_->values.size());
   for (size_t i = 0; i < inputs.size(); ++i) values[at(inputs_[i])] = inputs[i];
   AutocastScope autocast;
+  auto use = uses.begin();
   for (const Step& step : steps_) {
     const GraphNode& node = graph_->nodes[at(step.node)];
+    const auto first_use = use;
+    while (use != uses.end() && use->node == step.node) ++use;
     if (node.is_source()) {
-      at::Tensor& value = values[at(node.outputs[0])];
-      const bool substituted =
-          at(step.node) < substitutes.size() && substitutes[at(step.node)].defined();
-      value = substituted                     ? substitutes[at(step.node)]
-              : node.kind == Kind::kInput     ? root_inputs.at(node.input_index)
-              : node.kind == Kind::kParameter ? node.parameter->tensor()
-                                              : node.constant;
-      check_internal(value.defined(), "stage: ", node.name, ": expected a tensor, got none");
+      values[at(node.outputs[0])] = source_value(node, root_inputs);
     } else {
-      Tensors given;
-      for (const ValueId value : node.inputs) {
-        given.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
-      }
+      const Substitution substitution(*graph_, node, {first_use, use}, values);
       autocast.set(node.autocast);
-      Tensors results = run_node(node, given);
+      Tensors results = run_node(node, substitution.inputs());
       check_internal(results.size() == node.outputs.size(), "stage: ", node.name, ": expected ",
                      node.outputs.size(), " results, got ", results.size());
       for (size_t i = 0; i < results.size(); ++i) {

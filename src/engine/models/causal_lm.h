@@ -38,6 +38,9 @@ class LanguageHead : public Module {
 // hidden states, and a language head. See nxd_model_create.
 class CausalLm : public Model {
  public:
+  std::vector<std::string> input_names() const override {
+    return {"input_ids", "labels", "attention_mask"};
+  }
   bool can_be_entered() const override { return true; }
 
  protected:

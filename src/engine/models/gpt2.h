@@ -83,6 +83,7 @@ class Gpt2LmHeadModel : public CausalLm {
                   const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
+  const char* transformer_layer_class() const override { return "GPT2Block"; }
 
  private:
   Gpt2Config config_;

@@ -57,6 +57,7 @@ class LlamaForCausalLM : public CausalLm {
                    const nxd_model_options_t& options);
 
   double step_flops(int64_t batch, int64_t sequence) const override;
+  const char* transformer_layer_class() const override { return "LlamaDecoderLayer"; }
 
  private:
   LlamaConfig config_;

@@ -27,7 +27,7 @@ Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSp
   ShardSpec shard = dim >= 0 ? ShardSpec::split(std::move(shape), dim, group->rank(), group->size())
                              : ShardSpec::replicated(std::move(shape));
   Parameter& parameter = make_parameter(module, "", name, std::move(shard), init,
-                                        parameter_place(options.dtype, NXD_DEVICE_CPU));
+                                        parameter_place(options.dtype, options.device));
   if (dim < 0 && group) mark_replicated(parameter, group, options.sequence_parallel != 0);
   return parameter;
 }

@@ -1,11 +1,14 @@
 #include "engine/nn/module.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 #include "core/base/near_names.h"
 #include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/nn/module_tree.h"
+#include "engine/nn/recomputation.h"
 
 namespace nxd {
 
@@ -18,14 +21,17 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
-  const auto run = [&] {
-    Tensors outputs = forward(inputs, n_outputs);
+  const auto run = [&](const Tensors& given) {
+    Tensors outputs = forward(given, n_outputs);
     check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
                    " outputs where ", n_outputs, " were asked for");
     return outputs;
   };
-  CallRecorder* recorder = CallRecorder::current();
-  return recorder ? recorder->call_module(*this, inputs, run) : run();
+  if (CallRecorder* recorder = CallRecorder::current()) {
+    return recorder->call_module(*this, inputs, [&] { return run(inputs); });
+  }
+  const bool recompute = recomputes_ && at::GradMode::is_enabled();
+  return recompute ? call_recomputed(*this, inputs, run) : run(inputs);
 }
 
 void Module::set_training(bool training) {

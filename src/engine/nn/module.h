@@ -47,7 +47,13 @@ class Module : public std::enable_shared_from_this<Module> {
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::string& class_name() const { return class_name_; }
   bool training() const { return training_; }
-  void set_training(bool training);
+  void set_training(bool training);  // with all modules below
+  void set_own_training(bool training) { training_ = training; }
+
+  // Whether calls keep their inputs alone and run the forward again in backward; see
+  // nn/recomputation.h.
+  bool recomputes() const { return recomputes_; }
+  void set_recomputes(bool recomputes) { recomputes_ = recomputes; }
 
   // Names are free of dots, not empty, and unique among children and parameters.
   void add_child(const std::string& name, std::shared_ptr<Module> child);
@@ -89,6 +95,7 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<Context> context_;
   std::string class_name_;
   bool training_ = true;
+  bool recomputes_ = false;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   nxd_module borrowed_;

@@ -92,13 +92,18 @@ void zero_grad(const Module& root) {
 void move_to_device(const Module& root, nxd_device_t device) {
   check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
                  "device: expected an NXD_DEVICE_*, got ", device);
-  if (device != NXD_DEVICE_CPU) {
-    fail(NXD_ERROR_UNSUPPORTED, "device: modules run on NXD_DEVICE_CPU only, got ", device);
+  if (device == NXD_DEVICE_NEURON) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "device: modules run on NXD_DEVICE_CPU, or are without values on NXD_DEVICE_META, got ",
+         device);
   }
-  for (const NamedParameter& entry : named_parameters(root)) {
-    check_state(entry.parameter->tensor().is_cpu(), "parameter ", entry.name,
-                ": on the meta device, which has no values to move");
+  const std::vector<NamedParameter> parameters = named_parameters(root);
+  if (device == NXD_DEVICE_CPU) {
+    for (const NamedParameter& entry : parameters) entry.parameter->materialize();
+    return;
   }
+  for (const NamedParameter& entry : parameters) entry.parameter->check_releasable();
+  for (const NamedParameter& entry : parameters) entry.parameter->release();
 }
 
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,

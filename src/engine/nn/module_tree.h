@@ -25,7 +25,7 @@ void initialize(Module& root, uint64_t seed);
 // Forgets the gradients of all parameters.
 void zero_grad(const Module& root);
 
-// Moves all parameters; UNSUPPORTED for a device other than the CPU.
+// Moves all parameters: see nxd_move_model_to_device.
 void move_to_device(const Module& root, nxd_device_t device);
 
 // Makes alias_path another name of the parameter at owner_path.

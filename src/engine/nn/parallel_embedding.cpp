@@ -7,6 +7,7 @@
 #include "engine/device/call_recorder.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
+#include "engine/device/deferred_gradients.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 
@@ -69,33 +70,38 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& table = saved[1];
+    const at::Tensor &ids = saved[0], &table = saved[1];
     const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
-    const int64_t first = plan->first, padding_idx = plan->padding_idx;
+    const at::Tensor dy = plan->sum == Plan::Sum::kScattered
+                              ? all_gather(*plan->group, grads[0], plan->dim)
+                              : grads[0];
+    const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {
+      return rows_summed(*plan, ids, table, dy);
+    });
+    return {at::Tensor(), dtable, at::Tensor()};
+  }
+
+  // The gradient of the table: of each row the sum over the places where its id is.
+  static at::Tensor rows_summed(const Plan& plan, const at::Tensor& given_ids,
+                                const at::Tensor& table, const at::Tensor& given_dy) {
     // The padding row gets no gradient: its id becomes one that no rank holds.
-    const at::Tensor ids =
-        padding_idx < 0 ? saved[0] : saved[0].masked_fill(saved[0].eq(padding_idx), -1);
-    const at::Tensor whole = plan->sum == Plan::Sum::kScattered
-                                 ? all_gather(*plan->group, grads[0], plan->dim)
-                                 : grads[0];
-    const at::Tensor dy = whole.reshape({-1, table.size(1)}).contiguous();
-    const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
-    const bool fused = plan->fused;
-    at::Tensor dtable = fused ? pooled_empty(table.sizes(), wide).zero_()
-                              : at::zeros(table.sizes(), table.options().dtype(wide));
-    if (fused) {
+    const at::Tensor ids = plan.padding_idx < 0
+                               ? given_ids
+                               : given_ids.masked_fill(given_ids.eq(plan.padding_idx), -1);
+    const at::Tensor dy = given_dy.reshape({-1, table.size(1)}).contiguous();
+    const at::ScalarType dtype = table.scalar_type(), wide = partial_sum_dtype(dtype);
+    if (plan.fused) {
+      at::Tensor dtable = pooled_empty(table.sizes(), wide).zero_();
       kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
-                                  ids.data_ptr<int64_t>(), first, table.size(0), dy.data_ptr(),
+                                  ids.data_ptr<int64_t>(), plan.first, table.size(0), dy.data_ptr(),
                                   dtable.data_ptr());
-    } else {
-      const at::Tensor local = (ids - first).reshape({-1});
-      const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
-      dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
+      return wide == dtype ? dtable : pooled_empty(table.sizes(), dtype).copy_(dtable);
     }
-    if (fused && wide != table.scalar_type()) {
-      dtable = pooled_empty(table.sizes(), table.scalar_type()).copy_(dtable);
-    }
-    return {at::Tensor(), dtable.to(table.scalar_type()), at::Tensor()};
+    at::Tensor dtable = at::zeros(table.sizes(), table.options().dtype(wide));
+    const at::Tensor local = (ids - plan.first).reshape({-1});
+    const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+    dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
+    return dtable.to(dtype);
   }
 };
 

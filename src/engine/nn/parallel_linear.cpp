@@ -44,10 +44,8 @@ void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_
   const Initializer init = initializer(options.init, options.init_a, options.init_b,
                                        default_initializer(in_features_), in_features_);
   const Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
-  if (options.keep_master_weight) {
-    master_weight_ = weight.initial_whole(context()->seed());
-    master_weight_handle_.value = master_weight_;
-  }
+  keeps_master_weight_ = options.keep_master_weight != 0;
+  if (keeps_master_weight_ && weight.has_value()) make_master_weight();
 }
 
 Initializer ParallelLinearLayer::bias_initializer(const nxd_linear_options_t& options) const {
@@ -55,9 +53,14 @@ Initializer ParallelLinearLayer::bias_initializer(const nxd_linear_options_t& op
                                           : Initializer::constant(0);
 }
 
+void ParallelLinearLayer::make_master_weight() {
+  master_weight_handle_.value = parameter("weight")->initial_whole(context()->seed());
+}
+
 nxd_tensor* ParallelLinearLayer::master_weight_handle() {
-  check_state(master_weight_.defined(), class_name(),
+  check_state(keeps_master_weight_, class_name(),
               ": the master weight was not kept; make the layer with keep_master_weight");
+  if (!master_weight_handle_.value.defined()) make_master_weight();
   return &master_weight_handle_;
 }
 

@@ -8,8 +8,8 @@ namespace nxd {
 // What the column- and the row-parallel layer have in common: a weight [out, in] and a bias.
 class ParallelLinearLayer : public Module {
  public:
-  // The whole initial weight, when the options asked to keep it; else undefined.
-  const at::Tensor& master_weight() const { return master_weight_; }
+  // The whole initial weight; INVALID_STATE unless the options asked to keep it. On the meta device
+  // it is made when it is asked for.
   nxd_tensor* master_weight_handle();
 
   // This rank's shards, for layers that run several projections at once. The bias may be undefined.
@@ -37,7 +37,9 @@ class ParallelLinearLayer : public Module {
   ParameterPlace place_;
 
  private:
-  at::Tensor master_weight_;
+  void make_master_weight();
+
+  bool keeps_master_weight_ = false;
   nxd_tensor master_weight_handle_;
 };
 

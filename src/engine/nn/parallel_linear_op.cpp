@@ -4,10 +4,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <utility>
+
 #include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 #include "engine/device/compute.h"
-#include "engine/device/gradients.h"
+#include "engine/device/deferred_gradients.h"
 
 namespace nxd {
 namespace {
@@ -71,14 +73,28 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   return cast(*plan.context, dx, dtype);
 }
 
+// The input of several weights' products, which enters once, when the first of them is made.
+class EnteredInput {
+ public:
+  EnteredInput(const ParallelLinearPlan& plan, at::Tensor x) : plan_(plan), x_(std::move(x)) {}
+
+  const at::Tensor& rows() {
+    if (x_.defined()) rows_ = rows_of(enter(plan_, std::exchange(x_, {})));
+    return rows_;
+  }
+
+ private:
+  ParallelLinearPlan plan_;
+  at::Tensor x_, rows_;
+};
+
 // The gradient of [out, in] weights is dy^T x, of [in, out] weights x^T dy. From the second
 // microbatch on the product adds to the gradient that is there, and nothing is left for autograd to
 // add.
-at::Tensor weight_gradient(const ParallelLinearPlan& plan, const at::Tensor& dy,
-                           const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor weight_product(const ParallelLinearPlan& plan, const at::Tensor& dy, const at::Tensor& x,
+                          at::Tensor sum) {
   const at::Tensor& a = plan.weights_in_out ? x : dy;
   const at::Tensor& b = plan.weights_in_out ? dy : x;
-  at::Tensor sum = gradient_to_add_to(weight);
   if (!sum.defined()) return matrix_product(*plan.context, a, true, b, false, x.scalar_type());
   add_matrix_product(*plan.context, a, true, b, false, sum);
   torch::autograd::impl::bump_version(sum);
@@ -123,11 +139,14 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
     if (ctx->needs_input_grad(0)) {
       result[0] = input_gradient(plan, dys, at::ArrayRef<at::Tensor>(saved).slice(1));
     }
-    const at::Tensor in = rows_of(enter(plan, x));
+    const auto in = std::make_shared<EnteredInput>(plan, x);
     for (size_t i = 0; i < n_weights; ++i) {
-      result.push_back(ctx->needs_input_grad(1 + i)
-                           ? weight_gradient(plan, rows_of(dys[i]), in, saved[1 + i])
-                           : at::Tensor());
+      result.emplace_back();
+      if (!ctx->needs_input_grad(1 + i)) continue;
+      result.back() =
+          weight_gradient(saved[1 + i], [record, in, dy = rows_of(dys[i])](at::Tensor sum) {
+            return weight_product(record->plan, dy, in->rows(), std::move(sum));
+          });
     }
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();

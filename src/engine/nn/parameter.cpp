@@ -7,6 +7,7 @@
 
 #include "core/parallel/shard_fill.h"
 #include "engine/device/dtype_map.h"
+#include "engine/device/gradient_interceptor.h"
 #include "engine/device/pooled_tensor.h"
 
 namespace nxd {
@@ -38,7 +39,7 @@ at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initialize
     const int64_t row = init.zero_row - first;
     if (row >= 0 && row < out.size(0)) out.select(0, row).zero_();
   }
-  return out.to(dtype);
+  return out.scalar_type() == dtype ? out : pooled_empty(out.sizes(), dtype).copy_(out);
 }
 
 }  // namespace
@@ -64,10 +65,36 @@ Parameter::~Parameter() {
 
 void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
   canonical_name_ = canonical_name;
-  if (tensor().is_meta()) return;
+  seed_ = seed;
+  if (!has_value()) return;
   at::NoGradGuard no_grad;
   tensor().copy_(
       draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+}
+
+void Parameter::materialize() {
+  if (has_value()) return;
+  replace_value(
+      draw(RandomSite(seed_, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+}
+
+void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) {
+  if (has_value()) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor value = pooled_empty(shard_.local_shape(), tensor().scalar_type());
+  fill(value);
+  replace_value(std::move(value));
+}
+
+void Parameter::check_releasable() const {
+  check_state(!has_reducer(), "parameter ", canonical_name_,
+              ": a ddp has its values or gradients; destroy that one, and its optimizers, first");
+}
+
+void Parameter::release() {
+  check_releasable();
+  forget_gradient();
+  if (has_value()) replace_value(at::empty(tensor().sizes(), tensor().options().device(at::kMeta)));
 }
 
 at::Tensor Parameter::initial_whole(uint64_t seed) const {
@@ -91,7 +118,12 @@ at::Tensor Parameter::slice_of(const at::Tensor& whole) const {
 
 void Parameter::set_whole(const at::Tensor& whole) {
   at::NoGradGuard no_grad;
-  tensor().copy_(slice_of(whole));
+  const at::Tensor own = slice_of(whole);
+  if (has_value()) {
+    tensor().copy_(own);
+  } else {
+    materialize([&](at::Tensor& value) { value.copy_(own); });
+  }
 }
 
 namespace {
@@ -119,16 +151,29 @@ void Parameter::check_takes_hook() const {
 Parameter::HookState& Parameter::hook_state() {
   if (hook_) return *hook_;
   check_takes_hook();
-  auto state = std::make_shared<HookState>();
-  state->accumulator = torch::autograd::impl::grad_accumulator(tensor());
-  state->accumulator->add_post_hook(
-      std::make_unique<PostHook>([weak = std::weak_ptr<HookState>(state), this] {
-        const auto alive = weak.lock();
-        if (alive && alive->hook) alive->hook(*this);
-        if (alive && alive->reducer_hook) alive->reducer_hook(*this);
-      }));
-  hook_ = std::move(state);
+  hook_ = std::make_shared<HookState>();
+  hang_hooks();
   return *hook_;
+}
+
+void Parameter::hang_hooks() {
+  const bool trainable = tensor().requires_grad();
+  tensor().set_requires_grad(true);  // a frozen leaf has no accumulator
+  hook_->accumulator = torch::autograd::impl::grad_accumulator(tensor());
+  hook_->accumulator->add_post_hook(
+      std::make_unique<PostHook>([weak = std::weak_ptr<HookState>(hook_), this] {
+        const auto alive = weak.lock();
+        if (!alive || GradientInterceptor::any_holds_back(tensor())) return;
+        if (alive->hook) alive->hook(*this);
+        if (alive->reducer_hook) alive->reducer_hook(*this);
+      }));
+  tensor().set_requires_grad(trainable);
+}
+
+void Parameter::replace_value(at::Tensor value) {
+  value.set_requires_grad(tensor().requires_grad());
+  handle_.value = std::move(value);
+  if (hook_) hang_hooks();
 }
 
 void Parameter::set_grad_hook(GradHook hook) {

@@ -69,12 +69,25 @@ class Parameter {
   bool counts_in_norm() const { return counts_in_norm_; }
   void set_counts_in_norm(bool counts) { counts_in_norm_ = counts; }
 
-  // Draws the initial value again, as a function of (seed, name, global index).
+  // Draws the initial value again, as a function of (seed, name, global index). On the meta device
+  // these are kept for materialize().
   void initialize(uint64_t seed, const std::string& canonical_name);
+
+  // On the meta device there is no value.
+  bool has_value() const { return !tensor().is_meta(); }
+  // Gives a parameter on the meta device its initial value, or one that fill writes into an
+  // uninitialised tensor of the shard's shape. One that has a value keeps it. Hooks and whether a
+  // gradient is required stay.
+  void materialize();
+  void materialize(const std::function<void(at::Tensor& value)>& fill);
+  // Moves to the meta device: forgets value and gradient. INVALID_STATE while a ddp has them.
+  void release();
+  // The same error, before several are released.
+  void check_releasable() const;
   // The whole initial value, drawn on this rank alone.
   at::Tensor initial_whole(uint64_t seed) const;
 
-  // Overwrites the shard with its part of the whole value.
+  // Overwrites the shard, or gives it its value, with its part of the whole.
   void set_whole(const at::Tensor& whole);
   // This rank's part of a tensor of the global shape.
   at::Tensor slice_of(const at::Tensor& whole) const;
@@ -103,10 +116,13 @@ class Parameter {
  private:
   struct HookState;
   HookState& hook_state();
+  void hang_hooks();
+  void replace_value(at::Tensor value);
 
   std::string canonical_name_;
   ShardSpec shard_;
   Initializer initializer_;
+  uint64_t seed_ = 0;
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;

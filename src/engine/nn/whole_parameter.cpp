@@ -13,9 +13,9 @@ at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
   check_not_tracing("the whole value of a parameter");
   at::NoGradGuard no_grad;
   const ShardSpec& shard = parameter.shard();
-  if (shard.dim() < 0) return local.detach().clone(at::MemoryFormat::Contiguous);
   check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),
                  ": has no values on the meta device");
+  if (shard.dim() < 0) return local.detach().clone(at::MemoryFormat::Contiguous);
   at::Tensor whole = at::zeros(shard.shape(), local.options().requires_grad(false));
   const at::Tensor own = local.detach().contiguous();
   gather_shards(parameter.shard_group().get(), shard, to_nxd_dtype(own.scalar_type()),

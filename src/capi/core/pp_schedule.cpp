@@ -1,0 +1,120 @@
+// The schedules of section 8 of nxd.h.
+#include <algorithm>
+#include <memory>
+
+#include "capi/arguments.h"
+#include "core/base/last_error.h"
+#include "core/base/options.h"
+#include "core/pipeline/schedule.h"
+#include "core/pipeline/schedule_report.h"
+
+using namespace nxd;
+
+namespace {
+
+const Schedule& unwrap(nxd_pp_schedule_t* schedule) {
+  check_argument(schedule, "schedule: expected a schedule, got NULL");
+  return *schedule->value;
+}
+
+nxd_pp_schedule_t* new_schedule(Schedule&& schedule) {
+  return new nxd_pp_schedule{std::make_shared<const Schedule>(std::move(schedule))};
+}
+
+std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
+                                                  const nxd_pp_task_t* tasks,
+                                                  const size_t* counts) {
+  check_shape(shape);
+  required(counts, "counts");
+  std::vector<std::vector<PipelineTask>> lists(static_cast<size_t>(shape.ranks));
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    check_argument(tasks || counts[rank] == 0, "tasks: expected a pointer, got NULL");
+    lists[rank].reserve(counts[rank]);
+    for (size_t i = 0; i < counts[rank]; ++i, ++tasks) {
+      lists[rank].push_back({tasks->kind, tasks->microbatch, tasks->chunk});
+    }
+  }
+  return lists;
+}
+
+// A report that starts as that of nothing.
+nxd_pp_report_t& report_output(nxd_pp_report_t* out_report) {
+  check_argument(out_report, "out_report: expected a pointer, got NULL");
+  if (out_report->struct_size != sizeof(nxd_pp_report_t)) {
+    fail(NXD_ERROR_ABI_MISMATCH, "out_report->struct_size: expected ", sizeof(nxd_pp_report_t),
+         ", got ", out_report->struct_size);
+  }
+  *out_report = {};
+  out_report->struct_size = sizeof(nxd_pp_report_t);
+  return *out_report;
+}
+
+}  // namespace
+
+nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t ranks, int32_t chunks,
+                                    int32_t microbatches, nxd_pp_schedule_t** out_schedule) {
+  return guard([&] {
+    auto& out = output(out_schedule, "out_schedule");
+    out = new_schedule(Schedule::make(kind, {ranks, chunks, microbatches}));
+  });
+}
+
+nxd_status_t nxd_pp_schedule_create_tasks(int32_t ranks, int32_t chunks, int32_t microbatches,
+                                          const nxd_pp_task_t* tasks, const size_t* counts,
+                                          nxd_pp_schedule_t** out_schedule) {
+  return guard([&] {
+    auto& out = output(out_schedule, "out_schedule");
+    const PipelineShape shape{ranks, chunks, microbatches};
+    out = new_schedule(Schedule::of_tasks(shape, read_tasks(shape, tasks, counts)));
+  });
+}
+
+nxd_status_t nxd_pp_schedule_get_tasks(nxd_pp_schedule_t* schedule, int32_t rank,
+                                       nxd_pp_task_t* tasks, size_t cap, size_t* out_count) {
+  return guard([&] {
+    auto& out = output(out_count, "out_count");
+    const Schedule& value = unwrap(schedule);
+    const int ranks = value.shape().ranks;
+    check_argument(rank >= 0 && rank < ranks, "rank: expected 0 to ", ranks - 1, ", got ", rank);
+    const std::vector<PipelineTask>& all = value.tasks(rank);
+    if (cap > 0) {
+      check_argument(tasks, "tasks: expected room for ", cap, " tasks, got NULL");
+      check_argument(cap >= all.size(), "cap: expected room for the rank's ", all.size(),
+                     " tasks, got ", cap);
+      std::transform(all.begin(), all.end(), tasks, [](const PipelineTask& task) {
+        return nxd_pp_task_t{task.kind, task.microbatch, task.chunk};
+      });
+    }
+    out = all.size();
+  });
+}
+
+nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** out_name) {
+  return guard([&] {
+    auto& out = output(out_name, "out_name");
+    out = unwrap(schedule).name().c_str();
+  });
+}
+
+nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size) {
+  return guard([&] {
+    const nxd_pp_costs_t defaults = NXD_PP_COSTS_INIT;
+    init_options(costs, size, defaults, sizeof defaults, "costs");
+  });
+}
+
+nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_pp_costs_t* costs,
+                                        nxd_pp_report_t* out_report) {
+  return guard([&] {
+    auto& out = report_output(out_report);
+    const Schedule& value = unwrap(schedule);
+    const ScheduleReport report = report_schedule(value, read_costs(costs, value.shape().stages()));
+    out.makespan = report.makespan;
+    out.critical_path = report.critical_path;
+    out.bubble_share = report.bubble_share;
+    out.peak_activations = report.peak_activations;
+    out.fullest_rank = report.fullest_rank;
+  });
+}
+
+void nxd_pp_schedule_destroy(nxd_pp_schedule_t* schedule) { delete schedule; }

@@ -1,0 +1,143 @@
+#include "core/pipeline/callback_pipeline.h"
+
+#include <string>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "core/base/options.h"
+#include "core/parallel/shard_spec.h"
+
+namespace nxd {
+namespace {
+
+void check_flag(int32_t flag, const char* name) {
+  check_argument(flag == 0 || flag == 1, name, ": expected 0 or 1, got ", flag);
+}
+
+PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
+  check_argument(given.name, what, ".name: expected a name, got NULL");
+  const std::string named = text(what, " (", given.name, ")");
+  check_argument(given.ndim >= 0, named, ".ndim: expected 0 or more, got ", given.ndim);
+  check_argument(given.shape || given.ndim == 0, named, ".shape: expected ", given.ndim,
+                 " sizes, got NULL");
+  check_argument(is_dtype(given.dtype), named, ".dtype: expected an NXD_DTYPE_*, got ",
+                 given.dtype);
+  check_flag(given.needs_grad, (named + ".needs_grad").c_str());
+  PipelineValue value;
+  value.name = given.name;
+  if (given.ndim > 0) value.shape.assign(given.shape, given.shape + given.ndim);
+  value.dtype = given.dtype;
+  value.needs_grad = given.needs_grad == 1;
+  int64_t count = 1;
+  bool fits = true, empty = false;
+  for (const int64_t size : value.shape) {
+    check_argument(size >= 0, named, ".shape: expected sizes of at least 0, got ",
+                   shape_text(value.shape));
+    empty = empty || size == 0;
+    fits = fits && !__builtin_mul_overflow(count, size, &count) && count < int64_t{1} << 56;
+  }
+  check_argument(fits || empty, named, ".shape: expected a tensor that fits in memory, got ",
+                 shape_text(value.shape));
+  return value;
+}
+
+CallbackStages::Values read_values(const nxd_pp_value_t* values, const size_t* counts, int chunks,
+                                   const char* name) {
+  check_argument(counts, "n_", name, ": expected the counts of ", chunks, " chunks, got NULL");
+  CallbackStages::Values read;
+  size_t next = 0;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    read.emplace_back();
+    for (size_t i = 0; i < counts[chunk]; ++i, ++next) {
+      check_argument(values, name, ": expected an array of values, got NULL");
+      read.back().push_back(read_value(values[next], text(name, "[", next, "]")));
+    }
+  }
+  return read;
+}
+
+std::shared_ptr<const Schedule> read_schedule(const nxd_pp_callbacks_options_t& options,
+                                              const PipelineShape& shape) {
+  if (!options.custom_schedule) {
+    return std::make_shared<const Schedule>(Schedule::make(options.schedule, shape));
+  }
+  const auto& custom = options.custom_schedule->value;
+  check_argument(custom->shape() == shape, "custom_schedule: expected ", shape.ranks, " ranks, ",
+                 shape.chunks, " chunks and ", shape.microbatches, " microbatches, got ",
+                 custom->shape().ranks, ", ", custom->shape().chunks, " and ",
+                 custom->shape().microbatches);
+  return custom;
+}
+
+void check_callbacks(const nxd_pp_stage_callbacks_t& callbacks, const Schedule& schedule,
+                     int rank) {
+  check_argument(callbacks.forward, "callbacks.forward: expected a function, got NULL");
+  check_argument(!callbacks.backward_input == !callbacks.backward_weight,
+                 "callbacks: expected both of backward_input and backward_weight, or neither");
+  for (const PipelineTask& task : schedule.tasks(rank)) {
+    check_argument(task.kind != NXD_PP_TASK_BACKWARD || callbacks.backward,
+                   "callbacks.backward: expected a function, for the schedule ", schedule.name(),
+                   " has backward tasks, got NULL");
+  }
+}
+
+struct Parts {
+  std::shared_ptr<const Schedule> schedule;
+  std::shared_ptr<CallbackStages> stages;
+};
+
+Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
+                 const nxd_pp_callbacks_options_t& options, const nxd_pp_value_t* inputs,
+                 const size_t* n_inputs, const nxd_pp_value_t* outputs, const size_t* n_outputs,
+                 const nxd_pp_stage_callbacks_t* callbacks) {
+  const PipelineShape shape{group->size(), options.virtual_size == 0 ? 1 : options.virtual_size,
+                            options.num_microbatches == 0 ? 1 : options.num_microbatches};
+  check_argument(shape.microbatches >= 1, "num_microbatches: expected at least 1, got ",
+                 options.num_microbatches);
+  check_argument(shape.chunks >= 1, "virtual_size: expected at least 1, got ",
+                 options.virtual_size);
+  check_flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
+  check_argument(callbacks, "callbacks: expected a struct, got NULL");
+  const auto known = read_options(
+      callbacks,
+      {sizeof(nxd_pp_stage_callbacks_t), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+      sizeof(nxd_pp_stage_callbacks_t), "callbacks");
+  Parts parts;
+  parts.schedule = read_schedule(options, shape);
+  check_callbacks(known, *parts.schedule, group->rank());
+  parts.stages = std::make_shared<CallbackStages>(
+      shape, group, read_values(inputs, n_inputs, shape.chunks, "inputs"),
+      read_values(outputs, n_outputs, shape.chunks, "outputs"), known);
+  return parts;
+}
+
+}  // namespace
+
+std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
+    std::shared_ptr<Context> context, const nxd_pp_callbacks_options_t& options,
+    const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
+    const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks) {
+  Parts parts;
+  try {
+    parts = read_parts(context->parallel().group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
+                       outputs, n_outputs, callbacks);
+  } catch (const Error& e) {
+    PipelineRunner::refuse(*context, e.what());
+    throw;
+  }
+  std::shared_ptr<CallbackPipeline> pipeline(
+      new CallbackPipeline(std::move(context), options.broadcast_and_average_loss == 1));
+  pipeline->make_runner(parts.stages, parts.schedule);
+  pipeline->stages_ = std::move(parts.stages);
+  pipeline->stages_->own_user_data();
+  return pipeline;
+}
+
+double CallbackPipeline::run(bool training) {
+  check_state(!training || runner().schedule().has_backward(), "training: the schedule ",
+              runner().schedule().name(), " has no backward tasks");
+  return run_and_share(
+      training, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
+}
+
+}  // namespace nxd

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "core/pipeline/callback_stages.h"
+#include "core/pipeline/pipeline.h"
+
+namespace nxd {
+
+// A pipeline of a caller's stages: nxd_pp_create_callbacks.
+class CallbackPipeline : public Pipeline {
+ public:
+  // Arguments as of nxd_pp_create_callbacks, options complete. Collective over the
+  // pipeline-parallel group; a rank whose arguments are bad fails on all of them.
+  static std::shared_ptr<CallbackPipeline> create(
+      std::shared_ptr<Context> context, const nxd_pp_callbacks_options_t& options,
+      const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
+      const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks);
+
+  double run(bool training) override;
+
+ private:
+  using Pipeline::Pipeline;
+  std::shared_ptr<CallbackStages> stages_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,103 @@
+#include "core/pipeline/message_stream.h"
+
+#include <utility>
+
+#include "core/comm/slots.h"
+
+namespace nxd {
+namespace {
+
+// The last tags, which programs that send messages of their own over the group hardly use.
+int tag_of(Flow flow) { return kTagLimit - static_cast<int>(ValueFlow::index(flow)); }
+
+// In a forked child no work is.
+bool is_over(const Work& work) noexcept {
+  try {
+    return work.is_done();
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+MessageStream::MessageStream(OrderedGroup& group, Operation operation, Flow flow, int peer)
+    : group_(group), operation_(operation), flow_(flow), peer_(peer) {}
+
+void MessageStream::begin(const std::vector<ValueFlow::Message>& messages, Timeline* timeline) {
+  messages_ = &messages;
+  timeline_ = timeline;
+  entries_.clear();
+  entries_.reserve(messages.size());
+  first_open_ = 0;
+}
+
+GroupCall MessageStream::call_for(size_t i, void* data) const {
+  const ValueFlow::Message& m = message(i);
+  GroupCall call{operation_, data, data, m.count, m.dtype};
+  call.peer = peer_;
+  call.tag = tag_of(flow_);
+  return call;
+}
+
+void MessageStream::start(PipelineBuffer buffer) {
+  const size_t i = entries_.size();
+  check_internal(i < messages_->size(), "a message that the schedule does not have");
+  entries_.push_back({nullptr, std::move(buffer)});
+  try {
+    entries_.back().work = group_.start(call_for(i, entries_.back().buffer.data));
+  } catch (...) {
+    entries_.pop_back();
+    throw;
+  }
+}
+
+PipelineBuffer MessageStream::await(size_t i) {
+  const std::shared_ptr<Work> work = entries_[i].work;
+  work->wait(-1);
+  record(i, *work);
+  entries_[i].work.reset();
+  return std::move(entries_[i].buffer);
+}
+
+size_t MessageStream::first_open() {
+  while (first_open_ < entries_.size() && !entries_[first_open_].work) ++first_open_;
+  return first_open_;
+}
+
+void MessageStream::record(size_t i, const Work& work) {
+  if (!timeline_) return;
+  const ValueFlow::Message& m = message(i);
+  const Work::Span span = work.span();
+  timeline_->add({text(operation_ == Operation::kSend ? "send " : "receive ", flow()),
+                  "communication", m.chunk, m.microbatch, span.begin_ns, span.end_ns});
+}
+
+void MessageStream::refuse_rest(const std::string& reason) noexcept {
+  try {
+    for (size_t i = entries_.size(); i < messages_->size(); ++i) {
+      refusals_.push_back(group_.start_refusal(call_for(i, nullptr), reason));
+    }
+  } catch (...) {
+    // Without a thread for them there is only the group's end to tell the peer.
+    group_.abort();
+  }
+}
+
+void MessageStream::settle(const std::shared_ptr<Work>& work) noexcept {
+  try {
+    if (work) work->wait(-1);
+  } catch (...) {
+    // What came to an end may be the wait, not the work.
+    if (!is_over(*work)) group_.end_works();
+  }
+}
+
+void MessageStream::settle() noexcept {
+  for (const Entry& entry : entries_) settle(entry.work);
+  for (const auto& refusal : refusals_) settle(refusal);
+  entries_.clear();
+  refusals_.clear();
+}
+
+}  // namespace nxd

@@ -1,0 +1,81 @@
+#include "core/pipeline/pipeline.h"
+
+#include "core/pipeline/timeline_file.h"
+
+namespace nxd {
+namespace {
+
+void refuse(ProcessGroup& group, const char* operation, const char* reason) noexcept {
+  try {
+    if (group.size() > 1) group.refuse(operation, reason);
+  } catch (...) {
+    // The call fails here as it does on the peers, and the caller has a reason already.
+  }
+}
+
+}  // namespace
+
+Pipeline::Pipeline(std::shared_ptr<Context> context, bool share_loss)
+    : context_(std::move(context)),
+      group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
+      share_loss_(share_loss) {}
+
+Pipeline::~Pipeline() = default;
+
+void Pipeline::make_runner(std::shared_ptr<StageProgram> program,
+                           std::shared_ptr<const Schedule> schedule) {
+  schedule_.value = schedule;
+  runner_ = std::make_unique<PipelineRunner>(context_, std::move(program), std::move(schedule));
+}
+
+double Pipeline::run(bool) {
+  fail(NXD_ERROR_INVALID_STATE,
+       "nxd_pp_run: the stages of this pipeline are modules, which need inputs: use "
+       "nxd_pp_run_train or nxd_pp_run_eval");
+}
+
+bool Pipeline::has_loss() const { return group_->rank() + 1 == group_->size(); }
+
+double Pipeline::run_and_share(bool training, const std::function<double()>& own_loss,
+                               nxd_reduce_t reduce) {
+  double loss = 0;
+  try {
+    runner_->run(training);
+    if (has_loss()) loss = own_loss();
+  } catch (const std::exception& e) {
+    if (share_loss_) refuse_to_share(e.what());
+    throw;
+  }
+  return share_loss_ ? share(loss, reduce) : loss;
+}
+
+double Pipeline::share(double loss, nxd_reduce_t reduce) {
+  const auto& data = context_->parallel().group(NXD_AXIS_DATA);
+  if (has_loss() && data->size() > 1) {
+    try {
+      data->all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce);
+    } catch (const Error& e) {
+      refuse(*group_, "broadcast", e.what());
+      throw;
+    }
+  }
+  if (group_->size() > 1) group_->broadcast(&loss, 1, NXD_DTYPE_F64, group_->size() - 1);
+  return loss;
+}
+
+void Pipeline::refuse_to_share(const char* reason) noexcept {
+  if (has_loss()) refuse(*context_->parallel().group(NXD_AXIS_DATA), "all_reduce", reason);
+  refuse(*group_, "broadcast", reason);
+}
+
+void Pipeline::set_timeline(bool on) {
+  auto timeline = on ? std::make_shared<Timeline>() : timeline_;
+  runner_->set_timeline(on ? timeline : nullptr);
+  timeline_ = std::move(timeline);
+}
+
+void Pipeline::write_timeline(const char* path) {
+  nxd::write_timeline(*context_, timeline_.get(), path);
+}
+
+}  // namespace nxd

@@ -1,0 +1,196 @@
+#include "core/pipeline/pipeline_agreement.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/base/dtype.h"
+#include "core/parallel/shard_spec.h"
+
+namespace nxd {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kErrorLimit = 1500;
+
+json to_json(const std::vector<std::vector<PipelineValue>>& chunks) {
+  json out = json::array();
+  for (const auto& values : chunks) {
+    json list = json::array();
+    for (const PipelineValue& v : values) {
+      list.push_back({v.name, v.shape, v.dtype, v.needs_grad});
+    }
+    out.push_back(std::move(list));
+  }
+  return out;
+}
+
+std::vector<std::vector<PipelineValue>> values_from(const json& chunks) {
+  std::vector<std::vector<PipelineValue>> out;
+  for (const json& list : chunks) {
+    out.emplace_back();
+    for (const json& v : list) {
+      out.back().push_back({v.at(0).get<std::string>(), v.at(1).get<std::vector<int64_t>>(),
+                            v.at(2).get<nxd_dtype_t>(), v.at(3).get<bool>()});
+    }
+  }
+  return out;
+}
+
+// Names are the caller's bytes, in whatever encoding.
+std::string encode(const PipelineSide& side) {
+  const json out{side.shape.ranks,   side.shape.chunks,    side.shape.microbatches, side.schedule,
+                 side.schedule_hash, to_json(side.inputs), to_json(side.outputs)};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+PipelineSide decode(const std::string& text) {
+  const json in = json::parse(text);
+  PipelineSide side;
+  side.shape = {in.at(0).get<int>(), in.at(1).get<int>(), in.at(2).get<int>()};
+  side.schedule = in.at(3).get<std::string>();
+  side.schedule_hash = in.at(4).get<uint64_t>();
+  side.inputs = values_from(in.at(5));
+  side.outputs = values_from(in.at(6));
+  return side;
+}
+
+std::string describe(const PipelineShape& shape) {
+  return text(shape.ranks, " ranks with ", shape.chunks,
+              shape.chunks == 1 ? " chunk each, " : " chunks each, ", shape.microbatches,
+              shape.microbatches == 1 ? " microbatch" : " microbatches");
+}
+
+std::string describe(const PipelineValue& value) {
+  return text("\"", value.name, "\", ", dtype_name(value.dtype), " ", shape_text(value.shape),
+              value.needs_grad ? ", with" : ", without", " gradient");
+}
+
+// Names are for messages: stages may call the same value differently.
+bool match(const PipelineValue& a, const PipelineValue& b) {
+  return a.shape == b.shape && a.dtype == b.dtype && a.needs_grad == b.needs_grad;
+}
+
+std::string compare_boundary(const std::vector<PipelineValue>& gives,
+                             const std::vector<PipelineValue>& takes, const std::string& giver,
+                             const std::string& taker) {
+  const size_t common = std::min(gives.size(), takes.size());
+  for (size_t i = 0; i < common; ++i) {
+    if (match(gives[i], takes[i])) continue;
+    return text("value ", i, ": ", giver, " gives ", describe(gives[i]), "; ", taker, " takes ",
+                describe(takes[i]));
+  }
+  if (gives.size() == takes.size()) return "";
+  return text(giver, " gives ", gives.size(), gives.size() == 1 ? " value, " : " values, ", taker,
+              " takes ", takes.size(),
+              common < gives.size() ? text("; the first left over is ", describe(gives[common]))
+                                    : text("; the first missing is ", describe(takes[common])));
+}
+
+std::string find_bad_ends(const PipelineSide& first, const PipelineSide& last) {
+  if (!first.inputs.front().empty()) {
+    return text("stage 0: expected no inputs, for nothing comes before it, got ",
+                describe(first.inputs.front().front()));
+  }
+  if (last.outputs.back().empty()) return "";
+  return text("the last stage: expected no outputs, for nothing comes after it, got ",
+              describe(last.outputs.back().front()));
+}
+
+uint64_t hash_of(const Schedule& schedule) {
+  // FNV-1a (Fowler, Noll and Vo), over words.
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&hash](int value) {
+    hash = (hash ^ static_cast<uint32_t>(value)) * 0x100000001b3ULL;
+  };
+  for (int rank = 0; rank < schedule.shape().ranks; ++rank) {
+    mix(static_cast<int>(schedule.tasks(rank).size()));
+    for (const PipelineTask& task : schedule.tasks(rank)) {
+      mix(task.kind);
+      mix(task.microbatch);
+      mix(task.chunk);
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
+PipelineSide PipelineSide::of(const Schedule& schedule, const StageProgram& program) {
+  PipelineSide side;
+  side.shape = schedule.shape();
+  side.schedule = schedule.name();
+  side.schedule_hash = hash_of(schedule);
+  for (int chunk = 0; chunk < side.shape.chunks; ++chunk) {
+    side.inputs.push_back(program.inputs(chunk));
+    side.outputs.push_back(program.outputs(chunk));
+  }
+  return side;
+}
+
+std::string find_disagreement(const std::vector<PipelineSide>& sides,
+                              const std::vector<int>& world_ranks) {
+  const PipelineSide& first = sides.front();
+  const int ranks = static_cast<int>(sides.size());
+  for (int r = 0; r < ranks; ++r) {
+    const PipelineSide& other = sides[static_cast<size_t>(r)];
+    const auto differ = [&](const auto& a, const auto& b) {
+      return text("ranks of the pipeline disagree: rank ", world_ranks[0], " has ", a, ", rank ",
+                  world_ranks[static_cast<size_t>(r)], " has ", b);
+    };
+    if (!(other.shape == first.shape)) return differ(describe(first.shape), describe(other.shape));
+    if (other.schedule_hash != first.schedule_hash) {
+      return differ(text("the schedule ", first.schedule),
+                    text("the schedule ", other.schedule, " of other tasks"));
+    }
+  }
+  const PipelineShape& shape = first.shape;
+  if (shape.ranks != ranks) {
+    return text("the schedule is for ", describe(shape), ", but the pipeline has ", ranks);
+  }
+  const std::string ends = find_bad_ends(first, sides.back());
+  if (!ends.empty()) return ends;
+  for (int stage = 0; stage + 1 < shape.stages(); ++stage) {
+    const auto chunk = [&](int s) { return static_cast<size_t>(shape.chunk_of(s)); };
+    const auto rank = [&](int s) { return static_cast<size_t>(shape.rank_of(s)); };
+    const auto name = [&](int s) {
+      return text("stage ", s, " (rank ", world_ranks[rank(s)], ")");
+    };
+    const std::string reason = compare_boundary(sides[rank(stage)].outputs[chunk(stage)],
+                                                sides[rank(stage + 1)].inputs[chunk(stage + 1)],
+                                                name(stage), name(stage + 1));
+    if (!reason.empty()) return text("stages do not fit together: ", reason);
+  }
+  return "";
+}
+
+void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::string& own_error) {
+  const auto ranks = static_cast<size_t>(group.size());
+  std::string payload = own_error.empty()
+                            ? encode(own)
+                            : own_error.substr(0, std::min(own_error.size(), kErrorLimit));
+  // Before the texts, how long they are, and who brings a reason to fail.
+  const std::array<int64_t, 2> size{static_cast<int64_t>(payload.size()),
+                                    own_error.empty() ? 0 : 1};
+  std::vector<std::array<int64_t, 2>> sizes(ranks);
+  group.all_gather(size.data(), sizes.data(), size.size(), NXD_DTYPE_I64);
+  size_t most = 0;
+  for (const auto& other : sizes) most = std::max(most, static_cast<size_t>(other[0]));
+  payload.resize(most);
+  std::vector<char> all(ranks * most);
+  group.all_gather(payload.data(), all.data(), most, NXD_DTYPE_U8);
+
+  check_argument(own_error.empty(), own_error);
+  std::vector<PipelineSide> sides;
+  for (size_t r = 0; r < ranks; ++r) {
+    const std::string brought(all.data() + r * most, static_cast<size_t>(sizes[r][0]));
+    check_argument(sizes[r][1] == 0, "rank ", group.ranks()[r],
+                   " refused its arguments: ", brought);
+    sides.push_back(decode(brought));
+  }
+  const std::string reason = find_disagreement(sides, group.ranks());
+  check_argument(reason.empty(), reason);
+}
+
+}  // namespace nxd

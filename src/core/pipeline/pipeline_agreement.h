@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/comm/process_group.h"
+#include "core/pipeline/stage_program.h"
+
+namespace nxd {
+
+// What the ranks of a pipeline must have in common.
+struct PipelineSide {
+  PipelineShape shape;
+  std::string schedule;                                     // its name
+  uint64_t schedule_hash = 0;                               // of all tasks
+  std::vector<std::vector<PipelineValue>> inputs, outputs;  // of each chunk
+
+  static PipelineSide of(const Schedule& schedule, const StageProgram& program);
+};
+
+// What is wrong among these, by rank of the pipeline; "" when nothing is. A pure function, so that
+// ranks that have the same sides come to the same answer. world_ranks: for the message.
+std::string find_disagreement(const std::vector<PipelineSide>& sides,
+                              const std::vector<int>& world_ranks);
+
+// Compares what the ranks of a pipeline's group bring. INVALID_ARGUMENT on all of them, with one
+// message, when they do not agree, or one of them found its own arguments bad: it takes part all
+// the same, and brings the reason as own_error.
+void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::string& own_error);
+
+}  // namespace nxd

@@ -1,0 +1,377 @@
+#include "core/pipeline/pipeline_runner.h"
+
+#include <map>
+#include <new>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "core/base/dtype.h"
+#include "core/comm/deadline.h"
+#include "core/comm/ordered_group.h"
+#include "core/pipeline/buffer_stock.h"
+#include "core/pipeline/message_stream.h"
+#include "core/pipeline/pipeline_agreement.h"
+#include "core/pipeline/task_failure.h"
+#include "core/pipeline/value_flow.h"
+
+namespace nxd {
+namespace {
+
+using Step = ValueFlow::Step;
+
+// What this rank alone can find wrong; "" when nothing is.
+std::string find_own_fault(const Schedule& schedule, const StageProgram& program) {
+  if (schedule.splits_backward() && !program.splits_backward()) {
+    return text("the schedule ", schedule.name(),
+                " makes input and weight gradients in two tasks, which the stages of this rank "
+                "cannot");
+  }
+  for (int chunk = 0; chunk < schedule.shape().chunks; ++chunk) {
+    for (const auto* values : {&program.inputs(chunk), &program.outputs(chunk)}) {
+      for (const PipelineValue& value : *values) {
+        if (!value.needs_grad || dtype_is_float(value.dtype)) continue;
+        return text("value \"", value.name, "\" of chunk ", chunk, ": expected floats for a ",
+                    "gradient, got ", dtype_name(value.dtype));
+      }
+    }
+  }
+  return "";
+}
+
+// In terms of the library's exception, which others become.
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::bad_alloc&) {
+    return {NXD_ERROR_OUT_OF_MEMORY, "out of memory"};
+  } catch (const std::exception& e) {
+    return {NXD_ERROR_INTERNAL, e.what()};
+  } catch (...) {
+    return {NXD_ERROR_INTERNAL, "an exception that is no std::exception"};
+  }
+}
+
+std::string describe(const Step& step) {
+  return text(task_name(step.task.kind), " of microbatch ", step.task.microbatch, " in stage ",
+              step.stage);
+}
+
+}  // namespace
+
+struct PipelineRunner::Impl {
+  const std::shared_ptr<Context> context;
+  const std::shared_ptr<StageProgram> program;
+  const std::shared_ptr<const Schedule> schedule;
+  const std::shared_ptr<ProcessGroup> group;
+  const int rank;
+  BufferStock stock;
+  std::array<std::unique_ptr<MessageStream>, 2> incoming, outgoing;  // by flow; none with one rank
+  ValueFlow::Values inputs, outputs;
+  std::optional<ValueFlow> training, evaluation;
+  std::shared_ptr<Timeline> timeline;
+
+  // Of the run that goes on.
+  bool running = false;
+  const Step* current = nullptr;
+  // With one rank: what tasks have left for one another, by flow, stage and microbatch.
+  std::map<std::tuple<Flow, int, int>, PipelineBuffers> left;
+
+  Impl(std::shared_ptr<Context> c, std::shared_ptr<StageProgram> p,
+       std::shared_ptr<const Schedule> s)
+      : context(std::move(c)),
+        program(std::move(p)),
+        schedule(std::move(s)),
+        group(context->parallel().group(NXD_AXIS_PIPELINE)),
+        rank(group->rank()),
+        stock(group) {}
+
+  const PipelineShape& shape() const { return schedule->shape(); }
+  bool alone() const { return shape().ranks == 1; }
+  Timeline* recorder() const { return timeline.get(); }
+
+  void bind();
+  void make_streams();
+  const ValueFlow& flow_for(bool training_run);
+
+  void run(bool training_run);
+  void begin(const ValueFlow& flow);
+  void run_step(const Step& step);
+  void receive_ahead(const Step& step);
+  PipelineBuffers take(const Step& step);
+  PipelineBuffers compute(const Step& step, const PipelineBuffers& taken);
+  void give(const Step& step, PipelineBuffers given);
+  PipelineBuffer await_incoming(const Step& step, size_t i);
+  void let_go_of_sent(bool all);
+  Error end_early(const Error& error);
+
+  std::string peer_of(int stage) const;
+  std::string place_of(const Step* step) const;
+};
+
+// --- Before runs ---------------------------------------------------------------------------------
+
+void PipelineRunner::Impl::bind() {
+  const PipelineSide own = PipelineSide::of(*schedule, *program);
+  agree_on_pipeline(*group, own, find_own_fault(*schedule, *program));
+  training.reset();
+  evaluation.reset();
+  stock.clear();
+  inputs = own.inputs;
+  outputs = own.outputs;
+  training.emplace(*schedule, rank, inputs, outputs);
+  for (const ValueFlow::Need& need : training->most_incoming()) {
+    stock.reserve(need.bytes, need.count);
+  }
+  if (!alone() && !incoming[0]) make_streams();
+}
+
+void PipelineRunner::Impl::make_streams() {
+  auto* ordered = dynamic_cast<OrderedGroup*>(group.get());
+  check_internal(ordered != nullptr, group->name(), ": no asynchronous calls on this group");
+  const int next = (rank + 1) % shape().ranks;
+  const int previous = (rank + shape().ranks - 1) % shape().ranks;
+  for (const Flow flow : kFlows) {
+    const bool values = flow == Flow::kValues;
+    const size_t f = ValueFlow::index(flow);
+    incoming[f] = std::make_unique<MessageStream>(*ordered, Operation::kReceive, flow,
+                                                  values ? previous : next);
+    outgoing[f] =
+        std::make_unique<MessageStream>(*ordered, Operation::kSend, flow, values ? next : previous);
+  }
+}
+
+const ValueFlow& PipelineRunner::Impl::flow_for(bool training_run) {
+  if (training_run || !schedule->has_backward()) return *training;
+  if (!evaluation) {
+    evaluation.emplace(Schedule::make(NXD_PP_SCHEDULE_INFERENCE, shape()), rank, inputs, outputs);
+  }
+  return *evaluation;
+}
+
+// --- A run ---------------------------------------------------------------------------------------
+
+void PipelineRunner::Impl::run(bool training_run) {
+  check_state(!running, "pipeline: a run is going on");
+  context->check_usable();
+  const ValueFlow& flow = flow_for(training_run);
+  running = true;
+  begin(flow);
+  try {
+    program->begin_run(training_run && schedule->has_backward());
+    for (const Step& step : flow.steps()) {
+      current = &step;
+      run_step(step);
+    }
+    current = nullptr;
+    let_go_of_sent(true);
+  } catch (...) {
+    const Error error = end_early(current_error());
+    running = false;
+    throw error;
+  }
+  program->end_run(false);
+  running = false;
+}
+
+void PipelineRunner::Impl::begin(const ValueFlow& flow) {
+  current = nullptr;
+  if (alone()) return;
+  for (const Flow f : kFlows) {
+    incoming[ValueFlow::index(f)]->begin(flow.incoming(f), recorder());
+    outgoing[ValueFlow::index(f)]->begin(flow.outgoing(f), recorder());
+  }
+}
+
+void PipelineRunner::Impl::run_step(const Step& step) {
+  receive_ahead(step);
+  PipelineBuffers given;
+  {
+    const PipelineBuffers taken = take(step);
+    given = compute(step, taken);
+  }
+  give(step, std::move(given));
+  let_go_of_sent(false);
+}
+
+void PipelineRunner::Impl::receive_ahead(const Step& step) {
+  if (alone()) return;
+  for (const Flow flow : kFlows) {
+    MessageStream& stream = *incoming[ValueFlow::index(flow)];
+    while (stream.started() < step.wanted[ValueFlow::index(flow)]) {
+      stream.start(stock.take(stream.message(stream.started()).bytes()));
+    }
+  }
+}
+
+PipelineBuffers PipelineRunner::Impl::take(const Step& step) {
+  if (step.from == ValueFlow::kNowhere) return {};
+  if (alone()) {
+    const auto node = left.extract({step.flow, step.stage, step.task.microbatch});
+    check_internal(!node.empty(), describe(step), ": nothing was left for it");
+    return std::move(node.mapped());
+  }
+  const auto chunk = static_cast<size_t>(step.task.chunk);
+  const auto& values = step.flow == Flow::kValues ? inputs[chunk] : outputs[chunk];
+  PipelineBuffers buffers(values.size());
+  for (size_t i = step.in; i < step.in + step.n_in; ++i) {
+    const MessageStream& stream = *incoming[ValueFlow::index(step.flow)];
+    buffers[stream.message(i).value] = await_incoming(step, i);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool is_there = step.flow == Flow::kValues || values[i].needs_grad;
+    if (is_there && values[i].count() == 0) buffers[i] = stock.take(0);
+  }
+  return buffers;
+}
+
+PipelineBuffer PipelineRunner::Impl::await_incoming(const Step& step, size_t i) {
+  MessageStream& stream = *incoming[ValueFlow::index(step.flow)];
+  const int64_t begin = recorder() && !stream.is_done(i) ? monotonic_ns() : 0;
+  try {
+    PipelineBuffer buffer = stream.await(i);
+    if (begin != 0) {
+      recorder()->add(
+          {"wait", "wait", step.task.chunk, step.task.microbatch, begin, monotonic_ns()});
+    }
+    return buffer;
+  } catch (const Error& e) {
+    const std::string waited =
+        text("waited for ", stream.flow(), " from ", peer_of(step.from), ": ");
+    if (const auto failure = TaskFailure::find_in(e.what())) {
+      throw Error(failure->status, waited + failure->to_reason(),
+                  {failure->rank, e.context().sequence, e.context().group, e.context().operation});
+    }
+    throw Error(e.status(), waited + e.what(), e.context());
+  }
+}
+
+PipelineBuffers PipelineRunner::Impl::compute(const Step& step, const PipelineBuffers& taken) {
+  const TaskPlace place{step.task.chunk, step.task.microbatch, step.last};
+  const int64_t begin = recorder() ? monotonic_ns() : 0;
+  PipelineBuffers given;
+  switch (step.task.kind) {
+    case NXD_PP_TASK_FORWARD: given = program->forward(place, taken); break;
+    case NXD_PP_TASK_BACKWARD: given = program->backward(place, taken, true); break;
+    case NXD_PP_TASK_INPUT_GRADIENT: given = program->backward(place, taken, false); break;
+    default: program->weight_gradients(place); break;
+  }
+  if (recorder()) {
+    recorder()->add({task_name(step.task.kind), "compute", place.chunk, place.microbatch, begin,
+                     monotonic_ns()});
+  }
+  return given;
+}
+
+void PipelineRunner::Impl::give(const Step& step, PipelineBuffers given) {
+  if (step.to == ValueFlow::kNowhere) return;
+  const auto chunk = static_cast<size_t>(step.task.chunk);
+  const auto& values = step.flow == Flow::kValues ? outputs[chunk] : inputs[chunk];
+  check_internal(given.size() == values.size(), describe(step), " gave ", given.size(),
+                 " buffers, not ", values.size());
+  if (alone()) {
+    left[{step.flow, step.to, step.task.microbatch}] = std::move(given);
+    return;
+  }
+  MessageStream& stream = *outgoing[ValueFlow::index(step.flow)];
+  for (size_t i = step.out; i < step.out + step.n_out; ++i) {
+    const size_t value = stream.message(i).value;
+    check_internal(given[value].data != nullptr, describe(step), " gave no ", stream.flow(),
+                   " of \"", values[value].name, "\"");
+    stream.start(std::move(given[value]));
+  }
+}
+
+// all: waits for those that are still under way.
+void PipelineRunner::Impl::let_go_of_sent(bool all) {
+  if (alone()) return;
+  for (const auto& stream : outgoing) {
+    for (size_t i = stream->first_open(); i < stream->started(); i = stream->first_open()) {
+      if (!all && !stream->is_done(i)) break;
+      try {
+        stream->await(i);
+      } catch (const Error& e) {
+        const ValueFlow::Message& m = stream->message(i);
+        const int stage = shape().stage_of(rank, m.chunk);
+        const bool values = stream == outgoing[ValueFlow::index(Flow::kValues)];
+        const auto failure = TaskFailure::find_in(e.what());
+        ErrorContext about = e.context();
+        if (failure) about.root_rank = failure->rank;
+        throw Error(failure ? failure->status : e.status(),
+                    text(stream->flow(), " of microbatch ", m.microbatch, " were not taken by ",
+                         peer_of(values ? stage + 1 : stage - 1), ": ",
+                         failure ? failure->to_reason() : e.what()),
+                    about);
+      }
+    }
+  }
+}
+
+// The peers are told first, then waited for: so they end their runs, too, and nothing is left
+// under way.
+Error PipelineRunner::Impl::end_early(const Error& error) {
+  const std::string what = text(current ? describe(*current) + ": " : "", error.what());
+  const TaskFailure failure = TaskFailure::find_in(error.what())
+                                  .value_or(TaskFailure{context->rank(), error.status(), what});
+  if (!alone()) {
+    for (const auto* streams : {&incoming, &outgoing}) {
+      for (const auto& stream : *streams) stream->refuse_rest(failure.to_reason());
+    }
+    for (const auto* streams : {&incoming, &outgoing}) {
+      for (const auto& stream : *streams) stream->settle();
+    }
+  }
+  left.clear();
+  program->end_run(true);
+  return {error.status(), place_of(current) + error.what(), error.context()};
+}
+
+std::string PipelineRunner::Impl::peer_of(int stage) const {
+  const auto place = static_cast<size_t>(shape().rank_of(stage));
+  return text("stage ", stage, " (world rank ", group->ranks()[place], ")");
+}
+
+std::string PipelineRunner::Impl::place_of(const Step* step) const {
+  const std::string ranks = text("rank ", rank, " of the pipeline, world rank ", context->rank());
+  if (!step) return text("pipeline: run (", ranks, "): ");
+  return text("pipeline: ", describe(*step), " (chunk ", step->task.chunk, ", ", ranks, "): ");
+}
+
+// --- The class -----------------------------------------------------------------------------------
+
+PipelineRunner::PipelineRunner(std::shared_ptr<Context> context,
+                               std::shared_ptr<StageProgram> program,
+                               std::shared_ptr<const Schedule> schedule)
+    : impl_(std::make_unique<Impl>(std::move(context), std::move(program), std::move(schedule))) {
+  impl_->bind();
+}
+
+PipelineRunner::~PipelineRunner() = default;
+
+void PipelineRunner::refuse(const Context& context, const std::string& reason) noexcept {
+  try {
+    agree_on_pipeline(*context.parallel().group(NXD_AXIS_PIPELINE), {}, reason);
+  } catch (...) {
+    // The caller fails anyway, for the reason.
+  }
+}
+
+const Schedule& PipelineRunner::schedule() const { return *impl_->schedule; }
+
+void PipelineRunner::reshape() {
+  check_state(!impl_->running, "pipeline: a run is going on");
+  impl_->bind();
+}
+
+void PipelineRunner::run(bool training) { impl_->run(training); }
+
+void PipelineRunner::set_timeline(std::shared_ptr<Timeline> timeline) {
+  check_state(!impl_->running, "pipeline: a run is going on");
+  impl_->timeline = std::move(timeline);
+}
+
+uint64_t PipelineRunner::buffer_bytes() const { return impl_->stock.bytes(); }
+
+}  // namespace nxd

@@ -1,0 +1,169 @@
+#include "core/pipeline/timeline_file.h"
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/checkpoint/file.h"
+#include "core/checkpoint/write_outcome.h"
+#include "core/comm/deadline.h"
+#include "core/comm/slots.h"
+#include "core/pipeline/timeline_picture.h"
+#include "core/pipeline/timeline_trace.h"
+
+namespace nxd {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kTag = kTagLimit - 2;  // next to those of the pipeline's own messages
+constexpr int kPings = 16;
+
+// What every rank of the world tells of itself first.
+struct Card {
+  int64_t refused = 0;  // its path is bad
+  int64_t part = -1;    // rank in the pipeline of rank 0; -1: in another
+  int64_t bytes = 0;    // of its record, as text
+  int64_t events = 0;
+  int64_t clock = 0;  // the same for ranks that share a monotonic clock
+};
+constexpr size_t kCardWords = sizeof(Card) / sizeof(int64_t);
+
+enum class Form { kTrace, kPicture };
+
+Form form_of(const char* path) {
+  check_argument(path, "path: expected a path, got NULL");
+  const std::string_view name(path);
+  if (name.ends_with(".json")) return Form::kTrace;
+  check_argument(name.ends_with(".svg"), "path: expected a name that ends in .json or .svg, got ",
+                 path);
+  return Form::kPicture;
+}
+
+// The kernel's, by its boot.
+int64_t own_clock() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  in >> id;
+  return static_cast<int64_t>(std::hash<std::string>()(id));
+}
+
+std::string encode(const std::vector<Timeline::Event>& events) {
+  json out = json::array();
+  for (const Timeline::Event& e : events) {
+    out.push_back({e.name, e.category, e.chunk, e.microbatch, e.begin_ns, e.end_ns});
+  }
+  return out.dump();
+}
+
+// Times that are behind the reader's clock by so much.
+std::vector<Timeline::Event> decode(const std::string& text, int64_t offset_ns) {
+  std::vector<Timeline::Event> events;
+  for (const json& e : json::parse(text)) {
+    events.push_back({e.at(0), e.at(1), e.at(2), e.at(3), e.at(4).get<int64_t>() + offset_ns,
+                      e.at(5).get<int64_t>() + offset_ns});
+  }
+  return events;
+}
+
+// How much to add to a peer's clock. The quickest answer has the least to be wrong by: half of the
+// time that it took.
+int64_t measure_offset(ProcessGroup& world, int peer) {
+  int64_t best = std::numeric_limits<int64_t>::max(), offset = 0;
+  for (int i = 0; i < kPings; ++i) {
+    int64_t there = 0;
+    const int64_t before = monotonic_ns();
+    world.send(&before, 1, NXD_DTYPE_I64, peer, kTag);
+    world.receive(&there, 1, NXD_DTYPE_I64, peer, kTag);
+    const int64_t after = monotonic_ns();
+    if (after - before >= best) continue;
+    best = after - before;
+    offset = before + best / 2 - there;
+  }
+  return offset;
+}
+
+void answer_pings(ProcessGroup& world) {
+  for (int i = 0; i < kPings; ++i) {
+    int64_t ping = 0;
+    world.receive(&ping, 1, NXD_DTYPE_I64, 0, kTag);
+    ping = monotonic_ns();
+    world.send(&ping, 1, NXD_DTYPE_I64, 0, kTag);
+  }
+}
+
+std::vector<RankTimeline> collect(ProcessGroup& world, const std::vector<Card>& cards,
+                                  const std::vector<Timeline::Event>& own) {
+  std::vector<RankTimeline> ranks;
+  for (int peer = 0; peer < world.size(); ++peer) {
+    const Card& card = cards[static_cast<size_t>(peer)];
+    if (card.part < 0) continue;
+    RankTimeline of_peer{static_cast<int>(card.part), peer, own};
+    if (peer != 0) {
+      const int64_t offset = card.clock == cards[0].clock ? 0 : measure_offset(world, peer);
+      std::string text(static_cast<size_t>(card.bytes), '\0');
+      world.receive(text.data(), text.size(), NXD_DTYPE_U8, peer, kTag);
+      of_peer.events = decode(text, offset);
+    }
+    ranks.push_back(std::move(of_peer));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+void write_timeline(Context& context, const Timeline* own, const char* path) {
+  ProcessGroup& world = *context.world();
+  const ProcessGroup& pipeline = *context.parallel().group(NXD_AXIS_PIPELINE);
+  static const std::vector<Timeline::Event> kNone;
+  const auto& events = own ? own->events() : kNone;
+  Form form = Form::kTrace;
+  std::string fault, record;
+  Card card;
+  try {
+    form = form_of(path);
+  } catch (const Error& e) {
+    fault = e.what();
+    card.refused = 1;
+  }
+  if (pipeline.ranks().front() == 0) {
+    record = encode(events);
+    card = {card.refused, pipeline.rank(), static_cast<int64_t>(record.size()),
+            static_cast<int64_t>(events.size()), own_clock()};
+  }
+  std::vector<Card> cards(static_cast<size_t>(world.size()));
+  world.all_gather(&card, cards.data(), kCardWords, NXD_DTYPE_I64);
+
+  check_argument(fault.empty(), fault);
+  int64_t recorded = 0;
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    check_argument(cards[rank].refused == 0, "rank ", rank, " refused its path");
+    recorded += cards[rank].events;
+  }
+  check_state(recorded > 0,
+              "the pipeline's ranks have recorded nothing: call nxd_pp_set_timeline "
+              "before a run");
+  WriteOutcome outcome;
+  if (world.rank() == 0) {
+    const std::vector<RankTimeline> ranks = collect(world, cards, events);
+    outcome.attempt([&] {
+      const std::string text =
+          form == Form::kTrace ? timeline_trace(ranks) : timeline_picture(ranks);
+      AtomicFile file(path);
+      file.write(text.data(), text.size());
+      file.commit();
+    });
+  } else if (card.part >= 0) {
+    if (card.clock != cards[0].clock) answer_pings(world);
+    world.send(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag);
+  }
+  outcome.share(world);
+  outcome.check(0);
+}
+
+}  // namespace nxd

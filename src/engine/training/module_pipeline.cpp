@@ -1,0 +1,276 @@
+#include "engine/training/module_pipeline.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/optim/group_agreement.h"
+#include "engine/device/autocast.h"
+#include "engine/nn/module_tree.h"
+#include "engine/training/local_tree.h"
+#include "engine/training/loss_weights.h"
+
+namespace nxd {
+namespace {
+
+// Evaluation mode for a scope.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(Module& root) : root_(root) {
+    save(root);
+    root.set_training(false);
+  }
+  ~EvaluationScope() {
+    size_t next = 0;
+    restore(root_, next);
+  }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  void save(const Module& module) {
+    flags_.push_back(module.training());
+    for (const auto& [name, child] : module.children()) save(*child);
+  }
+  // A parent's flag is set first, and with it its children's.
+  void restore(Module& module, size_t& next) {
+    const bool training = flags_[next++] != 0;
+    if (module.training() != training) module.set_training(training);
+    for (const auto& [name, child] : module.children()) restore(*child, next);
+  }
+
+  Module& root_;
+  std::vector<char> flags_;
+};
+
+}  // namespace
+
+ModulePipeline::ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options)
+    : Pipeline(root->context(), options.share_loss),
+      root_(std::move(root)),
+      options_(std::move(options)) {}
+
+std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> root,
+                                                       const Module::Tensors& inputs,
+                                                       const nxd_pp_options_t& options) {
+  const std::shared_ptr<Context> context = root->context();
+  std::shared_ptr<ModulePipeline> self;
+  try {
+    auto known = ModulePipelineOptions::read(*root, options, inputs.size());
+    self.reset(new ModulePipeline(std::move(root), std::move(known)));
+    self->traced_ = self->check_inputs(inputs);
+    const auto graph = self->trace_for(inputs);
+    self->find_cuts(*graph);
+    self->graph_text_ = graph->to_text();
+    if (!self->options_.trace_path.empty() && context->rank() == 0) {
+      write_graph(*graph, self->options_.trace_path);
+    }
+    self->stages_ = std::make_shared<ModuleStages>(
+        self->root_, graph, partition_at(*graph, self->options_.cuts), self->options_.shape,
+        ModuleStages::Options{self->options_.loss_output, self->options_.keep_outputs});
+  } catch (const std::exception& e) {
+    PipelineRunner::refuse(*context, e.what());
+    throw;
+  }
+  self->make_runner(self->stages_, self->options_.schedule);
+  self->keep_own_parameters();
+  return self;
+}
+
+ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& inputs) const {
+  const auto& names = options_.trace.input_names;
+  check_argument(inputs.size() == names.size(), "n_inputs: expected ", names.size(), ", got ",
+                 inputs.size());
+  Signature signature;
+  signature.autocast = autocast_dtype();
+  const int64_t parts = options_.shape.microbatches;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    signature.shapes.emplace_back();
+    signature.dtypes.push_back(input.defined() ? static_cast<int>(input.scalar_type()) : -1);
+    if (!input.defined()) continue;
+    check_argument(input.dim() > 0, "inputs[", i, "] (", names[i],
+                   "): expected a batch in dimension 0, got a scalar");
+    check_argument(input.size(0) > 0 && input.size(0) % parts == 0, "inputs[", i, "] (", names[i],
+                   "): expected a batch that divides by the ", parts,
+                   " microbatches, got the shape ", input.sizes());
+    signature.shapes.back() = input.sizes().vec();
+    signature.shapes.back()[0] /= parts;
+  }
+  return signature;
+}
+
+std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& inputs) const {
+  Module::Tensors examples(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    examples[i] =
+        at::empty(traced_.shapes[i], inputs[i].options().device(at::kMeta).requires_grad(false));
+  }
+  return std::make_shared<const Graph>(trace(root_, examples, options_.n_outputs, options_.trace));
+}
+
+void ModulePipeline::find_cuts(const Graph& graph) {
+  const int stages = options_.shape.stages();
+  if (!options_.cuts.empty() || stages == 1) return;
+  options_.cuts = options_.partition == NXD_PP_PARTITION_COST
+                      ? cost_cuts(graph, options_.layer_class, stages, node_costs(graph))
+                      : even_cuts(graph, options_.layer_class, stages);
+}
+
+// After all ranks have agreed on the stages: from here on the model is in parts.
+void ModulePipeline::keep_own_parameters() {
+  agree_on([this] { make_local_tree(); });
+  stages_->shared().synchronize();
+}
+
+void ModulePipeline::make_local_tree() {
+  std::vector<std::shared_ptr<Parameter>> own;
+  std::unordered_set<const Parameter*> known;
+  for (const StageExecutor& executor : stages_->executors()) {
+    for (const NamedParameter& entry : executor.parameters()) {
+      if (known.insert(entry.parameter.get()).second) own.push_back(entry.parameter);
+    }
+    const auto& names = executor.module_names();
+    local_names_.insert(local_names_.end(), names.begin(), names.end());
+  }
+  // What no stage uses stays with the first.
+  if (context()->parallel().rank(NXD_AXIS_PIPELINE) == 0) {
+    for (const std::shared_ptr<Parameter>& unused : stages_->unused_parameters()) {
+      if (known.insert(unused.get()).second) own.push_back(unused);
+    }
+  }
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    if (known.count(entry.parameter.get()) == 0) entry.parameter->check_releasable();
+  }
+  for (const std::shared_ptr<Parameter>& parameter : own) {
+    if (!stages_->shared().is_owner(*parameter)) parameter->set_counts_in_norm(false);
+    if (!options_.param_init) {
+      parameter->materialize();
+      continue;
+    }
+    parameter->materialize([&](at::Tensor& value) {
+      nxd_tensor handle{value};
+      check_callback(
+          options_.param_init(parameter->parameter_handle(), parameter->canonical_name().c_str(),
+                              &handle, options_.param_init_data),
+          "param_init");
+    });
+  }
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
+  }
+  local_ = make_local_tree_of(root_, own, local_names_);
+}
+
+// Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline
+// come to it together, or none does.
+void ModulePipeline::prepare(const Module::Tensors& inputs) {
+  Signature signature;
+  agree_on([&] { signature = check_inputs(inputs); }, sizes_of(inputs));
+  if (signature == traced_) return;
+  std::swap(traced_, signature);
+  try {
+    agree_on([&] {
+      const auto graph = trace_for(inputs);
+      stages_->reshape(graph, partition_at(*graph, options_.cuts));
+      graph_text_ = graph->to_text();
+    });
+  } catch (...) {
+    traced_ = signature;
+    throw;
+  }
+  runner().reshape();
+}
+
+// What ranks compare before a run, under the names of the inputs.
+std::vector<AgreedValue> ModulePipeline::sizes_of(const Module::Tensors& inputs) const {
+  std::vector<AgreedValue> sizes{{"automatic casts", static_cast<double>(autocast_dtype())},
+                                 {"n_inputs", static_cast<double>(inputs.size())}};
+  const auto& names = options_.trace.input_names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool given = i < inputs.size() && inputs[i].defined();
+    sizes.push_back({names[i].c_str(), given ? static_cast<double>(inputs[i].numel()) : -1.0});
+  }
+  return sizes;
+}
+
+// Does something that may fail on one rank of the pipeline, and fails on all of them then.
+void ModulePipeline::agree_on(const std::function<void()>& attempt,
+                              const std::vector<AgreedValue>& values) const {
+  std::exception_ptr own;
+  std::string reason;
+  try {
+    attempt();
+  } catch (const std::exception& e) {
+    own = std::current_exception();
+    reason = e.what();
+  }
+  const auto& group = context()->parallel().group(NXD_AXIS_PIPELINE);
+  try {
+    agree({group.get()}, context()->rank(), values, reason);
+  } catch (...) {
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+}
+
+std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) const {
+  const auto parts = static_cast<size_t>(options_.shape.microbatches);
+  if (!options_.by_tokens) return std::vector<double>(parts, 1.0 / static_cast<double>(parts));
+  const at::Tensor& labels = inputs[options_.labels_input];
+  std::vector<at::Tensor> each(parts);
+  if (labels.defined()) each = labels.chunk(static_cast<int64_t>(parts), 0);
+  return nxd::loss_weights(*context(), each, options_.ignore_index, !options_.labels_shifted);
+}
+
+double ModulePipeline::run(const Module::Tensors& inputs, bool training) {
+  prepare(inputs);
+  try {
+    stages_->set_batch(inputs, loss_weights(inputs));
+  } catch (...) {
+    // The run fails as it begins, and tells its neighbours.
+    stages_->fail_run(std::current_exception());
+  }
+  return run_and_share(
+      training, [this] { return stages_->loss(); },
+      options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
+}
+
+double ModulePipeline::run_train(const Module::Tensors& inputs) {
+  const double loss = run(inputs, true);
+  stages_->shared().end_run();
+  return loss;
+}
+
+ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
+                                                    size_t n_outputs) {
+  check_argument(n_outputs <= options_.n_outputs, "n_outputs: expected at most ",
+                 options_.n_outputs, ", as many as the model was traced for, got ", n_outputs);
+  Evaluation result;
+  {
+    const EvaluationScope evaluation(*root_);
+    result.loss = run(inputs, false);
+  }
+  result.outputs.resize(n_outputs);
+  for (size_t i = 0; i < n_outputs && has_loss(); ++i) result.outputs[i] = joined_output(i);
+  return result;
+}
+
+at::Tensor ModulePipeline::joined_output(size_t index) const {
+  std::vector<at::Tensor> parts;
+  for (const Module::Tensors& outputs : stages_->root_outputs()) {
+    if (!outputs[index].defined()) return {};
+    parts.push_back(outputs[index]);
+  }
+  return parts.front().dim() == 0 ? at::stack(parts) : at::cat(parts);
+}
+
+const std::vector<double>& ModulePipeline::losses() const {
+  check_state(options_.return_losses,
+              "nxd_pp_get_losses: the pipeline was made without return_mb_loss");
+  return stages_->losses();
+}
+
+}  // namespace nxd

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/optim/data_parallel.h"
+#include "core/optim/group_agreement.h"
+#include "core/pipeline/pipeline.h"
+#include "engine/graph/tracer.h"
+#include "engine/training/module_stages.h"
+
+namespace nxd {
+
+// What nxd_pp_options_t says, checked and copied; see there.
+struct ModulePipelineOptions {
+  PipelineShape shape;
+  std::shared_ptr<const Schedule> schedule;
+  nxd_pp_partition_t partition = NXD_PP_PARTITION_EVEN;
+  std::string layer_class;  // "" when there is none
+  std::vector<std::string> cuts;
+  TraceOptions trace;
+  size_t n_outputs = 1, loss_output = 0;
+  bool by_tokens = false;
+  size_t labels_input = 0;
+  int64_t ignore_index = -100;
+  bool labels_shifted = false;
+  bool share_loss = false, return_losses = false, keep_outputs = false;
+  nxd_param_init_fn param_init = nullptr;
+  void* param_init_data = nullptr;
+  std::string trace_path;
+
+  // INVALID_ARGUMENT for values that are none or contradict one another.
+  static ModulePipelineOptions read(const Module& root, const nxd_pp_options_t& options,
+                                    size_t n_inputs);
+};
+
+// A model that is traced and cut, of which this rank runs its stages.
+class ModulePipeline : public Pipeline {
+ public:
+  // See nxd_pp_create. Collective over the pipeline-parallel group.
+  static std::shared_ptr<ModulePipeline> create(std::shared_ptr<Module> root,
+                                                const Module::Tensors& inputs,
+                                                const nxd_pp_options_t& options);
+
+  double run_train(const Module::Tensors& inputs);
+  struct Evaluation {
+    double loss = 0;
+    Module::Tensors outputs;  // undefined but on the rank with the last stage
+  };
+  Evaluation run_eval(const Module::Tensors& inputs, size_t n_outputs);
+
+  // INVALID_STATE unless asked for by the options.
+  const std::vector<double>& losses() const;
+  void set_ddp(std::weak_ptr<DataParallel> ddp) { stages_->set_ddp(std::move(ddp)); }
+
+  const std::shared_ptr<Module>& local_module() const { return local_; }
+  const std::vector<std::string>& local_module_names() const { return local_names_; }
+  const std::vector<std::string>& cuts() const { return options_.cuts; }
+  const std::string& graph_text() const { return graph_text_; }
+  const std::vector<std::string>& unsplit() const { return stages_->unsplit(); }
+
+ private:
+  // What a trace depends on.
+  struct Signature {
+    std::vector<std::vector<int64_t>> shapes;  // of one microbatch's inputs
+    std::vector<int> dtypes;                   // -1: left out
+    nxd_dtype_t autocast = NXD_DTYPE_INVALID;
+    bool operator==(const Signature&) const = default;
+  };
+
+  ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options);
+  Signature check_inputs(const Module::Tensors& inputs) const;
+  std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs) const;
+  void find_cuts(const Graph& graph);
+  void keep_own_parameters();
+  void make_local_tree();
+  void prepare(const Module::Tensors& inputs);
+  std::vector<AgreedValue> sizes_of(const Module::Tensors& inputs) const;
+  void agree_on(const std::function<void()>& attempt,
+                const std::vector<AgreedValue>& values = {}) const;
+  double run(const Module::Tensors& inputs, bool training);
+  std::vector<double> loss_weights(const Module::Tensors& inputs) const;
+  at::Tensor joined_output(size_t index) const;
+
+  std::shared_ptr<Module> root_;
+  ModulePipelineOptions options_;
+  Signature traced_;
+  std::shared_ptr<ModuleStages> stages_;
+  std::shared_ptr<Module> local_;
+  std::vector<std::string> local_names_;
+  std::string graph_text_;
+};
+
+}  // namespace nxd

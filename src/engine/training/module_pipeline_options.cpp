@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "core/base/near_names.h"
+#include "engine/models/model.h"
+#include "engine/training/module_pipeline.h"
+
+namespace nxd {
+namespace {
+
+bool flag(int32_t value, const char* name) {
+  check_argument(value == 0 || value == 1, name, ": expected 0 or 1, got ", value);
+  return value == 1;
+}
+
+std::vector<std::string> read_names(const char* const* names, size_t n, const char* what) {
+  check_argument(names || n == 0, what, ": expected an array of ", n, ", got NULL");
+  std::vector<std::string> result;
+  for (size_t i = 0; i < n; ++i) {
+    check_argument(names[i] && *names[i], what, "[", i, "]: expected a name, got ",
+                   names[i] ? "\"\"" : "NULL");
+    result.emplace_back(names[i]);
+  }
+  return result;
+}
+
+void read_shape(ModulePipelineOptions& out, const nxd_pp_options_t& options, int ranks) {
+  check_argument(options.num_microbatches >= 0, "num_microbatches: expected at least 1, got ",
+                 options.num_microbatches);
+  check_argument(options.virtual_size >= 0, "virtual_size: expected at least 1, got ",
+                 options.virtual_size);
+  out.shape = {ranks, std::max(options.virtual_size, 1), std::max(options.num_microbatches, 1)};
+  if (!options.custom_schedule) {
+    check_argument(options.schedule != NXD_PP_SCHEDULE_INFERENCE,
+                   "schedule: expected one of training, got NXD_PP_SCHEDULE_INFERENCE");
+    out.schedule = std::make_shared<const Schedule>(Schedule::make(options.schedule, out.shape));
+    return;
+  }
+  out.schedule = options.custom_schedule->value;
+  const PipelineShape& got = out.schedule->shape();
+  check_argument(got == out.shape, "custom_schedule: expected ", out.shape.ranks, " ranks, ",
+                 out.shape.chunks, " chunks and ", out.shape.microbatches, " microbatches, got ",
+                 got.ranks, ", ", got.chunks, " and ", got.microbatches);
+  check_argument(out.schedule->has_backward(),
+                 "custom_schedule: expected one of training, got forwards alone");
+}
+
+void read_cuts(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Model* model) {
+  check_argument(
+      options.partition >= NXD_PP_PARTITION_DEFAULT && options.partition <= NXD_PP_PARTITION_COST,
+      "partition: expected an NXD_PP_PARTITION_*, got ", options.partition);
+  out.partition =
+      options.partition == NXD_PP_PARTITION_DEFAULT ? NXD_PP_PARTITION_EVEN : options.partition;
+  out.cuts = read_names(options.pipeline_cuts, options.n_cuts, "pipeline_cuts");
+  if (options.transformer_layer_class) {
+    out.layer_class = options.transformer_layer_class;
+  } else if (model) {
+    out.layer_class = model->transformer_layer_class();
+  }
+  const int stages = out.shape.stages();
+  if (!out.cuts.empty()) {
+    check_argument(options.partition == NXD_PP_PARTITION_DEFAULT,
+                   "pipeline_cuts: cannot be given together with a partition that finds cuts");
+    check_argument(out.cuts.size() + 1 == static_cast<size_t>(stages), "pipeline_cuts: expected ",
+                   stages - 1, " for ", out.shape.ranks, " ranks with ", out.shape.chunks,
+                   " chunks each, got ", out.cuts.size());
+  } else {
+    check_argument(stages == 1 || !out.layer_class.empty(),
+                   "transformer_layer_class: expected the class of the layers to divide, or "
+                   "pipeline_cuts, got neither");
+  }
+}
+
+void collect_classes(const Module& module, std::vector<std::string>& out) {
+  out.push_back(module.class_name());
+  for (const auto& [name, child] : module.children()) collect_classes(*child, out);
+}
+
+void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Module& root,
+                const Model* model, size_t n_inputs) {
+  std::vector<std::string> classes;
+  collect_classes(root, classes);
+  for (const std::string& name :
+       read_names(options.leaf_modules, options.n_leaf_modules, "leaf_modules")) {
+    const bool is_class = std::find(classes.begin(), classes.end(), name) != classes.end();
+    (is_class ? out.trace.leaf_classes : out.trace.leaf_paths).push_back(name);
+  }
+  if (!out.layer_class.empty()) out.trace.leaf_classes.push_back(out.layer_class);
+  auto& names = out.trace.input_names;
+  names = read_names(options.input_names, options.n_input_names, "input_names");
+  const bool given = !names.empty();
+  if (!given && model) names = model->input_names();
+  check_argument(given ? names.size() == n_inputs : true, "input_names: expected ", n_inputs,
+                 ", as many as inputs, got ", names.size());
+  while (names.size() < n_inputs) names.push_back(text("input_", names.size()));
+  names.resize(n_inputs);
+}
+
+void read_loss(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Model* model) {
+  check_argument(options.n_outputs >= 0, "n_outputs: expected at least 1, got ", options.n_outputs);
+  out.n_outputs = static_cast<size_t>(std::max(options.n_outputs, 1));
+  check_argument(
+      options.loss_output >= 0 && static_cast<size_t>(options.loss_output) < out.n_outputs,
+      "loss_output: expected 0 to ", out.n_outputs - 1, ", got ", options.loss_output);
+  out.loss_output = static_cast<size_t>(options.loss_output);
+  check_argument(options.loss >= NXD_PP_LOSS_DEFAULT && options.loss <= NXD_PP_LOSS_TOKENS,
+                 "loss: expected an NXD_PP_LOSS_*, got ", options.loss);
+  const auto& names = out.trace.input_names;
+  const auto named = std::find(names.begin(), names.end(), "labels");
+  const bool has_labels = options.labels_input > 0 || named != names.end();
+  out.by_tokens = options.loss == NXD_PP_LOSS_TOKENS ||
+                  (options.loss == NXD_PP_LOSS_DEFAULT && model && has_labels);
+  if (out.by_tokens) {
+    check_argument(has_labels,
+                   "labels_input: expected the input that has the labels, for there is "
+                   "none named \"labels\"");
+    out.labels_input = options.labels_input > 0 ? static_cast<size_t>(options.labels_input)
+                                                : static_cast<size_t>(named - names.begin());
+    check_argument(options.labels_input >= 0 && out.labels_input < names.size(),
+                   "labels_input: expected 0 to ", names.size(), ", got ", options.labels_input);
+  }
+  out.ignore_index = options.ignore_index == 0 ? -100 : options.ignore_index;
+  out.labels_shifted = flag(options.labels_shifted, "labels_shifted");
+  out.share_loss = flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
+  out.return_losses = flag(options.return_mb_loss, "return_mb_loss");
+  check_argument(!out.share_loss || !out.return_losses,
+                 "return_mb_loss: cannot be given together with broadcast_and_average_loss");
+}
+
+}  // namespace
+
+ModulePipelineOptions ModulePipelineOptions::read(const Module& root,
+                                                  const nxd_pp_options_t& options,
+                                                  size_t n_inputs) {
+  const auto* model = dynamic_cast<const Model*>(&root);
+  ModulePipelineOptions out;
+  read_shape(out, options, root.context()->parallel().size(NXD_AXIS_PIPELINE));
+  read_cuts(out, options, model);
+  read_trace(out, options, root, model, n_inputs);
+  read_loss(out, options, model);
+  out.keep_outputs = flag(options.keep_outputs, "keep_outputs");
+  out.param_init = options.param_init;
+  out.param_init_data = options.param_init_data;
+  if (options.trace_file_path) out.trace_path = options.trace_file_path;
+  return out;
+}
+
+}  // namespace nxd

@@ -1,0 +1,292 @@
+#include "engine/training/module_stages.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/device/dtype_map.h"
+#include "engine/device/gradients.h"
+#include "engine/nn/module_tree.h"
+
+namespace nxd {
+namespace {
+
+std::vector<PipelineValue> values_of(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<PipelineValue> result;
+  for (const ValueId id : ids) {
+    const GraphValue& value = graph.values[static_cast<size_t>(id)];
+    result.push_back({value.name, value.shape, to_nxd_dtype(value.dtype), value.needs_grad});
+  }
+  return result;
+}
+
+at::Tensor tensor_over(const PipelineBuffer& buffer, const PipelineValue& value) {
+  return at::from_blob(
+      buffer.data, value.shape, [owner = buffer.owner](void*) {},
+      at::TensorOptions().dtype(to_scalar_type(value.dtype)));
+}
+
+PipelineBuffer buffer_over(const at::Tensor& tensor) {
+  at::Tensor dense = tensor.detach().contiguous();
+  // A tensor without elements has no data, which would mean that there is no tensor.
+  static char nothing;
+  void* const data = dense.numel() == 0 ? static_cast<void*>(&nothing) : dense.data_ptr();
+  return {data, std::make_shared<at::Tensor>(std::move(dense))};
+}
+
+}  // namespace
+
+ModuleStages::ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const Graph> graph,
+                           const Partition& partition, const PipelineShape& shape,
+                           const Options& options)
+    : root_(std::move(root)),
+      shape_(shape),
+      options_(options),
+      rank_(root_->context()->parallel().rank(NXD_AXIS_PIPELINE)) {
+  reshape(std::move(graph), partition);
+}
+
+void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& partition) {
+  executors_.clear();
+  inputs_.clear();
+  outputs_.clear();
+  for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const int stage = shape_.stage_of(rank_, chunk);
+    executors_.emplace_back(graph, partition, stage);
+    const Partition::Stage& part = partition.stages[static_cast<size_t>(stage)];
+    inputs_.push_back(values_of(*graph, part.inputs));
+    outputs_.push_back(values_of(*graph, part.outputs));
+  }
+  shared_ = std::make_unique<SharedParameters>(root_->context(), graph, partition, shape_);
+}
+
+std::vector<std::shared_ptr<Parameter>> ModuleStages::unused_parameters() const {
+  std::unordered_set<const Parameter*> used;
+  for (const GraphNode& node : executors_.front().graph().nodes) {
+    if (node.parameter) used.insert(node.parameter.get());
+    if (!node.callee) continue;
+    for (const NamedParameter& entry : named_parameters(*node.callee)) {
+      used.insert(entry.parameter.get());
+    }
+  }
+  std::vector<std::shared_ptr<Parameter>> result;
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    if (used.count(entry.parameter.get()) == 0) result.push_back(entry.parameter);
+  }
+  return result;
+}
+
+void ModuleStages::set_batch(Module::Tensors inputs, std::vector<double> loss_weights) {
+  batch_ = std::move(inputs);
+  weights_ = std::move(loss_weights);
+}
+
+double ModuleStages::loss() const {
+  double sum = 0;
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    // A microbatch without valid tokens has a loss that means nothing.
+    if (weights_[i] != 0) sum += weights_[i] * losses_[i];
+  }
+  return sum;
+}
+
+const std::vector<PipelineValue>& ModuleStages::inputs(int chunk) const {
+  return inputs_[static_cast<size_t>(chunk)];
+}
+
+const std::vector<PipelineValue>& ModuleStages::outputs(int chunk) const {
+  return outputs_[static_cast<size_t>(chunk)];
+}
+
+bool ModuleStages::is_last(int chunk) const {
+  return shape_.stage_of(rank_, chunk) == shape_.stages() - 1;
+}
+
+void ModuleStages::begin_run(bool training) {
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  training_ = training;
+  step_ = root_->context()->step();
+  const auto count = static_cast<size_t>(shape_.microbatches);
+  const bool has_loss = is_last(shape_.chunks - 1);
+  losses_.assign(has_loss ? count : 0, 0.0);
+  root_outputs_.assign(has_loss && !training ? count : 0, {});
+  if (training) shared_->begin_run();
+}
+
+void ModuleStages::end_run(bool failed) noexcept {
+  passages_.clear();
+  batch_.clear();
+  root_->context()->set_step(step_, 0);
+  set_sync(true);
+  if (failed) shared_->drop();
+}
+
+void ModuleStages::set_sync(bool on) const {
+  if (const auto ddp = ddp_.lock()) ddp->set_sync(on);
+}
+
+Module::Tensors ModuleStages::root_inputs(int chunk, int microbatch) const {
+  Module::Tensors result(batch_.size());
+  for (const size_t i : executors_[static_cast<size_t>(chunk)].root_inputs()) {
+    if (!batch_[i].defined()) continue;
+    const int64_t size = batch_[i].size(0) / shape_.microbatches;
+    result[i] = batch_[i].narrow(0, microbatch * size, size);
+  }
+  return result;
+}
+
+Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buffers,
+                                          Passage& passage) const {
+  const auto& values = inputs(chunk);
+  Module::Tensors tensors;
+  for (size_t i = 0; i < values.size(); ++i) {
+    at::Tensor tensor = tensor_over(buffers[i], values[i]);
+    const bool needs_grad = training_ && values[i].needs_grad;
+    if (needs_grad) tensor.set_requires_grad(true);
+    passage.inputs.push_back(needs_grad ? tensor : at::Tensor());
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& outputs,
+                                           Passage& passage) const {
+  const auto& values = this->outputs(chunk);
+  PipelineBuffers buffers;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const at::Tensor& output = outputs[i];
+    check_argument(output.defined() && output.sizes() == values[i].shape &&
+                       to_nxd_dtype(output.scalar_type()) == values[i].dtype,
+                   "model: the value \"", values[i].name,
+                   "\" is not what it was when traced: expected ", at::IntArrayRef(values[i].shape),
+                   ", got ",
+                   output.defined() ? text(output.sizes(), " ", output.scalar_type()) : "nothing");
+    const bool needs_grad = training_ && values[i].needs_grad && output.requires_grad();
+    passage.outputs.push_back(needs_grad ? torch::autograd::impl::gradient_edge(output)
+                                         : torch::autograd::Edge());
+    buffers.push_back(buffer_over(output));
+  }
+  if (options_.keep_outputs) passage.kept = outputs;
+  return buffers;
+}
+
+void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outputs,
+                                     Passage& passage) {
+  const auto at = static_cast<size_t>(microbatch);
+  const at::Tensor& loss = outputs[options_.loss_output];
+  const bool is_loss = loss.defined() && loss.dim() == 0 && loss.is_floating_point();
+  check_argument(is_loss || !training_, "loss_output: expected the output ", options_.loss_output,
+                 " to be a scalar, got ",
+                 loss.defined() ? text("shape ", loss.sizes()) : std::string("nothing"));
+  if (is_loss) losses_[at] = loss.item<double>();
+  if (training_) {
+    passage.loss = loss;
+    return;
+  }
+  for (const at::Tensor& output : outputs) {
+    root_outputs_[at].push_back(output.defined() ? output.detach() : output);
+  }
+}
+
+PipelineBuffers ModuleStages::forward(const TaskPlace& place, const PipelineBuffers& buffers) {
+  const at::AutoGradMode record(training_);
+  root_->context()->set_step(step_, place.microbatch);
+  const StageExecutor& executor = executors_[static_cast<size_t>(place.chunk)];
+  Passage passage;
+  const Module::Tensors tensors = take_inputs(place.chunk, buffers, passage);
+  const std::vector<ParameterUse> uses =
+      training_ ? shared_->uses(shape_.stage_of(rank_, place.chunk)) : std::vector<ParameterUse>();
+  const Module::Tensors outputs =
+      executor.run(tensors, root_inputs(place.chunk, place.microbatch), uses);
+  PipelineBuffers result;
+  if (is_last(place.chunk)) {
+    take_root_outputs(place.microbatch, outputs, passage);
+  } else {
+    result = give_outputs(place.chunk, outputs, passage);
+  }
+  if (training_) passages_[{place.chunk, place.microbatch}] = std::move(passage);
+  return result;
+}
+
+// Roots are edges, not tensors: an output's values need not be kept for that.
+void ModuleStages::differentiate(int chunk, int microbatch, Passage& passage,
+                                 const PipelineBuffers& grad_outputs) const {
+  std::vector<torch::autograd::Edge> roots;
+  std::vector<at::Tensor> grads;
+  if (is_last(chunk)) {
+    if (!passage.loss.requires_grad()) return;
+    roots.push_back(torch::autograd::impl::gradient_edge(passage.loss));
+    grads.push_back(
+        at::scalar_tensor(weights_[static_cast<size_t>(microbatch)], passage.loss.options()));
+  } else {
+    for (size_t i = 0; i < passage.outputs.size(); ++i) {
+      if (!passage.outputs[i].is_valid() || !grad_outputs[i].data) continue;
+      roots.push_back(passage.outputs[i]);
+      grads.push_back(tensor_over(grad_outputs[i], outputs(chunk)[i]));
+    }
+  }
+  if (!roots.empty()) run_backward_from(roots, grads);
+}
+
+PipelineBuffers ModuleStages::give_input_gradients(const Passage& passage) {
+  PipelineBuffers result(passage.inputs.size());
+  for (size_t i = 0; i < passage.inputs.size(); ++i) {
+    const at::Tensor& input = passage.inputs[i];
+    if (!input.defined()) continue;
+    const at::Tensor grad = input.grad().defined() ? input.grad() : at::zeros_like(input.detach());
+    result[i] = buffer_over(grad);
+  }
+  return result;
+}
+
+PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuffers& grad_outputs,
+                                       bool whole) {
+  const auto found = passages_.find({place.chunk, place.microbatch});
+  check_internal(found != passages_.end(), "a backward pass without its forward pass");
+  Passage& passage = found->second;
+  root_->context()->set_step(step_, place.microbatch);
+  set_sync(place.last);
+  if (whole) {
+    differentiate(place.chunk, place.microbatch, passage, grad_outputs);
+  } else {
+    passage.deferred = std::make_unique<DeferredGradients>();
+    for (const NamedParameter& entry : executors_[static_cast<size_t>(place.chunk)].parameters()) {
+      const at::Tensor& value = entry.parameter->tensor();
+      if (value.requires_grad()) passage.deferred->watch(value, entry.name);
+    }
+    for (const ParameterUse& use : shared_->uses(shape_.stage_of(rank_, place.chunk))) {
+      const bool trained = use.tensor.defined() && use.tensor.requires_grad();
+      if (trained) passage.deferred->watch(use.tensor, use.parameter->canonical_name());
+    }
+    const InterceptionScope scope(*passage.deferred);
+    differentiate(place.chunk, place.microbatch, passage, grad_outputs);
+  }
+  PipelineBuffers result = give_input_gradients(passage);
+  if (whole) {
+    passages_.erase(found);
+  } else {
+    passage = Passage{{}, {}, {}, {}, std::move(passage.deferred)};
+  }
+  return result;
+}
+
+void ModuleStages::weight_gradients(const TaskPlace& place) {
+  const auto found = passages_.find({place.chunk, place.microbatch});
+  check_internal(found != passages_.end() && found->second.deferred,
+                 "weight gradients without their backward pass");
+  root_->context()->set_step(step_, place.microbatch);
+  set_sync(place.last);
+  DeferredGradients& deferred = *found->second.deferred;
+  deferred.run();
+  for (const std::string& name : deferred.unsplit()) {
+    if (std::find(unsplit_.begin(), unsplit_.end(), name) == unsplit_.end()) {
+      unsplit_.push_back(name);
+    }
+  }
+  passages_.erase(found);
+}
+
+}  // namespace nxd

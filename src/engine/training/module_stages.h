@@ -1,0 +1,102 @@
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/optim/data_parallel.h"
+#include "core/pipeline/stage_program.h"
+#include "engine/device/deferred_gradients.h"
+#include "engine/training/shared_parameters.h"
+
+namespace nxd {
+
+// A rank's stages of a traced model. Between a microbatch's forward and backward it keeps the graph
+// of autograd, and of a stage's outputs no values unless told to.
+class ModuleStages : public StageProgram {
+ public:
+  struct Options {
+    size_t loss_output = 0;
+    bool keep_outputs = false;
+  };
+  ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const Graph> graph,
+               const Partition& partition, const PipelineShape& shape, const Options& options);
+
+  // Takes other shapes, cut at the same places. No run may be under way.
+  void reshape(std::shared_ptr<const Graph> graph, const Partition& partition);
+
+  const std::vector<StageExecutor>& executors() const { return executors_; }  // of each chunk
+  SharedParameters& shared() { return *shared_; }
+  // The root's that no stage uses, the same on all ranks.
+  std::vector<std::shared_ptr<Parameter>> unused_parameters() const;
+
+  // For the next run: the root's inputs, of which each microbatch takes its part of dimension 0,
+  // and what each microbatch's loss is multiplied by.
+  void set_batch(Module::Tensors inputs, std::vector<double> loss_weights);
+  // Instead: the next run fails as it begins.
+  void fail_run(std::exception_ptr failure) { failure_ = std::move(failure); }
+  void set_ddp(std::weak_ptr<DataParallel> ddp) { ddp_ = std::move(ddp); }
+
+  // Of the last run, on the rank with the last stage: each microbatch's loss, 0 where the model
+  // gives none; and, without training, the root's outputs.
+  const std::vector<double>& losses() const { return losses_; }
+  double loss() const;  // weighted
+  const std::vector<Module::Tensors>& root_outputs() const { return root_outputs_; }
+  // Parameters whose gradients a split backward pass has made with the input gradients.
+  const std::vector<std::string>& unsplit() const { return unsplit_; }
+
+  const std::vector<PipelineValue>& inputs(int chunk) const override;
+  const std::vector<PipelineValue>& outputs(int chunk) const override;
+  bool splits_backward() const override { return true; }
+  void begin_run(bool training) override;
+  void end_run(bool failed) noexcept override;
+  PipelineBuffers forward(const TaskPlace& place, const PipelineBuffers& inputs) override;
+  PipelineBuffers backward(const TaskPlace& place, const PipelineBuffers& grad_outputs,
+                           bool whole) override;
+  void weight_gradients(const TaskPlace& place) override;
+
+ private:
+  // What is kept of one microbatch in one chunk.
+  struct Passage {
+    Module::Tensors inputs;                      // leaves; only those that need gradients
+    std::vector<torch::autograd::Edge> outputs;  // where gradients go in; invalid: nowhere
+    Module::Tensors kept;                        // outputs, with keep_outputs
+    at::Tensor loss;
+    std::unique_ptr<DeferredGradients> deferred;
+  };
+  using Key = std::pair<int, int>;  // chunk, microbatch
+
+  bool is_last(int chunk) const;
+  Module::Tensors root_inputs(int chunk, int microbatch) const;
+  Module::Tensors take_inputs(int chunk, const PipelineBuffers& buffers, Passage& passage) const;
+  PipelineBuffers give_outputs(int chunk, const Module::Tensors& outputs, Passage& passage) const;
+  void take_root_outputs(int microbatch, const Module::Tensors& outputs, Passage& passage);
+  void differentiate(int chunk, int microbatch, Passage& passage,
+                     const PipelineBuffers& grad_outputs) const;
+  static PipelineBuffers give_input_gradients(const Passage& passage);
+  void set_sync(bool on) const;
+
+  std::shared_ptr<Module> root_;
+  PipelineShape shape_;
+  Options options_;
+  int rank_;
+  std::vector<StageExecutor> executors_;
+  std::vector<std::vector<PipelineValue>> inputs_, outputs_;
+  std::unique_ptr<SharedParameters> shared_;
+  std::weak_ptr<DataParallel> ddp_;
+
+  Module::Tensors batch_;
+  std::vector<double> weights_, losses_;
+  std::vector<Module::Tensors> root_outputs_;
+  std::vector<std::string> unsplit_;
+  std::exception_ptr failure_;
+  bool training_ = false;
+  int64_t step_ = 0;
+  std::map<Key, Passage> passages_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,168 @@
+#include "engine/training/shared_parameters.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/device/collectives.h"
+#include "engine/device/dtype_map.h"
+#include "engine/nn/module_tree.h"
+
+namespace nxd {
+namespace {
+
+using Uses = std::map<const Parameter*, std::pair<std::shared_ptr<Parameter>, std::vector<int>>>;
+
+// The nodes that use each parameter, in the order of the graph.
+Uses find_uses(const Graph& graph) {
+  Uses uses;
+  const auto add = [&](const std::shared_ptr<Parameter>& parameter, int node) {
+    auto& [shared, nodes] = uses[parameter.get()];
+    shared = parameter;
+    if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
+  };
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const GraphNode& node = graph.nodes[i];
+    if (node.kind == GraphNode::Kind::kModule) {
+      for (const NamedParameter& entry : named_parameters(*node.callee)) {
+        add(entry.parameter, static_cast<int>(i));
+      }
+    }
+    for (const ValueId input : node.inputs) {
+      if (input == kNoValue) continue;
+      const int producer = graph.values[static_cast<size_t>(input)].producer;
+      const GraphNode& from = graph.nodes[static_cast<size_t>(producer)];
+      if (from.kind == GraphNode::Kind::kParameter) add(from.parameter, static_cast<int>(i));
+    }
+  }
+  return uses;
+}
+
+std::vector<int> stages_of_nodes(const Graph& graph, const Partition& partition) {
+  std::vector<int> result(graph.nodes.size(), -1);
+  for (size_t s = 0; s < partition.stages.size(); ++s) {
+    for (const int node : partition.stages[s].nodes) {
+      auto& stage = result[static_cast<size_t>(node)];
+      if (stage < 0) stage = static_cast<int>(s);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+SharedParameters::SharedParameters(std::shared_ptr<Context> context,
+                                   std::shared_ptr<const Graph> graph, const Partition& partition,
+                                   const PipelineShape& shape)
+    : context_(std::move(context)) {
+  const std::vector<int> stage_of = stages_of_nodes(*graph, partition);
+  for (const auto& [pointer, use] : find_uses(*graph)) {
+    const auto& [parameter, nodes] = use;
+    if (nodes.size() > 1) add(parameter->canonical_name(), parameter, nodes, stage_of, shape);
+  }
+  // Ranks meet in the order of names, which they have in common.
+  std::sort(shared_.begin(), shared_.end(),
+            [](const Shared& a, const Shared& b) { return a.name < b.name; });
+}
+
+void SharedParameters::add(const std::string& name, const std::shared_ptr<Parameter>& parameter,
+                           const std::vector<int>& nodes, const std::vector<int>& stage_of,
+                           const PipelineShape& shape) {
+  const auto& pipeline = context_->parallel().group(NXD_AXIS_PIPELINE);
+  Shared shared;
+  shared.name = name;
+  std::vector<int> ranks;  // of the pipeline, the owner's first
+  for (const int node : nodes) {
+    const int stage = stage_of[static_cast<size_t>(node)];
+    const int rank = shape.rank_of(stage);
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+    if (rank == pipeline->rank()) shared.places.push_back({stage, node, at::Tensor()});
+  }
+  if (shared.places.empty()) return;
+  shared.parameter = parameter;
+  shared.owner = ranks.front() == pipeline->rank();
+  if (ranks.size() > 1) {
+    std::vector<int> world;
+    for (const int rank : ranks) world.push_back(pipeline->ranks()[static_cast<size_t>(rank)]);
+    shared.group = context_->shared_group(world, "pipeline-shared");
+  }
+  shared_.push_back(std::move(shared));
+}
+
+std::vector<ParameterUse> SharedParameters::uses(int stage) const {
+  std::vector<ParameterUse> result;
+  for (const Shared& shared : shared_) {
+    for (const Place& place : shared.places) {
+      if (place.stage == stage) result.push_back({place.node, shared.parameter, place.leaf});
+    }
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const ParameterUse& a, const ParameterUse& b) { return a.node < b.node; });
+  return result;
+}
+
+bool SharedParameters::is_owner(const Parameter& parameter) const {
+  const auto same = [&](const Shared& shared) { return shared.parameter.get() == &parameter; };
+  const auto found = std::find_if(shared_.begin(), shared_.end(), same);
+  return found == shared_.end() || found->owner;
+}
+
+void SharedParameters::synchronize() {
+  const at::NoGradGuard no_grad;
+  for (const Shared& shared : shared_) {
+    at::Tensor value = shared.parameter->tensor().detach();
+    if (!shared.group || value.numel() == 0) continue;
+    at::Tensor dense = value.contiguous();
+    shared.group->broadcast(dense.data_ptr(), static_cast<size_t>(dense.numel()),
+                            to_nxd_dtype(dense.scalar_type()), 0);
+    if (!dense.is_same(value)) value.copy_(dense);
+  }
+}
+
+void SharedParameters::begin_run() {
+  for (Shared& shared : shared_) {
+    const at::Tensor& value = shared.parameter->tensor();
+    for (Place& place : shared.places) {
+      place.leaf = value.detach();
+      place.leaf.set_requires_grad(value.requires_grad());
+    }
+  }
+}
+
+at::Tensor SharedParameters::sum(const Shared& shared) {
+  at::Tensor total;
+  for (const Place& place : shared.places) {
+    const at::Tensor grad = place.leaf.defined() ? place.leaf.grad() : at::Tensor();
+    if (grad.defined()) total = total.defined() ? total + grad : grad;
+  }
+  return total;
+}
+
+void SharedParameters::end_run() {
+  const at::NoGradGuard no_grad;
+  for (const Shared& shared : shared_) {
+    at::Tensor& value = shared.parameter->tensor();
+    if (!value.requires_grad()) continue;
+    at::Tensor total = sum(shared);
+    if (shared.group) {
+      total = total.defined() ? total.contiguous() : at::zeros_like(value.detach());
+      all_reduce_in_place(*shared.group, total);
+    }
+    if (!total.defined()) continue;
+    if (value.grad().defined()) {
+      value.mutable_grad().add_(total);
+    } else {
+      value.mutable_grad() = total;
+    }
+  }
+  drop();
+}
+
+void SharedParameters::drop() noexcept {
+  for (Shared& shared : shared_) {
+    for (Place& place : shared.places) place.leaf = at::Tensor();
+  }
+}
+
+}  // namespace nxd

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/pipeline/schedule.h"
+#include "engine/graph/stage_executor.h"
+
+namespace nxd {
+
+// Parameters that a traced model uses in several places, such as tied embeddings. Each place has a
+// leaf of its own, so that a gradient is the sum over places of sums over microbatches, whichever
+// stages the places are in: its bits do not depend on the cuts. Ranks that have such a parameter
+// hold copies of it, of which the first stage's rank owns the value.
+class SharedParameters {
+ public:
+  SharedParameters(std::shared_ptr<Context> context, std::shared_ptr<const Graph> graph,
+                   const Partition& partition, const PipelineShape& shape);
+
+  // Leaves for the places in a stage of this rank.
+  std::vector<ParameterUse> uses(int stage) const;
+  // The one of several ranks whose copy counts in norms and gives the value; by canonical name.
+  bool is_owner(const Parameter& parameter) const;
+
+  // Takes the owners' values. Collective over the ranks that share.
+  void synchronize();
+  // Lets every leaf see its parameter's value, which an optimizer or a load may have put elsewhere.
+  void begin_run();
+  // Adds what the leaves have got to the parameters' gradients. Collective over the ranks that
+  // share.
+  void end_run();
+  // Forgets what the leaves have got.
+  void drop() noexcept;
+
+ private:
+  struct Place {
+    int stage, node;
+    at::Tensor leaf;
+  };
+  struct Shared {
+    std::string name;
+    std::shared_ptr<Parameter> parameter;  // null: not on this rank
+    std::vector<Place> places;             // on this rank, in the order of the graph
+    std::shared_ptr<ProcessGroup> group;   // null: nobody else has it
+    bool owner = true;
+  };
+
+  void add(const std::string& name, const std::shared_ptr<Parameter>& parameter,
+           const std::vector<int>& nodes, const std::vector<int>& stage_of,
+           const PipelineShape& shape);
+  static at::Tensor sum(const Shared& shared);
+
+  std::shared_ptr<Context> context_;
+  std::vector<Shared> shared_;
+};
+
+}  // namespace nxd
