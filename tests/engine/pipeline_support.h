@@ -92,6 +92,7 @@ struct PipelineTask {
   std::function<std::vector<Tensor>(int step, int dp_rank, int dp)> batch;
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   std::vector<const char*> recomputed;  // names; empty: a built-in model's layers
+  bool average = false;  // gradients over data-parallel ranks; else their sum
   int steps = 3;
   double learning_rate = 0.1;
 };
@@ -152,6 +153,7 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
     nxd_step_report_t report{};
     report.struct_size = sizeof report;
     nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+    if (task.average) finish.data_parallel_reduce = NXD_REDUCE_AVG;
     NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), &finish, &report));
     own.norms.push_back(report.norm);
   }

@@ -48,6 +48,8 @@ void check_every_cut(const PipelineTask& task, int tp, int dp, const std::vector
   alone.zero1 = zero1;
   const PipelineRun want = train_pipeline(alone, task);
   assert_true(want.losses.back() < want.losses.front());
+  assert_true(want.gradients.empty() == (dp > 1 || zero1));
+  assert_false(want.final.empty());
   for (const int pp : stages) {
     for (const auto& [chunks, schedule] :
          {std::pair{1, NXD_PP_SCHEDULE_1F1B}, std::pair{1, NXD_PP_SCHEDULE_GPIPE},
