@@ -1370,7 +1370,7 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
 
 /** Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
  *  parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
- *  master; updates are in the metadata. Crash-safe.  [collective: tensor- and data-parallel groups]
+ *  master; updates are in the metadata. Crash-safe.  [collective: tensor, data, pipeline groups]
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
@@ -1601,9 +1601,9 @@ NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* o
 /** A pipeline whose stages the caller computes.  [collective: the pipeline-parallel group]
  *
  *  @param inputs   of this rank's chunks one after the other: what comes from the stage before.
- *                  Stage 0 has none: its callback reads its data itself.
+ *                  Stage 0 has none: its callback reads its data itself. NULL when there are none.
  *  @param outputs  likewise: what goes to the stage after; the last stage has none. They must equal
- *                  the next stage's inputs.
+ *                  the next stage's inputs in all but names.
  *  @param n_inputs, n_outputs  how many each chunk has; of length virtual_size.
  *  @param callbacks  copied; on failure destroy is not called.
  *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
@@ -1620,11 +1620,18 @@ NXD_API nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx,
  *  training, forwards alone.  [collective: the pipeline-parallel group; with
  *  broadcast_and_average_loss also the data-parallel group]
  *
- *  Gradients of parameters are the caller's, added up over microbatches.
- *  @param[out] out_loss  mean of the microbatches' losses: see broadcast_and_average_loss. May be
- *                        NULL.
- *  @return NXD_OK; a callback's error; TIMEOUT or PEER_LOST: the message names the task that
- * waited, its stage and microbatch, and the peer; the group is poisoned.
+ *  Gradients of parameters are the caller's, added up over microbatches. Messages go over the
+ *  pipeline-parallel group, with tags from 65533 on.
+ *
+ *  When a callback fails, all ranks that still have to do with the run fail with its status, and
+ *  their messages name its rank, stage and microbatch; with broadcast_and_average_loss the others
+ *  get INVALID_ARGUMENT, without it they may have been done. The next run may begin.
+ *  @param[out] out_loss  mean of the microbatches' losses: see broadcast_and_average_loss. NaN
+ *                        where a callback set none. May be NULL.
+ *  @return NXD_OK; a callback's error; INVALID_STATE (the schedule has no backward tasks, or the
+ *          stages are modules); TIMEOUT or PEER_LOST: the message names the task that waited, its
+ *          stage and microbatch, and the peer; the group is poisoned, as it is when the interrupt
+ *          callback ends a wait.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
 
@@ -1636,7 +1643,8 @@ NXD_API nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_schedule(nxd_pp_t* pp, nxd_pp_schedule_t** out_schedule);
 
-/** Bytes of the buffers that the pipeline receives into on this rank.  [local]
+/** Bytes of the buffers that the pipeline receives into on this rank: kept from run to run, and as
+ *  many as the schedule needs at once.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes);
 
@@ -2534,8 +2542,8 @@ NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
 NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
                                                  int32_t strict, nxd_load_report_t** out_report);
 
-/** Writes the whole parameters as one safetensors file, on the first rank of each
- *  tensor-parallel group's data-parallel copy 0; crash-safe.  [collective: tensor-parallel group]
+/** Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
+ *  data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
  *
  *  @param path  file; replaced when complete.
  *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/pipeline_model.h"
+#include "support/ranks.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -373,7 +374,7 @@ void memory_is_bounded(void**) {
       NXD_TEST_OK(nxd_barrier(world));
       NXD_TEST_OK(nxd_memory_get_stats(&stats));
       NXD_TEST_OK(nxd_barrier(world));
-      for (int run = 0; run < 100; ++run) NXD_TEST_OK(nxd_pp_run(pp.get(), 1, nullptr));
+      for (int run = 0; run < 50; ++run) NXD_TEST_OK(nxd_pp_run(pp.get(), 1, nullptr));
       NXD_TEST_OK(nxd_pp_get_buffer_bytes(pp.get(), &after));
       NXD_TEST_OK(nxd_barrier(world));
       NXD_TEST_OK(nxd_memory_get_stats(&later));

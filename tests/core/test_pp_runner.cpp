@@ -14,6 +14,7 @@
 #include "core/pipeline/timeline_trace.h"
 #include "core/pipeline/value_flow.h"
 #include "core/pipeline_model.h"
+#include "support/ranks.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -250,31 +251,29 @@ void SafetensorsReader::read_slice(const std::string& name, const ShardSpec& spe
   });
 }
 
-void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  std::vector<const TensorToStore*> order;
-  for (const TensorToStore& tensor : tensors) order.push_back(&tensor);
-  // Wide elements first, so that every tensor is aligned to its element.
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return dtype_size(a->dtype) > dtype_size(b->dtype);
-  });
+namespace {
+
+size_t bytes_of(const TensorEntry& entry) {
+  return static_cast<size_t>(ShardSpec::replicated(entry.shape).global_size()) *
+         dtype_size(entry.dtype);
+}
+
+// The header with its length before it.
+std::string header_of(const std::string& path, const std::vector<TensorEntry>& entries,
+                      const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   uint64_t position = 0;
-  std::vector<size_t> sizes;
-  for (const TensorToStore* tensor : order) {
+  for (const size_t index : SafetensorsWriter::order(entries)) {
+    const TensorEntry& entry = entries[index];
     const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                   [&](const DtypeRow& r) { return r.dtype == tensor->dtype; });
-    const auto count = static_cast<size_t>(ShardSpec::replicated(tensor->shape).global_size());
-    sizes.push_back(count * dtype_size(tensor->dtype));
-    check_argument(tensor->name != kMetadata && !header.contains(tensor->name), path,
-                   ": tensor name \"", tensor->name, "\" is taken");
-    check_argument(tensor->data || count == 0, text_of(path, tensor->name),
-                   "data: expected a pointer, got NULL");
-    header[tensor->name] = {{"dtype", row->name},
-                            {"shape", tensor->shape},
-                            {"data_offsets", {position, position + sizes.back()}}};
-    position += sizes.back();
+                                   [&](const DtypeRow& r) { return r.dtype == entry.dtype; });
+    check_argument(entry.name != kMetadata && !header.contains(entry.name), path,
+                   ": tensor name \"", entry.name, "\" is taken");
+    const uint64_t end = position + bytes_of(entry);
+    header[entry.name] = {
+        {"dtype", row->name}, {"shape", entry.shape}, {"data_offsets", {position, end}}};
+    position = end;
   }
   std::string text;
   try {
@@ -285,12 +284,50 @@ void write_safetensors(const std::string& path, const std::vector<TensorToStore>
   text.resize((text.size() + 7) / 8 * 8, ' ');
   check_argument(text.size() <= kMaximumHeader, path, ": a header of ", text.size(),
                  " bytes is too large for the format");
-  AtomicFile file(path);
   const uint64_t length = text.size();
-  file.write(&length, sizeof length);
-  file.write(text.data(), text.size());
-  for (size_t i = 0; i < order.size(); ++i) file.write(order[i]->data, sizes[i]);
-  file.commit();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+}  // namespace
+
+std::vector<size_t> SafetensorsWriter::order(const std::vector<TensorEntry>& entries) {
+  std::vector<size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return dtype_size(entries[a].dtype) > dtype_size(entries[b].dtype);
+  });
+  return order;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     const std::vector<TensorEntry>& entries,
+                                     const std::map<std::string, std::string>& metadata)
+    : header_(header_of(path, entries, metadata)), file_(path) {
+  for (const size_t index : order(entries)) sizes_.push_back(bytes_of(entries[index]));
+  file_.write(header_.data(), header_.size());
+}
+
+void SafetensorsWriter::write(const void* data) {
+  check_internal(written_ < sizes_.size(), "more tensors than the header has");
+  file_.write(data, sizes_[written_++]);
+}
+
+void SafetensorsWriter::commit() {
+  check_internal(written_ == sizes_.size(), "fewer tensors than the header has");
+  file_.commit();
+}
+
+void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorEntry> entries;
+  for (const TensorToStore& tensor : tensors) {
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+    check_argument(tensor.data || bytes_of(entries.back()) == 0, text_of(path, tensor.name),
+                   "data: expected a pointer, got NULL");
+  }
+  SafetensorsWriter writer(path, entries, metadata);
+  for (const size_t index : SafetensorsWriter::order(entries)) writer.write(tensors[index].data);
+  writer.commit();
 }
 
 }  // namespace nxd

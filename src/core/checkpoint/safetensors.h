@@ -51,6 +51,36 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
+// What a file says of a tensor before its data.
+struct TensorEntry {
+  std::string name;
+  nxd_dtype_t dtype;
+  std::vector<int64_t> shape;
+};
+
+// Writes a file whose path holds either the old content or all of the new, one tensor at a time.
+// INVALID_ARGUMENT for names that repeat or are reserved.
+class SafetensorsWriter {
+ public:
+  // The order in which data follow one another, as indices of entries: wide elements first, so that
+  // every tensor is aligned to its element.
+  static std::vector<size_t> order(const std::vector<TensorEntry>& entries);
+
+  SafetensorsWriter(const std::string& path, const std::vector<TensorEntry>& entries,
+                    const std::map<std::string, std::string>& metadata);
+
+  // All elements of the next tensor of the order.
+  void write(const void* data);
+  // After the last tensor. Without it the path keeps what it had.
+  void commit();
+
+ private:
+  std::string header_;  // made before the file, so that what is refused leaves none
+  AtomicFile file_;
+  std::vector<size_t> sizes_;  // in bytes, in order
+  size_t written_ = 0;
+};
+
 // A tensor to write; data holds all of its elements and is borrowed for the call.
 struct TensorToStore {
   std::string name;
@@ -59,8 +89,7 @@ struct TensorToStore {
   const void* data;
 };
 
-// Writes a file whose path holds either the old content or all of the new. INVALID_ARGUMENT for
-// names that repeat or are reserved.
+// Writes a file at once.
 void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

@@ -28,9 +28,9 @@ void WriteOutcome::share(ProcessGroup& group) {
   if (group.size() > 1) group.broadcast(&message_, sizeof message_, NXD_DTYPE_U8, 0);
 }
 
-void WriteOutcome::check(int writer) const {
+void WriteOutcome::check() const {
   if (message_.status == NXD_OK) return;
-  fail(message_.status, "rank ", writer, " could not write: ", message_.text.data());
+  fail(message_.status, "rank ", message_.writer, " could not write: ", message_.text.data());
 }
 
 }  // namespace nxd

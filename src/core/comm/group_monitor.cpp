@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/log.h"
+#include "core/comm/attendance.h"
 #include "core/comm/store_pace.h"
 
 namespace nxd {
@@ -271,6 +272,12 @@ void GroupMonitor::plan_looks(Call& call) const {
   call.next_look_ = call.start_ + call.look_pause_ - early * (world_rank_ % 64) / 128;
 }
 
+// How much of its bound a call has used up.
+int64_t GroupMonitor::waited_ms(const Call& call) {
+  const Attendance* const attendance = Attendance::current();
+  return attendance ? attendance->ms_since(call.start_) : ms_since(call.start_);
+}
+
 void GroupMonitor::look_around(int awaited) {
   Call& call = current();
   check_running();
@@ -289,7 +296,7 @@ void GroupMonitor::look_around(int awaited) {
     call.look_pause_ = std::min(call.look_pause_ * 3 / 2, longest_pause(call));
     call.next_look_ = now + call.look_pause_;
   }
-  const int64_t waited = ms_since(call.start_);
+  const int64_t waited = waited_ms(call);
   if (!call.wait_published_ && waited >= call.timeout_ms_ / 8) {
     board.publish_wait(&call, awaited);
     call.wait_published_ = true;
@@ -335,7 +342,7 @@ void GroupMonitor::timed_out(int awaited) {
     board.look();
     check_running();
     shared_->serve();
-    const int64_t waited = ms_since(call.start_);
+    const int64_t waited = waited_ms(call);
     if (waited >= grace) {
       const FailureBoard::Culprit culprit = board.find_culprit(awaited);
       if (culprit.certain || waited >= last) {

@@ -134,6 +134,7 @@ class GroupMonitor {
   void poll_interrupt();
   void check_objection();
   void plan_looks(Call& call) const;
+  static int64_t waited_ms(const Call& call);
   void look_for_departure(int awaited);
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();

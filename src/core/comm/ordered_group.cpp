@@ -50,9 +50,9 @@ void OrderedGroup::submit_and_wait(const WorkLanes::Lane& lane, const char* oper
   work->throw_error();
 }
 
-std::shared_ptr<Work> OrderedGroup::start(const GroupCall& call) {
+std::shared_ptr<Work> OrderedGroup::start(const GroupCall& call, Work::Bound bound) {
   monitor_->check_not_forked(call.name());
-  auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
+  auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
     call.refuse(*inner_, "cancelled by nxd_work_cancel before it began");
   };
@@ -60,10 +60,10 @@ std::shared_ptr<Work> OrderedGroup::start(const GroupCall& call) {
   return work;
 }
 
-std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call,
-                                                  const std::string& reason) {
+std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call, const std::string& reason,
+                                                  Work::Bound bound) {
   monitor_->check_not_forked(call.name());
-  const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
+  const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   lanes_.submit(lane_of(call),
                 {work, [this, call, reason] { call.refuse(*inner_, reason); }, [] {}});
   return work;

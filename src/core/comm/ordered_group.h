@@ -48,9 +48,10 @@ class OrderedGroup : public ProcessGroup {
   void refuse(const char* operation, const std::string& reason) override;
   void refuse_message(Operation operation, int peer, int tag, const std::string& reason) override;
 
-  std::shared_ptr<Work> start(const GroupCall& call);
+  std::shared_ptr<Work> start(const GroupCall& call, Work::Bound bound = Work::Bound::kFromBegin);
   // Takes a call's place in the order, and does not wait. The work fails, as a refused call does.
-  std::shared_ptr<Work> start_refusal(const GroupCall& call, const std::string& reason);
+  std::shared_ptr<Work> start_refusal(const GroupCall& call, const std::string& reason,
+                                      Work::Bound bound = Work::Bound::kFromBegin);
 
   // Waits until all works are done, or the interrupt callback has enough.
   void wait_for_works();

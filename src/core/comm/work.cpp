@@ -15,8 +15,9 @@ constexpr milliseconds kServingBeat(1), kInterruptBeat(20), kSlowBeat(200);
 
 }  // namespace
 
-Work::Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation)
-    : group_(std::move(group)), operation_(operation), shared_(std::move(shared)) {
+Work::Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation,
+           Bound bound)
+    : group_(std::move(group)), operation_(operation), bound_(bound), shared_(std::move(shared)) {
   context_.group = group_;
   context_.operation = operation_;
 }
@@ -74,6 +75,11 @@ bool Work::is_done() const {
 }
 
 bool Work::attend(const Deadline* deadline, const std::function<void()>& look_around) {
+  struct Presence {
+    Attendance& of;
+    explicit Presence(Attendance& a) : of(a) { of.begin(); }
+    ~Presence() { of.end(); }
+  } const presence(attendance_);
   auto next_look = Deadline::Clock::now() + kInterruptBeat;
   std::unique_lock<std::mutex> lock(mutex_);
   while (state_ != State::kDone) {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fork_stamp.h"
+#include "core/comm/attendance.h"
 #include "core/comm/rank_shared.h"
 
 namespace nxd {
@@ -18,11 +19,20 @@ namespace nxd {
 // caller's threads.
 class Work {
  public:
-  Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation);
+  // By when a call must have ended: the group's timeout after it began, or, for one that is started
+  // long ahead, after somebody has begun to wait for it.
+  enum class Bound { kFromBegin, kFromWait };
+  Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation,
+       Bound bound = Bound::kFromBegin);
 
   // False when it was cancelled, and is done.
   bool begin();
   void finish(std::exception_ptr error) noexcept;
+
+  // For the thread that carries it out; null when nobody's waiting counts.
+  const Attendance* attendance() const {
+    return bound_ == Bound::kFromWait ? &attendance_ : nullptr;
+  }
 
   bool is_done() const;
   // Helps the group's threads meanwhile, as far as they need a thread of the caller's. Fails as the
@@ -54,6 +64,8 @@ class Work {
   const ForkStamp stamp_;
   const std::string group_;
   const char* const operation_;
+  const Bound bound_;
+  Attendance attendance_;
   mutable std::mutex mutex_;
   std::condition_variable done_;
   State state_ = State::kQueued;

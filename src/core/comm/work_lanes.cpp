@@ -94,6 +94,7 @@ void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     std::exception_ptr error;
     try {
+      const AttendanceScope attended(current.work->attendance());
       current.work->begin() ? current.run() : current.refuse();
     } catch (...) {
       error = std::current_exception();

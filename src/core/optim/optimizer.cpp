@@ -2,6 +2,8 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+
 #include "core/base/dtype.h"
 #include "core/base/near_names.h"
 #include "core/kernels/elementwise.h"
@@ -92,17 +94,20 @@ Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRu
 int Optimizer::add_group(const std::vector<std::string>& patterns) {
   check_argument(!patterns.empty(), "n: expected at least 1 pattern, got 0");
   const std::vector<std::string> names = names_of(*source_);
+  // A pattern for other stages' parameters matches none of these, and is no mistake.
+  const auto whole = source_->names_of_whole();
   std::vector<int> taken = group_of_;
   for (size_t p = 0; p < patterns.size(); ++p) {
     const std::string pattern = escaped(patterns[p]);
-    bool any = false;
+    const auto matches = [&](const std::string& name) {
+      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+    };
     for (size_t i = 0; i < names.size(); ++i) {
-      if (fnmatch(pattern.c_str(), names[i].c_str(), 0) != 0) continue;
-      taken[i] = group_count();
-      any = true;
+      if (matches(names[i])) taken[i] = group_count();
     }
-    check_argument(any, "patterns[", p, "]: \"", patterns[p], "\" matches none of ", names.size(),
-                   " parameters", near_names(patterns[p], names));
+    check_argument(!whole || std::any_of(whole->begin(), whole->end(), matches), "patterns[", p,
+                   "]: \"", patterns[p], "\" matches none of ", whole ? whole->size() : 0,
+                   " parameters", near_names(patterns[p], whole ? *whole : names));
   }
   group_of_ = std::move(taken);
   groups_.push_back(Hyperparameters(groups_.front()));

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/comm/process_group.h"
 #include "core/parallel/shard_spec.h"
@@ -52,6 +54,10 @@ class ParameterSource {
   virtual void value_changed(size_t index) = 0;
   // Whether somebody else has written the value since value_changed(): a master copy is stale then.
   virtual bool value_was_replaced(size_t index) = 0;
+
+  // Names of all parameters of the model that these are a stage's of; these names where they are
+  // all there are. Nothing when other stages' are not known.
+  virtual std::optional<std::vector<std::string>> names_of_whole() const;
 
   virtual const OptimizerGroups& groups() const = 0;
   // The plain forms of kernels are asked for.

@@ -4,11 +4,12 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "core/base/dtype.h"
 #include "core/base/near_names.h"
+#include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/write_outcome.h"
 #include "core/optim/group_agreement.h"
 #include "core/parallel/shard_gather.h"
 
@@ -81,16 +82,10 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
 void check_together(ParameterSource& source, const char* path) {
   std::vector<ProcessGroup*> groups;
   const OptimizerGroups& own = source.groups();
-  for (ProcessGroup* group : {own.tensor.get(), own.data.get()}) {
+  for (ProcessGroup* group : {own.tensor.get(), own.data.get(), own.pipeline.get()}) {
     if (group) groups.push_back(group);
   }
   agree(groups, own.world_rank, {}, path ? "" : "path: expected a file name, got NULL");
-  if (own.pipeline && own.pipeline->size() > 1) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "optimizer state: stages of a pipeline would each write their part to the one file; "
-         "expected pipeline_parallel_size 1, got ",
-         own.pipeline->size());
-  }
 }
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
@@ -118,19 +113,21 @@ void check_kind(const SafetensorsReader& reader, const std::string& path, const 
 
 void check_names(const SafetensorsReader& reader, const std::string& path,
                  const ParameterSource& source) {
-  std::vector<std::string> stored, known;
+  std::vector<std::string> stored, own;
   const std::string prefix = "updates.";
   for (const auto& [key, value] : reader.metadata()) {
     if (key.rfind(prefix, 0) == 0) stored.push_back(key.substr(prefix.size()));
   }
-  for (size_t i = 0; i < source.size(); ++i) known.push_back(source.info(i).name);
-  for (const std::string& name : known) {
+  for (size_t i = 0; i < source.size(); ++i) own.push_back(source.info(i).name);
+  for (const std::string& name : own) {
     check_argument(std::count(stored.begin(), stored.end(), name) == 1, path,
                    ": no state of parameter ", name, near_names(name, stored));
   }
+  const std::optional<std::vector<std::string>> whole = source.names_of_whole();
+  if (!whole) return;
   for (const std::string& name : stored) {
-    check_argument(std::count(known.begin(), known.end(), name) != 0, path, ": the state of ", name,
-                   " belongs to no parameter", near_names(name, known));
+    check_argument(std::count(whole->begin(), whole->end(), name) != 0, path, ": the state of ",
+                   name, " belongs to no parameter", near_names(name, *whole));
   }
 }
 
@@ -141,33 +138,32 @@ void save_state(const char* path, ParameterSource& source, OptimizerState& state
   check_together(source, path);
   const OptimizerGroups& groups = source.groups();
   const bool first_copy = !groups.data || groups.data->rank() == 0;
-  const bool writes = first_copy && (!groups.tensor || groups.tensor->rank() == 0);
-  std::vector<TensorToStore> tensors;
-  std::vector<Block> wholes;
+  std::vector<JointTensor> tensors;
   std::map<std::string, std::string> metadata{
       {"format", kFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
   const std::vector<int64_t> counts = count_updates(source, state);
+  Block whole;  // of the tensor under way
   for (size_t i = 0; i < source.size(); ++i) {
     const ParameterInfo& info = source.info(i);
     metadata["updates." + info.name] = std::to_string(counts[i]);
     if (counts[i] == 0) continue;
     const std::vector<std::string> names = stored_states(info, rule);
+    const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
     for (size_t s = 0; s < names.size(); ++s) {
-      const Block local = local_state(source, state, i, s, rule, sharded);
-      if (!first_copy) continue;
-      const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
-      Block whole = zeros(info.shard.global_size(), element_size(info));
-      gather_shards(groups.tensor.get(), info.shard, dtype, local.get(), whole.get());
-      if (!writes) continue;
-      tensors.push_back({info.name + "." + names[s], dtype, info.shard.shape(), whole.get()});
-      wholes.push_back(std::move(whole));
+      const auto gather = [&, i, s, dtype]() -> const void* {
+        const ShardSpec& shard = source.info(i).shard;
+        const Block local = local_state(source, state, i, s, rule, sharded);
+        if (!first_copy) return nullptr;
+        whole = zeros(shard.global_size(), dtype_size(dtype));
+        gather_shards(groups.tensor.get(), shard, dtype, local.get(), whole.get());
+        return whole.get();
+      };
+      tensors.push_back({{info.name + "." + names[s], dtype, info.shard.shape()}, gather});
     }
   }
-  WriteOutcome outcome;
-  if (writes) outcome.attempt([&] { write_safetensors(path, tensors, metadata); });
-  if (first_copy && groups.tensor) outcome.share(*groups.tensor);
-  if (groups.data) outcome.share(*groups.data);
-  outcome.check(groups.tensor ? groups.tensor->ranks()[0] : groups.world_rank);
+  write_jointly(path,
+                {groups.tensor.get(), groups.pipeline.get(), groups.data.get(), groups.world_rank},
+                tensors, metadata);
 }
 
 int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,

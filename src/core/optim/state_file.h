@@ -9,9 +9,9 @@ namespace nxd {
 
 // Optimizer states as safetensors files that know no layout; see nxd_optimizer_save.
 
-// Collective over the source's tensor and data groups; the outcome is the same on all ranks. The
-// first tensor-parallel rank of data-parallel copy 0 writes. sharded: each rank of the data group
-// has some of every parameter. path may be null, which is refused together with the peers.
+// Collective over the source's groups; the outcome is the same on all ranks. The first rank of all
+// groups writes. sharded: each rank of the data group has some of every parameter. path may be
+// null, which is refused together with the peers.
 void save_state(const char* path, ParameterSource& source, OptimizerState& state,
                 const UpdateRule& rule, int64_t updates, bool sharded);
 

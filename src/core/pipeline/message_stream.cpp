@@ -45,7 +45,8 @@ void MessageStream::start(PipelineBuffer buffer) {
   check_internal(i < messages_->size(), "a message that the schedule does not have");
   entries_.push_back({nullptr, std::move(buffer)});
   try {
-    entries_.back().work = group_.start(call_for(i, entries_.back().buffer.data));
+    entries_.back().work =
+        group_.start(call_for(i, entries_.back().buffer.data), Work::Bound::kFromWait);
   } catch (...) {
     entries_.pop_back();
     throw;
@@ -53,6 +54,10 @@ void MessageStream::start(PipelineBuffer buffer) {
 }
 
 PipelineBuffer MessageStream::await(size_t i) {
+  // Those before it come first, and somebody must wait for them too.
+  for (size_t before = first_open(); before < i; ++before) {
+    if (entries_[before].work) entries_[before].work->wait(-1);
+  }
   const std::shared_ptr<Work> work = entries_[i].work;
   work->wait(-1);
   record(i, *work);
@@ -76,7 +81,8 @@ void MessageStream::record(size_t i, const Work& work) {
 void MessageStream::refuse_rest(const std::string& reason) noexcept {
   try {
     for (size_t i = entries_.size(); i < messages_->size(); ++i) {
-      refusals_.push_back(group_.start_refusal(call_for(i, nullptr), reason));
+      refusals_.push_back(
+          group_.start_refusal(call_for(i, nullptr), reason, Work::Bound::kFromWait));
     }
   } catch (...) {
     // Without a thread for them there is only the group's end to tell the peer.

@@ -148,7 +148,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
   check_state(recorded > 0,
               "the pipeline's ranks have recorded nothing: call nxd_pp_set_timeline "
               "before a run");
-  WriteOutcome outcome;
+  WriteOutcome outcome(world.ranks().front());
   if (world.rank() == 0) {
     const std::vector<RankTimeline> ranks = collect(world, cards, events);
     outcome.attempt([&] {
@@ -163,7 +163,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
     world.send(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag);
   }
   outcome.share(world);
-  outcome.check(0);
+  outcome.check();
 }
 
 }  // namespace nxd

@@ -38,16 +38,21 @@ bool any_tensor(const torch::jit::Stack& stack, bool (*holds)(const at::Tensor&)
   return found;
 }
 
-void run_shape_function(ShapeFunction function, bool with_autograd, torch::jit::Stack& stack) {
+void run_shape_function(const ShapeFunction& function, bool with_autograd,
+                        torch::jit::Stack& stack) {
   const bool needs_grad = with_autograd && at::GradMode::is_enabled() &&
                           any_tensor(stack, [](const at::Tensor& t) { return t.requires_grad(); });
   {
     const at::NoGradGuard no_grad;
-    function(stack);
+    function.give(stack);
   }
   if (!needs_grad) return;
-  replace_tensors(stack, [](const at::Tensor& result) {
-    if (!result.defined() || !at::isFloatingType(result.scalar_type())) return result;
+  bool is_first = true;
+  replace_tensors(stack, [&](const at::Tensor& result) {
+    const bool has_gradient =
+        (std::exchange(is_first, false) || !function.only_first_has_gradient) && result.defined() &&
+        at::isFloatingType(result.scalar_type());
+    if (!has_gradient) return result;
     at::Tensor out = result;
     const auto node = std::shared_ptr<ShapeOnly>(new ShapeOnly, torch::autograd::deleteNode);
     torch::autograd::create_gradient_edge(out, node);
@@ -57,9 +62,9 @@ void run_shape_function(ShapeFunction function, bool with_autograd, torch::jit::
 
 void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   const bool with_autograd = keys.has_any(c10::autograd_dispatch_keyset);
-  const ShapeFunction function = find_shape_function(op);
+  const ShapeFunction* function = find_shape_function(op);
   if (function && any_tensor(stack, [](const at::Tensor& t) { return t.is_meta(); })) {
-    return run_shape_function(function, with_autograd, stack);
+    return run_shape_function(*function, with_autograd, stack);
   }
   op.redispatchBoxed(keys, &stack);
 }

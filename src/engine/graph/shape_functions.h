@@ -5,12 +5,16 @@
 
 namespace nxd {
 
-// Gives an operator's results on the meta device: takes the arguments from the stack and leaves the
-// results there. Autograd is not its business.
-using ShapeFunction = void (*)(torch::jit::Stack& stack);
+// What takes the place of an operator on the meta device.
+struct ShapeFunction {
+  // Takes the arguments from the stack and leaves the results there, without autograd.
+  void (*give)(torch::jit::Stack& stack);
+  // Of the results only the first has a gradient; else all that are floats.
+  bool only_first_has_gradient = false;
+};
 
 // For operators that libtorch cannot run there without Python; null for others.
-ShapeFunction find_shape_function(const c10::OperatorHandle& op);
+const ShapeFunction* find_shape_function(const c10::OperatorHandle& op);
 
 // Whether the operator's result, or its shape, depends on its arguments' values.
 bool reads_values(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);

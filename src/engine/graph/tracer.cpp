@@ -35,6 +35,21 @@ std::string short_name(const c10::OperatorHandle& op) {
   return result;
 }
 
+// Paths and classes of a tree, in one order.
+struct TreeNames {
+  std::vector<std::string> paths, classes;
+
+  void collect(const Module& module, const std::string& path) {
+    paths.push_back(path);
+    classes.push_back(module.class_name());
+    for (const auto& [name, child] : module.children()) collect(*child, join_path(path, name));
+  }
+};
+
+bool has(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
 class Deeper {
  public:
   explicit Deeper(int& depth) : depth_(depth) { ++depth_; }
@@ -51,9 +66,11 @@ class Tracer : public CallRecorder, public OperatorObserver {
   Tracer(const std::shared_ptr<Module>& root, const TraceOptions& options)
       : root_(root), options_(options), values_(graph_, *root) {
     graph_.parameters = named_parameters(*root);
-    collect(*root, "");
-    check_leaves(options.leaf_classes, class_names_, "class");
-    check_leaves(options.leaf_paths, path_names_, "path");
+    collect_paths(*root, "");
+    TreeNames names;
+    names.collect(*root, "");
+    check_leaves(options.leaf_classes, names.classes, "class");
+    check_leaves(options.leaf_paths, names.paths, "path");
   }
 
   Graph run(const Tensors& inputs, size_t n_outputs);
@@ -83,7 +100,7 @@ class Tracer : public CallRecorder, public OperatorObserver {
     std::vector<Place>& places_;
   };
 
-  void collect(const Module& module, const std::string& path);
+  void collect_paths(const Module& module, const std::string& path);
   void check_leaves(const std::vector<std::string>& leaves, const std::vector<std::string>& known,
                     const char* what) const;
   Tensors add_inputs(const Tensors& inputs);
@@ -101,26 +118,22 @@ class Tracer : public CallRecorder, public OperatorObserver {
   Graph graph_;
   TraceValues values_;
   std::unordered_map<const Module*, std::string> paths_;
-  std::vector<std::string> class_names_, path_names_;
   std::vector<Place> places_;  // modules under way, the innermost last
   int depth_ = 0;              // of calls that are recorded as a whole
   double flops_ = 0;           // of all products so far
   std::string refusal_;        // a callback may go on after it was refused a value
 };
 
-void Tracer::collect(const Module& module, const std::string& path) {
+void Tracer::collect_paths(const Module& module, const std::string& path) {
   paths_.emplace(&module, path);
-  class_names_.push_back(module.class_name());
-  path_names_.push_back(path);
-  for (const auto& [name, child] : module.children()) collect(*child, join_path(path, name));
+  for (const auto& [name, child] : module.children()) collect_paths(*child, join_path(path, name));
 }
 
 void Tracer::check_leaves(const std::vector<std::string>& leaves,
                           const std::vector<std::string>& known, const char* what) const {
   for (const std::string& leaf : leaves) {
-    check_argument(std::find(known.begin(), known.end(), leaf) != known.end(), "leaf \"", leaf,
-                   "\": ", root_->class_name(), " has no module of this ", what,
-                   near_names(leaf, known));
+    check_argument(has(known, leaf), "leaf \"", leaf, "\": ", root_->class_name(),
+                   " has no module of this ", what, near_names(leaf, known));
   }
 }
 
@@ -185,13 +198,10 @@ Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
 }
 
 bool Tracer::is_leaf(const Module& module, const Place& place) const {
-  const auto listed = [](const std::vector<std::string>& list, const std::string& name) {
-    return std::find(list.begin(), list.end(), name) != list.end();
-  };
   if (&module == root_.get()) return !module.can_be_entered();
   return !module.can_be_entered() || module.children().empty() ||
-         listed(options_.leaf_classes, place.class_name) ||
-         (paths_.count(&module) != 0 && listed(options_.leaf_paths, place.path));
+         has(options_.leaf_classes, place.class_name) ||
+         (paths_.count(&module) != 0 && has(options_.leaf_paths, place.path));
 }
 
 void Tracer::set_mode(GraphNode& node) const {
@@ -340,6 +350,25 @@ void Tracer::record_operator(const c10::OperatorHandle& op, std::vector<c10::IVa
 }
 
 }  // namespace
+
+void add_leaves(const Module& root, const std::vector<std::string>& names, TraceOptions& options) {
+  TreeNames known;
+  known.collect(root, "");
+  for (const std::string& name : names) {
+    if (has(known.paths, name)) {
+      options.leaf_paths.push_back(name);
+    } else if (has(known.classes, name)) {
+      options.leaf_classes.push_back(name);
+    } else {
+      std::vector<std::string> all = known.paths;
+      all.insert(all.end(), known.classes.begin(), known.classes.end());
+      std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
+      fail(NXD_ERROR_INVALID_ARGUMENT, "leaf \"", name, "\": ", root.class_name(),
+           " has no module of this path or class", near_names(name, all));
+    }
+  }
+}
 
 Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
             const TraceOptions& options) {

@@ -21,7 +21,8 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
-  const auto run = [&](const Tensors& given) {
+  // By value: a recomputation outlives this call.
+  const auto run = [this, n_outputs](const Tensors& given) {
     Tensors outputs = forward(given, n_outputs);
     check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
                    " outputs where ", n_outputs, " were asked for");

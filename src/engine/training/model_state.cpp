@@ -7,13 +7,14 @@
 #include <set>
 
 #include "core/base/dtype.h"
+#include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/write_outcome.h"
-#include "engine/device/collectives.h"
+#include "core/optim/group_agreement.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/module_tree.h"
 #include "engine/nn/whole_parameter.h"
+#include "engine/training/local_tree.h"
 
 namespace nxd {
 namespace {
@@ -52,10 +53,13 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
   return names.size() > kShown ? out + ", ..." : out;
 }
 
+// Compares the whole model with the file; gives those of the parameters that the root has.
 std::vector<Match> match(const Module& root, const SafetensorsReader& reader, LoadReport& report) {
   std::vector<Match> matches;
   std::set<std::string> known;
-  for (const auto& [parameter, names] : names_by_parameter(root)) {
+  std::set<const Parameter*> own;
+  for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
+  for (const auto& [parameter, names] : names_by_parameter(whole_model(root))) {
     known.insert(names.begin(), names.end());
     const auto found = std::find_if(names.begin(), names.end(),
                                     [&](const std::string& n) { return reader.contains(n); });
@@ -66,7 +70,7 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
       report.details +=
           text("; ", *found, ": expected shape ", shape_text(parameter->shard().shape()),
                ", the file has ", shape_text(reader.tensor(*found).shape));
-    } else {
+    } else if (own.count(parameter.get()) != 0) {
       matches.push_back({parameter, *found});
     }
   }
@@ -86,19 +90,7 @@ void check_readable(const std::vector<Match>& matches, const SafetensorsReader& 
       fail(NXD_ERROR_UNSUPPORTED, match.stored_name, ": expected a float dtype, the file has ",
            stored.dtype_text);
     }
-    check_argument(!match.parameter->tensor().is_meta(), match.stored_name,
-                   ": a parameter on the meta device cannot be loaded");
   }
-}
-
-void write_whole(const std::string& path, const std::vector<std::string>& names,
-                 const std::vector<at::Tensor>& wholes) {
-  std::vector<TensorToStore> tensors;
-  for (size_t i = 0; i < names.size(); ++i) {
-    tensors.push_back({names[i], to_nxd_dtype(wholes[i].scalar_type()), wholes[i].sizes().vec(),
-                       wholes[i].data_ptr()});
-  }
-  write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
 }  // namespace
@@ -116,11 +108,18 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
   if (strict && !report.matches()) return report;
   check_readable(matches, reader);
   for (const Match& match : matches) {
-    at::Tensor& target = match.parameter->tensor();
-    at::Tensor read = pooled_empty(target.sizes(), target.scalar_type());
-    reader.read_slice(match.stored_name, match.parameter->shard(), read.data_ptr(),
-                      to_nxd_dtype(read.scalar_type()));
-    target.copy_(read);
+    Parameter& parameter = *match.parameter;
+    const auto read = [&](at::Tensor& value) {
+      reader.read_slice(match.stored_name, parameter.shard(), value.data_ptr(),
+                        to_nxd_dtype(value.scalar_type()));
+    };
+    if (!parameter.has_value()) {
+      parameter.materialize(read);
+      continue;
+    }
+    at::Tensor value = pooled_empty(parameter.tensor().sizes(), parameter.tensor().scalar_type());
+    read(value);
+    parameter.tensor().copy_(value);
   }
   return report;
 }
@@ -129,30 +128,30 @@ void save_safetensors(Module& root, const char* path) {
   const Context& context = *root.context();
   context.check_usable();
   const ParallelState& parallel = context.parallel();
-  ProcessGroup& group = *parallel.group(NXD_AXIS_TENSOR);
-  check_with_group(group, path != nullptr, "save_safetensors",
-                   "path: expected a file name, got NULL");
-  if (parallel.size(NXD_AXIS_PIPELINE) > 1) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "save_safetensors: stages of a pipeline would each write their "
-         "part to the one file; expected pipeline_parallel_size 1, got ",
-         parallel.size(NXD_AXIS_PIPELINE));
+  ProcessGroup* tensor = parallel.group(NXD_AXIS_TENSOR).get();
+  ProcessGroup* pipeline = parallel.group(NXD_AXIS_PIPELINE).get();
+  const std::vector<NamedParameter> parameters = named_parameters(root);
+  std::string wrong = path ? "" : "path: expected a file name, got NULL";
+  for (const NamedParameter& entry : parameters) {
+    if (!entry.parameter->has_value() && wrong.empty()) {
+      wrong = text("parameter ", entry.name, ": it has no values, since it is on the meta device");
+    }
   }
+  agree({tensor, pipeline}, context.rank(), {}, wrong);
   // All other copies hold the same.
   if (parallel.rank(NXD_AXIS_DATA) != 0) return;
-  const bool writes = group.rank() == 0;
-  std::vector<std::string> names;
-  std::vector<at::Tensor> wholes;
-  for (const NamedParameter& entry : named_parameters(root)) {
-    at::Tensor whole = gather_whole(*entry.parameter);
-    if (!writes) continue;
-    names.push_back(entry.name);
-    wholes.push_back(std::move(whole));
+  at::Tensor whole;  // of the parameter under way
+  std::vector<JointTensor> tensors;
+  for (const NamedParameter& entry : parameters) {
+    const Parameter& parameter = *entry.parameter;
+    const nxd_dtype_t dtype = to_nxd_dtype(parameter.tensor().scalar_type());
+    tensors.push_back({{entry.name, dtype, parameter.shard().shape()}, [&whole, &parameter] {
+                         whole.reset();
+                         whole = gather_whole(parameter);
+                         return static_cast<const void*>(whole.data_ptr());
+                       }});
   }
-  WriteOutcome outcome;
-  if (writes) outcome.attempt([&] { write_whole(path, names, wholes); });
-  outcome.share(group);
-  outcome.check(group.ranks()[0]);
+  write_jointly(path, {tensor, pipeline, nullptr, context.rank()}, tensors, {{"format", "pt"}});
 }
 
 }  // namespace nxd

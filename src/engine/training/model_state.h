@@ -19,14 +19,16 @@ struct LoadReport {
   void check() const;
 };
 
-// Reads parameters from safetensors, each rank its own shards only. With strict, a report that does
-// not match means that no parameter was changed; else whatever matches was read. A tied parameter
-// is found under any of its names.
+// Reads parameters from safetensors, each rank its own shards only; those on the meta device get
+// their values so. With strict, a report that does not match means that no parameter was changed;
+// else whatever matches was read. A tied parameter is found under any of its names. The report of a
+// local tree is that of the whole model.
 LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
 
-// Writes the whole parameters as one file, on the first tensor-parallel rank of data-parallel copy
-// 0. Collective over the tensor-parallel group; the outcome is the same on all of its ranks. path
-// may be NULL, which is refused together with the peers.
+// Writes the whole parameters as one file, those of all stages of a pipeline, parameter by
+// parameter, on the first rank of data-parallel copy 0. Collective over the tensor- and the
+// pipeline-parallel group; the outcome is the same on all ranks of the copy. path may be NULL,
+// which is refused together with the peers.
 void save_safetensors(Module& root, const char* path);
 
 }  // namespace nxd

@@ -7,6 +7,7 @@
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/module_tree.h"
+#include "engine/training/local_tree.h"
 
 namespace nxd {
 
@@ -74,6 +75,14 @@ bool ModuleParameters::value_was_replaced(size_t index) {
   const Slot& slot = slots_[index];
   const at::Tensor& p = slot.parameter->tensor();
   return !slot.seen.is_same(p) || static_cast<uint32_t>(p._version()) != slot.seen_version;
+}
+
+std::optional<std::vector<std::string>> ModuleParameters::names_of_whole() const {
+  const Module& whole = whole_model(*root_);
+  if (&whole == root_.get()) return ParameterSource::names_of_whole();
+  std::vector<std::string> names;
+  for (const NamedParameter& entry : named_parameters(whole)) names.push_back(entry.name);
+  return names;
 }
 
 const OptimizerGroups& ModuleParameters::groups() const {

@@ -25,6 +25,7 @@ class ModuleParameters : public ParameterSource {
   void value_changed(size_t index) override;
   bool value_was_replaced(size_t index) override;
 
+  std::optional<std::vector<std::string>> names_of_whole() const override;
   // Those of the layout, which may come and go; none on the only rank of a world without one.
   // INVALID_STATE on one of several ranks without a layout.
   const OptimizerGroups& groups() const override;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "core/optim/group_agreement.h"
+#include "core/base/last_error.h"
 #include "engine/device/autocast.h"
 #include "engine/nn/module_tree.h"
 #include "engine/training/local_tree.h"
@@ -161,7 +162,7 @@ void ModulePipeline::make_local_tree() {
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
   }
-  local_ = make_local_tree_of(root_, own, local_names_);
+  local_ = LocalTree::create(root_, own, local_names_);
 }
 
 // Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline

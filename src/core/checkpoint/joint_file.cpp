@@ -1,0 +1,143 @@
+#include "core/checkpoint/joint_file.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/dtype.h"
+#include "core/checkpoint/write_outcome.h"
+
+namespace nxd {
+namespace {
+
+using Json = nlohmann::json;
+using Bytes = std::vector<uint8_t>;
+
+constexpr int kTag = 0;
+
+int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
+int size_of(const ProcessGroup* group) { return group ? group->size() : 1; }
+
+// What all ranks of a group give.
+std::vector<Bytes> gather_bytes(ProcessGroup* group, const Bytes& own) {
+  if (size_of(group) == 1) return {own};
+  const auto ranks = static_cast<size_t>(group->size());
+  const auto length = static_cast<int64_t>(own.size());
+  std::vector<int64_t> lengths(ranks);
+  group->all_gather(&length, lengths.data(), 1, NXD_DTYPE_I64);
+  const auto most = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  Bytes padded = own, all(most * ranks);
+  padded.resize(most);
+  group->all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8);
+  std::vector<Bytes> each;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const auto* begin = all.data() + rank * most;
+    each.emplace_back(begin, begin + lengths[rank]);
+  }
+  return each;
+}
+
+// What the file has, and which stage each tensor comes from.
+struct Contents {
+  std::vector<TensorEntry> entries;
+  std::vector<int> stages;
+  std::map<std::string, std::string> metadata;
+};
+
+Contents contents_of(ProcessGroup* pipeline, const std::vector<JointTensor>& tensors,
+                     const std::map<std::string, std::string>& metadata) {
+  Json own = {{"tensors", Json::array()}, {"metadata", metadata}};
+  for (const JointTensor& tensor : tensors) {
+    own["tensors"].push_back({tensor.entry.name, tensor.entry.dtype, tensor.entry.shape});
+  }
+  Contents contents;
+  std::map<std::string, size_t> known;
+  int stage = 0;
+  for (const Bytes& bytes : gather_bytes(pipeline, Json::to_cbor(own))) {
+    const Json theirs = Json::from_cbor(bytes);
+    for (const Json& each : theirs["tensors"]) {
+      const TensorEntry entry{each[0], each[1], each[2]};
+      const auto [it, added] = known.emplace(entry.name, contents.entries.size());
+      if (added) {
+        contents.entries.push_back(entry);
+        contents.stages.push_back(stage);
+        continue;
+      }
+      const TensorEntry& first = contents.entries[it->second];
+      check_argument(first.dtype == entry.dtype && first.shape == entry.shape, "tensor ",
+                     entry.name, ": ", dtype_name(first.dtype), " of shape ",
+                     shape_text(first.shape), " in stage ", contents.stages[it->second],
+                     " of the pipeline, ", dtype_name(entry.dtype), " of shape ",
+                     shape_text(entry.shape), " in stage ", stage);
+    }
+    for (const auto& [key, value] : theirs["metadata"].items()) {
+      contents.metadata.emplace(key, value.get<std::string>());
+    }
+    ++stage;
+  }
+  return contents;
+}
+
+size_t elements_of(const TensorEntry& entry) {
+  return static_cast<size_t>(ShardSpec::replicated(entry.shape).global_size());
+}
+
+// Hands tensors from the stages to the first one.
+class Carrier {
+ public:
+  explicit Carrier(ProcessGroup* pipeline) : pipeline_(pipeline) {}
+
+  // The tensor's data on the first stage's rank; on others null, once they are sent.
+  const void* carry(const TensorEntry& entry, int stage, const void* data) {
+    const int own = rank_in(pipeline_);
+    if (stage == 0 || elements_of(entry) == 0) return data;
+    if (own != 0 && own != stage) return nullptr;
+    if (own == stage) {
+      pipeline_->send(data, elements_of(entry), entry.dtype, 0, kTag);
+      return nullptr;
+    }
+    room_.resize(std::max(room_.size(), elements_of(entry) * dtype_size(entry.dtype)));
+    pipeline_->receive(room_.data(), elements_of(entry), entry.dtype, stage, kTag);
+    return room_.data();
+  }
+
+ private:
+  ProcessGroup* pipeline_;
+  std::vector<char> room_;
+};
+
+}  // namespace
+
+void write_jointly(const std::string& path, const JointWriters& writers,
+                   const std::vector<JointTensor>& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  const Contents contents = contents_of(writers.pipeline, tensors, metadata);
+  const int own_stage = rank_in(writers.pipeline);
+  const bool first_copy = rank_in(writers.data) == 0;
+  const bool carries = first_copy && rank_in(writers.tensor) == 0;
+  const bool writes = carries && own_stage == 0;
+  std::map<std::string, const JointTensor*> own;
+  for (const JointTensor& tensor : tensors) own[tensor.entry.name] = &tensor;
+
+  WriteOutcome outcome(writers.world_rank);
+  std::optional<SafetensorsWriter> writer;
+  if (writes) outcome.attempt([&] { writer.emplace(path, contents.entries, contents.metadata); });
+  Carrier carrier(writers.pipeline);
+  for (const size_t index : SafetensorsWriter::order(contents.entries)) {
+    const TensorEntry& entry = contents.entries[index];
+    const int stage = contents.stages[index];
+    const void* data = stage == own_stage ? own.at(entry.name)->gather() : nullptr;
+    if (!carries) continue;
+    data = carrier.carry(entry, stage, data);
+    // Peers send what they have, also when nobody can write it any more.
+    if (writes && outcome.good()) outcome.attempt([&] { writer->write(data); });
+  }
+  if (writes && outcome.good()) outcome.attempt([&] { writer->commit(); });
+  if (carries && writers.pipeline) outcome.share(*writers.pipeline);
+  if (first_copy && writers.tensor) outcome.share(*writers.tensor);
+  if (writers.data) outcome.share(*writers.data);
+  outcome.check();
+}
+
+}  // namespace nxd

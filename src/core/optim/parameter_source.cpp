@@ -1,0 +1,13 @@
+#include "core/optim/parameter_source.h"
+
+namespace nxd {
+
+std::optional<std::vector<std::string>> ParameterSource::names_of_whole() const {
+  const std::shared_ptr<ProcessGroup>& pipeline = groups().pipeline;
+  if (pipeline && pipeline->size() > 1) return std::nullopt;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < size(); ++i) names.push_back(info(i).name);
+  return names;
+}
+
+}  // namespace nxd

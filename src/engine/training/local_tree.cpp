@@ -1,0 +1,92 @@
+#include "engine/training/local_tree.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/nn/module_tree.h"
+
+namespace nxd {
+namespace {
+
+class Container : public Module {
+ public:
+  using Module::Module;
+
+ protected:
+  Tensors forward(const Tensors&, size_t) override {
+    fail(NXD_ERROR_UNSUPPORTED, class_name(),
+         ": a stage's part of a model holds parameters and cannot be run itself");
+  }
+};
+
+// What a local tree takes over of the whole.
+struct Selection {
+  std::set<const Parameter*> parameters;
+  std::set<std::string> paths;  // with all that lead to them
+
+  bool wants(const Module& module, const std::string& path) const {
+    if (paths.count(path) != 0) return true;
+    const auto is_ours = [&](const auto& entry) {
+      return parameters.count(entry.second.get()) != 0;
+    };
+    if (std::any_of(module.parameters().begin(), module.parameters().end(), is_ours)) return true;
+    return std::any_of(module.children().begin(), module.children().end(), [&](const auto& entry) {
+      return wants(*entry.second, join_path(path, entry.first));
+    });
+  }
+};
+
+void copy_into(Module& local, const Module& module, const std::string& path,
+               const Selection& selection) {
+  local.set_own_training(module.training());
+  for (const auto& [name, parameter] : module.parameters()) {
+    if (selection.parameters.count(parameter.get()) != 0) local.add_parameter(name, parameter);
+  }
+  for (const auto& [name, child] : module.children()) {
+    const std::string child_path = join_path(path, name);
+    if (!selection.wants(*child, child_path)) continue;
+    auto copy = std::make_shared<Container>(child->context(), child->class_name());
+    copy_into(*copy, *child, child_path, selection);
+    local.add_child(name, std::move(copy));
+  }
+}
+
+}  // namespace
+
+LocalTree::LocalTree(std::shared_ptr<Module> whole, const std::string& class_name)
+    : Module(whole->context(), class_name), whole_(std::move(whole)) {}
+
+std::shared_ptr<LocalTree> LocalTree::create(
+    const std::shared_ptr<Module>& whole, const std::vector<std::shared_ptr<Parameter>>& parameters,
+    const std::vector<std::string>& paths) {
+  Selection selection;
+  std::set<const Parameter*> known;
+  for (const NamedParameter& entry : named_parameters(*whole)) known.insert(entry.parameter.get());
+  for (const auto& parameter : parameters) {
+    check_argument(known.count(parameter.get()) != 0, whole->class_name(), " has no parameter ",
+                   parameter->canonical_name());
+    selection.parameters.insert(parameter.get());
+  }
+  for (const std::string& path : paths) {
+    find_module(whole, path);
+    for (size_t end = 0; end != std::string::npos; end = path.find('.', end + 1)) {
+      if (end > 0) selection.paths.insert(path.substr(0, end));
+    }
+    selection.paths.insert(path);
+  }
+  auto root = std::make_shared<LocalTree>(whole, whole->class_name());
+  copy_into(*root, *whole, "", selection);
+  return root;
+}
+
+Module::Tensors LocalTree::forward(const Tensors&, size_t) {
+  fail(NXD_ERROR_UNSUPPORTED, class_name(),
+       ": a stage's part of a model cannot be run itself; run the pipeline");
+}
+
+const Module& whole_model(const Module& root) {
+  const auto* local = dynamic_cast<const LocalTree*>(&root);
+  return local ? local->whole() : root;
+}
+
+}  // namespace nxd

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/nn/module.h"
+
+namespace nxd {
+
+// The part of a model that a rank of a pipeline has: containers of the names and classes of the
+// model's modules, which hold this rank's parameters under all the names that these have in the
+// whole. They cannot be run. Parameters are named by their owners everywhere, so that copies of a
+// tied one that lie in several stages have one name.
+class LocalTree : public Module {
+ public:
+  // parameters: of the whole, any order. paths: of modules to have a container even if they hold
+  // none of these. INVALID_ARGUMENT for a parameter or path that the whole does not have.
+  static std::shared_ptr<LocalTree> create(
+      const std::shared_ptr<Module>& whole,
+      const std::vector<std::shared_ptr<Parameter>>& parameters,
+      const std::vector<std::string>& paths);
+
+  LocalTree(std::shared_ptr<Module> whole, const std::string& class_name);
+
+  const Module& whole() const { return *whole_; }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  std::shared_ptr<Module> whole_;
+};
+
+// The model that a tree is part of; the tree itself unless it is a local one.
+const Module& whole_model(const Module& root);
+
+}  // namespace nxd
