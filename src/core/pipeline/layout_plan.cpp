@@ -151,18 +151,20 @@ void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& la
   }
 }
 
-// Bytes of activations that a rank keeps at once at most. With several chunks the tasks repeat
-// after a group of microbatches, so that a few groups show all there is.
+// Bytes of activations that a rank keeps at once at most.
 double LayoutPlan::kept_bytes(int rank) const {
   const auto kept = [&](int chunk) {
     return stage_kept_[static_cast<size_t>(shape_.stage_of(rank, chunk))];
   };
   if (shape_.chunks == 1) return most_activations(kind_, shape_, rank) * kept(0);
-  PipelineShape few = shape_;
-  if (kind_ == NXD_PP_SCHEDULE_INTERLEAVED) {
-    few.microbatches = std::min(shape_.microbatches, 4 * shape_.ranks);
-  }
   double now = 0, most = 0;
+  if (kind_ == NXD_PP_SCHEDULE_GPIPE) {
+    for (int chunk = 0; chunk < shape_.chunks; ++chunk) now += shape_.microbatches * kept(chunk);
+    return now;
+  }
+  // Interleaved tasks repeat after a group of microbatches: a few groups show all there is.
+  PipelineShape few = shape_;
+  few.microbatches = std::min(shape_.microbatches, 4 * shape_.ranks);
   for (const PipelineTask& task : build_rank_tasks(kind_, few, rank)) {
     now += task.kind == NXD_PP_TASK_FORWARD ? kept(task.chunk) : -kept(task.chunk);
     most = std::max(most, now);
@@ -287,8 +289,11 @@ bool LayoutPlan::fits() const {
   return machine_.memory_bytes == 0 || total_bytes() <= static_cast<double>(machine_.memory_bytes);
 }
 
-nxd_plan_prediction_t LayoutPlan::predict() const {
-  const ScheduleReport report = report_schedule(Schedule::make(kind_, shape_), costs_);
+ScheduleReport LayoutPlan::play() const {
+  return report_schedule(Schedule::make(kind_, shape_), costs_);
+}
+
+nxd_plan_prediction_t LayoutPlan::predict(const ScheduleReport& report) const {
   nxd_plan_prediction_t out = {};
   out.struct_size = sizeof out;
   const double sequences = number(int64_t{layout_.data_parallel_size} * layout_.microbatch_size) *
@@ -342,7 +347,8 @@ nxd_plan_prediction_t predict_layout(const nxd_plan_model_t& model,
   const std::vector<int> layers =
       stage_layers(model, layout.partition, layout.pipeline_parallel_size * layout.virtual_size,
                    layout.sequence_length);
-  return LayoutPlan(model, machine, layout, layers).predict();
+  const LayoutPlan plan(model, machine, layout, layers);
+  return plan.predict(plan.play());
 }
 
 }  // namespace nxd

@@ -25,7 +25,9 @@ class LayoutPlan {
   // Of the fullest rank.
   double total_bytes() const;
   bool fits() const;
-  nxd_plan_prediction_t predict() const;
+  // The report depends on no ZeRO stage.
+  ScheduleReport play() const;
+  nxd_plan_prediction_t predict(const ScheduleReport& report) const;
 
  private:
   // Of the ranks of one place in the pipeline.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -30,7 +31,7 @@ std::vector<int> divisors(int64_t number, int64_t most) {
   return out;
 }
 
-// A layout and the time that no step of it is shorter than.
+// A layout, with whatever ZeRO stage, and the time that no step of it is shorter than.
 struct Candidate {
   nxd_plan_layout_t layout;
   double least = 0;
@@ -47,24 +48,12 @@ class PlanSearch {
     list_candidates();
     std::sort(candidates_.begin(), candidates_.end(),
               [](const Candidate& a, const Candidate& b) { return a.least < b.least; });
-    std::vector<FoundPlan> found;
-    const Candidate* leanest = nullptr;
-    double fewest_bytes = std::numeric_limits<double>::infinity();
     for (const Candidate& candidate : candidates_) {
-      if (found.size() == count && candidate.least > found.back().prediction.step_seconds) break;
-      const LayoutPlan plan(model_, machine_, candidate.layout, layers_of(candidate.layout));
-      if (!plan.fits()) {
-        const double bytes = plan.total_bytes();
-        if (bytes < fewest_bytes) {
-          fewest_bytes = bytes;
-          leanest = &candidate;
-        }
-        continue;
-      }
-      insert(found, {candidate.layout, plan.predict()}, count);
+      if (found_.size() == count && candidate.least > found_.back().prediction.step_seconds) break;
+      visit(candidate.layout, count);
     }
-    if (found.empty()) refuse(leanest, fewest_bytes);
-    return found;
+    if (found_.empty()) refuse();
+    return std::move(found_);
   }
 
  private:
@@ -73,22 +62,39 @@ class PlanSearch {
            std::pair(b.prediction.step_seconds, b.prediction.total_bytes);
   }
 
-  static void insert(std::vector<FoundPlan>& found, const FoundPlan& plan, size_t count) {
-    found.insert(std::upper_bound(found.begin(), found.end(), plan, is_better), plan);
-    if (found.size() > count) found.pop_back();
+  static int most_zero_stage(const nxd_plan_layout_t& layout) {
+    return layout.data_parallel_size > 1 ? 1 : 0;
   }
 
-  [[noreturn]] void refuse(const Candidate* leanest, double bytes) const {
-    if (!leanest) {
+  void visit(nxd_plan_layout_t layout, size_t count) {
+    std::optional<ScheduleReport> report;
+    for (; layout.zero_stage <= most_zero_stage(layout); ++layout.zero_stage) {
+      const LayoutPlan plan(model_, machine_, layout, layers_of(layout));
+      if (!plan.fits()) {
+        const double bytes = plan.total_bytes();
+        if (bytes < fewest_bytes_) {
+          fewest_bytes_ = bytes;
+          leanest_ = layout;
+        }
+        continue;
+      }
+      if (!report) report = plan.play();
+      const FoundPlan found{layout, plan.predict(*report)};
+      found_.insert(std::upper_bound(found_.begin(), found_.end(), found, is_better), found);
+      if (found_.size() > count) found_.pop_back();
+    }
+  }
+
+  [[noreturn]] void refuse() const {
+    if (candidates_.empty()) {
       fail(NXD_ERROR_INVALID_ARGUMENT, "options: expected ", options_.world_size,
            " ranks and a batch of ", options_.batch_size,
            " sequences that some layout divides; the model has ", model_.num_layers, " layers, ",
            model_.num_heads, " heads and ", model_.num_kv_heads, " key heads");
     }
-    const nxd_plan_layout_t& layout = leanest->layout;
     fail(NXD_ERROR_INVALID_ARGUMENT, "machine->memory_bytes: expected at least ",
-         static_cast<uint64_t>(bytes), " for tensor ", layout.tensor_parallel_size, " x pipeline ",
-         layout.pipeline_parallel_size, " x data ", layout.data_parallel_size,
+         static_cast<uint64_t>(fewest_bytes_), " for tensor ", leanest_.tensor_parallel_size,
+         " x pipeline ", leanest_.pipeline_parallel_size, " x data ", leanest_.data_parallel_size,
          ", which needs least, got ", machine_.memory_bytes);
   }
 
@@ -154,12 +160,15 @@ class PlanSearch {
     for (layout.sequence_parallel = 0; layout.sequence_parallel <= splits;
          ++layout.sequence_parallel) {
       for (layout.recompute = 0; layout.recompute <= 1; ++layout.recompute) {
-        for (layout.zero_stage = 0; layout.zero_stage <= (layout.data_parallel_size > 1);
-             ++layout.zero_stage) {
-          if (!admits(layout)) return;
+        if (!admits(layout)) return;
+        double least = std::numeric_limits<double>::infinity();
+        for (layout.zero_stage = most_zero_stage(layout); layout.zero_stage >= 0;
+             --layout.zero_stage) {
           const LayoutPlan plan(model_, machine_, layout, layers_of(layout));
-          candidates_.push_back({layout, plan.least_seconds()});
+          least = std::min(least, plan.least_seconds());
         }
+        layout.zero_stage = 0;
+        candidates_.push_back({layout, least});
       }
     }
   }
@@ -178,6 +187,9 @@ class PlanSearch {
   const nxd_plan_search_options_t& options_;
   std::map<std::pair<int, nxd_pp_partition_t>, std::vector<int>> layers_;
   std::vector<Candidate> candidates_;
+  std::vector<FoundPlan> found_;
+  nxd_plan_layout_t leanest_ = NXD_PLAN_LAYOUT_INIT;  // of those that do not fit
+  double fewest_bytes_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace

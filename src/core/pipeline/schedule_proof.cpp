@@ -76,14 +76,15 @@ class RankProof {
     check_range(task, place);
     const size_t at = index(task.chunk, task.microbatch);
     if (at >= made_.size()) return;  // an earlier one is missing
-    check_argument(
-        !made_[at].has(task.kind) && !(task.kind == NXD_PP_TASK_BACKWARD && made_[at].weight),
-        "task ", place, ": expected ", describe(rank_, task), " once, got it twice");
+    if (made_[at].has(task.kind) || (task.kind == NXD_PP_TASK_BACKWARD && made_[at].weight)) {
+      refuse(place, task, " once, got it twice");
+    }
     made_[at].add(task.kind);
   }
 
   void check_complete(size_t at) const {
     const Made& made = made_[at];
+    if (made.forward && (!trains_ || (made.input && made.weight))) return;
     const auto microbatches = static_cast<size_t>(shape_.microbatches);
     PipelineTask missing{NXD_PP_TASK_FORWARD, static_cast<int>(at % microbatches),
                          static_cast<int>(at / microbatches)};
@@ -92,18 +93,18 @@ class RankProof {
                      : made.weight ? NXD_PP_TASK_INPUT_GRADIENT
                                    : NXD_PP_TASK_BACKWARD;
     }
-    check_argument(made.forward && (!trains_ || (made.input && made.weight)), "tasks: expected ",
-                   describe(rank_, missing), ", which is missing");
+    fail(NXD_ERROR_INVALID_ARGUMENT, "tasks: expected ", describe(rank_, missing),
+         ", which is missing");
   }
 
   void check_order(size_t place) {
     const PipelineTask& task = tasks_[place];
     Made& made = made_[index(task.chunk, task.microbatch)];
     const bool weight_only = task.kind == NXD_PP_TASK_WEIGHT_GRADIENT;
-    check_argument(task.kind == NXD_PP_TASK_FORWARD || made.forward, "task ", place, ": expected ",
-                   describe(rank_, task), " after its forward, got it before");
-    check_argument(!weight_only || made.input, "task ", place, ": expected ", describe(rank_, task),
-                   " after its input gradient, got it before");
+    if (task.kind != NXD_PP_TASK_FORWARD && !made.forward) {
+      refuse(place, task, " after its forward, got it before");
+    }
+    if (weight_only && !made.input) refuse(place, task, " after its input gradient, got it before");
     made.add(task.kind);
     if (task.kind == NXD_PP_TASK_FORWARD) return;
     if (!weight_only) check_next(last_input_, task, place);
@@ -112,10 +113,16 @@ class RankProof {
 
   void check_next(std::vector<int>& last, const PipelineTask& task, size_t place) const {
     int& before = last[static_cast<size_t>(task.chunk)];
-    check_argument(before < task.microbatch, "task ", place, ": expected ", describe(rank_, task),
-                   " before that of microbatch ", before,
-                   ": the gradients of a chunk are added up in the order of the microbatches");
+    if (before >= task.microbatch) {
+      refuse(place, task,
+             text(" before that of microbatch ", before,
+                  ": the gradients of a chunk are added up in the order of the microbatches"));
+    }
     before = task.microbatch;
+  }
+
+  [[noreturn]] void refuse(size_t place, const PipelineTask& task, const std::string& how) const {
+    fail(NXD_ERROR_INVALID_ARGUMENT, "task ", place, ": expected ", describe(rank_, task), how);
   }
 
   const PipelineShape& shape_;
