@@ -114,10 +114,11 @@ struct PipelineRunner::Impl {
 // --- Before runs ---------------------------------------------------------------------------------
 
 void PipelineRunner::Impl::bind() {
-  const PipelineSide own = PipelineSide::of(*schedule, *program);
-  agree_on_pipeline(*group, own, find_own_fault(*schedule, *program));
+  // Without agreement there is no run.
   training.reset();
   evaluation.reset();
+  const PipelineSide own = PipelineSide::of(*schedule, *program);
+  agree_on_pipeline(*group, own, find_own_fault(*schedule, *program));
   stock.clear();
   inputs = own.inputs;
   outputs = own.outputs;
@@ -144,6 +145,7 @@ void PipelineRunner::Impl::make_streams() {
 }
 
 const ValueFlow& PipelineRunner::Impl::flow_for(bool training_run) {
+  check_state(training.has_value(), "pipeline: the stages' new shapes were refused");
   if (training_run || !schedule->has_backward()) return *training;
   if (!evaluation) {
     evaluation.emplace(Schedule::make(NXD_PP_SCHEDULE_INFERENCE, shape()), rank, inputs, outputs);
