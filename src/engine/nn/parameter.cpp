@@ -83,7 +83,7 @@ void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) 
   const at::NoGradGuard no_grad;
   at::Tensor value = pooled_empty(shard_.local_shape(), tensor().scalar_type());
   fill(value);
-  replace_value(std::move(value));
+  if (!has_value()) replace_value(std::move(value));  // fill may have given one by other means
 }
 
 void Parameter::check_releasable() const {

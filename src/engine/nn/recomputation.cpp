@@ -132,17 +132,15 @@ class RecomputedCall : public torch::autograd::Node {
         inputs_.emplace_back();
       }
     }
-    for (const NamedParameter& entry : named_parameters(module)) {
-      const at::Tensor& leaf = entry.parameter->tensor();
-      if (!leaf.requires_grad()) continue;
-      parameters_.push_back(leaf);
-      parameter_versions_.push_back(version_of(leaf));
-      parameter_names_.push_back(entry.name);
+    for (NamedParameter& entry : named_parameters(module)) {
+      const at::Tensor value = entry.parameter->tensor();
+      if (value.requires_grad()) leaves_.push_back(value);
+      parameters_.push_back({std::move(entry), value, version_of(value)});
     }
   }
 
   bool wants_gradients() const {
-    return !parameters_.empty() ||
+    return !leaves_.empty() ||
            std::any_of(inputs_.begin(), inputs_.end(), [](const Input& i) { return i.needs_grad; });
   }
 
@@ -173,10 +171,17 @@ class RecomputedCall : public torch::autograd::Node {
     bool needs_grad = false;
     uint32_t version = 0;
   };
+  // A parameter of the tree, and the value that it had: another may stand in for a call.
+  struct OwnParameter {
+    NamedParameter named;
+    at::Tensor value;
+    uint32_t version;
+  };
 
   void check_unchanged() const;
-  Tensors leaves() const;
-  Tensors recompute(const Tensors& given) const;
+  Tensors detached_inputs() const;
+  Tensors recompute(const Tensors& given);
+  void swap_values();
   variable_list asked_for(const Tensors& given, const Tensors& roots, const Tensors& root_grads);
   variable_list added_up(const Tensors& given, const Tensors& roots, const Tensors& root_grads);
 
@@ -185,9 +190,8 @@ class RecomputedCall : public torch::autograd::Node {
   Surroundings surroundings_;
   at::Tensor generator_;  // undefined when the forward drew nothing from it
   std::vector<Input> inputs_;
-  Tensors parameters_;  // those that are trainable
-  std::vector<uint32_t> parameter_versions_;
-  std::vector<std::string> parameter_names_;
+  std::vector<OwnParameter> parameters_;
+  Tensors leaves_;  // values of those that are trainable
   bool released_ = false;
 };
 
@@ -198,17 +202,18 @@ void RecomputedCall::check_unchanged() const {
                 " was written to since the call began, which a module that is recomputed "
                 "needs as it was");
   };
-  for (size_t i = 0; i < inputs_.size(); ++i)
+  for (size_t i = 0; i < inputs_.size(); ++i) {
     check(inputs_[i].value, inputs_[i].version, "input ", i);
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    check(parameters_[i], parameter_versions_[i], "parameter ", parameter_names_[i]);
+  }
+  for (const OwnParameter& own : parameters_) {
+    check(own.value, own.version, "parameter ", own.named.name);
   }
 }
 
 Tensors RecomputedCall::attach(const std::shared_ptr<RecomputedCall>& node, const Tensors& inputs,
                                const Tensors& outputs) {
   torch::autograd::edge_list edges = torch::autograd::collect_next_edges(inputs);
-  for (const at::Tensor& leaf : node->parameters_) {
+  for (const at::Tensor& leaf : node->leaves_) {
     edges.emplace_back(watched_accumulator(leaf), 0);
   }
   node->set_next_edges(std::move(edges));
@@ -226,7 +231,7 @@ Tensors RecomputedCall::attach(const std::shared_ptr<RecomputedCall>& node, cons
 }
 
 // The inputs as leaves of a graph of their own.
-Tensors RecomputedCall::leaves() const {
+Tensors RecomputedCall::detached_inputs() const {
   Tensors result;
   for (const Input& input : inputs_) {
     result.push_back(input.value.defined() ? input.value.detach() : input.value);
@@ -235,10 +240,19 @@ Tensors RecomputedCall::leaves() const {
   return result;
 }
 
-Tensors RecomputedCall::recompute(const Tensors& given) const {
+Tensors RecomputedCall::recompute(const Tensors& given) {
   const InSurroundings as_then(*module_, surroundings_, generator_);
   const at::AutoGradMode record(true);
+  swap_values();
+  struct SwapBack {
+    RecomputedCall& call;
+    ~SwapBack() { call.swap_values(); }
+  } swap_back{*this};
   return forward_(given);
+}
+
+void RecomputedCall::swap_values() {
+  for (OwnParameter& own : parameters_) std::swap(own.named.parameter->tensor(), own.value);
 }
 
 variable_list RecomputedCall::apply(variable_list&& grads) {
@@ -252,7 +266,7 @@ variable_list RecomputedCall::apply(variable_list&& grads) {
   check_unchanged();
   const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
   const bool hands_out = wanted && !wanted->empty();
-  const Tensors given = leaves();
+  const Tensors given = detached_inputs();
   Tensors roots, root_grads;
   {
     const Tensors outputs = recompute(given);
@@ -262,7 +276,7 @@ variable_list RecomputedCall::apply(variable_list&& grads) {
       root_grads.push_back(std::move(grads[i]));
     }
   }
-  if (roots.empty()) return variable_list(inputs_.size() + parameters_.size());
+  if (roots.empty()) return variable_list(inputs_.size() + leaves_.size());
   return hands_out ? asked_for(given, roots, root_grads) : added_up(given, roots, root_grads);
 }
 
@@ -271,14 +285,14 @@ variable_list RecomputedCall::asked_for(const Tensors& given, const Tensors& roo
                                         const Tensors& root_grads) {
   Tensors wanted;
   std::vector<size_t> places;
-  for (size_t i = 0; i < given.size() + parameters_.size(); ++i) {
+  for (size_t i = 0; i < given.size() + leaves_.size(); ++i) {
     const bool is_input = i < given.size();
-    const at::Tensor& leaf = is_input ? given[i] : parameters_[i - given.size()];
+    const at::Tensor& leaf = is_input ? given[i] : leaves_[i - given.size()];
     if (!task_should_compute_output(i) || !leaf.requires_grad()) continue;
     wanted.push_back(leaf);
     places.push_back(i);
   }
-  variable_list result(given.size() + parameters_.size());
+  variable_list result(given.size() + leaves_.size());
   if (wanted.empty()) return result;
   const Tensors found = run_gradients(roots, root_grads, wanted, /*retain_graph=*/false);
   for (size_t i = 0; i < found.size(); ++i) result[places[i]] = found[i];
@@ -289,7 +303,7 @@ variable_list RecomputedCall::asked_for(const Tensors& given, const Tensors& roo
 // goes on to the pass outside, which adds it up with what other uses have.
 variable_list RecomputedCall::added_up(const Tensors& given, const Tensors& roots,
                                        const Tensors& root_grads) {
-  ParameterGradients of_parameters(parameters_);
+  ParameterGradients of_parameters(leaves_);
   {
     const InterceptionScope scope(of_parameters);
     run_backward(roots, root_grads, /*retain_graph=*/false);
@@ -298,7 +312,7 @@ variable_list RecomputedCall::added_up(const Tensors& given, const Tensors& root
   for (size_t i = 0; i < given.size(); ++i) {
     result.push_back(inputs_[i].needs_grad ? given[i].grad() : at::Tensor());
   }
-  for (const at::Tensor& leaf : parameters_) result.push_back(of_parameters.take(leaf));
+  for (const at::Tensor& leaf : leaves_) result.push_back(of_parameters.take(leaf));
   return result;
 }
 

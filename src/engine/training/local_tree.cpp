@@ -24,6 +24,17 @@ struct Selection {
   std::set<const Parameter*> parameters;
   std::set<std::string> paths;  // with all that lead to them
 
+  bool has(const std::shared_ptr<Parameter>& parameter) const {
+    return parameters.count(parameter.get()) != 0;
+  }
+
+  // Nothing of the module lies in another stage only.
+  bool wants_all(const Module& module) const {
+    const std::vector<NamedParameter> all = named_parameters(module);
+    return std::all_of(all.begin(), all.end(),
+                       [&](const NamedParameter& entry) { return has(entry.parameter); });
+  }
+
   bool wants(const Module& module, const std::string& path) const {
     if (paths.count(path) != 0) return true;
     const auto is_ours = [&](const auto& entry) {
@@ -40,11 +51,15 @@ void copy_into(Module& local, const Module& module, const std::string& path,
                const Selection& selection) {
   local.set_own_training(module.training());
   for (const auto& [name, parameter] : module.parameters()) {
-    if (selection.parameters.count(parameter.get()) != 0) local.add_parameter(name, parameter);
+    if (selection.has(parameter)) local.add_parameter(name, parameter);
   }
   for (const auto& [name, child] : module.children()) {
     const std::string child_path = join_path(path, name);
     if (!selection.wants(*child, child_path)) continue;
+    if (selection.wants_all(*child)) {
+      local.add_child(name, child);
+      continue;
+    }
     auto copy = std::make_shared<Container>(child->context(), child->class_name());
     copy_into(*copy, *child, child_path, selection);
     local.add_child(name, std::move(copy));

@@ -8,14 +8,15 @@
 
 namespace nxd {
 
-// The part of a model that a rank of a pipeline has: containers of the names and classes of the
-// model's modules, which hold this rank's parameters under all the names that these have in the
-// whole. They cannot be run. Parameters are named by their owners everywhere, so that copies of a
-// tied one that lie in several stages have one name.
+// The part of a model that a rank of a pipeline has: a tree of the same names, classes and
+// parameters. Modules whose parameters are all this rank's are the model's own; others are
+// containers that cannot be run, which hold those that are this rank's. A parameter has all the
+// names here that it has in the whole, its owner's first, so that copies of a tied one that lie in
+// several stages have one name.
 class LocalTree : public Module {
  public:
-  // parameters: of the whole, any order. paths: of modules to have a container even if they hold
-  // none of these. INVALID_ARGUMENT for a parameter or path that the whole does not have.
+  // parameters: of the whole, any order. paths: of modules to be there even if they hold none of
+  // these. INVALID_ARGUMENT for a parameter or path that the whole does not have.
   static std::shared_ptr<LocalTree> create(
       const std::shared_ptr<Module>& whole,
       const std::vector<std::shared_ptr<Parameter>>& parameters,

@@ -121,7 +121,10 @@ void test_names(void**) {
     }
     NXD_TEST_CHECK(local.class_name() == "LlamaForCausalLM");
     const std::string layer = stage == 0 ? "model.layers.1" : "model.layers.2";
-    NXD_TEST_CHECK(nxd::find_module(part.local->value, layer)->class_name() == "LlamaDecoderLayer");
+    NXD_TEST_CHECK(nxd::find_module(part.local->value, layer) ==
+                   nxd::find_module(part.whole->value, layer));
+    NXD_TEST_CHECK(nxd::find_module(part.local->value, "model.layers") !=
+                   nxd::find_module(part.whole->value, "model.layers"));
     nxd_module_t* found = nullptr;
     NXD_TEST_REFUSED(nxd_module_get_module(part.local.get(), "model.layers.7", &found),
                      NXD_ERROR_INVALID_ARGUMENT, "model.layers.7");

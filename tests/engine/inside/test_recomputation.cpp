@@ -251,6 +251,33 @@ void test_refusals(void**) {
       nullptr);
 }
 
+// A tensor that stands in for a parameter during a call is what the gradient belongs to.
+void test_stand_in(void**) {
+  nxd_test_run_ranks(
+      1, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        Mix state;
+        const Module module = make_mix(ctx, state);
+        const char* const names[] = {"Mix"};
+        NXD_TEST_OK(nxd_apply_checkpoint(module.get(), names, 1, 1));
+        NXD_TEST_OK(nxd_module_set_training(module.get(), 0));
+        at::Tensor& value = nxd::find_parameter(*module->value, "scale")->tensor();
+        const at::Tensor own = value, stand_in = at::full({16}, 2.0).set_requires_grad(true);
+        nxd_tensor x{at::full({2, 16}, 3.0)}, ids{at::arange(3)};
+        nxd_tensor_t *inputs[] = {&x, nullptr, &ids}, *out[3] = {};
+        value = stand_in;
+        NXD_TEST_OK(nxd_module_forward(module.get(), inputs, 3, out, 3));
+        value = own;
+        nxd_tensor loss{out[0]->value.pow(2).sum()};
+        nxd_tensor_t* root = &loss;
+        NXD_TEST_OK(nxd_backward(&root, nullptr, 1, 0));
+        NXD_TEST_CHECK(value.is_same(own) && !own.grad().defined());
+        NXD_TEST_CHECK(at::equal(stand_in.grad(), at::full({16}, 72.0)));
+        for (nxd_tensor_t* each : out) nxd_tensor_destroy(each);
+      },
+      nullptr);
+}
+
 // What is kept between a forward and its backward pass, in bytes of the pool.
 void test_memory(void**) {
   nxd_test_run_ranks(
@@ -294,7 +321,8 @@ int main() {
       cmocka_unit_test(test_layouts),         cmocka_unit_test(test_names),
       cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_data_parallel),
       cmocka_unit_test(test_callback_module), cmocka_unit_test(test_generator),
-      cmocka_unit_test(test_refusals),        cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_refusals),        cmocka_unit_test(test_stand_in),
+      cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
