@@ -1,6 +1,6 @@
 // Section 17 of nxd.h: recomputation.
 #include "capi/engine/unwrap.h"
-#include "engine/models/model.h"
+#include "engine/nn/model.h"
 #include "engine/nn/recomputation.h"
 
 using namespace nxd;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/models/model.h"
+#include "engine/nn/model.h"
 
 namespace nxd {
 

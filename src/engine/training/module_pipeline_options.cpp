@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/base/near_names.h"
-#include "engine/models/model.h"
+#include "engine/nn/model.h"
 #include "engine/training/module_pipeline.h"
 
 namespace nxd {
