@@ -6,6 +6,7 @@
  *   bench_step --tp 2            starts two processes itself; under a launcher it joins the ranks
  *   bench_step --dtype bf16 --vocab 32000 --microbatches 4
  *   bench_step --config config.json --sequence 256
+ *   bench_step --pp 2 --microbatches 8 --schedule zero-bubble
  *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
  *
  * Ratios are to be compared, not milliseconds. */
@@ -25,7 +26,9 @@ enum { kWarmUpSteps = 3 };
 typedef struct {
   nxd_context_t* ctx;
   nxd_module_t* model;
-  nxd_ddp_t* ddp; /* NULL without --ddp and --zero1 */
+  nxd_pp_t* pp;          /* NULL without --pp */
+  nxd_module_t* trained; /* borrowed: the model, or what this rank has of it */
+  nxd_ddp_t* ddp;        /* NULL without --ddp and --zero1 */
   nxd_optimizer_t* optimizer;
   nxd_group_t* world; /* borrowed */
   nxd_tensor_t** ids; /* one per microbatch */
@@ -60,7 +63,7 @@ static double page_faults(void) {
 static int spawn_ranks(const step_options_t* o) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
-  options.n_processes = o->tp;
+  options.n_processes = o->tp * (o->pp ? o->pp : 1);
   options.omp_num_threads = o->threads ? o->threads : 1;
   TRY(nxd_spawn(&options, &job));
   const int good = !failed("nxd_job_wait", nxd_job_wait(job, -1));
@@ -68,10 +71,10 @@ static int spawn_ranks(const step_options_t* o) {
   return good;
 }
 
-/* Ids of one microbatch, drawn alike by all ranks. */
+/* Ids of one microbatch, or of all in a pipeline, drawn alike by all ranks. */
 static int make_ids(nxd_tensor_t** out, const step_options_t* o, uint64_t microbatch) {
-  const int64_t shape[2] = {o->batch, o->sequence};
-  const size_t count = (size_t)(o->batch * o->sequence);
+  const int64_t shape[2] = {o->batch * (o->pp ? o->microbatches : 1), o->sequence};
+  const size_t count = (size_t)(shape[0] * o->sequence);
   int64_t* ids = malloc(count * sizeof *ids);
   if (!ids) return 0;
   uint64_t state = 88172645463325252U + microbatch;
@@ -88,15 +91,16 @@ static int make_ids(nxd_tensor_t** out, const step_options_t* o, uint64_t microb
 static int open_measures(rank_t* r, const step_options_t* o) {
   measures_t* m = &r->measures;
   m->steps = o->steps;
-  const int64_t sequences = o->batch * o->microbatches * (r->size / o->tp);
+  const int copies = r->size / (o->tp * (o->pp ? o->pp : 1));
+  const int64_t sequences = o->batch * o->microbatches * copies;
   TRY(nxd_model_get_step_flops(r->model, sequences, o->sequence, &m->step_flops));
   size_t count = 0;
-  TRY(nxd_module_get_parameter_count(r->model, &count));
+  TRY(nxd_module_get_parameter_count(r->trained, &count));
   for (size_t i = 0; i < count; ++i) {
     nxd_parameter_t* parameter = NULL;
     nxd_tensor_t* tensor = NULL;
     int64_t elements = 0;
-    TRY(nxd_module_get_parameter(r->model, i, &parameter, NULL));
+    TRY(nxd_module_get_parameter(r->trained, i, &parameter, NULL));
     TRY(nxd_parameter_get_tensor(parameter, &tensor));
     TRY(nxd_tensor_get_element_count(tensor, &elements));
     m->elements += (double)elements;
@@ -114,14 +118,28 @@ static int make_optimizer(rank_t* r, const step_options_t* o) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   if (o->stochastic) adamw.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
   if (!o->ddp && !o->zero1) {
-    TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
+    TRY(nxd_adamw_create(r->trained, &adamw, &r->optimizer));
     return 1;
   }
   nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
-  ddp.reduce = NXD_REDUCE_AVG;
+  ddp.reduce = r->pp ? NXD_REDUCE_SUM : NXD_REDUCE_AVG;
   ddp.zero_stage = o->zero1;
-  TRY(nxd_ddp_create(r->model, &ddp, &r->ddp));
+  TRY(nxd_ddp_create(r->trained, &ddp, &r->ddp));
   TRY(nxd_adamw_create_ddp(r->ddp, &adamw, &r->optimizer));
+  if (r->pp) TRY(nxd_pp_set_ddp(r->pp, r->ddp));
+  return 1;
+}
+
+static int make_pipeline(rank_t* r, const step_options_t* o) {
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = o->microbatches;
+  options.virtual_size = o->chunks;
+  options.schedule = o->schedule;
+  options.partition = o->cost ? NXD_PP_PARTITION_COST : NXD_PP_PARTITION_EVEN;
+  options.broadcast_and_average_loss = 1;
+  nxd_tensor_t* inputs[2] = {r->ids[0], r->ids[0]};
+  TRY(nxd_pp_create(r->model, inputs, 2, &options, &r->pp));
+  TRY(nxd_pp_get_local_module(r->pp, &r->trained));
   return 1;
 }
 
@@ -138,17 +156,19 @@ static int open_rank(rank_t* r, step_options_t* o) {
   TRY(nxd_context_get_world_group(r->ctx, &r->world));
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   parallel.tensor_parallel_size = o->tp;
+  parallel.pipeline_parallel_size = o->pp;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = o->dtype;
   model.sequence_parallel = o->sequence_parallel;
   TRY(nxd_model_create(r->ctx, config, &model, &r->model));
-  if (!make_optimizer(r, o)) return 0;
-  r->ids = calloc((size_t)o->microbatches, sizeof *r->ids);
-  for (; r->ids && r->n_ids < o->microbatches; ++r->n_ids) {
+  const int batches = o->pp ? 1 : o->microbatches;
+  r->ids = calloc((size_t)batches, sizeof *r->ids);
+  for (; r->ids && r->n_ids < batches; ++r->n_ids) {
     if (!make_ids(&r->ids[r->n_ids], o, (uint64_t)r->n_ids)) return 0;
   }
-  return r->ids && open_measures(r, o);
+  r->trained = r->model;
+  return r->ids && (!o->pp || make_pipeline(r, o)) && make_optimizer(r, o) && open_measures(r, o);
 }
 
 static void close_rank(rank_t* r) {
@@ -156,6 +176,7 @@ static void close_rank(rank_t* r) {
   free(r->ids);
   nxd_optimizer_destroy(r->optimizer);
   nxd_ddp_destroy(r->ddp);
+  nxd_pp_destroy(r->pp);
   nxd_module_destroy(r->model);
   nxd_context_destroy(r->ctx);
   free(r->measures.seconds);
@@ -179,17 +200,31 @@ static int run_microbatch(rank_t* r, nxd_tensor_t* ids, double* stages) {
   return good;
 }
 
-static int train_step(rank_t* r, double* stages) {
-  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
-  finish.max_norm = 1.0;
-  finish.scale = 1.0 / r->n_ids;
-  finish.data_parallel_reduce = NXD_REDUCE_AVG;
-  for (int i = 0; i < kStages; ++i) stages[i] = 0;
-  TRY(nxd_module_zero_grad(r->model));
+/* Forwards and backwards of all microbatches: in a pipeline they cannot be told apart. */
+static int run_microbatches(rank_t* r, double* stages) {
+  if (r->pp) {
+    nxd_tensor_t* inputs[2] = {r->ids[0], r->ids[0]};
+    const double start = now(CLOCK_MONOTONIC);
+    TRY(nxd_pp_run_train(r->pp, inputs, 2, &r->measures.loss));
+    stages[1] += now(CLOCK_MONOTONIC) - start;
+    return 1;
+  }
   for (int i = 0; i < r->n_ids; ++i) {
     if (r->ddp) TRY(nxd_ddp_set_sync(r->ddp, i + 1 == r->n_ids));
     if (!run_microbatch(r, r->ids[i], stages)) return 0;
   }
+  return 1;
+}
+
+static int train_step(rank_t* r, double* stages) {
+  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+  finish.max_norm = 1.0;
+  /* A pipeline has weighted its microbatches over all data-parallel ranks. */
+  finish.scale = 1.0 / r->n_ids;
+  finish.data_parallel_reduce = r->pp ? NXD_REDUCE_SUM : NXD_REDUCE_AVG;
+  for (int i = 0; i < kStages; ++i) stages[i] = 0;
+  TRY(nxd_module_zero_grad(r->trained));
+  if (!run_microbatches(r, stages)) return 0;
   const double start = now(CLOCK_MONOTONIC);
   TRY(nxd_optimizer_step(r->optimizer, &finish, NULL));
   stages[2] = now(CLOCK_MONOTONIC) - start;
@@ -258,7 +293,7 @@ int main(int argc, char** argv) {
   step_options_t o;
   rank_t r = {0};
   if (!read_step_options(&o, argc, argv)) return 2;
-  if (!getenv("RANK") && (o.tp > 1 || o.threads)) return spawn_ranks(&o) ? 0 : 1;
+  if (!getenv("RANK") && (o.tp > 1 || o.pp > 1 || o.threads)) return spawn_ranks(&o) ? 0 : 1;
   const int good = open_rank(&r, &o) && run_steps(&r, &o) &&
                    (r.rank != 0 || print_report(&r.measures, &o, r.size)) &&
                    !failed("nxd_context_finalize", nxd_context_finalize(r.ctx));

@@ -12,10 +12,19 @@ static int refuse(const char* name, const char* value) {
           "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
           "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
           "  [--ddp | --zero1] [--stochastic]\n"
+          "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
           "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
           "--vocab N]\n",
           name, value ? value : "");
   return 0;
+}
+
+static nxd_pp_schedule_kind_t schedule_of(const char* name) {
+  if (strcmp(name, "1f1b") == 0) return NXD_PP_SCHEDULE_1F1B;
+  if (strcmp(name, "interleaved") == 0) return NXD_PP_SCHEDULE_INTERLEAVED;
+  if (strcmp(name, "gpipe") == 0) return NXD_PP_SCHEDULE_GPIPE;
+  if (strcmp(name, "zero-bubble") == 0) return NXD_PP_SCHEDULE_ZERO_BUBBLE;
+  return NXD_PP_SCHEDULE_INVALID;
 }
 
 /* The number of arguments taken. */
@@ -26,6 +35,8 @@ static int read_option(step_options_t* o, const char* name, const char* value) {
     int64_t* wide;
   } numbers[] = {{"--tp", &o->tp, NULL},
                  {"--threads", &o->threads, NULL},
+                 {"--pp", &o->pp, NULL},
+                 {"--virtual", &o->chunks, NULL},
                  {"--steps", &o->steps, NULL},
                  {"--microbatches", &o->microbatches, NULL},
                  {"--hidden", NULL, &o->hidden},
@@ -39,6 +50,7 @@ static int read_option(step_options_t* o, const char* name, const char* value) {
   if (strcmp(name, "--sequence-parallel") == 0) return o->sequence_parallel = 1;
   if (strcmp(name, "--plain") == 0) return o->plain = 1;
   if (strcmp(name, "--ddp") == 0) return o->ddp = 1;
+  if (strcmp(name, "--cost") == 0) return o->cost = 1;
   if (strcmp(name, "--zero1") == 0) return o->zero1 = 1;
   if (strcmp(name, "--stochastic") == 0) return o->stochastic = 1;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers && value; ++i) {
@@ -49,6 +61,10 @@ static int read_option(step_options_t* o, const char* name, const char* value) {
     if (numbers[i].narrow) *numbers[i].narrow = (int)number;
     if (numbers[i].wide) *numbers[i].wide = number;
     return 2;
+  }
+  if (strcmp(name, "--schedule") == 0 && value) {
+    o->schedule = schedule_of(value);
+    if (o->schedule != NXD_PP_SCHEDULE_INVALID) return 2;
   }
   if (strcmp(name, "--config") == 0 && value) {
     o->config = value;

@@ -29,6 +29,9 @@ void read_shape(ModulePipelineOptions& out, const nxd_pp_options_t& options, int
   check_argument(options.virtual_size >= 0, "virtual_size: expected at least 1, got ",
                  options.virtual_size);
   out.shape = {ranks, std::max(options.virtual_size, 1), std::max(options.num_microbatches, 1)};
+  check_argument(
+      options.schedule >= NXD_PP_SCHEDULE_DEFAULT && options.schedule <= NXD_PP_SCHEDULE_INFERENCE,
+      "schedule: expected an NXD_PP_SCHEDULE_*, got ", options.schedule);
   if (!options.custom_schedule) {
     check_argument(options.schedule != NXD_PP_SCHEDULE_INFERENCE,
                    "schedule: expected one of training, got NXD_PP_SCHEDULE_INFERENCE");
