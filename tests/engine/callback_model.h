@@ -31,10 +31,10 @@ inline void add_child(const Module& parent, const char* name, const Module& chil
 }
 
 // A step of a callback: gives up the callback with the status of a failed call.
-#define NXD_TEST_TRY(call)                      \
-  do {                                          \
-    const nxd_status_t tried = (call);          \
-    if (tried != NXD_OK) return tried;          \
+#define NXD_TEST_TRY(call)             \
+  do {                                 \
+    const nxd_status_t tried = (call); \
+    if (tried != NXD_OK) return tried; \
   } while (0)
 
 // One output of a module or an operator; the handle is the caller's.
@@ -85,8 +85,8 @@ inline Module layer_norm(nxd_context_t* ctx, int64_t size) {
   return Module(made);
 }
 
-inline void set_whole(nxd_module_t* root, const std::string& name,
-                      const std::vector<double>& data, const std::vector<int64_t>& shape) {
+inline void set_whole(nxd_module_t* root, const std::string& name, const std::vector<double>& data,
+                      const std::vector<int64_t>& shape) {
   nxd_parameter_t* parameter = nullptr;
   if (!NXD_TEST_OK(nxd_module_find_parameter(root, name.c_str(), &parameter))) return;
   const std::vector<float> narrow(data.begin(), data.end());
@@ -100,8 +100,7 @@ inline void set_whole(nxd_module_t* root, const std::string& name,
 // x + b(gelu(a(ln(x)))), split over the tensor-parallel ranks between a and b.
 inline Module residual_block(nxd_context_t* ctx, int64_t features, int64_t hidden) {
   Module block = callback_module(
-      ctx, "Block",
-      [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+      ctx, "Block", [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
         Tensor normed, wide, active, out, sum;
         NXD_TEST_TRY(call_child(self, "ln", {inputs[0]}, normed));
         NXD_TEST_TRY(call_child(self, "a", {normed.get()}, wide));

@@ -92,7 +92,7 @@ struct PipelineTask {
   std::function<std::vector<Tensor>(int step, int dp_rank, int dp)> batch;
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   std::vector<const char*> recomputed;  // names; empty: a built-in model's layers
-  bool average = false;  // gradients over data-parallel ranks; else their sum
+  bool average = false;                 // gradients over data-parallel ranks; else their sum
   int steps = 3;
   double learning_rate = 0.1;
 };
@@ -121,7 +121,8 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
   const Pipeline pp = make_pipeline(model.get(), task.batch(0, dp_rank, layout.dp), options);
   if (!pp) return;
   if (layout.recompute) {
-    NXD_TEST_OK(nxd_apply_checkpoint(model.get(), task.recomputed.data(), task.recomputed.size(), 1));
+    NXD_TEST_OK(
+        nxd_apply_checkpoint(model.get(), task.recomputed.data(), task.recomputed.size(), 1));
   }
   nxd_module_t* local = local_module(pp.get());
   Ddp ddp;

@@ -1,5 +1,5 @@
-// Pipelines of callback modules against values recorded from NxD Core, and against figures that were
-// computed with numpy for a chain of eight products.
+// Pipelines of callback modules against values recorded from NxD Core, and against figures that
+// were computed with numpy for a chain of eight products.
 #include "engine/callback_model.h"
 #include "engine/pipeline_support.h"
 #include "support/npy.h"
@@ -53,8 +53,8 @@ std::vector<Tensor> chain_batch(int step, int dp_rank, int dp) {
   }
   const int64_t shape[] = {4, 4};
   nxd_tensor_t* tensor = nullptr;
-  NXD_TEST_OK(nxd_tensor_from_data(x.data(), x.size() * sizeof(float), shape, 2, NXD_DTYPE_F32,
-                                   &tensor));
+  NXD_TEST_OK(
+      nxd_tensor_from_data(x.data(), x.size() * sizeof(float), shape, 2, NXD_DTYPE_F32, &tensor));
   std::vector<Tensor> batch;
   batch.emplace_back(tensor);
   batch.push_back(make_i64(labels, {4}));
@@ -137,8 +137,8 @@ struct RecordedCase {
 void check_recorded_rank(nxd_context_t* ctx, const RecordedCase& recording) {
   const std::string name = recording.name;
   const int stage = axis_rank(ctx, NXD_AXIS_PIPELINE);
-  const nlohmann::json expected = nlohmann::json::parse(
-      read_file(recorded(name, "rank" + std::to_string(stage) + ".json")));
+  const nlohmann::json expected =
+      nlohmann::json::parse(read_file(recorded(name, "rank" + std::to_string(stage) + ".json")));
   const auto ids = read_npy<int64_t>(recorded(name, "ids.rank0.npy"));
   const auto labels = read_npy<int64_t>(recorded(name, "labels.rank0.npy"));
   std::vector<Tensor> batch;
@@ -195,9 +195,8 @@ void recorded_pipelines(void**) {
   for (const RecordedCase& recording :
        {RecordedCase{"nxdpp", 1, 4}, RecordedCase{"nxdpp_mb2", 1, 2},
         RecordedCase{"nxdpp_vpp2", 2, 4}}) {
-    on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
-      check_recorded_rank(ctx, recording);
-    });
+    on_pipeline_ranks({1, 2, 1},
+                      [&](nxd_context_t* ctx, int) { check_recorded_rank(ctx, recording); });
   }
   assert_int_equal(nxd_test_failures(), 0);
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "core/optim/group_agreement.h"
 #include "core/base/last_error.h"
+#include "core/optim/group_agreement.h"
 #include "engine/device/autocast.h"
 #include "engine/nn/module_tree.h"
 #include "engine/training/local_tree.h"
