@@ -351,25 +351,6 @@ void Tracer::record_operator(const c10::OperatorHandle& op, std::vector<c10::IVa
 
 }  // namespace
 
-void add_leaves(const Module& root, const std::vector<std::string>& names, TraceOptions& options) {
-  TreeNames known;
-  known.collect(root, "");
-  for (const std::string& name : names) {
-    if (has(known.paths, name)) {
-      options.leaf_paths.push_back(name);
-    } else if (has(known.classes, name)) {
-      options.leaf_classes.push_back(name);
-    } else {
-      std::vector<std::string> all = known.paths;
-      all.insert(all.end(), known.classes.begin(), known.classes.end());
-      std::sort(all.begin(), all.end());
-      all.erase(std::unique(all.begin(), all.end()), all.end());
-      fail(NXD_ERROR_INVALID_ARGUMENT, "leaf \"", name, "\": ", root.class_name(),
-           " has no module of this path or class", near_names(name, all));
-    }
-  }
-}
-
 Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
             const TraceOptions& options) {
   check_argument(root != nullptr, "root: expected a module, got none");

@@ -15,10 +15,6 @@ struct TraceOptions {
   std::vector<std::string> input_names;
 };
 
-// Adds leaves by names each of which may be a path in the root's tree or a class of it.
-// INVALID_ARGUMENT with near names for one that is neither.
-void add_leaves(const Module& root, const std::vector<std::string>& names, TraceOptions& options);
-
 // Runs the root's forward on tensors without data, of the shapes and dtypes of inputs (an undefined
 // one is left out), and gives what it did, under this thread's automatic casts. INVALID_STATE when
 // a value is read on the way: the message names the module and the operation. UNSUPPORTED for an

@@ -347,16 +347,19 @@ void test_substitutes(void**) {
     const auto graph = std::make_shared<Graph>(nxd::trace(model->value, inputs, 1, {}));
     const nxd::StageExecutor stage(graph, nxd::partition_at(*graph, {}), 0);
     NXD_TEST_CHECK(stage.parameters().size() == 1 && stage.parameters()[0].name == "scale");
-    std::vector<at::Tensor> substitutes(graph->nodes.size());
+    const at::Tensor other = at::full({3}, 5.0F).set_requires_grad(true);
+    std::vector<nxd::ParameterUse> uses;
     for (size_t i = 0; i < graph->nodes.size(); ++i) {
-      if (graph->nodes[i].kind == nxd::GraphNode::Kind::kParameter) {
-        substitutes[i] = at::full({3}, 5.0F).set_requires_grad(true);
-      }
+      const auto& inputs_of = graph->nodes[i].inputs;
+      if (inputs_of.size() == 2)
+        uses.push_back({static_cast<int>(i), stage.parameters()[0].parameter, other});
     }
-    const Tensors out = stage.run({}, inputs, substitutes);
+    NXD_TEST_CHECK(uses.size() == 1);
+    const Tensors out = stage.run({}, inputs, uses);
     NXD_TEST_CHECK(at::equal(out[0], at::full({2, 3}, 5.0F)));
     backward({out[0].sum()}, {at::ones({})});
     NXD_TEST_CHECK(!take_gradients(*model->value)[0].defined());
+    NXD_TEST_CHECK(at::equal(other.grad(), at::full({3}, 2.0F)));
     // Without recording nothing is kept for a backward pass.
     const at::NoGradGuard no_grad;
     NXD_TEST_CHECK(!stage.run({}, inputs)[0].requires_grad());
