@@ -4,7 +4,7 @@
 #include <string>
 
 // libnxd exports no C++ names; these sources are pure and need the core library only.
-#include "engine/models/config_fields.cpp"
+#include "core/base/config_fields.cpp"
 #include "engine/models/llama_config.cpp"
 
 #include "support/check.h"
