@@ -145,7 +145,8 @@ std::string Tracer::where() const {
 void Tracer::refuse_read(const std::string& operation) {
   const std::string message =
       text(where(), ": the forward reads a value (", operation,
-           "), and a trace has none; what depends on values belongs into a leaf");
+           "), and a trace has none; what depends on values belongs into an nxd_function with a "
+           "shape callback");
   if (refusal_.empty()) refusal_ = message;
   fail(NXD_ERROR_INVALID_STATE, message);
 }
@@ -303,7 +304,7 @@ void Tracer::call_operator(const c10::OperatorHandle& op, torch::jit::Stack& sta
     run_operator(op, stack);
   } catch (const c10::NotImplementedError&) {
     fail(NXD_ERROR_UNSUPPORTED, where(), ": no shape function for operator ", operator_name(op),
-         ", which a trace needs; call it in a leaf, or as an nxd_function with a shape callback");
+         ", which a trace needs; call it in an nxd_function with a shape callback");
   }
   if (any_unknown) flops_ += product_flops(op, arguments, stack);
   if (recorded) record_operator(op, arguments, stack, flops_ - before);

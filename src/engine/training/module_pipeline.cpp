@@ -85,6 +85,7 @@ ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& in
                  inputs.size());
   Signature signature;
   signature.autocast = autocast_dtype();
+  signature.training = root_->training();
   const int64_t parts = options_.shape.microbatches;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];

@@ -67,6 +67,7 @@ class ModulePipeline : public Pipeline {
     std::vector<std::vector<int64_t>> shapes;  // of one microbatch's inputs
     std::vector<int> dtypes;                   // -1: left out
     nxd_dtype_t autocast = NXD_DTYPE_INVALID;
+    bool training = true;  // callbacks may look at it
     bool operator==(const Signature&) const = default;
   };
 
