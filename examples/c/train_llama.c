@@ -1,9 +1,10 @@
 /* Trains a small Llama on text, byte by byte, with the vocabulary, heads and features of each layer
- * split over tensor-parallel ranks. Start it as any program: it starts one process per rank itself.
- * Under torchrun or nxdrun it joins the ranks that are there; more ranks than --tp train
- * data-parallel copies.
+ * split over tensor-parallel ranks, and its layers over the stages of a pipeline. Start it as any
+ * program: it starts one process per rank itself. Under torchrun or nxdrun it joins the ranks that
+ * are there; more ranks than --tp times --pp train data-parallel copies.
  *
  *   train_llama --tp 2 --text my.txt --out results
+ *   train_llama --tp 1 --pp 2 --microbatches 4
  *
  * It prints the loss as it goes, writes the curve to OUT/loss.svg and OUT/loss.csv, and ends with a
  * few lines that the model wrote. */
@@ -34,7 +35,7 @@ static const struct precision {
     {"autocast", NXD_DTYPE_F32, NXD_BF16_UPDATE_MASTER, NXD_DTYPE_BF16}};
 
 typedef struct {
-  int tp, steps, layers, heads, kv_heads, sample, sequence_parallel;
+  int tp, pp, microbatches, steps, layers, heads, kv_heads, sample, sequence_parallel;
   int64_t hidden, intermediate, sequence, batch;
   double learning_rate;
   uint64_t seed;
@@ -46,6 +47,8 @@ typedef struct {
 typedef struct {
   nxd_context_t* ctx;
   nxd_module_t* model;
+  nxd_pp_t* pipeline;    /* NULL without --pp and --microbatches */
+  nxd_module_t* trained; /* borrowed: the model, or what this rank has of it */
   nxd_optimizer_t* optimizer;
   nxd_group_t* data_group; /* borrowed */
   int32_t rank, size, copies, copy;
@@ -74,8 +77,10 @@ static double now(void) {
 
 static void usage(FILE* out) {
   fputs(
-      "usage: train_llama [--tp N] [--steps N] [--hidden N] [--layers N] [--heads N]\n"
-      "  [--kv-heads N] [--intermediate N] [--seq N] [--batch N] [--lr X] [--text FILE]\n"
+      "usage: train_llama [--tp N] [--pp N] [--microbatches N] [--steps N] [--hidden N] [--layers "
+      "N]\n"
+      "  [--heads N] [--kv-heads N] [--intermediate N] [--seq N] [--batch N] [--lr X] [--text "
+      "FILE]\n"
       "  [--seed N] [--sequence-parallel] [--out DIR] [--config FILE] [--sample N] [--save FILE]\n"
       "  [--dtype f32|bf16|bf16-stochastic|bf16-nearest|autocast]\n",
       out);
@@ -103,6 +108,8 @@ static int read_option(arguments_t* a, const char* name, const char* value) {
     int64_t* wide;
     double least;
   } numbers[] = {{"--tp", &a->tp, NULL, 1},
+                 {"--pp", &a->pp, NULL, 1},
+                 {"--microbatches", &a->microbatches, NULL, 1},
                  {"--steps", &a->steps, NULL, 1},
                  {"--layers", &a->layers, NULL, 1},
                  {"--heads", &a->heads, NULL, 1},
@@ -145,6 +152,8 @@ static int read_option(arguments_t* a, const char* name, const char* value) {
 
 static int read_arguments(arguments_t* a, int argc, char** argv) {
   const arguments_t defaults = {.tp = 2,
+                                .pp = 1,
+                                .microbatches = 1,
                                 .steps = 240,
                                 .layers = 4,
                                 .heads = 8,
@@ -200,7 +209,25 @@ static nxd_dtype_t products(const arguments_t* a) {
   return a->precision->autocast == NXD_DTYPE_BF16 ? NXD_DTYPE_BF16 : a->precision->dtype;
 }
 
+/* Cuts the model; each rank keeps its stage, whose weights are made here. */
+static int make_pipeline(rank_t* r, const arguments_t* a) {
+  const int64_t shape[2] = {a->batch, a->sequence};
+  nxd_tensor_t* example = NULL;
+  TRY(nxd_tensor_create(shape, 2, NXD_DTYPE_I64, NXD_DEVICE_META, &example));
+  nxd_tensor_t* inputs[2] = {example, example};
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = a->microbatches;
+  options.partition = NXD_PP_PARTITION_COST;
+  options.broadcast_and_average_loss = 1;
+  const nxd_status_t status = nxd_pp_create(r->model, inputs, 2, &options, &r->pipeline);
+  nxd_tensor_destroy(example);
+  TRY(status);
+  TRY(nxd_pp_get_local_module(r->pipeline, &r->trained));
+  return 1;
+}
+
 static int open_rank(rank_t* r, const arguments_t* a) {
+  const int cut = a->pp > 1 || a->microbatches > 1;
   nxd_context_options_t context = NXD_CONTEXT_OPTIONS_INIT;
   context.seed = a->seed;
   context.timeout_ms = 120000;
@@ -209,6 +236,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_context_get_size(r->ctx, &r->size));
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   parallel.tensor_parallel_size = a->tp;
+  parallel.pipeline_parallel_size = a->pp;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
   TRY(nxd_parallel_get_group(r->ctx, NXD_AXIS_DATA, &r->data_group));
   TRY(nxd_group_get_size(r->data_group, &r->copies));
@@ -217,13 +245,16 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = a->precision->dtype;
   model.sequence_parallel = a->sequence_parallel;
+  model.device = cut ? NXD_DEVICE_META : NXD_DEVICE_CPU;
   TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
+  r->trained = r->model;
+  if (cut && !make_pipeline(r, a)) return 0;
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   adamw.learning_rate = a->learning_rate;
   adamw.beta2 = 0.95;
   adamw.weight_decay = 0.1;
   adamw.bf16_update = a->precision->update;
-  TRY(nxd_adamw_create(r->model, &adamw, &r->optimizer));
+  TRY(nxd_adamw_create(r->trained, &adamw, &r->optimizer));
   nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
   schedule.kind = NXD_SCHEDULE_COSINE;
   schedule.warmup_steps = a->steps / 20 + 1;
@@ -243,6 +274,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
 
 static void close_rank(rank_t* r) {
   nxd_optimizer_destroy(r->optimizer);
+  nxd_pp_destroy(r->pipeline);
   nxd_module_destroy(r->model);
   nxd_context_destroy(r->ctx);
   text_free(&r->text);
@@ -271,28 +303,39 @@ static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tenso
   return !failed("nxd_tensor_from_data", status);
 }
 
-static int train_step(rank_t* r, const arguments_t* a, int step, double* out_loss) {
-  nxd_tensor_t *ids = NULL, *loss = NULL;
-  if (!make_batch(r, a, step, &ids)) return 0;
+/* Forward and backward; the loss is the mean over all copies. */
+static int run_model(rank_t* r, const arguments_t* a, nxd_tensor_t* ids, double* out_loss) {
   nxd_tensor_t* inputs[2] = {ids, ids}; /* the model shifts its labels itself */
+  TRY(nxd_set_autocast(a->precision->autocast, NULL));
+  nxd_tensor_t* loss = NULL;
+  const nxd_status_t status = r->pipeline ? nxd_pp_run_train(r->pipeline, inputs, 2, out_loss)
+                                          : nxd_module_forward(r->model, inputs, 2, &loss, 1);
+  TRY(nxd_set_autocast(NXD_DTYPE_INVALID, NULL));
+  TRY(status);
+  if (r->pipeline) return 1;
+  const int good = !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
+                   !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss));
+  nxd_tensor_destroy(loss);
+  if (!good) return 0;
+  TRY(nxd_all_reduce(r->data_group, out_loss, out_loss, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
+  return 1;
+}
+
+static int train_step(rank_t* r, const arguments_t* a, int step, double* out_loss) {
+  nxd_tensor_t* ids = NULL;
+  if (!make_batch(r, a, step, &ids)) return 0;
+  TRY(nxd_module_zero_grad(r->trained));
+  const int good = run_model(r, a, ids, out_loss);
+  nxd_tensor_destroy(ids);
+  if (!good) return 0;
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
   finish.max_norm = 1.0;
-  finish.data_parallel_reduce = NXD_REDUCE_AVG;
+  /* A pipeline has divided by the tokens of all copies. */
+  finish.data_parallel_reduce = r->pipeline ? NXD_REDUCE_SUM : NXD_REDUCE_AVG;
   nxd_step_report_t report = {.struct_size = sizeof report};
-  const int good =
-      !failed("nxd_module_zero_grad", nxd_module_zero_grad(r->model)) &&
-      !failed("nxd_set_autocast", nxd_set_autocast(a->precision->autocast, NULL)) &&
-      !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, 2, &loss, 1)) &&
-      !failed("nxd_set_autocast", nxd_set_autocast(NXD_DTYPE_INVALID, NULL)) &&
-      !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
-      !failed("nxd_optimizer_step", nxd_optimizer_step(r->optimizer, &finish, &report)) &&
-      !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, out_loss)) &&
-      !failed("nxd_all_reduce",
-              nxd_all_reduce(r->data_group, out_loss, out_loss, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
-  nxd_tensor_destroy(loss);
-  nxd_tensor_destroy(ids);
+  TRY(nxd_optimizer_step(r->optimizer, &finish, &report));
   if (report.skipped && r->rank == 0) printf("step %d: skipped, gradients overflow\n", step + 1);
-  return good;
+  return 1;
 }
 
 static int train(rank_t* r, const arguments_t* a) {
@@ -320,11 +363,12 @@ static int train(rank_t* r, const arguments_t* a) {
 static void print_header(const rank_t* r, const arguments_t* a) {
   if (r->rank != 0) return;
   printf(
-      "%d rank%s: tensor parallel %d%s, data parallel %d; %s; %.1f GFLOP a step; "
+      "%d rank%s: tensor parallel %d%s, pipeline parallel %d, data parallel %d; %s; %.1f GFLOP a "
+      "step; "
       "GEMM peak %.0f GFLOP/s over all ranks\n",
       r->size, r->size == 1 ? "" : "s", a->tp,
-      a->sequence_parallel ? " with sequence parallelism" : "", r->copies, a->precision->name,
-      r->step_flops * 1e-9, r->peak * 1e-9);
+      a->sequence_parallel ? " with sequence parallelism" : "", a->pp, r->copies,
+      a->precision->name, r->step_flops * 1e-9, r->peak * 1e-9);
   printf("text of %zu bytes, %lld x %lld tokens a step per copy\n", r->text.size,
          (long long)a->batch, (long long)a->sequence);
   fflush(stdout);
@@ -340,8 +384,9 @@ static int finish(rank_t* r, const arguments_t* a) {
     if (!write_loss_plot(a->out, r->losses, a->steps)) return 0;
     printf("wrote %s/loss.svg and %s/loss.csv\n", a->out, a->out);
   }
-  if (a->save) TRY(nxd_module_save_safetensors(r->model, a->save));
-  if (a->sample > 0) {
+  if (a->save) TRY(nxd_module_save_safetensors(r->trained, a->save));
+  /* Generation needs the whole model. */
+  if (a->sample > 0 && a->pp == 1) {
     const sample_t sample = {.ctx = r->ctx,
                              .model = r->model,
                              .window = a->sequence,
@@ -368,7 +413,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (!read_arguments(&a, argc, argv)) return 2;
-  if (!getenv("RANK") && a.tp > 1) return spawn_ranks(a.tp) ? 0 : 1;
+  if (!getenv("RANK") && a.tp * a.pp > 1) return spawn_ranks(a.tp * a.pp) ? 0 : 1;
   int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL;
   if (good && r.text.size <= (size_t)a.sequence) {
     fprintf(stderr, "train_llama: expected a text of more than %lld bytes, got %zu\n",

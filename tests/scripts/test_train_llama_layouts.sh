@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The main example on real processes: with the microbatches of one run, any number of stages gives the
+# same losses and the same file of weights, bit for bit; other layouts agree to rounding.
+# usage: test_train_llama_layouts.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
+set -euo pipefail
+program=$2/examples/c/train_llama
+[[ -x $program ]] || { echo "no examples in this build"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+head -c 20000 "$0" /etc/services /etc/protocols 2> /dev/null > "$work/text"
+
+train() {
+  local name=$1
+  shift
+  timeout 100 "$program" --steps 8 --hidden 64 --layers 5 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 \
+    --sample 0 --text "$work/text" --out "$work/$name" --save "$work/$name.safetensors" "$@" > "$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+}
+
+train whole --tp 1 --microbatches 4
+train two --tp 1 --pp 2 --microbatches 4
+train three --tp 1 --pp 3 --microbatches 4
+train plain --tp 2
+train both --tp 2 --pp 2 --microbatches 2
+for name in two three; do
+  cmp "$work/whole/loss.csv" "$work/$name/loss.csv"
+  cmp "$work/whole.safetensors" "$work/$name.safetensors"
+done
+python3 - "$work" whole plain both <<'PY'
+import csv, sys
+work, names = sys.argv[1], sys.argv[2:]
+runs = {}
+for name in names:
+    with open(f"{work}/{name}/loss.csv", encoding="ascii") as file:
+        runs[name] = [float(row[-1]) for row in list(csv.reader(file))[1:]]
+first = runs[names[0]]
+if len(first) != 8 or not first[-1] < first[0] - 0.2:
+    sys.exit(f"losses do not fall: {first}")
+for name in names[1:]:
+    worst = max(abs(a - b) for a, b in zip(runs[name], first))
+    print(f"{name}: {runs[name][0]:.6f} to {runs[name][-1]:.6f}, largest difference {worst:.2g}")
+    if not worst <= 2e-4:
+        sys.exit("the losses depend on the layout")
+PY
