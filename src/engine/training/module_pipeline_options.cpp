@@ -94,6 +94,14 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
   if (!given && model) names = model->input_names();
   check_argument(given ? names.size() == n_inputs : true, "input_names: expected ", n_inputs,
                  ", as many as inputs, got ", names.size());
+  if (given && model) {
+    const std::vector<std::string> known = model->input_names();
+    for (const std::string& name : names) {
+      check_argument(std::find(known.begin(), known.end(), name) != known.end(),
+                     "input_names: ", root.class_name(), " has no input \"", name, "\"",
+                     near_names(name, known));
+    }
+  }
   while (names.size() < n_inputs) names.push_back(text("input_", names.size()));
   names.resize(n_inputs);
 }
