@@ -271,6 +271,32 @@ void own_initialiser(void**) {
   });
 }
 
+// A stage that fails ends the run everywhere, also for those that wait to sum what they share; the
+// next run is as if nothing had been.
+void failing_stage(void**) {
+  on_pipeline_ranks({1, 4, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module model = awkward_model(ctx);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 3;
+    options.broadcast_and_average_loss = 1;
+    set_cuts(options, 4);
+    const std::vector<Tensor> batch = awkward_batch(0, 0, 1);
+    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    if (!pp) return;
+    double first = 0, again = 0, none = 0;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &first));
+    // Labels that are no ids: the loss refuses them in the last stage alone.
+    std::vector<Tensor> wrong = awkward_batch(0, 0, 1);
+    wrong[1] = make_i64(std::vector<int64_t>(12 * kSequence, kVocabulary + 5), {12, kSequence});
+    const nxd_status_t status = nxd_pp_run_train(pp.get(), handles(wrong).data(), 2, &none);
+    NXD_TEST_CHECK(status == NXD_ERROR_INVALID_ARGUMENT);
+    if (rank == 3)
+      NXD_TEST_CHECK(std::string(nxd_last_error()).find("stage 3") != std::string::npos);
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &again));
+    NXD_TEST_CHECK(first == again);
+  });
+}
+
 // What is refused, on all ranks alike, with what was expected.
 void refusals(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
@@ -344,7 +370,8 @@ int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(awkward_cuts),    cmocka_unit_test(unsplit_parameters),
       cmocka_unit_test(evaluation),      cmocka_unit_test(late_values),
-      cmocka_unit_test(own_initialiser), cmocka_unit_test(refusals),
+      cmocka_unit_test(own_initialiser), cmocka_unit_test(failing_stage),
+      cmocka_unit_test(refusals),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -235,16 +235,20 @@ double ModulePipeline::run(const Module::Tensors& inputs, bool training) {
     // The run fails as it begins, and tells its neighbours.
     stages_->fail_run(std::current_exception());
   }
-  return run_and_share(
-      training, [this] { return stages_->loss(); },
-      options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
-}
-
-double ModulePipeline::run_train(const Module::Tensors& inputs) {
-  const double loss = run(inputs, true);
-  stages_->shared().end_run();
+  double loss = 0;
+  try {
+    loss = run_and_share(
+        training, [this] { return stages_->loss(); },
+        options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
+  } catch (const std::exception& e) {
+    if (training) stages_->shared().refuse_end(e.what());
+    throw;
+  }
+  if (training) stages_->shared().end_run();
   return loss;
 }
+
+double ModulePipeline::run_train(const Module::Tensors& inputs) { return run(inputs, true); }
 
 ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
                                                     size_t n_outputs) {

@@ -116,12 +116,11 @@ void ModuleStages::begin_run(bool training) {
   if (training) shared_->begin_run();
 }
 
-void ModuleStages::end_run(bool failed) noexcept {
+void ModuleStages::end_run(bool) noexcept {
   passages_.clear();
   batch_.clear();
   root_->context()->set_step(step_, 0);
   set_sync(true);
-  if (failed) shared_->drop();
 }
 
 void ModuleStages::set_sync(bool on) const {

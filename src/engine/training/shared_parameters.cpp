@@ -141,19 +141,42 @@ at::Tensor SharedParameters::sum(const Shared& shared) {
 
 void SharedParameters::end_run() {
   const at::NoGradGuard no_grad;
+  // Whoever refuses does so for every parameter, so that everybody meets for every one.
+  std::exception_ptr failure;
   for (const Shared& shared : shared_) {
-    at::Tensor& value = shared.parameter->tensor();
-    if (!value.requires_grad()) continue;
-    at::Tensor total = sum(shared);
-    if (shared.group) {
-      total = total.defined() ? total.contiguous() : at::zeros_like(value.detach());
-      all_reduce_in_place(*shared.group, total);
+    try {
+      finish(shared);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
     }
-    if (!total.defined()) continue;
-    if (value.grad().defined()) {
-      value.mutable_grad().add_(total);
-    } else {
-      value.mutable_grad() = total;
+  }
+  drop();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void SharedParameters::finish(const Shared& shared) {
+  at::Tensor& value = shared.parameter->tensor();
+  if (!value.requires_grad()) return;
+  at::Tensor total = sum(shared);
+  if (shared.group) {
+    total = total.defined() ? total.contiguous() : at::zeros_like(value.detach());
+    all_reduce_in_place(*shared.group, total);
+  }
+  if (!total.defined()) return;
+  if (value.grad().defined()) {
+    value.mutable_grad().add_(total);
+  } else {
+    value.mutable_grad() = total;
+  }
+}
+
+void SharedParameters::refuse_end(const char* reason) noexcept {
+  for (const Shared& shared : shared_) {
+    try {
+      const bool trained = shared.parameter->tensor().requires_grad();
+      if (shared.group && trained) shared.group->refuse("all_reduce", reason);
+    } catch (...) {
+      // The peers fail as the group does, and this rank has its reason.
     }
   }
   drop();

@@ -30,8 +30,9 @@ class SharedParameters {
   // Adds what the leaves have got to the parameters' gradients. Collective over the ranks that
   // share.
   void end_run();
-  // Forgets what the leaves have got.
-  void drop() noexcept;
+  // In place of it, after a run that failed on this rank: forgets what the leaves have got, and
+  // lets the ranks that share hear of it.
+  void refuse_end(const char* reason) noexcept;
 
  private:
   struct Place {
@@ -50,6 +51,8 @@ class SharedParameters {
            const std::vector<int>& nodes, const std::vector<int>& stage_of,
            const PipelineShape& shape);
   static at::Tensor sum(const Shared& shared);
+  static void finish(const Shared& shared);
+  void drop() noexcept;
 
   std::shared_ptr<Context> context_;
   std::vector<Shared> shared_;
