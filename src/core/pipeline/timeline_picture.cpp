@@ -60,7 +60,8 @@ class Drawing {
         end_ = std::max(end_, event.end_ns);
       }
     }
-    if (end_ <= begin_) end_ = begin_ + 1;
+    if (end_ < begin_) begin_ = end_ = 0;  // nothing was recorded
+    if (end_ == begin_) ++end_;
   }
 
   std::string draw() {
