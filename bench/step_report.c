@@ -32,11 +32,17 @@ static double process_megabytes(const char* file, const char* field) {
 }
 
 static void print_head(const measures_t* m, const step_options_t* o, int size, double tokens) {
+  static const char* const schedules[] = {"default", "1F1B", "interleaved", "GPipe", "zero bubble"};
+  char pipeline[64] = "";
+  if (o->pp) {
+    snprintf(pipeline, sizeof pipeline, ", pipeline of %d x %d (%s)", o->pp,
+             o->chunks ? o->chunks : 1, schedules[o->schedule]);
+  }
   printf(
-      "%s, %s; %d rank%s, tensor parallel %d%s%s%s; %d microbatch%s; %.0f tokens, %.0f GFLOP a "
+      "%s, %s; %d rank%s, tensor parallel %d%s%s%s%s; %d microbatch%s; %.0f tokens, %.0f GFLOP a "
       "step\n",
       o->config ? o->config : "Llama", o->dtype == NXD_DTYPE_BF16 ? "bf16" : "f32", size,
-      size == 1 ? "" : "s", o->tp, o->sequence_parallel ? " + sequence parallel" : "",
+      size == 1 ? "" : "s", o->tp, o->sequence_parallel ? " + sequence parallel" : "", pipeline,
       o->zero1 ? ", ZeRO-1"
       : o->ddp ? ", DDP"
                : "",
@@ -69,7 +75,7 @@ static void print_phases(const measures_t* m, double step_mean, double rank_peak
 static void print_update(const measures_t* m, const step_options_t* o, int size) {
   const nxd_phase_stats_t* p = &m->phases[NXD_PHASE_OPTIMIZER];
   const double each = o->stochastic ? 22 : 28;
-  const double copies = o->zero1 ? (double)size / o->tp : 1;
+  const double copies = o->zero1 ? (double)size / (o->tp * (o->pp ? o->pp : 1)) : 1;
   if (p->seconds <= 0) return;
   printf("%-34s %10.1f   (%.0f MB a rank; with the norm's reading)\n", "optimizer pass, GB/s",
          each * m->elements / copies / (p->seconds / m->steps) * 1e-9,
@@ -96,7 +102,8 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
   const double cpu = median(m->cpu, m->steps), least_cpu = m->cpu[0];
   const double faults = median(m->faults, m->steps), most_faults = m->faults[m->steps - 1];
   const double peak = median(m->peaks, kPeaks), cpu_peak = median(m->cpu_peaks, kPeaks);
-  const double tokens = (double)(o->batch * o->sequence * o->microbatches * (size / o->tp));
+  const double tokens =
+      (double)(o->batch * o->sequence * o->microbatches * (size / (o->tp * (o->pp ? o->pp : 1))));
   print_head(m, o, size, tokens);
   printf("%-34s %10.1f   (least %.1f, %d steps)\n", "step, ms", step * 1e3, least * 1e3, m->steps);
   for (int i = 0; i < kStages; ++i) {
