@@ -5,7 +5,6 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
-#include "core/kernels/bf16_pair_sum.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -362,14 +361,6 @@ void for_ranges(size_t count, ReduceStreams streams, const Body& body) {
   });
 }
 
-// The first elements of the sum of two bf16 buffers where they lie; gives how many.
-size_t sum_pair(const ReduceStreams& s) {
-  const auto at = [&](const void* data) { return static_cast<const uint16_t*>(data) + s.begin; };
-  const auto place = [&](void* data) { return static_cast<uint16_t*>(data) + s.begin; };
-  return sum_bf16_pair(at(s.inputs[0]), at(s.inputs[1]), place(s.outputs[0]), place(s.outputs[1]),
-                       s.end - s.begin);
-}
-
 void check_f32_form(nxd_dtype_t dtype) {
   check_argument(dtype == NXD_DTYPE_F32 || dtype_is_16_bit_float(dtype),
                  "dtype: expected f32, bf16 or f16 for a result in f32, got ", dtype_name(dtype));
@@ -388,12 +379,10 @@ void reduce_to_all(const void* const* inputs, size_t n_inputs, void* const* outp
                  "reduce: expected floats for NXD_REDUCE_AVG, got ", dtype_name(dtype));
   check_argument(n_inputs > 0, "n_inputs: expected at least 1, got 0");
   const float divisor = reduce == NXD_REDUCE_AVG ? static_cast<float>(n_inputs) : 1.0F;
-  const bool is_pair_sum =
-      dtype == NXD_DTYPE_BF16 && reduce == NXD_REDUCE_SUM && n_inputs == 2 && n_outputs == 2;
-  for_ranges(count, {inputs, n_inputs, outputs, n_outputs, 0, 0, divisor}, [&](ReduceStreams part) {
-    if (is_pair_sum) part.begin += sum_pair(part);
-    HWY_DYNAMIC_DISPATCH(ReduceToAll)(dtype, reduce, part);
-  });
+  for_ranges(count, {inputs, n_inputs, outputs, n_outputs, 0, 0, divisor},
+             [&](const ReduceStreams& part) {
+               HWY_DYNAMIC_DISPATCH(ReduceToAll)(dtype, reduce, part);
+             });
 }
 
 void reduce_to_f32(const void* const* inputs, size_t n_inputs, float* out, size_t count,
