@@ -3078,6 +3078,14 @@ NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* l
  * A model is traced, cut into stages, and run by a schedule. Parameters keep their names.
  * ------------------------------------------------------------------------------------------- */
 
+/** A caller's own rule of tracing: whether a module that could be entered is called as a whole.
+ * Built-in layers, and modules without children, always are. The same answers on all ranks.
+ *
+ *  @param path             from the root; of a module that is in no place of the tree its class.
+ *  @param[in,out] is_leaf  comes with what leaf_modules and transformer_layer_class say, 0 or 1. */
+typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf,
+                                    void* user_data);
+
 /** Gives a parameter on the meta device its first values; tensor is this rank's shard, to be
  *  filled. */
 typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name,
@@ -3118,12 +3126,15 @@ typedef struct nxd_pp_options {
   void* param_init_data;
   const char* trace_file_path; /**< the graph as text, or as DOT if it ends in ".dot";
                                   written on rank 0; NULL: not */
+  nxd_leaf_fn leaf_rule;       /**< NULL: leaves are those named above */
+  void* leaf_rule_data;        /**< used as long as the pipeline lives */
 } nxd_pp_options_t;
 
 #define NXD_PP_OPTIONS_INIT                                                                        \
   {                                                                                                \
     sizeof(nxd_pp_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, NXD_PP_PARTITION_DEFAULT, NULL, NULL, \
-        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL   \
+        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
+        NULL, NULL                                                                                 \
   }
 
 /** Fills options with defaults.  [local]

@@ -263,6 +263,14 @@ static nxd_status_t use_finish(const void* options) {
   return nxd_finish_gradients(linear, options, NULL);
 }
 
+/* Refused before the struct's size matters, unless that is what is wrong. */
+static nxd_status_t use_pipeline(const void* options) {
+  nxd_pp_t* pp = NULL;
+  const nxd_status_t status = nxd_pp_create(linear, NULL, 0, options, &pp);
+  nxd_pp_destroy(pp);
+  return status == NXD_ERROR_INVALID_ARGUMENT ? NXD_OK : status;
+}
+
 /* The structs of section 7, over a module. */
 static nxd_status_t use_adamw(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
@@ -342,6 +350,7 @@ static void test_struct_sizes(void** state) {
   CHECK_SIZE(use_step, finish, FINISH);
   CHECK_SIZE(use_set_schedule, schedule, SCHEDULE);
   CHECK_SIZE(use_ddp, ddp, DDP);
+  CHECK_SIZE(use_pipeline, pp, PP);
 }
 
 /* The first struct ended before the formula. */

@@ -297,6 +297,59 @@ void failing_stage(void**) {
   });
 }
 
+nxd_status_t blocks_are_leaves(nxd_module_t* module, const char* path, int32_t* is_leaf,
+                               void* user_data) {
+  const char* class_name = nullptr;
+  NXD_TEST_TRY(nxd_module_get_class_name(module, &class_name));
+  if (std::string(class_name) != "Block") return NXD_OK;
+  static_cast<std::vector<std::string>*>(user_data)->push_back(path);
+  *is_leaf = 1;
+  return NXD_OK;
+}
+
+nxd_status_t no_answer(nxd_module_t*, const char*, int32_t*, void*) { return NXD_ERROR_USER; }
+
+// A rule of the caller's decides what is a leaf; a name that the model does not have is no input.
+void own_tracing_rule(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
+    const Module model = awkward_model(ctx);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    set_cuts(options, 2);
+    const char* entered = nullptr;
+    {
+      const Pipeline pp = make_pipeline(awkward_model(ctx).get(), awkward_batch(0, 0, 1), options);
+      NXD_TEST_OK(nxd_pp_get_graph_text(pp.get(), &entered));
+      NXD_TEST_CHECK(std::string(entered).find("layers.0.ln") != std::string::npos);
+    }
+    nxd_pp_t* refused = nullptr;
+    options.leaf_rule = no_answer;
+    NXD_TEST_REFUSED(
+        nxd_pp_create(model.get(), handles(awkward_batch(0, 0, 1)).data(), 2, &options, &refused),
+        NXD_ERROR_USER, "leaf_rule");
+    std::vector<std::string> asked;
+    options.leaf_rule = blocks_are_leaves;
+    options.leaf_rule_data = &asked;
+    const Pipeline pp = make_pipeline(model.get(), awkward_batch(0, 0, 1), options);
+    if (!pp) return;
+    NXD_TEST_CHECK(asked.size() == kBlocks && asked[1] == "layers.1");
+    NXD_TEST_OK(nxd_pp_get_graph_text(pp.get(), &entered));
+    NXD_TEST_CHECK(std::string(entered).find("layers.0.ln") == std::string::npos);
+    double loss = 0;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(awkward_batch(0, 0, 1)).data(), 2, &loss));
+    nxd_module_t* made = nullptr;
+    const auto config = read_file(NXD_ORACLES "/llama_tiny/config.json");
+    if (!NXD_TEST_OK(nxd_model_create(ctx, config.c_str(), nullptr, &made))) return;
+    const Module llama(made);
+    const char* const names[] = {"input_ids", "label"};
+    nxd_pp_options_t named = NXD_PP_OPTIONS_INIT;
+    named.input_names = names;
+    named.n_input_names = 2;
+    NXD_TEST_REFUSED(
+        nxd_pp_create(llama.get(), handles(awkward_batch(0, 0, 1)).data(), 2, &named, &refused),
+        NXD_ERROR_INVALID_ARGUMENT, "no input \"label\"; near names: labels");
+  });
+}
+
 // What is refused, on all ranks alike, with what was expected.
 void refusals(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
@@ -368,10 +421,10 @@ void refusals(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(awkward_cuts),    cmocka_unit_test(unsplit_parameters),
-      cmocka_unit_test(evaluation),      cmocka_unit_test(late_values),
-      cmocka_unit_test(own_initialiser), cmocka_unit_test(failing_stage),
-      cmocka_unit_test(refusals),
+      cmocka_unit_test(awkward_cuts),     cmocka_unit_test(unsplit_parameters),
+      cmocka_unit_test(evaluation),       cmocka_unit_test(late_values),
+      cmocka_unit_test(own_initialiser),  cmocka_unit_test(failing_stage),
+      cmocka_unit_test(own_tracing_rule), cmocka_unit_test(refusals),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

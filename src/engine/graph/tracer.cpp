@@ -104,7 +104,7 @@ class Tracer : public CallRecorder, public OperatorObserver {
   void check_leaves(const std::vector<std::string>& leaves, const std::vector<std::string>& known,
                     const char* what) const;
   Tensors add_inputs(const Tensors& inputs);
-  bool is_leaf(const Module& module, const Place& place) const;
+  bool is_leaf(Module& module, const Place& place) const;
   const std::string& module_path() const { return places_.back().path; }
   std::string where() const;
   GraphNode begin_node(Kind kind, const std::string& name, const Tensors& inputs);
@@ -198,11 +198,13 @@ Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   return std::move(graph_);
 }
 
-bool Tracer::is_leaf(const Module& module, const Place& place) const {
-  if (&module == root_.get()) return !module.can_be_entered();
-  return !module.can_be_entered() || module.children().empty() ||
-         has(options_.leaf_classes, place.class_name) ||
-         (paths_.count(&module) != 0 && has(options_.leaf_paths, place.path));
+bool Tracer::is_leaf(Module& module, const Place& place) const {
+  if (!module.can_be_entered()) return true;
+  if (&module == root_.get()) return false;
+  if (module.children().empty()) return true;
+  const bool is_listed = has(options_.leaf_classes, place.class_name) ||
+                         (paths_.count(&module) != 0 && has(options_.leaf_paths, place.path));
+  return options_.leaf_rule ? options_.leaf_rule(module, place.path, is_listed) : is_listed;
 }
 
 void Tracer::set_mode(GraphNode& node) const {

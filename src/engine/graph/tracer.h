@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@ struct TraceOptions {
   // Modules of these classes, or of these paths from the root, are called as a whole. One without
   // children, or of which Module::can_be_entered does not hold, is a leaf anyway.
   std::vector<std::string> leaf_classes, leaf_paths;
+  // Asked for every other one, with what the lists say, if there is such a rule.
+  std::function<bool(Module& module, const std::string& path, bool is_leaf)> leaf_rule;
   // Of the root's inputs, for messages and Graph::input_names; "input_0" and so on without.
   std::vector<std::string> input_names;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/base/last_error.h"
 #include "core/base/near_names.h"
 #include "engine/nn/model.h"
 #include "engine/training/module_pipeline.h"
@@ -88,6 +89,14 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
     (is_class ? out.trace.leaf_classes : out.trace.leaf_paths).push_back(name);
   }
   if (!out.layer_class.empty()) out.trace.leaf_classes.push_back(out.layer_class);
+  if (options.leaf_rule) {
+    out.trace.leaf_rule = [rule = options.leaf_rule, data = options.leaf_rule_data](
+                              Module& module, const std::string& path, bool is_leaf) {
+      int32_t answer = is_leaf ? 1 : 0;
+      check_callback(rule(module.borrowed_handle(), path.c_str(), &answer, data), "leaf_rule");
+      return flag(answer, "leaf_rule: is_leaf");
+    };
+  }
   auto& names = out.trace.input_names;
   names = read_names(options.input_names, options.n_input_names, "input_names");
   const bool given = !names.empty();
