@@ -59,19 +59,19 @@ SharedParameters::SharedParameters(std::shared_ptr<Context> context,
   const std::vector<int> stage_of = stages_of_nodes(*graph, partition);
   for (const auto& [pointer, use] : find_uses(*graph)) {
     const auto& [parameter, nodes] = use;
-    if (nodes.size() > 1) add(parameter->canonical_name(), parameter, nodes, stage_of, shape);
+    if (nodes.size() > 1) add(parameter, nodes, stage_of, shape);
   }
-  // Ranks meet in the order of names, which they have in common.
+  // Ranks meet in the order of first use, which they have in common; names may be alike.
   std::sort(shared_.begin(), shared_.end(),
-            [](const Shared& a, const Shared& b) { return a.name < b.name; });
+            [](const Shared& a, const Shared& b) { return a.first_use < b.first_use; });
 }
 
-void SharedParameters::add(const std::string& name, const std::shared_ptr<Parameter>& parameter,
+void SharedParameters::add(const std::shared_ptr<Parameter>& parameter,
                            const std::vector<int>& nodes, const std::vector<int>& stage_of,
                            const PipelineShape& shape) {
   const auto& pipeline = context_->parallel().group(NXD_AXIS_PIPELINE);
   Shared shared;
-  shared.name = name;
+  shared.first_use = nodes.front();
   std::vector<int> ranks;  // of the pipeline, the owner's first
   for (const int node : nodes) {
     const int stage = stage_of[static_cast<size_t>(node)];

@@ -20,7 +20,7 @@ class SharedParameters {
 
   // Leaves for the places in a stage of this rank.
   std::vector<ParameterUse> uses(int stage) const;
-  // The one of several ranks whose copy counts in norms and gives the value; by canonical name.
+  // The one of several ranks whose copy counts in norms and gives the value.
   bool is_owner(const Parameter& parameter) const;
 
   // Takes the owners' values. Collective over the ranks that share.
@@ -40,16 +40,15 @@ class SharedParameters {
     at::Tensor leaf;
   };
   struct Shared {
-    std::string name;
-    std::shared_ptr<Parameter> parameter;  // null: not on this rank
-    std::vector<Place> places;             // on this rank, in the order of the graph
-    std::shared_ptr<ProcessGroup> group;   // null: nobody else has it
+    int first_use = 0;  // node
+    std::shared_ptr<Parameter> parameter;
+    std::vector<Place> places;            // on this rank, in the order of the graph
+    std::shared_ptr<ProcessGroup> group;  // null: nobody else has it
     bool owner = true;
   };
 
-  void add(const std::string& name, const std::shared_ptr<Parameter>& parameter,
-           const std::vector<int>& nodes, const std::vector<int>& stage_of,
-           const PipelineShape& shape);
+  void add(const std::shared_ptr<Parameter>& parameter, const std::vector<int>& nodes,
+           const std::vector<int>& stage_of, const PipelineShape& shape);
   static at::Tensor sum(const Shared& shared);
   static void finish(const Shared& shared);
   void drop() noexcept;
