@@ -117,6 +117,16 @@ NXD_API const char* nxd_last_error(void);
  *  @since 0.1 */
 NXD_API size_t nxd_last_error_copy(char* buf, size_t cap);
 
+/** Which step this rank's parameters belong to after an optimizer's step. */
+typedef int32_t nxd_parameter_state_t;
+enum {
+  NXD_PARAMETERS_INVALID = -1,
+  NXD_PARAMETERS_NONE = 0, /**< no step was concerned */
+  NXD_PARAMETERS_OLD = 1,  /**< all are as before the step */
+  NXD_PARAMETERS_NEW = 2,  /**< all are as after it */
+  NXD_PARAMETERS_TORN = 3  /**< some of each: of no use until they are loaded again */
+};
+
 /** What a failed distributed call was doing. Strings are borrowed like nxd_last_error. */
 typedef struct nxd_error_info {
   size_t struct_size;
@@ -125,6 +135,9 @@ typedef struct nxd_error_info {
   uint64_t sequence;     /**< number of the collective in its group, from 0 */
   const char* group;     /**< name of the group; "" when no group was involved */
   const char* operation; /**< such as "all_reduce"; "" when no collective was involved */
+  int64_t step;          /**< of the training step whose end failed; -1 when none did */
+  nxd_parameter_state_t parameters; /**< what that failure has left of this rank's parameters */
+  int32_t reserved;
 } nxd_error_info_t;
 
 /** Structured form of this thread's last error.  [local]
@@ -133,6 +146,15 @@ typedef struct nxd_error_info {
  *  @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (struct_size).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
+
+/** Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it over: give
+ * this function's address to PyCapsule_New.  [local]
+ *
+ *  A destructor in C, since one that runs Python would disturb the error that a consumer has just
+ *  raised when it refused the tensor. Does nothing in a process without a Python interpreter.
+ *  @param capsule  a PyObject, named "dltensor" or "dltensor_versioned" until it is consumed.
+ *  @since 0.1 */
+NXD_API void nxd_python_capsule_destroy(void* capsule);
 
 /** Severity of log lines; lines below the process-wide level are dropped. */
 typedef int32_t nxd_log_level_t;
@@ -1132,6 +1154,13 @@ NXD_API nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
 
+/** Says that the caller's buffers hold the values of one step again, after a step that left them
+ *  TORN. A module's parameters know: nxd_parameter_set_whole, nxd_module_load_safetensors and
+ *  nxd_module_initialize make them whole.  [local]
+ *  @return NXD_OK; INVALID_STATE (a module's ddp).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp);
+
 /** Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
  *  [local]
  *  @since 0.1 */
@@ -1342,8 +1371,10 @@ typedef struct nxd_step_report {
  *  When their norm is not finite nothing is updated, the step advances, and the report says so.
  *  @param options     NULL: defaults.
  *  @param out_report  may be NULL.
- *  @return NXD_OK; INVALID_ARGUMENT; TIMEOUT or PEER_LOST: parameters are those before or after the
- *          step, or some of each, and training goes on from a checkpoint.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are TORN); TIMEOUT or
+ *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
+ *          are refused by forwards, steps and saves until they are loaded again, and so is the
+ *          optimizer's state until nxd_optimizer_load.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
                                         const nxd_finish_options_t* options,
@@ -1354,6 +1385,15 @@ NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
  *  @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
+
+/** What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
+ *  Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
+ *  @param[out] out_state  NONE before the first step.
+ *  @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,
+                                                       nxd_parameter_state_t* out_state,
+                                                       int64_t* out_step);
 
 /** Sets the learning rate of all groups from the next step on.  [local]
  *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
@@ -2480,8 +2520,8 @@ NXD_API nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_ten
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole);
 
-/** The whole parameter's gradient, as far as it is finished; NULL with NXD_OK when there is none.
- *  [collective: tensor-parallel group]
+/** The whole parameter's gradient, as far as it is finished.  [collective: tensor-parallel group]
+ *  @param[out] out_whole  the caller destroys it; NULL with NXD_OK when there is no gradient.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter,
                                                   nxd_tensor_t** out_whole);

@@ -37,7 +37,7 @@ inline nxd_error_info_t& error_info_output(nxd_error_info_t* out) {
     fail(NXD_ERROR_ABI_MISMATCH, "out_info->struct_size: expected ", sizeof(nxd_error_info_t),
          ", got ", out->struct_size);
   }
-  *out = {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", ""};
+  *out = {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", "", -1, NXD_PARAMETERS_NONE, 0};
   return *out;
 }
 

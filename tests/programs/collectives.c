@@ -133,7 +133,7 @@ static double now_ms(void) {
 }
 
 static int lose(rank_t* r) {
-  nxd_error_info_t info = {sizeof info, NXD_OK, -1, 0, NULL, NULL};
+  nxd_error_info_t info = {.struct_size = sizeof info};
   double last = now_ms();
   fill(r, kLargest, 0);
   for (int turn = 0;; ++turn) {

@@ -4,6 +4,7 @@
 #include "core/base/environment.h"
 #include "core/base/last_error.h"
 #include "core/base/log.h"
+#include "core/base/python_capsule.h"
 
 #include <cstring>
 
@@ -32,6 +33,8 @@ nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {
   // Reading the last error must not replace it, unless the reading itself fails.
   return guard([&] { fill_last_error_info(error_info_output(out_info)); });
 }
+
+void nxd_python_capsule_destroy(void* capsule) { destroy_python_capsule(capsule); }
 
 nxd_status_t nxd_set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {
   return guard([&] { set_log_callback(callback, user_data, destroy); });

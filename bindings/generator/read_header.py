@@ -1,0 +1,281 @@
+"""Reads include/nxd.h into the description that bindings are generated from (api.json).
+
+The C parser gives declarations; comments, which it drops, are found again by name.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+from pycparser import c_ast, c_generator, c_parser
+
+_SECTION = re.compile(r"^ \* (\d+)\. (.+?)(?: \(libnxd\))?$", re.M)
+_COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(.*?)(?=;|\{|\n\s*\n)", re.S)
+_TAG = re.compile(r"\[(local|collective)(?:, (blocking))?(?:: ([^\]]*))?\]")
+_FIRST_ENGINE_SECTION = 9
+
+
+class HeaderError(Exception):
+    """The header breaks a rule that bindings rely on."""
+
+
+def preprocess(include_dir):
+    """The header as the compiler sees it, with nothing but its own declarations' dependencies."""
+    command = ["gcc", "-E", "-P", "-std=c99", "-D__attribute__(x)=", "-nostdinc",
+               "-I", "/usr/share/python3-pycparser/fake_libc_include", "-I", str(include_dir),
+               str(include_dir / "nxd.h")]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _plain(comment):
+    lines = [re.sub(r"^\s*\*?", "", line).strip() for line in comment.strip().splitlines()]
+    return "\n".join(lines).strip()
+
+
+def _flat(text):
+    return " ".join(text.split())
+
+
+def _comments(header):
+    """Doc comment and section number by the name declared after it."""
+    sections = [(m.start(), int(m[1])) for m in _SECTION.finditer(header)]
+    found = {}
+    for m in _COMMENTED.finditer(header):
+        declaration = re.sub(r"__attribute__\(\(.*?\)\)", "", m[2])
+        name = (re.search(r"\(\*(nxd_\w+)\)", declaration)
+                or re.search(r"NXD_API .*?\b(nxd_\w+)\(", declaration, re.S)
+                or re.search(r"typedef struct (nxd_\w+)", declaration)
+                or re.search(r"typedef \w+ (nxd_\w+)", declaration))
+        if not name:
+            continue
+        number = max((n for at, n in sections if at < m.start()), default=0)
+        found[name[1]] = (_plain(m[1]), number)
+    return found
+
+
+def _trailing_comments(text):
+    """Trailing comments of enumerators or fields, by declared name."""
+    found = {}
+    for m in re.finditer(r"\b(\w+)(?: = [^,\n]*?)?[,;]?\s*/\*\*<((?:(?!\*/).)*)\*/", text, re.S):
+        found[m[1]] = _flat(re.sub(r"\n\s*\*?", " ", m[2]))
+    return found
+
+
+def _body(header, struct):
+    """What stands between the braces of a struct."""
+    return re.search(rf"typedef struct {struct} {{(.*?)\n}} {struct}_t;", header, re.S)[1]
+
+
+def _type(node):
+    """A type as its C spelling, its base name, and the constness of each level of pointers."""
+    spelling = c_generator.CGenerator().visit(node)
+    pointers = []
+    while isinstance(node, (c_ast.PtrDecl, c_ast.ArrayDecl)):
+        if isinstance(node, c_ast.ArrayDecl):
+            raise HeaderError(f"{spelling}: arrays are not part of the header's language")
+        pointers.append("const" in node.quals)
+        node = node.type
+    if isinstance(node, c_ast.FuncDecl):
+        raise HeaderError(f"{spelling}: a function type needs a typedef")
+    base = node.type
+    name = base.name if isinstance(base, c_ast.Struct) else " ".join(base.names)
+    return {"c": spelling.replace(" *", "*"), "name": name, "const": "const" in node.quals,
+            "pointers": len(pointers)}
+
+
+def _function_pointer(function):
+    """A type that is spelled where it is used: a field that holds a callback."""
+    params = _params(function)
+    result = _result(function)
+    spelling = f"{result['c']} (*)({', '.join(p['type']['c'] for p in params) or 'void'})"
+    return {"c": spelling, "name": "function", "const": False, "pointers": 1,
+            "result": result, "params": params}
+
+
+def _unnamed(declaration):
+    """The type of a parameter or field, without its name."""
+    node = declaration.type
+    if isinstance(node, c_ast.PtrDecl) and isinstance(node.type, c_ast.FuncDecl):
+        return _function_pointer(node.type)
+    inner = node
+    while isinstance(inner, (c_ast.PtrDecl, c_ast.ArrayDecl)):
+        inner = inner.type
+    name, inner.declname = inner.declname, None
+    try:
+        return _type(node)
+    finally:
+        inner.declname = name
+
+
+def _params(function):
+    if not function.args:
+        raise HeaderError(f"{function}: write (void)")
+    params = []
+    for p in function.args.params:
+        if isinstance(p, c_ast.EllipsisParam):
+            raise HeaderError("variable arguments are not part of the header's language")
+        kind = _unnamed(p)
+        if kind["name"] == "void" and not kind["pointers"]:
+            continue
+        params.append({"name": p.name, "type": kind})
+    return params
+
+
+def _result(function):
+    inner = function.type
+    while isinstance(inner, c_ast.PtrDecl):
+        inner = inner.type
+    inner.declname = None
+    return _type(function.type)
+
+
+def _tag(name, doc):
+    tags = _TAG.findall(_flat(doc))
+    if len(tags) != 1:
+        raise HeaderError(f"{name}: expected one tag, [local] or [collective: G], got {len(tags)}")
+    kind, blocking, of = tags[0]
+    if kind == "collective" and not of:
+        raise HeaderError(f"{name}: a collective names its group")
+    return {"kind": kind, "blocking": kind == "collective" or bool(blocking), "of": of}
+
+
+def _direction(param, doc):
+    kind, name = param["type"], param["name"]
+    if kind["pointers"] == 0 or kind["const"] and kind["pointers"] == 1:
+        return "in"
+    if re.search(rf"@param\[in,out\]\s+{name}\b", doc):
+        return "inout"
+    if name.startswith("out_") or re.search(rf"@param\[out\]\s+{name}\b", doc):
+        return "out"
+    return "in"
+
+
+def _ownership(function, param, doc, destroyed):
+    """Who destroys a handle that a call gives out: "caller" or "library"."""
+    kind = param["type"]
+    gives = kind["pointers"] == 2 and not kind["const"] and (
+        param["direction"] == "out" or param["name"] == "outputs")
+    if not gives or not kind["name"].startswith("nxd_"):
+        return None
+    if kind["name"] not in destroyed:
+        return "library"
+    if not re.search(r"_(get|find)_", function):
+        return "caller"
+    of_param = re.search(rf"@param\[out\]\s+{param['name']}\b(.*?)(?=@|$)", doc, re.S)
+    said = doc.split("@")[0] + (of_param[1] if of_param else "")
+    borrowed = re.search(r"\bborrowed\b", said, re.I)
+    destroys = re.search(r"the caller destroys it", said)
+    if bool(borrowed) == bool(destroys):
+        raise HeaderError(f"{function}: {param['name']}: say that it is borrowed, or that the "
+                          "caller destroys it")
+    return "library" if borrowed else "caller"
+
+
+def _since(name, doc):
+    since = re.search(r"@since (\d+\.\d+)", doc)
+    if not since:
+        raise HeaderError(f"{name}: @since is missing")
+    return since[1]
+
+
+class _Reader:
+    def __init__(self, header):
+        self.header = header
+        self.docs = _comments(header)
+        self.enumerators = _trailing_comments(header)
+        self.enums, self.handles, self.callbacks = [], [], []
+        self.structs, self.functions = [], []
+        self.scalars = {}
+
+    def doc(self, name):
+        for key in (name, name.removesuffix("_t")):
+            if key in self.docs:
+                return self.docs[key]
+        if name.startswith("DL"):
+            return "", 0  # DLPack's own
+        raise HeaderError(f"{name}: no comment")
+
+    def typedef(self, node):
+        name, inner = node.name, node.type
+        if isinstance(inner, c_ast.PtrDecl) and isinstance(inner.type, c_ast.FuncDecl):
+            function = inner.type
+            params = _params(function)
+            self.callbacks.append({"name": name, "doc": self.doc(name)[0],
+                                   "result": _result(function), "params": params})
+        elif isinstance(inner.type, c_ast.Struct):
+            self.struct(name, inner.type)
+        elif isinstance(inner.type, c_ast.IdentifierType):
+            self.scalars[name] = " ".join(inner.type.names)
+
+    def struct(self, name, node):
+        if node.decls is None and not name.startswith("nxd_"):
+            return
+        if node.decls is None:
+            self.handles.append({"name": name, "doc": self.doc(name)[0]})
+            return
+        comments = {}
+        if name.startswith("nxd_"):
+            comments = _trailing_comments(_body(self.header, name.removesuffix("_t")))
+        fields = [{"name": d.name, "type": _unnamed(d), "doc": comments.get(d.name, "")}
+                  for d in node.decls]
+        self.structs.append({"name": name, "doc": self.doc(name)[0], "fields": fields})
+
+    def enum(self, node, typename):
+        values = [{"name": e.name, "doc": self.enumerators.get(e.name, "")}
+                  for e in node.values.enumerators]
+        self.enums.append({"name": typename, "doc": self.doc(typename)[0],
+                           "type": self.scalars[typename], "values": values})
+
+    def function(self, declaration):
+        name, function = declaration.name, declaration.type
+        doc, section = self.doc(name)
+        params = _params(function)
+        for p in params:
+            p["direction"] = _direction(p, doc)
+        self.functions.append({
+            "name": name, "section": section,
+            "library": "nxd" if section >= _FIRST_ENGINE_SECTION else "nxd_core",
+            "tag": _tag(name, doc), "since": _since(name, doc), "doc": doc,
+            "result": _result(function), "params": params})
+
+    def read(self, tree):
+        last = None
+        for node in tree.ext:
+            if isinstance(node, c_ast.Typedef) and node.name.startswith(("nxd_", "DL")):
+                self.typedef(node)
+                last = node.name
+            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Enum):
+                if node.type.name is None and last in self.scalars:
+                    self.enum(node.type, last)
+            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Struct):
+                if node.type.decls is not None:
+                    self.struct(node.type.name, node.type)
+            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl):
+                self.function(node)
+        destroyed = {f["params"][0]["type"]["name"] for f in self.functions
+                     if f["name"].endswith("_destroy")}
+        for handle in self.handles:
+            handle["destroy"] = next((f["name"] for f in self.functions
+                                      if f["name"].endswith("_destroy")
+                                      and f["params"][0]["type"]["name"] == handle["name"]), None)
+        for f in self.functions:
+            for p in f["params"]:
+                owner = _ownership(f["name"], p, f["doc"], destroyed)
+                if owner:
+                    p["owner"] = owner
+
+
+def read(include_dir):
+    """The description of the header as plain lists and dictionaries."""
+    header = (Path(include_dir) / "nxd.h").read_text()
+    reader = _Reader(header)
+    reader.read(c_parser.CParser().parse(preprocess(Path(include_dir)), "nxd.h"))
+    macros = re.findall(r"^#define (NXD_[A-Z0-9_]+) (-?\d+)\s*$", header, re.M)
+    return {
+        "macros": [{"name": name, "value": int(value)} for name, value in macros],
+        "enums": reader.enums,
+        "handles": reader.handles,
+        "callbacks": reader.callbacks,
+        "structs": reader.structs,
+        "functions": reader.functions,
+    }
