@@ -1388,7 +1388,7 @@ NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
 
 /** What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
  *  Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
- *  @param[out] out_state  NONE before the first step.
+ *  @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
  *  @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,

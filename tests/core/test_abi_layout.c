@@ -6,7 +6,7 @@
 
 #include "support/abi.h"
 
-SIZE(nxd_error_info_t, 40);
+SIZE(nxd_error_info_t, 56);
 FIELD(nxd_error_info_t, struct_size, 0);
 FIELD(nxd_error_info_t, status, 8);
 FIELD(nxd_error_info_t, root_rank, 12);

@@ -67,6 +67,10 @@ nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index) {
   return guard([&] { unwrap(ddp).mark_unused(index); });
 }
 
+nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp) {
+  return guard([&] { unwrap(ddp).mark_reloaded(); });
+}
+
 nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync) {
   return guard([&] {
     DataParallel& self = unwrap(ddp);

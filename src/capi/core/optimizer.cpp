@@ -158,6 +158,18 @@ nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer) {
   return guard([&] { unwrap(optimizer).update(); });
 }
 
+nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,
+                                               nxd_parameter_state_t* out_state,
+                                               int64_t* out_step) {
+  return guard([&] {
+    if (out_step) *out_step = 0;
+    auto& state = output(out_state, "out_state");
+    const Optimizer::Outcome outcome = unwrap(optimizer).outcome();
+    state = outcome.parameters;
+    if (out_step) *out_step = outcome.step;
+  });
+}
+
 nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate) {
   return guard(
       [&] { unwrap(optimizer).set_hyperparameter(-1, NXD_HYPERPARAMETER_LEARNING_RATE, rate); });

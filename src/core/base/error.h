@@ -16,6 +16,9 @@ struct ErrorContext {
   uint64_t sequence = 0;
   std::string group;
   std::string operation;
+  // Of the training step whose end failed; see core/optim/step_outcome.h.
+  int64_t step = -1;
+  nxd_parameter_state_t parameters = NXD_PARAMETERS_NONE;
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.

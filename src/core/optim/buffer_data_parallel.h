@@ -17,6 +17,7 @@ class BufferDataParallel : public DataParallel {
   void mark_ready(size_t index) override;
   void mark_unused(size_t index) override;
   void rebind(size_t index, const DLTensor* param, const DLTensor* grad) override;
+  void mark_reloaded() override { parameters_->mark_reloaded(); }
 
  private:
   void check_sync() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/optim/step_outcome.h"
 #include "nxd/dlpack.h"
 
 namespace nxd {
@@ -131,6 +132,7 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
   infos_.push_back(std::move(info));
   buffers_.push_back({value.data, gradient.data});
   replaced_.push_back(0);
+  torn_.push_back(-1);
 }
 
 void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
@@ -155,6 +157,19 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   }
   if (param) replaced_[index] = 1;
   buffers_[index] = next;
+}
+
+std::string BufferParameters::torn() const {
+  for (size_t i = 0; i < torn_.size(); ++i) {
+    if (torn_[i] >= 0) return torn_text(infos_[i].name, torn_[i]);
+  }
+  return "";
+}
+
+// Whatever was derived from the old values, such as a copy in F32, is stale too.
+void BufferParameters::mark_reloaded() {
+  std::fill(torn_.begin(), torn_.end(), -1);
+  std::fill(replaced_.begin(), replaced_.end(), char{1});
 }
 
 void BufferParameters::make_zero_gradient(size_t index) {

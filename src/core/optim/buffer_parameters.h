@@ -29,6 +29,10 @@ class BufferParameters : public ParameterSource {
   void value_changed(size_t index) override { replaced_[index] = 0; }
   bool value_was_replaced(size_t index) override { return replaced_[index] != 0; }
 
+  void mark_torn(size_t index) override { torn_[index] = context_->step(); }
+  std::string torn() const override;
+  void mark_reloaded();
+
   const OptimizerGroups& groups() const override { return groups_; }
   bool plain_kernels() const override { return context_->plain_kernels(); }
   uint64_t seed() const override { return context_->seed(); }
@@ -44,6 +48,7 @@ class BufferParameters : public ParameterSource {
   std::vector<ParameterInfo> infos_;
   std::vector<ParameterBuffers> buffers_;
   std::vector<char> replaced_;
+  std::vector<int64_t> torn_;  // the step whose end broke off; -1 for none
 };
 
 }  // namespace nxd

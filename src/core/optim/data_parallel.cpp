@@ -73,6 +73,10 @@ void DataParallel::rebind(size_t, const DLTensor*, const DLTensor*) {
   fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_rebind: ", kForBuffers);
 }
 
+void DataParallel::mark_reloaded() {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_mark_reloaded: ", kForBuffers);
+}
+
 uint64_t DataParallel::buffer_bytes() const {
   return reducer_->buffer_bytes() + (gather_ ? gather_->buffer_bytes() : 0);
 }

@@ -12,6 +12,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer_kernels.h"
 #include "core/optim/group_agreement.h"
+#include "core/optim/step_outcome.h"
 
 namespace nxd {
 namespace {
@@ -175,9 +176,12 @@ double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces,
 
 namespace {
 
-void agree_on_options(const ParameterSource& source, const nxd_finish_options_t& options) {
+void agree_on_options(const ParameterSource& source, const nxd_finish_options_t& options,
+                      const std::string& torn) {
   const std::string wrong = complaint(options);
   const Plan plan = wrong.empty() ? resolve(options) : Plan{};
+  const OwnRefusal own =
+      wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong);
   const OptimizerGroups& groups = source.groups();
   std::vector<ProcessGroup*> all, of_stage;
   for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
@@ -191,7 +195,7 @@ void agree_on_options(const ParameterSource& source, const nxd_finish_options_t&
          {"norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type},
          {"data_parallel_reduce", static_cast<double>(plan.reduce)},
          {"skip_nonfinite_check", plan.check_finite ? 0.0 : 1.0}},
-        wrong);
+        own);
   // Stages of a pipeline have parameters of their own.
   agree(of_stage, groups.world_rank,
         {{"number of trainable parameters", static_cast<double>(source.size())}}, "");
@@ -200,12 +204,13 @@ void agree_on_options(const ParameterSource& source, const nxd_finish_options_t&
 }  // namespace
 
 void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const nxd_finish_options_t& options) {
-  if (reducer) reducer->start_rest();
+                     const nxd_finish_options_t& options, const std::string& torn) {
   try {
-    agree_on_options(source, options);
+    if (reducer) reducer->start_rest();
+    agree_on_options(source, options, torn);
   } catch (const Error& error) {
     if (reducer && error.status() != NXD_ERROR_INVALID_ARGUMENT) reducer->abandon();
+    check_state(torn.empty(), torn);  // whatever became of the peers
     throw;
   }
 }
@@ -248,8 +253,10 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
 
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
                        const nxd_finish_options_t& options) {
-  agree_on_finish(source, &reducer, options);
-  const FinishedGradients finished = finish(source, reducer, options);
+  const FinishedGradients finished = before_update(source.step(), [&] {
+    agree_on_finish(source, &reducer, options);
+    return finish(source, reducer, options);
+  });
   apply_factor(source, finished);
   check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
               source.groups().world_rank, ": the norm of the gradients is ", finished.norm,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/optim/bucket_plan.h"
@@ -18,9 +19,10 @@ struct FinishedGradients {
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
 // parameters; then the step may be finished with others. Other failures end the step. reducer: the
-// one that has begun to reduce the gradients; null where none has.
+// one that has begun to reduce the gradients; null where none has. torn: why this rank's
+// values are refused, with INVALID_STATE on all ranks; "" when they are whole.
 void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const nxd_finish_options_t& options);
+                     const nxd_finish_options_t& options, const std::string& torn = "");
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all

@@ -6,6 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/kernels/parallel.h"
+#include "core/optim/step_outcome.h"
 
 namespace nxd {
 namespace {
@@ -142,7 +143,7 @@ void GradientReducer::or_reset(Function&& function) {
     function();
   } catch (...) {
     reset();
-    throw;
+    rethrow_with_parameters(source_->step(), NXD_PARAMETERS_OLD);
   }
 }
 

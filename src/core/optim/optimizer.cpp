@@ -9,6 +9,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/optim/learning_rate.h"
 #include "core/optim/state_file.h"
+#include "core/optim/step_outcome.h"
 
 namespace nxd {
 namespace {
@@ -159,9 +160,14 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
 
 void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& report) {
   source_->check_usable();
-  agree_on_finish(*source_, reducer_.get(), options);
-  const FinishedGradients finished =
-      finish(*source_, reducer_for(options.data_parallel_reduce), options);
+  if (const std::string refused = torn(); !refused.empty()) {
+    agree_on_finish(*source_, reducer_.get(), options, refused);
+  }
+  outcome_ = {NXD_PARAMETERS_OLD, source_->step()};
+  const FinishedGradients finished = before_update(outcome_.step, [&] {
+    agree_on_finish(*source_, reducer_.get(), options);
+    return finish(*source_, reducer_for(options.data_parallel_reduce), options);
+  });
   report.norm = finished.norm;
   report.learning_rate = learning_rate(0);
   report.skipped = !finished.finite && options.skip_nonfinite_check == 0;
@@ -172,6 +178,7 @@ void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& rep
       update_all(finished);
     }
     ++updates_;
+    outcome_.parameters = NXD_PARAMETERS_NEW;
   }
   report.updates = updates_;
   source_->advance_step();
@@ -181,37 +188,76 @@ void Optimizer::update() {
   source_->check_usable();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
+  const std::string refused = torn();
+  check_state(refused.empty(), refused);
+  outcome_ = {NXD_PARAMETERS_OLD, source_->step()};
   FinishedGradients finished;
   for (size_t i = 0; i < source_->size(); ++i) {
     finished.present.push_back(source_->buffers(i).grad != nullptr);
   }
   update_all(finished);
   ++updates_;
+  outcome_.parameters = NXD_PARAMETERS_NEW;
   source_->advance_step();
 }
 
 void Optimizer::update_all(const FinishedGradients& finished) {
-  for (OptimizerState::Run& run : state_.runs()) {
-    if (!finished.present[run.parameter]) continue;
-    update_run(run, finished.factor);
-    source_->value_changed(run.parameter);
+  try {
+    for (OptimizerState::Run& run : state_.runs()) {
+      if (!finished.present[run.parameter]) continue;
+      update_run(run, finished.factor);
+      source_->value_changed(run.parameter);
+    }
+  } catch (...) {
+    tear(finished.present);
   }
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
-  gather_->begin();
+  try {
+    gather_->begin();
+  } catch (...) {
+    // Peers who met may write here already.
+    if (gather_->is_mirrored()) tear(finished.present);
+    rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_OLD);
+  }
   try {
     for (OptimizerState::Run& run : state_.runs()) {
       if (finished.present[run.parameter]) update_run(run, finished.factor);
     }
   } catch (const std::exception& error) {
     tell_peers(source_->groups().data.get(), error.what());
-    throw;
+    tear(finished.present);
   }
-  gather_->gather();
+  try {
+    gather_->gather();
+  } catch (...) {
+    tear(finished.present);
+  }
   for (size_t i = 0; i < source_->size(); ++i) {
     if (finished.present[i] && source_->info(i).count() > 0) source_->value_changed(i);
   }
+}
+
+void Optimizer::tear(const std::vector<char>& updated) {
+  state_torn_ = true;
+  outcome_.parameters = NXD_PARAMETERS_TORN;
+  for (size_t i = 0; i < updated.size(); ++i) {
+    if (updated[i] && source_->info(i).count() > 0) source_->mark_torn(i);
+  }
+  rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_TORN);
+}
+
+std::string Optimizer::torn() const {
+  const std::string values = source_->torn();
+  if (!values.empty() || !state_torn_) return values;
+  return text("expected an optimizer's state of one step, got a TORN one: the end of step ",
+              outcome_.step, " broke off; nxd_optimizer_load a state, or make another optimizer");
+}
+
+Optimizer::Outcome Optimizer::outcome() const {
+  const bool mended = outcome_.parameters == NXD_PARAMETERS_TORN && torn().empty();
+  return mended ? Outcome{} : outcome_;
 }
 
 void Optimizer::update_run(OptimizerState::Run& run, double factor) {
@@ -269,12 +315,13 @@ void Optimizer::update_run(OptimizerState::Run& run, double factor) {
 
 void Optimizer::save(const char* path) {
   source_->check_usable();
-  save_state(path, *source_, state_, *rule_, updates_, sharded());
+  save_state(path, *source_, state_, *rule_, updates_, sharded(), torn());
 }
 
 void Optimizer::load(const std::string& path) {
   source_->check_usable();
   updates_ = load_state(path, *source_, state_, *rule_);
+  state_torn_ = false;
   // A copy that was read is no staler than the value it belongs to.
   for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);
 }

@@ -31,6 +31,13 @@ class Optimizer {
   void step(const nxd_finish_options_t& options, nxd_step_report_t& report);
   void update();
 
+  // See nxd_optimizer_get_parameter_state.
+  struct Outcome {
+    nxd_parameter_state_t parameters = NXD_PARAMETERS_NONE;
+    int64_t step = -1;
+  };
+  Outcome outcome() const;
+
   int64_t updates() const { return updates_; }
   uint64_t state_bytes() const { return state_.bytes(*source_); }
   // See nxd_optimizer_save and nxd_optimizer_load. path may be null, which is refused together with
@@ -45,6 +52,10 @@ class Optimizer {
   void update_all(const FinishedGradients& finished);
   void update_run(OptimizerState::Run& run, double factor);
   void update_parts(const FinishedGradients& finished);
+  // Why a step or a save is refused: values or state are TORN. "" when they are not.
+  std::string torn() const;
+  // The update of some parameters broke off, with the error under way.
+  [[noreturn]] void tear(const std::vector<char>& updated);
 
   std::shared_ptr<DataParallel> ddp_;  // keeps alive what gradients and values lie in
   std::shared_ptr<ParameterSource> source_;
@@ -56,6 +67,8 @@ class Optimizer {
   nxd_schedule_options_t schedule_ = NXD_SCHEDULE_OPTIONS_INIT;
   int64_t updates_ = 0;
   OptimizerState state_;
+  bool state_torn_ = false;
+  Outcome outcome_;
 };
 
 }  // namespace nxd

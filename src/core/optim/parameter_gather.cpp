@@ -125,6 +125,11 @@ void ParameterGather::begin() {
   if (!impl_->alone()) impl_->group->barrier();
 }
 
+bool ParameterGather::is_mirrored() const {
+  return std::any_of(impl_->mirrors.begin(), impl_->mirrors.end(),
+                     [](const std::vector<void*>& of_bucket) { return !of_bucket.empty(); });
+}
+
 const std::vector<void*>& ParameterGather::mirrors(size_t bucket) const {
   return impl_->mirrors[bucket];
 }

@@ -26,6 +26,8 @@ class ParameterGather {
 
   // Meets the other ranks: from now on until gather() each writes to its parts. Collective.
   void begin();
+  // Whether others write into this rank's values, from when they have begun.
+  bool is_mirrored() const;
   // Another rank's copies of a bucket, in this process; empty where gather() moves the data.
   const std::vector<void*>& mirrors(size_t bucket) const;
   // Completes the values of all parameters. Collective.

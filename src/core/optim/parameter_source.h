@@ -55,6 +55,11 @@ class ParameterSource {
   // Whether somebody else has written the value since value_changed(): a master copy is stale then.
   virtual bool value_was_replaced(size_t index) = 0;
 
+  // An update of the value broke off: it is of no step until it is loaded again.
+  virtual void mark_torn(size_t index) = 0;
+  // Why values are refused that are torn; "" when none are.
+  virtual std::string torn() const = 0;
+
   // Names of all parameters of the model that these are a stage's of; these names where they are
   // all there are. Nothing when other stages' are not known.
   virtual std::optional<std::vector<std::string>> names_of_whole() const;

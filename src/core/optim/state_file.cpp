@@ -79,13 +79,15 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
   return local;
 }
 
-void check_together(ParameterSource& source, const char* path) {
+void check_together(ParameterSource& source, const char* path, const std::string& torn) {
   std::vector<ProcessGroup*> groups;
   const OptimizerGroups& own = source.groups();
   for (ProcessGroup* group : {own.tensor.get(), own.data.get(), own.pipeline.get()}) {
     if (group) groups.push_back(group);
   }
-  agree(groups, own.world_rank, {}, path ? "" : "path: expected a file name, got NULL");
+  agree(groups, own.world_rank, {},
+        path ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE)
+             : OwnRefusal("path: expected a file name, got NULL"));
 }
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
@@ -134,8 +136,8 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
 }  // namespace
 
 void save_state(const char* path, ParameterSource& source, OptimizerState& state,
-                const UpdateRule& rule, int64_t updates, bool sharded) {
-  check_together(source, path);
+                const UpdateRule& rule, int64_t updates, bool sharded, const std::string& torn) {
+  check_together(source, path, torn);
   const OptimizerGroups& groups = source.groups();
   const bool first_copy = !groups.data || groups.data->rank() == 0;
   std::vector<JointTensor> tensors;

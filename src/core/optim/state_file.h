@@ -11,9 +11,10 @@ namespace nxd {
 
 // Collective over the source's groups; the outcome is the same on all ranks. The first rank of all
 // groups writes. sharded: each rank of the data group has some of every parameter. path may be
-// null, which is refused together with the peers.
+// null, which is refused together with the peers; so are torn values, with the
+// reason; "" when they are whole.
 void save_state(const char* path, ParameterSource& source, OptimizerState& state,
-                const UpdateRule& rule, int64_t updates, bool sharded);
+                const UpdateRule& rule, int64_t updates, bool sharded, const std::string& torn);
 
 // Reads what this rank's runs need, and gives the number of updates. The state is changed once all
 // has been read.

@@ -21,6 +21,7 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
+  for (const auto& [name, parameter] : parameters_) parameter->check_whole();
   // By value: a recomputation outlives this call.
   const auto run = [this, n_outputs](const Tensors& given) {
     Tensors outputs = forward(given, n_outputs);

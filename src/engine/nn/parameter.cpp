@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "core/optim/step_outcome.h"
 #include "core/parallel/shard_fill.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/gradient_interceptor.h"
@@ -68,6 +69,7 @@ void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
   seed_ = seed;
   if (!has_value()) return;
   at::NoGradGuard no_grad;
+  mark_whole();
   tensor().copy_(
       draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
 }
@@ -97,6 +99,14 @@ void Parameter::release() {
   if (has_value()) replace_value(at::empty(tensor().sizes(), tensor().options().device(at::kMeta)));
 }
 
+std::string Parameter::torn() const {
+  return torn_step_ < 0 ? "" : torn_text(canonical_name_, torn_step_);
+}
+
+void Parameter::check_whole() const {
+  if (torn_step_ >= 0) fail(NXD_ERROR_INVALID_STATE, torn());
+}
+
 at::Tensor Parameter::initial_whole(uint64_t seed) const {
   return draw(RandomSite(seed, canonical_name_), ShardSpec::replicated(shard_.shape()),
               initializer_, tensor().scalar_type());
@@ -121,6 +131,7 @@ void Parameter::set_whole(const at::Tensor& whole) {
   const at::Tensor own = slice_of(whole);
   if (has_value()) {
     tensor().copy_(own);
+    mark_whole();
   } else {
     materialize([&](at::Tensor& value) { value.copy_(own); });
   }
@@ -173,6 +184,7 @@ void Parameter::hang_hooks() {
 void Parameter::replace_value(at::Tensor value) {
   value.set_requires_grad(tensor().requires_grad());
   handle_.value = std::move(value);
+  mark_whole();
   if (hook_) hang_hooks();
 }
 

@@ -92,6 +92,13 @@ class Parameter {
   // This rank's part of a tensor of the global shape.
   at::Tensor slice_of(const at::Tensor& whole) const;
 
+  // An update broke off at the end of a step: values are of no step until they are loaded whole.
+  void mark_torn(int64_t step) { torn_step_ = step; }
+  void mark_whole() { torn_step_ = -1; }
+  // Why torn values are refused; "" when they are not torn.
+  std::string torn() const;
+  void check_whole() const;
+
   // The gradient of a BF16 parameter in F32, where a reducer keeps it so: .grad is empty then but
   // during a backward pass, whose gradient is added to this. Undefined when there is none.
   at::Tensor& main_grad() { return main_grad_; }
@@ -126,6 +133,7 @@ class Parameter {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
+  int64_t torn_step_ = -1;
   std::shared_ptr<HookState> hook_;
   nxd_tensor handle_;
   nxd_parameter parameter_handle_;

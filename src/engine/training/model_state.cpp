@@ -120,6 +120,7 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
     at::Tensor value = pooled_empty(parameter.tensor().sizes(), parameter.tensor().scalar_type());
     read(value);
     parameter.tensor().copy_(value);
+    parameter.mark_whole();
   }
   return report;
 }
@@ -137,7 +138,12 @@ void save_safetensors(Module& root, const char* path) {
       wrong = text("parameter ", entry.name, ": it has no values, since it is on the meta device");
     }
   }
-  agree({tensor, pipeline}, context.rank(), {}, wrong);
+  std::string torn;
+  for (const NamedParameter& entry : parameters) {
+    if (torn.empty()) torn = entry.parameter->torn();
+  }
+  agree({tensor, pipeline}, context.rank(), {},
+        wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong));
   // All other copies hold the same.
   if (parallel.rank(NXD_AXIS_DATA) != 0) return;
   at::Tensor whole;  // of the parameter under way

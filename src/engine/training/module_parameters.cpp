@@ -77,6 +77,15 @@ bool ModuleParameters::value_was_replaced(size_t index) {
   return !slot.seen.is_same(p) || static_cast<uint32_t>(p._version()) != slot.seen_version;
 }
 
+void ModuleParameters::mark_torn(size_t index) { slots_[index].parameter->mark_torn(step()); }
+
+std::string ModuleParameters::torn() const {
+  for (const Slot& slot : slots_) {
+    if (std::string why = slot.parameter->torn(); !why.empty()) return why;
+  }
+  return "";
+}
+
 std::optional<std::vector<std::string>> ModuleParameters::names_of_whole() const {
   const Module& whole = whole_model(*root_);
   if (&whole == root_.get()) return ParameterSource::names_of_whole();

@@ -24,6 +24,8 @@ class ModuleParameters : public ParameterSource {
   void make_zero_gradient(size_t index) override;
   void value_changed(size_t index) override;
   bool value_was_replaced(size_t index) override;
+  void mark_torn(size_t index) override;
+  std::string torn() const override;
 
   std::optional<std::vector<std::string>> names_of_whole() const override;
   // Those of the layout, which may come and go; none on the only rank of a world without one.

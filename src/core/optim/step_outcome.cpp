@@ -1,0 +1,56 @@
+#include "core/optim/step_outcome.h"
+
+#include <exception>
+#include <new>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+const char* words(nxd_parameter_state_t state) {
+  switch (state) {
+    case NXD_PARAMETERS_OLD: return "OLD: as before the step";
+    case NXD_PARAMETERS_NEW: return "NEW: as after the step";
+    default: return "TORN: some as before the step, some as after it; load them again";
+  }
+}
+
+// What the caller did wrong is said as it is: parameters are OLD then, as anyone would expect.
+bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
+  return state != NXD_PARAMETERS_OLD || status == NXD_ERROR_PEER_LOST ||
+         status == NXD_ERROR_TIMEOUT || status == NXD_ERROR_ABORTED;
+}
+
+[[noreturn]] void fail_with(nxd_status_t status, std::string message, ErrorContext context,
+                            int64_t step, nxd_parameter_state_t state) {
+  if (tells_of_parameters(status, state)) {
+    message += text("; the end of step ", step, " left this rank's parameters ", words(state));
+  }
+  context.step = step;
+  context.parameters = state;
+  throw Error(status, std::move(message), std::move(context));
+}
+
+}  // namespace
+
+void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.context().parameters != NXD_PARAMETERS_NONE) throw;
+    fail_with(error.status(), error.what(), error.context(), step, state);
+  } catch (const std::bad_alloc&) {
+    fail_with(NXD_ERROR_OUT_OF_MEMORY, "out of memory", {}, step, state);
+  } catch (const std::exception& error) {
+    fail_with(NXD_ERROR_INTERNAL, error.what(), {}, step, state);
+  }
+}
+
+std::string torn_text(const std::string& parameter, int64_t step) {
+  return text("parameter ", parameter,
+              ": expected the values of one step, got TORN ones: the end of step ", step,
+              " broke off; load the parameters again");
+}
+
+}  // namespace nxd

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "nxd.h"
+
+namespace nxd {
+
+// Within a handler: throws the error under way again, with the step whose end it broke off and the
+// state that this has left this rank's parameters in. One that says so already stays as it is.
+[[noreturn]] void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state);
+
+// Runs a part of a step's end that leaves parameters alone when it fails.
+template <class Function>
+auto before_update(int64_t step, Function&& function) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (...) {
+    rethrow_with_parameters(step, NXD_PARAMETERS_OLD);
+  }
+}
+
+// Why a parameter is refused whose update broke off at the end of a step.
+std::string torn_text(const std::string& parameter, int64_t step);
+
+}  // namespace nxd
