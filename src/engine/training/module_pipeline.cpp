@@ -248,9 +248,7 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
   return loss;
 }
 
-double ModulePipeline::run_train(const Module::Tensors& inputs) {
-  return run_batch(inputs, true);
-}
+double ModulePipeline::run_train(const Module::Tensors& inputs) { return run_batch(inputs, true); }
 
 ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
                                                     size_t n_outputs) {
