@@ -13,7 +13,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import layout
+import generate
 import read_header
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,8 +182,7 @@ class Now:
     """The header and the libraries as they are."""
 
     def __init__(self, include, libraries, work):
-        self.api = read_header.read(include)
-        self.sizes = layout.measure(include, self.api)
+        self.api, self.sizes = generate.describe(include)
         self.header = describe(self.api, self.sizes)
         self.debug, self.problems = {}, []
         abi = self.sizes["constants"]["NXD_ABI_VERSION"]
