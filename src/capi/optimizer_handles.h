@@ -4,14 +4,13 @@
 #include <memory>
 
 #include "core/base/options.h"
-#include "core/base/output_struct.h"
 #include "core/optim/optimizer.h"
 
 namespace nxd {
 
 template <class Options>
 Options read_optimizer_options(const Options* options, const Options& defaults) {
-  return read_options(options, defaults, kFirstSize<Options>, "options");
+  return read_options(options, defaults, "options");
 }
 
 // parameters: a ParameterSource or a DataParallel; owner is kept as long as the handle.

@@ -14,13 +14,13 @@ const nxd_context_options_t kDefaults = NXD_CONTEXT_OPTIONS_INIT;
 }
 
 nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx) {
   return guard([&] {
     auto& out = output(out_ctx, "out_ctx");
-    const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    const auto known = read_options(options, kDefaults, "options");
     if (known.store) unwrap(known.store);
     auto handle = std::make_unique<nxd_context>();
     handle->value = Context::create(known);

@@ -19,7 +19,7 @@ DataParallel& unwrap(nxd_ddp_t* ddp) {
 }  // namespace
 
 nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
@@ -30,7 +30,7 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
     auto& out = output(out_ddp, "out_ddp");
     Context& context = unwrap(ctx);
     if (group) static_cast<void>(unwrap(group));
-    const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    const auto known = read_options(options, kDefaults, "options");
     auto handle = std::make_unique<nxd_ddp>();
     handle->value = std::make_shared<BufferDataParallel>(
         context.shared_from_this(), group ? group->value : nullptr, names, params, grads, n, known);
@@ -90,8 +90,7 @@ nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
   return guard([&] {
     if (out_norm) *out_norm = 0;
     DataParallel& self = unwrap(ddp);
-    const double norm =
-        finish(self, read_options(options, kFinishDefaults, sizeof kFinishDefaults, "options"));
+    const double norm = finish(self, read_options(options, kFinishDefaults, "options"));
     if (out_norm) *out_norm = norm;
   });
 }

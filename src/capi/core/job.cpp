@@ -10,13 +10,13 @@ const nxd_spawn_options_t kDefaults = NXD_SPAWN_OPTIONS_INIT;
 }
 
 nxd_status_t nxd_spawn_options_init(nxd_spawn_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** out_job) {
   return guard([&] {
     auto& out = output(out_job, "out_job");
-    const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    const auto known = read_options(options, kDefaults, "options");
     std::vector<std::string> arguments;
     for (const char* const* a = known.argv; a && *a; ++a) arguments.emplace_back(*a);
     check_argument(!known.argv || !arguments.empty(),

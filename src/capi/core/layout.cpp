@@ -8,7 +8,7 @@ using namespace nxd;
 nxd_status_t nxd_parallel_options_init(nxd_parallel_options_t* options, size_t size) {
   return guard([&] {
     const nxd_parallel_options_t defaults = NXD_PARALLEL_OPTIONS_INIT;
-    init_options(options, size, defaults, sizeof defaults, "nxd_parallel_options_t");
+    init_options(options, size, defaults, "nxd_parallel_options_t");
   });
 }
 

@@ -27,7 +27,7 @@ nxd_ddp_t& unwrap(nxd_ddp_t* ddp) {
 
 template <class Options>
 nxd_status_t init(Options* options, size_t size, const Options& defaults) {
-  return guard([&] { init_options(options, size, defaults, kFirstSize<Options>, "options"); });
+  return guard([&] { init_options(options, size, defaults, "options"); });
 }
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {

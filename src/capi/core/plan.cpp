@@ -13,7 +13,7 @@ namespace {
 
 template <class Options>
 nxd_status_t init(Options* out, size_t size, const Options& defaults, const char* name) {
-  return guard([&] { init_options(out, size, defaults, sizeof defaults, name); });
+  return guard([&] { init_options(out, size, defaults, name); });
 }
 
 }  // namespace

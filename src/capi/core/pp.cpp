@@ -18,7 +18,7 @@ Pipeline& unwrap(nxd_pp_t* pp) {
 }  // namespace
 
 nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options,
@@ -31,7 +31,7 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
     nxd_pp_callbacks_options_t known;
     try {
       static_cast<void>(output(out_pp, "out_pp"));
-      known = read_options(options, kDefaults, sizeof kDefaults, "options");
+      known = read_options(options, kDefaults, "options");
     } catch (const Error& e) {
       PipelineRunner::refuse(context, e.what());
       throw;

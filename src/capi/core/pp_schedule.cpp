@@ -87,7 +87,7 @@ nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** 
 nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size) {
   return guard([&] {
     const nxd_pp_costs_t defaults = NXD_PP_COSTS_INIT;
-    init_options(costs, size, defaults, sizeof defaults, "costs");
+    init_options(costs, size, defaults, "costs");
   });
 }
 

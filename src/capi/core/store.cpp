@@ -40,8 +40,7 @@ nxd_status_t nxd_store_create_callbacks(const nxd_store_callbacks_t* callbacks,
   return guard([&] {
     auto& out = output(out_store, "out_store");
     check_argument(callbacks, "callbacks: expected a pointer, got NULL");
-    const auto known =
-        read_options(callbacks, nxd_store_callbacks_t{}, sizeof *callbacks, "callbacks");
+    const auto known = read_options(callbacks, nxd_store_callbacks_t{}, "callbacks");
     out = new nxd_store{CallbackStore::create(known)};
   });
 }

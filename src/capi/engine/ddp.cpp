@@ -15,7 +15,7 @@ nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options
   return engine_guard([&] {
     auto& out = output(out_ddp, "out_ddp");
     Module& self = unwrap(root, "root");
-    const auto known = read_options(options, kDefaults, sizeof kDefaults, "options");
+    const auto known = read_options(options, kDefaults, "options");
     auto handle = std::make_unique<nxd_ddp>();
     handle->owner = self.shared_from_this();
     handle->value = std::make_shared<ModuleDataParallel>(self.shared_from_this(), known);

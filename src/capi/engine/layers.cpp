@@ -36,14 +36,14 @@ nxd_status_t create_with(nxd_context_t* ctx, nxd_module_t** out_module, const Op
   return engine_guard([&] {
     auto& out = output(out_module, "out_module");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    out = new_handle(std::make_shared<Layer>(
-        context, arguments..., read_options(options, defaults, sizeof defaults, "options")));
+    out = new_handle(
+        std::make_shared<Layer>(context, arguments..., read_options(options, defaults, "options")));
   });
 }
 
 template <class Options>
 nxd_status_t init(Options* options, size_t size, const Options& defaults) {
-  return guard([&] { init_options(options, size, defaults, sizeof defaults, "options"); });
+  return guard([&] { init_options(options, size, defaults, "options"); });
 }
 
 }  // namespace
@@ -118,11 +118,10 @@ nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_
   return engine_guard([&] {
     auto& out = output(out_module, "out_module");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    nxd_attention_options_t resolved =
-        read_options(options, kAttention, sizeof kAttention, "options");
+    nxd_attention_options_t resolved = read_options(options, kAttention, "options");
     nxd_rope_options_t rope = kRope;
     if (resolved.rope) {
-      rope = read_options(resolved.rope, kRope, sizeof kRope, "options->rope");
+      rope = read_options(resolved.rope, kRope, "options->rope");
       resolved.rope = &rope;
     }
     out = new_handle(std::make_shared<Attention>(context, hidden, n_heads, resolved));

@@ -74,8 +74,7 @@ nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tenso
 }
 
 nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t* options, size_t size) {
-  return guard(
-      [&] { init_options(options, size, kCrossEntropy, sizeof kCrossEntropy, "options"); });
+  return guard([&] { init_options(options, size, kCrossEntropy, "options"); });
 }
 
 nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
@@ -87,9 +86,8 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
     const GroupRef group = tensor_group(*context);
     const auto [x, targets, resolved] = check_with_group(*group, "parallel_cross_entropy", [&] {
-      return std::tuple(
-          unwrap(logits, "logits"), unwrap(labels, "labels"),
-          resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options")));
+      return std::tuple(unwrap(logits, "logits"), unwrap(labels, "labels"),
+                        resolve(read_options(options, kCrossEntropy, "options")));
     });
     out = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
   });
@@ -109,9 +107,8 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
     plan.dim = sequence_dim;
     const auto [in, w, targets, resolved] =
         check_with_group(*plan.group, "linear_cross_entropy", [&] {
-          return std::tuple(
-              unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
-              resolve(read_options(options, kCrossEntropy, sizeof kCrossEntropy, "options")));
+          return std::tuple(unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
+                            resolve(read_options(options, kCrossEntropy, "options")));
         });
     out = wrap(linear_cross_entropy(plan, in, w, targets, resolved));
   });

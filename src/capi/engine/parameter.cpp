@@ -14,7 +14,7 @@ const nxd_parameter_options_t kDefaults = NXD_PARAMETER_OPTIONS_INIT;
 }  // namespace
 
 nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
@@ -28,9 +28,9 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                    ndim);
     check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
                    " sizes, got NULL");
-    Parameter& parameter = add_caller_parameter(
-        self, unwrap_text(name, "name"), ShardSpec::Shape(global_shape, global_shape + ndim),
-        read_options(options, kDefaults, sizeof kDefaults, "options"));
+    Parameter& parameter = add_caller_parameter(self, unwrap_text(name, "name"),
+                                                ShardSpec::Shape(global_shape, global_shape + ndim),
+                                                read_options(options, kDefaults, "options"));
     if (out_parameter) *out_parameter = parameter.parameter_handle();
   });
 }

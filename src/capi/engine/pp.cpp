@@ -25,7 +25,7 @@ const char* name_at(const std::vector<std::string>& names, size_t index) {
 }  // namespace
 
 nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size) {
-  return engine_guard([&] { init_options(options, size, kDefaults, sizeof kDefaults, "options"); });
+  return engine_guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t n_inputs,
@@ -37,7 +37,7 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
     Module::Tensors examples;
     try {
       static_cast<void>(output(out_pp, "out_pp"));
-      known = read_options(options, kDefaults, sizeof kDefaults, "options");
+      known = read_options(options, kDefaults, "options");
       examples = unwrap_tensors(inputs, n_inputs, "inputs");
     } catch (const Error& e) {
       PipelineRunner::refuse(*root->context(), e.what());

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/struct_size.h"
 
 namespace nxd {
 
@@ -11,13 +12,13 @@ namespace nxd {
 // struct starts with struct_size and only ever grows at its end: fields an older caller does not
 // have keep their defaults, and a newer caller may not use fields this library does not know.
 template <class Options>
-Options read_options(const Options* given, const Options& defaults, size_t minimum_size,
-                     const char* name) {
+Options read_options(const Options* given, const Options& defaults, const char* name) {
   if (!given) return defaults;
   const size_t size = given->struct_size;
-  if (size < minimum_size) {
-    fail(NXD_ERROR_ABI_MISMATCH, name, ".struct_size: expected at least ", minimum_size, ", got ",
-         size, " (initialise the struct with its INIT macro or init function)");
+  if (size < kFirstSize<Options> || size > kLargestStruct) {
+    fail(NXD_ERROR_ABI_MISMATCH, name, ".struct_size: expected ", kFirstSize<Options>, " to ",
+         kLargestStruct, ", got ", size,
+         " (initialise the struct with its INIT macro or init function)");
   }
   if (size > sizeof(Options)) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(given);
@@ -36,12 +37,11 @@ Options read_options(const Options* given, const Options& defaults, size_t minim
 
 // The nxd_*_options_init functions: defaults, cut to the size of the caller's header.
 template <class Options>
-void init_options(Options* out, size_t size, const Options& defaults, size_t minimum_size,
-                  const char* name) {
+void init_options(Options* out, size_t size, const Options& defaults, const char* name) {
   check_argument(out, name, ": expected a pointer, got NULL");
-  if (size < minimum_size) {
-    fail(NXD_ERROR_ABI_MISMATCH, name, ": expected a size of at least ", minimum_size, ", got ",
-         size);
+  if (size < kFirstSize<Options> || size > kLargestStruct) {
+    fail(NXD_ERROR_ABI_MISMATCH, name, ": expected a size of ", kFirstSize<Options>, " to ",
+         kLargestStruct, ", got ", size);
   }
   std::memset(static_cast<void*>(out), 0, size);
   std::memcpy(static_cast<void*>(out), &defaults, size < sizeof(Options) ? size : sizeof(Options));

@@ -1,25 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/struct_size.h"
 
 namespace nxd {
-
-// Bytes of a sized struct in the first release that had it: where it has grown since, up to the
-// field it first ended before.
-template <class Struct>
-constexpr size_t kFirstSize = sizeof(Struct);
-template <>
-inline constexpr size_t kFirstSize<nxd_error_info_t> = offsetof(nxd_error_info_t, step);
-template <>
-inline constexpr size_t kFirstSize<nxd_memory_stats_t> = offsetof(nxd_memory_stats_t, cap_bytes);
-template <>
-inline constexpr size_t kFirstSize<nxd_adamw_options_t> = offsetof(nxd_adamw_options_t, formula);
-
-// A size beyond this is a struct_size that was never set, not a newer header.
-constexpr size_t kLargestStruct = 4096;
 
 // A struct that a call fills, of a caller that may have an older or a newer header: the first
 // struct_size bytes are the caller's to read and ours to write, none behind them. Fields that this

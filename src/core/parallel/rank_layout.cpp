@@ -21,7 +21,7 @@ void check_size(const char* name, int size) {
 
 nxd_parallel_options_t read_parallel_options(const nxd_parallel_options_t* given) {
   const nxd_parallel_options_t defaults = NXD_PARALLEL_OPTIONS_INIT;
-  return read_options(given, defaults, sizeof defaults, "nxd_parallel_options_t");
+  return read_options(given, defaults, "nxd_parallel_options_t");
 }
 
 void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size) {

@@ -101,7 +101,7 @@ Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
   const auto known = read_options(
       callbacks,
       {sizeof(nxd_pp_stage_callbacks_t), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
-      sizeof(nxd_pp_stage_callbacks_t), "callbacks");
+      "callbacks");
   Parts parts;
   parts.schedule = read_schedule(options, shape);
   check_callbacks(known, *parts.schedule, group->rank());

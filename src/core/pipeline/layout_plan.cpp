@@ -60,7 +60,7 @@ void check_tensor_size(const nxd_plan_layout_t& layout, const nxd_plan_model_t& 
 nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_plan_model_t& model) {
   check_argument(given, "layout: expected a pointer, got NULL");
   const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
-  nxd_plan_layout_t layout = read_options(given, defaults, sizeof defaults, "layout");
+  nxd_plan_layout_t layout = read_options(given, defaults, "layout");
   fill(layout.tensor_parallel_size, "tensor_parallel_size");
   fill(layout.pipeline_parallel_size, "pipeline_parallel_size");
   fill(layout.data_parallel_size, "data_parallel_size");

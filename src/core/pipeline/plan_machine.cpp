@@ -22,7 +22,7 @@ void fill(double& value, double fallback, double most, const char* name) {
 nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t* given) {
   constexpr double kAny = std::numeric_limits<double>::max();
   const nxd_plan_machine_t defaults = NXD_PLAN_MACHINE_INIT;
-  nxd_plan_machine_t machine = read_options(given, defaults, sizeof defaults, "machine");
+  nxd_plan_machine_t machine = read_options(given, defaults, "machine");
   check_argument(machine.ranks_per_host >= 0,
                  "machine->ranks_per_host: expected 0 for all ranks, or their number, got ",
                  machine.ranks_per_host);

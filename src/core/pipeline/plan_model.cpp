@@ -70,7 +70,7 @@ double head_operations(const nxd_plan_model_t& model, int64_t sequence) {
 nxd_plan_model_t read_plan_model(const nxd_plan_model_t* given) {
   check_argument(given, "model: expected a pointer, got NULL");
   const nxd_plan_model_t defaults = NXD_PLAN_MODEL_INIT;
-  nxd_plan_model_t model = read_options(given, defaults, sizeof defaults, "model");
+  nxd_plan_model_t model = read_options(given, defaults, "model");
   check_size("hidden_size", model.hidden_size);
   check_size("num_layers", model.num_layers, kMostLayers);
   check_size("num_heads", model.num_heads);

@@ -197,7 +197,7 @@ class PlanSearch {
 nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* given) {
   check_argument(given, "options: expected a pointer, got NULL");
   const nxd_plan_search_options_t defaults = NXD_PLAN_SEARCH_OPTIONS_INIT;
-  nxd_plan_search_options_t options = read_options(given, defaults, sizeof defaults, "options");
+  nxd_plan_search_options_t options = read_options(given, defaults, "options");
   check_argument(options.world_size >= 1 && options.world_size <= kMostRanks,
                  "options->world_size: expected 1 to ", kMostRanks, ", got ", options.world_size);
   check_argument(options.sequence_length >= 1,

@@ -120,7 +120,7 @@ class Player {
 
 PipelineCosts read_costs(const nxd_pp_costs_t* given, int stages) {
   const nxd_pp_costs_t defaults = NXD_PP_COSTS_INIT;
-  const nxd_pp_costs_t costs = read_options(given, defaults, sizeof defaults, "costs");
+  const nxd_pp_costs_t costs = read_options(given, defaults, "costs");
   PipelineCosts out;
   const std::vector<double> ones(static_cast<size_t>(stages), 1.0);
   out.forward = read_durations(costs.forward, stages, "forward", ones);
