@@ -1,5 +1,5 @@
 # What is installed, and where consumers find it. Everything refers to its own place, so that an
-# installed tree can be moved.
+# installed tree can be moved. Components are the packages of nxd_packages.cmake.
 include(CMakePackageConfigHelpers)
 
 set(nxd_installed nxd_core)
@@ -9,23 +9,46 @@ if(TARGET nxd)
   set_target_properties(nxd PROPERTIES INSTALL_RPATH "$ORIGIN")
 endif()
 set(nxd_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nxd)
-install(TARGETS ${nxd_installed} EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT nxdTargets NAMESPACE nxd:: DESTINATION ${nxd_package_dir})
-install(FILES include/nxd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/nxd/dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nxd)
+install(TARGETS ${nxd_installed} EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  COMPONENT libraries NAMELINK_COMPONENT development)
+install(EXPORT nxdTargets NAMESPACE nxd:: DESTINATION ${nxd_package_dir} COMPONENT development)
+install(FILES include/nxd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(FILES include/nxd/dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nxd COMPONENT development)
 
 configure_package_config_file(cmake/nxdConfig.cmake.in ${PROJECT_BINARY_DIR}/nxdConfig.cmake
   INSTALL_DESTINATION ${nxd_package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/nxdConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nxdConfig.cmake ${PROJECT_BINARY_DIR}/nxdConfigVersion.cmake
-  DESTINATION ${nxd_package_dir})
+  DESTINATION ${nxd_package_dir} COMPONENT development)
 
 file(RELATIVE_PATH NXD_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 foreach(package nxd-core nxd)
   if(package STREQUAL nxd-core OR TARGET nxd)
     configure_file(pkgconfig/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/${package}.pc
-      DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+      DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
   endif()
 endforeach()
+
+# Bindings are installed as sources, which each language builds in its own way.
+foreach(package rust/nxd-sys rust/nxd go julia/NXD python/nxd)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/bindings/${package})
+    install(DIRECTORY bindings/${package}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/${package}
+      COMPONENT development FILES_MATCHING
+      REGEX "/(tests?|target|bench|examples|testdata|__pycache__|\\.[^/]*)$" EXCLUDE
+      REGEX "(_test\\.go|\\.pyc|Manifest\\.toml)$" EXCLUDE
+      PATTERN "*")
+  endif()
+  get_filename_component(language ${package} DIRECTORY)
+  if(language AND EXISTS ${PROJECT_SOURCE_DIR}/bindings/${language}/README.md)
+    install(FILES bindings/${language}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/${language}
+      COMPONENT development)
+  endif()
+endforeach()
+
+file(GLOB nxd_pages CONFIGURE_DEPENDS docs/*.md)
+install(FILES ${nxd_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(DIRECTORY examples/c/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT development
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.h")

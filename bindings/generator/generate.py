@@ -11,6 +11,7 @@ from pathlib import Path
 
 import layout
 import read_header
+import rules
 
 ROOT = Path(__file__).resolve().parents[2]
 # Each gives files(api, sizes): {path from the project's root: text}.
@@ -35,11 +36,20 @@ def _lines(data):
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+def describe(include_dir):
+    """The header of a directory, and its layout; HeaderError when it breaks a rule."""
+    api = read_header.read(include_dir)
+    sizes = layout.measure(include_dir, api)
+    _values(api, sizes)
+    broken = rules.problems(api)
+    if broken:
+        raise read_header.HeaderError("\n".join(broken))
+    return api, sizes
+
+
 def files():
     """Text of every generated file by its path from the project's root."""
-    api = read_header.read(ROOT / "include")
-    sizes = layout.measure(ROOT / "include", api)
-    _values(api, sizes)
+    api, sizes = describe(ROOT / "include")
     out = {"bindings/api.json": _lines(api),
            "bindings/layout.json": _lines(sizes)}
     for name in EMITTERS:
@@ -63,7 +73,10 @@ def _check(generated):
 
 
 def main():
-    generated = files()
+    try:
+        generated = files()
+    except read_header.HeaderError as e:
+        sys.exit(f"nxd.h: {e}")
     if sys.argv[1:] == ["--check"]:
         return _check(generated)
     if sys.argv[1:]:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from pycparser import c_ast, c_generator, c_parser
+from pycparser.plyparser import ParseError
 
 _SECTION = re.compile(r"^ \* (\d+)\. (.+?)(?: \(libnxd\))?$", re.M)
 _COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(.*?)(?=;|\{|\n\s*\n)", re.S)
@@ -24,7 +25,10 @@ def preprocess(include_dir):
     command = ["gcc", "-E", "-P", "-std=c99", "-D__attribute__(x)=", "-nostdinc",
                "-I", "/usr/share/python3-pycparser/fake_libc_include", "-I", str(include_dir),
                str(include_dir / "nxd.h")]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise HeaderError(done.stderr)
+    return done.stdout
 
 
 def _plain(comment):
@@ -78,6 +82,8 @@ def _type(node):
     if isinstance(node, c_ast.FuncDecl):
         raise HeaderError(f"{spelling}: a function type needs a typedef")
     base = node.type
+    if isinstance(base, (c_ast.Enum, c_ast.Union)):
+        raise HeaderError(f"{spelling}: enum and union types are not part of the header's language")
     name = base.name if isinstance(base, c_ast.Struct) else " ".join(base.names)
     return {"c": spelling.replace(" *", "*"), "name": name, "const": "const" in node.quals,
             "pointers": len(pointers)}
@@ -109,7 +115,7 @@ def _unnamed(declaration):
 
 def _params(function):
     if not function.args:
-        raise HeaderError(f"{function}: write (void)")
+        raise HeaderError("write (void)")
     params = []
     for p in function.args.params:
         if isinstance(p, c_ast.EllipsisParam):
@@ -117,6 +123,8 @@ def _params(function):
         kind = _unnamed(p)
         if kind["name"] == "void" and not kind["pointers"]:
             continue
+        if not p.name:
+            raise HeaderError("a parameter has no name")
         params.append({"name": p.name, "type": kind})
     return params
 
@@ -213,6 +221,9 @@ class _Reader:
         if node.decls is None:
             self.handles.append({"name": name, "doc": self.doc(name)[0]})
             return
+        for field in node.decls:
+            if field.bitsize:
+                raise HeaderError(f"{field.name}: bitfields are not part of the header's language")
         comments = {}
         if name.startswith("nxd_"):
             comments = _trailing_comments(_body(self.header, name.removesuffix("_t")))
@@ -238,20 +249,36 @@ class _Reader:
             "tag": _tag(name, doc), "since": _since(name, doc), "doc": doc,
             "result": _result(function), "params": params})
 
-    def read(self, tree):
-        last = None
-        for node in tree.ext:
-            if isinstance(node, c_ast.Typedef) and node.name.startswith(("nxd_", "DL")):
+    def declaration(self, node, before):
+        """One declaration; `before` is the name of the typedef in front of it."""
+        if isinstance(node, c_ast.Typedef):
+            if node.name.startswith(("nxd_", "DL")):
                 self.typedef(node)
-                last = node.name
-            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Enum):
-                if node.type.name is None and last in self.scalars:
-                    self.enum(node.type, last)
-            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Struct):
-                if node.type.decls is not None:
-                    self.struct(node.type.name, node.type)
-            elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl):
-                self.function(node)
+        elif not isinstance(node, c_ast.Decl):
+            raise HeaderError("neither a type nor a function")
+        elif isinstance(node.type, c_ast.Enum):
+            if node.type.name is None and before in self.scalars:
+                self.enum(node.type, before)
+            elif node.type.name is None or not node.type.name.startswith("DL"):
+                raise HeaderError("enumerators follow a typedef of int32_t")
+        elif isinstance(node.type, c_ast.Struct):
+            if node.type.decls is not None:
+                self.struct(node.type.name, node.type)
+        elif isinstance(node.type, c_ast.FuncDecl):
+            self.function(node)
+        else:
+            raise HeaderError("neither a type nor a function")
+
+    def read(self, tree):
+        before = None
+        for node in tree.ext:
+            try:
+                self.declaration(node, before)
+            except HeaderError as e:
+                name = getattr(node, "name", None) or before
+                raise HeaderError(str(e) if str(e).startswith(f"{name}:") else f"{name}: {e}") from e
+            if isinstance(node, c_ast.Typedef):
+                before = node.name
         destroyed = {f["params"][0]["type"]["name"] for f in self.functions
                      if f["name"].endswith("_destroy")}
         for handle in self.handles:
@@ -269,7 +296,11 @@ def read(include_dir):
     """The description of the header as plain lists and dictionaries."""
     header = (Path(include_dir) / "nxd.h").read_text()
     reader = _Reader(header)
-    reader.read(c_parser.CParser().parse(preprocess(Path(include_dir)), "nxd.h"))
+    try:
+        tree = c_parser.CParser().parse(preprocess(Path(include_dir)), "nxd.h")
+    except ParseError as e:
+        raise HeaderError(f"as preprocessed: {e}") from e
+    reader.read(tree)
     macros = re.findall(r"^#define (NXD_[A-Z0-9_]+) (-?\d+)\s*$", header, re.M)
     return {
         "macros": [{"name": name, "value": int(value)} for name, value in macros],

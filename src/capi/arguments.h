@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/output_struct.h"
 
 namespace nxd {
 
@@ -30,15 +31,18 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-// Error information that starts as that of no error.
-inline nxd_error_info_t& error_info_output(nxd_error_info_t* out) {
-  check_argument(out, "out_info: expected a pointer, got NULL");
-  if (out->struct_size != sizeof(nxd_error_info_t)) {
-    fail(NXD_ERROR_ABI_MISMATCH, "out_info->struct_size: expected ", sizeof(nxd_error_info_t),
-         ", got ", out->struct_size);
-  }
-  *out = {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", "", -1, NXD_PARAMETERS_NONE, 0};
-  return *out;
+// Error information of no error.
+inline nxd_error_info_t no_error_info() {
+  return {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", "", -1, NXD_PARAMETERS_NONE, 0};
+}
+
+// Gives what `fill` has to say of an error, to a caller of any version.
+template <class Fill>
+void output_error_info(nxd_error_info_t* out_info, const Fill& fill) {
+  nxd_error_info_t info = no_error_info();
+  OutputStruct out(out_info, "out_info", info);
+  fill(info);
+  out.write(info);
 }
 
 // Text into a caller's buffer, with its terminator, or nothing at all.

@@ -1,19 +1,13 @@
 #pragma once
 
 // How the handles of optimizers are made, over parameters of either library.
-#include <cstddef>
 #include <memory>
 
 #include "core/base/options.h"
+#include "core/base/output_struct.h"
 #include "core/optim/optimizer.h"
 
 namespace nxd {
-
-// Bytes of the first version of an options struct.
-template <class Options>
-constexpr size_t kFirstSize = sizeof(Options);
-template <>
-inline constexpr size_t kFirstSize<nxd_adamw_options_t> = offsetof(nxd_adamw_options_t, formula);
 
 template <class Options>
 Options read_optimizer_options(const Options* options, const Options& defaults) {

@@ -13,6 +13,9 @@ FIELD(nxd_error_info_t, root_rank, 12);
 FIELD(nxd_error_info_t, sequence, 16);
 FIELD(nxd_error_info_t, group, 24);
 FIELD(nxd_error_info_t, operation, 32);
+FIELD(nxd_error_info_t, step, 40);
+FIELD(nxd_error_info_t, parameters, 48);
+FIELD(nxd_error_info_t, reserved, 52);
 
 SIZE(nxd_store_callbacks_t, 48);
 FIELD(nxd_store_callbacks_t, struct_size, 0);

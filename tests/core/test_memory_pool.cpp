@@ -257,7 +257,7 @@ void statistics_of_older_headers(void**) {
   assert_int_equal(nxd_memory_get_stats(&stats), NXD_OK);
   assert_int_equal(stats.allocations, pool_stats().allocations);
   assert_int_equal(stats.cap_bytes, 0x5555555555555555);
-  stats.struct_size += 4;
+  stats.struct_size -= 8;
   assert_int_equal(nxd_memory_get_stats(&stats), NXD_ERROR_ABI_MISMATCH);
 }
 

@@ -31,7 +31,7 @@ size_t nxd_last_error_copy(char* buf, size_t cap) {
 
 nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {
   // Reading the last error must not replace it, unless the reading itself fails.
-  return guard([&] { fill_last_error_info(error_info_output(out_info)); });
+  return guard([&] { output_error_info(out_info, fill_last_error_info); });
 }
 
 void nxd_python_capsule_destroy(void* capsule) { destroy_python_capsule(capsule); }

@@ -1,8 +1,6 @@
 // Section 6 of nxd.h.
-#include <cstddef>
-#include <cstring>
-
 #include "core/base/last_error.h"
+#include "core/base/output_struct.h"
 #include "core/base/phase_clock.h"
 #include "core/comm/arena.h"
 #include "core/kernels/gemm.h"
@@ -26,26 +24,12 @@ nxd_status_t nxd_release_threads(void) {
 
 nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats) {
   return guard([&] {
-    check_argument(out_stats, "out_stats: expected a pointer, got NULL");
-    // The versions of the struct end after these fields.
-    constexpr size_t kFirst = offsetof(nxd_memory_stats_t, cap_bytes);
-    const size_t size = out_stats->struct_size;
-    if (size != kFirst && size != sizeof(nxd_memory_stats_t)) {
-      fail(NXD_ERROR_ABI_MISMATCH, "out_stats->struct_size: expected ", kFirst, " or ",
-           sizeof(nxd_memory_stats_t), ", got ", size);
-    }
+    OutputStruct out(out_stats, "out_stats");
     const kernels::PoolStats pool = kernels::pool_stats();
     const Arena::Stats arenas = Arena::stats();
-    const nxd_memory_stats_t stats{size,
-                                   pool.bytes_in_use,
-                                   pool.bytes_reserved,
-                                   pool.peak_bytes_in_use,
-                                   pool.allocations,
-                                   pool.system_allocations,
-                                   pool.cap,
-                                   arenas.bytes_in_use,
-                                   arenas.bytes_reserved};
-    std::memcpy(out_stats, &stats, size);
+    out.write({sizeof(nxd_memory_stats_t), pool.bytes_in_use, pool.bytes_reserved,
+               pool.peak_bytes_in_use, pool.allocations, pool.system_allocations, pool.cap,
+               arenas.bytes_in_use, arenas.bytes_reserved});
   });
 }
 
@@ -67,18 +51,11 @@ nxd_status_t nxd_profile_stop(void) {
 
 nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
   return guard([&] {
-    check_argument(out_stats, "out_stats: expected a pointer, got NULL");
-    if (out_stats->struct_size != sizeof(nxd_phase_stats_t)) {
-      fail(NXD_ERROR_ABI_MISMATCH, "out_stats->struct_size: expected ", sizeof(nxd_phase_stats_t),
-           ", got ", out_stats->struct_size);
-    }
-    *out_stats = {sizeof(nxd_phase_stats_t), nullptr, 0, 0, 0};
+    OutputStruct out(out_stats, "out_stats");
     check_argument(phase >= 0 && phase < phase_clock::kPhases,
                    "phase: expected an NXD_PHASE_*, got ", phase);
     const phase_clock::Total total = phase_clock::total(phase);
-    out_stats->name = phase_clock::name(phase);
-    out_stats->seconds = total.seconds;
-    out_stats->operations = total.operations;
-    out_stats->calls = total.calls;
+    out.write({sizeof(nxd_phase_stats_t), phase_clock::name(phase), total.seconds, total.operations,
+               total.calls});
   });
 }

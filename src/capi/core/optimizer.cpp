@@ -40,17 +40,6 @@ std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
   return result;
 }
 
-// A report that starts as that of nothing; NULL is none.
-void clear(nxd_step_report_t* out_report) {
-  if (!out_report) return;
-  if (out_report->struct_size != sizeof(nxd_step_report_t)) {
-    fail(NXD_ERROR_ABI_MISMATCH, "out_report->struct_size: expected ", sizeof(nxd_step_report_t),
-         ", got ", out_report->struct_size);
-  }
-  *out_report = {};
-  out_report->struct_size = sizeof(nxd_step_report_t);
-}
-
 }  // namespace
 
 nxd_status_t nxd_schedule_options_init(nxd_schedule_options_t* options, size_t size) {
@@ -146,11 +135,10 @@ nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
 nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options,
                                 nxd_step_report_t* out_report) {
   return guard([&] {
-    clear(out_report);
+    OutputStructs out(out_report, 1, "out_report");
     nxd_step_report_t report{};
     unwrap(optimizer).step(read_optimizer_options(options, kFinishDefaults), report);
-    report.struct_size = sizeof report;
-    if (out_report) *out_report = report;
+    out.write(0, report);
   });
 }
 

@@ -37,18 +37,6 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
   return lists;
 }
 
-// A report that starts as that of nothing.
-nxd_pp_report_t& report_output(nxd_pp_report_t* out_report) {
-  check_argument(out_report, "out_report: expected a pointer, got NULL");
-  if (out_report->struct_size != sizeof(nxd_pp_report_t)) {
-    fail(NXD_ERROR_ABI_MISMATCH, "out_report->struct_size: expected ", sizeof(nxd_pp_report_t),
-         ", got ", out_report->struct_size);
-  }
-  *out_report = {};
-  out_report->struct_size = sizeof(nxd_pp_report_t);
-  return *out_report;
-}
-
 }  // namespace
 
 nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t ranks, int32_t chunks,
@@ -106,14 +94,11 @@ nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size) {
 nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_pp_costs_t* costs,
                                         nxd_pp_report_t* out_report) {
   return guard([&] {
-    auto& out = report_output(out_report);
+    OutputStruct out(out_report, "out_report");
     const Schedule& value = unwrap(schedule);
     const ScheduleReport report = report_schedule(value, read_costs(costs, value.shape().stages()));
-    out.makespan = report.makespan;
-    out.critical_path = report.critical_path;
-    out.bubble_share = report.bubble_share;
-    out.peak_activations = report.peak_activations;
-    out.fullest_rank = report.fullest_rank;
+    out.write({sizeof(nxd_pp_report_t), report.makespan, report.critical_path, report.bubble_share,
+               report.peak_activations, report.fullest_rank});
   });
 }
 

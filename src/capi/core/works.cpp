@@ -84,8 +84,7 @@ nxd_status_t nxd_work_cancel(nxd_work_t* work) {
 
 nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info) {
   return guard([&] {
-    auto& out = error_info_output(out_info);
-    unwrap(work).fill_error_info(out);
+    output_error_info(out_info, [&](auto& info) { unwrap(work).fill_error_info(info); });
   });
 }
 

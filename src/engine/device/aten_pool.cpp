@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -21,10 +22,15 @@ namespace {
 
 class PoolAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t bytes) const override {
+  // Which of these override depends on the release of libtorch: 1.13 has but the first, later ones
+  // ask without const and leave copying to the allocator.
+  c10::DataPtr allocate(size_t bytes) const {
     void* data = bytes == 0 ? nullptr : kernels::pool_allocate(bytes);
     return {data, data, &kernels::pool_free, c10::Device(c10::DeviceType::CPU)};
   }
+  c10::DataPtr allocate(size_t bytes) { return std::as_const(*this).allocate(bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
+
   c10::DeleterFnPtr raw_deleter() const override { return &kernels::pool_free; }
 };
 

@@ -43,7 +43,7 @@ ParallelLinearLayer::ParallelLinearLayer(std::shared_ptr<Context> context, const
 void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_t& options) {
   const Initializer init = initializer(options.init, options.init_a, options.init_b,
                                        default_initializer(in_features_), in_features_);
-  const Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
+  Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
   keeps_master_weight_ = options.keep_master_weight != 0;
   if (keeps_master_weight_ && weight.has_value()) make_master_weight();
 }

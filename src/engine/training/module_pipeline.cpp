@@ -227,7 +227,7 @@ std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) 
   return nxd::loss_weights(*context(), each, options_.ignore_index, !options_.labels_shifted);
 }
 
-double ModulePipeline::run(const Module::Tensors& inputs, bool training) {
+double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
   prepare(inputs);
   try {
     stages_->set_batch(inputs, loss_weights(inputs));
@@ -248,7 +248,7 @@ double ModulePipeline::run(const Module::Tensors& inputs, bool training) {
   return loss;
 }
 
-double ModulePipeline::run_train(const Module::Tensors& inputs) { return run(inputs, true); }
+double ModulePipeline::run_train(const Module::Tensors& inputs) { return run_batch(inputs, true); }
 
 ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
                                                     size_t n_outputs) {
@@ -257,7 +257,7 @@ ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& input
   Evaluation result;
   {
     const EvaluationScope evaluation(*root_);
-    result.loss = run(inputs, false);
+    result.loss = run_batch(inputs, false);
   }
   result.outputs.resize(n_outputs);
   for (size_t i = 0; i < n_outputs && has_loss(); ++i) result.outputs[i] = joined_output(i);

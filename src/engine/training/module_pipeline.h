@@ -81,7 +81,7 @@ class ModulePipeline : public Pipeline {
   std::vector<AgreedValue> sizes_of(const Module::Tensors& inputs) const;
   void agree_on(const std::function<void()>& attempt,
                 const std::vector<AgreedValue>& values = {}) const;
-  double run(const Module::Tensors& inputs, bool training);
+  double run_batch(const Module::Tensors& inputs, bool training);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
   at::Tensor joined_output(size_t index) const;
 

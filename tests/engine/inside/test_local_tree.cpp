@@ -2,6 +2,8 @@
 // loaded as the undivided model is, on two stages of two tensor-parallel ranks in two copies.
 #include "engine/inside/microbatch_run.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "engine/training/local_tree.h"
 #include "engine/training/model_state.h"
 #include "support/temp_dir.h"

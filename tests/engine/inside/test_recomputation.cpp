@@ -2,7 +2,7 @@
 // without, hooks are called as often, and less is kept meanwhile.
 #include "engine/inside/microbatch_run.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace {
 

@@ -1,0 +1,36 @@
+# Debian packages: `cpack -G DEB` in the build directory, or scripts/package. A package is a component
+# of nxd_install.cmake.
+set(CPACK_GENERATOR DEB)
+set(CPACK_COMPONENTS_ALL libraries development tools)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_CONTACT "The libnxd authors <libnxd@example.org>")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/nxd_package_files.cmake)
+
+set(same_version "(= ${PROJECT_VERSION}-1)")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "distributed training as an embeddable library")
+set(about "Tensor, sequence, pipeline and data parallelism with ZeRO-1 behind a\nstable C ABI, on CPUs.")
+function(nxd_package component name section contents)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "${about}\n\n${contents}" PARENT_SCOPE)
+endfunction()
+nxd_package(libraries libnxd${NXD_ABI} libs
+  "This package has the libraries: libnxd_core, which needs no libtorch,\nand libnxd.")
+nxd_package(development libnxd-dev libdevel
+  "This package has the header, what pkg-config and CMake need, documents,\nand the bindings for Rust, Go, Julia and Python as sources.")
+nxd_package(tools nxd-tools utils
+  "This package has nxdrun, which starts ranks, and nxdplan, which predicts\nlayouts.")
+set(CPACK_DEBIAN_LIBRARIES_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")
+include(CPack)

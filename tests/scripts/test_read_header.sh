@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What the generator of the bindings makes of a header: its account of a good one, and what it says of
+# one that breaks a rule.
+# usage: test_read_header.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+/usr/bin/python3 -c 'import pycparser' 2>/dev/null || { echo "python3-pycparser is missing"; exit 77; }
+export PYTHONDONTWRITEBYTECODE=1
+PYTHONPATH=$1/bindings/generator exec /usr/bin/python3 - "$1/tests/abi/fake/nxd.h" <<'PYTHON'
+import sys
+import tempfile
+from pathlib import Path
+
+import generate
+from read_header import HeaderError
+
+GOOD = Path(sys.argv[1]).read_text()
+LOOK = "NXD_API nxd_status_t nxd_box_look(nxd_box_t* box, nxd_look_fn look, void* user_data);"
+FIELD = "  int32_t height;\n"
+MOVE = "int64_t steps"
+
+
+def describe(header):
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "nxd.h").write_text(header)
+        return generate.describe(Path(directory))
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"FAILED: {what}")
+
+
+api, sizes = describe(GOOD)
+functions = {f["name"]: f for f in api["functions"]}
+check(functions["nxd_box_create"]["params"][1]["owner"] == "caller", "who owns a new box")
+check(functions["nxd_thing_move"]["tag"] == {"kind": "collective", "blocking": True, "of": "world"}
+      and functions["nxd_box_destroy"]["tag"]["kind"] == "local", "tags")
+check(functions["nxd_thing_move"]["library"] == "nxd"
+      and functions["nxd_box_look"]["library"] == "nxd_core", "libraries")
+check(api["handles"][0]["destroy"] == "nxd_box_destroy", "how a handle is destroyed")
+check([v["value"] for v in api["enums"][0]["values"]] == [0, -1, -2], "values")
+check(api["callbacks"][0]["params"][0]["type"]["c"] == "int32_t", "callbacks")
+check(sizes["structs"]["nxd_box_options_t"]["fields"]["weight"] == [16, 8], "offsets")
+check(api["structs"][0]["fields"][3]["doc"] == "0: weightless", "comments of fields")
+
+BAD = [  # what is replaced, by what, what is said of it
+    ("Shows what is in it.  [local]", "Shows what is in it.",
+     "nxd_box_look: expected one tag, [local] or [collective: G], got 0"),
+    ("Shows what is in it.  [local]", "Shows it.  [local] [collective: world]",
+     "nxd_box_look: expected one tag, [local] or [collective: G], got 2"),
+    ("[collective: world]", "[collective]", "nxd_thing_move: a collective names its group"),
+    ("Throws it away.  [local]", "Throws it away.  [collective: world]",
+     "nxd_box_destroy: destroying is [local]"),
+    ("/** Throws it away.  [local]\n *  @since 0.1 */\n", "", "nxd_box_destroy: no comment"),
+    ("Throws it away.  [local]\n *  @since 0.1", "Throws it away.  [local]",
+     "nxd_box_destroy: @since is missing"),
+    (LOOK, LOOK + "\n" + LOOK, "nxd_box_look: is declared twice"),
+    (LOOK, LOOK.replace("void* user_data", "void*"), "nxd_box_look: a parameter has no name"),
+    (LOOK, LOOK.replace("nxd_look_fn look", "nxd_status_t (*look)(int32_t thing)"), None),
+    (LOOK, LOOK.replace("void* user_data", "..."), "nxd_box_look: variable arguments"),
+    (LOOK, LOOK.replace("nxd_box_look", "Look"), "Look: no comment"),
+    (LOOK, LOOK.replace(");", ") {}"), "neither a type nor a function"),
+    (LOOK, LOOK.replace(");", ""), "as preprocessed"),
+    (LOOK, '#include "gone.h"\n', "gone.h"),
+    (MOVE, "long steps", "nxd_thing_move, steps: long: not a type of fixed width"),
+    (MOVE, "int steps", "steps: int: not a type of fixed width"),
+    (MOVE, "_Bool steps", "not a type of fixed width"),
+    (MOVE, "enum nxd_step steps", "nxd_thing_move: enum nxd_step: enum and union types"),
+    (MOVE, "const char** steps", None),
+    (MOVE, "long* steps", "steps: long*: not a type of the header's language"),
+    (MOVE, "int64_t steps[3]", "arrays are not part of the header's language"),
+    ("nxd_place_t* place", "nxd_place_t place", "nxd_place_t: structs are passed by pointers"),
+    ("NXD_API void nxd_box_destroy(nxd_box_t* box)", "NXD_API void nxd_box_destroy()",
+     "nxd_box_destroy: write (void)"),
+    (", NXD_ERROR_EMPTY = -1, NXD_ERROR_FULL = -2", ", NXD_ERROR_EMPTY = 1",
+     "nxd_status_t: has no negative member"),
+    ("typedef int32_t nxd_status_t", "typedef uint32_t nxd_status_t",
+     "nxd_status_t: enumerations are int32_t"),
+    ("enum { NXD_OK", "enum nxd_codes { NXD_OK", "enumerators follow a typedef"),
+    (FIELD, "  int32_t height[2];\n", "arrays are not part"),
+    (FIELD, "  int32_t height : 3;\n", "bitfields are not part"),
+    (FIELD, "  union { int32_t a; float b; } height;\n", "enum and union types are not part"),
+    (FIELD, "  long height;\n", "nxd_box_options_t.height: long: not a type of fixed width"),
+    ("  size_t struct_size;\n  int32_t width;\n", "  int32_t width;\n  size_t struct_size;\n",
+     "struct_size is a size_t and the first field"),
+    ("  size_t struct_size;\n", "", "nxd_box_options_t: options begin with struct_size"),
+    ("/** A box. */\n", "", "nxd_box_t: no comment"),
+    (" * 1. Boxes\n", " * Boxes\n", "nxd_box_look: is in no section"),
+]
+for old, new, said in BAD:
+    check(old in GOOD, f"{old!r} is not in the good header")
+    try:
+        describe(GOOD.replace(old, new))
+        got = None
+    except HeaderError as e:
+        got = str(e)
+    check(said == got if said is None else got and said in got,
+          f"{new!r}: expected {said!r}, got {got!r}")
+print(f"a good header is understood, {len(BAD)} others are told apart")
+PYTHON
