@@ -1,0 +1,262 @@
+"""Contexts: one rank, its groups and its failure state; and the layout of ranks over them."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nxd import errors
+from nxd._handle import Handle, Struct, fill, to_enum
+from nxd.enums import Axis, Device, Rendezvous
+from nxd.errors import check
+from nxd.group import Group
+from nxd.raw import core, ffi
+from nxd.store import Store
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._structs import ContextOptions, ParallelOptions
+
+_living: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+@ffi.callback("nxd_status_t(void*)", error=errors.Status.USER, onerror=errors.keep_exception)
+def _interrupted(_: Any) -> int:
+    """Asked while a call waits. Entering Python is all it takes: that is where the handlers of
+    signals run, and what Ctrl-C's raises becomes the failure of the call."""
+    return 0
+
+
+@atexit.register
+def _abort_all() -> None:
+    """Brings threads back that still wait in the library, before Python ends under them."""
+    for context in list(_living):
+        if not context.closed and not context.finalized:
+            context.abort()
+
+
+class _Layout(Handle):
+    """What groups along axes are borrowed from, until the layout is destroyed."""
+
+    __slots__ = ()
+
+
+class Context(Handle):
+    """One rank of a world: that of torchrun, nxdrun, mpirun, srun or nxd.spawn, or, with store,
+    rank and size, of ranks that meet at a store. [collective: world]
+
+    A with block that ends well finalizes, so that all ranks leave together; one that ends with an
+    exception leaves at once, and peers that wait for this rank get PeerLost.
+    """
+
+    __slots__ = ("finalized", "_layout", "_store")
+    _destroy = "nxd_context_destroy"
+
+    def __init__(self, store: Store | None = None, rank: int = 0, size: int = 1,
+                 **options: Unpack[ContextOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        if store is not None:
+            given.update(rendezvous=Rendezvous.STORE, store=store, rank=rank, size=size)
+        if threading.current_thread() is threading.main_thread():
+            # Only the main thread runs the handlers of signals.
+            given.setdefault("interrupt", _interrupted)
+        struct = Struct("nxd_context_options_t", given)
+        out = ffi.new("nxd_context_t**")
+        check(core.nxd_context_create(struct.pointer, out))
+        super().__init__(out[0])
+        self.finalized = False
+        self._layout: _Layout | None = None
+        self._store = store
+        _living.add(self)
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            if raised[0] is None and not self.closed and not self.finalized:
+                self.finalize()
+        finally:
+            self.close()
+
+    def finalize(self) -> None:
+        """Waits for this rank's works and for all ranks, then disconnects. [collective: world]"""
+        check(core.nxd_context_finalize(self.pointer))
+        self.finalized = True
+
+    def abort(self) -> None:
+        """Makes every pending and later collective raise Aborted; from any thread."""
+        check(core.nxd_context_abort(self.pointer))
+
+    @property
+    def rank(self) -> int:
+        out = ffi.new("int32_t*")
+        check(core.nxd_context_get_rank(self.pointer, out))
+        return out[0]
+
+    @property
+    def size(self) -> int:
+        out = ffi.new("int32_t*")
+        check(core.nxd_context_get_size(self.pointer, out))
+        return out[0]
+
+    @property
+    def local_rank(self) -> int:
+        out = ffi.new("int32_t*")
+        check(core.nxd_context_get_local_rank(self.pointer, out))
+        return out[0]
+
+    @property
+    def world(self) -> Group:
+        """The group of all ranks."""
+        out = ffi.new("nxd_group_t**")
+        check(core.nxd_context_get_world_group(self.pointer, out))
+        return Group(out[0], self, owner=self)
+
+    def group(self, ranks: list[int], name: str | None = None) -> Group:
+        """Makes a group of some ranks. [collective: the listed ranks]"""
+        out = ffi.new("nxd_group_t**")
+        check(core.nxd_group_create(self.pointer, ffi.new("int32_t[]", ranks or 1), len(ranks),
+                                    name.encode() if name is not None else ffi.NULL, out))
+        return Group(out[0], self)
+
+    @property
+    def plain_kernels(self) -> bool:
+        """Whether layers run through plain ATen operators."""
+        out = ffi.new("int32_t*")
+        check(core.nxd_context_get_plain_kernels(self.pointer, out))
+        return bool(out[0])
+
+    @plain_kernels.setter
+    def plain_kernels(self, plain: bool) -> None:
+        check(core.nxd_context_set_plain_kernels(self.pointer, plain))
+
+    def set_step(self, step: int, microbatch: int = 0) -> None:
+        """The step and microbatch that random bits are drawn for."""
+        check(core.nxd_context_set_step(self.pointer, step, microbatch))
+
+    def flight_record(self) -> dict[str, Any]:
+        """What the last collectives and messages of each group were, and what they wait for; from
+        any thread."""
+        needed = ffi.new("size_t*")
+        check(core.nxd_context_get_flight_record(self.pointer, ffi.NULL, 0, needed))
+        room = ffi.new("char[]", 2 * needed[0] + 4096)
+        check(core.nxd_context_get_flight_record(self.pointer, room, len(room), needed))
+        return json.loads(ffi.string(room))
+
+    def master_print(self, line: str) -> None:
+        """Writes a line to stdout on world rank 0."""
+        check(core.nxd_master_print(self.pointer, line.encode()))
+
+    # Memory that ranks of one host share.
+
+    def arena(self, shape: tuple[int, ...], dtype: Any = "f32") -> Any:
+        """A numpy array in memory that the other ranks of this host see too: collectives work on
+        it in place. It is valid until free_arena, or until the context is closed."""
+        from nxd import _arrays
+        kind = to_enum(_arrays.DType, dtype)
+        out = ffi.new("void**")
+        bytes_ = _arrays.SIZES[kind]
+        for extent in shape:
+            bytes_ *= extent
+        check(core.nxd_arena_alloc(self.pointer, bytes_, out))
+        return _arrays.over_memory(out[0], shape, kind)
+
+    def free_arena(self, array: Any) -> None:
+        """Takes back an array of arena()."""
+        from nxd import _arrays
+        check(core.nxd_arena_free(self.pointer, _arrays.buffer(array).pointer))
+
+    # Parallel state.
+
+    def init_model_parallel(self, **options: Unpack[ParallelOptions]) -> None:
+        """Lays out the world: which ranks share tensors, stages and data. [collective: world]"""
+        struct = Struct("nxd_parallel_options_t", options)
+        check(core.nxd_init_model_parallel(self.pointer, struct.pointer))
+        self._layout = _Layout(self.pointer, owner=self)
+
+    def destroy_model_parallel(self) -> None:
+        """Forgets the layout; groups along its axes cannot be used any more."""
+        check(core.nxd_destroy_model_parallel(self.pointer))
+        if self._layout is not None:
+            self._layout.close()
+
+    @property
+    def model_parallel(self) -> bool:
+        """Whether the world is laid out."""
+        return bool(core.nxd_model_parallel_is_initialized(self.pointer))
+
+    def _along(self, function: Any, axis: Axis | str) -> int:
+        out = ffi.new("int32_t*")
+        check(function(self.pointer, to_enum(Axis, axis), out))
+        return out[0]
+
+    def parallel_size(self, axis: Axis | str) -> int:
+        return self._along(core.nxd_parallel_get_size, axis)
+
+    def parallel_rank(self, axis: Axis | str) -> int:
+        return self._along(core.nxd_parallel_get_rank, axis)
+
+    def parallel_source_rank(self, axis: Axis | str) -> int:
+        """World rank of the first member of this rank's group."""
+        return self._along(core.nxd_parallel_get_source_rank, axis)
+
+    def parallel_group(self, axis: Axis | str) -> Group:
+        """This rank's group along an axis."""
+        out = ffi.new("nxd_group_t**")
+        check(core.nxd_parallel_get_group(self.pointer, to_enum(Axis, axis), out))
+        return Group(out[0], self, owner=self._layout or self)
+
+    def parallel_groups(self, axis: Axis | str) -> list[list[int]]:
+        """The ranks of all groups along an axis."""
+        size, count = ffi.new("size_t*"), ffi.new("int32_t*")
+        arguments = (self.pointer, to_enum(Axis, axis))
+        check(core.nxd_parallel_get_group_list(*arguments, 0, ffi.NULL, 0, size, count))
+        groups = []
+        for index in range(count[0]):
+            ranks = ffi.new("int32_t[]", size[0])
+            check(core.nxd_parallel_get_group_list(*arguments, index, ranks, size[0], size, count))
+            groups.append(list(ranks))
+        return groups
+
+    @property
+    def next_stage_rank(self) -> int:
+        out = ffi.new("int32_t*")
+        check(core.nxd_pipeline_get_next_rank(self.pointer, out))
+        return out[0]
+
+    @property
+    def previous_stage_rank(self) -> int:
+        out = ffi.new("int32_t*")
+        check(core.nxd_pipeline_get_previous_rank(self.pointer, out))
+        return out[0]
+
+
+def layout_groups(world_size: int, axis: Axis | str,
+                  options: Mapping[str, Any] | None = None) -> list[list[int]]:
+    """The groups that a layout of so many ranks would have; no context needed."""
+    struct = Struct("nxd_parallel_options_t", options or {})
+    count = ffi.new("int32_t*")
+    which = to_enum(Axis, axis)
+    check(core.nxd_layout_get_group_count(struct.pointer, world_size, which, count))
+    return [fill(core.nxd_layout_get_group, "int32_t", struct.pointer, world_size, which, index)
+            for index in range(count[0])]
+
+
+def layout_find(world_size: int, axis: Axis | str, rank: int,
+                options: Mapping[str, Any] | None = None) -> tuple[int, int]:
+    """Index of the group that a rank would belong to, and its place in it."""
+    struct = Struct("nxd_parallel_options_t", options or {})
+    index, place = ffi.new("int32_t*"), ffi.new("int32_t*")
+    check(core.nxd_layout_find_rank(struct.pointer, world_size, to_enum(Axis, axis), rank, index,
+                                    place))
+    return index[0], place[0]
+
+
+def device() -> Device:
+    """The device this process trains on."""
+    out = ffi.new("nxd_device_t*")
+    check(core.nxd_get_device(out))
+    return Device(out[0])

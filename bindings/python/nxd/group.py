@@ -1,0 +1,202 @@
+"""Groups of ranks: collectives and messages over arrays of the caller's, waiting or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nxd._arrays import Buffer, buffer
+from nxd._handle import Handle, fill, to_enum
+from nxd._structs import ErrorInfo
+from nxd.enums import DType, Reduce, Transport
+from nxd.errors import InvalidArgument, NxdError, check, info_from
+from nxd.raw import core, ffi
+
+
+class Work(Handle):
+    """A call that goes on while its caller does other things; its arrays are borrowed until it is
+    done. Dropping one that has not begun cancels it; one that runs is waited for."""
+
+    __slots__ = ("result",)
+    _destroy = "nxd_work_destroy"
+
+    def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
+        super().__init__(pointer, kept=buffers)
+        self.result = result
+
+    @property
+    def done(self) -> bool:
+        """From any thread; wait() then returns at once."""
+        out = ffi.new("int32_t*")
+        check(core.nxd_work_test(self.pointer, out))
+        return bool(out[0])
+
+    def wait(self, timeout_ms: int = -1) -> Any:
+        """Waits until the work is done, and gives the array it wrote. Timeout, with the work still
+        going on, when timeout_ms has passed; Ctrl-C leaves the work as it is, too."""
+        check(core.nxd_work_wait(self.pointer, timeout_ms))
+        return self.result
+
+    def cancel(self) -> None:
+        """Takes back a work that has not begun."""
+        check(core.nxd_work_cancel(self.pointer))
+
+    @property
+    def info(self) -> ErrorInfo:
+        """How the work ended."""
+        info = ffi.new("nxd_error_info_t*", {"struct_size": ffi.sizeof("nxd_error_info_t")})
+        check(core.nxd_work_get_error_info(self.pointer, info))
+        return info_from(info)
+
+
+class Group(Handle):
+    """An ordered set of ranks. Every rank calls the same collectives in the same order.
+
+    Arrays are numpy's, torch's, or of anything with the buffer protocol or DLPack, in C order;
+    dtype="bf16" makes 16-bit words bf16. Results go to `out`, or where there is none to the array
+    itself where that has the result's size; what was written is returned. With wait=False a call
+    gives a Work instead.
+    """
+
+    __slots__ = ("context", "_size")
+    _destroy = "nxd_group_destroy"
+
+    def __init__(self, pointer: Any, context: Handle, owner: Handle | None = None) -> None:
+        super().__init__(pointer, owner)
+        self.context = context
+        self._size = 0
+
+    def abort(self) -> None:
+        """Makes every pending and later call on the group raise Aborted; from any thread."""
+        check(core.nxd_group_abort(self.pointer))
+
+    @property
+    def size(self) -> int:
+        if not self._size:
+            out = ffi.new("int32_t*")
+            check(core.nxd_group_get_size(self.pointer, out))
+            self._size = out[0]
+        return self._size
+
+    @property
+    def rank(self) -> int:
+        """This rank's place in the group."""
+        out = ffi.new("int32_t*")
+        check(core.nxd_group_get_rank(self.pointer, out))
+        return out[0]
+
+    @property
+    def ranks(self) -> list[int]:
+        """World ranks of the group."""
+        return fill(core.nxd_group_get_ranks, "int32_t", self.pointer)
+
+    def set_timeout(self, timeout_ms: int) -> None:
+        check(core.nxd_group_set_timeout(self.pointer, timeout_ms))
+
+    @property
+    def transport(self) -> Transport:
+        out = ffi.new("nxd_transport_t*")
+        check(core.nxd_group_get_transport(self.pointer, out))
+        return Transport(out[0])
+
+    def _run(self, name: str, wait: bool, arguments: tuple[Any, ...], result: Any,
+             buffers: tuple[Buffer, ...]) -> Any:
+        if wait:
+            check(getattr(core, "nxd_" + name)(self.pointer, *arguments))
+            return result
+        out = ffi.new("nxd_work_t**")
+        check(getattr(core, f"nxd_{name}_async")(self.pointer, *arguments, out))
+        return Work(out[0], result, buffers)
+
+    def _memory(self, name: str, array: Any, dtype: Any, tail: tuple[int, ...],
+                writable: bool = True) -> Buffer:
+        """The memory of the array of a message or broadcast."""
+        try:
+            return buffer(array, "array", dtype, writable)
+        except NxdError:
+            self._refuse(name, 1, tail)
+            raise
+
+    def _pair(self, name: str, array: Any, out: Any, dtype: Any, times: tuple[int, int],
+              *tail: int) -> tuple[Buffer, Buffer, int]:
+        """Memory to send and to receive, of times parts each, and the elements of one part."""
+        try:
+            send = buffer(array, "array", dtype, writable=out is None)
+            receive = send if out is None else buffer(out, "out", dtype)
+            if send.count * times[1] != receive.count * times[0] or send.count % times[0]:
+                raise InvalidArgument(
+                    f"out: expected {send.count * times[1] / times[0]:g} elements for an array of "
+                    f"{send.count} in a group of {self.size}, got {receive.count}")
+            if send.dtype is not receive.dtype:
+                raise InvalidArgument(f"out: expected elements of {send.dtype.name.lower()}, got "
+                                      f"{receive.dtype.name.lower()}")
+            return send, receive, send.count // times[0]
+        except NxdError:
+            self._refuse(name, 2, tail)
+            raise
+
+    def _refuse(self, name: str, n_buffers: int, tail: tuple[int, ...]) -> None:
+        """Makes a call that the library refuses as well, since that tells the peers, who would
+        wait for this rank otherwise."""
+        buffers = [ffi.NULL] * n_buffers
+        getattr(core, "nxd_" + name)(self.pointer, *buffers, 1, DType.F32, *tail)
+
+    def all_reduce(self, array: Any, out: Any = None, op: Reduce | str = Reduce.SUM,
+                   dtype: DType | str | None = None, wait: bool = True) -> Any:
+        """Reduces the arrays of all ranks, element by element."""
+        send, receive, count = self._pair("all_reduce", array, out, dtype, (1, 1),
+                                          Reduce.SUM)
+        return self._run("all_reduce", wait,
+                         (send.pointer, receive.pointer, count, send.dtype, to_enum(Reduce, op)),
+                         array if out is None else out, (send, receive))
+
+    def all_gather(self, array: Any, out: Any, dtype: DType | str | None = None,
+                   wait: bool = True) -> Any:
+        """The arrays of all ranks, one behind the other."""
+        send, receive, count = self._pair("all_gather", array, out, dtype,
+                                          (1, self.size))
+        return self._run("all_gather", wait, (send.pointer, receive.pointer, count, send.dtype),
+                         out, (send, receive))
+
+    def reduce_scatter(self, array: Any, out: Any, op: Reduce | str = Reduce.SUM,
+                       dtype: DType | str | None = None, wait: bool = True) -> Any:
+        """This rank's part of the reduced arrays."""
+        send, receive, count = self._pair("reduce_scatter", array, out, dtype,
+                                          (self.size, 1), Reduce.SUM)
+        return self._run("reduce_scatter", wait,
+                         (send.pointer, receive.pointer, count, send.dtype, to_enum(Reduce, op)),
+                         out, (send, receive))
+
+    def all_to_all(self, array: Any, out: Any, dtype: DType | str | None = None,
+                   wait: bool = True) -> Any:
+        """The i-th part of array goes to rank i, whose part for this rank is the i-th of out."""
+        send, receive, count = self._pair("all_to_all", array, out, dtype,
+                                          (self.size, self.size))
+        return self._run("all_to_all", wait, (send.pointer, receive.pointer, count, send.dtype),
+                         out, (send, receive))
+
+    def broadcast(self, array: Any, root: int = 0, dtype: DType | str | None = None,
+                  wait: bool = True) -> Any:
+        """The root's array on all ranks."""
+        memory = self._memory("broadcast", array, dtype, (root,))
+        return self._run("broadcast", wait, (memory.pointer, memory.count, memory.dtype, root),
+                         array, (memory,))
+
+    def send(self, array: Any, to: int, tag: int = 0, dtype: DType | str | None = None,
+             wait: bool = True) -> Any:
+        """Sends to a rank of the group, which receives with the same tag."""
+        memory = self._memory("send", array, dtype, (to, tag), writable=False)
+        return self._run("send", wait, (memory.pointer, memory.count, memory.dtype, to, tag), None,
+                         (memory,))
+
+    def receive(self, array: Any, source: int, tag: int = 0, dtype: DType | str | None = None,
+                wait: bool = True) -> Any:
+        """Fills the array with what a rank of the group sends with the same tag."""
+        memory = self._memory("receive", array, dtype, (source, tag))
+        return self._run("receive", wait,
+                         (memory.pointer, memory.count, memory.dtype, source, tag), array,
+                         (memory,))
+
+    def barrier(self, wait: bool = True) -> Any:
+        """Returns when every rank of the group has called."""
+        return self._run("barrier", wait, (), None, ())
