@@ -129,4 +129,4 @@ def over_dltensor(tensor: Any, writable: bool = True) -> Any:
     if tensor == ffi.NULL:
         return None
     address = ffi.cast("char*", tensor.data) + tensor.byte_offset
-    return over_memory(address, tensor.shape[0:tensor.ndim], dtype_of(tensor.dtype), writable)
+    return over_memory(address, list(tensor.shape[0:tensor.ndim]), dtype_of(tensor.dtype), writable)
