@@ -134,7 +134,7 @@ class Struct:
             return {None: Toggle.DEFAULT, True: Toggle.ON, False: Toggle.OFF}[value]
         if enum is not None:
             return to_enum(enum, value)
-        if kind.kind != "pointer":
+        if kind.kind not in ("pointer", "function"):
             return value
         if value is None:
             return ffi.NULL

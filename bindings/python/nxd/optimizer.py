@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from nxd import errors
 from nxd._arrays import over_memory
@@ -128,9 +129,11 @@ class Sgd(Optimizer):
         super().__init__("sgd", over, Struct("nxd_sgd_options_t", options).pointer)
 
 
-class Update(NamedTuple):
+@dataclass(slots=True)
+class Update:
     """What an update rule works on: a run of elements of one parameter, as arrays over the
-    library's memory, valid during the call. The gradient is to be multiplied by grad_scale."""
+    library's memory, valid during the call, which it changes in place: update.param -= ... The
+    gradient is to be multiplied by grad_scale."""
 
     parameter: str
     begin: int

@@ -107,7 +107,10 @@ class Tensor(EngineHandle):
         if self.requires_grad:
             raise InvalidArgument("the tensor requires grad: detach() it first")
         import numpy
-        return numpy.asarray(_Shared(Tensor.retained(self.pointer)))
+        shared = _Shared(Tensor.retained(self.pointer))
+        if self.size == 0:  # without an address, which numpy would not take
+            return numpy.empty(self.shape, shared.__array_interface__["typestr"])
+        return numpy.asarray(shared)
 
     def mark_modified(self) -> None:
         """Says that the memory was written by other means than the library."""
