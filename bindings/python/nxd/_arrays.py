@@ -61,15 +61,16 @@ def _from_buffer(array: Any, name: str, dtype: DType | None, writable: bool) -> 
     if writable and view.readonly:
         raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     memory = ffi.from_buffer("char[]", array) if view.nbytes else None
-    return Buffer(ffi.cast("void*", memory) if memory is not None else ffi.NULL, view.shape, found,
-                  memory)
+    return Buffer(ffi.cast("void*", memory) if memory is not None else ffi.NULL, view.shape or (),
+                  found, memory)
 
 
 def _from_dlpack(array: Any, name: str, dtype: DType | None) -> Buffer:
     capsule = array.__dlpack__()
     tensor = _dlpack.borrow(capsule)
     shape = list(tensor.shape[0:tensor.ndim])
-    step, strides = 1, []
+    step = 1
+    strides: list[int] = []
     for size in reversed(shape):
         strides.insert(0, step)
         step *= size

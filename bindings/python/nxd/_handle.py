@@ -42,9 +42,13 @@ class Handle:
     def __init__(self, pointer: Any, owner: Handle | None = None, kept: object = None) -> None:
         self._owner = owner
         if owner is None:
-            destroy = getattr(self._library, self._destroy)
-            pointer = ffi.gc(pointer, _Destroyer(destroy, kept) if kept is not None else destroy)
+            pointer = ffi.gc(pointer, self._destroyer(kept))
         self._pointer = pointer
+
+    def _destroyer(self, kept: object) -> Any:
+        """What the end of the handle calls with it."""
+        destroy = getattr(self._library, self._destroy)
+        return _Destroyer(destroy, kept) if kept is not None else destroy
 
     @property
     def pointer(self) -> Any:
@@ -200,7 +204,7 @@ class _UserData:
 user_data = _UserData()
 
 
-@ffi.callback("void(void*)", onerror=errors.keep_exception)
+@errors.callback("void(void*)")
 def drop_user_data(pointer: Any) -> None:
     """The destroy of every user_data."""
     user_data.drop(pointer)

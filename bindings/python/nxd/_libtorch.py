@@ -85,7 +85,7 @@ def needed(path: str) -> list[str]:
 
 def _own_parts(engine_path: str) -> set[str]:
     """Files of the libtorch already loaded that libnxd shares, or would."""
-    own = set()
+    own: set[str] = set()
     for soname in needed(engine_path):
         path = _loaded_path(soname) if _PARTS.match(soname) else None
         if path:
@@ -130,4 +130,4 @@ class _ImportGuard:
 def guard_imports(engine_path: str) -> None:
     """Refuses a later import of a torch with a libtorch of its own."""
     if "torch" not in sys.modules:
-        sys.meta_path.insert(0, _ImportGuard(engine_path))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _ImportGuard(engine_path))

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nxd import errors
 from nxd._handle import EngineHandle, Struct, drop_user_data, pointers, to_enum, user_data
 from nxd.enums import DType
-from nxd.errors import InvalidArgument, check
+from nxd.errors import InvalidArgument, callback, check
 from nxd.raw import engine, ffi
-from nxd.tensor import Tensor
+from nxd.tensors import Tensor
 
 
 def _optional(tensors: Sequence[Tensor | None] | None) -> Any:
@@ -154,27 +153,23 @@ def give(results: Any, array: Any, n: int, what: str) -> None:
             array[i] = out[0]
 
 
-@ffi.callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
-              "size_t, void*)", error=errors.Status.USER, onerror=errors.keep_exception)
+@callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
+              "size_t, void*)")
 def _forward(call: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int,
-             held: Any) -> int:
+             held: Any) -> None:
     function = ffi.from_handle(held)[0]
     give(function(FunctionCall(call), *inputs_of(inputs, n_inputs)), outputs, n_outputs, "forward")
-    return 0
 
 
-@ffi.callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
-              "size_t, void*)", error=errors.Status.USER, onerror=errors.keep_exception)
+@callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
+              "size_t, void*)")
 def _backward(call: Any, grads: Any, n_outputs: int, grad_inputs: Any, n_inputs: int,
-              held: Any) -> int:
+              held: Any) -> None:
     function = ffi.from_handle(held)[1]
     give(function(FunctionCall(call), *inputs_of(grads, n_outputs)), grad_inputs, n_inputs,
          "backward")
-    return 0
 
 
-@ffi.callback("nxd_status_t(nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, void*)",
-              error=errors.Status.USER, onerror=errors.keep_exception)
-def _shape(inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> int:
+@callback("nxd_status_t(nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, void*)")
+def _shape(inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> None:
     give(ffi.from_handle(held)[2](*inputs_of(inputs, n_inputs)), outputs, n_outputs, "shape")
-    return 0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import atexit
 import json
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nxd import errors
 from nxd._handle import Handle, Struct, fill, to_enum
-from nxd.enums import Axis, Device, Rendezvous
-from nxd.errors import check
-from nxd.group import Group
+from nxd.enums import Axis, Device, DType, Rendezvous
+from nxd.errors import callback, check
+from nxd.group import Group, unattended
 from nxd.raw import core, ffi
 from nxd.store import Store
 
@@ -22,22 +22,29 @@ if TYPE_CHECKING:
 
     from nxd._structs import ContextOptions, ParallelOptions
 
+# How long a thread may take to return from an aborted call.
+_RETURN_S = 0.1
+
 _living: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-@ffi.callback("nxd_status_t(void*)", error=errors.Status.USER, onerror=errors.keep_exception)
-def _interrupted(_: Any) -> int:
+@callback("nxd_status_t(void*)")
+def _interrupted(_: Any) -> None:
     """Asked while a call waits. Entering Python is all it takes: that is where the handlers of
     signals run, and what Ctrl-C's raises becomes the failure of the call."""
-    return 0
 
 
 @atexit.register
 def _abort_all() -> None:
-    """Brings threads back that still wait in the library, before Python ends under them."""
-    for context in list(_living):
-        if not context.closed and not context.finalized:
-            context.abort()
+    """Brings daemon threads back that still wait in the library, before Python ends under them: a
+    thread that then asks for the interpreter from inside of a callback would be unwound through
+    C++."""
+    waiting = [c for c in list(_living) if not c.closed and not c.finalized]
+    for context in waiting:
+        context.abort()
+    if waiting and threading.active_count() > 1:
+        time.sleep(_RETURN_S)
+    unattended.exit()
 
 
 class _Layout(Handle):
@@ -57,8 +64,9 @@ class Context(Handle):
     __slots__ = ("finalized", "_layout", "_store")
     _destroy = "nxd_context_destroy"
 
-    def __init__(self, store: Store | None = None, rank: int = 0, size: int = 1,
-                 **options: Unpack[ContextOptions]) -> None:
+    def __init__(  # type: ignore[misc]  # store, rank and size are options, too
+            self, store: Store | None = None, rank: int = 0, size: int = 1,
+            **options: Unpack[ContextOptions]) -> None:
         given: dict[str, Any] = {**options}
         if store is not None:
             given.update(rendezvous=Rendezvous.STORE, store=store, rank=rank, size=size)
@@ -156,7 +164,7 @@ class Context(Handle):
         """A numpy array in memory that the other ranks of this host see too: collectives work on
         it in place. It is valid until free_arena, or until the context is closed."""
         from nxd import _arrays
-        kind = to_enum(_arrays.DType, dtype)
+        kind = to_enum(DType, dtype)
         out = ffi.new("void**")
         bytes_ = _arrays.SIZES[kind]
         for extent in shape:

@@ -19,7 +19,21 @@ from nxd.machine import build_info, environment_table, measure_gemm_peak, memory
     release_threads, set_log_callback, set_log_level, set_memory_cap, trim_memory, version
 from nxd.optimizer import AdamW, CustomOptimizer, Optimizer, Sgd, Update, schedule_factor
 from nxd.pipeline import CallbackPipeline, Pipeline, PipelineSchedule, Stage, Value
-from nxd.planner import model_from_config, predict, search
+from nxd.planner import plan_model_from_config, plan_predict, plan_search
 from nxd.store import Store
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "AbiMismatch", "Aborted", "AdamW", "AdamwFormula", "Axis", "Bf16Update", "CallbackPipeline",
+    "Context", "Corrupt", "CustomOptimizer", "DType", "Ddp", "Device", "ErrorInfo", "Group",
+    "Hyperparameter", "InputOutput", "Internal", "InvalidArgument", "InvalidState", "Job",
+    "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
+    "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
+    "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
+    "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "Schedule", "Sgd",
+    "Stage", "Status", "StepReport", "Store", "Timeout", "Transport", "Unsupported", "Update",
+    "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",
+    "layout_find", "layout_groups", "measure_gemm_peak", "memory_stats",
+    "plan_model_from_config", "plan_predict", "plan_search", "profile", "release_threads",
+    "sample_epoch", "schedule_factor", "set_log_callback", "set_log_level", "set_memory_cap",
+    "spawn", "trim_memory", "version",
+]

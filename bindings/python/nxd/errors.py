@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import threading
+import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -89,8 +93,34 @@ _kept = _Kept()
 
 
 def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> None:
-    """The onerror of every callback. Also gets what a signal handler raises on the way in."""
+    """The onerror of callbacks that give a status. What a signal's handler raises on the way into
+    one comes here, too."""
     _kept.exception = value
+
+
+def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None:
+    """The onerror where the library takes no status: nobody to raise it to. Ctrl-C comes again."""
+    if isinstance(value, KeyboardInterrupt):
+        _thread.interrupt_main()
+    else:
+        traceback.print_exception(value)
+
+
+def callback(signature: Any) -> Callable[[Callable[..., None]], Any]:
+    """Makes a function one that the library calls: of user_data, a handle of what Python gave it.
+    When it raises, the library gets USER, and the outermost call raises the same exception."""
+    def make(function: Callable[..., None]) -> Any:
+        if isinstance(signature, str) and signature.startswith("void"):
+            return ffi.callback(signature, function, onerror=_print_exception)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> int:
+            function(*arguments)
+            return 0
+
+        return ffi.callback(signature, call, error=Status.USER, onerror=keep_exception)
+
+    return make
 
 
 def info_from(struct: Any) -> ErrorInfo:

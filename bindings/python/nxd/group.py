@@ -13,16 +13,74 @@ from nxd.errors import InvalidArgument, NxdError, check, info_from
 from nxd.raw import core, ffi
 
 
+class _Unattended:
+    """Works that nobody refers to any more, and the arrays they still use. What runs is not waited
+    for by a finalizer: its bound is the group's timeout. Without a lock: the collector may let go
+    of one work while another is looked at."""
+
+    def __init__(self) -> None:
+        self._works: list[tuple[Any, Any]] = []
+        self._exiting = False
+
+    def let_go(self, work: Any, buffers: Any) -> None:
+        if self._exiting or self._done(work):
+            core.nxd_work_destroy(work)
+        else:
+            self._works.append((work, buffers))
+
+    def reap(self) -> None:
+        for _ in range(len(self._works)):
+            self.let_go(*self._works.pop(0))
+
+    def exit(self) -> None:
+        """Once contexts are aborted: from now on works end soon, and are waited for, so that no
+        array is freed under one."""
+        self._exiting = True
+        self.reap()
+
+    @staticmethod
+    def _done(work: Any) -> bool:
+        out = ffi.new("int32_t*")
+        return core.nxd_work_test(work, out) != 0 or out[0] != 0
+
+
+unattended = _Unattended()
+
+
+class _LetGo:
+    """The end of a Work that was not closed."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: object) -> None:
+        self.buffers = buffers
+
+    def __call__(self, work: Any, let_go: Any = unattended.let_go) -> None:
+        let_go(work, self.buffers)
+
+
 class Work(Handle):
     """A call that goes on while its caller does other things; its arrays are borrowed until it is
-    done. Dropping one that has not begun cancels it; one that runs is waited for."""
+    done. One that is dropped goes on, too. close() takes back one that has not begun, and waits
+    for one that runs."""
 
     __slots__ = ("result",)
     _destroy = "nxd_work_destroy"
 
     def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
+        unattended.reap()
         super().__init__(pointer, kept=buffers)
         self.result = result
+
+    def _destroyer(self, kept: object) -> Any:
+        return _LetGo(kept)
+
+    def close(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            # The arrays live until this has returned: the handle's end has them.
+            core.nxd_work_destroy(ffi.cast("nxd_work_t*", pointer))
+            ffi.gc(pointer, None)
 
     @property
     def done(self) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nxd import errors
 from nxd._handle import drop_user_data, read_struct, report, text, to_enum, user_data
 from nxd._structs import MemoryStats, PhaseStats
 from nxd.enums import DType, LogLevel, Phase
-from nxd.errors import check
+from nxd.errors import callback, check
 from nxd.raw import core, ffi
 
 
@@ -34,13 +33,13 @@ def set_log_level(level: LogLevel | str) -> None:
     check(core.nxd_set_log_level(to_enum(LogLevel, level)))
 
 
-@ffi.callback("void(nxd_log_level_t, const char*, void*)", onerror=errors.keep_exception)
+@callback("void(nxd_log_level_t, const char*, void*)")
 def _log(level: int, message: Any, held: Any) -> None:
     ffi.from_handle(held)(LogLevel(level), text(message))
 
 
 def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
-    """Where log lines go; None: to stderr, as at first. What the callback raises is dropped."""
+    """Where log lines go; None: to stderr, as at first. What the callback raises is printed."""
     if callback is None:
         check(core.nxd_set_log_callback(ffi.NULL, ffi.NULL, ffi.NULL))
     else:

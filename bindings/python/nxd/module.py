@@ -11,9 +11,9 @@ from nxd._handle import EngineHandle, Struct, drop_user_data, fill, pointers, te
     user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, Mismatch
-from nxd.errors import InvalidState, check
+from nxd.errors import InvalidState, callback, check
 from nxd.raw import engine, ffi
-from nxd.tensor import Tensor
+from nxd.tensors import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -312,19 +312,16 @@ class Tape(EngineHandle):
         return [_own(out[i]) for i in range(self._n_inputs)]
 
 
-@ffi.callback("nxd_status_t(nxd_module_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, "
-              "void*)", error=errors.Status.USER, onerror=errors.keep_exception)
-def _forward(_: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> int:
+@callback("nxd_status_t(nxd_module_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, "
+              "void*)")
+def _forward(_: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> None:
     module = ffi.from_handle(held)()
     if module is None:
         raise InvalidState("nothing in Python refers to the module of this forward any more")
     results = module.forward(*inputs_of(inputs, n_inputs))
     give(results, outputs, n_outputs, f"{type(module).__name__}.forward")
-    return 0
 
 
-@ffi.callback("nxd_status_t(nxd_parameter_t*, void*)", error=errors.Status.USER,
-              onerror=errors.keep_exception)
-def _grad_hook(_: Any, held: Any) -> int:
+@callback("nxd_status_t(nxd_parameter_t*, void*)")
+def _grad_hook(_: Any, held: Any) -> None:
     ffi.from_handle(held)()
-    return 0

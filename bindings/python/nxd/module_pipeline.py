@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd import errors
 from nxd._handle import Struct, fill, pointers, text
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
-from nxd.errors import check
+from nxd.errors import callback, check
 from nxd.module import Module, Parameter
 from nxd.pipeline import Pipeline
 from nxd.raw import engine, ffi
-from nxd.tensor import Tensor
+from nxd.tensors import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -119,18 +118,14 @@ class ModulePipeline(Pipeline):
         return text(out[0])
 
 
-@ffi.callback("nxd_status_t(nxd_parameter_t*, const char*, nxd_tensor_t*, void*)",
-              error=errors.Status.USER, onerror=errors.keep_exception)
-def _param_init(parameter: Any, name: Any, tensor: Any, held: Any) -> int:
+@callback("nxd_status_t(nxd_parameter_t*, const char*, nxd_tensor_t*, void*)")
+def _param_init(parameter: Any, name: Any, tensor: Any, held: Any) -> None:
     function, model = ffi.from_handle(held)
     function(Parameter(parameter, model, text(name)), text(name), Tensor.retained(tensor))
-    return 0
 
 
-@ffi.callback("nxd_status_t(nxd_module_t*, const char*, int32_t*, void*)",
-              error=errors.Status.USER, onerror=errors.keep_exception)
-def _leaf_rule(module: Any, path: Any, is_leaf: Any, held: Any) -> int:
+@callback("nxd_status_t(nxd_module_t*, const char*, int32_t*, void*)")
+def _leaf_rule(module: Any, path: Any, is_leaf: Any, held: Any) -> None:
     function, model = ffi.from_handle(held)
     is_leaf[0] = function(Module._wrap(module, model.context, owner=model), text(path),
                           bool(is_leaf[0]))
-    return 0

@@ -11,7 +11,7 @@ from nxd._handle import EngineHandle, pointers, text
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check, failure
 from nxd.raw import engine, ffi
-from nxd.tensor import Tensor
+from nxd.tensors import Tensor
 
 
 class Op(EngineHandle):

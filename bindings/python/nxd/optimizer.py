@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nxd import errors
 from nxd._arrays import over_memory
 from nxd._handle import Handle, Struct, drop_user_data, read_struct, report, strings, text, \
     to_enum, user_data
 from nxd._structs import StepReport
 from nxd.data_parallel import Ddp
 from nxd.enums import DType, Hyperparameter, ParameterState
-from nxd.errors import check
+from nxd.errors import callback, check
 from nxd.raw import core, engine, ffi
 
 if TYPE_CHECKING:
@@ -146,16 +145,14 @@ class Update:
     step: int
 
 
-@ffi.callback("nxd_status_t(const nxd_update_t*, void*)", error=errors.Status.USER,
-              onerror=errors.keep_exception)
-def _update(update: Any, held: Any) -> int:
+@callback("nxd_status_t(const nxd_update_t*, void*)")
+def _update(update: Any, held: Any) -> None:
     rule, n_states = ffi.from_handle(held)
     shape, dtype = (update.count,), DType(update.dtype)
     states = [over_memory(update.states[i], shape, dtype) for i in range(n_states)]
     rule(Update(text(update.parameter), update.begin, over_memory(update.param, shape, dtype),
                 over_memory(update.grad, shape, DType(update.grad_dtype), writable=False), states,
                 update.grad_scale, update.learning_rate, update.weight_decay, update.step))
-    return 0
 
 
 class CustomOptimizer(Optimizer):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nxd import errors
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, Struct, drop_user_data, read_struct, report, text, to_enum, \
     user_data
 from nxd._structs import PpCall, PpReport, PpTask
 from nxd.enums import DType, PpScheduleKind
-from nxd.errors import InvalidState, check
+from nxd.errors import InvalidState, callback, check
 from nxd.raw import core, ffi
 
 if TYPE_CHECKING:
@@ -203,22 +201,13 @@ def _pipeline(held: Any, call: Any) -> tuple[Any, PpCall, int, int]:
             pipeline._n_outputs[chunk])
 
 
-def _callback(function: Callable[..., None]) -> Any:
-    field = dict(ffi.typeof("nxd_pp_stage_callbacks_t").fields)[function.__name__.lstrip("_")]
-    return ffi.callback(field.type, function, error=errors.Status.USER,
-                        onerror=errors.keep_exception)
+def _stage_callback(function: Callable[..., None]) -> Any:
+    """A callback of the type that the struct has for it."""
+    fields = dict(ffi.typeof("nxd_pp_stage_callbacks_t").fields)
+    return callback(fields[function.__name__.removeprefix("_")].type)(function)
 
 
-def _status(function: Callable[..., None]) -> Callable[..., int]:
-    @functools.wraps(function)
-    def call(*arguments: Any) -> int:
-        function(*arguments)
-        return 0
-    return call
-
-
-@_callback
-@_status
+@_stage_callback
 def _forward(call: Any, inputs: Any, outputs: Any, out_loss: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     loss = stage.forward(what, _arrays(inputs, n_in, False), _arrays(outputs, n_out))
@@ -226,16 +215,14 @@ def _forward(call: Any, inputs: Any, outputs: Any, out_loss: Any, held: Any) -> 
         out_loss[0] = loss
 
 
-@_callback
-@_status
+@_stage_callback
 def _backward(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     stage.backward(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False),
                    _arrays(grad_inputs, n_in))
 
 
-@_callback
-@_status
+@_stage_callback
 def _backward_input(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any,
                     held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
@@ -243,8 +230,7 @@ def _backward_input(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any,
                          _arrays(grad_inputs, n_in))
 
 
-@_callback
-@_status
+@_stage_callback
 def _backward_weight(call: Any, inputs: Any, grad_outputs: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     stage.backward_weight(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False))

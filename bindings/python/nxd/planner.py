@@ -24,14 +24,14 @@ def _dictionary(struct: Any, name: str) -> dict[str, Any]:
             if key not in ("struct_size", "reserved") for value in [getattr(struct, key)]}
 
 
-def model_from_config(config_json: str) -> PlanModel:
+def plan_model_from_config(config_json: str) -> PlanModel:
     """Sizes of a Hugging Face configuration."""
     out = report("nxd_plan_model_t")
     check(core.nxd_plan_model_from_config(config_json.encode(), out))
     return cast(PlanModel, _dictionary(out, "nxd_plan_model_t"))
 
 
-def predict(model: PlanModel, layout: PlanLayout,
+def plan_predict(model: PlanModel, layout: PlanLayout,
             machine: PlanMachine | None = None) -> PlanPrediction:
     """What a layout would cost."""
     out = report("nxd_plan_prediction_t")
@@ -42,7 +42,7 @@ def predict(model: PlanModel, layout: PlanLayout,
     return cast(PlanPrediction, read_struct(PlanPrediction, out))
 
 
-def search(model: PlanModel, machine: PlanMachine | None = None, limit: int = 10,
+def plan_search(model: PlanModel, machine: PlanMachine | None = None, limit: int = 10,
            **options: Unpack[PlanSearchOptions]) -> list[tuple[PlanLayout, PlanPrediction]]:
     """The layouts of all ranks that take least time and fit, best first."""
     layouts = ffi.new("nxd_plan_layout_t[]", limit)

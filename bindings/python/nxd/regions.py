@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nxd._handle import Struct, pointers
 from nxd.errors import check
 from nxd.raw import core, engine, ffi
-from nxd.tensor import Tensor
+from nxd.tensors import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from nxd import errors
 from nxd._handle import Handle, Struct, drop_user_data, user_data
-from nxd.errors import check
+from nxd.errors import callback, check
 from nxd.raw import core, ffi
 
 # How long one wait in the library lasts, so that Ctrl-C comes through.
@@ -92,27 +92,20 @@ class Store(Handle):
         return out[0]
 
 
-def _callback(signature: str) -> Any:
-    return ffi.callback(signature, error=errors.Status.USER, onerror=errors.keep_exception)
-
-
-@_callback("nxd_status_t(const char*, const uint8_t*, size_t, void*)")
-def _set(key: Any, value: Any, size: int, held: Any) -> int:
+@callback("nxd_status_t(const char*, const uint8_t*, size_t, void*)")
+def _set(key: Any, value: Any, size: int, held: Any) -> None:
     ffi.from_handle(held).set(ffi.string(key).decode(), ffi.buffer(value, size)[:] if size else b"")
-    return 0
 
 
-@_callback("nxd_status_t(const char*, uint8_t*, size_t, size_t*, int32_t*, void*)")
-def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any) -> int:
+@callback("nxd_status_t(const char*, uint8_t*, size_t, size_t*, int32_t*, void*)")
+def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any) -> None:
     value = ffi.from_handle(held).get(ffi.string(key).decode())
     out_found[0] = value is not None
     out_size[0] = len(value) if value is not None else 0
     if value and len(value) <= cap:
         ffi.memmove(room, value, len(value))
-    return 0
 
 
-@_callback("nxd_status_t(const char*, int64_t, int64_t*, void*)")
-def _add(key: Any, amount: int, out: Any, held: Any) -> int:
+@callback("nxd_status_t(const char*, int64_t, int64_t*, void*)")
+def _add(key: Any, amount: int, out: Any, held: Any) -> None:
     out[0] = ffi.from_handle(held).add(ffi.string(key).decode(), amount)
-    return 0

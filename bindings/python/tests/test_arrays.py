@@ -216,16 +216,16 @@ class Planner(unittest.TestCase):
              ' "num_attention_heads": 4, "intermediate_size": 128}')
 
     def test_plans(self):
-        model = nxd.model_from_config(self.MODEL)
+        model = nxd.plan_model_from_config(self.MODEL)
         self.assertEqual((model["hidden_size"], model["num_layers"]), (64, 2))
-        found = nxd.search(model, world_size=2, sequence_length=64, batch_size=4, limit=3)
+        found = nxd.plan_search(model, world_size=2, sequence_length=64, batch_size=4, limit=3)
         self.assertEqual(len(found), 3)
         for layout, prediction in found:
-            self.assertEqual(nxd.predict(model, layout), prediction)
-        slow = nxd.predict(model, found[0][0], {"gemm_flops_f32": 1e9, "attention_share_f32": 0.1})
+            self.assertEqual(nxd.plan_predict(model, layout), prediction)
+        slow = nxd.plan_predict(model, found[0][0], {"gemm_flops_f32": 1e9})
         self.assertGreater(slow.step_seconds, found[0][1].step_seconds)
         with self.assertRaises(nxd.Unsupported):
-            nxd.model_from_config(self.MODEL.replace("llama", "mamba"))
+            nxd.plan_model_from_config(self.MODEL.replace("llama", "mamba"))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class Collectives(unittest.TestCase):
                 self.assertEqual(work.wait()[0], 2 * i)
                 self.assertTrue(work.done)
             self.assertEqual(works[0].info.operation, "all_reduce")
-            # One that nobody waits for is dropped, and its array with it.
+            # One that is dropped goes on.
             g.barrier(wait=False)
             g.barrier()
 

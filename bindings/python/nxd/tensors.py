@@ -233,9 +233,9 @@ def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
         if kind not in (DType.F32, DType.F64, DType.I32, DType.I64):
             raise Unsupported(f"numbers as {kind.name.lower()}: give an array, or use to()")
         memory = _arrays.Buffer(words, shape, kind, words)
-    elif hasattr(array, "strides") and not getattr(array, "flags", {}).c_contiguous:
+    elif hasattr(array, "__array_interface__"):
         import numpy
-        memory = _arrays.buffer(numpy.ascontiguousarray(array), "array", dtype, writable=False)
+        memory = _arrays.buffer(numpy.asarray(array, order="C"), "array", dtype, writable=False)
     else:
         memory = _arrays.buffer(array, "array", dtype, writable=False)
     out = ffi.new("nxd_tensor_t**")
