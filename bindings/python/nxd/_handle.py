@@ -92,7 +92,10 @@ def to_enum(kind: type[E], value: E | str | int) -> E:
                 return member
         known = ", ".join(m.name.lstrip("_").lower() for m in kind if m.value >= 0)
         raise errors.InvalidArgument(f"{kind.__name__}: expected one of {known}, got {value!r}")
-    return kind(value)
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise errors.InvalidArgument(str(error)) from None
 
 
 def text(value: Any) -> str:
@@ -171,6 +174,13 @@ def read_struct(kind: Any, struct: Any) -> Any:
 def report(name: str) -> Any:
     """An empty struct for a call to fill."""
     return ffi.new(name + "*", {"struct_size": ffi.sizeof(name)})
+
+
+def get(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
+    """The one output of a call, of a pointer's kind."""
+    out = ffi.new(kind)
+    errors.check(function(*arguments, out))
+    return out[0]
 
 
 def fill(function: Callable[..., int], kind: str, *arguments: Any, more: int = 0) -> list[int]:

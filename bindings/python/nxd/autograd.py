@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nxd._handle import EngineHandle, Struct, drop_user_data, pointers, to_enum, user_data
+from nxd._handle import EngineHandle, Struct, drop_user_data, get, pointers, to_enum, user_data
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, callback, check
 from nxd.raw import engine, ffi
@@ -81,15 +81,12 @@ class FunctionCall:
 
     def saved(self, index: int) -> Tensor:
         """A tensor kept by forward."""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_function_call_get_saved(self._pointer, index, out))
-        return Tensor.retained(out[0])
+        return Tensor.retained(get("nxd_tensor_t**", engine.nxd_function_call_get_saved,
+                                   self._pointer, index))
 
     def needs_grad(self, index: int) -> bool:
         """Whether backward needs the gradient of an input."""
-        out = ffi.new("int32_t*")
-        check(engine.nxd_function_call_needs_grad(self._pointer, index, out))
-        return bool(out[0])
+        return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self._pointer, index))
 
 
 class Function(EngineHandle):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import threading
 import time
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, Struct, fill, to_enum
+from nxd import _arrays
+from nxd._handle import Handle, Struct, fill, get, to_enum
 from nxd.enums import Axis, Device, DType, Rendezvous
 from nxd.errors import callback, check
 from nxd.group import Group, unattended
@@ -74,9 +76,7 @@ class Context(Handle):
             # Only the main thread runs the handlers of signals.
             given.setdefault("interrupt", _interrupted)
         struct = Struct("nxd_context_options_t", given)
-        out = ffi.new("nxd_context_t**")
-        check(core.nxd_context_create(struct.pointer, out))
-        super().__init__(out[0])
+        super().__init__(get("nxd_context_t**", core.nxd_context_create, struct.pointer))
         self.finalized = False
         self._layout: _Layout | None = None
         self._store = store
@@ -100,42 +100,33 @@ class Context(Handle):
 
     @property
     def rank(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_context_get_rank(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_context_get_rank, self.pointer)
 
     @property
     def size(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_context_get_size(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_context_get_size, self.pointer)
 
     @property
     def local_rank(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_context_get_local_rank(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_context_get_local_rank, self.pointer)
 
     @property
     def world(self) -> Group:
         """The group of all ranks."""
-        out = ffi.new("nxd_group_t**")
-        check(core.nxd_context_get_world_group(self.pointer, out))
-        return Group(out[0], self, owner=self)
+        borrowed = get("nxd_group_t**", core.nxd_context_get_world_group, self.pointer)
+        return Group(borrowed, self, owner=self)
 
     def group(self, ranks: list[int], name: str | None = None) -> Group:
         """Makes a group of some ranks. [collective: the listed ranks]"""
-        out = ffi.new("nxd_group_t**")
-        check(core.nxd_group_create(self.pointer, ffi.new("int32_t[]", ranks or 1), len(ranks),
-                                    name.encode() if name is not None else ffi.NULL, out))
-        return Group(out[0], self)
+        members = ffi.new("int32_t[]", ranks or 1)
+        label = name.encode() if name is not None else ffi.NULL
+        return Group(get("nxd_group_t**", core.nxd_group_create, self.pointer, members, len(ranks),
+                         label), self)
 
     @property
     def plain_kernels(self) -> bool:
         """Whether layers run through plain ATen operators."""
-        out = ffi.new("int32_t*")
-        check(core.nxd_context_get_plain_kernels(self.pointer, out))
-        return bool(out[0])
+        return bool(get("int32_t*", core.nxd_context_get_plain_kernels, self.pointer))
 
     @plain_kernels.setter
     def plain_kernels(self, plain: bool) -> None:
@@ -163,18 +154,13 @@ class Context(Handle):
     def arena(self, shape: tuple[int, ...], dtype: Any = "f32") -> Any:
         """A numpy array in memory that the other ranks of this host see too: collectives work on
         it in place. It is valid until free_arena, or until the context is closed."""
-        from nxd import _arrays
         kind = to_enum(DType, dtype)
-        out = ffi.new("void**")
-        bytes_ = _arrays.SIZES[kind]
-        for extent in shape:
-            bytes_ *= extent
-        check(core.nxd_arena_alloc(self.pointer, bytes_, out))
-        return _arrays.over_memory(out[0], shape, kind)
+        size = math.prod(shape) * _arrays.SIZES[kind]
+        memory = get("void**", core.nxd_arena_alloc, self.pointer, size)
+        return _arrays.over_memory(memory, shape, kind)
 
     def free_arena(self, array: Any) -> None:
         """Takes back an array of arena()."""
-        from nxd import _arrays
         check(core.nxd_arena_free(self.pointer, _arrays.buffer(array).pointer))
 
     # Parallel state.
@@ -197,9 +183,7 @@ class Context(Handle):
         return bool(core.nxd_model_parallel_is_initialized(self.pointer))
 
     def _along(self, function: Any, axis: Axis | str) -> int:
-        out = ffi.new("int32_t*")
-        check(function(self.pointer, to_enum(Axis, axis), out))
-        return out[0]
+        return get("int32_t*", function, self.pointer, to_enum(Axis, axis))
 
     def parallel_size(self, axis: Axis | str) -> int:
         return self._along(core.nxd_parallel_get_size, axis)
@@ -213,9 +197,9 @@ class Context(Handle):
 
     def parallel_group(self, axis: Axis | str) -> Group:
         """This rank's group along an axis."""
-        out = ffi.new("nxd_group_t**")
-        check(core.nxd_parallel_get_group(self.pointer, to_enum(Axis, axis), out))
-        return Group(out[0], self, owner=self._layout or self)
+        borrowed = get("nxd_group_t**", core.nxd_parallel_get_group, self.pointer,
+                       to_enum(Axis, axis))
+        return Group(borrowed, self, owner=self._layout or self)
 
     def parallel_groups(self, axis: Axis | str) -> list[list[int]]:
         """The ranks of all groups along an axis."""
@@ -231,15 +215,11 @@ class Context(Handle):
 
     @property
     def next_stage_rank(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_pipeline_get_next_rank(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_pipeline_get_next_rank, self.pointer)
 
     @property
     def previous_stage_rank(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_pipeline_get_previous_rank(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_pipeline_get_previous_rank, self.pointer)
 
 
 def layout_groups(world_size: int, axis: Axis | str,
@@ -265,6 +245,4 @@ def layout_find(world_size: int, axis: Axis | str, rank: int,
 
 def device() -> Device:
     """The device this process trains on."""
-    out = ffi.new("nxd_device_t*")
-    check(core.nxd_get_device(out))
-    return Device(out[0])
+    return Device(get("nxd_device_t*", core.nxd_get_device))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, strings, text
+from nxd._handle import Handle, Struct, get, strings, text
 from nxd.errors import InvalidArgument, check
 from nxd.raw import core, engine, ffi
 
@@ -61,9 +61,7 @@ class Ddp(Handle):
         return cls(out[0], [root.kept])
 
     def __len__(self) -> int:
-        out = ffi.new("size_t*")
-        check(core.nxd_ddp_get_count(self.pointer, out))
-        return out[0]
+        return get("size_t*", core.nxd_ddp_get_count, self.pointer)
 
     @property
     def names(self) -> list[str]:
@@ -111,17 +109,13 @@ class Ddp(Handle):
     @property
     def buffer_bytes(self) -> int:
         """Bytes held beside parameters and gradients."""
-        out = ffi.new("uint64_t*")
-        check(core.nxd_ddp_get_buffer_bytes(self.pointer, out))
-        return out[0]
+        return get("uint64_t*", core.nxd_ddp_get_buffer_bytes, self.pointer)
 
     def finish(self, **options: Unpack[FinishOptions]) -> float:
         """Completes the gradients, and gives their norm.
         [collective: tensor-, pipeline- and data-parallel groups]"""
         struct = Struct("nxd_finish_options_t", options)
-        out = ffi.new("double*")
-        check(core.nxd_ddp_finish(self.pointer, struct.pointer, out))
-        return out[0]
+        return get("double*", core.nxd_ddp_finish, self.pointer, struct.pointer)
 
 
 def sample_epoch(n_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxd._arrays import Buffer, buffer
-from nxd._handle import Handle, fill, to_enum
+from nxd._handle import Handle, fill, get, to_enum
 from nxd._structs import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
 from nxd.errors import InvalidArgument, NxdError, check, info_from
@@ -30,7 +30,11 @@ class _Unattended:
 
     def reap(self) -> None:
         for _ in range(len(self._works)):
-            self.let_go(*self._works.pop(0))
+            try:
+                work = self._works.pop(0)
+            except IndexError:  # another thread has reaped it
+                return
+            self.let_go(*work)
 
     def exit(self) -> None:
         """Once contexts are aborted: from now on works end soon, and are waited for, so that no
@@ -85,9 +89,7 @@ class Work(Handle):
     @property
     def done(self) -> bool:
         """From any thread; wait() then returns at once."""
-        out = ffi.new("int32_t*")
-        check(core.nxd_work_test(self.pointer, out))
-        return bool(out[0])
+        return bool(get("int32_t*", core.nxd_work_test, self.pointer))
 
     def wait(self, timeout_ms: int = -1) -> Any:
         """Waits until the work is done, and gives the array it wrote. Timeout, with the work still
@@ -131,17 +133,13 @@ class Group(Handle):
     @property
     def size(self) -> int:
         if not self._size:
-            out = ffi.new("int32_t*")
-            check(core.nxd_group_get_size(self.pointer, out))
-            self._size = out[0]
+            self._size = get("int32_t*", core.nxd_group_get_size, self.pointer)
         return self._size
 
     @property
     def rank(self) -> int:
         """This rank's place in the group."""
-        out = ffi.new("int32_t*")
-        check(core.nxd_group_get_rank(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_group_get_rank, self.pointer)
 
     @property
     def ranks(self) -> list[int]:
@@ -153,9 +151,7 @@ class Group(Handle):
 
     @property
     def transport(self) -> Transport:
-        out = ffi.new("nxd_transport_t*")
-        check(core.nxd_group_get_transport(self.pointer, out))
-        return Transport(out[0])
+        return Transport(get("nxd_transport_t*", core.nxd_group_get_transport, self.pointer))
 
     def _run(self, name: str, wait: bool, arguments: tuple[Any, ...], result: Any,
              buffers: tuple[Buffer, ...]) -> Any:
@@ -171,7 +167,7 @@ class Group(Handle):
         """The memory of the array of a message or broadcast."""
         try:
             return buffer(array, "array", dtype, writable)
-        except NxdError:
+        except Exception:
             self._refuse(name, 1, tail)
             raise
 
@@ -189,8 +185,15 @@ class Group(Handle):
                 raise InvalidArgument(f"out: expected elements of {send.dtype.name.lower()}, got "
                                       f"{receive.dtype.name.lower()}")
             return send, receive, send.count // times[0]
-        except NxdError:
+        except Exception:
             self._refuse(name, 2, tail)
+            raise
+
+    def _reduction(self, name: str, op: Reduce | str) -> Reduce:
+        try:
+            return to_enum(Reduce, op)
+        except NxdError:
+            self._refuse(name, 2, (Reduce.SUM,))
             raise
 
     def _refuse(self, name: str, n_buffers: int, tail: tuple[int, ...]) -> None:
@@ -202,10 +205,11 @@ class Group(Handle):
     def all_reduce(self, array: Any, out: Any = None, op: Reduce | str = Reduce.SUM,
                    dtype: DType | str | None = None, wait: bool = True) -> Any:
         """Reduces the arrays of all ranks, element by element."""
+        reduce = self._reduction("all_reduce", op)
         send, receive, count = self._pair("all_reduce", array, out, dtype, (1, 1),
                                           Reduce.SUM)
         return self._run("all_reduce", wait,
-                         (send.pointer, receive.pointer, count, send.dtype, to_enum(Reduce, op)),
+                         (send.pointer, receive.pointer, count, send.dtype, reduce),
                          array if out is None else out, (send, receive))
 
     def all_gather(self, array: Any, out: Any, dtype: DType | str | None = None,
@@ -219,10 +223,11 @@ class Group(Handle):
     def reduce_scatter(self, array: Any, out: Any, op: Reduce | str = Reduce.SUM,
                        dtype: DType | str | None = None, wait: bool = True) -> Any:
         """This rank's part of the reduced arrays."""
+        reduce = self._reduction("reduce_scatter", op)
         send, receive, count = self._pair("reduce_scatter", array, out, dtype,
                                           (self.size, 1), Reduce.SUM)
         return self._run("reduce_scatter", wait,
-                         (send.pointer, receive.pointer, count, send.dtype, to_enum(Reduce, op)),
+                         (send.pointer, receive.pointer, count, send.dtype, reduce),
                          out, (send, receive))
 
     def all_to_all(self, array: Any, out: Any, dtype: DType | str | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxd import errors
-from nxd._handle import Handle, Struct, strings
+from nxd._handle import Handle, Struct, get, strings
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -41,9 +41,7 @@ class Job(Handle):
 
     @property
     def size(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_job_get_size(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_job_get_size, self.pointer)
 
     def exit_code(self, rank: int) -> int | None:
         """Exit status, or 128 + the signal's number; None while it runs."""
@@ -52,9 +50,7 @@ class Job(Handle):
         return None if running[0] else code[0]
 
     def pid(self, rank: int) -> int:
-        out = ffi.new("int64_t*")
-        check(core.nxd_job_get_pid(self.pointer, rank, out))
-        return out[0]
+        return get("int64_t*", core.nxd_job_get_pid, self.pointer, rank)
 
 
 def spawn(argv: Sequence[str] | None = None, n_processes: int = 0,
@@ -72,6 +68,4 @@ def spawn(argv: Sequence[str] | None = None, n_processes: int = 0,
     options = Struct("nxd_spawn_options_t", {"n_processes": n_processes,
                                              "omp_num_threads": omp_num_threads})
     options.pointer.argv = array
-    out = ffi.new("nxd_job_t**")
-    check(core.nxd_spawn(options.pointer, out))
-    return Job(out[0])
+    return Job(get("nxd_job_t**", core.nxd_spawn, options.pointer))

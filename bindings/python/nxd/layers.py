@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct
+from nxd._handle import Struct, get
 from nxd.errors import check
 from nxd.module import Module
 from nxd.raw import engine, ffi
@@ -128,6 +128,4 @@ class Model(Layer):
 
     def step_flops(self, batch: int, sequence: int) -> float:
         """Floating-point operations of one training step, all ranks together."""
-        out = ffi.new("double*")
-        check(engine.nxd_model_get_step_flops(self.pointer, batch, sequence, out))
-        return out[0]
+        return get("double*", engine.nxd_model_get_step_flops, self.pointer, batch, sequence)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nxd._handle import drop_user_data, read_struct, report, text, to_enum, user_data
+from nxd._handle import drop_user_data, get, read_struct, report, text, to_enum, user_data
 from nxd._structs import MemoryStats, PhaseStats
 from nxd.enums import DType, LogLevel, Phase
 from nxd.errors import callback, check
@@ -48,9 +48,7 @@ def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
 
 def measure_gemm_peak(dtype: DType | str = DType.F32, n: int = 0) -> float:
     """Floating-point operations per second of square products of size n."""
-    out = ffi.new("double*")
-    check(core.nxd_measure_gemm_peak(to_enum(DType, dtype), n, out))
-    return out[0]
+    return get("double*", core.nxd_measure_gemm_peak, to_enum(DType, dtype), n)
 
 
 def release_threads() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
-from nxd._handle import EngineHandle, Struct, drop_user_data, fill, pointers, text, to_enum, \
+from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, pointers, text, to_enum, \
     user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, Mismatch
@@ -41,9 +41,7 @@ class Parameter(EngineHandle):
     @property
     def tensor(self) -> Tensor:
         """This rank's shard."""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_parameter_get_tensor(self.pointer, out))
-        return Tensor.retained(out[0])
+        return Tensor.retained(get("nxd_tensor_t**", engine.nxd_parameter_get_tensor, self.pointer))
 
     @property
     def grad(self) -> Tensor | None:
@@ -69,15 +67,11 @@ class Parameter(EngineHandle):
 
     def whole(self) -> Tensor:
         """The whole value. [collective: tensor-parallel group]"""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_parameter_get_whole(self.pointer, out))
-        return Tensor(out[0])
+        return Tensor(get("nxd_tensor_t**", engine.nxd_parameter_get_whole, self.pointer))
 
     def whole_grad(self) -> Tensor | None:
         """The whole gradient, as far as it is finished. [collective: tensor-parallel group]"""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_parameter_get_whole_grad(self.pointer, out))
-        return _own(out[0])
+        return _own(get("nxd_tensor_t**", engine.nxd_parameter_get_whole_grad, self.pointer))
 
     def set_trainable(self, trainable: bool) -> None:
         check(engine.nxd_parameter_set_trainable(self.pointer, trainable))
@@ -190,9 +184,7 @@ class Module(EngineHandle):
 
     @property
     def class_name(self) -> str:
-        out = ffi.new("const char**")
-        check(engine.nxd_module_get_class_name(self.pointer, out))
-        return text(out[0])
+        return text(get("const char**", engine.nxd_module_get_class_name, self.pointer))
 
     def module(self, path: str) -> Module:
         """A module below this one, by its dotted path."""
@@ -249,9 +241,8 @@ class Module(EngineHandle):
 
     def master_weight(self) -> Tensor:
         """The whole initial weight of a layer made with keep_master_weight."""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_module_get_master_weight(self.pointer, out))
-        return Tensor.retained(out[0])
+        return Tensor.retained(get("nxd_tensor_t**", engine.nxd_module_get_master_weight,
+                                   self.pointer))
 
     def checkpoint(self, names: Sequence[str] | None = None, on: bool = True) -> None:
         """Recomputes the activations of modules in their backward pass."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, fill, pointers, text
+from nxd._handle import Struct, fill, get, pointers, text
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
 from nxd.errors import callback, check
@@ -113,9 +113,7 @@ class ModulePipeline(Pipeline):
     @property
     def graph(self) -> str:
         """The traced graph as text."""
-        out = ffi.new("const char**")
-        check(engine.nxd_pp_get_graph_text(self.pointer, out))
-        return text(out[0])
+        return text(get("const char**", engine.nxd_pp_get_graph_text, self.pointer))
 
 
 @callback("nxd_status_t(nxd_parameter_t*, const char*, nxd_tensor_t*, void*)")

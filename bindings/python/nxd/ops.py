@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nxd._handle import EngineHandle, pointers, text
+from nxd._handle import EngineHandle, get, pointers, text
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check, failure
 from nxd.raw import engine, ffi
@@ -29,9 +29,7 @@ class Op(EngineHandle):
     @property
     def schema(self) -> str:
         """Such as "aten::relu(Tensor self) -> Tensor"."""
-        out = ffi.new("const char**")
-        check(engine.nxd_op_get_schema(self.pointer, out))
-        return text(out[0])
+        return text(get("const char**", engine.nxd_op_get_schema, self.pointer))
 
     def set(self, name: str, value: Any) -> None:
         """Sets an argument, by the kind of the value."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
-from nxd._handle import Handle, Struct, drop_user_data, read_struct, report, strings, text, \
+from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, strings, text, \
     to_enum, user_data
 from nxd._structs import StepReport
 from nxd.data_parallel import Ddp
@@ -29,14 +29,12 @@ class Optimizer(Handle):
     _destroy = "nxd_optimizer_destroy"
 
     def __init__(self, kind: str, over: Any, options: Any) -> None:
-        out = ffi.new("nxd_optimizer_t**")
         if isinstance(over, Ddp):
             create = getattr(core, f"nxd_{kind}_create_ddp")
         else:
             create = getattr(engine, f"nxd_{kind}_create")
-        check(create(over.pointer, options, out))
         # The library keeps what it uses, but for arrays and for what modules are in Python.
-        super().__init__(out[0], kept=over.kept)
+        super().__init__(get("nxd_optimizer_t**", create, over.pointer, options), kept=over.kept)
         self._over = over
 
     def step(self, **options: Unpack[FinishOptions]) -> StepReport:
@@ -70,10 +68,8 @@ class Optimizer(Handle):
                                                     to_enum(Hyperparameter, which), value))
 
     def hyperparameter(self, which: Hyperparameter | str, group: int = 0) -> float:
-        out = ffi.new("double*")
-        check(core.nxd_optimizer_get_hyperparameter(self.pointer, group,
-                                                    to_enum(Hyperparameter, which), out))
-        return out[0]
+        return get("double*", core.nxd_optimizer_get_hyperparameter, self.pointer, group,
+                   to_enum(Hyperparameter, which))
 
     def set_schedule(self, **options: Unpack[ScheduleOptions]) -> None:
         """Makes the learning rate follow a schedule."""
@@ -83,9 +79,7 @@ class Optimizer(Handle):
     @property
     def learning_rate(self) -> float:
         """Of group 0 at the next step, with the schedule's factor; set for all groups."""
-        out = ffi.new("double*")
-        check(core.nxd_optimizer_get_learning_rate(self.pointer, out))
-        return out[0]
+        return get("double*", core.nxd_optimizer_get_learning_rate, self.pointer)
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
@@ -94,9 +88,7 @@ class Optimizer(Handle):
     @property
     def state_bytes(self) -> int:
         """Bytes of state that this rank holds."""
-        out = ffi.new("uint64_t*")
-        check(core.nxd_optimizer_get_state_bytes(self.pointer, out))
-        return out[0]
+        return get("uint64_t*", core.nxd_optimizer_get_state_bytes, self.pointer)
 
     @property
     def parameter_state(self) -> tuple[ParameterState, int]:
@@ -176,7 +168,5 @@ class CustomOptimizer(Optimizer):
 
 def schedule_factor(step: int, **options: Unpack[ScheduleOptions]) -> float:
     """The factor on the learning rate at a step."""
-    out = ffi.new("double*")
     struct = Struct("nxd_schedule_options_t", options)
-    check(core.nxd_schedule_get_factor(struct.pointer, step, out))
-    return out[0]
+    return get("double*", core.nxd_schedule_get_factor, struct.pointer, step)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
-from nxd._handle import Handle, Struct, drop_user_data, read_struct, report, text, to_enum, \
+from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, text, to_enum, \
     user_data
 from nxd._structs import PpCall, PpReport, PpTask
 from nxd.enums import DType, PpScheduleKind
@@ -30,10 +30,8 @@ class PipelineSchedule(Handle):
     @classmethod
     def of_kind(cls, kind: PpScheduleKind | str, ranks: int, chunks: int,
                 microbatches: int) -> PipelineSchedule:
-        out = ffi.new("nxd_pp_schedule_t**")
-        check(core.nxd_pp_schedule_create(to_enum(PpScheduleKind, kind), ranks, chunks,
-                                          microbatches, out))
-        return cls(out[0])
+        return cls(get("nxd_pp_schedule_t**", core.nxd_pp_schedule_create,
+                       to_enum(PpScheduleKind, kind), ranks, chunks, microbatches))
 
     @classmethod
     def of_tasks(cls, chunks: int, microbatches: int,
@@ -55,9 +53,7 @@ class PipelineSchedule(Handle):
 
     @property
     def name(self) -> str:
-        out = ffi.new("const char**")
-        check(core.nxd_pp_schedule_get_name(self.pointer, out))
-        return text(out[0])
+        return text(get("const char**", core.nxd_pp_schedule_get_name, self.pointer))
 
     def report(self, **costs: Unpack[PpCosts]) -> PpReport:
         """Plays the schedule through under given costs."""
@@ -97,23 +93,18 @@ class Pipeline(Handle):
     @property
     def has_loss(self) -> bool:
         """Whether this rank has the last stage, and so the losses."""
-        out = ffi.new("int32_t*")
-        check(core.nxd_pp_has_loss(self.pointer, out))
-        return bool(out[0])
+        return bool(get("int32_t*", core.nxd_pp_has_loss, self.pointer))
 
     @property
     def schedule(self) -> PipelineSchedule:
         """The schedule of training runs."""
-        out = ffi.new("nxd_pp_schedule_t**")
-        check(core.nxd_pp_get_schedule(self.pointer, out))
-        return PipelineSchedule(out[0], owner=self)
+        borrowed = get("nxd_pp_schedule_t**", core.nxd_pp_get_schedule, self.pointer)
+        return PipelineSchedule(borrowed, owner=self)
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes of the buffers received into on this rank."""
-        out = ffi.new("uint64_t*")
-        check(core.nxd_pp_get_buffer_bytes(self.pointer, out))
-        return out[0]
+        return get("uint64_t*", core.nxd_pp_get_buffer_bytes, self.pointer)
 
     def set_timeline(self, on: bool) -> None:
         """Records when tasks, messages and waits begin and end."""
@@ -164,9 +155,7 @@ class CallbackPipeline(Pipeline):
         """Forwards and backwards of all microbatches, or forwards alone; gives the mean loss.
         [collective: the pipeline-parallel group, and the data-parallel one if losses are averaged]
         """
-        out = ffi.new("double*")
-        check(core.nxd_pp_run(self.pointer, training, out))
-        return out[0]
+        return get("double*", core.nxd_pp_run, self.pointer, training)
 
 
 def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, pointers
+from nxd._handle import Struct, get, pointers
 from nxd.errors import check
 from nxd.raw import core, engine, ffi
 from nxd.tensors import Tensor
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def _map(function: Any, context: Context, *arguments: Any) -> Tensor:
-    out = ffi.new("nxd_tensor_t**")
-    check(function(context.pointer, *arguments, out))
-    return Tensor(out[0])
+    return Tensor(get("nxd_tensor_t**", function, context.pointer, *arguments))
 
 
 def copy_to_tensor_region(context: Context, x: Tensor) -> Tensor:
@@ -81,9 +79,7 @@ def finish_gradients(root: Module, **options: Unpack[FinishOptions]) -> float:
     """Completes a model's gradients after backward, and gives their norm.
     [collective: tensor-, pipeline- and data-parallel groups]"""
     struct = Struct("nxd_finish_options_t", options)
-    out = ffi.new("double*")
-    check(engine.nxd_finish_gradients(root.pointer, struct.pointer, out))
-    return out[0]
+    return get("double*", engine.nxd_finish_gradients, root.pointer, struct.pointer)
 
 
 def loss_weights(context: Context, labels: Sequence[Tensor | None], ignore_index: int = -100,

@@ -6,7 +6,7 @@ import time
 from typing import Any, Protocol
 
 from nxd import errors
-from nxd._handle import Handle, Struct, drop_user_data, user_data
+from nxd._handle import Handle, Struct, drop_user_data, get, user_data
 from nxd.errors import callback, check
 from nxd.raw import core, ffi
 
@@ -29,23 +29,18 @@ class Store(Handle):
     @classmethod
     def local(cls) -> Store:
         """For ranks that live on threads of this process."""
-        out = ffi.new("nxd_store_t**")
-        check(core.nxd_store_create_local(out))
-        return cls(out[0])
+        return cls(get("nxd_store_t**", core.nxd_store_create_local))
 
     @classmethod
     def file(cls, path: str) -> Store:
         """In a file that all ranks can write; its path must be fresh for each job."""
-        out = ffi.new("nxd_store_t**")
-        check(core.nxd_store_create_file(str(path).encode(), out))
-        return cls(out[0])
+        return cls(get("nxd_store_t**", core.nxd_store_create_file, str(path).encode()))
 
     @classmethod
     def tcp(cls, host: str, port: int, server: bool = False, timeout_ms: int = 0) -> Store:
         """Served over TCP by one rank; with server, port 0 picks a free one."""
-        out = ffi.new("nxd_store_t**")
-        check(core.nxd_store_create_tcp(host.encode(), port, server, timeout_ms, out))
-        return cls(out[0])
+        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, host.encode(), port, server,
+                       timeout_ms))
 
     @classmethod
     def custom(cls, store: StoreLike) -> Store:
@@ -63,9 +58,7 @@ class Store(Handle):
 
     @property
     def port(self) -> int:
-        out = ffi.new("int32_t*")
-        check(core.nxd_store_get_port(self.pointer, out))
-        return out[0]
+        return get("int32_t*", core.nxd_store_get_port, self.pointer)
 
     def set(self, key: str, value: bytes) -> None:
         check(core.nxd_store_set(self.pointer, key.encode(), value, len(value)))
@@ -87,9 +80,7 @@ class Store(Handle):
 
     def add(self, key: str, amount: int) -> int:
         """Adds to an integer that starts at 0, atomically, and gives the new value."""
-        out = ffi.new("int64_t*")
-        check(core.nxd_store_add(self.pointer, key.encode(), amount, out))
-        return out[0]
+        return get("int64_t*", core.nxd_store_add, self.pointer, key.encode(), amount)
 
 
 @callback("nxd_status_t(const char*, const uint8_t*, size_t, void*)")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from nxd import _arrays, _dlpack
-from nxd._handle import EngineHandle, fill, to_enum
+from nxd._handle import EngineHandle, fill, get, to_enum
 from nxd.enums import Device, DType
 from nxd.errors import InvalidArgument, Unsupported, check
 from nxd.raw import engine, ffi
@@ -39,9 +38,7 @@ class Tensor(EngineHandle):
     @classmethod
     def retained(cls, borrowed: Any) -> Tensor:
         """A handle of its own on a tensor that somebody else has."""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_tensor_retain(borrowed, out))
-        return cls(out[0])
+        return cls(get("nxd_tensor_t**", engine.nxd_tensor_retain, borrowed))
 
     # What it is.
 
@@ -56,28 +53,20 @@ class Tensor(EngineHandle):
 
     @property
     def ndim(self) -> int:
-        out = ffi.new("int32_t*")
-        check(engine.nxd_tensor_get_ndim(self.pointer, out))
-        return out[0]
+        return get("int32_t*", engine.nxd_tensor_get_ndim, self.pointer)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        out = ffi.new("int64_t*")
-        check(engine.nxd_tensor_get_element_count(self.pointer, out))
-        return out[0]
+        return get("int64_t*", engine.nxd_tensor_get_element_count, self.pointer)
 
     @property
     def dtype(self) -> DType:
-        out = ffi.new("nxd_dtype_t*")
-        check(engine.nxd_tensor_get_dtype(self.pointer, out))
-        return DType(out[0])
+        return DType(get("nxd_dtype_t*", engine.nxd_tensor_get_dtype, self.pointer))
 
     @property
     def device(self) -> Device:
-        out = ffi.new("nxd_device_t*")
-        check(engine.nxd_tensor_get_device(self.pointer, out))
-        return Device(out[0])
+        return Device(get("nxd_device_t*", engine.nxd_tensor_get_device, self.pointer))
 
     def __repr__(self) -> str:
         if self.closed:
@@ -89,15 +78,11 @@ class Tensor(EngineHandle):
     @property
     def data_pointer(self) -> Any:
         """First element in memory."""
-        out = ffi.new("void**")
-        check(engine.nxd_tensor_get_data(self.pointer, out))
-        return out[0]
+        return get("void**", engine.nxd_tensor_get_data, self.pointer)
 
     def item(self) -> float:
         """Value of a tensor of one element."""
-        out = ffi.new("double*")
-        check(engine.nxd_tensor_get_item(self.pointer, out))
-        return out[0]
+        return get("double*", engine.nxd_tensor_get_item, self.pointer)
 
     def numpy(self) -> Any:
         """A writable numpy array over the same memory. After writing through it, call
@@ -129,15 +114,15 @@ class Tensor(EngineHandle):
         check(engine.nxd_tensor_copy_to_host(self.pointer, room, size))
         return ffi.buffer(room, size)[:]
 
-    def __dlpack__(self, *, stream: Any = None,
-                   max_version: tuple[int, int] | None = None) -> Any:
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        if copy or dl_device not in (None, _dlpack.CPU):
+            raise BufferError("a tensor gives its own memory, on the CPU, and no copy")
         if max_version is not None and max_version[0] >= 1:
             versioned = ffi.new("struct DLManagedTensorVersioned**")
             check(engine.nxd_tensor_to_dlpack_versioned(self.pointer, versioned))
             return _dlpack.capsule(versioned[0], versioned=True)
-        out = ffi.new("DLManagedTensor**")
-        check(engine.nxd_tensor_to_dlpack(self.pointer, out))
-        return _dlpack.capsule(out[0])
+        return _dlpack.capsule(get("DLManagedTensor**", engine.nxd_tensor_to_dlpack, self.pointer))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _dlpack.CPU
@@ -146,9 +131,7 @@ class Tensor(EngineHandle):
 
     @property
     def requires_grad(self) -> bool:
-        out = ffi.new("int32_t*")
-        check(engine.nxd_tensor_get_requires_grad(self.pointer, out))
-        return bool(out[0])
+        return bool(get("int32_t*", engine.nxd_tensor_get_requires_grad, self.pointer))
 
     @requires_grad.setter
     def requires_grad(self, requires: bool) -> None:
@@ -167,9 +150,7 @@ class Tensor(EngineHandle):
 
     def detach(self) -> Tensor:
         """A handle on the same memory, outside of the recorded graph."""
-        out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_tensor_detach(self.pointer, out))
-        return Tensor(out[0])
+        return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_detach, self.pointer))
 
     def backward(self, grad: Tensor | None = None, retain_graph: bool = False) -> None:
         """Accumulates gradients into the leaves. [collective: the groups of the layers]"""
@@ -216,10 +197,9 @@ class Tensor(EngineHandle):
 def zeros(shape: Sequence[int], dtype: DType | str = DType.F32,
           device: Device | str = Device.CPU) -> Tensor:
     """A tensor of zeros in C order."""
-    out = ffi.new("nxd_tensor_t**")
-    check(engine.nxd_tensor_create(ffi.new("int64_t[]", list(shape) or 1), len(shape),
-                                   to_enum(DType, dtype), to_enum(Device, device), out))
-    return Tensor(out[0])
+    sizes = ffi.new("int64_t[]", list(shape) or 1)
+    return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_create, sizes, len(shape),
+                      to_enum(DType, dtype), to_enum(Device, device)))
 
 
 def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
@@ -265,17 +245,10 @@ def from_dlpack(source: Any) -> Tensor:
     return Tensor(out[0])
 
 
-def element_bytes(shape: Sequence[int], dtype: DType) -> int:
-    """Bytes that so many elements take."""
-    return math.prod(shape) * _arrays.SIZES[dtype]
-
-
 def set_aten_pool(on: bool) -> None:
     """Whether ATen takes the memory of new CPU tensors from the library's pool."""
     check(engine.nxd_memory_set_aten_pool(on))
 
 
 def aten_pool() -> bool:
-    out = ffi.new("int32_t*")
-    check(engine.nxd_memory_get_aten_pool(out))
-    return bool(out[0])
+    return bool(get("int32_t*", engine.nxd_memory_get_aten_pool))

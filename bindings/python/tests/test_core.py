@@ -1,16 +1,18 @@
 """Stores, contexts, groups, collectives, works and errors, with ranks that are threads."""
 
 import array
+import gc
 import os
 import tempfile
 import threading
 import time
 import unittest
+import weakref
 
 import numpy as np
 
 import nxd.core as nxd
-from support import on_ranks
+from support import on_ranks, run_code
 
 
 class DictStore:
@@ -142,6 +144,57 @@ class Collectives(unittest.TestCase):
 
         on_ranks(run)
 
+    def test_a_dropped_work_goes_on(self):
+        """Nobody waits for it, and its array lives until it is done."""
+        def run(context):
+            g = context.world
+            if context.rank == 0:
+                array = np.ones(100000)
+                alive = weakref.ref(array)
+                begin = time.monotonic()
+                g.all_reduce(array, wait=False)
+                del array
+                gc.collect()
+                self.assertLess(time.monotonic() - begin, 5)
+                self.assertIsNotNone(alive())
+                go.set()
+                g.barrier()
+                g.barrier(wait=False).wait()
+                self.assertIsNone(alive())
+            else:
+                go.wait(20)
+                self.assertEqual(g.all_reduce(np.ones(100000))[5], 2)
+                g.barrier()
+                g.barrier()
+
+        go = threading.Event()
+        on_ranks(run)
+
+    def test_closing_a_work(self):
+        def run(context):
+            g = context.world
+            if context.rank == 0:
+                works = [g.barrier(wait=False) for _ in range(3)]
+                time.sleep(0.1)
+                works[2].close()  # not begun: taken back
+                with self.assertRaises(nxd.InvalidState):
+                    works[2].done
+                with self.assertRaises(nxd.InvalidState):
+                    works[0].cancel()
+                go.set()
+                works[1].wait()
+                works[1].close()
+            else:
+                go.wait(20)
+                g.barrier()
+                g.barrier()
+                with self.assertRaisesRegex(nxd.InvalidArgument, "rank 0"):
+                    g.barrier()
+            g.barrier()
+
+        go = threading.Event()
+        on_ranks(run)
+
     def test_a_wait_has_a_bound_of_its_own(self):
         def run(context):
             g = context.world
@@ -206,6 +259,9 @@ class Errors(unittest.TestCase):
             for value in bad:
                 with self.assertRaises(nxd.InvalidArgument):
                     context.world.all_reduce(value if context.rank else np.ones(16, "f4"))
+            for op in ("summ", 99) if context.rank else ("sum", "sum"):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "summ|99|rank 1 refused"):
+                    context.world.all_reduce(np.ones(2), op=op)
             with self.assertRaisesRegex(nxd.InvalidArgument, "expected 8 elements|rank 1"):
                 context.world.all_gather(np.ones(4, "f4"), np.ones(8 - context.rank, "f4"))
             with self.assertRaises(nxd.InvalidArgument):
@@ -330,6 +386,23 @@ class Layouts(unittest.TestCase):
         self.assertEqual(nxd.layout_find(4, "pipeline", 3, options), (1, 1))
         with self.assertRaises(nxd.InvalidArgument):
             nxd.layout_groups(3, "tensor", options)
+
+
+class WithoutNumpy(unittest.TestCase):
+    def test_arrays_of_python(self):
+        run_code("import sys; sys.modules['numpy'] = None\n"
+                 "import array\n"
+                 "import nxd.core as nxd\n"
+                 "def rule(update):\n"
+                 "    for i in range(len(update.param)):\n"
+                 "        update.param[i] -= update.learning_rate * update.grad[i]\n"
+                 "with nxd.Context() as context:\n"
+                 "    w, g = array.array('f', [1, 2]), array.array('f', [2, 2])\n"
+                 "    context.world.all_reduce(g)\n"
+                 "    ddp = nxd.Ddp.over_arrays(context, {'w': w}, {'w': g})\n"
+                 "    nxd.CustomOptimizer(ddp, rule, learning_rate=0.5).step()\n"
+                 "    assert list(w) == [0, 1], w\n"
+                 "    assert context.arena((2, 3), 'f64').shape == (2, 3)\n")
 
 
 class Machine(unittest.TestCase):

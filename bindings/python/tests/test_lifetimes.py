@@ -4,7 +4,6 @@ and at every time: nothing grows, hangs or crashes."""
 import gc
 import os
 import tempfile
-import threading
 import time
 import unittest
 
