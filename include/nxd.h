@@ -1269,7 +1269,8 @@ typedef struct nxd_update {
   int64_t step; /**< of this parameter, 1 for its first update */
 } nxd_update_t;
 
-/** An update rule of the caller's own. */
+/** An update rule of the caller's own. A call that fails leaves param and states as they were, so
+ * that parameters are OLD after the first of a step, and TORN after a later one. */
 typedef nxd_status_t (*nxd_update_fn)(const nxd_update_t* update, void* user_data);
 
 /** Options of nxd_custom_optimizer_create. */

@@ -1,6 +1,7 @@
-// Bad calls of sections 11 and 12: NULL for each pointer, sizes that do not divide, options out of
+// Bad calls of layers: NULL for each pointer, sizes that do not divide, options out of
 // range, the wrong order, and inputs that are wrong on one rank alone: no rank waits for another,
-// and the group can be used afterwards. Cross entropy is in test_cross_entropy_loss.
+// and the group can be used afterwards. Mappings are in test_bad_calls_mappings, cross entropy in
+// test_cross_entropy_loss.
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -447,107 +448,12 @@ void key_mask(nxd_context_t* ctx, int rank, int size, void*) {
   }
 }
 
-// ---- mappings
-
-struct Mapping {
-  const char* name;
-  std::function<nxd_status_t(nxd_context_t*, nxd_tensor_t*, int32_t dim, nxd_tensor_t**)> call;
-  bool has_dim, communicates, divides;
-};
-
-std::vector<Mapping> all_mappings() {
-  return {
-      {"copy",
-       [](auto* c, auto* x, int32_t, auto** y) { return nxd_copy_to_tensor_region(c, x, y); },
-       false, false, false},
-      {"reduce",
-       [](auto* c, auto* x, int32_t, auto** y) { return nxd_reduce_from_tensor_region(c, x, y); },
-       false, true, false},
-      {"scatter",
-       [](auto* c, auto* x, int32_t, auto** y) { return nxd_scatter_to_tensor_region(c, x, y); },
-       false, false, true},
-      {"gather",
-       [](auto* c, auto* x, int32_t, auto** y) { return nxd_gather_from_tensor_region(c, x, y); },
-       false, true, false},
-      {"scatter sequence",
-       [](auto* c, auto* x, int32_t d, auto** y) {
-         return nxd_scatter_to_sequence_region(c, x, d, y);
-       },
-       true, false, true},
-      {"gather sequence",
-       [](auto* c, auto* x, int32_t d, auto** y) {
-         return nxd_gather_from_sequence_region(c, x, d, 1, y);
-       },
-       true, true, false},
-      {"reduce-scatter sequence",
-       [](auto* c, auto* x, int32_t d, auto** y) {
-         return nxd_reduce_scatter_to_sequence_region(c, x, d, y);
-       },
-       true, true, true},
-  };
-}
-
-void check_mapping(nxd_context_t* ctx, const Mapping& m, const char* part, const Tensor& wrong,
-                   int32_t wrong_dim, bool mine) {
-  const Tensor x = wave({8, 8}, NXD_DTYPE_F32, 1);
-  // Where nothing is communicated, only the rank that is wrong is told.
-  if (mine || m.communicates) {
-    nxd_tensor_t* out = x.get();
-    BAD(m.call(ctx, mine ? wrong.get() : x.get(), mine ? wrong_dim : 0, &out),
-        mine ? part : "rank ");
-    if (out) nxd_test_fail(__FILE__, __LINE__, "%s: the output was not cleared", m.name);
-  }
-  Tensor y;
-  NXD_TEST_OK(m.call(ctx, x.get(), 0, y.out()));
-}
-
-void mappings(nxd_context_t* ctx, int rank, int size, void*) {
-  const Tensor x = wave({8, 8}, NXD_DTYPE_F32, 1), scalar = from_doubles({1}, {}, NXD_DTYPE_F32),
-               odd = wave({7, 7}, NXD_DTYPE_F32, 1);
-  for (const Mapping& m : all_mappings()) {
-    nxd_tensor_t* out = x.get();
-    BAD(m.call(nullptr, x.get(), 0, &out), "ctx");
-    NXD_TEST_CHECK(out == nullptr);
-    BAD(m.call(ctx, x.get(), 0, nullptr), "out_y");
-    for (const bool everywhere : {true, false}) {
-      if (!everywhere && size == 1) continue;
-      const bool mine = everywhere || rank == size - 1;
-      check_mapping(ctx, m, "x: expected a tensor, got NULL", {}, 0, mine);
-      if (m.has_dim) {
-        check_mapping(ctx, m, "dim", x, 2, mine);
-        check_mapping(ctx, m, "dim", x, -3, mine);
-      }
-      if (m.has_dim || std::string(m.name) == "scatter" || std::string(m.name) == "gather") {
-        check_mapping(ctx, m, "dim", scalar, 0, mine);
-      }
-      if (m.divides && size > 1) check_mapping(ctx, m, "does not divide", odd, 0, mine);
-    }
-  }
-}
-
 // ---- order
 
 void too_early(nxd_context_t* ctx, int, int, void*) {
   for (const Create& create : Makers().grouped()) {
     refused(__LINE__, ctx, NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel", create);
   }
-  const Tensor x = wave({8, 8}, NXD_DTYPE_F32, 1);
-  for (const Mapping& m : all_mappings()) {
-    nxd_tensor_t* out = x.get();
-    NXD_TEST_REFUSED(m.call(ctx, x.get(), 0, &out), NXD_ERROR_INVALID_STATE,
-                     "nxd_init_model_parallel");
-    NXD_TEST_CHECK(out == nullptr);
-  }
-  nxd_tensor_t* out = x.get();
-  NXD_TEST_REFUSED(
-      nxd_parallel_cross_entropy(ctx, x.get(), from_ints({1}, {1}).get(), nullptr, &out),
-      NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel");
-  NXD_TEST_CHECK(out == nullptr);
-  out = x.get();
-  NXD_TEST_REFUSED(
-      nxd_linear_cross_entropy(ctx, x.get(), x.get(), from_ints({1}, {1}).get(), -1, nullptr, &out),
-      NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel");
-  NXD_TEST_CHECK(out == nullptr);
   nxd_cross_entropy_options_t options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
   check_init(nxd_cross_entropy_options_init, options);
 }
@@ -585,17 +491,11 @@ void before_layout(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(on_one<pointers>),
-      cmocka_unit_test(on_one<structs>),
-      cmocka_unit_test(on_one<common_options>),
-      cmocka_unit_test(on_one<layer_options>),
-      cmocka_unit_test(on_all_sizes<sizes>),
-      cmocka_unit_test(on_all_sizes<forwards>),
-      cmocka_unit_test(on_one<local_forwards>),
-      cmocka_unit_test(on_all_sizes<key_mask>),
-      cmocka_unit_test(on_all_sizes<mappings>),
-      cmocka_unit_test(before_layout<too_early>),
-      cmocka_unit_test(on_all_sizes<after_destroy>),
+      cmocka_unit_test(on_one<pointers>),         cmocka_unit_test(on_one<structs>),
+      cmocka_unit_test(on_one<common_options>),   cmocka_unit_test(on_one<layer_options>),
+      cmocka_unit_test(on_all_sizes<sizes>),      cmocka_unit_test(on_all_sizes<forwards>),
+      cmocka_unit_test(on_one<local_forwards>),   cmocka_unit_test(on_all_sizes<key_mask>),
+      cmocka_unit_test(before_layout<too_early>), cmocka_unit_test(on_all_sizes<after_destroy>),
       cmocka_unit_test(on_several<late_peers>),
   };
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);

@@ -377,7 +377,7 @@ void callers_rule(void**) {
           uint64_t bytes = 0;
           NXD_TEST_OK(nxd_optimizer_get_state_bytes(out, &bytes));
           NXD_TEST_CHECK(bytes == 3 * sizeof(float));
-          // A failure of the caller's passes through, and the caller may go on.
+          // A failure of the caller's passes through; at the first call it may go on.
           told.answer = -77;
           NXD_TEST_REFUSED(nxd_optimizer_update(out), -77, "update of block.weight");
           told.answer = NXD_OK;

@@ -13,6 +13,7 @@ constexpr size_t kMessageSize = 2048;
 constexpr size_t kNameSize = 64;
 
 struct LastError {
+  uint64_t failures;  // so far
   nxd_status_t status;
   int root_rank_plus_one;
   uint64_t sequence;
@@ -30,6 +31,7 @@ thread_local LastError last_error;
 void set_last_error(nxd_status_t status, const char* message,
                     const ErrorContext* context) noexcept {
   LastError& e = last_error;
+  ++e.failures;
   e.status = status;
   // The message may be the stored one, passed through by a callback.
   if (message != e.message) std::snprintf(e.message, sizeof e.message, "%s", message);
@@ -75,11 +77,12 @@ nxd_status_t record_current_exception() noexcept {
   }
 }
 
-void check_callback(nxd_status_t status, const char* what) {
+CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}
+
+void CallbackWatch::check(nxd_status_t status, const char* what) const {
   if (status == NXD_OK) return;
-  // A callback that failed through a nested nxd call has already left the better message.
   const LastError& e = last_error;
-  if (e.status == status && e.message[0] != '\0') {
+  if (e.failures != failures_before_ && e.status == status && e.message[0] != '\0') {
     throw Error(status, text(what, ": ", e.message),
                 {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.step_plus_one - 1,
                  e.parameters});

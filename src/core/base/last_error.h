@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/base/error.h"
 
@@ -27,7 +28,16 @@ nxd_status_t guard(Function&& function) noexcept {
   }
 }
 
-// Throws when a callback of the user's failed; its status and message pass through unchanged.
-void check_callback(nxd_status_t status, const char* what);
+// Made before a callback of the user's is called, on the same thread: so that a message that the
+// callback's own nxd call has left is told from one of an earlier failure.
+class CallbackWatch {
+ public:
+  CallbackWatch() noexcept;
+  // Throws when the callback failed; its status and message pass through unchanged.
+  void check(nxd_status_t status, const char* what) const;
+
+ private:
+  uint64_t failures_before_;
+};
 
 }  // namespace nxd

@@ -78,9 +78,9 @@ int64_t CallbackStore::add(const std::string& key, int64_t amount) {
 }
 
 void CallbackStore::set_here(const std::string& key, const std::string& value) {
-  check_callback(callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
-                                value.size(), callbacks_.user_data),
-                 "the store's set callback");
+  CallbackWatch().check(callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
+                                       value.size(), callbacks_.user_data),
+                        "the store's set callback");
 }
 
 std::optional<std::string> CallbackStore::get_here(const std::string& key) {
@@ -89,9 +89,9 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     size_t size = 0;
     int32_t found = 0;
-    check_callback(callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()),
-                                  value.size(), &size, &found, callbacks_.user_data),
-                   "the store's get callback");
+    CallbackWatch().check(callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()),
+                                         value.size(), &size, &found, callbacks_.user_data),
+                          "the store's get callback");
     if (!found) return std::nullopt;
     if (size <= value.size()) {
       value.resize(size);
@@ -104,8 +104,8 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
 
 int64_t CallbackStore::add_here(const std::string& key, int64_t amount) {
   int64_t sum = 0;
-  check_callback(callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data),
-                 "the store's add callback");
+  CallbackWatch().check(callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data),
+                        "the store's add callback");
   return sum;
 }
 

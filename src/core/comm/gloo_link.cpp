@@ -250,6 +250,19 @@ bool was_completed(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind k
 
 }  // namespace
 
+// A buffer that is received from one peer and sent on to another fails with either connection, and
+// Gloo does not say with which. It fails the connection's sentinel in the same go, if not before.
+int GlooLink::broken_among(int awaited) {
+  for (int looks = 0; looks < 50; ++looks) {
+    if (is_broken(awaited)) return awaited;
+    for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
+      if (peer != rank_ && stage(peer) == Stage::kConnected && is_broken(peer)) return peer;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return awaited;
+}
+
 void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
   for (;;) {
     bool done = false;
@@ -257,7 +270,7 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
       const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
       done = wait_for(buffer, kind, kForever);
     } catch (const std::exception& e) {
-      connection_failed(peer, e.what());
+      connection_failed(broken_among(peer), e.what());
     }
     if (!done && is_broken(peer)) {
       done = was_completed(buffer, kind);

@@ -70,6 +70,8 @@ class GlooLink {
   std::string invitation_of(int peer);
   void watch_connection(int peer);
   bool is_broken(int peer);
+  // Of the peers that a buffer was posted to, the one whose connection failed it.
+  int broken_among(int awaited);
   void wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind);
   void look_around(int peer) { monitor_->look_around(world_rank(peer)); }
   int world_rank(int peer) const { return ranks_[static_cast<size_t>(peer)]; }

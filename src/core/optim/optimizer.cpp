@@ -202,44 +202,44 @@ void Optimizer::update() {
 }
 
 void Optimizer::update_all(const FinishedGradients& finished) {
+  bool begun = false;
   try {
     for (OptimizerState::Run& run : state_.runs()) {
       if (!finished.present[run.parameter]) continue;
       update_run(run, finished.factor);
+      begun = true;
       source_->value_changed(run.parameter);
     }
   } catch (...) {
-    tear(finished.present);
+    break_off(finished.present, begun);
   }
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
+  // Peers who meet there may write to this rank's copies even if it does not come to know.
+  bool begun = gather_->is_mirrored();
+  bool meeting = true;
   try {
     gather_->begin();
-  } catch (...) {
-    // Peers who met may write here already.
-    if (gather_->is_mirrored()) tear(finished.present);
-    rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_OLD);
-  }
-  try {
+    meeting = false;
     for (OptimizerState::Run& run : state_.runs()) {
-      if (finished.present[run.parameter]) update_run(run, finished.factor);
+      if (!finished.present[run.parameter]) continue;
+      update_run(run, finished.factor);
+      begun = true;
     }
-  } catch (const std::exception& error) {
-    tell_peers(source_->groups().data.get(), error.what());
-    tear(finished.present);
-  }
-  try {
+    meeting = true;
     gather_->gather();
-  } catch (...) {
-    tear(finished.present);
+  } catch (const std::exception& error) {
+    if (!meeting) tell_peers(source_->groups().data.get(), error.what());
+    break_off(finished.present, begun);
   }
   for (size_t i = 0; i < source_->size(); ++i) {
     if (finished.present[i] && source_->info(i).count() > 0) source_->value_changed(i);
   }
 }
 
-void Optimizer::tear(const std::vector<char>& updated) {
+void Optimizer::break_off(const std::vector<char>& updated, bool begun) {
+  if (!begun) rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_OLD);
   state_torn_ = true;
   outcome_.parameters = NXD_PARAMETERS_TORN;
   for (size_t i = 0; i < updated.size(); ++i) {

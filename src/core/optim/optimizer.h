@@ -54,8 +54,8 @@ class Optimizer {
   void update_parts(const FinishedGradients& finished);
   // Why a step or a save is refused: values or state are TORN. "" when they are not.
   std::string torn() const;
-  // The update of some parameters broke off, with the error under way.
-  [[noreturn]] void tear(const std::vector<char>& updated);
+  // The update of some parameters broke off, with the error under way. begun: some are changed.
+  [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
 
   std::shared_ptr<DataParallel> ddp_;  // keeps alive what gradients and values lie in
   std::shared_ptr<ParameterSource> source_;

@@ -102,8 +102,9 @@ PipelineBuffers CallbackStages::forward(const TaskPlace& place, const PipelineBu
   PipelineBuffers given = make_buffers(stock_, outputs(place.chunk), false);
   const Tensors in(this->inputs(place.chunk), inputs), out(outputs(place.chunk), given);
   double* loss = is_last_stage(place) ? &losses_[static_cast<size_t>(place.microbatch)] : nullptr;
-  check_callback(callbacks_.forward(&call, in.data(), out.data(), loss, callbacks_.user_data),
-                 "the forward callback");
+  CallbackWatch().check(
+      callbacks_.forward(&call, in.data(), out.data(), loss, callbacks_.user_data),
+      "the forward callback");
   if (training_) kept_[key(place)].inputs = inputs;
   return given;
 }
@@ -116,8 +117,9 @@ PipelineBuffers CallbackStages::backward(const TaskPlace& place,
   const Tensors in(inputs(place.chunk), kept.inputs), of_out(outputs(place.chunk), grad_outputs),
       of_in(inputs(place.chunk), given);
   const auto callback = whole ? callbacks_.backward : callbacks_.backward_input;
-  check_callback(callback(&call, in.data(), of_out.data(), of_in.data(), callbacks_.user_data),
-                 whole ? "the backward callback" : "the backward_input callback");
+  CallbackWatch().check(
+      callback(&call, in.data(), of_out.data(), of_in.data(), callbacks_.user_data),
+      whole ? "the backward callback" : "the backward_input callback");
   if (whole) {
     kept_.erase(key(place));
   } else {
@@ -131,8 +133,9 @@ void CallbackStages::weight_gradients(const TaskPlace& place) {
   const Kept& kept = kept_[key(place)];
   const Tensors in(inputs(place.chunk), kept.inputs),
       of_out(outputs(place.chunk), kept.grad_outputs);
-  check_callback(callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data),
-                 "the backward_weight callback");
+  CallbackWatch().check(
+      callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data),
+      "the backward_weight callback");
   kept_.erase(key(place));
 }
 

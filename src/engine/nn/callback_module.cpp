@@ -24,6 +24,7 @@ Module::Tensors CallbackModule::forward(const Tensors& inputs, size_t n_outputs)
     in[i] = inputs[i].defined() ? &handles[i] : nullptr;
   }
   std::vector<nxd_tensor*> out(n_outputs, nullptr);
+  const CallbackWatch watch;
   const nxd_status_t status =
       forward_(borrowed_handle(), in.data(), in.size(), out.data(), out.size(), user_data_);
   // What the callback filled is ours, also when it failed.
@@ -35,7 +36,7 @@ Module::Tensors CallbackModule::forward(const Tensors& inputs, size_t n_outputs)
     delete out[i];
     ++filled;
   }
-  check_callback(status, (class_name() + ": forward").c_str());
+  watch.check(status, (class_name() + ": forward").c_str());
   check_argument(filled == n_outputs, class_name(), ": forward filled ", filled, " of ", n_outputs,
                  " outputs");
   return outputs;

@@ -154,7 +154,7 @@ void ModulePipeline::make_local_tree() {
     }
     parameter->materialize([&](at::Tensor& value) {
       nxd_tensor handle{value};
-      check_callback(
+      CallbackWatch().check(
           options_.param_init(parameter->parameter_handle(), parameter->canonical_name().c_str(),
                               &handle, options_.param_init_data),
           "param_init");

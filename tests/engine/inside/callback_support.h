@@ -52,8 +52,8 @@ inline Tensors call_child(nxd_module_t* self, const char* path, const Tensors& i
   for (nxd_tensor& handle : handles) in.push_back(handle.value.defined() ? &handle : nullptr);
   nxd_module_t* child = nullptr;
   if (nxd_module_get_module(self, path, &child) != NXD_OK) throw std::runtime_error(path);
-  nxd::check_callback(nxd_module_forward(child, in.data(), in.size(), out.data(), n_outputs),
-                      "call_child");
+  nxd::CallbackWatch().check(nxd_module_forward(child, in.data(), in.size(), out.data(), n_outputs),
+                             "call_child");
   Tensors results;
   for (nxd_tensor_t* handle : out) results.push_back(Tensor(handle)->value);
   return results;
@@ -66,7 +66,7 @@ inline at::Tensor op_call(const char* name, const char* overload, const Tensors&
   std::vector<nxd_tensor_t*> in;
   for (nxd_tensor& handle : handles) in.push_back(&handle);
   nxd_tensor_t* out = nullptr;
-  nxd::check_callback(nxd_op_call(name, overload, in.data(), in.size(), &out, 1), name);
+  nxd::CallbackWatch().check(nxd_op_call(name, overload, in.data(), in.size(), &out, 1), name);
   return Tensor(out)->value;
 }
 

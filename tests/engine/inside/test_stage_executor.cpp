@@ -81,7 +81,7 @@ at::Tensor mapped(nxd_status_t (*map)(nxd_context_t*, nxd_tensor_t*, nxd_tensor_
                   nxd_context_t* ctx, const at::Tensor& x) {
   nxd_tensor handle{x};
   nxd_tensor_t* out = nullptr;
-  nxd::check_callback(map(ctx, &handle, &out), "mapping");
+  nxd::CallbackWatch().check(map(ctx, &handle, &out), "mapping");
   return Tensor(out)->value;
 }
 
@@ -114,7 +114,7 @@ struct Triple {
     nxd_tensor input{x};
     nxd_tensor_t* inputs[] = {&input};
     nxd_tensor_t* out = nullptr;
-    nxd::check_callback(nxd_function_apply(handle, inputs, 1, &out, 1), "triple");
+    nxd::CallbackWatch().check(nxd_function_apply(handle, inputs, 1, &out, 1), "triple");
     return Tensor(out)->value;
   }
 
@@ -166,7 +166,8 @@ Module make_callback_model(nxd_context_t* ctx, const Triple& triple, int blocks)
     x = x.gather(1, order) * x + y;
     nxd_tensor logits{at::matmul(x, table.t())}, labels{in[1]};
     nxd_tensor_t* made = nullptr;
-    nxd::check_callback(nxd_parallel_cross_entropy(ctx, &logits, &labels, nullptr, &made), "loss");
+    nxd::CallbackWatch().check(nxd_parallel_cross_entropy(ctx, &logits, &labels, nullptr, &made),
+                               "loss");
     return Tensors{Tensor(made)->value, x, order};
   });
   add_parameter(root, "table", {6, 4});

@@ -190,7 +190,9 @@ void test_reads_are_refused(void**) {
         if (std::string(operation) != "backward") tree.root->value->call({rows(1, 1)});
       }
     };
-    const auto ok = [](nxd_status_t status) { nxd::check_callback(status, "read"); };
+    const auto ok = [](nxd_status_t status) {
+      if (status != NXD_OK) throw nxd::Error(status, nxd_last_error());
+    };
     for (const char* what : {"input", "parameter", "made"}) {
       read(what, "aten::item", [](const at::Tensor& x, nxd_tensor_t*) { x.sum().item(); });
       read(what, "aten::is_nonzero",
@@ -265,7 +267,7 @@ void test_unknown_operators(void**) {
       nxd_tensor handle{in[0]};
       nxd_tensor_t* inputs[] = {&handle};
       nxd_tensor_t* out = nullptr;
-      nxd::check_callback(nxd_function_apply(function, inputs, 1, &out, 1), "apply");
+      nxd::CallbackWatch().check(nxd_function_apply(function, inputs, 1, &out, 1), "apply");
       return Tensors{Tensor(out)->value};
     });
     refused(NXD_ERROR_UNSUPPORTED, "function shapeless: it has no shape callback",

@@ -180,7 +180,7 @@ void check_functions(nxd_context_t* ctx, const Setting& set) {
       const at::Tensor scale = parameter_of(self, "scale").to(in[0].scalar_type());
       nxd_tensor scaled{in[0] * scale}, target{in[1]};
       nxd_tensor_t* out = nullptr;
-      nxd::check_callback(function(&scaled, &target, &out), "function");
+      nxd::CallbackWatch().check(function(&scaled, &target, &out), "function");
       return Tensors{Tensor(out)->value};
     });
     add_parameter(module, "scale", {8});

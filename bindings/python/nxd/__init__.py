@@ -1,0 +1,35 @@
+"""libnxd for Python: distributed training over arrays and tensors.
+
+nxd.core has what needs no libtorch; this package has all. libtorch is loaded by the first use of
+what needs it: tensors, operators, modules, layers, models.
+"""
+
+from nxd import core, ops, raw
+from nxd._libtorch import ForeignLibtorch
+from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, gradients, \
+    no_grad
+from nxd.core import *
+from nxd.enums import Activation, Init, Mismatch, Reduction, Rope, Smoothing, Toggle
+from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
+    Model, ParallelEmbedding, RmsNorm, RotaryEmbedding, RowParallelLinear
+from nxd.module import LoadReport, Module, Parameter, Shard, Tape
+from nxd.module_pipeline import ModulePipeline
+from nxd.ops import Op
+from nxd.regions import copy_to_tensor_region, cpu_mode, finish_gradients, \
+    gather_from_sequence_region, gather_from_tensor_region, linear_cross_entropy, loss_weights, \
+    parallel_cross_entropy, reduce_from_tensor_region, reduce_scatter_to_sequence_region, \
+    scatter_to_sequence_region, scatter_to_tensor_region
+from nxd.tensors import Tensor, aten_pool, from_dlpack, set_aten_pool, tensor, zeros
+
+__all__ = core.__all__ + [
+    "Activation", "Attention", "ColumnParallelLinear", "Dropout", "ForeignLibtorch", "Function",
+    "FunctionCall", "GatedMlp", "Init", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
+    "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "Reduction", "RmsNorm",
+    "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Smoothing", "Tape", "Tensor",
+    "Toggle", "aten_pool", "autocast", "backward", "copy_to_tensor_region", "core", "cpu_mode",
+    "finish_gradients", "from_dlpack", "gather_from_sequence_region",
+    "gather_from_tensor_region", "grad_enabled", "gradients", "linear_cross_entropy",
+    "loss_weights", "no_grad", "ops", "parallel_cross_entropy", "raw",
+    "reduce_from_tensor_region", "reduce_scatter_to_sequence_region",
+    "scatter_to_sequence_region", "scatter_to_tensor_region", "set_aten_pool", "tensor", "zeros",
+]

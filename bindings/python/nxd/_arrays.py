@@ -1,0 +1,133 @@
+"""Arrays that Python owns as the library takes them: an address, a shape, an element type.
+
+An array is whatever has the buffer protocol, such as numpy's, or DLPack, such as torch's, on the
+CPU and in C order; or an nxd.Tensor. 16-bit words stand for bf16 where dtype says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from nxd import _dlpack
+from nxd._handle import to_enum
+from nxd.enums import DType
+from nxd.errors import InvalidArgument, Unsupported
+from nxd.raw import ffi
+
+SIZES = {DType.F32: 4, DType.F64: 8, DType.BF16: 2, DType.F16: 2, DType.I32: 4, DType.I64: 8,
+         DType.U8: 1, DType.I8: 1, DType.I16: 2, DType.BOOL: 1}
+FORMATS = {DType.F32: "f", DType.F64: "d", DType.BF16: "H", DType.F16: "e", DType.I32: "i",
+           DType.I64: "q", DType.U8: "B", DType.I8: "b", DType.I16: "h", DType.BOOL: "?"}
+_OF_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "i": DType.I32, "l": DType.I64,
+              "q": DType.I64, "B": DType.U8, "b": DType.I8, "h": DType.I16, "?": DType.BOOL}
+_CODES = {DType.F32: (2, 32), DType.F64: (2, 64), DType.BF16: (4, 16), DType.F16: (2, 16),
+          DType.I32: (0, 32), DType.I64: (0, 64), DType.U8: (1, 8), DType.I8: (0, 8),
+          DType.I16: (0, 16), DType.BOOL: (6, 8)}
+_OF_CODE = {code: dtype for dtype, code in _CODES.items()}
+
+
+class Buffer:
+    """Memory of an array, which it keeps alive."""
+
+    __slots__ = ("pointer", "shape", "dtype", "count", "kept")
+
+    def __init__(self, pointer: Any, shape: Sequence[int], dtype: DType, kept: object) -> None:
+        self.pointer, self.shape, self.dtype, self.kept = pointer, tuple(shape), dtype, kept
+        self.count = math.prod(self.shape)
+
+
+def dtype_of(dltype: Any) -> DType:
+    """The element type that DLPack describes."""
+    found = _OF_CODE.get((dltype.code, dltype.bits))
+    if found is None or dltype.lanes != 1:
+        raise Unsupported(f"elements of DLPack code {dltype.code}, {dltype.bits} bits and "
+                          f"{dltype.lanes} lanes")
+    return found
+
+
+def _from_buffer(array: Any, name: str, dtype: DType | None, writable: bool) -> Buffer:
+    view = memoryview(array)
+    found = _OF_FORMAT.get(view.format.lstrip("@=<"))
+    if dtype is not None and view.itemsize == SIZES[dtype]:
+        found = dtype
+    if found is None or dtype is not None and found is not dtype:
+        raise InvalidArgument(f"{name}: elements of format {view.format!r}"
+                              + (f", expected {dtype.name.lower()}" if dtype is not None else
+                                 " have no DType of their own"))
+    if not view.c_contiguous:
+        raise InvalidArgument(f"{name}: the array of shape {view.shape} is not in C order")
+    if writable and view.readonly:
+        raise InvalidArgument(f"{name}: the array is read-only, and would be written")
+    memory = ffi.from_buffer("char[]", array) if view.nbytes else None
+    return Buffer(ffi.cast("void*", memory) if memory is not None else ffi.NULL, view.shape or (),
+                  found, memory)
+
+
+def _from_dlpack(array: Any, name: str, dtype: DType | None) -> Buffer:
+    capsule = array.__dlpack__()
+    tensor = _dlpack.borrow(capsule)
+    shape = list(tensor.shape[0:tensor.ndim])
+    step = 1
+    strides: list[int] = []
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= size
+    actual = tensor.strides[0:tensor.ndim] if tensor.strides != ffi.NULL else strides
+    if any(n > 1 and a != s for n, a, s in zip(shape, actual, strides)):
+        raise InvalidArgument(f"{name}: the array of shape {tuple(shape)} is not in C order")
+    found = dtype_of(tensor.dtype)
+    if dtype is not None and found is not dtype:
+        if SIZES[found] != SIZES[dtype]:
+            raise InvalidArgument(f"{name}: expected {dtype.name.lower()}, got "
+                                  f"{found.name.lower()}")
+        found = dtype
+    address = ffi.cast("char*", tensor.data) + tensor.byte_offset
+    return Buffer(ffi.cast("void*", address), shape, found, capsule)
+
+
+def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
+           writable: bool = True) -> Buffer:
+    """The memory of an array, in place."""
+    wanted = to_enum(DType, dtype) if dtype is not None else None
+    try:
+        return _from_buffer(array, name, wanted, writable)
+    except TypeError:
+        if not hasattr(array, "__dlpack__"):
+            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
+                                  f"got {type(array).__name__}") from None
+    return _from_dlpack(array, name, wanted)
+
+
+def dltensor(memory: Buffer) -> tuple[Any, Any]:
+    """A borrowed DLTensor over a buffer, and what it needs to live."""
+    shape = ffi.new("int64_t[]", list(memory.shape) or 1)
+    code, bits = _CODES[memory.dtype]
+    tensor = ffi.new("DLTensor*", {
+        "data": memory.pointer, "device": {"device_type": 1}, "ndim": len(memory.shape),
+        "dtype": {"code": code, "bits": bits, "lanes": 1}, "shape": shape})
+    return tensor, (shape, tensor)
+
+
+def over_memory(address: Any, shape: Sequence[int], dtype: DType, writable: bool = True) -> Any:
+    """A numpy array over memory of the library's, or without numpy a memoryview; bf16 as 16-bit
+    words. It does not keep the memory alive."""
+    size = max(math.prod(shape) * SIZES[dtype], 1)
+    view = memoryview(ffi.buffer(address, size)).cast("B")
+    if not writable:
+        view = view.toreadonly()
+    try:
+        import numpy
+    except ImportError:
+        return view[:size].cast(FORMATS[dtype], list(shape)) if 0 not in shape else view[:0]
+    array = numpy.frombuffer(view, FORMATS[dtype], math.prod(shape))
+    return array.reshape(shape)
+
+
+def over_dltensor(tensor: Any, writable: bool = True) -> Any:
+    """The same over a DLTensor in C order; None for NULL."""
+    if tensor == ffi.NULL:
+        return None
+    address = ffi.cast("char*", tensor.data) + tensor.byte_offset
+    return over_memory(address, list(tensor.shape[0:tensor.ndim]), dtype_of(tensor.dtype), writable)

@@ -1,0 +1,68 @@
+"""DLPack capsules: tensors of other libraries on their way in, and the library's on their way out.
+
+The capsule's destructor is C: one in Python would run between a consumer's refusal and the
+exception it raises, and spoil both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from nxd.errors import InvalidArgument
+from nxd.raw import core, ffi
+
+CPU = (1, 0)
+# A capsule keeps the address of its name, and may outlive this module: these are never freed.
+_NAME, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_USED = {_NAME: b"used_dltensor", _VERSIONED: b"used_dltensor_versioned"}
+_python = ctypes.pythonapi
+for _name in (*_USED, *_USED.values()):
+    _python.Py_IncRef(ctypes.py_object(_name))
+
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_python.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_python.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_destructor = int(ffi.cast("intptr_t", core.nxd_python_capsule_destroy))
+
+
+def capsule(managed: Any, versioned: bool = False) -> Any:
+    """A capsule that owns a managed tensor of the library's."""
+    address = int(ffi.cast("intptr_t", managed))
+    return _python.PyCapsule_New(address, _VERSIONED if versioned else _NAME, _destructor)
+
+
+def produce(source: Any) -> Any:
+    """The capsule that a producer makes, versioned if it can."""
+    try:
+        return source.__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return source.__dlpack__()
+
+
+def _open(held: Any) -> tuple[Any, bytes]:
+    for name, kind in ((_NAME, "DLManagedTensor*"),
+                       (_VERSIONED, "struct DLManagedTensorVersioned*")):
+        if _python.PyCapsule_IsValid(held, name):
+            return ffi.cast(kind, _python.PyCapsule_GetPointer(held, name)), name
+    raise InvalidArgument("expected a DLPack capsule that nobody has consumed yet")
+
+
+def borrow(held: Any) -> Any:
+    """The DLTensor in a capsule, valid as long as the capsule; on the CPU."""
+    managed, _ = _open(held)
+    device = managed.dl_tensor.device.device_type
+    if device != CPU[0]:
+        raise InvalidArgument(f"expected a tensor on the CPU, got DLPack's device type {device}")
+    return managed.dl_tensor
+
+
+def consume(held: Any, take: Any, take_versioned: Any) -> None:
+    """Hands what is in a capsule to a call that takes it over; if that raises, the capsule has it
+    still."""
+    managed, name = _open(held)
+    (take if name == _NAME else take_versioned)(managed)
+    _python.PyCapsule_SetName(held, _USED[name])

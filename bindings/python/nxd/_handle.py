@@ -1,0 +1,226 @@
+"""What all objects have in common: a handle of the library, options, and callbacks' user data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from nxd import errors
+from nxd._structs import FIELDS
+from nxd.enums import Toggle
+from nxd.raw import core, engine, ffi
+
+E = TypeVar("E", bound=IntEnum)
+H = TypeVar("H", bound="Handle")
+
+
+class _Destroyer:
+    """Destroys a handle, then lets go of what the library had borrowed for it."""
+
+    __slots__ = ("function", "kept")
+
+    def __init__(self, function: Any, kept: object) -> None:
+        self.function, self.kept = function, kept
+
+    def __call__(self, pointer: Any) -> None:
+        self.function(pointer)
+
+
+class Handle:
+    """An object of the library. close() or the end of a with block destroys it at once, else its
+    last reference does; either way by a [local] function, which no other rank waits for.
+
+    A borrowed one, which another object owns, cannot be used once its owner is closed.
+    """
+
+    __slots__ = ("_pointer", "_owner", "__weakref__")
+    # The function that destroys it; every one named here is [local].
+    _destroy = ""
+    _library: Any = core
+
+    def __init__(self, pointer: Any, owner: Handle | None = None, kept: object = None) -> None:
+        self._owner = owner
+        if owner is None:
+            pointer = ffi.gc(pointer, self._destroyer(kept))
+        self._pointer = pointer
+
+    def _destroyer(self, kept: object) -> Any:
+        """What the end of the handle calls with it."""
+        destroy = getattr(self._library, self._destroy)
+        return _Destroyer(destroy, kept) if kept is not None else destroy
+
+    @property
+    def pointer(self) -> Any:
+        """The C handle, for calls of nxd.raw."""
+        pointer = self._pointer
+        if pointer is None:
+            raise errors.InvalidState(f"this {type(self).__name__} is closed")
+        if self._owner is not None:
+            self._owner.pointer  # raises when it is closed
+        return pointer
+
+    @property
+    def closed(self) -> bool:
+        return self._pointer is None or self._owner is not None and self._owner.closed
+
+    def close(self) -> None:
+        """Destroys the object; closing it again does nothing."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None and self._owner is None:
+            ffi.release(pointer)
+
+    def __enter__(self: H) -> H:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+class EngineHandle(Handle):
+    """An object of sections 9 to 17."""
+
+    __slots__ = ()
+    _library = engine
+
+
+def to_enum(kind: type[E], value: E | str | int) -> E:
+    """A member, or the one of that name: "bf16" for DType.BF16, "1f1b" for PpScheduleKind._1F1B."""
+    if isinstance(value, str):
+        for member in kind:
+            if member.name.lstrip("_") == value.upper():
+                return member
+        known = ", ".join(m.name.lstrip("_").lower() for m in kind if m.value >= 0)
+        raise errors.InvalidArgument(f"{kind.__name__}: expected one of {known}, got {value!r}")
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise errors.InvalidArgument(str(error)) from None
+
+
+def text(value: Any) -> str:
+    """A copy of a C string."""
+    return ffi.string(value).decode("utf-8", "replace") if value != ffi.NULL else ""
+
+
+def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:
+    """An array of C strings, NULL for None. It lives as long as kept."""
+    if values is None:
+        return ffi.NULL
+    kept.extend(ffi.new("char[]", value.encode()) for value in values)
+    array = ffi.new("const char*[]", kept[len(kept) - len(values):] or 1)
+    kept.append(array)
+    return array
+
+
+class Struct:
+    """Options of a call: defaults, then what was given by keyword. `pointer` is valid as long as
+    this object."""
+
+    def __init__(self, name: str, given: Mapping[str, Any], library: Any = core) -> None:
+        self.pointer = ffi.new(name + "*")
+        self._kept: list[Any] = []
+        init = getattr(library, name.removesuffix("_t") + "_init", None)
+        if init is not None:
+            errors.check(init(self.pointer, ffi.sizeof(name)))
+        else:
+            self.pointer.struct_size = ffi.sizeof(name)
+        fields = dict(ffi.typeof(name).fields)
+        for key, value in given.items():
+            if key not in fields or key == "struct_size":
+                known = ", ".join(f for f in fields if f not in ("struct_size", "reserved"))
+                raise TypeError(f"{name}: no option {key!r}; there are {known}")
+            try:
+                setattr(self.pointer, key, self._convert(name, key, fields[key].type, value))
+            except (TypeError, OverflowError) as error:
+                raise errors.InvalidArgument(f"{name}: {key}: {error}") from None
+
+    def _convert(self, struct: str, key: str, kind: Any, value: Any) -> Any:
+        enum = FIELDS.get(struct, {}).get(key)
+        if enum is Toggle and (value is None or isinstance(value, bool)):
+            return {None: Toggle.DEFAULT, True: Toggle.ON, False: Toggle.OFF}[value]
+        if enum is not None:
+            return to_enum(enum, value)
+        if kind.kind not in ("pointer", "function"):
+            return value
+        if value is None:
+            return ffi.NULL
+        if isinstance(value, str):
+            self._kept.append(ffi.new("char[]", value.encode()))
+            return self._kept[-1]
+        if isinstance(value, (Handle, Struct)):
+            self._kept.append(value)
+            return value.pointer
+        if kind.cname == "double *":
+            self._kept.append(ffi.new("double[]", list(value)))
+            return self._kept[-1]
+        if kind.cname == "char * *":
+            return strings(list(value), self._kept)
+        return value
+
+
+def read_struct(kind: Any, struct: Any) -> Any:
+    """A report: a NamedTuple of the struct's fields of the same names."""
+    enums = FIELDS.get(ffi.typeof(struct[0]).cname.removeprefix("struct "), {})
+    values = []
+    for field in kind._fields:
+        value = getattr(struct, field)
+        if isinstance(value, ffi.CData):
+            value = text(value)
+        values.append(enums[field](value) if field in enums else value)
+    return kind._make(values)
+
+
+def report(name: str) -> Any:
+    """An empty struct for a call to fill."""
+    return ffi.new(name + "*", {"struct_size": ffi.sizeof(name)})
+
+
+def get(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
+    """The one output of a call, of a pointer's kind."""
+    out = ffi.new(kind)
+    errors.check(function(*arguments, out))
+    return out[0]
+
+
+def fill(function: Callable[..., int], kind: str, *arguments: Any, more: int = 0) -> list[int]:
+    """All values of a getter that takes room and gives the number there are."""
+    count = ffi.new("size_t*")
+    errors.check(function(*arguments, ffi.NULL, 0, count))
+    room = ffi.new(f"{kind}[]", count[0] or 1)
+    errors.check(function(*arguments, room, count[0], count))
+    return list(room[0:count[0]])
+
+
+class _UserData:
+    """Python objects behind callbacks' user_data, held until the library says it is done. Without
+    a lock: the collector may drop one while another is being held, on the same thread."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Any] = {}
+
+    def hold(self, value: object) -> Any:
+        handle = ffi.new_handle(value)
+        self._held[int(ffi.cast("intptr_t", handle))] = handle
+        return handle
+
+    def drop(self, pointer: Any) -> None:
+        self._held.pop(int(ffi.cast("intptr_t", pointer)), None)
+
+    def count(self) -> int:
+        return len(self._held)
+
+
+user_data = _UserData()
+
+
+@errors.callback("void(void*)")
+def drop_user_data(pointer: Any) -> None:
+    """The destroy of every user_data."""
+    user_data.drop(pointer)
+
+
+def pointers(kind: str, handles: Iterable[Any]) -> Any:
+    """An array of handles, NULL where there is None."""
+    values = [ffi.NULL if h is None else h.pointer for h in handles]
+    return ffi.new(f"{kind}*[]", values or 1)

@@ -1,0 +1,129 @@
+"""Data parallelism and ZeRO-1, over arrays of the caller's or a module's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nxd import _arrays
+from nxd._handle import Handle, Struct, get, strings, text
+from nxd.errors import InvalidArgument, check
+from nxd.raw import core, engine, ffi
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._structs import DdpOptions, FinishOptions
+    from nxd.context import Context
+    from nxd.group import Group
+
+
+class Ddp(Handle):
+    """Reduces the gradients of a set of parameters over a group, in buckets."""
+
+    __slots__ = ("kept", "_index")
+    _destroy = "nxd_ddp_destroy"
+
+    def __init__(self, pointer: Any, kept: Any) -> None:
+        super().__init__(pointer, kept=kept)
+        # Shared with optimizers over it, which use the same arrays.
+        self.kept = kept
+        self._index: dict[str, int] = {}
+
+    @classmethod
+    def over_arrays(cls, context: Context, params: Mapping[str, Any], grads: Mapping[str, Any],
+                    group: Group | None = None, dtype: Any = None,
+                    **options: Unpack[DdpOptions]) -> Ddp:
+        """Over arrays by name, in the order of use. They are updated and reduced in place, and
+        stay alive as long as the Ddp and its optimizers. [collective: the group]"""
+        names = list(params)
+        if list(grads) != names:
+            raise InvalidArgument(f"grads: expected an array for each of {names}, in this order, "
+                                  f"got {list(grads)}")
+        memory = [_arrays.buffer(a, f"params[{n!r}]", dtype) for n, a in params.items()]
+        sums = [_arrays.buffer(a, f"grads[{n!r}]") for n, a in grads.items()]
+        described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
+        tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
+        struct = Struct("nxd_ddp_options_t", options)
+        kept: list[Any] = []
+        out = ffi.new("nxd_ddp_t**")
+        check(core.nxd_ddp_create_buffers(
+            context.pointer, ffi.NULL if group is None else group.pointer, strings(names, kept),
+            tensors[0], tensors[1], len(names), struct.pointer, out))
+        return cls(out[0], [memory, sums])
+
+    @classmethod
+    def over_module(cls, root: Any, **options: Unpack[DdpOptions]) -> Ddp:
+        """Over the trainable parameters of a module. [collective: the data-parallel group]"""
+        struct = Struct("nxd_ddp_options_t", options)
+        out = ffi.new("nxd_ddp_t**")
+        check(engine.nxd_ddp_create(root.pointer, struct.pointer, out))
+        return cls(out[0], [root.kept])
+
+    def __len__(self) -> int:
+        return get("size_t*", core.nxd_ddp_get_count, self.pointer)
+
+    @property
+    def names(self) -> list[str]:
+        out = ffi.new("const char**")
+        names = []
+        for index in range(len(self)):
+            check(core.nxd_ddp_get_name(self.pointer, index, out))
+            names.append(text(out[0]))
+        return names
+
+    def _place(self, name: str) -> int:
+        if not self._index:
+            self._index = {n: i for i, n in enumerate(self.names)}
+        if name not in self._index:
+            raise InvalidArgument(f"no parameter {name!r}; there are {list(self._index)}")
+        return self._index[name]
+
+    def mark_ready(self, name: str) -> None:
+        """Says that a gradient is complete: reduction may overlap what follows."""
+        check(core.nxd_ddp_mark_ready(self.pointer, self._place(name)))
+
+    def mark_unused(self, name: str) -> None:
+        """Says that a parameter took no part in this step on this rank."""
+        check(core.nxd_ddp_mark_unused(self.pointer, self._place(name)))
+
+    def rebind(self, name: str, param: Any = None, grad: Any = None) -> None:
+        """Says that an array has moved; None: as before."""
+        index = self._place(name)
+        found = [None if a is None else _arrays.buffer(a, label)
+                 for a, label in ((param, "param"), (grad, "grad"))]
+        described = [(ffi.NULL, None) if b is None else _arrays.dltensor(b) for b in found]
+        check(core.nxd_ddp_rebind(self.pointer, index, described[0][0], described[1][0]))
+        for row, memory in zip(self.kept, found):
+            if memory is not None:
+                row[index] = memory
+
+    def set_sync(self, on: bool) -> None:
+        """Off for all microbatches of a step but the last."""
+        check(core.nxd_ddp_set_sync(self.pointer, on))
+
+    def mark_reloaded(self) -> None:
+        """Says that the arrays hold the values of one step again."""
+        check(core.nxd_ddp_mark_reloaded(self.pointer))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes held beside parameters and gradients."""
+        return get("uint64_t*", core.nxd_ddp_get_buffer_bytes, self.pointer)
+
+    def finish(self, **options: Unpack[FinishOptions]) -> float:
+        """Completes the gradients, and gives their norm.
+        [collective: tensor-, pipeline- and data-parallel groups]"""
+        struct = Struct("nxd_finish_options_t", options)
+        return get("double*", core.nxd_ddp_finish, self.pointer, struct.pointer)
+
+
+def sample_epoch(n_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,
+                 shuffle: bool = True, drop_last: bool = False) -> list[int]:
+    """Which samples a data-parallel rank takes in an epoch."""
+    arguments = (n_samples, ranks, rank, epoch, seed, shuffle, drop_last)
+    count = ffi.new("size_t*")
+    check(core.nxd_sample_epoch(*arguments, ffi.NULL, 0, count))
+    room = ffi.new("int64_t[]", count[0] or 1)
+    check(core.nxd_sample_epoch(*arguments, room, count[0], count))
+    return list(room[0:count[0]])

@@ -1,0 +1,155 @@
+"""Failures of calls as exceptions, and exceptions of callbacks on their way through the library."""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from nxd._structs import ErrorInfo
+from nxd.enums import ParameterState, Status
+from nxd.raw import core, ffi
+
+
+class NxdError(Exception):
+    """A call that failed. `info` says of which rank, group, operation and step."""
+
+    status = Status.INTERNAL
+    info: ErrorInfo
+
+    def __init__(self, message: str, info: ErrorInfo | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.info = info or ErrorInfo(self.status, -1, 0, "", "", -1, ParameterState.NONE)
+
+
+class InvalidArgument(NxdError, ValueError):
+    status = Status.INVALID_ARGUMENT
+
+
+class InvalidState(NxdError, RuntimeError):
+    status = Status.INVALID_STATE
+
+
+class Unsupported(NxdError, NotImplementedError):
+    status = Status.UNSUPPORTED
+
+
+class OutOfMemory(NxdError, MemoryError):
+    status = Status.OUT_OF_MEMORY
+
+
+class Timeout(NxdError, TimeoutError):
+    status = Status.TIMEOUT
+
+
+class PeerLost(NxdError, ConnectionError):
+    status = Status.PEER_LOST
+
+
+class Aborted(NxdError):
+    status = Status.ABORTED
+
+
+class InputOutput(NxdError, OSError):
+    status = Status.IO
+
+
+class Corrupt(NxdError, ValueError):
+    status = Status.CORRUPT
+
+
+class Internal(NxdError):
+    status = Status.INTERNAL
+
+
+class AbiMismatch(NxdError):
+    status = Status.ABI_MISMATCH
+
+
+class UserError(NxdError):
+    """A callback failed, on this rank or another; one of this thread raises its own exception."""
+
+    status = Status.USER
+
+
+_CLASSES: dict[int, type[NxdError]] = {
+    c.status: c for c in (InvalidArgument, InvalidState, Unsupported, OutOfMemory, Timeout,
+                          PeerLost, Aborted, InputOutput, Corrupt, Internal, AbiMismatch,
+                          UserError)}
+
+
+class _Kept(threading.local):
+    """What a callback on this thread has raised, until the call it was in returns."""
+
+    exception: BaseException | None = None
+
+
+_kept = _Kept()
+
+
+def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> None:
+    """The onerror of callbacks that give a status. What a signal's handler raises on the way into
+    one comes here, too."""
+    _kept.exception = value
+
+
+def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None:
+    """The onerror where the library takes no status: nobody to raise it to. Ctrl-C comes again."""
+    if isinstance(value, KeyboardInterrupt):
+        _thread.interrupt_main()
+    else:
+        traceback.print_exception(value)
+
+
+def callback(signature: Any) -> Callable[[Callable[..., None]], Any]:
+    """Makes a function one that the library calls: of user_data, a handle of what Python gave it.
+    When it raises, the library gets USER, and the outermost call raises the same exception."""
+    def make(function: Callable[..., None]) -> Any:
+        if isinstance(signature, str) and signature.startswith("void"):
+            return ffi.callback(signature, function, onerror=_print_exception)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> int:
+            function(*arguments)
+            return 0
+
+        return ffi.callback(signature, call, error=Status.USER, onerror=keep_exception)
+
+    return make
+
+
+def info_from(struct: Any) -> ErrorInfo:
+    """An nxd_error_info_t, with copies of its strings."""
+    return ErrorInfo(
+        Status(struct.status), struct.root_rank, struct.sequence,
+        ffi.string(struct.group).decode("utf-8", "replace"),
+        ffi.string(struct.operation).decode("utf-8", "replace"),
+        struct.step, ParameterState(struct.parameters))
+
+
+def failure(status: int) -> BaseException:
+    """The exception for a status that a call of this thread has just returned."""
+    kept, _kept.exception = _kept.exception, None
+    if kept is not None and status == Status.USER:
+        return kept
+    message = ffi.string(core.nxd_last_error()).decode("utf-8", "replace")
+    info = ffi.new("nxd_error_info_t*", {"struct_size": ffi.sizeof("nxd_error_info_t")})
+    core.nxd_last_error_info(info)
+    # A status that is not this thread's last error has no message to go with it.
+    if info.status != status:
+        name = ffi.string(core.nxd_status_string(status)).decode()
+        return _CLASSES.get(status, NxdError)(name)
+    error = _CLASSES.get(status, NxdError)(message, info_from(info))
+    error.__context__ = kept
+    return error
+
+
+def check(status: int) -> None:
+    """Raises what a status other than OK stands for."""
+    if status != 0:
+        raise failure(status)

@@ -1,0 +1,265 @@
+"""Groups of ranks: collectives and messages over arrays of the caller's, waiting or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nxd._arrays import Buffer, buffer
+from nxd._handle import Handle, fill, get, to_enum
+from nxd._structs import ErrorInfo
+from nxd.enums import DType, Reduce, Transport
+from nxd.errors import InvalidArgument, NxdError, check, info_from
+from nxd.raw import core, ffi
+
+
+class _Unattended:
+    """Works that nobody refers to any more, and the arrays they still use. What runs is not waited
+    for by a finalizer: its bound is the group's timeout. Without a lock: the collector may let go
+    of one work while another is looked at."""
+
+    def __init__(self) -> None:
+        self._works: list[tuple[Any, Any]] = []
+        self._exiting = False
+
+    def let_go(self, work: Any, buffers: Any) -> None:
+        if self._exiting or self._done(work):
+            core.nxd_work_destroy(work)
+        else:
+            self._works.append((work, buffers))
+
+    def reap(self) -> None:
+        for _ in range(len(self._works)):
+            try:
+                work = self._works.pop(0)
+            except IndexError:  # another thread has reaped it
+                return
+            self.let_go(*work)
+
+    def exit(self) -> None:
+        """Once contexts are aborted: from now on works end soon, and are waited for, so that no
+        array is freed under one."""
+        self._exiting = True
+        self.reap()
+
+    @staticmethod
+    def _done(work: Any) -> bool:
+        out = ffi.new("int32_t*")
+        return core.nxd_work_test(work, out) != 0 or out[0] != 0
+
+
+unattended = _Unattended()
+
+
+class _LetGo:
+    """The end of a Work that was not closed."""
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: object) -> None:
+        self.buffers = buffers
+
+    def __call__(self, work: Any, let_go: Any = unattended.let_go) -> None:
+        let_go(work, self.buffers)
+
+
+class Work(Handle):
+    """A call that goes on while its caller does other things; its arrays are borrowed until it is
+    done. One that is dropped goes on, too. close() takes back one that has not begun, and waits
+    for one that runs."""
+
+    __slots__ = ("result",)
+    _destroy = "nxd_work_destroy"
+
+    def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
+        unattended.reap()
+        super().__init__(pointer, kept=buffers)
+        self.result = result
+
+    def _destroyer(self, kept: object) -> Any:
+        return _LetGo(kept)
+
+    def close(self) -> None:
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            # The arrays live until this has returned: the handle's end has them.
+            core.nxd_work_destroy(ffi.cast("nxd_work_t*", pointer))
+            ffi.gc(pointer, None)
+
+    @property
+    def done(self) -> bool:
+        """From any thread; wait() then returns at once."""
+        return bool(get("int32_t*", core.nxd_work_test, self.pointer))
+
+    def wait(self, timeout_ms: int = -1) -> Any:
+        """Waits until the work is done, and gives the array it wrote. Timeout, with the work still
+        going on, when timeout_ms has passed; Ctrl-C leaves the work as it is, too."""
+        check(core.nxd_work_wait(self.pointer, timeout_ms))
+        return self.result
+
+    def cancel(self) -> None:
+        """Takes back a work that has not begun."""
+        check(core.nxd_work_cancel(self.pointer))
+
+    @property
+    def info(self) -> ErrorInfo:
+        """How the work ended."""
+        info = ffi.new("nxd_error_info_t*", {"struct_size": ffi.sizeof("nxd_error_info_t")})
+        check(core.nxd_work_get_error_info(self.pointer, info))
+        return info_from(info)
+
+
+class Group(Handle):
+    """An ordered set of ranks. Every rank calls the same collectives in the same order.
+
+    Arrays are numpy's, torch's, or of anything with the buffer protocol or DLPack, in C order;
+    dtype="bf16" makes 16-bit words bf16. Results go to `out`, or where there is none to the array
+    itself where that has the result's size; what was written is returned. With wait=False a call
+    gives a Work instead.
+    """
+
+    __slots__ = ("context", "_size")
+    _destroy = "nxd_group_destroy"
+
+    def __init__(self, pointer: Any, context: Handle, owner: Handle | None = None) -> None:
+        super().__init__(pointer, owner)
+        self.context = context
+        self._size = 0
+
+    def abort(self) -> None:
+        """Makes every pending and later call on the group raise Aborted; from any thread."""
+        check(core.nxd_group_abort(self.pointer))
+
+    @property
+    def size(self) -> int:
+        if not self._size:
+            self._size = get("int32_t*", core.nxd_group_get_size, self.pointer)
+        return self._size
+
+    @property
+    def rank(self) -> int:
+        """This rank's place in the group."""
+        return get("int32_t*", core.nxd_group_get_rank, self.pointer)
+
+    @property
+    def ranks(self) -> list[int]:
+        """World ranks of the group."""
+        return fill(core.nxd_group_get_ranks, "int32_t", self.pointer)
+
+    def set_timeout(self, timeout_ms: int) -> None:
+        check(core.nxd_group_set_timeout(self.pointer, timeout_ms))
+
+    @property
+    def transport(self) -> Transport:
+        return Transport(get("nxd_transport_t*", core.nxd_group_get_transport, self.pointer))
+
+    def _run(self, name: str, wait: bool, arguments: tuple[Any, ...], result: Any,
+             buffers: tuple[Buffer, ...]) -> Any:
+        if wait:
+            check(getattr(core, "nxd_" + name)(self.pointer, *arguments))
+            return result
+        out = ffi.new("nxd_work_t**")
+        check(getattr(core, f"nxd_{name}_async")(self.pointer, *arguments, out))
+        return Work(out[0], result, buffers)
+
+    def _memory(self, name: str, array: Any, dtype: Any, tail: tuple[int, ...],
+                writable: bool = True) -> Buffer:
+        """The memory of the array of a message or broadcast."""
+        try:
+            return buffer(array, "array", dtype, writable)
+        except Exception:
+            self._refuse(name, 1, tail)
+            raise
+
+    def _pair(self, name: str, array: Any, out: Any, dtype: Any, times: tuple[int, int],
+              *tail: int) -> tuple[Buffer, Buffer, int]:
+        """Memory to send and to receive, of times parts each, and the elements of one part."""
+        try:
+            send = buffer(array, "array", dtype, writable=out is None)
+            receive = send if out is None else buffer(out, "out", dtype)
+            if send.count * times[1] != receive.count * times[0] or send.count % times[0]:
+                raise InvalidArgument(
+                    f"out: expected {send.count * times[1] / times[0]:g} elements for an array of "
+                    f"{send.count} in a group of {self.size}, got {receive.count}")
+            if send.dtype is not receive.dtype:
+                raise InvalidArgument(f"out: expected elements of {send.dtype.name.lower()}, got "
+                                      f"{receive.dtype.name.lower()}")
+            return send, receive, send.count // times[0]
+        except Exception:
+            self._refuse(name, 2, tail)
+            raise
+
+    def _reduction(self, name: str, op: Reduce | str) -> Reduce:
+        try:
+            return to_enum(Reduce, op)
+        except NxdError:
+            self._refuse(name, 2, (Reduce.SUM,))
+            raise
+
+    def _refuse(self, name: str, n_buffers: int, tail: tuple[int, ...]) -> None:
+        """Makes a call that the library refuses as well, since that tells the peers, who would
+        wait for this rank otherwise."""
+        buffers = [ffi.NULL] * n_buffers
+        getattr(core, "nxd_" + name)(self.pointer, *buffers, 1, DType.F32, *tail)
+
+    def all_reduce(self, array: Any, out: Any = None, op: Reduce | str = Reduce.SUM,
+                   dtype: DType | str | None = None, wait: bool = True) -> Any:
+        """Reduces the arrays of all ranks, element by element."""
+        reduce = self._reduction("all_reduce", op)
+        send, receive, count = self._pair("all_reduce", array, out, dtype, (1, 1),
+                                          Reduce.SUM)
+        return self._run("all_reduce", wait,
+                         (send.pointer, receive.pointer, count, send.dtype, reduce),
+                         array if out is None else out, (send, receive))
+
+    def all_gather(self, array: Any, out: Any, dtype: DType | str | None = None,
+                   wait: bool = True) -> Any:
+        """The arrays of all ranks, one behind the other."""
+        send, receive, count = self._pair("all_gather", array, out, dtype,
+                                          (1, self.size))
+        return self._run("all_gather", wait, (send.pointer, receive.pointer, count, send.dtype),
+                         out, (send, receive))
+
+    def reduce_scatter(self, array: Any, out: Any, op: Reduce | str = Reduce.SUM,
+                       dtype: DType | str | None = None, wait: bool = True) -> Any:
+        """This rank's part of the reduced arrays."""
+        reduce = self._reduction("reduce_scatter", op)
+        send, receive, count = self._pair("reduce_scatter", array, out, dtype,
+                                          (self.size, 1), Reduce.SUM)
+        return self._run("reduce_scatter", wait,
+                         (send.pointer, receive.pointer, count, send.dtype, reduce),
+                         out, (send, receive))
+
+    def all_to_all(self, array: Any, out: Any, dtype: DType | str | None = None,
+                   wait: bool = True) -> Any:
+        """The i-th part of array goes to rank i, whose part for this rank is the i-th of out."""
+        send, receive, count = self._pair("all_to_all", array, out, dtype,
+                                          (self.size, self.size))
+        return self._run("all_to_all", wait, (send.pointer, receive.pointer, count, send.dtype),
+                         out, (send, receive))
+
+    def broadcast(self, array: Any, root: int = 0, dtype: DType | str | None = None,
+                  wait: bool = True) -> Any:
+        """The root's array on all ranks."""
+        memory = self._memory("broadcast", array, dtype, (root,))
+        return self._run("broadcast", wait, (memory.pointer, memory.count, memory.dtype, root),
+                         array, (memory,))
+
+    def send(self, array: Any, to: int, tag: int = 0, dtype: DType | str | None = None,
+             wait: bool = True) -> Any:
+        """Sends to a rank of the group, which receives with the same tag."""
+        memory = self._memory("send", array, dtype, (to, tag), writable=False)
+        return self._run("send", wait, (memory.pointer, memory.count, memory.dtype, to, tag), None,
+                         (memory,))
+
+    def receive(self, array: Any, source: int, tag: int = 0, dtype: DType | str | None = None,
+                wait: bool = True) -> Any:
+        """Fills the array with what a rank of the group sends with the same tag."""
+        memory = self._memory("receive", array, dtype, (source, tag))
+        return self._run("receive", wait,
+                         (memory.pointer, memory.count, memory.dtype, source, tag), array,
+                         (memory,))
+
+    def barrier(self, wait: bool = True) -> Any:
+        """Returns when every rank of the group has called."""
+        return self._run("barrier", wait, (), None, ())

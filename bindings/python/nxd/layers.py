@@ -1,0 +1,131 @@
+"""Layers and models: modules over the tensor-parallel group, with forwards of the library's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nxd._handle import Struct, get
+from nxd.errors import check
+from nxd.module import Module
+from nxd.raw import engine, ffi
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._structs import AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, \
+        ModelOptions, NormOptions, RopeOptions
+    from nxd.context import Context
+
+
+class Layer(Module):
+    """A module that the library makes."""
+
+    def __init__(self, context: Context, create: str, *arguments: Any) -> None:
+        out = ffi.new("nxd_module_t**")
+        check(getattr(engine, f"nxd_{create}")(context.pointer, *arguments, out))
+        self._adopt(out[0], context, None)
+
+
+class ParallelEmbedding(Layer):
+    """ids [...] -> [..., embedding_dim]; the table's rows are split over ranks."""
+
+    def __init__(self, context: Context, num_embeddings: int, embedding_dim: int,
+                 **options: Unpack[EmbeddingOptions]) -> None:
+        struct = Struct("nxd_embedding_options_t", options, engine)
+        super().__init__(context, "parallel_embedding_create", num_embeddings, embedding_dim,
+                         struct.pointer)
+
+
+class ColumnParallelLinear(Layer):
+    """x [..., in] -> [..., out / ranks], or [..., out] with gather_output."""
+
+    def __init__(self, context: Context, in_features: int, out_features: int,
+                 **options: Unpack[LinearOptions]) -> None:
+        struct = Struct("nxd_linear_options_t", options, engine)
+        super().__init__(context, "column_parallel_linear_create", in_features, out_features,
+                         struct.pointer)
+
+
+class RowParallelLinear(Layer):
+    """x [..., in / ranks] with input_is_parallel -> [..., out], summed over ranks."""
+
+    def __init__(self, context: Context, in_features: int, out_features: int,
+                 **options: Unpack[LinearOptions]) -> None:
+        struct = Struct("nxd_linear_options_t", options, engine)
+        super().__init__(context, "row_parallel_linear_create", in_features, out_features,
+                         struct.pointer)
+
+
+class LayerNorm(Layer):
+    """x [..., size], and optionally a residual to add first -> the normalised sum."""
+
+    def __init__(self, context: Context, size: int, **options: Unpack[NormOptions]) -> None:
+        struct = Struct("nxd_norm_options_t", options, engine)
+        super().__init__(context, "layer_norm_create", size, struct.pointer)
+
+
+class RmsNorm(Layer):
+    """As LayerNorm, by the root mean square."""
+
+    def __init__(self, context: Context, size: int, **options: Unpack[NormOptions]) -> None:
+        struct = Struct("nxd_norm_options_t", options, engine)
+        super().__init__(context, "rms_norm_create", size, struct.pointer)
+
+
+class RotaryEmbedding(Layer):
+    """Rotates query or key heads [batch, sequence, heads, head_dim] by their position."""
+
+    def __init__(self, context: Context, head_dim: int, **options: Unpack[RopeOptions]) -> None:
+        struct = Struct("nxd_rope_options_t", options, engine)
+        super().__init__(context, "rotary_embedding_create", head_dim, struct.pointer)
+
+
+class Attention(Layer):
+    """Self-attention with heads split over ranks; rope is a dictionary of RopeOptions."""
+
+    def __init__(self, context: Context, hidden: int, n_heads: int,
+                 **options: Unpack[AttentionOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        if isinstance(given.get("rope"), dict):
+            given["rope"] = Struct("nxd_rope_options_t", given["rope"], engine)
+        struct = Struct("nxd_attention_options_t", given, engine)
+        super().__init__(context, "attention_create", hidden, n_heads, struct.pointer)
+
+
+class GatedMlp(Layer):
+    """down_proj(activation(gate_proj(x)) * up_proj(x)), split over ranks."""
+
+    def __init__(self, context: Context, hidden: int, intermediate: int,
+                 **options: Unpack[MlpOptions]) -> None:
+        struct = Struct("nxd_mlp_options_t", options, engine)
+        super().__init__(context, "gated_mlp_create", hidden, intermediate, struct.pointer)
+
+
+class Dropout(Layer):
+    """In training zeroes elements with probability p, by the name of the site."""
+
+    def __init__(self, context: Context, p: float, name: str, shard_dim: int = -1) -> None:
+        super().__init__(context, "dropout_create", p, name.encode(), shard_dim)
+
+
+class Model(Layer):
+    """A Llama or GPT-2 of a Hugging Face configuration: (ids) -> logits, (ids, labels) -> loss.
+
+    With from_pretrained the text is a directory, whose config.json and safetensors are read.
+    """
+
+    def __init__(self, context: Context, config_json: str, *, from_pretrained: bool = False,
+                 **options: Unpack[ModelOptions]) -> None:
+        struct = Struct("nxd_model_options_t", options, engine)
+        super().__init__(context, "model_from_pretrained" if from_pretrained else "model_create",
+                         str(config_json).encode(), struct.pointer)
+
+    @classmethod
+    def from_pretrained(cls, context: Context, directory: str,
+                        **options: Unpack[ModelOptions]) -> Model:
+        """Of a directory's config.json, with its safetensors loaded strictly."""
+        return cls(context, directory, from_pretrained=True, **options)
+
+    def step_flops(self, batch: int, sequence: int) -> float:
+        """Floating-point operations of one training step, all ranks together."""
+        return get("double*", engine.nxd_model_get_step_flops, self.pointer, batch, sequence)

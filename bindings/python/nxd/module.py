@@ -1,0 +1,318 @@
+"""Modules, whose forward may be written in Python, and their parameters."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nxd import errors
+from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, pointers, text, to_enum, \
+    user_data
+from nxd.autograd import _own, give, inputs_of, outputs_of
+from nxd.enums import Device, Mismatch
+from nxd.errors import InvalidState, callback, check
+from nxd.raw import engine, ffi
+from nxd.tensors import Tensor
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._structs import ParameterOptions
+    from nxd.context import Context
+
+
+class Shard(NamedTuple):
+    """Which part of a parameter a rank has: ranges of indices in a dimension, -1 when whole."""
+
+    dim: int
+    ranges: list[tuple[int, int]]
+
+
+class Parameter(EngineHandle):
+    """A parameter of a module, or rather this rank's shard of it; borrowed from the module."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, pointer: Any, owner: Module, name: str) -> None:
+        super().__init__(pointer, owner)
+        self.name = name
+
+    @property
+    def tensor(self) -> Tensor:
+        """This rank's shard."""
+        return Tensor.retained(get("nxd_tensor_t**", engine.nxd_parameter_get_tensor, self.pointer))
+
+    @property
+    def grad(self) -> Tensor | None:
+        return self.tensor.grad
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        return tuple(fill(engine.nxd_parameter_get_global_shape, "int64_t", self.pointer))
+
+    @property
+    def shard(self) -> Shard:
+        dim, count = ffi.new("int32_t*"), ffi.new("size_t*")
+        get = engine.nxd_parameter_get_shard
+        check(get(self.pointer, dim, ffi.NULL, ffi.NULL, 0, count))
+        n = count[0]
+        begins, ends = ffi.new("int64_t[]", n or 1), ffi.new("int64_t[]", n or 1)
+        check(get(self.pointer, dim, begins, ends, n, count))
+        return Shard(dim[0], [(begins[i], ends[i]) for i in range(n)])
+
+    def set_whole(self, whole: Tensor) -> None:
+        """Overwrites this rank's shard with its part of the whole value."""
+        check(engine.nxd_parameter_set_whole(self.pointer, whole.pointer))
+
+    def whole(self) -> Tensor:
+        """The whole value. [collective: tensor-parallel group]"""
+        return Tensor(get("nxd_tensor_t**", engine.nxd_parameter_get_whole, self.pointer))
+
+    def whole_grad(self) -> Tensor | None:
+        """The whole gradient, as far as it is finished. [collective: tensor-parallel group]"""
+        return _own(get("nxd_tensor_t**", engine.nxd_parameter_get_whole_grad, self.pointer))
+
+    def set_trainable(self, trainable: bool) -> None:
+        check(engine.nxd_parameter_set_trainable(self.pointer, trainable))
+
+    def on_grad(self, hook: Callable[[], None] | None) -> None:
+        """Calls hook() when a backward pass has added to the gradient; None: no more."""
+        if hook is None:
+            arguments = (ffi.NULL, ffi.NULL, ffi.NULL)
+        else:
+            arguments = (_grad_hook, user_data.hold(hook), drop_user_data)
+        status = engine.nxd_parameter_set_grad_hook(self.pointer, *arguments)
+        if status != 0 and hook is not None:
+            user_data.drop(arguments[1])
+        check(status)
+
+
+class LoadReport(NamedTuple):
+    """What a load did not match."""
+
+    missing: list[str]
+    unexpected: list[str]
+    shape: list[str]
+
+
+class Module(EngineHandle):
+    """A node of a model. A subclass writes forward(self, *inputs), which gives a tensor or a tuple
+    of them; calling the module runs it. [collective: the groups of its layers]
+
+    In Python a module lives as long as itself, its parent, or an optimizer, Ddp or pipeline over
+    its root is referred to.
+    """
+
+    # A __dict__, so that subclasses have attributes as usual.
+    _destroy = "nxd_module_destroy"
+
+    def __init__(self, context: Context, class_name: str | None = None,
+                 n_outputs: int = 1) -> None:
+        written = type(self).forward is not Module.forward
+        name = class_name or (type(self).__name__ if written else "Container")
+        # The library has the forward as long as the tree; this object must not live for that.
+        held = user_data.hold(weakref.ref(self))
+        out = ffi.new("nxd_module_t**")
+        status = engine.nxd_module_create(context.pointer, name.encode(),
+                                          _forward if written else ffi.NULL, held,
+                                          drop_user_data, out)
+        if status != 0:
+            user_data.drop(held)
+        check(status)
+        self._adopt(out[0], context, None, n_outputs)
+
+    def _adopt(self, pointer: Any, context: Context, owner: Module | None,
+               n_outputs: int = 1) -> None:
+        EngineHandle.__init__(self, pointer, owner)
+        self.context = context
+        self.n_outputs = n_outputs
+        self._children: dict[str, Module] = {}
+
+    @classmethod
+    def _wrap(cls, pointer: Any, context: Context, owner: Module | None = None,
+              n_outputs: int = 1) -> Module:
+        module = Module.__new__(Module)
+        module._adopt(pointer, context, owner, n_outputs)
+        return module
+
+    @property
+    def kept(self) -> Module:
+        """What others over this module keep alive of it."""
+        return self
+
+    def forward(self, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, *inputs: Tensor | None, n_outputs: int | None = None) -> Any:
+        n = self.n_outputs if n_outputs is None else n_outputs
+        out = ffi.new("nxd_tensor_t*[]", n or 1)
+        check(engine.nxd_module_forward(self.pointer, pointers("nxd_tensor_t", inputs),
+                                        len(inputs), out, n))
+        return outputs_of(out, n)
+
+    def tape(self, *inputs: Tensor | None, n_outputs: int | None = None) -> tuple[Any, Tape]:
+        """Runs the module for a framework with its own differentiation: outputs, and what its
+        backward needs."""
+        n = self.n_outputs if n_outputs is None else n_outputs
+        out, tape = ffi.new("nxd_tensor_t*[]", n or 1), ffi.new("nxd_tape_t**")
+        check(engine.nxd_module_forward_tape(self.pointer, pointers("nxd_tensor_t", inputs),
+                                             len(inputs), out, n, tape))
+        return outputs_of(out, n), Tape(tape[0], self, len(inputs))
+
+    # The tree.
+
+    def add_child(self, name: str, child: Module) -> Any:
+        """Adds a child, and gives it back."""
+        check(engine.nxd_module_add_child(self.pointer, name.encode(), child.pointer))
+        self._children[name] = child
+        return child
+
+    def add_parameter(self, name: str, global_shape: Sequence[int],
+                      **options: Unpack[ParameterOptions]) -> Parameter:
+        """Adds a parameter; a shard_dim_plus_one of d + 1 splits dimension d over ranks."""
+        struct = Struct("nxd_parameter_options_t", options, engine)
+        out = ffi.new("nxd_parameter_t**")
+        check(engine.nxd_module_add_parameter(
+            self.pointer, name.encode(), ffi.new("int64_t[]", list(global_shape) or 1),
+            len(global_shape), struct.pointer, out))
+        return Parameter(out[0], self, name)
+
+    def tie(self, owner_path: str, alias_path: str) -> None:
+        """Makes one parameter stand for another's as well."""
+        check(engine.nxd_module_tie(self.pointer, owner_path.encode(), alias_path.encode()))
+
+    @property
+    def class_name(self) -> str:
+        return text(get("const char**", engine.nxd_module_get_class_name, self.pointer))
+
+    def module(self, path: str) -> Module:
+        """A module below this one, by its dotted path."""
+        known: Module | None = self
+        for part in path.split(".") if path else []:
+            known = known._children.get(part) if known is not None else None
+        if known is not None:
+            return known
+        out = ffi.new("nxd_module_t**")
+        check(engine.nxd_module_get_module(self.pointer, path.encode(), out))
+        return Module._wrap(out[0], self.context, owner=self)
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """Direct children by name."""
+        count, name = ffi.new("size_t*"), ffi.new("const char**")
+        check(engine.nxd_module_get_child_count(self.pointer, count))
+        for index in range(count[0]):
+            check(engine.nxd_module_get_child(self.pointer, index, ffi.NULL, name))
+            path = text(name[0])
+            yield path, self.module(path)
+
+    def parameter(self, name: str) -> Parameter:
+        """A parameter of the tree by its name."""
+        out = ffi.new("nxd_parameter_t**")
+        check(engine.nxd_module_find_parameter(self.pointer, name.encode(), out))
+        return Parameter(out[0], self, name)
+
+    def parameters(self) -> list[Parameter]:
+        """All parameters of the tree; tied ones once."""
+        count, name = ffi.new("size_t*"), ffi.new("const char**")
+        out = ffi.new("nxd_parameter_t**")
+        check(engine.nxd_module_get_parameter_count(self.pointer, count))
+        found = []
+        for index in range(count[0]):
+            check(engine.nxd_module_get_parameter(self.pointer, index, out, name))
+            found.append(Parameter(out[0], self, text(name[0])))
+        return found
+
+    # What is done to the whole tree.
+
+    def train(self, training: bool = True) -> None:
+        """Between training and evaluation: dropout."""
+        check(engine.nxd_module_set_training(self.pointer, training))
+
+    def initialize(self, seed: int) -> None:
+        """Draws all parameters anew, by their names from here."""
+        check(engine.nxd_module_initialize(self.pointer, seed))
+
+    def move_to(self, device: Device | str) -> None:
+        check(engine.nxd_move_model_to_device(self.pointer, to_enum(Device, device)))
+
+    def zero_grad(self) -> None:
+        check(engine.nxd_module_zero_grad(self.pointer))
+
+    def master_weight(self) -> Tensor:
+        """The whole initial weight of a layer made with keep_master_weight."""
+        return Tensor.retained(get("nxd_tensor_t**", engine.nxd_module_get_master_weight,
+                                   self.pointer))
+
+    def checkpoint(self, names: Sequence[str] | None = None, on: bool = True) -> None:
+        """Recomputes the activations of modules in their backward pass."""
+        from nxd._handle import strings
+        kept: list[Any] = []
+        array = strings(list(names), kept) if names is not None else ffi.NULL
+        check(engine.nxd_apply_checkpoint(self.pointer, array, len(names or ()), on))
+
+    def load_safetensors(self, path: str, strict: bool = True) -> LoadReport:
+        """Reads parameters; each rank its own shards only."""
+        out = ffi.new("nxd_load_report_t**")
+        status = engine.nxd_module_load_safetensors(self.pointer, str(path).encode(), strict, out)
+        # A strict load that fails gives a report, too, but its message says it all.
+        error = errors.failure(status) if status != 0 else None
+        report = _Report(out[0]) if out[0] != ffi.NULL else None
+        if error is not None:
+            raise error
+        assert report is not None
+        with report:
+            return LoadReport(*(report.names(kind) for kind in
+                                (Mismatch.MISSING, Mismatch.UNEXPECTED, Mismatch.SHAPE)))
+
+    def save_safetensors(self, path: str) -> None:
+        """Writes the whole parameters. [collective: tensor- and pipeline-parallel groups]"""
+        check(engine.nxd_module_save_safetensors(self.pointer, str(path).encode()))
+
+
+class _Report(EngineHandle):
+    __slots__ = ()
+    _destroy = "nxd_load_report_destroy"
+
+    def names(self, kind: Mismatch) -> list[str]:
+        count, name = ffi.new("size_t*"), ffi.new("const char**")
+        check(engine.nxd_load_report_get_count(self.pointer, kind, count))
+        found = []
+        for index in range(count[0]):
+            check(engine.nxd_load_report_get_name(self.pointer, kind, index, name))
+            found.append(text(name[0]))
+        return found
+
+
+class Tape(EngineHandle):
+    """One run of a module that can be gone back through once."""
+
+    __slots__ = ("_n_inputs",)
+    _destroy = "nxd_tape_destroy"
+
+    def __init__(self, pointer: Any, module: Module, n_inputs: int) -> None:
+        super().__init__(pointer, kept=module)
+        self._n_inputs = n_inputs
+
+    def backward(self, *grad_outputs: Tensor | None) -> list[Tensor | None]:
+        """Adds to the parameters' gradients, and gives those of the inputs.
+        [collective: the groups of the module's layers]"""
+        out = ffi.new("nxd_tensor_t*[]", self._n_inputs or 1)
+        check(engine.nxd_tape_backward(self.pointer, pointers("nxd_tensor_t", grad_outputs),
+                                       len(grad_outputs), out, self._n_inputs))
+        return [_own(out[i]) for i in range(self._n_inputs)]
+
+
+@callback("nxd_status_t(nxd_module_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, "
+              "void*)")
+def _forward(_: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> None:
+    module = ffi.from_handle(held)()
+    if module is None:
+        raise InvalidState("nothing in Python refers to the module of this forward any more")
+    results = module.forward(*inputs_of(inputs, n_inputs))
+    give(results, outputs, n_outputs, f"{type(module).__name__}.forward")
+
+
+@callback("nxd_status_t(nxd_parameter_t*, void*)")
+def _grad_hook(_: Any, held: Any) -> None:
+    ffi.from_handle(held)()

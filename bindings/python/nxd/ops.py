@@ -1,0 +1,115 @@
+"""Operators of ATen by name: nxd.ops.relu(x), nxd.ops.softmax(x, dim=-1, overload="int")."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from nxd._handle import EngineHandle, get, pointers, text
+from nxd.enums import DType
+from nxd.errors import InvalidArgument, check, failure
+from nxd.raw import engine, ffi
+from nxd.tensors import Tensor
+
+
+class Op(EngineHandle):
+    """One call of an operator: arguments are set by name, then it runs; any number of times."""
+
+    __slots__ = ("_names",)
+    _destroy = "nxd_op_destroy"
+
+    def __init__(self, name: str, overload: str = "") -> None:
+        out = ffi.new("nxd_op_t**")
+        check(engine.nxd_op_create(name.encode(), overload.encode(), out))
+        super().__init__(out[0])
+        self._names = _argument_names(self.schema)
+
+    @property
+    def schema(self) -> str:
+        """Such as "aten::relu(Tensor self) -> Tensor"."""
+        return text(get("const char**", engine.nxd_op_get_schema, self.pointer))
+
+    def set(self, name: str, value: Any) -> None:
+        """Sets an argument, by the kind of the value."""
+        op, key = self.pointer, name.encode()
+        if value is None:
+            check(engine.nxd_op_set_tensor(op, key, ffi.NULL))
+        elif isinstance(value, Tensor):
+            check(engine.nxd_op_set_tensor(op, key, value.pointer))
+        elif isinstance(value, bool):
+            check(engine.nxd_op_set_bool(op, key, value))
+        elif isinstance(value, DType):
+            check(engine.nxd_op_set_dtype(op, key, value))
+        elif isinstance(value, int):
+            check(engine.nxd_op_set_int(op, key, value))
+        elif isinstance(value, float):
+            check(engine.nxd_op_set_double(op, key, value))
+        elif isinstance(value, str):
+            check(engine.nxd_op_set_string(op, key, value.encode()))
+        elif isinstance(value, (list, tuple)):
+            self._set_list(key, value)
+        else:
+            raise InvalidArgument(f"{name}: expected a tensor, a number, a string, a DType or a "
+                                  f"list, got {type(value).__name__}")
+
+    def _set_list(self, key: bytes, values: Any) -> None:
+        if values and isinstance(values[0], Tensor):
+            array = pointers("nxd_tensor_t", values)
+            check(engine.nxd_op_set_tensors(self.pointer, key, array, len(values)))
+        elif any(isinstance(value, float) for value in values):
+            floats = ffi.new("double[]", list(values))
+            check(engine.nxd_op_set_doubles(self.pointer, key, floats, len(values)))
+        else:
+            ints = ffi.new("int64_t[]", list(values) or 1)
+            check(engine.nxd_op_set_ints(self.pointer, key, ints, len(values)))
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        """Runs it; gives its result, or a tuple of them."""
+        if len(positional) > len(self._names):
+            raise InvalidArgument(f"{self.schema}: {len(positional)} arguments")
+        for name, value in (*zip(self._names, positional), *named.items()):
+            self.set(name, value)
+        check(engine.nxd_op_run(self.pointer))
+        count = ffi.new("size_t*")
+        check(engine.nxd_op_get_result_count(self.pointer, count))
+        results = tuple(self._result(i) for i in range(count[0]))
+        return results[0] if len(results) == 1 else results
+
+    def _result(self, index: int) -> Any:
+        tensor, number = ffi.new("nxd_tensor_t**"), ffi.new("double*")
+        status = engine.nxd_op_get_tensor(self.pointer, index, tensor)
+        if status == 0:
+            return Tensor(tensor[0])
+        error = failure(status)
+        if engine.nxd_op_get_double(self.pointer, index, number) != 0:
+            raise error
+        return number[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _argument_names(schema: str) -> tuple[str, ...]:
+    """Names of a schema's arguments, in order."""
+    inside = schema[schema.index("(") + 1:schema.rindex(") ->")]
+    inside = re.sub(r"\([a-z]!?[^)]*\)|\[[^\]]*\]", "", inside)
+    parts = [part.split("=")[0].split() for part in inside.split(",")]
+    return tuple(part[-1] for part in parts if part and part != ["*"])
+
+
+def call(name: str, overload: str = "", /, *positional: Any, **named: Any) -> Any:
+    """Runs an operator once; arguments not given take the schema's defaults."""
+    with Op(name, overload) as op:
+        return op(*positional, **named)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """nxd.ops.NAME(...), where overload="..." chooses among several."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def operator(*positional: Any, overload: str = "", **named: Any) -> Any:
+        return call(name, overload, *positional, **named)
+
+    operator.__name__ = name
+    return operator

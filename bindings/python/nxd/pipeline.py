@@ -1,0 +1,225 @@
+"""Pipelines over buffers: schedules, and stages that the caller computes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from nxd._arrays import over_dltensor
+from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, text, to_enum, \
+    user_data
+from nxd._structs import PpCall, PpReport, PpTask
+from nxd.enums import DType, PpScheduleKind
+from nxd.errors import InvalidState, callback, check
+from nxd.raw import core, ffi
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._structs import PpCallbacksOptions, PpCosts
+    from nxd.context import Context
+
+
+class PipelineSchedule(Handle):
+    """The tasks of all ranks of a pipeline, known to be complete and free of deadlock."""
+
+    __slots__ = ()
+    _destroy = "nxd_pp_schedule_destroy"
+
+    @classmethod
+    def of_kind(cls, kind: PpScheduleKind | str, ranks: int, chunks: int,
+                microbatches: int) -> PipelineSchedule:
+        return cls(get("nxd_pp_schedule_t**", core.nxd_pp_schedule_create,
+                       to_enum(PpScheduleKind, kind), ranks, chunks, microbatches))
+
+    @classmethod
+    def of_tasks(cls, chunks: int, microbatches: int,
+                 tasks: Sequence[Sequence[PpTask]]) -> PipelineSchedule:
+        """Of one's own: the tasks of each rank, in the order it makes them."""
+        out = ffi.new("nxd_pp_schedule_t**")
+        flat = [tuple(task) for rank in tasks for task in rank]
+        check(core.nxd_pp_schedule_create_tasks(
+            len(tasks), chunks, microbatches, ffi.new("nxd_pp_task_t[]", flat or 1),
+            ffi.new("size_t[]", [len(rank) for rank in tasks] or 1), out))
+        return cls(out[0])
+
+    def tasks(self, rank: int) -> list[PpTask]:
+        count = ffi.new("size_t*")
+        check(core.nxd_pp_schedule_get_tasks(self.pointer, rank, ffi.NULL, 0, count))
+        room = ffi.new("nxd_pp_task_t[]", count[0] or 1)
+        check(core.nxd_pp_schedule_get_tasks(self.pointer, rank, room, count[0], count))
+        return [read_struct(PpTask, room + i) for i in range(count[0])]
+
+    @property
+    def name(self) -> str:
+        return text(get("const char**", core.nxd_pp_schedule_get_name, self.pointer))
+
+    def report(self, **costs: Unpack[PpCosts]) -> PpReport:
+        """Plays the schedule through under given costs."""
+        struct, out = Struct("nxd_pp_costs_t", costs), report("nxd_pp_report_t")
+        check(core.nxd_pp_schedule_get_report(self.pointer, struct.pointer, out))
+        return read_struct(PpReport, out)
+
+
+class Value(NamedTuple):
+    """A tensor that goes from one stage to the next, of the same shape in every microbatch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType | str = DType.F32
+    needs_grad: bool = True
+
+
+class Stage(Protocol):
+    """A rank's stages. Arrays are numpy's over the library's memory, valid during the call; inputs
+    stay as they are until the microbatch's last backward task. Two more methods, backward_input
+    (of grad_inputs alone) and backward_weight(call, inputs, grad_outputs), admit zero_bubble."""
+
+    def forward(self, call: PpCall, inputs: list[Any], outputs: list[Any]) -> float | None:
+        """Fills outputs; in the last stage gives the loss."""
+
+    def backward(self, call: PpCall, inputs: list[Any], grad_outputs: list[Any],
+                 grad_inputs: list[Any]) -> None:
+        """Fills grad_inputs and adds to the parameters' gradients."""
+
+
+class Pipeline(Handle):
+    """What pipelines have in common, over stages of one's own or of a model."""
+
+    __slots__ = ()
+    _destroy = "nxd_pp_destroy"
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether this rank has the last stage, and so the losses."""
+        return bool(get("int32_t*", core.nxd_pp_has_loss, self.pointer))
+
+    @property
+    def schedule(self) -> PipelineSchedule:
+        """The schedule of training runs."""
+        borrowed = get("nxd_pp_schedule_t**", core.nxd_pp_get_schedule, self.pointer)
+        return PipelineSchedule(borrowed, owner=self)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers received into on this rank."""
+        return get("uint64_t*", core.nxd_pp_get_buffer_bytes, self.pointer)
+
+    def set_timeline(self, on: bool) -> None:
+        """Records when tasks, messages and waits begin and end."""
+        check(core.nxd_pp_set_timeline(self.pointer, on))
+
+    def write_timeline(self, path: str) -> None:
+        """As a trace (.json) or a picture (.svg), on rank 0. [collective: world]"""
+        check(core.nxd_pp_write_timeline(self.pointer, str(path).encode()))
+
+
+class CallbackPipeline(Pipeline):
+    """A pipeline whose stages the caller computes. [collective: the pipeline-parallel group]
+
+    inputs and outputs have a list of values for each of this rank's chunks: none for stage 0's
+    inputs and the last stage's outputs.
+    """
+
+    __slots__ = ("stage", "_n_inputs", "_n_outputs")
+
+    def __init__(self, context: Context, stage: Stage, inputs: Sequence[Sequence[Value]],
+                 outputs: Sequence[Sequence[Value]],
+                 **options: Unpack[PpCallbacksOptions]) -> None:
+        # Held weakly, since a stage may well refer to its pipeline.
+        self.stage = stage
+        self._n_inputs = [len(chunk) for chunk in inputs]
+        self._n_outputs = [len(chunk) for chunk in outputs]
+        given: dict[str, Any] = {"virtual_size": len(inputs), **options}
+        struct = Struct("nxd_pp_callbacks_options_t", given)
+        split = callable(getattr(stage, "backward_input", None))
+        callbacks = Struct("nxd_pp_stage_callbacks_t", {
+            "forward": _forward, "backward": _backward, "destroy": drop_user_data,
+            "backward_input": _backward_input if split else None,
+            "backward_weight": _backward_weight if split else None})
+        held = user_data.hold(weakref.ref(self))
+        callbacks.pointer.user_data = held
+        kept: list[Any] = []
+        out = ffi.new("nxd_pp_t**")
+        try:
+            check(core.nxd_pp_create_callbacks(
+                context.pointer, struct.pointer, *_values(inputs, kept), *_values(outputs, kept),
+                callbacks.pointer, out))
+        except BaseException:
+            user_data.drop(held)
+            raise
+        super().__init__(out[0])
+
+    def run(self, training: bool = True) -> float:
+        """Forwards and backwards of all microbatches, or forwards alone; gives the mean loss.
+        [collective: the pipeline-parallel group, and the data-parallel one if losses are averaged]
+        """
+        return get("double*", core.nxd_pp_run, self.pointer, training)
+
+
+def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, Any]:
+    """nxd_pp_value_t of all chunks, and how many each has."""
+    flat = [value for chunk in chunks for value in chunk]
+    array = ffi.new("nxd_pp_value_t[]", len(flat) or 1)
+    for target, value in zip(array, flat):
+        target.name = name = ffi.new("char[]", value.name.encode())
+        target.shape = shape = ffi.new("int64_t[]", list(value.shape) or 1)
+        target.ndim, target.needs_grad = len(value.shape), value.needs_grad
+        target.dtype = to_enum(DType, value.dtype)
+        kept += [name, shape]
+    counts = ffi.new("size_t[]", [len(chunk) for chunk in chunks] or 1)
+    kept += [array, counts]
+    return array if flat else ffi.NULL, counts
+
+
+def _arrays(tensors: Any, n: int, writable: bool = True) -> list[Any]:
+    """numpy arrays over DLTensors; None where a value has no gradient."""
+    if tensors == ffi.NULL:
+        return [None] * n
+    return [over_dltensor(tensors[i], writable) for i in range(n)]
+
+
+def _pipeline(held: Any, call: Any) -> tuple[Any, PpCall, int, int]:
+    """The stages, what they are called for, and how many inputs and outputs that has."""
+    pipeline = ffi.from_handle(held)()
+    if pipeline is None:
+        raise InvalidState("the pipeline of this stage is gone")
+    chunk = call.chunk
+    return (pipeline.stage, read_struct(PpCall, call), pipeline._n_inputs[chunk],
+            pipeline._n_outputs[chunk])
+
+
+def _stage_callback(function: Callable[..., None]) -> Any:
+    """A callback of the type that the struct has for it."""
+    fields = dict(ffi.typeof("nxd_pp_stage_callbacks_t").fields)
+    return callback(fields[function.__name__.removeprefix("_")].type)(function)
+
+
+@_stage_callback
+def _forward(call: Any, inputs: Any, outputs: Any, out_loss: Any, held: Any) -> None:
+    stage, what, n_in, n_out = _pipeline(held, call)
+    loss = stage.forward(what, _arrays(inputs, n_in, False), _arrays(outputs, n_out))
+    if out_loss != ffi.NULL and loss is not None:
+        out_loss[0] = loss
+
+
+@_stage_callback
+def _backward(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any, held: Any) -> None:
+    stage, what, n_in, n_out = _pipeline(held, call)
+    stage.backward(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False),
+                   _arrays(grad_inputs, n_in))
+
+
+@_stage_callback
+def _backward_input(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any,
+                    held: Any) -> None:
+    stage, what, n_in, n_out = _pipeline(held, call)
+    stage.backward_input(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False),
+                         _arrays(grad_inputs, n_in))
+
+
+@_stage_callback
+def _backward_weight(call: Any, inputs: Any, grad_outputs: Any, held: Any) -> None:
+    stage, what, n_in, n_out = _pipeline(held, call)
+    stage.backward_weight(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False))

@@ -1,0 +1,102 @@
+"""Key-value stores, through which ranks find one another."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from nxd import errors
+from nxd._handle import Handle, Struct, drop_user_data, get, user_data
+from nxd.errors import callback, check
+from nxd.raw import core, ffi
+
+# How long one wait in the library lasts, so that Ctrl-C comes through.
+_SLICE_MS = 100
+
+
+class StoreLike(Protocol):
+    """What a store of one's own has to offer; used by several threads at once."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+    def get(self, key: str) -> bytes | None: ...
+    def add(self, key: str, amount: int) -> int: ...
+
+
+class Store(Handle):
+    __slots__ = ()
+    _destroy = "nxd_store_destroy"
+
+    @classmethod
+    def local(cls) -> Store:
+        """For ranks that live on threads of this process."""
+        return cls(get("nxd_store_t**", core.nxd_store_create_local))
+
+    @classmethod
+    def file(cls, path: str) -> Store:
+        """In a file that all ranks can write; its path must be fresh for each job."""
+        return cls(get("nxd_store_t**", core.nxd_store_create_file, str(path).encode()))
+
+    @classmethod
+    def tcp(cls, host: str, port: int, server: bool = False, timeout_ms: int = 0) -> Store:
+        """Served over TCP by one rank; with server, port 0 picks a free one."""
+        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, host.encode(), port, server,
+                       timeout_ms))
+
+    @classmethod
+    def custom(cls, store: StoreLike) -> Store:
+        """Over an object's own set, get and add."""
+        out = ffi.new("nxd_store_t**")
+        callbacks = Struct("nxd_store_callbacks_t", {"set": _set, "get": _get, "add": _add,
+                                                     "destroy": drop_user_data})
+        callbacks.pointer.user_data = held = user_data.hold(store)
+        try:
+            check(core.nxd_store_create_callbacks(callbacks.pointer, out))
+        except BaseException:
+            user_data.drop(held)
+            raise
+        return cls(out[0])
+
+    @property
+    def port(self) -> int:
+        return get("int32_t*", core.nxd_store_get_port, self.pointer)
+
+    def set(self, key: str, value: bytes) -> None:
+        check(core.nxd_store_set(self.pointer, key.encode(), value, len(value)))
+
+    def get(self, key: str, timeout_ms: int = 0) -> bytes:
+        """Waits for the key; Timeout when it is not there in time."""
+        end = time.monotonic() + timeout_ms / 1000
+        room = ffi.new("char[]", 4096)
+        size = ffi.new("size_t*")
+        while True:
+            left = max(0, min(_SLICE_MS, int(1000 * (end - time.monotonic()))))
+            status = core.nxd_store_get(self.pointer, key.encode(), left, room, len(room), size)
+            if status == 0:
+                return ffi.buffer(room, size[0])[:]
+            if size[0] > len(room):
+                room = ffi.new("char[]", size[0])
+            elif status != errors.Timeout.status or time.monotonic() >= end:
+                raise errors.failure(status)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to an integer that starts at 0, atomically, and gives the new value."""
+        return get("int64_t*", core.nxd_store_add, self.pointer, key.encode(), amount)
+
+
+@callback("nxd_status_t(const char*, const uint8_t*, size_t, void*)")
+def _set(key: Any, value: Any, size: int, held: Any) -> None:
+    ffi.from_handle(held).set(ffi.string(key).decode(), ffi.buffer(value, size)[:] if size else b"")
+
+
+@callback("nxd_status_t(const char*, uint8_t*, size_t, size_t*, int32_t*, void*)")
+def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any) -> None:
+    value = ffi.from_handle(held).get(ffi.string(key).decode())
+    out_found[0] = value is not None
+    out_size[0] = len(value) if value is not None else 0
+    if value and len(value) <= cap:
+        ffi.memmove(room, value, len(value))
+
+
+@callback("nxd_status_t(const char*, int64_t, int64_t*, void*)")
+def _add(key: Any, amount: int, out: Any, held: Any) -> None:
+    out[0] = ffi.from_handle(held).add(ffi.string(key).decode(), amount)

@@ -1,0 +1,232 @@
+"""Optimizers, data parallelism and pipelines over arrays that Python owns; planning."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+
+import nxd.core as nxd
+from support import on_ranks
+
+RATE, STEPS = 0.1, 5
+
+
+def parameters():
+    return {"w": np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4), "b": np.ones(5, "f4")}
+
+
+def gradient(name, step, rank):
+    shape = parameters()[name].shape
+    return np.sin(np.arange(np.prod(shape)) + step + 7 * rank).reshape(shape).astype("f4")
+
+
+def train(context, make_optimizer, **options):
+    """The parameters after some steps in which each rank has gradients of its own."""
+    params = parameters()
+    grads = {name: np.zeros_like(value) for name, value in params.items()}
+    ddp = nxd.Ddp.over_arrays(context, params, grads, **options)
+    optimizer = make_optimizer(ddp)
+    for step in range(STEPS):
+        for name, grad in grads.items():
+            grad[:] = gradient(name, step, context.rank)
+        report = optimizer.step()
+    assert report.updates == STEPS and not report.skipped
+    return params, optimizer
+
+
+def sgd_by_hand(ranks):
+    params = parameters()
+    for step in range(STEPS):
+        for name, value in params.items():
+            total = sum(gradient(name, step, rank) for rank in range(ranks))
+            value -= np.float32(RATE) * total
+    return params
+
+
+class Optimizers(unittest.TestCase):
+    def assert_same(self, got, want):
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
+
+    def test_sgd_by_stage(self):
+        for stage in (0, 1):
+            with self.subTest(stage):
+                results = on_ranks(lambda context: train(
+                    context, lambda ddp: nxd.Sgd(ddp, learning_rate=RATE), zero_stage=stage)[0])
+                for got in results:
+                    self.assert_same(got, sgd_by_hand(2))
+
+    def test_custom_rule(self):
+        def momentum(update):
+            velocity, = update.states
+            velocity *= 0.9
+            velocity += update.grad * np.float32(update.grad_scale)
+            update.param -= np.float32(update.learning_rate) * velocity
+            seen.add((update.parameter, update.step))
+
+        def check(context):
+            ours, _ = train(context, lambda ddp: nxd.CustomOptimizer(
+                ddp, momentum, learning_rate=RATE, state_count=1), zero_stage=1)
+            theirs, _ = train(context, lambda ddp: nxd.Sgd(
+                ddp, learning_rate=RATE, momentum=0.9), zero_stage=1)
+            self.assert_same(ours, theirs)
+
+        seen = set()
+        on_ranks(check)
+        self.assertEqual(seen, {(n, s) for n in ("w", "b") for s in range(1, STEPS + 1)})
+
+    def test_exception_of_a_rule(self):
+        def rule(update):
+            raise ZeroDivisionError(update.parameter)
+
+        with nxd.Context() as context:
+            with self.assertRaisesRegex(ZeroDivisionError, "w"):
+                train(context, lambda ddp: nxd.CustomOptimizer(ddp, rule))
+
+    def test_groups_schedule_and_state(self):
+        with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
+            params, adamw = train(context, lambda ddp: nxd.AdamW(ddp, weight_decay=0.1))
+            group = adamw.add_group(["b"], {"weight_decay": 0})
+            self.assertEqual(adamw.hyperparameter("weight_decay", group), 0)
+            self.assertEqual(adamw.hyperparameter("weight_decay", 0), 0.1)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "bias"):
+                adamw.add_group(["bias"])
+            adamw.learning_rate = 0.5
+            adamw.set_schedule(kind="linear", total_steps=2 * STEPS, final_factor=0)
+            self.assertAlmostEqual(adamw.learning_rate, 0.25)
+            self.assertAlmostEqual(
+                nxd.schedule_factor(STEPS, kind="linear", total_steps=2 * STEPS), 0.5)
+            self.assertEqual(adamw.state_bytes, 2 * sum(p.nbytes for p in params.values()))
+            self.assertEqual(adamw.parameter_state, (nxd.ParameterState.NEW, STEPS - 1))
+            path = os.path.join(directory, "state.safetensors")
+            adamw.save(path)
+            adamw.load(path)
+            with self.assertRaises(nxd.InputOutput):
+                adamw.load(path + ".absent")
+            with self.assertRaises(nxd.InvalidArgument):
+                adamw.set_hyperparameter("momentum", 0.9)
+
+    def test_ddp(self):
+        with nxd.Context() as context:
+            params = parameters()
+            grads = {name: np.ones_like(value) for name, value in params.items()}
+            ddp = nxd.Ddp.over_arrays(context, params, grads)
+            self.assertEqual((len(ddp), ddp.names), (2, ["w", "b"]))
+            ddp.mark_ready("b")
+            with self.assertRaises(nxd.InvalidState):
+                ddp.mark_ready("b")
+            ddp.mark_unused("w")
+            self.assertAlmostEqual(ddp.finish(), np.sqrt(5), places=5)
+            self.assertGreaterEqual(ddp.buffer_bytes, 0)
+            moved = np.full(5, 2, "f4")
+            ddp.rebind("b", grad=moved)
+            self.assertAlmostEqual(ddp.finish(), np.sqrt(20 + 12), places=5)
+            ddp.set_sync(False)
+            ddp.mark_reloaded()
+            with self.assertRaisesRegex(nxd.InvalidArgument, "no parameter 'c'"):
+                ddp.mark_ready("c")
+            with self.assertRaisesRegex(nxd.InvalidArgument, "in this order"):
+                nxd.Ddp.over_arrays(context, params, {"w": grads["w"]})
+            with self.assertRaises(nxd.InvalidArgument):
+                nxd.Ddp.over_arrays(context, {"w": params["w"]}, {"w": params["b"]})
+            with self.assertRaisesRegex(nxd.InvalidArgument, r"params\['w'\].*C order"):
+                nxd.Ddp.over_arrays(context, {"w": params["w"].T}, {"w": grads["w"].T})
+
+    def test_samples(self):
+        parts = [nxd.sample_epoch(10, 2, rank, 0, seed=3) for rank in range(2)]
+        self.assertEqual(sorted(parts[0] + parts[1]), list(range(10)))
+        self.assertEqual(nxd.sample_epoch(5, 2, 1, 0, shuffle=False, drop_last=True), [1, 3])
+
+
+class Doubler:
+    """Two stages: y = 2 x, then the mean of y."""
+
+    def __init__(self, rank):
+        self.rank, self.grads, self.fail = rank, [], None
+
+    def forward(self, call, inputs, outputs):
+        if self.fail is not None:
+            raise self.fail
+        if call.stage == 0:
+            outputs[0][:] = 2 * (call.microbatch + np.arange(4))
+            return None
+        return float(inputs[0].mean())
+
+    def backward(self, call, inputs, grad_outputs, grad_inputs):
+        if call.stage == 1:
+            grad_inputs[0][:] = call.loss_weight / 4
+        else:
+            self.grads.append(grad_outputs[0].copy())
+
+
+class Pipelines(unittest.TestCase):
+    def make(self, context, **options):
+        value = nxd.Value("y", (4,), "f64")
+        stage = Doubler(context.rank)
+        ends = [[[]], [[value]]]
+        return stage, nxd.CallbackPipeline(context, stage, ends[context.rank],
+                                           ends[1 - context.rank], num_microbatches=3,
+                                           broadcast_and_average_loss=True, **options)
+
+    def test_run(self):
+        def run(context):
+            stage, pipeline = self.make(context)
+            self.assertEqual(pipeline.has_loss, context.rank == 1)
+            self.assertEqual(pipeline.schedule.name, "1F1B")
+            self.assertAlmostEqual(pipeline.run(), 2 * 2.5)
+            self.assertAlmostEqual(pipeline.run(training=False), 5.0)
+            if context.rank == 0:
+                np.testing.assert_allclose(stage.grads, np.full((3, 4), 1 / 12))
+            self.assertGreaterEqual(pipeline.buffer_bytes, 0)
+            with self.assertRaises(nxd.InvalidArgument):  # without backward_input
+                self.make(context, schedule="zero_bubble")
+
+        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+
+    def test_exception_of_a_stage(self):
+        def run(context):
+            stage, pipeline = self.make(context)
+            if context.rank == 1:
+                stage.fail = OverflowError("too much")
+            with self.assertRaises(OverflowError if context.rank == 1 else nxd.NxdError) as caught:
+                pipeline.run()
+            if context.rank == 0:
+                self.assertIn("rank 1", str(caught.exception))
+            stage.fail = None
+            self.assertAlmostEqual(pipeline.run(), 5.0)
+
+        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+
+    def test_schedules(self):
+        schedule = nxd.PipelineSchedule.of_kind("zero_bubble", 2, 1, 4)
+        tasks = [schedule.tasks(rank) for rank in range(2)]
+        self.assertEqual(tasks[0][0], nxd.PpTask(nxd.PpTaskKind.FORWARD, 0, 0))
+        own = nxd.PipelineSchedule.of_tasks(1, 4, tasks)
+        self.assertEqual(own.tasks(1), tasks[1])
+        costs = {"forward": [1.0, 2.0], "transfer": 0.5}
+        self.assertEqual(own.report(**costs), schedule.report(**costs))
+        self.assertGreater(schedule.report(**costs).makespan, schedule.report().makespan)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "microbatch"):
+            nxd.PipelineSchedule.of_tasks(1, 4, [tasks[0][1:], tasks[1]])
+
+
+class Planner(unittest.TestCase):
+    MODEL = ('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 256,'
+             ' "num_attention_heads": 4, "intermediate_size": 128}')
+
+    def test_plans(self):
+        model = nxd.plan_model_from_config(self.MODEL)
+        self.assertEqual((model["hidden_size"], model["num_layers"]), (64, 2))
+        found = nxd.plan_search(model, world_size=2, sequence_length=64, batch_size=4, limit=3)
+        self.assertEqual(len(found), 3)
+        for layout, prediction in found:
+            self.assertEqual(nxd.plan_predict(model, layout), prediction)
+        slow = nxd.plan_predict(model, found[0][0], {"gemm_flops_f32": 1e9})
+        self.assertGreater(slow.step_seconds, found[0][1].step_seconds)
+        with self.assertRaises(nxd.Unsupported):
+            nxd.plan_model_from_config(self.MODEL.replace("llama", "mamba"))
+
+
+if __name__ == "__main__":
+    unittest.main()

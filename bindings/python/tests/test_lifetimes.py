@@ -1,0 +1,405 @@
+"""Memory over many creates and drops of every type, and finalizers in every order, on every thread
+and at every time: nothing grows, hangs or crashes."""
+
+import gc
+import os
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import nxd
+from nxd import _handle, ops
+from support import resident_kb, run_code
+from test_arrays import Doubler
+from test_core import DictStore
+from test_module import CONFIG, Affine
+
+LONG = bool(os.environ.get("NXD_LONG"))
+# Growth that a run may have, whatever it runs: pools and tables that find their size.
+SLACK_KB = 1500
+
+
+class Makers:
+    """A way to make one object of each type, dropped by the caller."""
+
+    def __init__(self, directory):
+        self.context = nxd.Context()
+        self.context.init_model_parallel()
+        self.array = np.ones(16, "f4")
+        self.module = Affine(self.context)
+        self.params = {"w": np.ones(8, "f4")}
+        self.grads = {"w": np.zeros(8, "f4")}
+        self.ddp = nxd.Ddp.over_arrays(self.context, self.params, self.grads)
+        self.x = nxd.zeros((1, 4))
+        self.path = os.path.join(directory, "m.safetensors")
+        self.module.save_safetensors(self.path)
+
+    def store(self):
+        nxd.Store.local().set("key", b"value")
+
+    def custom_store(self):
+        nxd.Store.custom(DictStore()).set("key", b"value")
+
+    def context_of_one(self):
+        nxd.Context(nxd.Store.local(), 0, 1)
+
+    def group(self):
+        self.context.group([0])
+
+    def work(self):
+        self.context.world.all_reduce(np.ones(4, "f4"), wait=False)
+
+    def work_waited(self):
+        self.context.world.all_reduce(np.ones(4, "f4"), wait=False).wait()
+
+    def ddp_over_arrays(self):
+        nxd.Ddp.over_arrays(self.context, {"w": np.ones(8, "f4")}, {"w": np.ones(8, "f4")})
+
+    def adamw(self):
+        nxd.AdamW(self.ddp)
+
+    def sgd_step(self):
+        nxd.Sgd(self.ddp, momentum=0.5).step()
+
+    def custom_optimizer(self):
+        nxd.CustomOptimizer(self.ddp, lambda update: None, state_count=1).step()
+
+    def schedule(self):
+        nxd.PipelineSchedule.of_kind("1f1b", 2, 1, 4).tasks(1)
+
+    def callback_pipeline(self):
+        nxd.CallbackPipeline(self.context, Doubler(0), [[]], [[]])
+
+    def tensor(self):
+        nxd.tensor(self.array)
+
+    def dlpack(self):
+        np.from_dlpack(nxd.from_dlpack(self.array))
+
+    def numpy(self):
+        nxd.zeros((16,)).numpy()
+
+    def capsule(self):
+        self.x.__dlpack__()
+
+    def op(self):
+        ops.relu(self.x)
+
+    def function(self):
+        nxd.Function("test::f", lambda call, x: x * 2, lambda call, g: g * 2)(self.x)
+
+    def graph(self):
+        x = nxd.tensor(self.array)
+        x.requires_grad = True
+        ops.sum(x * 2).backward()
+
+    def module_of_python(self):
+        Affine(self.context)(self.x)
+
+    def tree(self):
+        nxd.Module(self.context).add_child("a", Affine(self.context)).parameter("w").tensor
+
+    def tape(self):
+        self.module.tape(self.x)
+
+    def hook(self):
+        self.module.w.on_grad(lambda: None)
+
+    def layer(self):
+        nxd.ColumnParallelLinear(self.context, 4, 4)
+
+    def optimizer_over_module(self):
+        nxd.Sgd(self.module)
+
+    def load_report(self):
+        self.module.load_safetensors(self.path)
+
+    def failure(self):
+        try:
+            ops.relu(self.x, 1)
+        except nxd.InvalidArgument:
+            pass
+
+    def failure_of_a_callback(self):
+        self.module.fail = KeyError("x")
+        try:
+            self.module(self.x)
+        except KeyError:
+            self.module.fail = None
+
+    def ddp_over_module(self):
+        nxd.Ddp.over_module(Affine(self.context), zero_stage=1)
+
+    # Fewer of these, unless NXD_LONG is set: each takes a millisecond or more.
+
+    def slow_job(self):
+        nxd.spawn(["/bin/true"], 1).wait()
+
+    def slow_model(self):
+        nxd.Model(self.context, CONFIG)
+
+    def slow_module_pipeline(self):
+        model = nxd.Model(self.context, CONFIG, device="meta")
+        ids = nxd.zeros((2, 8), "i64", "meta")
+        nxd.ModulePipeline(model, [ids, ids], num_microbatches=2)
+
+
+class Endurance(unittest.TestCase):
+    def test_memory_is_flat(self):
+        with tempfile.TemporaryDirectory() as directory:
+            makers = Makers(directory)
+            for name in [n for n in vars(Makers) if not n.startswith("_")]:
+                with self.subTest(name):
+                    self.repeat(getattr(makers, name), name.startswith("slow_") and not LONG)
+            makers.context.close()
+
+    def test_a_leak_would_be_seen(self):
+        leaked = []
+        with self.assertRaisesRegex(AssertionError, "not less than"):
+            self.repeat(lambda: leaked.append(nxd.zeros((4,))), False)
+
+    def repeat(self, make, slow):
+        n = 500 if slow else 10000
+        for _ in range(n // 5):
+            make()
+        gc.collect()
+        nxd.trim_memory()
+        before, held = resident_kb(), _handle.user_data.count()
+        begin = time.monotonic()
+        for _ in range(n):
+            make()
+        gc.collect()
+        nxd.trim_memory()
+        growth = resident_kb() - before
+        if os.environ.get("NXD_VERBOSE"):
+            print(f"{make.__name__:24} {n:6} x {1e6 * (time.monotonic() - begin) / n:7.1f} us "
+                  f"{growth:6} kB", flush=True)
+        self.assertLess(growth, SLACK_KB)
+        self.assertLessEqual(_handle.user_data.count(), held + 1)
+
+
+OBJECTS = """
+import gc, sys, threading, weakref
+import numpy as np
+import nxd
+from nxd import ops
+
+def objects(context, shared):
+    "One of each type, some in use by others, some in cycles, works pending."
+    context.init_model_parallel()
+    params, grads = {"w": np.ones(8, "f4")}, {"w": np.ones(8, "f4")}
+
+    class Net(nxd.Module):
+        def __init__(self, context):
+            super().__init__(context)
+            self.w = self.add_parameter("w", (4, 2), init="normal")
+            self.itself = self
+
+        def forward(self, x):
+            return x @ self.w.tensor
+
+    net = Net(context)
+    ddp = nxd.Ddp.over_arrays(context, params, grads, zero_stage=1)
+    y, tape = net.tape(nxd.zeros((1, 4)))
+    function = nxd.Function("test::f", lambda call, x: x * 2, lambda call, g: g * 2)
+    x = nxd.zeros((4,))
+    x.requires_grad = True
+    return [shared, context, context.world, context.group(list(range(context.size))), net,
+            net.parameter("w"), ddp, nxd.AdamW(ddp), nxd.Sgd(net), y, tape, function, function(x),
+            nxd.CustomOptimizer(ddp, lambda update: None), nxd.zeros((4,)).numpy(),
+            nxd.PipelineSchedule.of_kind("gpipe", 1, 1, 1), x.detach().__dlpack__()]
+"""
+
+
+class Finalizers(unittest.TestCase):
+    def run_objects(self, code, **options):
+        done = run_code(OBJECTS + code, timeout=40, **options)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def test_at_exit(self):
+        for end in ("", "sys.exit(0)", "alive[:] = alive[::-1]", "gc.disable()",
+                    "alive.append(alive)"):
+            with self.subTest(end):
+                self.run_objects(f"""
+store = nxd.Store.local()
+alive = objects(nxd.Context(store, 0, 1), store)
+work = alive[1].world.barrier(wait=False)
+{end}
+""")
+
+    def test_out_of_order(self):
+        self.run_objects("""
+import random
+order = random.Random(1)
+for i in range(60):
+    store = nxd.Store.local()
+    alive = objects(nxd.Context(store, 0, 1), store)
+    del store
+    order.shuffle(alive)
+    while alive:
+        one = alive.pop()
+        if i % 2 and hasattr(one, "close"):
+            one.close()
+        del one
+        if i % 3 == 0:
+            gc.collect()
+""")
+
+    def test_from_another_thread(self):
+        self.run_objects("""
+for i in range(20):
+    store = nxd.Store.local()
+    alive = objects(nxd.Context(store, 0, 1), store)
+    del store
+    threads = [threading.Thread(target=lambda: [alive.pop() for _ in range(4)])
+               for _ in range(4)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    threading.Thread(target=lambda: (alive.clear(), gc.collect())).start()
+""")
+
+    def test_with_a_peer_that_waits(self):
+        """A rank's finalizers wait for nobody, and let go of peers that wait for it."""
+        self.run_objects("""
+import time
+store, lost = nxd.Store.local(), []
+def rank(r):
+    context = nxd.Context(store, r, 2, timeout_ms=20000)
+    alive = objects(context, store)
+    if r == 1:
+        work = context.world.all_reduce(np.ones(100000, "f4"), wait=False)
+        time.sleep(0.2)
+        begin = time.monotonic()
+        context.abort()
+        del alive, context, work
+        gc.collect()
+        assert time.monotonic() - begin < 5
+        return
+    try:
+        time.sleep(0.4)
+        for _ in range(2):
+            context.world.all_reduce(np.ones(100000, "f4"))
+    except nxd.NxdError as error:
+        lost.append(error)
+threads = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
+for t in threads: t.start()
+for t in threads: t.join(30)
+assert len(lost) == 1 and isinstance(lost[0], (nxd.PeerLost, nxd.Aborted)), lost
+""")
+
+    def test_after_a_lost_peer(self):
+        """The survivor of a rank killed with SIGKILL drops everything, pending works too, and
+        ends."""
+        for end in ("del alive, work, context; gc.collect()", ""):
+            with self.subTest(end):
+                out = self.run_objects(f"""
+import os, signal, time
+if "RANK" not in os.environ:
+    job = nxd.spawn([sys.executable, "-c", sys.orig_argv[2]], 2)
+    try: job.wait(30)
+    except nxd.PeerLost as error: print(error)
+    assert job.exit_code(0) == 0, job.exit_code(0)
+    sys.exit(0)
+context = nxd.Context(timeout_ms=10000)
+alive = objects(context, None)
+context.world.barrier()
+if context.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+work = context.world.all_reduce(np.ones(1000, "f4"), wait=False)
+begin = time.monotonic()
+try:
+    work.wait()
+except nxd.PeerLost as error:
+    print("root", error.info.root_rank)
+work = context.world.barrier(wait=False)
+{end}
+assert time.monotonic() - begin < 15
+""")
+                self.assertIn("root 1", out)
+                self.assertIn("rank 1 of 2 was ended by signal 9", out)
+
+    def test_a_thread_that_waits_at_exit(self):
+        """Python ends under a daemon thread that is inside a collective: the wait is aborted."""
+        for where in ("thread", "main"):
+            with self.subTest(where):
+                begin = time.monotonic()
+                self.run_objects(f"""
+import time
+store = nxd.Store.local()
+def make(r): contexts[r] = nxd.Context(store, r, 2, timeout_ms=60000)
+contexts = [None, None]
+other = threading.Thread(target=make, args=(1,))
+other.start()
+if {where!r} == "main": make(0)
+else:
+    t = threading.Thread(target=make, args=(0,)); t.start(); t.join()
+other.join()
+for _ in range(3):
+    threading.Thread(target=lambda: contexts[0].world.barrier(wait=False).wait(),
+                     daemon=True).start()
+threading.excepthook = lambda *args: None
+time.sleep(0.3)
+""")
+                self.assertLess(time.monotonic() - begin, 20)
+
+    def test_collection_inside_of_callbacks(self):
+        self.run_objects("""
+gc.set_threshold(1, 1, 1)
+
+class Store:
+    def __init__(self): self.values = {}
+    def set(self, key, value): gc.collect(); self.values[key] = value
+    def get(self, key): gc.collect(); return self.values.get(key)
+    def add(self, key, n):
+        gc.collect(); n += int(self.values.get(key, 0)); self.values[key] = str(n).encode()
+        return n
+
+def garbage():
+    "Objects of the library that only the collector finds."
+    cycle = [nxd.zeros((3,)), nxd.Function("test::g", lambda call, x: x), nxd.Store.local(),
+             nxd.Context(nxd.Store.local(), 0, 1)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+class Net(nxd.Module):
+    def __init__(self, context):
+        super().__init__(context)
+        self.w = self.add_parameter("w", (4, 2), init="normal")
+        self.f = nxd.Function("test::f", self.forward_f, self.backward_f)
+        self.w.on_grad(garbage)
+    def forward_f(self, call, x): garbage(); call.save(x); return x * x
+    def backward_f(self, call, g): garbage(); return g * call.saved(0) * 2
+    def forward(self, x): garbage(); return ops.sum(self.f(x @ self.w.tensor))
+
+class Stage:
+    def forward(self, call, inputs, outputs): garbage(); return 1.0
+    def backward(self, call, inputs, grad_outputs, grad_inputs): garbage()
+
+def rule(update): garbage(); update.param -= update.grad
+
+store, done = nxd.Store.custom(Store()), []
+def rank(r):
+    with nxd.Context(store, r, 2, timeout_ms=30000) as context:
+        context.init_model_parallel()
+        net = Net(context)
+        optimizer = nxd.CustomOptimizer(net, rule)
+        pipeline = nxd.CallbackPipeline(context, Stage(), [[]], [[]], num_microbatches=2)
+        for _ in range(3):
+            net.zero_grad()
+            net(nxd.tensor(np.ones((1, 4), "f4"))).backward()
+            optimizer.step()
+            pipeline.run()
+        done.append(r)
+threads = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
+for t in threads: t.start()
+for t in threads: t.join(40)
+assert sorted(done) == [0, 1], done
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,406 @@
+"""Differentiation, modules with forwards in Python, layers, losses, models and their pipelines."""
+
+import gc
+import os
+import tempfile
+import unittest
+import unittest.mock
+import weakref
+
+import numpy as np
+
+import nxd
+from nxd import ops
+from support import on_ranks
+
+CONFIG = ('{"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, '
+          '"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, '
+          '"max_position_embeddings": 16}')
+
+
+def leaf(values):
+    tensor = nxd.tensor(values)
+    tensor.requires_grad = True
+    return tensor
+
+
+class Affine(nxd.Module):
+    """x w + b, with parameters of its own."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.w = self.add_parameter("w", (4, 2), init="normal", init_b=1.0)
+        self.b = self.add_parameter("b", (2,), init="constant", init_a=0.5)
+        self.fail = None
+
+    def forward(self, x):
+        if self.fail is not None:
+            raise self.fail
+        return x @ self.w.tensor + self.b.tensor
+
+
+class Autograd(unittest.TestCase):
+    def test_backward_and_gradients(self):
+        x, y = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+        loss = ops.sum(x * y)
+        dx, dy = nxd.gradients([loss], [x, y], retain_graph=True)
+        self.assertEqual((dx.numpy().tolist(), dy.numpy().tolist()), ([3, 4], [1, 2]))
+        self.assertIsNone(x.grad)
+        loss.backward()
+        (x * x).backward(nxd.tensor([1.0, 1.0]))
+        self.assertEqual(x.grad.numpy().tolist(), [5, 8])
+        x.grad = None
+        self.assertIsNone(x.grad)
+        with self.assertRaises(nxd.InvalidState):
+            loss.backward()
+        self.assertEqual(nxd.gradients([ops.sum(x)], [x, y]), [unittest.mock.ANY, None])
+
+    def test_recording(self):
+        x = leaf([1.0])
+        with nxd.no_grad():
+            self.assertFalse((x * 2).requires_grad)
+            with nxd.grad_enabled(True):
+                self.assertTrue((x * 2).requires_grad)
+        self.assertTrue((x * 2).requires_grad)
+        self.assertFalse(x.detach().requires_grad)
+        with nxd.autocast():
+            product = nxd.zeros((2, 2)) @ nxd.zeros((2, 2))
+        self.assertEqual(product.dtype, nxd.DType.BF16)
+
+    def test_function(self):
+        def forward(call, x):
+            call.save(x)
+            self.assertTrue(call.needs_grad(0))
+            return x * x, x * 3
+
+        def backward(call, of_square, of_triple):
+            x = call.saved(0)
+            self.assertIsNone(of_triple)
+            return of_square * x * 2
+
+        function = nxd.Function("test::both", forward, backward, n_outputs=2)
+        x = leaf([3.0, 5.0])
+        square, triple = function(x)
+        self.assertEqual(triple.detach().numpy().tolist(), [9, 15])
+        ops.sum(square).backward()
+        self.assertEqual(x.grad.numpy().tolist(), [6, 10])
+
+    def test_exceptions_of_functions(self):
+        def broken(call, *tensors):
+            raise ArithmeticError("broken")
+
+        x = leaf([1.0])
+        with self.assertRaisesRegex(ArithmeticError, "broken"):
+            nxd.Function("test::broken", broken)(x)
+        function = nxd.Function("test::late", lambda call, x: x * 1, broken)
+        with self.assertRaisesRegex(ArithmeticError, "broken"):
+            function(x).backward()
+        with self.assertRaisesRegex(nxd.InvalidArgument, "expected 1 tensors, got 2"):
+            nxd.Function("test::many", lambda call, x: (x, x))(x)
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.Function("", broken)
+
+
+class Modules(unittest.TestCase):
+    def setUp(self):
+        self.context = nxd.Context()
+        self.context.init_model_parallel()
+        self.addCleanup(self.context.close)
+
+    def test_training(self):
+        net, x = Affine(self.context), nxd.tensor(np.eye(4, dtype="f4"))
+        self.assertEqual(net.class_name, "Affine")
+        optimizer = nxd.Sgd(net, learning_rate=0.1)
+        losses = []
+        for _ in range(30):
+            net.zero_grad()
+            y = net(x)
+            loss = ops.mean(y * y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(losses[-1], 0.7 * losses[0])
+
+    def test_exceptions_of_a_forward(self):
+        root = nxd.Module(self.context)
+        net = root.add_child("net", Affine(self.context))
+
+        class Outer(nxd.Module):
+            def forward(self, x):
+                return net(x)
+
+        net.fail = KeyError("inside")
+        with self.assertRaisesRegex(KeyError, "inside"):
+            Outer(self.context)(nxd.zeros((1, 4)))
+        net.fail = None
+        self.assertEqual(Outer(self.context)(nxd.zeros((1, 4))).shape, (1, 2))
+        with self.assertRaises(nxd.InvalidState):
+            root(nxd.zeros((1, 4)))  # a container has no forward
+
+    def test_tree(self):
+        root = nxd.Module(self.context, "Root")
+        a = root.add_child("a", Affine(self.context))
+        root.add_child("b", Affine(self.context))
+        self.assertEqual([name for name, _ in root.children()], ["a", "b"])
+        self.assertIs(root.module("a"), a)
+        self.assertEqual([p.name for p in root.parameters()], ["a.w", "a.b", "b.w", "b.b"])
+        root.tie("a.w", "b.w")
+        self.assertEqual(len(root.parameters()), 3)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "a"):
+            root.parameter("a.c")
+        with self.assertRaises(nxd.InvalidArgument):
+            root.add_child("a", nxd.Module(self.context))
+        root.initialize(seed=3)
+        root.train(False)
+        root.move_to("cpu")
+        parameter = root.parameter("a.w")
+        parameter.set_whole(nxd.tensor(np.full((4, 2), 2, "f4")))
+        self.assertEqual(parameter.whole().numpy().sum(), 16)
+        self.assertEqual((parameter.global_shape, parameter.shard), ((4, 2), (-1, [])))
+        self.assertIsNone(parameter.whole_grad())
+        parameter.set_trainable(False)
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "m.safetensors")
+            a.save_safetensors(path)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "b.b|a.b|w"):
+                root.load_safetensors(path)
+            report = root.load_safetensors(path, strict=False)
+            self.assertEqual((report.unexpected, len(report.missing)), (["b", "w"], 3))
+        owner = root.parameter("a.b")
+        root.close()
+        with self.assertRaises(nxd.InvalidState):
+            owner.global_shape
+
+    def test_hooks(self):
+        net, seen = Affine(self.context), []
+        net.w.on_grad(lambda: seen.append("w"))
+        ops.sum(net(nxd.zeros((1, 4)))).backward()
+        self.assertEqual(seen, ["w"])
+
+        def broken():
+            raise RuntimeError("hook")
+
+        net.b.on_grad(broken)
+        with self.assertRaisesRegex(RuntimeError, "hook"):
+            ops.sum(net(nxd.zeros((1, 4)))).backward()
+        net.b.on_grad(None)
+        net.w.on_grad(None)
+        ops.sum(net(nxd.zeros((1, 4)))).backward()
+        self.assertEqual(len(seen), 2 if "w" in seen[1:] else 1)
+
+    def test_tape(self):
+        net = Affine(self.context)
+        y, tape = net.tape(nxd.tensor(np.ones((1, 4), "f4")))
+        grads = tape.backward(nxd.tensor(np.ones((1, 2), "f4")))
+        np.testing.assert_allclose(grads[0].numpy()[0], net.w.tensor.detach().numpy().sum(1),
+                                   rtol=1e-6)
+        self.assertEqual(net.b.grad.numpy().tolist(), [1, 1])
+        with self.assertRaises(nxd.InvalidState):
+            tape.backward(nxd.tensor(np.ones((1, 2), "f4")))
+
+    def test_checkpoint(self):
+        net = Affine(self.context)
+        root = nxd.Module(self.context)
+        root.add_child("net", net)
+        root.checkpoint(["net"])
+        x = leaf([[1.0, 2.0, 3.0, 4.0]])
+        ops.sum(net(x)).backward()
+        np.testing.assert_allclose(x.grad.numpy()[0], net.w.tensor.detach().numpy().sum(1),
+                                   rtol=1e-6)
+        with self.assertRaises(nxd.InvalidArgument):
+            root.checkpoint(["nett"])
+
+    def test_lifetime_in_python(self):
+        """A forward refers to its module weakly; owners over a root keep it."""
+        net = Affine(self.context)
+        dead = weakref.ref(net)
+        optimizer = nxd.Sgd(net)
+        del net
+        gc.collect()
+        self.assertIsNotNone(dead())
+        optimizer.close()
+        del optimizer
+        gc.collect()
+        self.assertIsNone(dead())
+
+
+class Layers(unittest.TestCase):
+    def test_split_equals_whole(self):
+        x = np.random.default_rng(1).standard_normal((2, 3, 8)).astype("f4")
+
+        def run(context):
+            outputs = []
+            column = nxd.ColumnParallelLinear(context, 8, 16, name="c", keep_master_weight=True,
+                                              bias=False)
+            whole = column.master_weight().numpy()
+            outputs.append((column(nxd.tensor(x)), x @ whole.T))
+            row = nxd.RowParallelLinear(context, 8, 6, name="r", keep_master_weight=True,
+                                        bias=False)
+            outputs.append((row(nxd.tensor(x)), x @ row.master_weight().numpy().T))
+            norm = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-5)
+            outputs.append((nxd.RmsNorm(context, 8, name="n")(nxd.tensor(x)), norm))
+            for got, want in outputs:
+                np.testing.assert_allclose(got.detach().numpy(), want, rtol=2e-4, atol=1e-5)
+            for layer in (nxd.LayerNorm(context, 8), nxd.GatedMlp(context, 8, 16, name="m"),
+                          nxd.Attention(context, 8, 4, name="a", rope={"theta": 1e4}),
+                          nxd.Dropout(context, 0.5, "d")):
+                self.assertEqual(layer(nxd.tensor(x)).shape, x.shape)
+            embedding = nxd.ParallelEmbedding(context, 10, 8, name="e")
+            self.assertEqual(embedding(nxd.tensor([[1, 9]])).shape, (1, 2, 8))
+            rotary = nxd.RotaryEmbedding(context, 8, type="linear", factor=2.0)
+            self.assertEqual(rotary(nxd.tensor(x.reshape(2, 3, 1, 8))).shape, (2, 3, 1, 8))
+            weight = column.parameter("weight")
+            begin = 8 * context.rank
+            self.assertEqual(weight.shard, (0, [(begin, begin + 8)]))
+            self.assertEqual(weight.global_shape, (16, 8))
+            np.testing.assert_array_equal(weight.whole().numpy(), whole)
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
+    def test_regions_and_losses(self):
+        logits = np.random.default_rng(2).standard_normal((3, 8)).astype("f4")
+        labels = np.array([1, 7, 4])
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        want = -np.log(p[np.arange(3), labels]).mean()
+
+        def run(context):
+            part = nxd.scatter_to_tensor_region(context, nxd.tensor(logits))
+            self.assertEqual(part.shape, (3, 4))
+            loss = nxd.parallel_cross_entropy(context, part, nxd.tensor(labels))
+            self.assertAlmostEqual(loss.item(), want, places=5)
+            eye = nxd.scatter_to_sequence_region(context, nxd.tensor(np.eye(8, dtype="f4")), 0)
+            loss = nxd.linear_cross_entropy(context, nxd.tensor(logits), eye, nxd.tensor(labels))
+            self.assertAlmostEqual(loss.item(), want, places=5)
+            whole = nxd.gather_from_tensor_region(context, part)
+            np.testing.assert_array_equal(whole.numpy(), logits)
+            twice = nxd.reduce_from_tensor_region(context, nxd.tensor(logits))
+            np.testing.assert_array_equal(twice.numpy(), 2 * logits)
+            x = leaf([1.0, 2.0])
+            ops.sum(nxd.copy_to_tensor_region(context, x)).backward()
+            self.assertEqual(x.grad.numpy().tolist(), [2, 2])
+            part = nxd.reduce_scatter_to_sequence_region(context, nxd.tensor([1.0, 2.0]))
+            self.assertEqual(part.numpy().tolist(), [2 * (context.rank + 1)])
+            whole = nxd.gather_from_sequence_region(context, part)
+            self.assertEqual(whole.numpy().tolist(), [2, 4])
+            with self.assertRaises(nxd.InvalidArgument):
+                nxd.parallel_cross_entropy(context, nxd.tensor(logits[:, :4]),
+                                           nxd.tensor([1, 8, 4]))
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
+
+class Models(unittest.TestCase):
+    def test_training_over_layouts(self):
+        """Two ranks that split a model, or its layers, or the batch train as one rank does."""
+        ids = np.random.default_rng(3).integers(0, 64, (4, 16))
+
+        def train(context, cut=False):
+            copies = context.parallel_size("data")
+            rank = context.parallel_rank("data")
+            mine = nxd.tensor(ids[4 // copies * rank:4 // copies * (rank + 1)])
+            model = nxd.Model(context, CONFIG, device="meta" if cut else "cpu")
+            pipeline = nxd.ModulePipeline(
+                model, [mine, mine], num_microbatches=2, broadcast_and_average_loss=True
+            ) if cut else None
+            root = pipeline.local_module if cut else model
+            ddp = nxd.Ddp.over_module(root, zero_stage=1, reduce="sum" if cut else "avg")
+            adamw = nxd.AdamW(ddp, learning_rate=1e-2)
+            if cut:
+                pipeline.set_ddp(ddp)
+            losses = []
+            for _ in range(3):
+                root.zero_grad()
+                if cut:
+                    loss = pipeline.train(mine, mine)
+                else:
+                    output = model(mine, mine)
+                    output.backward()
+                    loss = output.item()
+                adamw.step(max_norm=1.0)
+                total = np.array([loss])
+                losses.append(context.parallel_group("data").all_reduce(total, op="avg")[0])
+            if cut:
+                self.assertEqual((len(pipeline.cuts), pipeline.unsplit), (1, []))
+                self.assertIn("layers", pipeline.graph + str(pipeline.local_modules))
+                loss, outputs = pipeline.evaluate(mine, mine, n_outputs=1)
+                self.assertLess(loss, losses[0])
+                self.assertEqual(outputs is not None, pipeline.has_loss)
+            return losses
+
+        one, = on_ranks(train, 1, {})
+        self.assertLess(one[-1], one[0])
+        for layout in ({"tensor_parallel_size": 2}, {}):
+            for losses in on_ranks(train, 2, layout):
+                np.testing.assert_allclose(losses, one, rtol=2e-5)
+        for losses in on_ranks(lambda c: train(c, True), 2, {"pipeline_parallel_size": 2}):
+            np.testing.assert_allclose(losses, one, rtol=2e-5)
+
+    def test_pipeline_of_python_modules(self):
+        def fill_in(parameter, name, tensor):
+            names.add(name)
+            tensor.copy_from(np.full(tensor.shape, 0.1, "f4"))
+
+        class Block(nxd.Module):
+            def __init__(self, context, name):
+                super().__init__(context)
+                self.linear = self.add_child("linear", nxd.ColumnParallelLinear(
+                    context, 4, 4, name=name, device="meta"))
+
+            def forward(self, x):
+                return ops.tanh(self.linear(x))
+
+        class Net(nxd.Module):
+            def __init__(self, context):
+                super().__init__(context)
+                self.blocks = [self.add_child(f"block{i}", Block(context, f"block{i}.linear"))
+                               for i in range(2)]
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return ops.mean(x * x)
+
+        def run(context):
+            x = nxd.tensor(np.ones((4, 4), "f4"))
+            pipeline = nxd.ModulePipeline(
+                Net(context), [x], num_microbatches=2, pipeline_cuts=["block0"],
+                param_init=fill_in, leaf_rule=lambda module, path, is_leaf: is_leaf,
+                broadcast_and_average_loss=True)
+            gc.collect()
+            self.assertEqual(pipeline.cuts, ["block0"])
+            loss = pipeline.train(x)
+            inner = np.tanh(4 * 0.1 + 0.1)
+            self.assertAlmostEqual(loss, np.tanh(4 * 0.1 * inner + 0.1) ** 2, places=5)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "block0"):
+                nxd.ModulePipeline(Net(context), [x], pipeline_cuts=["blok0"])
+
+        names = set()
+        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+        self.assertIn("block0.linear.weight", names)
+
+    def test_pretrained(self):
+        with nxd.Context(seed=5) as context, tempfile.TemporaryDirectory() as directory:
+            context.init_model_parallel()
+            model = nxd.Model(context, CONFIG)
+            model.save_safetensors(os.path.join(directory, "model.safetensors"))
+            with open(os.path.join(directory, "config.json"), "w") as file:
+                file.write(CONFIG)
+            ids = nxd.tensor([[1, 2, 3, 4]])
+            again = nxd.Model.from_pretrained(context, directory)
+            with nxd.no_grad():
+                self.assertEqual(again(ids).tobytes(), model(ids).tobytes())
+            self.assertGreater(model.step_flops(1, 4), 0)
+            self.assertGreater(nxd.finish_gradients(self.backward(model, ids)), 0)
+            self.assertEqual(nxd.loss_weights(context, [ids, None]), [1.0, 0.0])
+            with self.assertRaises(nxd.Unsupported):
+                nxd.Model(context, CONFIG.replace("llama", "mamba"))
+            with self.assertRaises(nxd.InputOutput):
+                nxd.Model.from_pretrained(context, directory + "/absent")
+
+    def backward(self, model, ids):
+        model(ids, ids).backward()
+        return model
+
+
+if __name__ == "__main__":
+    unittest.main()

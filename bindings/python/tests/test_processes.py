@@ -1,0 +1,224 @@
+"""Ranks that are processes: examples against the library's own in C, Ctrl-C, a lost peer."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import nxd
+from nxd import _libtorch, raw
+from support import EXAMPLES, run_code, run_python
+
+INTERRUPT = """
+import os, signal, sys, threading, time
+import numpy as np
+import nxd
+store = nxd.Store.local()
+def other(): contexts.append(nxd.Context(store, 1, 2, timeout_ms=60000))
+contexts = []
+thread = threading.Thread(target=other)
+thread.start()
+context = nxd.Context(store, 0, 2, timeout_ms=60000)
+thread.join()
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted")
+assert time.monotonic() - begin < 10
+{after}
+"""
+
+
+def examples_in_c():
+    """Directory of the examples in C: of the installed tree, or of the build."""
+    for place in (os.environ.get("NXD_C_EXAMPLES"),
+                  os.environ.get("NXD_PREFIX", "") + "/examples"):
+        if place and (Path(place) / "train_llama").exists():
+            return Path(place)
+    raise unittest.SkipTest("the examples in C are not built: name them by NXD_C_EXAMPLES")
+
+
+def spawned(*argv, n=2, timeout=60):
+    """Runs a program with n ranks; gives what they print, without nxdrun."""
+    code = ("import nxd.core as nxd, sys\n"
+            f"job = nxd.spawn(sys.argv[1:], {n})\n"
+            f"job.wait({timeout})\n")
+    return run_python("-c", code, *argv, timeout=timeout + 10).stdout
+
+
+def losses(text):
+    return re.findall(r"loss ([0-9.]+)", text)
+
+
+class Examples(unittest.TestCase):
+    def setUp(self):
+        self.directory = self.enterContext(tempfile.TemporaryDirectory())
+
+    def test_train_llama(self):
+        program = examples_in_c() / "train_llama"
+        sizes = ("--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 "
+                 "--seq 32 --batch 4").split()
+        for layout in ("--tp 2", "--tp 2 --sequence-parallel --dtype bf16",
+                       "--tp 1 --pp 2 --microbatches 2"):
+            with self.subTest(layout):
+                ours, theirs = Path(self.directory, "py"), Path(self.directory, "c")
+                options = [*sizes, *layout.split()]
+                run_python(EXAMPLES / "train_llama.py", *options, "--out", ours)
+                subprocess.run([program, *options, "--sample", "0", "--out", theirs], timeout=60,
+                               check=True, stdout=subprocess.DEVNULL)
+                got = (ours / "loss.csv").read_text()
+                self.assertEqual(got, (theirs / "loss.csv").read_text())
+                self.assertEqual(len(got.splitlines()), 5)
+
+    def test_mlp_tensor_parallel(self):
+        ours = spawned(sys.executable, EXAMPLES / "mlp_tensor_parallel.py")
+        self.assertEqual(ours, spawned(examples_in_c() / "mlp_tensor_parallel"))
+        self.assertIn("Output sum is ", ours)
+
+    def test_embed_zero1(self):
+        ours = spawned(sys.executable, EXAMPLES / "embed_zero1.py")
+        theirs = spawned(examples_in_c() / "embed_zero1")
+        self.assertEqual(len(losses(ours)), 40)
+        for a, b in zip(losses(ours), losses(theirs), strict=True):
+            self.assertAlmostEqual(float(a), float(b), delta=2e-5)  # sums of other orders
+        self.assertEqual(ours.splitlines()[-1], theirs.splitlines()[-1])
+
+    def test_custom_model(self):
+        found = losses(spawned(sys.executable, EXAMPLES / "custom_model.py"))
+        self.assertEqual(len(found), 10)
+        self.assertLess(float(found[-1]), 0.2 * float(found[0]))
+
+    def test_pipeline_stages(self):
+        script = EXAMPLES / "pipeline_stages.py"
+        one = losses(run_python(script).stdout)
+        self.assertEqual(len(one), 30)
+        for options in ("--schedule 1f1b", "--schedule zero_bubble", "--chunks 2"):
+            with self.subTest(options):
+                got = losses(spawned(sys.executable, script, *options.split()))
+                self.assertEqual(got, one)
+        theirs = losses(spawned(examples_in_c() / "pipeline_callbacks"))
+        self.assertAlmostEqual(float(one[-1]), float(theirs[-1]), places=6)
+
+    def test_lost_peer(self):
+        begin = time.monotonic()
+        out = run_python(EXAMPLES / "lost_peer.py").stdout
+        self.assertLess(time.monotonic() - begin, 25)
+        for line in ("InvalidArgument: all_reduce #", "ranks disagree", "PeerLost: barrier #",
+                     "lost: rank 1, in barrier", "the job: ", "rank 1 of 2 was ended by signal 9"):
+            self.assertIn(line, out)
+
+
+class Interrupts(unittest.TestCase):
+    def test_calls(self):
+        """Ctrl-C is KeyboardInterrupt, whatever the main thread waits for."""
+        over = ("try: context.world.barrier()\nexcept nxd.UserError: print('poisoned')\n"
+                "context.close()")
+        calls = {
+            "context.world.all_reduce(np.ones(3))": over,
+            "context.world.receive(np.ones(3), 1)": "context.close()",
+            "context.world.barrier(wait=False).wait()": "context.abort()",
+            "context.group([0, 1])": "context.close()",
+            "store.get('absent', timeout_ms=30000)": "",
+            "nxd.Context(nxd.Store.local(), 0, 2, timeout_ms=30000)": "",
+            "context.finalize()": "context.close()",
+            "nxd.spawn(['/bin/sleep', '30'], 1).wait()": "",
+        }
+        processes = {call: subprocess.Popen(
+            [sys.executable, "-c", INTERRUPT.format(call=call, after=after)], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for call, after in calls.items()}
+        for call, process in processes.items():
+            with self.subTest(call):
+                out, errors = process.communicate(timeout=60)
+                self.assertEqual((out.split()[:1], errors, process.returncode),
+                                 (["interrupted"], "", 0))
+
+    def test_a_process_of_a_job(self):
+        """One rank gets SIGINT in the middle of a collective, and the other PeerLost."""
+        with tempfile.TemporaryDirectory() as directory:
+            ready = Path(directory, "ready")
+            code = f"""
+import pathlib, time
+import nxd.core as nxd
+context = nxd.Context(timeout_ms=30000)
+context.world.barrier()
+if context.rank == 0:
+    pathlib.Path({str(ready)!r}).touch()
+    try: context.world.barrier()
+    except KeyboardInterrupt: print("interrupted", flush=True)
+else:
+    time.sleep(1.5)
+    try: context.world.barrier()
+    except nxd.PeerLost as error: print("lost", error.info.root_rank, flush=True)
+"""
+            parent = f"""
+import os, pathlib, signal, sys, time
+import nxd.core as nxd
+job = nxd.spawn([sys.executable, "-c", {code!r}], 2)
+while not pathlib.Path({str(ready)!r}).exists(): time.sleep(0.02)
+time.sleep(0.3)
+os.kill(job.pid(0), signal.SIGINT)
+job.wait(30)
+"""
+            out = run_code(parent).stdout
+            self.assertEqual(sorted(out.splitlines()), ["interrupted", "lost 0"])
+
+
+class Jobs(unittest.TestCase):
+    def test_jobs(self):
+        job = nxd.spawn(["/bin/sh", "-c", "exit $RANK"], 2)
+        with self.assertRaisesRegex(nxd.PeerLost, "rank 1 of 2 ended with exit code 1"):
+            job.wait(20)
+        self.assertEqual((job.size, job.exit_code(0), job.exit_code(1)), (2, 0, 1))
+        with nxd.spawn(["/bin/sleep", "30"], 2) as job:
+            with self.assertRaises(nxd.Timeout):
+                job.wait(0.05)
+            self.assertIsNone(job.exit_code(0))
+            pid = job.pid(1)
+            job.kill(signal.SIGKILL)
+            with self.assertRaises(nxd.PeerLost):
+                job.wait(20)
+            self.assertEqual(job.exit_code(1), 128 + signal.SIGKILL)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+        with self.assertRaises(nxd.InputOutput):
+            nxd.spawn(["/absent"], 1)
+
+    def test_this_program_again(self):
+        with tempfile.TemporaryDirectory() as directory:
+            script = Path(directory, "again.py")
+            script.write_text("import os, sys, nxd.core as nxd\n"
+                              "if 'RANK' in os.environ: print(sys.argv[1:], flush=True)\n"
+                              "else: nxd.spawn(n_processes=2).wait(20)\n")
+            out = run_python(script, "a", "b").stdout
+            self.assertEqual(out, "['a', 'b']\n" * 2)
+
+    def test_after_fork(self):
+        run_code("import os, nxd.core as nxd\n"
+                 "context = nxd.Context()\n"
+                 "pid = os.fork()\n"
+                 "if pid == 0:\n"
+                 "    try: context.world.barrier()\n"
+                 "    except nxd.InvalidState: os._exit(0)\n"
+                 "    os._exit(1)\n"
+                 "assert os.waitpid(pid, 0)[1] == 0\n"
+                 "context.world.barrier()\n")
+
+    def test_missing_engine(self):
+        """A tree with libnxd_core alone has nxd.core, and says so about the rest."""
+        with tempfile.TemporaryDirectory() as directory:
+            os.symlink(os.path.realpath(_libtorch.mapped_file(raw.CORE_NAME)),
+                       os.path.join(directory, raw.CORE_NAME))
+            done = run_code("import nxd\nnxd.Context().finalize()\n"
+                            "try: nxd.tensor([1.0])\nexcept ImportError as e: print(e)\n",
+                            env={"LD_LIBRARY_PATH": directory})
+            self.assertIn("sections 1 to 8 of nxd.h only", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+"""The raw layer against what the C compiler and the header say."""
+
+import ctypes
+import gc
+import inspect
+import json
+import unittest
+
+import nxd
+from nxd import _cdef, _handle, enums, raw
+from support import PYTHON_ROOT, run_code
+
+BINDINGS = PYTHON_ROOT.parent
+
+
+def read(name):
+    path = BINDINGS / name
+    if not path.exists():
+        raise unittest.SkipTest(f"{name} is not installed")
+    return json.loads(path.read_text())
+
+
+def handles(base=_handle.Handle):
+    for child in base.__subclasses__():
+        yield child
+        yield from handles(child)
+
+
+class Raw(unittest.TestCase):
+    def test_layout(self):
+        layout = read("layout.json")["structs"]
+        self.assertGreater(len(layout), 40)
+        for name, struct in layout.items():
+            with self.subTest(name):
+                self.assertEqual(raw.ffi.sizeof(name), struct["size"])
+                self.assertEqual(raw.ffi.alignof(name), struct["align"])
+                fields = dict(raw.ffi.typeof(name).fields)
+                self.assertEqual(list(fields), list(struct["fields"]))
+                for field, (offset, size) in struct["fields"].items():
+                    self.assertEqual(fields[field].offset, offset)
+                    self.assertEqual(raw.ffi.sizeof(fields[field].type), size)
+
+    def test_constants(self):
+        constants, api = read("layout.json")["constants"], read("api.json")
+        self.assertEqual(_cdef.ABI_VERSION, constants["NXD_ABI_VERSION"])
+        classes = [c for _, c in inspect.getmembers(enums, inspect.isclass)
+                   if c.__module__ == enums.__name__]
+        self.assertEqual(len(classes), len(api["enums"]))
+        ours = sorted((c.__name__, m.value) for c in classes for m in c.__members__.values())
+        self.assertEqual(sorted(v for _, v in ours),
+                         sorted(constants[v["name"]] for e in api["enums"] for v in e["values"]))
+        self.assertEqual(enums.Status.PEER_LOST, constants["NXD_ERROR_PEER_LOST"])
+        self.assertEqual(enums.PpScheduleKind._1F1B, constants["NXD_PP_SCHEDULE_1F1B"])
+
+    def test_every_function_is_there(self):
+        functions = read("api.json")["functions"]
+        self.assertGreater(len(functions), 250)
+        for function in functions:
+            library = raw.core if function["library"] == "nxd_core" else raw.engine
+            self.assertTrue(callable(getattr(library, function["name"])), function["name"])
+
+    def test_finalizers_are_local(self):
+        tags = {f["name"]: f["tag"] for f in read("api.json")["functions"]}
+        destroys = {c._destroy for c in handles() if c._destroy}
+        self.assertEqual(destroys, {
+            n for n in tags if n.endswith("_destroy") and n != "nxd_python_capsule_destroy"})
+        for name in [*destroys, "nxd_context_abort"]:  # the latter is called at exit
+            self.assertEqual(tags[name]["kind"], "local", name)
+
+    def test_abi_is_compared_first(self):
+        done = run_code("from nxd import _cdef\n", check=False)
+        self.assertEqual(done.returncode, 0)
+        done = run_code("import importlib.util, sys\n"
+                        "spec = importlib.util.find_spec('nxd')\n"
+                        "import types; package = types.ModuleType('nxd')\n"
+                        "package.__path__ = spec.submodule_search_locations\n"
+                        "sys.modules['nxd'] = package\n"
+                        "from nxd import _cdef; _cdef.ABI_VERSION = 77\n"
+                        "import nxd.core\n", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ImportError: nxd: this binding is for ABI 77 of libnxd, and the library",
+                      done.stderr)
+
+    def test_core_loads_no_libtorch(self):
+        run_code("import nxd, nxd.core\nnxd.Context().finalize()\n"
+                 "assert 'torch' not in open('/proc/self/maps').read()\n"
+                 "nxd.tensor([1.0])\n"
+                 "assert 'libtorch_cpu' in open('/proc/self/maps').read()\n")
+
+    def test_capsule_destructor_is_native(self):
+        address = int(raw.ffi.cast("intptr_t", raw.core.nxd_python_capsule_destroy))
+        core = ctypes.CDLL(nxd._libtorch.mapped_file(raw.CORE_NAME))
+        own = ctypes.cast(core.nxd_python_capsule_destroy, ctypes.c_void_p).value
+        self.assertEqual(address, own)
+
+    def test_user_data_is_released(self):
+        gc.collect()
+        before = _handle.user_data.count()
+        for _ in range(5):
+            nxd.Function("test::f", lambda call, x: x).close()
+        self.assertEqual(_handle.user_data.count(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

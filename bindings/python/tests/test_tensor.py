@@ -1,0 +1,191 @@
+"""Tensors, their memory shared with numpy and torch, and operators by name."""
+
+import gc
+import sys
+import unittest
+
+import numpy as np
+
+import nxd
+from nxd import ops, raw
+from support import resident_kb
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Dlpack(unittest.TestCase):
+    def test_numpy_sees_the_tensors_memory(self):
+        tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
+        view = np.from_dlpack(tensor)
+        writable = tensor.numpy()
+        writable[1, 2] = 50
+        tensor.mark_modified()
+        self.assertEqual((view[1, 2], ops.max(tensor).item()), (50, 50))
+        tensor.close()
+        gc.collect()
+        self.assertEqual(view.tolist(), [[0, 1, 2], [3, 4, 50]])  # numpy keeps the memory
+        self.assertEqual(writable[1, 2], 50)
+
+    def test_the_tensor_sees_numpys_memory(self):
+        array = np.zeros((3, 2))
+        tensor = nxd.from_dlpack(array.T)
+        array[2, 1] = 7
+        self.assertEqual((tensor.shape, tensor.strides), ((2, 3), (1, 2)))
+        self.assertEqual(tensor.numpy()[1, 2], 7)
+        references = sys.getrefcount(array)
+        del tensor
+        gc.collect()
+        self.assertLess(sys.getrefcount(array), references)  # and numpy has its memory back
+
+    def test_dtypes(self):
+        for name in ("f4", "f8", "f2", "i4", "i8", "u1", "i1", "i2"):
+            array = np.arange(4).astype(name)
+            tensor = nxd.from_dlpack(array)
+            np.testing.assert_array_equal(np.from_dlpack(tensor), array)
+            np.testing.assert_array_equal(tensor.numpy(), array)
+            np.testing.assert_array_equal(nxd.tensor(array).numpy(), array)
+            self.assertEqual(tensor.tobytes(), array.tobytes())
+        self.assertEqual(nxd.tensor(np.array([True, False])).numpy().tolist(), [True, False])
+
+    def test_strides_and_scalars(self):
+        array = np.arange(24, dtype="f4").reshape(2, 3, 4)
+        for view in (array.T, array[:, ::2], array[1:, 1], array[:, :0]):
+            np.testing.assert_array_equal(nxd.from_dlpack(view).numpy(), view)
+            np.testing.assert_array_equal(nxd.tensor(view).numpy(), view)
+        self.assertEqual(nxd.tensor(2.5).item(), 2.5)
+        self.assertEqual(nxd.tensor([[1, 2], [3, 4]]).dtype, nxd.DType.I64)
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.tensor([[1, 2], [3]])
+
+    def test_versioned(self):
+        tensor = nxd.tensor([1.0, 2.0])
+        again = nxd.from_dlpack(tensor)  # asks for the versioned form
+        again.copy_from(np.array([3, 4], "f4"))
+        self.assertEqual(tensor.numpy().tolist(), [3, 4])
+        capsule = tensor.__dlpack__()
+        nxd.from_dlpack(capsule)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "nobody has consumed"):
+            nxd.from_dlpack(capsule)
+        self.assertEqual(tensor.__dlpack_device__(), (1, 0))
+
+    def test_refusals_are_clean(self):
+        """What one side or the other refuses is its usual error, and leaks nothing."""
+        self.addCleanup(nxd.set_aten_pool, nxd.aten_pool())
+        nxd.set_aten_pool(True)  # off at first where torch was there before
+        bf16 = nxd.zeros((100000,), "bf16")
+        grads = nxd.zeros((4,))
+        grads.requires_grad = True
+        frozen = np.zeros(100000, "f4")
+        frozen.flags.writeable = False
+        meta = nxd.zeros((4,), device="meta")
+        refused = [
+            (lambda: np.from_dlpack(bf16), RuntimeError), (bf16.numpy, nxd.Unsupported),
+            (lambda: np.from_dlpack(grads), nxd.InvalidArgument),
+            (grads.numpy, nxd.InvalidArgument),
+            (lambda: nxd.from_dlpack(frozen), (TypeError, BufferError, ValueError)),
+            (lambda: np.from_dlpack(meta), nxd.Unsupported),
+            (lambda: nxd.from_dlpack("text"), (nxd.InvalidArgument, TypeError)),
+            (lambda: nxd.from_dlpack(np.zeros(3, "c8")), nxd.NxdError)]
+        for refuse, error in refused:
+            with self.assertRaises(error):
+                refuse()
+        gc.collect()
+        in_use, references = nxd.memory_stats().bytes_in_use, sys.getrefcount(frozen)
+        for _ in range(200):
+            for refuse, error in refused:
+                with self.assertRaises(error):
+                    refuse()
+            capsule = bf16.__dlpack__()  # one that nobody consumes
+            del capsule
+        gc.collect()
+        self.assertEqual(nxd.memory_stats().bytes_in_use, in_use)
+        self.assertEqual(sys.getrefcount(frozen), references)
+        bf16.close()
+        gc.collect()
+        self.assertLess(nxd.memory_stats().bytes_in_use, in_use)
+
+    def test_round_trips_hold_memory_flat(self):
+        array = np.zeros(250000, "f4")
+
+        def loop(n):
+            for _ in range(n):
+                np.from_dlpack(nxd.from_dlpack(array))
+                nxd.from_dlpack(nxd.tensor(array)).numpy()
+
+        loop(50)
+        before = resident_kb()
+        loop(200)
+        self.assertLess(resident_kb() - before, 4000)  # 200 MB went through
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_torch(self):
+        tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
+        theirs = torch.from_dlpack(tensor)
+        theirs[0, 0] = 9
+        self.assertEqual(tensor.numpy()[0, 0], 9)
+        source = torch.arange(6).reshape(2, 3).t()
+        ours = nxd.from_dlpack(source)
+        source[2, 1] = 70
+        self.assertEqual((ours.shape, ours.numpy()[2, 1]), ((3, 2), 70))
+        half = nxd.from_dlpack(torch.tensor([1.5, 2.5]).to(torch.bfloat16))
+        self.assertEqual(half.dtype, nxd.DType.BF16)
+        self.assertEqual(torch.from_dlpack(half).tolist(), [1.5, 2.5])
+        self.assertEqual(half.to("f32").numpy().tolist(), [1.5, 2.5])
+        with self.assertRaises((RuntimeError, BufferError)):
+            nxd.from_dlpack(torch.ones(2, requires_grad=True))
+        with nxd.Context() as context:
+            values = torch.ones(3, dtype=torch.bfloat16)
+            self.assertIs(context.world.all_reduce(values), values)
+
+
+class Operators(unittest.TestCase):
+    def test_calls(self):
+        x = nxd.tensor([[1.0, 2.0], [3.0, 4.0]])
+        np.testing.assert_allclose(ops.softmax(x, -1, overload="int").numpy().sum(1), 1, rtol=1e-6)
+        self.assertEqual(ops.sum(x, dim=[1], overload="dim_IntList").numpy().tolist(), [3, 7])
+        values, indices = ops.topk(x, 1)
+        self.assertEqual(indices.numpy().tolist(), [[1], [1]])
+        self.assertEqual(ops.cat([x, x], dim=0).shape, (4, 2))
+        self.assertEqual(len(ops.split(x, 1, 1, overload="Tensor")), 2)
+        self.assertEqual(ops.clamp(x, None, 2.0).numpy().max(), 2)
+        self.assertEqual(ops.equal(x, x), 1.0)
+        with nxd.Op("aten::relu") as relu:
+            self.assertEqual(relu.schema, "aten::relu(Tensor self) -> Tensor")
+            self.assertEqual(relu(x * -1).numpy().max(), 0)
+            self.assertEqual(relu(x).numpy().max(), 4)
+
+    def test_arithmetic(self):
+        x, y = nxd.tensor([1.0, 2.0]), nxd.tensor([3.0, 5.0])
+        for got, want in ((x + y, [4, 7]), (x - y, [-2, -3]), (x * y, [3, 10]), (y / x, [3, 2.5]),
+                          (x + 1, [2, 3]), (2 * x, [2, 4]), (1 - x, [0, -1]), (-x, [-1, -2])):
+            self.assertEqual(got.numpy().tolist(), want)
+        self.assertEqual((x @ y).item(), 13)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(nxd.InvalidArgument, "softmax"):
+            ops.softmaxx(nxd.tensor([1.0]))
+        with self.assertRaisesRegex(nxd.InvalidArgument, "relu"):
+            ops.relu(nxd.tensor([1.0]), 2)
+        with self.assertRaises(nxd.InvalidArgument):
+            ops.matmul(nxd.zeros((2, 3)), nxd.zeros((2, 3)))
+        with self.assertRaises(nxd.InvalidArgument):
+            ops.relu(object())
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.zeros((2,)).item()
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.zeros((2,)).copy_from(np.zeros(3, "f4"))
+
+    def test_raw_functions_reach_the_rest(self):
+        out = raw.ffi.new("nxd_tensor_t**")
+        shape = raw.ffi.new("int64_t[]", [2, 2])
+        nxd.check(raw.engine.nxd_tensor_create(shape, 2, nxd.DType.F64, nxd.Device.CPU, out))
+        self.assertEqual(nxd.Tensor(out[0]).shape, (2, 2))
+        with self.assertRaisesRegex(nxd.InvalidArgument, "ndim"):
+            nxd.check(raw.engine.nxd_tensor_create(shape, -2, 0, 0, out))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+"""Fits the tides of a harbour to what its gauge has measured."""

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The Python binding against an installed tree: its raw layer, ranks as threads and as processes, its
+# examples against those in C, lifetimes, and all but the long tests once more under a collector
+# that runs at every allocation. NXD_LONG=1: more repetitions.
+# usage: test_bindings_python.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi and numpy
+set -euo pipefail
+python=/usr/bin/python3
+[[ -x $python ]] || { echo "$python is missing"; exit 77; }
+for module in cffi numpy; do
+  "$python" -c "import $module" 2>/dev/null || { echo "python3-$module is missing"; exit 77; }
+done
+binding=$1/bindings/python
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+export PYTHONPATH=$binding PYTHONDONTWRITEBYTECODE=1 NXD_CPU_MODE=1 OMP_NUM_THREADS=1
+if [[ -x $2/examples/c/train_llama ]]; then export NXD_C_EXAMPLES=$2/examples/c; fi
+cd "$binding/tests"
+
+# suite NAME MODULE...: runs modules of tests and keeps what they say.
+suite() {
+  local name=$1
+  shift
+  timeout 280 "$python" -W error -X faulthandler -m unittest "$@" > "$work/$name.log" 2>&1
+}
+
+suite lifetimes test_lifetimes & lifetimes=$!
+suite all test_raw test_core test_arrays test_tensor test_module test_libtorch test_processes test_readme &
+all=$!
+status=0
+wait $lifetimes || status=1
+NXD_TEST_GC=1 suite collected test_core test_arrays test_tensor test_module || status=1
+wait $all || status=1
+for name in lifetimes all collected; do
+  if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi
+done
+exit $status
