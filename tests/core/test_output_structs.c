@@ -91,6 +91,7 @@ static nxd_status_t plan_prediction(void* out) {
 }
 
 static nxd_context_t* ctx;
+static nxd_work_t* work; /* which is done, and whose names the infos point to */
 
 static int join_world_of_one(void** state) {
   (void)state;
@@ -100,26 +101,22 @@ static int join_world_of_one(void** state) {
   options.size = 1;
   if (status == NXD_OK) status = nxd_context_create(&options, &ctx);
   nxd_store_destroy(options.store);
+  nxd_group_t* world = NULL;
+  if (status == NXD_OK) status = nxd_context_get_world_group(ctx, &world);
+  if (status == NXD_OK) status = nxd_barrier_async(world, &work);
+  if (status == NXD_OK) status = nxd_work_wait(work, -1);
   return status;
 }
 
 static int leave_world(void** state) {
   (void)state;
+  nxd_work_destroy(work);
   const nxd_status_t status = nxd_context_finalize(ctx);
   nxd_context_destroy(ctx);
   return status;
 }
 
-static nxd_status_t work_error_info(void* out) {
-  nxd_group_t* world = NULL;
-  nxd_work_t* work = NULL;
-  nxd_status_t status = nxd_context_get_world_group(ctx, &world);
-  if (status == NXD_OK) status = nxd_barrier_async(world, &work);
-  if (status == NXD_OK) status = nxd_work_wait(work, -1);
-  if (status == NXD_OK) status = nxd_work_get_error_info(work, out);
-  nxd_work_destroy(work);
-  return status;
-}
+static nxd_status_t work_error_info(void* out) { return nxd_work_get_error_info(work, out); }
 
 static nxd_status_t step_report(void* out) {
   float values[4] = {1, 2, 3, 4}, gradients[4] = {3, 0, 0, 4};
