@@ -7,20 +7,18 @@ using namespace nxd;
 namespace {
 
 const nxd_function_options_t kDefaults = NXD_FUNCTION_OPTIONS_INIT;
-constexpr size_t kMinimumSize = sizeof(nxd_function_options_t);
 
 }  // namespace
 
 nxd_status_t nxd_function_options_init(nxd_function_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, kMinimumSize, "options"); });
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
 nxd_status_t nxd_function_create(const nxd_function_options_t* options,
                                  nxd_function_t** out_function) {
   return engine_guard([&] {
     auto& out = output(out_function, "out_function");
-    out =
-        new nxd_function{CustomFunction(read_options(options, kDefaults, kMinimumSize, "options"))};
+    out = new nxd_function{CustomFunction(read_options(options, kDefaults, "options"))};
     out->function.take_user_data();
   });
 }
