@@ -50,14 +50,14 @@ class DeferredGradients : public GradientInterceptor {
     WeightProduct product;
   };
   struct Pending {
-    std::shared_ptr<torch::autograd::Node> accumulator;
+    HeldNode accumulator;
     size_t products = 0;
     at::Tensor sum;      // of products that did not add to the leaf
     at::Tensor arrived;  // what autograd had for the leaf
   };
   struct Watched {
     std::string name;
-    std::shared_ptr<torch::autograd::Node> accumulator;
+    HeldNode accumulator;
     bool listed = false;
   };
 

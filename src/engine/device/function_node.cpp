@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "core/base/last_error.h"
+#include "engine/device/graph_node.h"
 
 namespace nxd {
 
@@ -61,8 +62,8 @@ FunctionNode::FunctionNode(std::shared_ptr<const FunctionDefinition> definition,
 void FunctionNode::attach(std::shared_ptr<const FunctionDefinition> definition,
                           const std::vector<at::Tensor>& inputs,
                           const std::vector<at::Tensor>& outputs, const nxd_function_call& call) {
-  std::shared_ptr<FunctionNode> node(new FunctionNode(std::move(definition), call),
-                                     torch::autograd::deleteNode);
+  const auto node =
+      hold(std::unique_ptr<FunctionNode>(new FunctionNode(std::move(definition), call)));
   for (const at::Tensor& input : inputs) {
     node->inputs_.push_back({input.sizes().vec(), input.options()});
   }

@@ -52,8 +52,8 @@ InterceptionScope::~InterceptionScope() { innermost_scope = outer_; }
 
 const InterceptionScope* InterceptionScope::innermost() noexcept { return innermost_scope; }
 
-std::shared_ptr<Node> watched_accumulator(const at::Tensor& leaf) {
-  std::shared_ptr<Node> accumulator = torch::autograd::impl::grad_accumulator(leaf);
+HeldNode watched_accumulator(const at::Tensor& leaf) {
+  HeldNode accumulator = torch::autograd::impl::grad_accumulator(leaf);
   check_internal(accumulator != nullptr, "a frozen leaf has no accumulator");
   const auto& hooks = std::as_const(*accumulator).pre_hooks();
   const bool watched = std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {

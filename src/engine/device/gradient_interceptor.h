@@ -2,11 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-
-namespace torch::autograd {
-struct Node;
-}
+#include "engine/device/graph_node.h"
 
 namespace nxd {
 
@@ -44,6 +40,6 @@ class InterceptionScope {
 
 // The leaf's accumulator, made such that interceptors see what arrives there for as long as it
 // lives. The leaf requires a gradient.
-std::shared_ptr<torch::autograd::Node> watched_accumulator(const at::Tensor& leaf);
+HeldNode watched_accumulator(const at::Tensor& leaf);
 
 }  // namespace nxd

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "engine/device/call_recorder.h"
+#include "engine/device/graph_node.h"
 #include "engine/graph/operator_arguments.h"
 #include "engine/graph/shape_functions.h"
 
@@ -54,8 +55,7 @@ void run_shape_function(const ShapeFunction& function, bool with_autograd,
         at::isFloatingType(result.scalar_type());
     if (!has_gradient) return result;
     at::Tensor out = result;
-    const auto node = std::shared_ptr<ShapeOnly>(new ShapeOnly, torch::autograd::deleteNode);
-    torch::autograd::create_gradient_edge(out, node);
+    torch::autograd::create_gradient_edge(out, hold(std::make_unique<ShapeOnly>()));
     return out;
   });
 }

@@ -16,7 +16,7 @@ namespace nxd {
 // The accumulator lives only as long as someone holds it, and the hook lives in the accumulator.
 struct Parameter::HookState {
   GradHook hook, reducer_hook;
-  std::shared_ptr<torch::autograd::Node> accumulator;
+  HeldNode accumulator;
 };
 
 namespace {

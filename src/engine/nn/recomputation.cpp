@@ -14,6 +14,7 @@
 #include "engine/device/autocast.h"
 #include "engine/device/gradient_interceptor.h"
 #include "engine/device/gradients.h"
+#include "engine/device/graph_node.h"
 #include "engine/nn/module_tree.h"
 
 namespace nxd {
@@ -155,7 +156,7 @@ class RecomputedCall : public torch::autograd::Node {
   }
 
   // Edges from the outputs to here, and from here to inputs and parameters.
-  static Tensors attach(const std::shared_ptr<RecomputedCall>& node, const Tensors& inputs,
+  static Tensors attach(const Held<RecomputedCall>& node, const Tensors& inputs,
                         const Tensors& outputs);
 
   variable_list apply(variable_list&& grads) override;
@@ -210,7 +211,7 @@ void RecomputedCall::check_unchanged() const {
   }
 }
 
-Tensors RecomputedCall::attach(const std::shared_ptr<RecomputedCall>& node, const Tensors& inputs,
+Tensors RecomputedCall::attach(const Held<RecomputedCall>& node, const Tensors& inputs,
                                const Tensors& outputs) {
   torch::autograd::edge_list edges = torch::autograd::collect_next_edges(inputs);
   for (const at::Tensor& leaf : node->leaves_) {
@@ -335,8 +336,7 @@ std::vector<Module*> modules_named(Module& root, const std::string& name) {
 }  // namespace
 
 Tensors call_recomputed(Module& module, const Tensors& inputs, const ModuleForward& forward) {
-  const std::shared_ptr<RecomputedCall> node(new RecomputedCall(module, inputs, forward),
-                                             torch::autograd::deleteNode);
+  const auto node = hold(std::make_unique<RecomputedCall>(module, inputs, forward));
   if (!node->wants_gradients()) return forward(inputs);
   return RecomputedCall::attach(node, inputs, node->run_forward());
 }
