@@ -183,7 +183,7 @@ def get(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
     return out[0]
 
 
-def fill(function: Callable[..., int], kind: str, *arguments: Any, more: int = 0) -> list[int]:
+def fill(function: Callable[..., int], kind: str, *arguments: Any) -> list[int]:
     """All values of a getter that takes room and gives the number there are."""
     count = ffi.new("size_t*")
     errors.check(function(*arguments, ffi.NULL, 0, count))

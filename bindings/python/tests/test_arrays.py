@@ -84,6 +84,28 @@ class Optimizers(unittest.TestCase):
             with self.assertRaisesRegex(ZeroDivisionError, "w"):
                 train(context, lambda ddp: nxd.CustomOptimizer(ddp, rule))
 
+    def test_lost_peer_in_a_step(self):
+        """The error says of which step this rank's parameters are."""
+        def run(context):
+            params, grads = parameters(), parameters()
+            ddp = nxd.Ddp.over_arrays(context, params, grads, zero_stage=1)
+            adamw = nxd.AdamW(ddp)
+            adamw.step()
+            if context.rank == 1:
+                context.close()
+                return
+            with self.assertRaises(nxd.PeerLost) as caught:
+                for _ in range(2):
+                    adamw.step()
+            info = caught.exception.info
+            self.assertEqual((info.root_rank, info.status), (1, nxd.Status.PEER_LOST))
+            self.assertEqual((info.parameters, info.step), adamw.parameter_state)
+            self.assertIn(info.parameters, (nxd.ParameterState.OLD, nxd.ParameterState.TORN))
+            self.assertEqual(info.step, 1)
+            context.close()
+
+        on_ranks(run)
+
     def test_groups_schedule_and_state(self):
         with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
             params, adamw = train(context, lambda ddp: nxd.AdamW(ddp, weight_decay=0.1))

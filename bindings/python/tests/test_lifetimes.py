@@ -161,7 +161,7 @@ class Endurance(unittest.TestCase):
             self.repeat(lambda: leaked.append(nxd.zeros((4,))), False)
 
     def repeat(self, make, slow):
-        n = 500 if slow else 10000
+        n = 300 if slow else 10000
         for _ in range(n // 5):
             make()
         gc.collect()

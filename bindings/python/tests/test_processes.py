@@ -199,15 +199,16 @@ class Jobs(unittest.TestCase):
             self.assertEqual(out, "['a', 'b']\n" * 2)
 
     def test_after_fork(self):
-        run_code("import os, nxd.core as nxd\n"
+        done = run_code("import os, nxd.core as nxd\n"
                  "context = nxd.Context()\n"
                  "pid = os.fork()\n"
                  "if pid == 0:\n"
                  "    try: context.world.barrier()\n"
-                 "    except nxd.InvalidState: os._exit(0)\n"
+                 "    except nxd.InvalidState: raise SystemExit(7)\n"
                  "    os._exit(1)\n"
-                 "assert os.waitpid(pid, 0)[1] == 0\n"
+                 "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
                  "context.world.barrier()\n")
+        self.assertEqual(done.stderr, "")
 
     def test_missing_engine(self):
         """A tree with libnxd_core alone has nxd.core, and says so about the rest."""
