@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -199,10 +200,16 @@ class _UserData:
     def __init__(self) -> None:
         self._held: dict[int, Any] = {}
 
-    def hold(self, value: object) -> Any:
+    @contextmanager
+    def given(self, value: object) -> Iterator[Any]:
+        """The user_data for a call, which the library has from then on unless the call fails."""
         handle = ffi.new_handle(value)
         self._held[int(ffi.cast("intptr_t", handle))] = handle
-        return handle
+        try:
+            yield handle
+        except BaseException:
+            self.drop(handle)
+            raise
 
     def drop(self, pointer: Any) -> None:
         self._held.pop(int(ffi.cast("intptr_t", pointer)), None)
