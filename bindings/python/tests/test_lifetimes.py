@@ -11,12 +11,11 @@ import numpy as np
 
 import nxd
 from nxd import _handle, ops
-from support import resident_kb, run_code
+from support import LONG, resident_kb, run_code
 from test_arrays import Doubler
 from test_core import DictStore
 from test_module import CONFIG, Affine
 
-LONG = bool(os.environ.get("NXD_LONG"))
 # Growth that a run may have, whatever it runs: pools and tables that find their size.
 SLACK_KB = 1500
 
@@ -220,8 +219,8 @@ class Finalizers(unittest.TestCase):
         return done.stdout
 
     def test_at_exit(self):
-        for end in ("", "sys.exit(0)", "alive[:] = alive[::-1]", "gc.disable()",
-                    "alive.append(alive)"):
+        ends = ["", "alive[:] = alive[::-1]; alive.append(alive)"]
+        for end in ends + ["sys.exit(0)", "gc.disable()"] * LONG:
             with self.subTest(end):
                 self.run_objects(f"""
 store = nxd.Store.local()
