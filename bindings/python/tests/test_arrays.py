@@ -1,5 +1,6 @@
 """Optimizers, data parallelism and pipelines over arrays that Python owns; planning."""
 
+import json
 import os
 import tempfile
 import unittest
@@ -200,11 +201,18 @@ class Pipelines(unittest.TestCase):
             self.assertAlmostEqual(pipeline.run(training=False), 5.0)
             if context.rank == 0:
                 np.testing.assert_allclose(stage.grads, np.full((3, 4), 1 / 12))
-            self.assertGreaterEqual(pipeline.buffer_bytes, 0)
+            self.assertGreater(pipeline.buffer_bytes, 0)
+            pipeline.set_timeline(True)
+            pipeline.run()
+            pipeline.write_timeline(path)
             with self.assertRaises(nxd.InvalidArgument):  # without backward_input
                 self.make(context, schedule="zero_bubble")
 
-        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "run.json")
+            on_ranks(run, 2, {"pipeline_parallel_size": 2})
+            with open(path) as file:
+                self.assertTrue(json.load(file)["traceEvents"])
 
     def test_exception_of_a_stage(self):
         def run(context):
