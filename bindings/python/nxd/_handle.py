@@ -180,7 +180,9 @@ def report(name: str) -> Any:
 def get(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
     """The one output of a call, of a pointer's kind."""
     out = ffi.new(kind)
-    errors.check(function(*arguments, out))
+    status = function(*arguments, out)
+    if status != 0:
+        raise errors.failure(status)
     return out[0]
 
 
