@@ -40,15 +40,22 @@ void GlooPair::changeState(state next) noexcept {
   Pair::changeState(next);
 }
 
-void GlooPair::handleEvents(int events) {
+template <class... Arguments>
+void GlooPair::handle(Arguments&... arguments) {
   try {
-    Pair::handleEvents(events);
+    if constexpr (requires(Pair & pair) { pair.handleEvents(arguments...); }) {
+      Pair::handleEvents(arguments...);
+    }
   } catch (...) {
     // Who holds the lock may be waiting for this very loop. The event will come again.
     std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
     if (lock && ex_ == nullptr && state_ != CLOSED) signalException(std::current_exception());
   }
 }
+
+void GlooPair::handleEvents(int events) { handle(events); }
+
+void GlooPair::handleEvents(gloo::transport::tcp::Loop& loop, int events) { handle(loop, events); }
 
 gloo::transport::Pair* GlooTransport::adopt(int rank, Fd socket) {
   auto pair =

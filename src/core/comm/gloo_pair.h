@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/tcp/pair.h>
 
 #include "core/comm/socket.h"
@@ -16,11 +17,17 @@ class GlooPair final : public gloo::transport::tcp::Pair {
            std::chrono::milliseconds timeout, Fd socket);
   ~GlooPair() override;
 
-  // On Gloo's event loop. What it throws becomes the connection's error.
-  void handleEvents(int events) override;
+  // On Gloo's event loop. What it throws becomes the connection's error. Later releases of Gloo say
+  // which loop it is; the one of these that this release knows overrides.
+  void handleEvents(int events);
+  void handleEvents(gloo::transport::tcp::Loop& loop, int events);
 
  protected:
   void changeState(state next) noexcept override;
+
+ private:
+  template <class... Arguments>
+  void handle(Arguments&... arguments);
 };
 
 // Connections of one rank to others of a group.
