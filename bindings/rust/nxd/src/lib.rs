@@ -57,3 +57,20 @@ pub use pipeline::{
 pub use spawn::{Exit, Job, SpawnOptions};
 pub use store::{Store, StoreBackend};
 pub use work::{Buffer, Pending, Work};
+
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "engine")]
+pub use engine::{
+    autograd::{backward, gradients, with_autocast, with_grad, Call, Function, FunctionBuilder},
+    layers,
+    load::{LoadReport, Mismatch},
+    mappings,
+    model_pipeline::{LeafRule, ModelPipeline, ParameterInit, PipelineLoss, PipelineOptions},
+    models,
+    module::{Module, Tape},
+    op::{Argument, Op},
+    parameter::{parameter_options, Init, Parameter, ParameterOptions, Shard},
+    tensor::{aten_pool, device, set_aten_pool, Device, Dlpack, Inputs, Tensor},
+    training::loss_weights,
+};
