@@ -54,7 +54,7 @@ pub use pipeline::{
     Chunk, Costs, Pipeline, PipelineSchedule, PipelineScheduleKind, ScheduleReport, Stage,
     StageCall, StageOptions, StagePipeline, Task, TaskKind, Value, View, ViewMut,
 };
-pub use spawn::{Exit, Job, SpawnOptions};
+pub use spawn::{launch, Exit, Job, SpawnOptions};
 pub use store::{Store, StoreBackend};
 pub use work::{Buffer, Pending, Work};
 

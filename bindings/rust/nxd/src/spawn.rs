@@ -75,3 +75,13 @@ impl Job {
         get(|out| unsafe { sys::nxd_job_get_pid(self.as_raw(), rank, out) })
     }
 }
+
+/// Starts this program again as the ranks of one world and waits for them, unless a launcher has
+/// started it as one already. `true`: they have all ended well, and there is no more to do here.
+pub fn launch(processes: i32) -> Result<bool> {
+    if std::env::var_os("RANK").is_some() {
+        return Ok(false);
+    }
+    Job::spawn(&SpawnOptions { processes, ..Default::default() })?.wait(None)?;
+    Ok(true)
+}
