@@ -18,7 +18,7 @@ pub use sys::nxd_pp_loss_t as PipelineLoss;
 pub type LeafRule = dyn Fn(&Module, &str, bool) -> Result<bool>;
 
 /// Gives a parameter on the meta device its first values: parameter, name, and the shard to fill.
-pub type ParameterInit = dyn Fn(&Parameter, &str, &Tensor) -> Result<()>;
+pub type ParameterInit<'a> = dyn Fn(&Parameter, &str, &Tensor) -> Result<()> + 'a;
 
 /// Options of [`ModelPipeline::create`], see `nxd_pp_options_t`; the same on all ranks.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub struct PipelineOptions<'a> {
     pub broadcast_and_average_loss: bool,
     pub return_mb_loss: bool,
     pub keep_outputs: bool,
-    pub param_init: Option<&'a ParameterInit>,
+    pub param_init: Option<&'a ParameterInit<'a>>,
     pub trace_file_path: Option<&'a str>,
     pub leaf_rule: Option<Box<LeafRule>>,
 }
@@ -91,7 +91,7 @@ impl ModelPipeline {
         (raw.input_names, raw.n_input_names) = names.pointers();
         if let Some(init) = &options.param_init {
             raw.param_init = Some(initialise);
-            raw.param_init_data = (init as *const &ParameterInit as *mut &ParameterInit).cast();
+            raw.param_init_data = (init as *const &ParameterInit<'_> as *mut &ParameterInit<'_>).cast();
         }
         let leaf_rule = options.leaf_rule.map(Box::new);
         if let Some(rule) = &leaf_rule {
@@ -202,7 +202,7 @@ unsafe extern "C" fn initialise(
     data: *mut c_void,
 ) -> Status {
     guard(|| {
-        let init = *data.cast::<&ParameterInit>();
+        let init = *data.cast::<&ParameterInit<'_>>();
         init(&*parameter.cast::<Parameter>(), &string(name), &*tensor.cast::<Tensor>())
     })
 }
