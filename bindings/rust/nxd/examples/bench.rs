@@ -34,6 +34,10 @@ fn main() -> Result<()> {
     let mut values = [0f32; 256];
     world.barrier()?;
     let reduce = median(51, 200, || world.all_reduce_in_place(&mut values, Reduce::SUM))?;
-    ctx.master_print(&format!("empty_call_ns {:.1}\nall_reduce_1k_us {:.2}", empty * 1e9, reduce * 1e6))?;
+    ctx.master_print(&format!(
+        "empty_call_ns {:.1}\nall_reduce_1k_us {:.2}",
+        empty * 1e9,
+        reduce * 1e6
+    ))?;
     ctx.finalize()
 }

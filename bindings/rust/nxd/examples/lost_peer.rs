@@ -28,7 +28,8 @@ fn main() -> Result<()> {
     if std::env::var_os("RANK").is_none() {
         return start();
     }
-    let ctx = Context::create_with(&ContextOptions { timeout: Some(TIMEOUT), ..Default::default() })?;
+    let ctx =
+        Context::create_with(&ContextOptions { timeout: Some(TIMEOUT), ..Default::default() })?;
     let world = ctx.world_group()?;
     let mut gradient = vec![1.0f32; 1 << 16];
     for step in 0.. {
@@ -39,7 +40,11 @@ fn main() -> Result<()> {
         let start = Instant::now();
         if let Err(error) = world.all_reduce_in_place(&mut gradient, Reduce::AVG) {
             println!("step {}: {}", step, error);
-            println!("lost rank {:?} after {:.1} s", error.root_rank(), start.elapsed().as_secs_f64());
+            println!(
+                "lost rank {:?} after {:.1} s",
+                error.root_rank(),
+                start.elapsed().as_secs_f64()
+            );
             let bounded = start.elapsed() < 2 * TIMEOUT;
             let named = error.status() == Status::PEER_LOST && error.root_rank() == Some(1);
             return if bounded && named { Ok(()) } else { Err(error) };

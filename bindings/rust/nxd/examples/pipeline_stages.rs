@@ -50,10 +50,8 @@ fn layer_forward(layer: &Layer, h: &[f32]) -> Rows {
     let mut y = Vec::with_capacity(h.len());
     for row in h.chunks(WIDTH) {
         for o in 0..WIDTH {
-            let mut z = layer.b[o];
-            for i in 0..WIDTH {
-                z += layer.w[o * WIDTH + i] * row[i];
-            }
+            let w = &layer.w[o * WIDTH..(o + 1) * WIDTH];
+            let z = w.iter().zip(row).fold(layer.b[o], |z, (w, h)| z + w * h);
             y.push(row[o] + z.tanh());
         }
     }

@@ -33,7 +33,12 @@ const PRECISIONS: [Precision; 5] = [
     precision("bf16", DType::BF16, Bf16Update::MASTER),
     precision("bf16-stochastic", DType::BF16, Bf16Update::STOCHASTIC),
     precision("bf16-nearest", DType::BF16, Bf16Update::NEAREST),
-    Precision { name: "autocast", dtype: DType::F32, update: Bf16Update::MASTER, autocast: DType::BF16 },
+    Precision {
+        name: "autocast",
+        dtype: DType::F32,
+        update: Bf16Update::MASTER,
+        autocast: DType::BF16,
+    },
 ];
 
 struct Arguments {
@@ -64,9 +69,23 @@ fn parse<T: std::str::FromStr>(name: &str, value: &str) -> Result<T> {
 impl Arguments {
     fn read() -> Result<Arguments> {
         let mut a = Arguments {
-            tp: 2, pp: 1, microbatches: 1, steps: 240, layers: 4, heads: 8, kv_heads: 4, hidden: 256,
-            intermediate: 704, sequence: 256, batch: 8, learning_rate: 2e-3, seed: 1,
-            precision: PRECISIONS[0], sequence_parallel: false, text: None, out: "out".into(),
+            tp: 2,
+            pp: 1,
+            microbatches: 1,
+            steps: 240,
+            layers: 4,
+            heads: 8,
+            kv_heads: 4,
+            hidden: 256,
+            intermediate: 704,
+            sequence: 256,
+            batch: 8,
+            learning_rate: 2e-3,
+            seed: 1,
+            precision: PRECISIONS[0],
+            sequence_parallel: false,
+            text: None,
+            out: "out".into(),
             save: None,
         };
         let mut given = std::env::args().skip(1);
@@ -287,7 +306,8 @@ fn train(ctx: &Context, a: &Arguments, text: &[u8], model: &mut Model) -> Result
         }
         if (step + 1) % every == 0 || step + 1 == a.steps || step == 0 {
             let each = last.elapsed().as_secs_f64() / (step + 1 - last_step) as f64;
-            let left = start.elapsed().as_secs_f64() / (step + 1) as f64 * (a.steps - step - 1) as f64;
+            let left =
+                start.elapsed().as_secs_f64() / (step + 1) as f64 * (a.steps - step - 1) as f64;
             ctx.master_print(&format!(
                 "step {:4}/{}  loss {:6.3}  {:7.0} tokens/s  {:3.0}% of the GEMM peak  {:4.0} s left",
                 step + 1,
@@ -310,7 +330,8 @@ fn main() -> Result<()> {
     }
     let text = read_text(&a.text)?;
     if text.len() <= a.sequence {
-        let message = format!("expected a text of more than {} bytes, got {}", a.sequence, text.len());
+        let message =
+            format!("expected a text of more than {} bytes, got {}", a.sequence, text.len());
         return Err(Error::user(message));
     }
     let options = ContextOptions {
@@ -329,7 +350,10 @@ fn main() -> Result<()> {
     if ctx.rank()? == 0 {
         std::fs::create_dir_all(&a.out)?;
         let rows = losses.iter().enumerate().map(|(i, loss)| format!("{},{:.6}\n", i + 1, loss));
-        std::fs::write(format!("{}/loss.csv", a.out), format!("step,loss\n{}", rows.collect::<String>()))?;
+        std::fs::write(
+            format!("{}/loss.csv", a.out),
+            format!("step,loss\n{}", rows.collect::<String>()),
+        )?;
         println!("wrote {}/loss.csv", a.out);
     }
     if let Some(path) = &a.save {

@@ -5,8 +5,8 @@
 //!
 //!     cargo run --no-default-features --example zero1_arrays
 use nxd::{
-    AdamwOptions, Array, Context, Ddp, DdpOptions, FinishOptions, Hyperparameter, Optimizer, Reduce,
-    Result,
+    AdamwOptions, Array, Context, Ddp, DdpOptions, FinishOptions, Hyperparameter, Optimizer,
+    Reduce, Result,
 };
 
 const FEATURES: usize = 12;
@@ -47,11 +47,8 @@ fn forward(ddp: &Ddp, index: usize) -> Result<(f64, Activations)> {
         w.iter().zip(x).fold(f64::from(b), |sum, (&w, &x)| sum + f64::from(w) * f64::from(x))
     };
     let (x, label) = sample(index);
-    let h: Vec<f32> = w1
-        .chunks(FEATURES)
-        .zip(b1.iter())
-        .map(|(w, &b)| dot(b, w, &x).tanh() as f32)
-        .collect();
+    let h: Vec<f32> =
+        w1.chunks(FEATURES).zip(b1.iter()).map(|(w, &b)| dot(b, w, &x).tanh() as f32).collect();
     let z: Vec<f64> = w2.chunks(HIDDEN).zip(b2.iter()).map(|(w, &b)| dot(b, w, &h)).collect();
     let largest = z.iter().copied().fold(f64::MIN, f64::max);
     let sum: f64 = z.iter().map(|z| (z - largest).exp()).sum();
@@ -147,7 +144,8 @@ fn main() -> Result<()> {
     for step in 0..STEPS {
         train_step(&ctx, &ddp, &mut optimizer, step)?;
     }
-    let weights: usize = ddp.arrays().iter().map(|a| 4 * a.values::<f32>().map_or(0, |v| v.len())).sum();
+    let weights: usize =
+        ddp.arrays().iter().map(|a| 4 * a.values::<f32>().map_or(0, |v| v.len())).sum();
     ctx.master_print(&format!(
         "{} ranks; rank 0 keeps {} bytes of state for {} of weights",
         ctx.size()?,

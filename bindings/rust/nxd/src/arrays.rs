@@ -35,7 +35,12 @@ impl Memory {
         if T::DTYPE == self.dtype {
             return Ok(());
         }
-        invalid(format!("{}: expected elements of {:?}, asked for {:?}", name, self.dtype, T::DTYPE))
+        invalid(format!(
+            "{}: expected elements of {:?}, asked for {:?}",
+            name,
+            self.dtype,
+            T::DTYPE
+        ))
     }
 
     fn get<T: Float>(&self, name: &str) -> Result<Ref<'_, [T]>> {

@@ -12,8 +12,8 @@ enum Failure {
 }
 
 thread_local! {
-    static FAILED: Cell<bool> = Cell::new(false);
-    static FAILURE: RefCell<Option<Failure>> = RefCell::new(None);
+    static FAILED: Cell<bool> = const { Cell::new(false) };
+    static FAILURE: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }
 
 fn keep(failure: Failure) {

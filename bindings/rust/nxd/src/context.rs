@@ -27,7 +27,11 @@ unsafe impl Send for Owned<Context> {}
 pub enum World<'a> {
     /// From the variables that launchers set; without them a world of one rank.
     Environment,
-    Store { store: &'a Store, rank: i32, size: i32 },
+    Store {
+        store: &'a Store,
+        rank: i32,
+        size: i32,
+    },
 }
 
 /// How a rank joins its world.
@@ -87,7 +91,8 @@ impl Context {
     pub fn create_with(options: &ContextOptions<'_>) -> Result<Owned<Context>> {
         let interface_name = options.interface_name.map(c_string).transpose()?;
         let host_id = options.host_id.map(c_string).transpose()?;
-        let pointer = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
+        let pointer =
+            |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
         let mut raw = sys::nxd_context_options_t {
             local_rank: options.local_rank,
             timeout_ms: options.timeout.map_or(0, |timeout| milliseconds(timeout).max(1)),

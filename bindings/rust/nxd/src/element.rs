@@ -88,5 +88,6 @@ pub(crate) fn count(shape: &[i64]) -> Result<usize> {
     let product = shape.iter().try_fold(1usize, |n, &size| {
         usize::try_from(size).ok().and_then(|size| n.checked_mul(size))
     });
-    product.map_or_else(|| invalid(format!("shape: expected sizes of 0 or more, got {:?}", shape)), Ok)
+    product
+        .map_or_else(|| invalid(format!("shape: expected sizes of 0 or more, got {:?}", shape)), Ok)
 }

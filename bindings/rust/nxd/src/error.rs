@@ -90,11 +90,11 @@ impl Error {
         Error(Box::new(Details {
             status: info.status,
             message,
-            root_rank: (info.root_rank >= 0).then(|| info.root_rank),
+            root_rank: (info.root_rank >= 0).then_some(info.root_rank),
             sequence: info.sequence,
             group: string(info.group),
             operation: string(info.operation),
-            step: (info.step >= 0).then(|| info.step),
+            step: (info.step >= 0).then_some(info.step),
             parameters: info.parameters,
         }))
     }
@@ -201,5 +201,6 @@ pub(crate) unsafe fn string(text: *const c_char) -> String {
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString> {
-    CString::new(text).or_else(|_| invalid(format!("expected no NUL within a string, got {:?}", text)))
+    CString::new(text)
+        .or_else(|_| invalid(format!("expected no NUL within a string, got {:?}", text)))
 }

@@ -73,9 +73,7 @@ impl Group {
     pub fn all_reduce_in_place<T: Element>(&self, buffer: &mut [T], reduce: Reduce) -> Result<()> {
         let data: *mut c_void = buffer.as_mut_ptr().cast();
         let count = buffer.len();
-        check(unsafe {
-            sys::nxd_all_reduce(self.as_raw(), data, data, count, T::DTYPE, reduce)
-        })
+        check(unsafe { sys::nxd_all_reduce(self.as_raw(), data, data, count, T::DTYPE, reduce) })
     }
 
     /// Concatenates the elements of every rank, in rank order, on every rank.
@@ -86,7 +84,12 @@ impl Group {
     }
 
     /// Reduces the elements of every rank and leaves each rank its part of the result.
-    pub fn reduce_scatter<T: Element>(&self, send: &[T], recv: &mut [T], reduce: Reduce) -> Result<()> {
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        reduce: Reduce,
+    ) -> Result<()> {
         let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
         let (from, to, count) = fits.pointers(send, recv, recv.len());
         fits.result(unsafe {
@@ -161,7 +164,12 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
-    fn pointers<T>(&self, send: &[T], recv: &mut [T], n: usize) -> (*const c_void, *mut c_void, usize) {
+    fn pointers<T>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        n: usize,
+    ) -> (*const c_void, *mut c_void, usize) {
         self.raw_pointers(send.as_ptr(), recv.as_mut_ptr(), n)
     }
 

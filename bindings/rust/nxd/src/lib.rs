@@ -43,9 +43,9 @@ pub use logging::{
 pub use nxd_sys as sys;
 pub use object::{Object, Owned};
 pub use optimizer::{
-    schedule_factor, AdamwFormula, AdamwOptions, Bf16Update, CustomOptions, Hyperparameter, Optimizer,
-    OptimizerHandle, Sampler, ScheduleKind, ScheduleOptions, SgdOptions, StepReport, Trainable,
-    Update, UpdateArrays,
+    schedule_factor, AdamwFormula, AdamwOptions, Bf16Update, CustomOptions, Hyperparameter,
+    Optimizer, OptimizerHandle, Sampler, ScheduleKind, ScheduleOptions, SgdOptions, StepReport,
+    Trainable, Update, UpdateArrays,
 };
 #[doc(hidden)]
 pub use optimizer::{ArraysOf, Over};

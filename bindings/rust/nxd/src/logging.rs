@@ -10,7 +10,8 @@ pub use sys::nxd_log_level_t as LogLevel;
 pub fn set_log<F: Fn(LogLevel, &str) + Send + Sync + 'static>(log: F) -> Result<()> {
     check_abi()?;
     let data = Box::into_raw(Box::new(log));
-    let status = unsafe { sys::nxd_set_log_callback(Some(call::<F>), data.cast(), Some(release::<F>)) };
+    let status =
+        unsafe { sys::nxd_set_log_callback(Some(call::<F>), data.cast(), Some(release::<F>)) };
     if status != sys::nxd_status_t::OK {
         // Not taken over.
         drop(unsafe { Box::from_raw(data) });

@@ -117,12 +117,8 @@ impl Optimizer {
             bf16_update: options.bf16_update,
             ..Default::default()
         };
-        let made = create_over!(
-            over,
-            &raw,
-            nxd_custom_optimizer_create_ddp,
-            nxd_custom_optimizer_create
-        );
+        let made =
+            create_over!(over, &raw, nxd_custom_optimizer_create_ddp, nxd_custom_optimizer_create);
         if made.is_err() {
             // Not taken over.
             drop(unsafe { Box::from_raw(data) });
@@ -158,9 +154,7 @@ impl Optimizer {
     /// Sets a hyperparameter from the next step on; `group` `None`: of all groups.
     pub fn set(&mut self, group: Option<i32>, which: Hyperparameter, value: f64) -> Result<()> {
         let group = group.unwrap_or(-1);
-        check(unsafe {
-            sys::nxd_optimizer_set_hyperparameter(self.as_raw(), group, which, value)
-        })
+        check(unsafe { sys::nxd_optimizer_set_hyperparameter(self.as_raw(), group, which, value) })
     }
 
     /// A hyperparameter of a group.
@@ -191,7 +185,7 @@ impl Optimizer {
         check(unsafe {
             sys::nxd_optimizer_get_parameter_state(self.as_raw(), &mut state, &mut step)
         })?;
-        Ok((state, (step >= 0).then(|| step)))
+        Ok((state, (step >= 0).then_some(step)))
     }
 
     /// Bytes of state that this rank holds.

@@ -49,7 +49,13 @@ impl Context {
             let index = groups.len() as i32;
             groups.push(ranks(|data, cap, size| unsafe {
                 sys::nxd_parallel_get_group_list(
-                    self.as_raw(), axis, index, data, cap, size, &mut count,
+                    self.as_raw(),
+                    axis,
+                    index,
+                    data,
+                    cap,
+                    size,
+                    &mut count,
                 )
             })?);
         }
@@ -66,7 +72,11 @@ impl Context {
 }
 
 /// The ranks of all groups along an axis of a layout; no context needed.
-pub fn layout_groups(options: &ParallelOptions, world_size: i32, axis: Axis) -> Result<Vec<Vec<i32>>> {
+pub fn layout_groups(
+    options: &ParallelOptions,
+    world_size: i32,
+    axis: Axis,
+) -> Result<Vec<Vec<i32>>> {
     check_abi()?;
     let options = options.with_size();
     let count =

@@ -1,8 +1,8 @@
 //! Pipelines: their schedules, and stages that the program computes itself.
+use crate::callback::guard;
 use crate::context::Context;
 use crate::element::{dlpack_dtype, DType, Element};
 use crate::error::{c_string, check, invalid, string, Error, Result, Status};
-use crate::callback::guard;
 use crate::object::{create, get, list, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
@@ -42,9 +42,7 @@ impl PipelineSchedule {
         chunks: i32,
         microbatches: i32,
     ) -> Result<Owned<PipelineSchedule>> {
-        create(|out| unsafe {
-            sys::nxd_pp_schedule_create(kind, ranks, chunks, microbatches, out)
-        })
+        create(|out| unsafe { sys::nxd_pp_schedule_create(kind, ranks, chunks, microbatches, out) })
     }
 
     /// The program's own, which is proved: the tasks of each rank in order.
@@ -328,7 +326,14 @@ impl<S: Stage> StagePipeline<S> {
             let (inputs, n_inputs) = inputs.pointers();
             let (outputs, n_outputs) = outputs.pointers();
             sys::nxd_pp_create_callbacks(
-                ctx.as_raw(), &raw, inputs, n_inputs, outputs, n_outputs, &callbacks, out,
+                ctx.as_raw(),
+                &raw,
+                inputs,
+                n_inputs,
+                outputs,
+                n_outputs,
+                &callbacks,
+                out,
             )
         })?;
         Ok(StagePipeline { pp, stages })

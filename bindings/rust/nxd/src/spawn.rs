@@ -35,7 +35,8 @@ pub enum Exit {
 impl Job {
     /// Starts processes that [`Context::create`](crate::Context::create) joins into one world.
     pub fn spawn(options: &SpawnOptions) -> Result<Owned<Job>> {
-        let arguments = options.arguments.iter().map(|a| c_string(a)).collect::<Result<Vec<_>>>()?;
+        let arguments =
+            options.arguments.iter().map(|a| c_string(a)).collect::<Result<Vec<_>>>()?;
         let mut argv: Vec<_> = arguments.iter().map(|a| a.as_ptr()).collect();
         argv.push(null());
         let raw = sys::nxd_spawn_options_t {
@@ -64,9 +65,7 @@ impl Job {
 
     pub fn exit(&self, rank: i32) -> Result<Exit> {
         let (mut running, mut code) = (0, 0);
-        check(unsafe {
-            sys::nxd_job_get_exit_code(self.as_raw(), rank, &mut running, &mut code)
-        })?;
+        check(unsafe { sys::nxd_job_get_exit_code(self.as_raw(), rank, &mut running, &mut code) })?;
         Ok(if running != 0 { Exit::Running } else { Exit::Code(code) })
     }
 

@@ -52,7 +52,13 @@ impl Store {
     fn tcp_store(host: &str, port: u16, server: i32, timeout: Duration) -> Result<Owned<Store>> {
         let host = c_string(host)?;
         create(|out| unsafe {
-            sys::nxd_store_create_tcp(host.as_ptr(), port.into(), server, milliseconds(timeout), out)
+            sys::nxd_store_create_tcp(
+                host.as_ptr(),
+                port.into(),
+                server,
+                milliseconds(timeout),
+                out,
+            )
         })
     }
 

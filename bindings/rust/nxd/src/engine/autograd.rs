@@ -22,8 +22,7 @@ impl Tensor {
 
     /// Gradient accumulated in a leaf, if there is one.
     pub fn grad(&self) -> Result<Option<Owned<Tensor>>> {
-        let grad =
-            maybe_outputs(1, |out| unsafe { sys::nxd_tensor_get_grad(self.as_raw(), out) })?;
+        let grad = maybe_outputs(1, |out| unsafe { sys::nxd_tensor_get_grad(self.as_raw(), out) })?;
         Ok(grad.into_iter().next().flatten())
     }
 
@@ -44,11 +43,16 @@ impl Tensor {
     }
 }
 
-fn grads_of(outputs: &[&Tensor], grads: &[Option<&Tensor>]) -> Result<*const *mut sys::nxd_tensor_t> {
+fn grads_of(
+    outputs: &[&Tensor],
+    grads: &[Option<&Tensor>],
+) -> Result<*const *mut sys::nxd_tensor_t> {
     match grads.len() {
         0 => Ok(null_mut()),
         n if n == outputs.len() => Ok(maybe_pointers(grads)),
-        n => invalid(format!("grads: expected one for each of {} outputs, got {}", outputs.len(), n)),
+        n => {
+            invalid(format!("grads: expected one for each of {} outputs, got {}", outputs.len(), n))
+        }
     }
 }
 

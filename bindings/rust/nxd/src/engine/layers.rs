@@ -143,7 +143,11 @@ pub fn rms_norm(ctx: &Context, size: i64, options: &NormOptions<'_>) -> Result<O
 }
 
 /// Rotates query or key heads by their position.
-pub fn rotary_embedding(ctx: &Context, head_dim: i64, options: &RopeOptions) -> Result<Owned<Module>> {
+pub fn rotary_embedding(
+    ctx: &Context,
+    head_dim: i64,
+    options: &RopeOptions,
+) -> Result<Owned<Module>> {
     let raw = options.with_size();
     create(|out| unsafe { sys::nxd_rotary_embedding_create(ctx.as_raw(), head_dim, &raw, out) })
 }
@@ -172,12 +176,19 @@ pub fn gated_mlp(
 ) -> Result<Owned<Module>> {
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
-    create(|out| unsafe { sys::nxd_gated_mlp_create(ctx.as_raw(), hidden, intermediate, &raw, out) })
+    create(|out| unsafe {
+        sys::nxd_gated_mlp_create(ctx.as_raw(), hidden, intermediate, &raw, out)
+    })
 }
 
 /// Dropout whose bits are the same in every layout; `shard_dim`: dimension of the input that is
 /// split over the tensor-parallel ranks.
-pub fn dropout(ctx: &Context, p: f64, name: &str, shard_dim: Option<usize>) -> Result<Owned<Module>> {
+pub fn dropout(
+    ctx: &Context,
+    p: f64,
+    name: &str,
+    shard_dim: Option<usize>,
+) -> Result<Owned<Module>> {
     let name = c_string(name)?;
     let dim = shard_dim.map_or(-1, |dim| dim as i32);
     create(|out| unsafe { sys::nxd_dropout_create(ctx.as_raw(), p, name.as_ptr(), dim, out) })

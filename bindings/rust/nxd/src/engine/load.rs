@@ -14,8 +14,7 @@ object! {
 impl LoadReport {
     /// Names of the mismatches of a kind.
     pub fn names(&self, kind: Mismatch) -> Result<Vec<String>> {
-        let count =
-            get(|out| unsafe { sys::nxd_load_report_get_count(self.as_raw(), kind, out) })?;
+        let count = get(|out| unsafe { sys::nxd_load_report_get_count(self.as_raw(), kind, out) })?;
         (0..count)
             .map(|i| {
                 let mut name = null();
@@ -33,7 +32,12 @@ impl Module {
         let path = c_string(path)?;
         let mut report = null_mut();
         let status = unsafe {
-            sys::nxd_module_load_safetensors(self.as_raw(), path.as_ptr(), strict.into(), &mut report)
+            sys::nxd_module_load_safetensors(
+                self.as_raw(),
+                path.as_ptr(),
+                strict.into(),
+                &mut report,
+            )
         };
         // Also given when a strict load fails.
         let owned = match report.is_null() {

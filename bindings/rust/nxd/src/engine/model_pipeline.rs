@@ -91,7 +91,8 @@ impl ModelPipeline {
         (raw.input_names, raw.n_input_names) = names.pointers();
         if let Some(init) = &options.param_init {
             raw.param_init = Some(initialise);
-            raw.param_init_data = (init as *const &ParameterInit<'_> as *mut &ParameterInit<'_>).cast();
+            raw.param_init_data =
+                (init as *const &ParameterInit<'_> as *mut &ParameterInit<'_>).cast();
         }
         let leaf_rule = options.leaf_rule.map(Box::new);
         if let Some(rule) = &leaf_rule {

@@ -9,13 +9,21 @@ use sys::Versioned;
 pub use sys::nxd_model_options_t as ModelOptions;
 
 /// Builds a model from the text of config.json, initialised with the context's seed.
-pub fn from_config(ctx: &Context, config_json: &str, options: &ModelOptions) -> Result<Owned<Module>> {
+pub fn from_config(
+    ctx: &Context,
+    config_json: &str,
+    options: &ModelOptions,
+) -> Result<Owned<Module>> {
     let (config, options) = (c_string(config_json)?, options.with_size());
     create(|out| unsafe { sys::nxd_model_create(ctx.as_raw(), config.as_ptr(), &options, out) })
 }
 
 /// Builds a model from a directory's config.json and loads its safetensors, strictly.
-pub fn from_pretrained(ctx: &Context, directory: &str, options: &ModelOptions) -> Result<Owned<Module>> {
+pub fn from_pretrained(
+    ctx: &Context,
+    directory: &str,
+    options: &ModelOptions,
+) -> Result<Owned<Module>> {
     let (directory, options) = (c_string(directory)?, options.with_size());
     create(|out| unsafe {
         sys::nxd_model_from_pretrained(ctx.as_raw(), directory.as_ptr(), &options, out)

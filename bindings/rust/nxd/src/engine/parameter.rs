@@ -134,7 +134,14 @@ impl Module {
         let mut raw = null_mut();
         check(unsafe {
             let (shape, ndim) = (global_shape.as_ptr(), global_shape.len() as i32);
-            sys::nxd_module_add_parameter(self.as_raw(), name.as_ptr(), shape, ndim, &options, &mut raw)
+            sys::nxd_module_add_parameter(
+                self.as_raw(),
+                name.as_ptr(),
+                shape,
+                ndim,
+                &options,
+                &mut raw,
+            )
         })?;
         // The module's, which never loses it.
         Ok(unsafe { &*raw.cast::<Parameter>() })

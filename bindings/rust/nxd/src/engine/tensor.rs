@@ -47,7 +47,10 @@ impl Tensor {
         let wanted = count(shape)?;
         if wanted != data.len() {
             let given = data.len();
-            return invalid(format!("data: expected {} elements for {:?}, got {}", wanted, shape, given));
+            return invalid(format!(
+                "data: expected {} elements for {:?}, got {}",
+                wanted, shape, given
+            ));
         }
         let mut taken = Box::new(Taken {
             managed: sys::DLManagedTensor {
@@ -201,7 +204,10 @@ impl Tensor {
         let mut step = 1;
         for (&size, &stride) in shape.iter().zip(&strides).rev() {
             if size != 1 && stride != step && n != 0 {
-                return invalid(format!("not contiguous: shape {:?}, strides {:?}", shape, strides));
+                return invalid(format!(
+                    "not contiguous: shape {:?}, strides {:?}",
+                    shape, strides
+                ));
             }
             step *= size;
         }

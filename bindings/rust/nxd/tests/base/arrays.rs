@@ -1,8 +1,8 @@
 use crate::common::{alone, on_ranks};
 use nxd::{
-    schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions, Error,
-    FinishOptions, Hyperparameter, Optimizer, Owned, ParameterState, Result, Sampler, ScheduleKind,
-    ScheduleOptions, SgdOptions, Status,
+    schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
+    Error, FinishOptions, Hyperparameter, Optimizer, Owned, ParameterState, Result, Sampler,
+    ScheduleKind, ScheduleOptions, SgdOptions, Status,
 };
 
 fn make_ddp(ctx: &Context, zero_stage: i32) -> Result<Ddp> {
@@ -108,10 +108,9 @@ fn a_rule_that_fails_or_panics() {
     assert_eq!(*panic.downcast::<&str>().unwrap(), "no more");
 
     let ddp = make_ddp(&ctx, 0).unwrap();
-    let mut asks = Optimizer::custom(&ddp, &options, |update| {
-        update.arrays::<i32, f32, f32>().map(drop)
-    })
-    .unwrap();
+    let mut asks =
+        Optimizer::custom(&ddp, &options, |update| update.arrays::<i32, f32, f32>().map(drop))
+            .unwrap();
     fill(&ddp).unwrap();
     let error = asks.step(&FinishOptions::default()).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);

@@ -1,7 +1,7 @@
 use crate::common::{is_child, on_ranks, on_ranks_within, run_child};
 use nxd::{
-    layout_groups, find_rank, Axis, Context, ContextOptions, LogLevel, ParallelOptions, Status, Store,
-    World,
+    find_rank, layout_groups, Axis, Context, ContextOptions, LogLevel, ParallelOptions, Status,
+    Store, World,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
@@ -82,7 +82,8 @@ fn interrupt_ends_a_wait() {
     let world = World::Store { store: &store, rank: 0, size: 2 };
     let interrupt: fn() -> bool = || STOP.load(Ordering::Relaxed);
     let timeout = Some(Duration::from_secs(60));
-    let options = ContextOptions { world, timeout, interrupt: Some(interrupt), ..Default::default() };
+    let options =
+        ContextOptions { world, timeout, interrupt: Some(interrupt), ..Default::default() };
     let start = Instant::now();
     // Rank 1 never comes.
     let error = std::thread::scope(|scope| {
@@ -134,7 +135,8 @@ fn log_lines_come_to_a_closure() {
         assert_eq!(code, Some(0));
         return;
     }
-    nxd::set_log(|level, line| LINES.lock().unwrap().push(format!("{:?} {}", level, line))).unwrap();
+    nxd::set_log(|level, line| LINES.lock().unwrap().push(format!("{:?} {}", level, line)))
+        .unwrap();
     let lost = || {
         on_ranks_within(2, Duration::from_secs(10), |ctx| {
             if ctx.rank()? == 0 {

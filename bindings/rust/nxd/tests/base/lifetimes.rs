@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+type Objects = (Owned<Context>, Owned<Group>, Work<Vec<f32>>);
+
 thread_local! {
-    static KEPT: RefCell<Option<(Owned<Context>, Owned<Group>, Work<Vec<f32>>)>> = RefCell::new(None);
+    static KEPT: RefCell<Option<Objects>> = const { RefCell::new(None) };
 }
 
-fn make() -> (Owned<Context>, Owned<Group>, Work<Vec<f32>>) {
+fn make() -> Objects {
     let ctx = alone();
     let group = Group::create(&ctx, &[0], "kept").unwrap();
     let work = group.all_reduce_async(vec![1.0; 100], Reduce::SUM).unwrap();

@@ -64,14 +64,16 @@ impl Stage for Scale {
 
 fn make(ctx: &Context, fail: Option<i32>, panic: bool) -> Result<StagePipeline<Scale>> {
     let (rank, ranks) = (ctx.rank()?, ctx.size()?);
-    ctx.init_model_parallel(&ParallelOptions { pipeline_parallel_size: ranks, ..Default::default() })?;
+    ctx.init_model_parallel(&ParallelOptions {
+        pipeline_parallel_size: ranks,
+        ..Default::default()
+    })?;
     let value = Value { name: "x".into(), shape: vec![1], dtype: DType::F64, needs_grad: true };
     let chunk = Chunk {
         inputs: if rank > 0 { vec![value.clone()] } else { vec![] },
         outputs: if rank + 1 < ranks { vec![value] } else { vec![] },
     };
-    let stage =
-        Scale { w: f64::from(rank + 2), grad: 0.0, last: rank + 1 == ranks, fail, panic };
+    let stage = Scale { w: f64::from(rank + 2), grad: 0.0, last: rank + 1 == ranks, fail, panic };
     let options = StageOptions {
         num_microbatches: 4,
         broadcast_and_average_loss: true,

@@ -24,5 +24,8 @@ fn plans() {
     assert_eq!(found.len(), 3);
     assert!(found[0].1.step_seconds <= found[1].1.step_seconds);
     assert_eq!(model_from_config("{").unwrap_err().status(), Status::INVALID_ARGUMENT);
-    assert_eq!(search(&model, None, &Default::default(), 1).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    assert_eq!(
+        search(&model, None, &Default::default(), 1).unwrap_err().status(),
+        Status::INVALID_ARGUMENT
+    );
 }

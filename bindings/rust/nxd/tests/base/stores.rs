@@ -77,7 +77,8 @@ impl Drop for OnDrop {
 #[test]
 fn of_ones_own() {
     let dropped = Arc::new(Mutex::new(0));
-    let store = Store::over(Map { _dropped: Some(OnDrop(dropped.clone())), ..Default::default() }).unwrap();
+    let store =
+        Store::over(Map { _dropped: Some(OnDrop(dropped.clone())), ..Default::default() }).unwrap();
     use_store(&store);
     let contexts: Vec<_> = std::thread::scope(|scope| {
         let store = &*store;

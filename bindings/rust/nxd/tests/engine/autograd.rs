@@ -1,4 +1,6 @@
-use nxd::{backward, gradients, with_autocast, with_grad, DType, Error, Function, Op, Status, Tensor};
+use nxd::{
+    backward, gradients, with_autocast, with_grad, DType, Error, Function, Op, Status, Tensor,
+};
 
 fn leaf(values: &[f32]) -> nxd::Owned<Tensor> {
     let x = Tensor::from_slice(values, &[values.len() as i64]).unwrap();
@@ -79,10 +81,11 @@ fn functions_that_fail() {
     .unwrap();
     let error = fails.apply(&[&*x], 2).unwrap_err();
     assert!(error.message().contains("expected at least 2 inputs, got 1"), "{}", error);
-    let panics = Function::builder("test::panics", |_, inputs| Ok(vec![inputs.get(0)?.retain()?]))
-        .backward(|_, _| panic!("no slope"))
-        .build()
-        .unwrap();
+    let panics =
+        Function::builder("test::panics", |_, inputs| Ok(vec![inputs.get(0)?.retain()?]))
+            .backward(|_, _| panic!("no slope"))
+            .build()
+            .unwrap();
     let y = panics.apply(&[&*x], 1).unwrap().remove(0);
     let run = std::panic::AssertUnwindSafe(|| Op::call("sum", &[&*y])?.backward());
     let panic = std::panic::catch_unwind(run).unwrap_err();

@@ -29,7 +29,7 @@ fn forwards_are_closures() {
     let module = plain_linear(&ctx).unwrap();
     assert_eq!(module.class_name().unwrap(), "PlainLinear");
     let w = module.parameter("w").unwrap();
-    w.set_whole(&*Tensor::from_slice(&[1f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2]).unwrap()).unwrap();
+    w.set_whole(&Tensor::from_slice(&[1f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2]).unwrap()).unwrap();
     let x = Tensor::from_slice(&[2f32, 5.0], &[1, 2]).unwrap();
     let y = module.forward(&[&*x]).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [2.0, 5.0, 7.0]);
@@ -110,7 +110,8 @@ fn trees_and_parameters() {
     on_ranks(2, |ctx| {
         tensor_parallel(&ctx)?;
         let root = Module::container(&ctx, "Root")?;
-        let options = LinearOptions { name: "up", gather_output: Toggle::OFF, ..Default::default() };
+        let options =
+            LinearOptions { name: "up", gather_output: Toggle::OFF, ..Default::default() };
         root.add_child("up", &*layers::column_parallel_linear(&ctx, 4, 6, &options)?)?;
         let row = LinearOptions { input_is_parallel: 1, ..Default::default() };
         root.add_child("down", &*layers::row_parallel_linear(&ctx, 6, 4, &row)?)?;
@@ -122,7 +123,8 @@ fn trees_and_parameters() {
         assert_eq!(root.module("up")?.class_name()?, "ColumnParallelLinear");
         let weight = root.parameter("up.weight")?;
         let begin = 3 * i64::from(ctx.rank()?);
-        assert_eq!(weight.shard()?, Shard { dim: Some(0), ranges: vec![begin..begin + 3] });
+        let Shard { dim, ranges } = weight.shard()?;
+        assert_eq!((dim, &ranges[..]), (Some(0), &[begin..begin + 3][..]));
         assert_eq!(weight.global_shape()?, [6, 4]);
         assert_eq!(weight.tensor()?.shape()?, [3, 4]);
         assert_eq!(weight.whole()?.shape()?, [6, 4]);

@@ -2,8 +2,8 @@ use crate::common::on_ranks;
 use crate::training::{ids, CONFIG};
 use nxd::models::{self, ModelOptions};
 use nxd::{
-    AdamwOptions, Ddp, DdpOptions, Device, FinishOptions, ModelPipeline, Optimizer, ParallelOptions,
-    PipelineOptions,
+    AdamwOptions, Ddp, DdpOptions, Device, FinishOptions, ModelPipeline, Optimizer,
+    ParallelOptions, PipelineOptions,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -84,10 +84,7 @@ fn first_values_of_ones_own() {
         pipeline.train(&inputs)?;
         let expected = if ctx.rank()? == 1 { 2 } else { 0 };
         assert_eq!(pipeline.losses().map_or(0, |losses| losses.len()), expected);
-        let bad = PipelineOptions {
-            num_microbatches: 3,
-            ..Default::default()
-        };
+        let bad = PipelineOptions { num_microbatches: 3, ..Default::default() };
         assert!(ModelPipeline::create(&model, &inputs, bad).is_err());
         ctx.finalize()
     });

@@ -16,7 +16,10 @@ pub fn ids() -> Result<nxd::Owned<Tensor>> {
 
 fn losses(tp: i32, zero_stage: i32) -> Vec<f64> {
     let ranks = on_ranks(2, |ctx| {
-        ctx.init_model_parallel(&ParallelOptions { tensor_parallel_size: tp, ..Default::default() })?;
+        ctx.init_model_parallel(&ParallelOptions {
+            tensor_parallel_size: tp,
+            ..Default::default()
+        })?;
         let model = models::from_config(&ctx, CONFIG, &ModelOptions::default())?;
         assert!(models::step_flops(&model, 4, 8)? > 0.0);
         model.apply_checkpoint(&[], true)?;
@@ -55,18 +58,22 @@ fn layouts_train_alike() {
 #[test]
 fn optimizers_over_modules() {
     on_ranks(2, |ctx| {
-        ctx.init_model_parallel(&ParallelOptions { tensor_parallel_size: 2, ..Default::default() })?;
+        ctx.init_model_parallel(&ParallelOptions {
+            tensor_parallel_size: 2,
+            ..Default::default()
+        })?;
         let ids = ids()?;
-        let step = |seed: u64, make: &dyn Fn(&nxd::Module) -> Result<Optimizer>| -> Result<Vec<f32>> {
-            let model = models::from_config(&ctx, CONFIG, &ModelOptions::default())?;
-            model.initialize(seed)?;
-            let mut optimizer = make(&model)?;
-            model.forward(&[&*ids, &*ids])?.backward()?;
-            let norm = model.finish_gradients(&FinishOptions::default())?;
-            assert!(norm > 0.0);
-            optimizer.update()?;
-            model.parameter("model.norm.weight")?.whole()?.to_vec::<f32>()
-        };
+        let step =
+            |seed: u64, make: &dyn Fn(&nxd::Module) -> Result<Optimizer>| -> Result<Vec<f32>> {
+                let model = models::from_config(&ctx, CONFIG, &ModelOptions::default())?;
+                model.initialize(seed)?;
+                let mut optimizer = make(&model)?;
+                model.forward(&[&*ids, &*ids])?.backward()?;
+                let norm = model.finish_gradients(&FinishOptions::default())?;
+                assert!(norm > 0.0);
+                optimizer.update()?;
+                model.parameter("model.norm.weight")?.whole()?.to_vec::<f32>()
+            };
         let rate = 0.5;
         let sgd = SgdOptions { learning_rate: rate, ..Default::default() };
         let built_in = step(1, &|model| Optimizer::sgd(model, &sgd))?;
