@@ -58,6 +58,11 @@ pub use spawn::{launch, Exit, Job, SpawnOptions};
 pub use store::{Store, StoreBackend};
 pub use work::{Buffer, Pending, Work};
 
+/// The code of the page on these crates is run as a test.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../README.md")]
+struct ReadMe;
+
 #[cfg(feature = "engine")]
 mod engine;
 #[cfg(feature = "engine")]

@@ -153,7 +153,9 @@ fn stages_in_rust() {
     assert_eq!(mine.len(), 30);
     falls(&mine, 0.5);
     assert_eq!(mine, numbers(&example("pipeline_stages", &["zero_bubble"])));
-    assert_eq!(mine, numbers(&example("pipeline_stages", &["gpipe"])));
+    if std::env::var_os("NXD_LONG").is_some() {
+        assert_eq!(mine, numbers(&example("pipeline_stages", &["gpipe"])));
+    }
     if let Some(c) = c_example("pipeline_callbacks", &[]) {
         assert_eq!(mine, numbers(&c));
     }

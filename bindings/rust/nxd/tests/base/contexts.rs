@@ -1,4 +1,4 @@
-use crate::common::{is_child, on_ranks, on_ranks_within, run_child};
+use crate::common::{is_child, on_ranks, on_ranks_within, run_child_with};
 use nxd::{
     find_rank, layout_groups, Axis, Context, ContextOptions, LogLevel, ParallelOptions, Status,
     Store, World,
@@ -129,10 +129,8 @@ fn log_lines_come_to_a_closure() {
     const TEST: &str = "contexts::log_lines_come_to_a_closure";
     static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if !is_child(TEST) {
-        std::env::set_var("NXD_FLIGHT_RECORD", "/no/such/directory/record.");
-        let code = run_child(TEST, Duration::from_secs(60));
-        std::env::remove_var("NXD_FLIGHT_RECORD");
-        assert_eq!(code, Some(0));
+        let variables = [("NXD_FLIGHT_RECORD", "/no/such/directory/record.")];
+        assert_eq!(run_child_with(TEST, Duration::from_secs(60), &variables), Some(0));
         return;
     }
     nxd::set_log(|level, line| LINES.lock().unwrap().push(format!("{:?} {}", level, line)))

@@ -45,9 +45,15 @@ pub fn is_child(test: &str) -> bool {
 /// Runs one test of this program as a process of its own; gives its exit code, or `None` when it was
 /// ended by a signal or did not end in time.
 pub fn run_child(test: &str, limit: Duration) -> Option<i32> {
+    run_child_with(test, limit, &[])
+}
+
+/// The same with more variables in its environment.
+pub fn run_child_with(test: &str, limit: Duration, variables: &[(&str, &str)]) -> Option<i32> {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env("NXD_TEST_CHILD", test)
+        .envs(variables.iter().copied())
         .spawn()
         .unwrap();
     let start = std::time::Instant::now();
