@@ -4,13 +4,14 @@ _SCALARS = {"char": "c_char", "void": "c_void", "double": "f64", "float": "f32",
             "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32",
             "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64",
             "DLDeviceType": "i32", "unsigned int": "u32", "int": "i32"}
-_KEYWORDS = {"type", "ref", "move", "in", "fn", "self", "box", "loop", "match", "where"}
+_KEYWORDS = {"type", "ref", "move", "in", "fn", "box", "loop", "match", "where"}
 _HEAD = "//! Generated from nxd.h by scripts/bindings.\n"
 
 
 def _name(name):
-    return "r#" + name if name in _KEYWORDS and name != "self" else (
-        "this" if name == "self" else name)
+    if name == "self":
+        return "this"  # the one keyword that cannot be escaped
+    return "r#" + name if name in _KEYWORDS else name
 
 
 def _doc(text, indent=""):
@@ -36,14 +37,17 @@ def _type(kind):
     return text
 
 
-def _enum(enum):
+def _values(enum):
+    """Values with what their names have of their own: SUM of NXD_REDUCE_SUM."""
     invalid = next((v["name"] for v in enum["values"] if v["name"].endswith("_INVALID")), None)
     prefix = invalid.removesuffix("INVALID") if invalid else "NXD_"
-    name, values = enum["name"], []
     for v in enum["values"]:
         short = v["name"].removeprefix(prefix).removeprefix("ERROR_")
-        short = "_" + short if short[0].isdigit() else short
-        values.append((short, v))
+        yield ("_" + short if short[0].isdigit() else short), v
+
+
+def _enum(enum):
+    name, values = enum["name"], list(_values(enum))
     lines = [_doc(enum["doc"]) + "#[repr(transparent)]\n"
              "#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]\n"
              f"pub struct {name}(pub i32);\n\nimpl {name} {{\n"]
@@ -55,8 +59,7 @@ def _enum(enum):
                  "        match *self {\n")
     lines += [f"            Self::{short} => f.write_str(\"{short}\"),\n" for short, _ in values]
     lines.append("            Self(other) => write!(f, \"{}\", other),\n        }\n    }\n}\n\n")
-    zero = any(v["value"] == 0 for _, v in values)
-    if zero:
+    if any(v["value"] == 0 for _, v in values):
         lines.append(f"impl Default for {name} {{\n    fn default() -> Self {{\n"
                      "        Self(0)\n    }\n}\n\n")
     return "".join(lines)
@@ -98,10 +101,7 @@ def _struct(struct, functions):
 
 
 def _function(function):
-    tag = function["tag"]
-    lines = _doc(function["doc"], "    ")
-    assert tag["kind"] in ("local", "collective")
-    return (lines + f"    pub fn {function['name']}"
+    return (_doc(function["doc"], "    ") + f"    pub fn {function['name']}"
             f"{_signature(function['result'], function['params'], True)};\n")
 
 
@@ -152,11 +152,7 @@ def _tests(api, sizes):
     for m in api["macros"]:
         parts.append(f"    assert_eq!(i64::from({m['name']}), {sizes['constants'][m['name']]});\n")
     for enum in api["enums"]:
-        invalid = next((v["name"] for v in enum["values"] if v["name"].endswith("_INVALID")), None)
-        prefix = invalid.removesuffix("INVALID") if invalid else "NXD_"
-        for v in enum["values"]:
-            short = v["name"].removeprefix(prefix).removeprefix("ERROR_")
-            short = "_" + short if short[0].isdigit() else short
+        for short, v in _values(enum):
             parts.append(f"    assert_eq!({enum['name']}::{short}.0, {sizes['constants'][v['name']]});\n")
     parts.append("}\n")
     return "".join(parts)

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::ptr::NonNull;
 
 enum Failure {
     Error(Error),
@@ -61,4 +62,25 @@ pub(crate) fn take_failure() -> Option<Error> {
 /// may be no call to hand it on to.
 pub(crate) unsafe extern "C" fn release<T>(data: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(data.cast::<T>()))));
+}
+
+/// A boxed value that the library has a pointer to: it is reached through pointers alone, so that
+/// moving this leaves theirs valid.
+pub(crate) struct Shared<T>(NonNull<T>);
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Shared(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Made by new; the library's pointer is gone by now.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }

@@ -48,7 +48,7 @@ pub use optimizer::{
     Trainable, Update, UpdateArrays,
 };
 #[doc(hidden)]
-pub use optimizer::{ArraysOf, Over};
+pub use optimizer::{Kept, Over};
 pub use parallel::{find_rank, layout_groups, Axis, ParallelOptions, Platform};
 pub use pipeline::{
     Chunk, Costs, Pipeline, PipelineSchedule, PipelineScheduleKind, ScheduleReport, Stage,

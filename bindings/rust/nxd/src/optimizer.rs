@@ -41,19 +41,18 @@ pub unsafe trait Trainable {
 
 #[doc(hidden)]
 pub enum Over {
-    Ddp(*mut sys::nxd_ddp_t, Option<Rc<ArraysOf>>),
+    Ddp(*mut sys::nxd_ddp_t, Kept),
     #[cfg(feature = "engine")]
     Module(*mut sys::nxd_module_t),
 }
 
-/// Opaque outside of this crate.
+/// The memory that an optimizer keeps, if its parameters are in the program's own.
 #[doc(hidden)]
-pub struct ArraysOf(pub(crate) Rc<Arrays>);
+pub struct Kept(Option<Rc<Arrays>>);
 
 unsafe impl Trainable for Ddp {
     fn of(&self) -> Over {
-        let arrays = self.arrays.clone().map(|arrays| Rc::new(ArraysOf(arrays)));
-        Over::Ddp(self.as_raw(), arrays)
+        Over::Ddp(self.as_raw(), Kept(self.arrays.clone()))
     }
 }
 
@@ -79,7 +78,7 @@ macro_rules! create_over {
             Over::Module(module) => create(|out| unsafe { sys::$module(*module, $options, out) }),
         };
         let arrays = match over {
-            Over::Ddp(_, arrays) => arrays.map(|arrays| arrays.0.clone()),
+            Over::Ddp(_, kept) => kept.0,
             #[cfg(feature = "engine")]
             Over::Module(_) => None,
         };

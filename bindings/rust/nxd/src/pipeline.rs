@@ -1,5 +1,5 @@
 //! Pipelines: their schedules, and stages that the program computes itself.
-use crate::callback::guard;
+use crate::callback::{guard, Shared};
 use crate::context::Context;
 use crate::element::{dlpack_dtype, DType, Element};
 use crate::error::{c_string, check, invalid, string, Error, Result, Status};
@@ -285,7 +285,7 @@ struct Stages<S> {
 pub struct StagePipeline<S: Stage> {
     // Released before the stages that it calls.
     pp: Owned<Pipeline>,
-    stages: Box<Stages<S>>,
+    stages: Shared<Stages<S>>,
 }
 
 impl<S: Stage> StagePipeline<S> {
@@ -299,9 +299,9 @@ impl<S: Stage> StagePipeline<S> {
         let inputs = Values::new(chunks.iter().map(|chunk| &chunk.inputs[..]))?;
         let outputs = Values::new(chunks.iter().map(|chunk| &chunk.outputs[..]))?;
         let counts = chunks.iter().map(|c| (c.inputs.len(), c.outputs.len())).collect();
-        let mut stages = Box::new(Stages { stage, counts });
+        let stages = Shared::new(Stages { stage, counts });
         let callbacks = sys::nxd_pp_stage_callbacks_t {
-            user_data: (&mut *stages as *mut Stages<S>).cast(),
+            user_data: stages.as_ptr().cast(),
             forward: Some(forward::<S>),
             backward: Some(backward::<S>),
             ..Default::default()
@@ -355,11 +355,12 @@ impl<S: Stage> StagePipeline<S> {
     }
 
     pub fn stage(&self) -> &S {
-        &self.stages.stage
+        // The library uses it within run alone, which borrows the pipeline mutably.
+        unsafe { &(*self.stages.as_ptr()).stage }
     }
 
     pub fn stage_mut(&mut self) -> &mut S {
-        &mut self.stages.stage
+        unsafe { &mut (*self.stages.as_ptr()).stage }
     }
 
     pub fn pipeline(&self) -> &Pipeline {

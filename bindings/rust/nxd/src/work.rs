@@ -69,19 +69,24 @@ impl<B> Work<B> {
     /// Waits until the work is done and gives its buffers back.
     pub fn wait(self) -> Result<B> {
         let (buffers, outcome) = self.finish();
-        outcome.map(|()| buffers)
+        outcome?;
+        Ok(buffers.expect("a wait that has not failed gives them back"))
     }
 
-    /// As [`Work::wait`], with the buffers of a work that failed too.
-    pub fn finish(mut self) -> (B, Result<()>) {
+    /// As [`Work::wait`], with the buffers of a work that failed too. When the context's interrupt
+    /// has ended the wait the work goes on, and keeps its buffers for ever.
+    pub fn finish(mut self) -> (Option<B>, Result<()>) {
         let mut outcome = self.wait_for(-1);
-        // An interrupt leaves the work as it is: it is the drop below that waits then.
+        if outcome.is_err() && !self.test().unwrap_or(false) {
+            std::mem::forget(self);
+            return (None, outcome);
+        }
         if let (Err(_), Some(message)) = (&outcome, self.refused.take()) {
             outcome = Err(Error::new(Status::INVALID_ARGUMENT, message));
         }
         let Work { pending, buffers, .. } = self;
         drop(pending);
-        (buffers, outcome)
+        (Some(buffers), outcome)
     }
 
     /// Waits no longer than the timeout; a `TIMEOUT` of a work that is not done leaves it going on.

@@ -1,4 +1,4 @@
-use crate::callback::guard;
+use crate::callback::{guard, Shared};
 use crate::ddp::Ddp;
 use crate::engine::module::{Module, Texts};
 use crate::engine::parameter::Parameter;
@@ -51,7 +51,7 @@ pub struct ModelPipeline {
     // Released before what it uses.
     pp: Owned<Pipeline>,
     ddp: Option<Ddp>,
-    _leaf_rule: Option<Box<Box<LeafRule>>>,
+    _leaf_rule: Option<Shared<Box<LeafRule>>>,
 }
 
 impl ModelPipeline {
@@ -94,10 +94,10 @@ impl ModelPipeline {
             raw.param_init_data =
                 (init as *const &ParameterInit<'_> as *mut &ParameterInit<'_>).cast();
         }
-        let leaf_rule = options.leaf_rule.map(Box::new);
+        let leaf_rule = options.leaf_rule.map(Shared::new);
         if let Some(rule) = &leaf_rule {
             raw.leaf_rule = Some(is_leaf);
-            raw.leaf_rule_data = (&**rule as *const Box<LeafRule> as *mut Box<LeafRule>).cast();
+            raw.leaf_rule_data = rule.as_ptr().cast();
         }
         let pp = create(|out| unsafe {
             let (list, n) = (maybe_pointers(inputs), inputs.len());

@@ -1,6 +1,7 @@
 use crate::common::{on_ranks, on_ranks_within};
-use nxd::{Reduce, Status};
-use std::time::Duration;
+use nxd::{Context, ContextOptions, Reduce, Status, Store, World};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn buffers_come_back() {
@@ -60,11 +61,11 @@ fn failures_give_the_buffers_too() {
         let n = 2 + ctx.rank()? as usize;
         let (buffer, outcome) = world.all_reduce_async(vec![1f32; n], Reduce::SUM)?.finish();
         assert_eq!(outcome.unwrap_err().status(), Status::INVALID_ARGUMENT);
-        assert_eq!(buffer, vec![1f32; n], "unchanged");
+        assert_eq!(buffer.unwrap(), vec![1f32; n], "unchanged");
         let work = world.all_gather_async(vec![1u8; 2], vec![0u8; 2 + n])?;
-        let ((_, recv), outcome) = work.finish();
+        let (buffers, outcome) = work.finish();
         assert_eq!(outcome.unwrap_err().status(), Status::INVALID_ARGUMENT);
-        assert_eq!(recv.len(), 2 + n);
+        assert_eq!(buffers.unwrap().1.len(), 2 + n);
         world.barrier()?;
         ctx.finalize()
     });
@@ -100,5 +101,40 @@ fn moves_to_another_thread() {
         let sum = std::thread::spawn(move || work.wait()).join().unwrap()?;
         assert_eq!(sum, [2; 100]);
         ctx.finalize()
+    });
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// The wait ends at once, however long the group's timeout; the memory stays the work's.
+#[test]
+fn an_interrupt_ends_the_wait() {
+    let store = Store::local().unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let store = &*store;
+            scope.spawn(move || {
+                let interrupt: fn() -> bool = || STOP.load(Ordering::Relaxed);
+                let world = World::Store { store, rank, size: 2 };
+                let timeout = Some(Duration::from_secs(300));
+                let interrupt = if rank == 0 { Some(interrupt) } else { None };
+                let options = ContextOptions { world, timeout, interrupt, ..Default::default() };
+                let ctx = Context::create_with(&options).unwrap();
+                if rank == 1 {
+                    std::thread::sleep(Duration::from_millis(700));
+                    return;
+                }
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(100));
+                    STOP.store(true, Ordering::Relaxed);
+                });
+                let start = Instant::now();
+                let work = ctx.world_group().unwrap().all_reduce_async(vec![1f32], Reduce::SUM);
+                let (buffer, outcome) = work.unwrap().finish();
+                assert!(buffer.is_none());
+                assert_eq!(outcome.unwrap_err().status(), Status::USER);
+                assert!(start.elapsed() < Duration::from_secs(60));
+            });
+        }
     });
 }
