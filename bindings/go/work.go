@@ -11,7 +11,8 @@ import (
 )
 
 // Work is a call that goes on while its caller does other things. Until it is done, its arrays belong to
-// the library: sent ones must not be written, received ones not touched.
+// the library: sent ones must not be written, received ones not touched. Close takes back a work that has
+// not begun, and waits for one that has; a work that is forgotten goes on to its end.
 type Work struct{ own.Handle[raw.Work] }
 
 func (g *Group) work(start func(*raw.Group) (*raw.Work, error), keep ...any) (*Work, error) {
@@ -19,7 +20,10 @@ func (g *Group) work(start func(*raw.Group) (*raw.Work, error), keep ...any) (*W
 	if err != nil {
 		return nil, err
 	}
-	return &Work{own.New(p, raw.WorkDestroy, append(keep, g)...)}, nil
+	// To destroy a work that has not begun is to cancel it, which its peers would notice whenever the
+	// collector comes by.
+	settle := func(p *raw.Work) { _ = raw.WorkWait(p, -1) }
+	return &Work{own.NewSettling(p, raw.WorkDestroy, settle, append(keep, g)...)}, nil
 }
 
 // Done tells whether the work has ended, well or not; from any goroutine.

@@ -14,6 +14,7 @@ type Handle[T any] struct{ s *state[T] }
 type state[T any] struct {
 	ptr     atomic.Pointer[T]
 	destroy func(*T)
+	settle  func(*T) // nil, or what goes before destroy when the collector closes
 	keep    []any
 }
 
@@ -21,8 +22,16 @@ type state[T any] struct {
 func New[T any](ptr *T, destroy func(*T), keep ...any) Handle[T] {
 	s := &state[T]{destroy: destroy, keep: keep}
 	s.ptr.Store(ptr)
-	runtime.SetFinalizer(s, func(s *state[T]) { reap(s.close) })
+	runtime.SetFinalizer(s, func(s *state[T]) { s.forgotten() })
 	return Handle[T]{s}
+}
+
+// NewSettling is New, for an object that must not be destroyed too early: one that was forgotten is
+// settled before, on a goroutine of its own.
+func NewSettling[T any](ptr *T, destroy, settle func(*T), keep ...any) Handle[T] {
+	h := New(ptr, destroy, keep...)
+	h.s.settle = settle
+	return h
 }
 
 // Borrow refers to ptr, which something in keep owns. Close only lets it go.
@@ -30,6 +39,19 @@ func Borrow[T any](ptr *T, keep ...any) Handle[T] {
 	s := &state[T]{destroy: func(*T) {}, keep: keep}
 	s.ptr.Store(ptr)
 	return Handle[T]{s}
+}
+
+func (s *state[T]) forgotten() {
+	if s.settle == nil {
+		reap(s.close)
+		return
+	}
+	settling.Add(1)
+	go func() {
+		defer settling.Add(-1)
+		s.settle(s.ptr.Load())
+		s.close()
+	}()
 }
 
 func (s *state[T]) close() {
@@ -78,6 +100,8 @@ func Int[T any](h Handle[T], f func(*T) (int32, error)) (int, error) {
 
 // Objects that the collector found are destroyed on a goroutine of this package: some wait for the end
 // of a transfer, which would hold up the finalizers of the whole program.
+var settling atomic.Int64
+
 var reaper struct {
 	sync.Mutex
 	running bool
@@ -115,7 +139,7 @@ func drain() {
 func Pending() int {
 	reaper.Lock()
 	defer reaper.Unlock()
-	n := len(reaper.queue)
+	n := len(reaper.queue) + int(settling.Load())
 	if reaper.running {
 		n++
 	}
