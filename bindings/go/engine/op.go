@@ -2,6 +2,7 @@ package engine
 
 import (
 	"runtime"
+	"strings"
 
 	"libnxd.org/nxd"
 	"libnxd.org/nxd/internal/own"
@@ -9,19 +10,28 @@ import (
 	"libnxd.org/nxd/rawengine"
 )
 
-// Call runs an operator of libtorch, such as "relu", whose required arguments are all tensors, and gives
-// its first result.
-func Call(name string, inputs ...*Tensor) (*Tensor, error) {
+// split takes an operator's name apart: "add.Tensor" is the overload Tensor of add.
+func split(operator string) (name, overload string) {
+	name, overload, _ = strings.Cut(operator, ".")
+	return name, overload
+}
+
+// Call runs an operator of libtorch, such as "relu" or "add.Tensor", whose required arguments are all
+// tensors, and gives its first result.
+func Call(operator string, inputs ...*Tensor) (*Tensor, error) {
+	name, overload := split(operator)
 	return one(inputs, func(in **raw.Tensor, n int, out **raw.Tensor) error {
-		return rawengine.OpCall(name, "", in, n, out, 1)
+		return rawengine.OpCall(name, overload, in, n, out, 1)
 	})
 }
 
 // Op is one call of an operator: arguments are set by name, then it runs.
 type Op struct{ own.Handle[raw.Op] }
 
-// NewOp looks up an operator; overload "": the one without a name, or the only one.
-func NewOp(name, overload string) (*Op, error) {
+// NewOp looks up an operator, such as "sum.dim_IntList"; without an overload it is the one that has no
+// name, or the only one.
+func NewOp(operator string) (*Op, error) {
+	name, overload := split(operator)
 	p, err := rawengine.OpCreate(name, overload)
 	if err != nil {
 		return nil, err

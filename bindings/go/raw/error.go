@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"runtime/cgo"
 	"runtime/debug"
+	"strings"
 	"unsafe"
 )
 
@@ -31,7 +32,9 @@ type Error struct {
 
 // Error is the status and the library's message.
 func (e *Error) Error() string {
-	if e.Cause != nil {
+	// The library repeats the message of a call that failed within a callback.
+	var inner *Error
+	if e.Cause != nil && !(errors.As(e.Cause, &inner) && strings.Contains(e.Message, inner.Message)) {
 		return fmt.Sprintf("%s: %s: %v", e.Status, e.Message, e.Cause)
 	}
 	return fmt.Sprintf("%s: %s", e.Status, e.Message)

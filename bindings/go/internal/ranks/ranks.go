@@ -95,7 +95,7 @@ func resident(t testing.TB) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-const batch = 250
+const batch = 1000
 
 // Flat runs make n times after a warm-up, and fails where the process has grown by more than slack bytes.
 func Flat(t testing.TB, n int, slack int64, make func() error) {
