@@ -31,7 +31,7 @@ func twice[T interface{ Close() }](t *testing.T, n int, make func() (T, error)) 
 	})
 }
 
-// Making and dropping objects, ten thousand of each kind, takes no memory.
+// Making and dropping objects, ten thousand of each kind, takes no memory. Jobs are fewer without NXD_LONG=1.
 func TestEndurance(t *testing.T) {
 	t.Run("store", func(t *testing.T) { twice(t, many, nxd.NewLocalStore) })
 	t.Run("store of callbacks", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEndurance(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		twice(t, long(many, many/5), func() (*nxd.Context, error) {
+		twice(t, many, func() (*nxd.Context, error) {
 			return nxd.NewContext(ctx, &nxd.ContextOptions{Size: 1})
 		})
 	})

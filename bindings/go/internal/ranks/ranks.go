@@ -1,6 +1,9 @@
 // Package ranks runs the ranks of a test as goroutines of one process, and measures what it keeps.
 package ranks
 
+// #include <malloc.h>
+import "C"
+
 import (
 	"context"
 	"fmt"
@@ -81,9 +84,11 @@ func Settle(t testing.TB) {
 	}
 }
 
-// resident is the process's memory in bytes.
+// resident is the process's memory in bytes, without what is free but kept.
 func resident(t testing.TB) int64 {
 	t.Helper()
+	debug.FreeOSMemory()
+	C.malloc_trim(0)
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		t.Skip(err)
@@ -113,7 +118,6 @@ func Flat(t testing.TB, n int, slack int64, make func() error) {
 			}
 		}
 		Settle(t)
-		debug.FreeOSMemory()
 		return resident(t) - before
 	}
 	grown(n/5 + batch)
