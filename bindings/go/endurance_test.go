@@ -33,6 +33,9 @@ func twice[T interface{ Close() }](t *testing.T, n int, make func() (T, error)) 
 
 // Making and dropping objects, ten thousand of each kind, takes no memory. Jobs are fewer without NXD_LONG=1.
 func TestEndurance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory")
+	}
 	t.Run("store", func(t *testing.T) { twice(t, many, nxd.NewLocalStore) })
 	t.Run("store of callbacks", func(t *testing.T) {
 		twice(t, many, func() (*nxd.Store, error) { return nxd.NewStore(newMemory()) })

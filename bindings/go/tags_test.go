@@ -41,7 +41,7 @@ func TestFinalizersAreLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	owned := regexp.MustCompile(`own\.New(?:Settling)?\(\w+, ([^)]*)`)
-	called := regexp.MustCompile(`\braw(?:engine)?\.(\w*(?:Destroy|ArenaFree|WorkWait))\(`)
+	called := regexp.MustCompile(`\braw(?:engine)?\.(\w*(?:Destroy|ArenaFree|WorkWait|WorkTest))\(`)
 	passed := regexp.MustCompile(`own\.New(?:Settling)?\(\w+, raw(?:engine)?\.(\w+)`)
 	seen := 0
 	for _, file := range append(files, more...) {

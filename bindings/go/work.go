@@ -22,8 +22,12 @@ func (g *Group) work(start func(*raw.Group) (*raw.Work, error), keep ...any) (*W
 	}
 	// To destroy a work that has not begun is to cancel it, which its peers would notice whenever the
 	// collector comes by.
+	ended := func(p *raw.Work) bool {
+		done, err := raw.WorkTest(p)
+		return done != 0 || err != nil
+	}
 	settle := func(p *raw.Work) { _ = raw.WorkWait(p, -1) }
-	return &Work{own.NewSettling(p, raw.WorkDestroy, settle, append(keep, g)...)}, nil
+	return &Work{own.NewSettling(p, raw.WorkDestroy, ended, settle, append(keep, g)...)}, nil
 }
 
 // Done tells whether the work has ended, well or not; from any goroutine.

@@ -35,6 +35,9 @@ func twice[T interface{ Close() }](t *testing.T, make func() (T, error)) {
 // Making and dropping objects, ten thousand of each kind, takes no memory. Pipelines, whose models are
 // traced, are fewer without NXD_LONG=1.
 func TestEndurance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory")
+	}
 	values := make([]float32, 256)
 	array := must[nxd.Array[float32]](t)(nxd.NewArray[float32](256))
 	x := tensor(t, values, 16, 16)

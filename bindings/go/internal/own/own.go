@@ -14,7 +14,8 @@ type Handle[T any] struct{ s *state[T] }
 type state[T any] struct {
 	ptr     atomic.Pointer[T]
 	destroy func(*T)
-	settle  func(*T) // nil, or what goes before destroy when the collector closes
+	ended   func(*T) bool // nil, or whether destroy would change nothing for others
+	settle  func(*T)      // waits until ended
 	keep    []any
 }
 
@@ -22,15 +23,15 @@ type state[T any] struct {
 func New[T any](ptr *T, destroy func(*T), keep ...any) Handle[T] {
 	s := &state[T]{destroy: destroy, keep: keep}
 	s.ptr.Store(ptr)
-	runtime.SetFinalizer(s, func(s *state[T]) { s.forgotten() })
+	runtime.SetFinalizer(s, func(s *state[T]) { reap(s.forgotten) })
 	return Handle[T]{s}
 }
 
-// NewSettling is New, for an object that must not be destroyed too early: one that was forgotten is
-// settled before, on a goroutine of its own.
-func NewSettling[T any](ptr *T, destroy, settle func(*T), keep ...any) Handle[T] {
+// NewSettling is New, for an object that must not be destroyed too early: one that was forgotten before
+// it has ended is settled first, on a goroutine of its own.
+func NewSettling[T any](ptr *T, destroy func(*T), ended func(*T) bool, settle func(*T), keep ...any) Handle[T] {
 	h := New(ptr, destroy, keep...)
-	h.s.settle = settle
+	h.s.ended, h.s.settle = ended, settle
 	return h
 }
 
@@ -42,14 +43,15 @@ func Borrow[T any](ptr *T, keep ...any) Handle[T] {
 }
 
 func (s *state[T]) forgotten() {
-	if s.settle == nil {
-		reap(s.close)
+	ptr := s.ptr.Load()
+	if s.ended == nil || s.ended(ptr) {
+		s.close()
 		return
 	}
 	settling.Add(1)
 	go func() {
 		defer settling.Add(-1)
-		s.settle(s.ptr.Load())
+		s.settle(ptr)
 		s.close()
 	}()
 }
