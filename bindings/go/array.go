@@ -19,6 +19,7 @@ import (
 type Array[T Element] struct {
 	data []T
 	mem  own.Handle[C.nxdgo_memory_t]
+	of   *Context // that shares the memory, or nil
 }
 
 // Memory is an array of any type of element.
@@ -41,12 +42,11 @@ func NewArray[T Element](n int) (Array[T], error) {
 		return Array[T]{}, &Error{Status: OutOfMemory, Message: "array: no memory", RootRank: -1, Step: -1}
 	}
 	return Array[T]{unsafe.Slice((*T)(m.data), n),
-		own.New(m, func(m *C.nxdgo_memory_t) { C.nxdgo_memory_release(unsafe.Pointer(m)) })}, nil
+		own.New(m, func(m *C.nxdgo_memory_t) { C.nxdgo_memory_release(unsafe.Pointer(m)) }), nil}, nil
 }
 
 // NewSharedArray makes an array in memory that the other ranks of this host can reach: collectives work
-// on it in place. Contents are undefined at first. It is gone when the context and all that was made
-// from it are closed.
+// on it in place. Contents are undefined at first. It is gone when the context is closed.
 func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
 	var one T
 	if n < 0 {
@@ -67,12 +67,12 @@ func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
 		}
 		C.free(unsafe.Pointer(m))
 	}
-	return Array[T]{unsafe.Slice((*T)(data), n), own.New(m, release, c)}, nil
+	return Array[T]{unsafe.Slice((*T)(data), n), own.New(m, release, c), c}, nil
 }
 
-// Data is the array's memory, valid until Close or while the array is reachable.
+// Data is the array's memory, valid until Close or while the array is reachable; nil after Close.
 func (a Array[T]) Data() []T {
-	if a.mem.Raw() == nil {
+	if a.mem.Raw() == nil || a.of != nil && a.of.Raw() == nil {
 		return nil
 	}
 	return a.data
@@ -82,7 +82,7 @@ func (a Array[T]) Data() []T {
 func (a Array[T]) Len() int { return len(a.data) }
 
 // Part is the elements from..to-1, sharing their memory.
-func (a Array[T]) Part(from, to int) Array[T] { return Array[T]{a.data[from:to:to], a.mem} }
+func (a Array[T]) Part(from, to int) Array[T] { return Array[T]{a.data[from:to:to], a.mem, a.of} }
 
 // Close gives the memory back, also that of all parts. What the library keeps, such as a tensor over the
 // array, is not affected; a work or a DDP that uses the array must be closed before.

@@ -146,7 +146,11 @@ func TestAsync(t *testing.T) {
 		if err := sum.Cancel(); !errors.Is(err, nxd.InvalidState) {
 			return fmt.Errorf("cancel of an ended work: %v", err)
 		}
-		return c.Finalize()
+		if err := c.Finalize(); err != nil {
+			return err
+		}
+		c.Close()
+		return check("shared memory of a closed context", recv.Data() == nil, true)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ var programs = map[string]func() error{
 	"lose":      lose,
 	"interrupt": interrupt,
 	"forget":    forget,
+	"log":       logLines,
 	"wait":      func() error { time.Sleep(time.Minute); return nil },
 }
 
@@ -258,6 +260,40 @@ func forget() error {
 
 func TestForgottenAtExit(t *testing.T) {
 	if err := start(t, "forget").Wait(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// logLines: a flight record that cannot be written is a line of the log, which Go gets.
+func logLines() error {
+	c, world, rank, err := join(context.Background())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var lines []string
+	if err := nxd.SetLogger(func(level nxd.LogLevel, line string) {
+		if level == nxd.LogWarn {
+			lines = append(lines, line)
+		}
+	}); err != nil {
+		return err
+	}
+	if rank == 1 {
+		return nil
+	}
+	if err := world.Barrier(); !errors.Is(err, nxd.PeerLost) {
+		return fmt.Errorf("expected PEER_LOST, got %v", err)
+	}
+	if len(lines) == 0 || !strings.Contains(lines[0], "flight record") {
+		return fmt.Errorf("expected a line about the flight record, got %q", lines)
+	}
+	return nxd.SetLogger(nil)
+}
+
+func TestLogger(t *testing.T) {
+	t.Setenv("NXD_FLIGHT_RECORD", filepath.Join(t.TempDir(), "absent", "record"))
+	if err := start(t, "log").Wait(bounded(t)); err != nil {
 		t.Error(err)
 	}
 }
