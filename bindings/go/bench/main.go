@@ -40,6 +40,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if size, err := world.Size(); err != nil || size != 2 {
+		return fmt.Errorf("expected two ranks, got %d (%v)", size, err)
+	}
 	values := make([]float32, 256)
 	allReduce := func() error { return nxd.AllReduce(world, values, values, nxd.Sum) }
 	if _, err := median(1, 1000, allReduce); err != nil { // warm

@@ -14,7 +14,7 @@ import (
 	"libnxd.org/nxd/raw"
 )
 
-func must2(t testing.TB, x *engine.Tensor) *raw.DLManagedTensor {
+func dlpack(t testing.TB, x *engine.Tensor) *raw.DLManagedTensor {
 	t.Helper()
 	return must[*raw.DLManagedTensor](t)(x.ToDLPack())
 }
@@ -216,7 +216,7 @@ func TestModule(t *testing.T) {
 		if _, err := m.Forward(x); !errors.Is(err, fail) || !errors.Is(err, nxd.User) {
 			t.Errorf("got %v", err)
 		}
-		report, err := c2(c, m, file)
+		report, err := loadInto(c, m, file)
 		if !errors.Is(err, nxd.InvalidArgument) || !reflect.DeepEqual(report.Unexpected, []string{"b", "w"}) {
 			t.Errorf("a load that does not match: %v, %v", report, err)
 		}
@@ -224,8 +224,8 @@ func TestModule(t *testing.T) {
 	})
 }
 
-// c2 loads a file into a module that is not like it.
-func c2(c *nxd.Context, m *engine.Module, file string) (engine.LoadReport, error) {
+// loadInto loads a file into a module that is not like it.
+func loadInto(c *nxd.Context, m *engine.Module, file string) (engine.LoadReport, error) {
 	root, err := engine.NewModule(c, "Root", nil)
 	if err != nil {
 		return engine.LoadReport{}, err

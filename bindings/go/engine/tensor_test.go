@@ -117,7 +117,7 @@ func TestArrayWithoutCopy(t *testing.T) {
 	if err := check("after Close", data(t, x)[1], 8); err != nil {
 		t.Error(err)
 	}
-	managed := must[*engine.Tensor](t)(engine.FromDLPack(must2(t, x)))
+	managed := must[*engine.Tensor](t)(engine.FromDLPack(dlpack(t, x)))
 	defer managed.Close()
 	x.Close()
 	if err := check("through DLPack", data(t, managed)[2], 7); err != nil {
