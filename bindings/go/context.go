@@ -15,7 +15,8 @@ import (
 )
 
 // Context is one rank: its identity, its groups and its failure state. Normally there is one in a
-// process; several, each with a goroutine of its own, work too.
+// process; several, each with a goroutine of its own, work too. Close without Finalize leaves now: peers
+// that wait for this rank get PeerLost, in groups of NewGroup once these are closed too.
 type Context struct{ own.Handle[raw.Context] }
 
 // ContextOptions say where a rank meets its peers. Zero values are defaults.

@@ -154,3 +154,34 @@ func TestAbort(t *testing.T) {
 		t.Errorf("got %v", ends)
 	}
 }
+
+// A context of Go that is done ends the wait for a peer that does not come.
+func TestCancelJoin(t *testing.T) {
+	s, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err = nxd.NewContext(ctx, &nxd.ContextOptions{Store: s, Size: 2, Timeout: ranks.Timeout})
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > ranks.Timeout/2 {
+		t.Errorf("got %v after %v", err, time.Since(start))
+	}
+}
+
+// The message of a call that fails within a callback is said once.
+func TestNestedMessage(t *testing.T) {
+	m := newMemory()
+	s, err := nxd.NewStore(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m.fail = func(string) error { return nxd.SetLogLevel(42) }
+	err = s.Set("k", nil)
+	if !errors.Is(err, nxd.InvalidArgument) || strings.Count(err.Error(), "42") != 1 {
+		t.Errorf("got %v", err)
+	}
+}
