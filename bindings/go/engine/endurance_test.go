@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -32,8 +31,7 @@ func twice[T interface{ Close() }](t *testing.T, make func() (T, error)) {
 	})
 }
 
-// Making and dropping objects, ten thousand of each kind, takes no memory. Pipelines, whose models are
-// traced, are fewer without NXD_LONG=1.
+// Making and dropping objects, ten thousand of each kind, takes no memory.
 func TestEndurance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory")
@@ -110,11 +108,7 @@ func enduranceOf(t *testing.T, c *nxd.Context, x *engine.Tensor) {
 		twice(t, func() (*nxd.Optimizer, error) { return engine.NewAdamW(m, nxd.AdamWOptions{}) })
 	})
 	t.Run("pipeline", func(t *testing.T) {
-		n := many / 20
-		if os.Getenv("NXD_LONG") == "1" {
-			n = many
-		}
-		ranks.Flat(t, n, slack, func() error {
+		ranks.Flat(t, many, slack, func() error {
 			p, err := engine.NewPipeline(m, []*engine.Tensor{three}, engine.PipelineOptions{LossOutput: 0})
 			if err == nil {
 				p.Close()
