@@ -44,7 +44,7 @@ export NXDError, Store, Context, Group, Work, Job, Ddp, Optimizer, Schedule, Pip
     receive_from!, barrier, all_reduce_async!, all_gather_async!, reduce_scatter_async!,
     broadcast_from_async!, all_to_all_async!, send_to_async, receive_from_async!, barrier_async,
     spawn_ranks, adamw, sgd, custom_optimizer, step!, backward, gradients, no_grad, parameters,
-    add_child!, add_parameter!, zero_grad!, shape, mapped, op, train!, run!
+    add_child!, add_parameter!, zero_grad!, shape, mapped, op, requires_grad!, train!, run!
 
 function __init__()
     load_core()

@@ -167,7 +167,6 @@ end
 function CustomFunction(name::AbstractString, forward; backward = nothing, shape = nothing,
                         n_outputs::Integer = 1)
     callback = register((forward = forward, backward = backward, shape = shape))
-    Call, Row = Ptr{nxd_function_call_t}, Ptr{Ptr{nxd_tensor_t}}
     on_f = @cfunction(on_forward, Int32, (Ptr{nxd_function_call_t}, Ptr{Ptr{nxd_tensor_t}}, Csize_t,
                                           Ptr{Ptr{nxd_tensor_t}}, Csize_t, Ptr{Cvoid}))
     on_b = @cfunction(on_backward, Int32, (Ptr{nxd_function_call_t}, Ptr{Ptr{nxd_tensor_t}}, Csize_t,

@@ -69,10 +69,11 @@ end
 "What a chunk's values are, one after the other, and how many each chunk has."
 function described(chunks, kept)
     row = nxd_pp_value_t[]
-    for values in chunks, (name, T, dims, rest...) in values
+    for values in chunks, described_value in values
+        name, T, dims = described_value
+        needs_grad = length(described_value) < 4 || described_value[4]
         lengths = Int64[reverse(Tuple(dims))...]
         push!(kept, lengths)
-        needs_grad = isempty(rest) ? true : rest[1]
         push!(row, nxd_pp_value_t(c_string(name, kept), pointer(lengths), length(lengths), dtype(T),
                                   needs_grad, 0))
     end
@@ -80,7 +81,6 @@ function described(chunks, kept)
 end
 
 function stage_entries(callback, run)
-    Call, Row = Ptr{nxd_pp_call_t}, Ptr{Ptr{DLTensor}}
     forward = @cfunction(on_stage_forward, Int32, (Ptr{nxd_pp_call_t}, Ptr{Ptr{DLTensor}},
                          Ptr{Ptr{DLTensor}}, Ptr{Cdouble}, Ptr{Cvoid}))
     backward = @cfunction(on_stage_backward, Int32, (Ptr{nxd_pp_call_t}, Ptr{Ptr{DLTensor}},

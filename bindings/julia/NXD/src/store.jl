@@ -71,7 +71,7 @@ store_add(key, amount, out_value, data) =
 `set(key, bytes)`; `get(key)` gives bytes, or `nothing` at once when the key is absent;
 `add(key, amount)` gives the new value.
 """
-function Store(set, get, add)
+function Store(set::Function, get::Function, add::Function)
     callback = register((set = set, get = get, add = add))
     entries = nxd_store_callbacks_t(
         sizeof(nxd_store_callbacks_t), user_data(callback), release_entry[],

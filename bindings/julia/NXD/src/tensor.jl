@@ -173,7 +173,6 @@ end
 # The layout of semaphores is the C library's own affair: what is relied on is tried first.
 function post_function()
     post = cglobal(:sem_post)
-    version = Ref(DLPackVersion(1, 0)), zeros(UInt64, 8)
     trial = zeros(UInt32, 16)
     trial[1] = 1
     ccall(post, Cint, (Ptr{UInt32},), trial)
