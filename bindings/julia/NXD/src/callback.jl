@@ -93,10 +93,11 @@ macro entry(signature, body)
     end)
 end
 
-# Asked every few tens of milliseconds by calls that block: a Ctrl-C is raised inside `guarded`,
-# and a collection that another thread has asked for happens on the way in.
+# Asked every few tens of milliseconds by calls that block: a Ctrl-C is raised inside `guarded`. The
+# event loop is turned, which wakes what waits for timers and files on other threads, and does not
+# switch tasks: the task below stays inside its call.
 @entry on_interrupt(data) interrupt_point
-interrupt_point(data) = nothing
+interrupt_point(data) = Base.process_events()
 
 # A log line has no status to hand an exception on by, and Ctrl-C waits for the call's end.
 function on_log(level, message, data)

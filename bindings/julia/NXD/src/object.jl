@@ -24,7 +24,7 @@ macro object(name, handle, destroy)
                 x
             end
         end
-        destroy(::$name, handle::Ptr{$handle}) = $destroy(handle)
+        destroyer(::Type{$name}) = $destroy
     end)
 end
 
@@ -50,7 +50,7 @@ function release(x::Object)
     handle = x.handle
     handle == C_NULL && return
     x.handle = C_NULL
-    x.owner === nothing && destroy(x, handle)
+    x.owner === nothing && destroyer(typeof(x))(handle)
     x.kept = nothing
     nothing
 end
@@ -96,3 +96,7 @@ function scoped(f, x::Object)
         close(x)
     end
 end
+
+handle_type(::Type{<:Object{H}}) where {H} = H
+subtypes_of_object() = filter(T -> T isa DataType && T <: Object && T !== Object,
+    [getfield(@__MODULE__, n) for n in names(@__MODULE__; all = true) if isdefined(@__MODULE__, n)])
