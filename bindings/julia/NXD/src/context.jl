@@ -17,13 +17,18 @@ function Context(; store = nothing, rendezvous = nothing, fields...)
     how = rendezvous === nothing ? (store === nothing ? :environment : :store) : rendezvous
     options = Options(nxd_context_options_t; rendezvous = how, store = store,
                       interrupt = interrupt_entry[], fields...)
-    given(out -> nxd_context_create(options, out), Context)
+    given(out -> nxd_context_create(options, out), Context; kept = ContextState(WeakRef[], false))
+end
+
+mutable struct ContextState
+    groups::Vector{WeakRef} # borrowed from the layout, and closed with it
+    finalized::Bool
 end
 
 function Context(f::Function; fields...)
     scoped(Context(; fields...)) do context
         result = f(context)
-        isopen(context) && finalize!(context)
+        isopen(context) && !context.kept.finalized && finalize!(context)
         result
     end
 end
@@ -31,10 +36,14 @@ end
 """
     finalize!(context)
 
-Waits for this rank's works and for all ranks, then disconnects. [collective: world] Called again it
-does nothing.
+Waits for this rank's works and for all ranks, then disconnects. [collective: world] Afterwards only
+getters and `close` work.
 """
-finalize!(context::Context) = check(nxd_context_finalize(context))
+function finalize!(context::Context)
+    check(nxd_context_finalize(context))
+    context.kept.finalized = true
+    nothing
+end
 
 "Makes every pending and later collective of the context fail with `:aborted`; from any thread."
 abort(context::Context) = check(nxd_context_abort(context))

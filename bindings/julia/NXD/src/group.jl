@@ -23,21 +23,10 @@ world(context::Context) = given(out -> nxd_context_get_world_group(context, out)
 "This rank's group along an axis: $axes_of_layouts. It is closed with the layout."
 function group(context::Context, axis::Symbol)
     found = given(out -> nxd_parallel_get_group(context, axis, out), Group; owner = context)
-    context.kept === nothing && (context.kept = WeakRefs())
-    push!(context.kept, found)
+    groups = filter!(ref -> ref.value !== nothing, context.kept.groups)
+    push!(groups, WeakRef(found))
     found
 end
-
-"Borrowed groups that a context closes with its layout, as long as anybody has them."
-struct WeakRefs
-    refs::Vector{WeakRef}
-end
-WeakRefs() = WeakRefs(WeakRef[])
-function Base.push!(list::WeakRefs, x)
-    filter!(ref -> ref.value !== nothing, list.refs)
-    push!(list.refs, WeakRef(x))
-end
-Base.foreach(f, list::WeakRefs) = foreach(ref -> ref.value === nothing || f(ref.value), list.refs)
 
 Base.size(group::Group) = number(out -> nxd_group_get_size(group, out))
 rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))

@@ -45,7 +45,7 @@ function run_update(update, data)
     rule(Update(text(u.parameter), Int(getfield(u, :begin)) + 1,
                 unsafe_wrap(Array, Ptr{P}(u.param), u.count),
                 unsafe_wrap(Array, Ptr{G}(u.grad), u.count), u.grad_scale,
-                [unsafe_wrap(Array, Ptr{S}(unsafe_load(u.states, i)), u.count) for i in 1:states],
+                Vector{S}[unsafe_wrap(Array, Ptr{S}(unsafe_load(u.states, i)), u.count) for i in 1:states],
                 u.learning_rate, u.weight_decay, Int(u.step)))
 end
 

@@ -14,9 +14,9 @@ Forgets the layout, so that it may be made anew. Groups that `group(context, axi
 """
 function destroy_model_parallel!(context::Context)
     check(nxd_destroy_model_parallel(context))
-    borrowed = context.kept
-    context.kept = nothing
-    borrowed === nothing || foreach(release, borrowed)
+    foreach(ref -> ref.value === nothing || release(ref.value), context.kept.groups)
+    empty!(context.kept.groups)
+    nothing
 end
 
 is_model_parallel(context::Context) = nxd_model_parallel_is_initialized(context) != 0
