@@ -12,8 +12,8 @@ function json_value(s, i)
     for (word, value) in ("true" => true, "false" => false, "null" => nothing)
         startswith(SubString(s, i), word) && return (value, i + length(word))
     end
-    m = match(r"-?\d+", s, i)
-    (parse(Int, m.match), i + ncodeunits(m.match))
+    m = match(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", s, i)
+    (parse(m.captures == [nothing, nothing] ? Int : Float64, m.match), i + ncodeunits(m.match))
 end
 
 function json_pair(s, i)

@@ -1,5 +1,3 @@
-include("json.jl")
-
 const api = json(read(joinpath(root, "bindings", "api.json"), String))
 const layout = json(read(joinpath(root, "bindings", "layout.json"), String))
 const tags = Dict(f["name"] => f["tag"] for f in api["functions"])

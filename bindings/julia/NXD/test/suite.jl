@@ -2,6 +2,7 @@ using NXD, Test, Libdl
 using NXD: Options
 
 include("support.jl")
+include("json.jl")
 
 const files = ["raw", "arrays", "collectives", "faults", "zero1", "stages", "tensors", "modules",
                "lifetimes", "programs"]

@@ -80,7 +80,7 @@ takes longer than `seconds`, which fails the test.
 """
 function program(path, args...; seconds = 100, env = (), julia = ())
     out, err = tempname(), tempname()
-    command = `$(Base.julia_cmd()) -t 1 --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
+    command = `$(Base.julia_cmd()) -t 1 -O0 --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
     whole = merge(Dict{String,String}(ENV), Dict{String,String}(env...))
     process = run(pipeline(setenv(ignorestatus(command), whole); stdout = out, stderr = err); wait = false)
     timer = Timer(_ -> kill(process, Base.SIGKILL), seconds)
@@ -100,3 +100,22 @@ function succeeding(path, args...; options...)
     @test code == 0
     text
 end
+
+"Starts a program as two ranks; `finished` waits for them and gives what both printed."
+function started(path, args...)
+    directory = mktempdir()
+    script = "exec \"\$@\" > \"\$0/\$RANK\" 2>&1"
+    command = `sh -c $script $directory $(Base.julia_cmd()) -t 1 -O0 --startup-file=no --project=$package $path $(collect(args))`
+    (Job(command, 2), directory)
+end
+
+function finished((job, directory); seconds = 100)
+    failure = thrown(() -> wait(job; timeout_ms = 1000 * seconds))
+    close(job)
+    text = join(read(joinpath(directory, string(r)), String) for r in 0:1)
+    failure === nothing || println(sprint(showerror, failure), "\n", text)
+    @test failure === nothing
+    text
+end
+
+two_processes(path, args...; seconds = 100) = finished(started(path, args...); seconds = seconds)
