@@ -8,12 +8,13 @@ mutable struct Callback
 end
 
 const registered = Callback[]
+const any_released = Ref(false)
 const registered_lock = Threads.SpinLock()
 const sweep_at = Ref(64)
 
 function register(run)
     callback = Callback(false, run)
-    sweep_callbacks(full = false)
+    length(registered) < sweep_at[] || sweep_callbacks()
     locked() do
         push!(registered, callback)
     end
@@ -21,12 +22,15 @@ function register(run)
 end
 
 "Forgets a callback that the library has not taken over."
-unregister(callback::Callback) = (callback.released = true; sweep_callbacks())
+function unregister(callback::Callback)
+    callback.released = any_released[] = true
+    sweep_callbacks()
+end
 
-function sweep_callbacks(; full = true)
-    !full && length(registered) < sweep_at[] && return
-    isempty(registered) && return
+function sweep_callbacks()
+    any_released[] || return
     locked() do
+        any_released[] = false
         filter!(callback -> !callback.released, registered)
         sweep_at[] = 2 * length(registered) + 64
     end
@@ -46,8 +50,12 @@ end
 user_data(callback::Callback) = pointer_from_objref(callback)
 callback_of(data::Ptr{Cvoid}) = unsafe_pointer_to_objref(data)::Callback
 
-# Runs in finalizers too, and while the thread counts as outside of Julia: one store, no more.
-on_release(data::Ptr{Cvoid}) = (unsafe_store!(Ptr{UInt8}(data), 0x01); nothing)
+# Runs in finalizers too, and while the thread counts as outside of Julia: two stores, no more.
+function on_release(data::Ptr{Cvoid})
+    unsafe_store!(Ptr{UInt8}(data), 0x01)
+    any_released[] = true
+    nothing
+end
 
 const exception_key = :nxd_exception
 

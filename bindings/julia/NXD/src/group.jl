@@ -109,10 +109,13 @@ end
 
 waiting(f, group, arguments, refused) = agreed((a...) -> check(f(group, a...)), arguments, refused)
 
-# The work roots what is borrowed until it is done: the arrays are among the arguments.
+# The work roots what is borrowed until it is done: the arrays are among the arguments. A Ctrl-C must
+# not come between the call and the object that does so.
 function starting(f, group, arguments, refused)
     agreed(arguments, refused) do a...
-        given(out -> f(group, a..., out), Work; kept = (group, a))
+        disable_sigint() do
+            given(out -> f(group, a..., out), Work; kept = (group, a))
+        end
     end
 end
 

@@ -96,7 +96,3 @@ function scoped(f, x::Object)
         close(x)
     end
 end
-
-handle_type(::Type{<:Object{H}}) where {H} = H
-subtypes_of_object() = filter(T -> T isa DataType && T <: Object && T !== Object,
-    [getfield(@__MODULE__, n) for n in names(@__MODULE__; all = true) if isdefined(@__MODULE__, n)])

@@ -154,15 +154,27 @@ function shared(a::AbstractArray)
     deleter[] == C_NULL && (deleter[] = post_function())
     borrowed = Borrowed(a)
     managed = Ref(DLManagedTensorVersioned(DLPackVersion(1, 0), C_NULL, deleter[], 0, borrowed.tensor[]))
-    made = given(out -> nxd_tensor_from_dlpack_versioned(managed, out), Tensor)
+    exported = Export(managed, borrowed)
+    locked_exports() do # before the library has it, and may say that it is done
+        length(exports) >= sweep_exports_at[] && sweep_exports()
+        push!(exports, exported)
+    end
+    try
+        return given(out -> nxd_tensor_from_dlpack_versioned(managed, out), Tensor)
+    catch e
+        # Not taken over, unless a Ctrl-C came after that.
+        e isa InterruptException || locked_exports(() -> filter!(x -> x !== exported, exports))
+        rethrow()
+    end
+end
+
+function locked_exports(f)
     lock(exports_lock)
     try
-        length(exports) >= sweep_exports_at[] && sweep_exports()
-        push!(exports, Export(managed, borrowed))
+        return f()
     finally
         unlock(exports_lock)
     end
-    made
 end
 
 function sweep_exports()

@@ -85,6 +85,11 @@ end
     @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl")))
 end
 
+@testset "benchmark" begin
+    text = two_processes(joinpath(dirname(package), "bench", "bench.jl"))
+    @test occursin(r"^empty_call_ns [0-9.]+\nall_reduce_1k_us [0-9.]+\n$", text)
+end
+
 @testset "code of the README" begin
     blocks = [m.captures[1] for m in eachmatch(r"```julia\n(.*?)```"s, read(joinpath(dirname(package), "README.md"), String))]
     @test length(blocks) >= 2

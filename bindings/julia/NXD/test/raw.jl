@@ -31,12 +31,12 @@ end
 
 @testset "finalizers call [local] functions alone" begin
     # What a finalizer calls is `destroyer(T)`, and nxd_work_test for works.
-    kinds = filter(T -> T !== NXD.Parameter, NXD.subtypes_of_object())
+    kinds = filter(T -> T !== NXD.Parameter, InteractiveUtils.subtypes(NXD.Object))
     @test length(kinds) == count(h -> h["destroy"] !== nothing, api["handles"]) - 1 # reports are no objects
     for T in kinds
         name = string(nameof(NXD.destroyer(T)))
         @test tags[name]["kind"] == "local" && !tags[name]["blocking"]
-        @test name == only(h["destroy"] for h in api["handles"] if h["name"] == string(nameof(NXD.handle_type(T))))
+        @test name == only(h["destroy"] for h in api["handles"] if h["name"] == string(nameof(supertype(T).parameters[1])))
     end
     @test tags["nxd_work_test"]["kind"] == "local" && !tags["nxd_work_test"]["blocking"]
 end

@@ -1,4 +1,4 @@
-using NXD, Test, Libdl
+using NXD, Test, Libdl, InteractiveUtils
 using NXD: Options
 
 include("support.jl")
