@@ -9,6 +9,9 @@ module NXD
 
 using Libdl
 
+# What is here passes things on: compiling it soon is worth more than compiling it well.
+Base.Experimental.@optlevel 1
+
 include("call.jl")
 include("raw.jl")
 include("errors.jl")

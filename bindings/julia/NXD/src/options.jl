@@ -9,16 +9,17 @@ struct Options{T}
     kept::Vector{Any}
 end
 
-function Options(::Type{T}; fields...) where {T}
-    options = Options(Ref{T}(), Any[])
+Options(::Type{T}; fields...) where {T} = set_fields!(Options(Ref{T}(), Any[]), values(fields))
+
+function set_fields!(options, @nospecialize(fields))
     check(fill_defaults(options.ref))
-    for (name, value) in fields
-        value === nothing || set_field!(options, name, value)
+    for name in keys(fields)
+        fields[name] === nothing || set_field!(options, name, fields[name])
     end
     options
 end
 
-function set_field!(options::Options{T}, name, value) where {T}
+function set_field!(options::Options{T}, name::Symbol, @nospecialize(value)) where {T}
     i = findfirst(==(name), fieldnames(T))
     (i === nothing || name in (:struct_size, :reserved)) && throw(ArgumentError(
         "no option $name; expected one of " *

@@ -21,8 +21,9 @@ function Base.wait(work::Work; timeout_ms::Integer = -1)
     while true
         now = left < 0 ? slice_ms : min(left, slice_ms)
         status = nxd_work_wait(work, now)
-        # A timeout may be the slice's, or how the work itself ended.
-        status == NXD_ERROR_TIMEOUT && !isdone(work) || return check(status)
+        status == NXD_ERROR_TIMEOUT || return check(status)
+        # The slice's timeout, or how the work itself ended.
+        isdone(work) && return check(nxd_work_wait(work, 0))
         left < 0 || (left -= now) > 0 || return check(nxd_work_wait(work, 0))
         yield()
     end

@@ -29,7 +29,7 @@ function make_and_drop(make, n)
 end
 
 @testset "memory stays flat" begin
-    n = get(ENV, "NXD_LONG", "0") == "1" ? 100_000 : 10_000
+    n = long ? 100_000 : 10_000
     without_forcing() do
         alone() do ctx
             for (name, make) in makers(ctx)
@@ -113,7 +113,7 @@ end
 end
 
 @testset "jobs" begin
-    for i in 1:(get(ENV, "NXD_LONG", "0") == "1" ? 1000 : 20)
+    for i in 1:(long ? 1000 : 20)
         Job(job -> wait(job), `true`, 2)
     end
     job = Job(`sleep 100`, 2)
