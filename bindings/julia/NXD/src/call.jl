@@ -60,7 +60,10 @@ function open_library(name)
         path = joinpath(directory, name)
         isfile(path) && return dlopen(path)
     end
-    dlopen(name)
+    handle = dlopen(name; throw_error = false)
+    handle === nothing && error("cannot load $name: install libnxd where the loader looks, or " *
+                                "let NXD_PREFIX name the tree whose lib it is in")
+    handle
 end
 
 function load_core()

@@ -61,12 +61,10 @@ const exception_key = :nxd_exception
 
 # An exception must not unwind the library's frames: it waits in its task for the outermost call.
 function keep_exception(e)
-    status = e isa NXDError ? convert(nxd_status_t, status_code(e.status)) : NXD_ERROR_USER
+    status = e isa NXDError ? convert(nxd_status_t, Symbol("error_", e.status)) : NXD_ERROR_USER
     task_local_storage(exception_key, (status, e))
     Int32(status)
 end
-
-status_code(name::Symbol) = name === :ok ? :ok : Symbol("error_", name)
 
 function take_exception(status::nxd_status_t)
     store = task_local_storage()

@@ -10,10 +10,8 @@ they are; the arrays live as long as the ddp and its optimizers. Keywords are th
 `nxd_ddp_options_t`.
 """ Ddp
 
-const tensors_made_of = AbstractVector{<:AbstractArray}
-
-function Ddp(context::Context, params::tensors_made_of, grads::tensors_made_of; names = nothing,
-             group = nothing, options...)
+function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
+             grads::AbstractVector{<:AbstractArray}; names = nothing, group = nothing, options...)
     length(params) == length(grads) || throw(DimensionMismatch(
         "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
     ps, gs = Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads]

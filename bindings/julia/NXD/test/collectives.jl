@@ -81,11 +81,13 @@ end
     end
     @test found == [(2, 0, 1, [1], true) for r in 0:1]
 
+    waited = Threads.Atomic{Bool}(false)
     found = two_ranks() do r, ctx
         x = [1.0]
-        r == 1 && sleep(0.2)
+        r == 1 && until(() -> waited[])
         work = all_reduce_async!(world(ctx), x)
         early = r == 0 ? thrown(() -> wait(work; timeout_ms = 20)) : nothing
+        waited[] = true
         wait(work)
         (early isa NXDError ? early.status : early, x)
     end
@@ -108,19 +110,18 @@ end
 end
 
 @testset "a waiting task lets others run" begin
-    counts = two_ranks() do r, ctx
-        n, done = 0, false
-        r == 0 && @async while !done
-            n += 1
+    n, done = Threads.Atomic{Int}(0), Threads.Atomic{Bool}(false)
+    found = two_ranks() do r, ctx
+        # The other task of rank 0's thread must count on for rank 1 to come to the barrier.
+        r == 0 && @async while !done[]
+            Threads.atomic_add!(n, 1)
             yield()
         end
-        r == 1 && sleep(0.3)
-        work = barrier_async(world(ctx))
-        wait(work)
-        done = true
-        r == 0 ? n : 1
+        r == 1 && until(() -> n[] > 5)
+        wait(barrier_async(world(ctx)))
+        done[] = true
     end
-    @test all(>(0), counts)
+    @test found == [true, true]
 end
 
 # The other rank is inside of a collective all the while, and asks for nothing that could let Julia

@@ -52,9 +52,13 @@ end
 end
 
 @testset "timeouts and aborts" begin
-    found = two_ranks(timeout_ms = 400, finalize = false) do r, ctx
-        r == 1 && (sleep(1.5); return nothing)
-        thrown(() -> barrier(world(ctx)))
+    over = Threads.Atomic{Bool}(false)
+    found = two_ranks(finalize = false) do r, ctx
+        r == 1 && return until(() -> over[])
+        NXD.set_timeout!(world(ctx), 300)
+        e = thrown(() -> barrier(world(ctx)))
+        over[] = true
+        e
     end
     @test found[1].status === :timeout && found[1].root_rank == 1
     found = two_ranks(finalize = false) do r, ctx
@@ -73,11 +77,12 @@ end
         (e.status, info.status, info.operation, thrown(() -> wait(work)).status)
     end
     @test found == [(:invalid_argument, :invalid_argument, "all_reduce", :invalid_argument) for r in 0:1]
+    cancelled = Threads.Atomic{Bool}(false)
     found = two_ranks() do r, ctx
         g = world(ctx)
-        r == 1 && sleep(0.3)
+        r == 1 && until(() -> cancelled[])
         first, second = barrier_async(g), all_reduce_async!(g, [1.0])
-        r == 0 && NXD.cancel(second)
+        r == 0 && (NXD.cancel(second); cancelled[] = true)
         wait(first)
         thrown(() -> wait(second)).status
     end

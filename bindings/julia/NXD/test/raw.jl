@@ -51,6 +51,10 @@ end
         run(`$gcc -shared -fPIC -o $path $(joinpath(directory, "other.c"))`)
         code, text = program("-e", "using NXD"; env = ("NXD_PREFIX" => directory,))
         @test code != 0 && occursin("made for ABI 0", text) && occursin("has ABI 7", text)
+        without = filter(d -> !isfile(joinpath(d, NXD.libnxd_core)), split(ENV["LD_LIBRARY_PATH"], ":"))
+        code, text = program("-e", "using NXD"; env = ("NXD_PREFIX" => "/nowhere",
+                                                       "LD_LIBRARY_PATH" => join(without, ":")))
+        @test code != 0 && occursin("cannot load libnxd_core", text) && occursin("NXD_PREFIX", text)
     end
 end
 

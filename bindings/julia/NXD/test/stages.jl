@@ -48,6 +48,19 @@ end
         @test found[1][2] == 3 * 6 * 2.5 && found[2][2] == 2 * 6 * 2.5
         @test found[1][3] == 6 * 6 * 2.5 && !found[1][4] && found[2][4]
     end
+    mktempdir() do directory
+        path = joinpath(directory, "run.json")
+        found = two_ranks() do r, ctx
+            tasks = [[(:forward, m, 0) for m in 0:3]; [(:backward, m, 0) for m in 0:3]]
+            own = Schedule([tasks, tasks]; microbatches = 4)
+            pipeline, = two_stages(r, ctx; custom_schedule = own)
+            NXD.timeline!(pipeline)
+            loss = run!(pipeline)
+            NXD.write_timeline(pipeline, path)
+            loss
+        end
+        @test found == [90, 90] && haskey(json(read(path, String)), "traceEvents")
+    end
     # A stage that cannot do the halves of a backward task.
     @test all(e -> e isa NXDError && e.status === :invalid_argument,
               two_ranks((r, ctx) -> two_stages(r, ctx; schedule = :zero_bubble)))
@@ -89,11 +102,16 @@ const small_llama = """{"model_type": "llama", "hidden_size": 32, "num_hidden_la
         llama = NXD.model(ctx, small_llama; device = :meta)
         example, input = Tensor(Int64, 16, 4; device = :meta), Tensor(ids)
         pipeline = Pipeline(llama, example, example; num_microbatches = 2, broadcast_and_average_loss = true)
+        ddp = Ddp(NXD.local_module(pipeline))
+        NXD.ddp!(pipeline, ddp)
         loss = train!(pipeline, input, input)
-        optimizer = adamw(NXD.local_module(pipeline); learning_rate = 0.01)
+        optimizer = adamw(ddp; learning_rate = 0.01)
         step!(optimizer)
         NXD.zero_grad!(NXD.local_module(pipeline))
-        (loss, train!(pipeline, input, input), NXD.evaluate(pipeline, input, input).loss,
+        again = train!(pipeline, input, input)
+        NXD.finish!(ddp)
+        NXD.ddp!(pipeline, nothing)
+        (loss, again, NXD.evaluate(pipeline, input, input).loss,
          NXD.cuts(pipeline), length(NXD.local_module_names(pipeline)), occursin("lm_head", NXD.graph_text(pipeline)))
     end
     @test found[1][1] == found[2][1]

@@ -32,6 +32,16 @@ function two_ranks(f; finalize = true, options...)
     map(fetch, tasks)
 end
 
+"Waits until another thread has done something, for half a minute at most."
+function until(f)
+    deadline = time() + 30
+    while !f()
+        time() < deadline || error("waited in vain")
+        Libc.systemsleep(0.002)
+        GC.safepoint()
+    end
+end
+
 "A context of one rank, with its layout."
 alone(f; options...) = Context(; store = Store(), rank = 0, size = 1, options...) do context
     init_model_parallel!(context)
