@@ -7,8 +7,6 @@ _SCALARS = {"size_t": "Csize_t", "int32_t": "Int32", "int64_t": "Int64", "uint8_
             "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64", "double": "Cdouble",
             "float": "Cfloat", "char": "UInt8", "void": "Cvoid", "function": "Ptr{Cvoid}",
             "int": "Cint", "DLDeviceType": "Int32"}
-
-
 _KEYWORDS = {"begin", "end", "function", "module", "struct", "const", "local", "global"}
 
 

@@ -12,8 +12,9 @@ struct Layer # w of size (inputs, outputs); a microbatch is a matrix of size (wi
     w::Matrix{Float32}
     b::Vector{Float32}
 end
-Layer(l::Int) = Layer(Float32[0.1 * sin(1.7 * (i + width * o) + 5.3 * l) for i in 0:width - 1, o in 0:width - 1],
-                      zeros(Float32, width))
+wave(l, i, o) = Float32(0.1 * sin(1.7 * (i + width * o) + 5.3 * l))
+Layer(l::Int) = Layer([wave(l, i, o) for i in 0:width - 1, o in 0:width - 1], zeros(Float32, width))
+no_gradient() = Layer(zeros(Float32, width, width), zeros(Float32, width))
 
 # ---- the data: waves, and what is to be made of them
 
@@ -83,8 +84,12 @@ end
 # Computes the rows anew from its inputs, which libnxd has kept, instead of keeping all of them.
 function backward!(stage, call, inputs, grad_outputs, grad_inputs, grads)
     hs = rows_of(stage, call, inputs)
-    dy = stage.last ? Float32(call.loss_weight) * 2 .* (hs[end] .- target(read_sample(stage.step, call.microbatch))) ./
-                      Float32(rows * width) : copy(grad_outputs[1])
+    dy = if stage.last
+        errors = hs[end] .- target(read_sample(stage.step, call.microbatch))
+        Float32(call.loss_weight) * 2 .* errors ./ Float32(rows * width)
+    else
+        copy(grad_outputs[1])
+    end
     for l in length(stage.net):-1:1
         layer_backward!(stage.net[l], hs[l], hs[l + 1], dy, grads === nothing ? nothing : grads[l])
     end
@@ -107,8 +112,7 @@ function main()
         rank, ranks = rank_in(ctx), size(ctx)
         init_model_parallel!(ctx; pipeline_parallel_size = ranks)
         mine = layers * rank ÷ ranks:layers * (rank + 1) ÷ ranks - 1
-        stage = Stage(Layer.(mine), [Layer(zeros(Float32, width, width), zeros(Float32, width)) for l in mine],
-                      rank == 0, rank == ranks - 1, 0)
+        stage = Stage(Layer.(mine), [no_gradient() for l in mine], rank == 0, rank == ranks - 1, 0)
         value = ("h", Float32, (width, rows))
         pipeline = Pipeline(ctx;
             inputs = [stage.first ? [] : [value]], outputs = [stage.last ? [] : [value]],

@@ -56,7 +56,7 @@ function random_bits(seed, draw)
     z ⊻ (z >> 31)
 end
 
-"""Ids of a batch of random windows, a column each; copies of the model take different ones."""
+"Ids of a batch of random windows, a column each; copies of the model take different ones."
 function make_batch(o, text, copies, copy, step)
     ids = Matrix{Int64}(undef, o["seq"], o["batch"])
     for row in 0:o["batch"] - 1
@@ -152,7 +152,8 @@ function main(o)
     Context(seed = o["seed"], timeout_ms = 120000) do ctx
         init_model_parallel!(ctx; tensor_parallel_size = o["tp"], pipeline_parallel_size = o["pp"])
         llama, pipeline, trained = make_model(ctx, o)
-        master_print(ctx, size(ctx), " ranks: tensor parallel ", o["tp"], ", pipeline parallel ", o["pp"], "; ", o["dtype"])
+        master_print(ctx, size(ctx), " ranks: tensor parallel ", o["tp"], ", pipeline parallel ", o["pp"],
+                     "; ", o["dtype"])
         losses = train(ctx, o, text, llama, pipeline, trained)
         if rank_in(ctx) == 0
             mkpath(o["out"])

@@ -131,12 +131,15 @@ function make_callbacks()
     interrupt_entry[] = @cfunction(on_interrupt, Int32, (Ptr{Cvoid},))
 end
 
-"Makes what takes a callback over; when that fails the library has not, and it is forgotten."
+"""
+Makes what takes a callback over; when that fails the library has not, and it is forgotten. A Ctrl-C
+may come after the call went well: then it stays.
+"""
 function taking(make, callback::Callback)
     try
         return make()
-    catch
-        unregister(callback)
+    catch e
+        e isa InterruptException || unregister(callback)
         rethrow()
     end
 end

@@ -1,4 +1,5 @@
-const axes_of_layouts = "`:world`, `:tensor`, `:pipeline`, `:data`, `:context`, `:expert_model` or `:expert_data`"
+const axes_of_layouts =
+    "`:world`, `:tensor`, `:pipeline`, `:data`, `:context`, `:expert_model` or `:expert_data`"
 
 """
     init_model_parallel!(context; tensor_parallel_size, pipeline_parallel_size, ...)

@@ -67,7 +67,10 @@ end
 
 "Another handle on the same tensor."
 Base.copy(t::Tensor) = given(out -> nxd_tensor_retain(t, out), Tensor)
-"Says that the tensor's memory was written through `mapped`, so that what was derived from it is made anew."
+"""
+Says that the tensor's memory was written through `mapped`, so that what was derived from it is made
+anew.
+"""
 mark_modified!(t::Tensor) = check(nxd_tensor_mark_modified(t))
 
 Base.show(io::IO, t::Tensor) =
