@@ -9,6 +9,7 @@ source=$1 build=$2
 : "${NXD_PREFIX:?names the installed tree}"
 julia=${NXD_JULIA:-/opt/julia15/bin/julia}
 [[ -x $julia ]] || julia=$(command -v julia) || { echo "julia is missing: see scripts/install_julia"; exit 77; }
+(($(getconf _NPROCESSORS_ONLN) > 1)) || { echo "a second processor is missing, for Julia's threads"; exit 77; }
 
 # Compiled code is kept from run to run; two ranks that start at once must find it made.
 export JULIA_DEPOT_PATH=$build/bindings-julia
