@@ -1089,7 +1089,8 @@ pub type nxd_interrupt_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void) -> nxd_status_t,
 >;
 
-/// An update rule of the caller's own.
+/// An update rule of the caller's own. A call that fails leaves param and states as they were, so
+/// that parameters are OLD after the first of a step, and TORN after a later one.
 pub type nxd_update_fn = Option<
     unsafe extern "C" fn(update: *const nxd_update_t, user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -1117,8 +1118,8 @@ pub type nxd_leaf_fn = Option<
     unsafe extern "C" fn(module: *mut nxd_module_t, path: *const c_char, is_leaf: *mut i32, user_data: *mut c_void) -> nxd_status_t,
 >;
 
-/// Gives a parameter on the meta device its first values; tensor is this rank's shard, to be
-/// filled.
+/// Gives a parameter on the meta device its first values; name is its path from the root, and
+/// tensor this rank's shard, to be filled.
 pub type nxd_param_init_fn = Option<
     unsafe extern "C" fn(parameter: *mut nxd_parameter_t, name: *const c_char, tensor: *mut nxd_tensor_t, user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -3311,7 +3312,7 @@ extern "C" {
 
     /// What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
     /// Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
-    /// @param[out] out_state  NONE before the first step.
+    /// @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
     /// @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
     /// @since 0.1
     pub fn nxd_optimizer_get_parameter_state(optimizer: *mut nxd_optimizer_t, out_state: *mut nxd_parameter_state_t, out_step: *mut i64) -> nxd_status_t;
