@@ -54,10 +54,11 @@ end
 end
 
 @testset "pipeline stages in Julia" begin
-    text = two_processes(joinpath(examples, "pipeline_stages.jl"))
-    found = numbers(text, loss)
+    found = numbers(two_processes(joinpath(examples, "pipeline_stages.jl"), "zero_bubble"), loss)
     @test length(found) == 30 && found[30] < 0.5 * found[1]
-    @test numbers(two_processes(joinpath(examples, "pipeline_stages.jl"), "zero_bubble"), loss) == found
+    expected = c_example("pipeline_callbacks") # on one rank, with the C library's tanh
+    expected === nothing || @test maximum(abs.(found .- numbers(expected, loss))) <= 1e-6
+    long && @test numbers(two_processes(joinpath(examples, "pipeline_stages.jl")), loss) == found
 end
 
 @testset "an error's message, and a rank that is killed" begin
