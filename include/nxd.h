@@ -3127,8 +3127,8 @@ NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* l
 typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf,
                                     void* user_data);
 
-/** Gives a parameter on the meta device its first values; tensor is this rank's shard, to be
- *  filled. */
+/** Gives a parameter on the meta device its first values; name is its path from the root, and
+ * tensor this rank's shard, to be filled. */
 typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name,
                                           nxd_tensor_t* tensor, void* user_data);
 

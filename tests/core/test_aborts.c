@@ -47,6 +47,7 @@ static int end_load(void** state) {
 typedef struct {
   uint64_t seed;
   pthread_barrier_t meet;
+  nxd_group_t* open; /* that the lost rank has left */
 } round_t;
 
 static uint64_t draw(uint64_t* seed, uint64_t limit) {
@@ -136,6 +137,20 @@ static void leave(nxd_context_t* ctx, int rank, int size, void* arg) {
   if (rank != kCulprit) check_told(use(tensor, 0));
 }
 
+/* The rank destroys its context while it has a group of its own, which outlives it. */
+static void leave_a_group_open(nxd_context_t* ctx, int rank, int size, void* arg) {
+  round_t* round = arg;
+  const int32_t ranks[] = {0, 1, 2};
+  nxd_group_t* group = NULL;
+  if (!NXD_TEST_OK(nxd_group_create(ctx, ranks, (size_t)size, "some", &group))) return;
+  if (rank == kCulprit) {
+    round->open = group;
+    return;
+  }
+  check_told(use(group, 0));
+  nxd_group_destroy(group);
+}
+
 /* A group alone is aborted before its members have used it; the world goes on. */
 static void abort_unused_group(nxd_context_t* ctx, int rank, int size, void* arg) {
   (void)size;
@@ -155,6 +170,7 @@ static void run(nxd_test_rank_fn fn, int rounds, int size) {
     round_t round = {.seed = (uint64_t)n * 7919 + 1};
     pthread_barrier_init(&round.meet, NULL, (unsigned)size);
     nxd_test_run_ranks_with(&options, size, size, fn, &round);
+    nxd_group_destroy(round.open);
     pthread_barrier_destroy(&round.meet);
   }
 }
@@ -176,6 +192,11 @@ static void leaves_before_connecting(void** state) {
   run(leave, 3, 2);
   run(leave, 3, 3);
 }
+static void leaves_a_group_open(void** state) {
+  (void)state;
+  run(leave_a_group_open, 3, 2);
+  run(leave_a_group_open, 3, 3);
+}
 static void aborts_a_group_before_its_use(void** state) {
   (void)state;
   run(abort_unused_group, 3, 2);
@@ -183,8 +204,8 @@ static void aborts_a_group_before_its_use(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(aborts_between_two), cmocka_unit_test(aborts_among_three),
+      cmocka_unit_test(aborts_between_two),       cmocka_unit_test(aborts_among_three),
       cmocka_unit_test(aborts_before_peers_call), cmocka_unit_test(leaves_before_connecting),
-      cmocka_unit_test(aborts_a_group_before_its_use)};
+      cmocka_unit_test(leaves_a_group_open),      cmocka_unit_test(aborts_a_group_before_its_use)};
   return cmocka_run_group_tests(tests, start_load, end_load);
 }

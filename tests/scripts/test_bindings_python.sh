@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Python binding against an installed tree: its raw layer, ranks as threads and as processes, its
 # examples against those in C, lifetimes, and all but the long tests once more under a collector
-# that runs at every allocation. NXD_LONG=1: more repetitions.
+# that runs at every allocation. NXD_LONG=1: more repetitions and variants.
 # usage: test_bindings_python.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi and numpy
 set -euo pipefail
 python=/usr/bin/python3
@@ -14,13 +14,15 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export PYTHONPATH=$binding PYTHONDONTWRITEBYTECODE=1 NXD_CPU_MODE=1 OMP_NUM_THREADS=1
 if [[ -x $2/examples/c/train_llama ]]; then export NXD_C_EXAMPLES=$2/examples/c; fi
+limit=280
+if [[ -n ${NXD_LONG:-} ]]; then limit=3600; fi
 cd "$binding/tests"
 
 # suite NAME MODULE...: runs modules of tests and keeps what they say.
 suite() {
   local name=$1
   shift
-  timeout 280 "$python" -W error -X faulthandler -m unittest "$@" > "$work/$name.log" 2>&1
+  timeout $limit "$python" -W error -X faulthandler -m unittest "$@" > "$work/$name.log" 2>&1
 }
 
 suite lifetimes test_lifetimes & lifetimes=$!

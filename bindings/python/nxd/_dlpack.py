@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from nxd.errors import InvalidArgument
+from nxd.errors import InvalidArgument, NxdError
 from nxd.raw import core, ffi
 
 CPU = (1, 0)
@@ -64,5 +64,10 @@ def consume(held: Any, take: Any, take_versioned: Any) -> None:
     """Hands what is in a capsule to a call that takes it over; if that raises, the capsule has it
     still."""
     managed, name = _open(held)
-    (take if name == _NAME else take_versioned)(managed)
+    # In this order an interruption leaks the tensor, and in the other one it frees it twice.
     _python.PyCapsule_SetName(held, _USED[name])
+    try:
+        (take if name == _NAME else take_versioned)(managed)
+    except NxdError:
+        _python.PyCapsule_SetName(held, name)
+        raise

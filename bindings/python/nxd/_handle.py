@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -179,11 +180,13 @@ def report(name: str) -> Any:
 def get(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
     """The one output of a call, of a pointer's kind."""
     out = ffi.new(kind)
-    errors.check(function(*arguments, out))
+    status = function(*arguments, out)
+    if status != 0:
+        raise errors.failure(status)
     return out[0]
 
 
-def fill(function: Callable[..., int], kind: str, *arguments: Any, more: int = 0) -> list[int]:
+def fill(function: Callable[..., int], kind: str, *arguments: Any) -> list[int]:
     """All values of a getter that takes room and gives the number there are."""
     count = ffi.new("size_t*")
     errors.check(function(*arguments, ffi.NULL, 0, count))
@@ -199,10 +202,16 @@ class _UserData:
     def __init__(self) -> None:
         self._held: dict[int, Any] = {}
 
-    def hold(self, value: object) -> Any:
+    @contextmanager
+    def given(self, value: object) -> Iterator[Any]:
+        """The user_data for a call, which the library has from then on unless the call fails."""
         handle = ffi.new_handle(value)
         self._held[int(ffi.cast("intptr_t", handle))] = handle
-        return handle
+        try:
+            yield handle
+        except BaseException:
+            self.drop(handle)
+            raise
 
     def drop(self, pointer: Any) -> None:
         self._held.pop(int(ffi.cast("intptr_t", pointer)), None)

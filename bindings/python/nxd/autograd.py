@@ -110,14 +110,9 @@ class Function(EngineHandle):
         struct.shape = _shape if shape else ffi.NULL
         struct.destroy = drop_user_data
         # Graphs keep a function alive, so its user data refers to the callables alone.
-        struct.user_data = held = user_data.hold((forward, backward, shape))
-        out = ffi.new("nxd_function_t**")
-        try:
-            check(engine.nxd_function_create(struct, out))
-        except BaseException:
-            user_data.drop(held)
-            raise
-        super().__init__(out[0])
+        with user_data.given((forward, backward, shape)) as held:
+            struct.user_data = held
+            super().__init__(get("nxd_function_t**", engine.nxd_function_create, struct))
         self._n_outputs = n_outputs
 
     def __call__(self, *inputs: Tensor) -> Any:

@@ -43,7 +43,7 @@ def _abort_all() -> None:
     C++."""
     waiting = [c for c in list(_living) if not c.closed and not c.finalized]
     for context in waiting:
-        context.abort()
+        core.nxd_context_abort(context.pointer)  # which a forked child is refused
     if waiting and threading.active_count() > 1:
         time.sleep(_RETURN_S)
     unattended.exit()

@@ -42,8 +42,9 @@ def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
     """Where log lines go; None: to stderr, as at first. What the callback raises is printed."""
     if callback is None:
         check(core.nxd_set_log_callback(ffi.NULL, ffi.NULL, ffi.NULL))
-    else:
-        check(core.nxd_set_log_callback(_log, user_data.hold(callback), drop_user_data))
+        return
+    with user_data.given(callback) as held:
+        check(core.nxd_set_log_callback(_log, held, drop_user_data))
 
 
 def measure_gemm_peak(dtype: DType | str = DType.F32, n: int = 0) -> float:

@@ -78,14 +78,12 @@ class Parameter(EngineHandle):
 
     def on_grad(self, hook: Callable[[], None] | None) -> None:
         """Calls hook() when a backward pass has added to the gradient; None: no more."""
+        set_hook = engine.nxd_parameter_set_grad_hook
         if hook is None:
-            arguments = (ffi.NULL, ffi.NULL, ffi.NULL)
-        else:
-            arguments = (_grad_hook, user_data.hold(hook), drop_user_data)
-        status = engine.nxd_parameter_set_grad_hook(self.pointer, *arguments)
-        if status != 0 and hook is not None:
-            user_data.drop(arguments[1])
-        check(status)
+            check(set_hook(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL))
+            return
+        with user_data.given(hook) as held:
+            check(set_hook(self.pointer, _grad_hook, held, drop_user_data))
 
 
 class LoadReport(NamedTuple):
@@ -112,15 +110,10 @@ class Module(EngineHandle):
         written = type(self).forward is not Module.forward
         name = class_name or (type(self).__name__ if written else "Container")
         # The library has the forward as long as the tree; this object must not live for that.
-        held = user_data.hold(weakref.ref(self))
-        out = ffi.new("nxd_module_t**")
-        status = engine.nxd_module_create(context.pointer, name.encode(),
-                                          _forward if written else ffi.NULL, held,
-                                          drop_user_data, out)
-        if status != 0:
-            user_data.drop(held)
-        check(status)
-        self._adopt(out[0], context, None, n_outputs)
+        with user_data.given(weakref.ref(self)) as held:
+            self._adopt(get("nxd_module_t**", engine.nxd_module_create, context.pointer,
+                            name.encode(), _forward if written else ffi.NULL, held,
+                            drop_user_data), context, None, n_outputs)
 
     def _adopt(self, pointer: Any, context: Context, owner: Module | None,
                n_outputs: int = 1) -> None:

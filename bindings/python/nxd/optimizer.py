@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Optimizer(Handle):
     """Updates parameters from their gradients. Over a module's parameters, or over a Ddp."""
 
-    __slots__ = ("_over",)
+    __slots__ = ()
     _destroy = "nxd_optimizer_destroy"
 
     def __init__(self, kind: str, over: Any, options: Any) -> None:
@@ -35,7 +35,6 @@ class Optimizer(Handle):
             create = getattr(engine, f"nxd_{kind}_create")
         # The library keeps what it uses, but for arrays and for what modules are in Python.
         super().__init__(get("nxd_optimizer_t**", create, over.pointer, options), kept=over.kept)
-        self._over = over
 
     def step(self, **options: Unpack[FinishOptions]) -> StepReport:
         """A step's end: completes the gradients, takes their norm, clips, updates.
@@ -157,13 +156,9 @@ class CustomOptimizer(Optimizer):
                  **options: Unpack[CustomOptimizerOptions]) -> None:
         struct = Struct("nxd_custom_optimizer_options_t", options)
         struct.pointer.update, struct.pointer.destroy = _update, drop_user_data
-        held = user_data.hold((rule, struct.pointer.state_count))
-        struct.pointer.user_data = held
-        try:
+        with user_data.given((rule, struct.pointer.state_count)) as held:
+            struct.pointer.user_data = held
             super().__init__("custom_optimizer", over, struct.pointer)
-        except BaseException:
-            user_data.drop(held)
-            raise
 
 
 def schedule_factor(step: int, **options: Unpack[ScheduleOptions]) -> float:

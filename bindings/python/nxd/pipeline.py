@@ -138,18 +138,12 @@ class CallbackPipeline(Pipeline):
             "forward": _forward, "backward": _backward, "destroy": drop_user_data,
             "backward_input": _backward_input if split else None,
             "backward_weight": _backward_weight if split else None})
-        held = user_data.hold(weakref.ref(self))
-        callbacks.pointer.user_data = held
         kept: list[Any] = []
-        out = ffi.new("nxd_pp_t**")
-        try:
-            check(core.nxd_pp_create_callbacks(
-                context.pointer, struct.pointer, *_values(inputs, kept), *_values(outputs, kept),
-                callbacks.pointer, out))
-        except BaseException:
-            user_data.drop(held)
-            raise
-        super().__init__(out[0])
+        with user_data.given(weakref.ref(self)) as held:
+            callbacks.pointer.user_data = held
+            super().__init__(get(
+                "nxd_pp_t**", core.nxd_pp_create_callbacks, context.pointer, struct.pointer,
+                *_values(inputs, kept), *_values(outputs, kept), callbacks.pointer))
 
     def run(self, training: bool = True) -> float:
         """Forwards and backwards of all microbatches, or forwards alone; gives the mean loss.

@@ -45,16 +45,11 @@ class Store(Handle):
     @classmethod
     def custom(cls, store: StoreLike) -> Store:
         """Over an object's own set, get and add."""
-        out = ffi.new("nxd_store_t**")
-        callbacks = Struct("nxd_store_callbacks_t", {"set": _set, "get": _get, "add": _add,
-                                                     "destroy": drop_user_data})
-        callbacks.pointer.user_data = held = user_data.hold(store)
-        try:
-            check(core.nxd_store_create_callbacks(callbacks.pointer, out))
-        except BaseException:
-            user_data.drop(held)
-            raise
-        return cls(out[0])
+        with user_data.given(store) as held:
+            callbacks = Struct("nxd_store_callbacks_t", {
+                "set": _set, "get": _get, "add": _add, "user_data": held,
+                "destroy": drop_user_data})
+            return cls(get("nxd_store_t**", core.nxd_store_create_callbacks, callbacks.pointer))
 
     @property
     def port(self) -> int:

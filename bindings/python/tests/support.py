@@ -14,6 +14,8 @@ HERE = Path(__file__).resolve().parent
 PYTHON_ROOT = HERE.parent
 EXAMPLES = PYTHON_ROOT / "examples"
 TIMEOUT_S = 60
+# More repetitions and variants.
+LONG = bool(os.environ.get("NXD_LONG"))
 
 if os.environ.get("NXD_TEST_GC"):
     gc.set_threshold(1, 1, 1)

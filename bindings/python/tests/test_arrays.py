@@ -1,5 +1,6 @@
 """Optimizers, data parallelism and pipelines over arrays that Python owns; planning."""
 
+import json
 import os
 import tempfile
 import unittest
@@ -83,6 +84,28 @@ class Optimizers(unittest.TestCase):
         with nxd.Context() as context:
             with self.assertRaisesRegex(ZeroDivisionError, "w"):
                 train(context, lambda ddp: nxd.CustomOptimizer(ddp, rule))
+
+    def test_lost_peer_in_a_step(self):
+        """The error says of which step this rank's parameters are."""
+        def run(context):
+            params, grads = parameters(), parameters()
+            ddp = nxd.Ddp.over_arrays(context, params, grads, zero_stage=1)
+            adamw = nxd.AdamW(ddp)
+            adamw.step()
+            if context.rank == 1:
+                context.close()
+                return
+            with self.assertRaises(nxd.PeerLost) as caught:
+                for _ in range(2):
+                    adamw.step()
+            info = caught.exception.info
+            self.assertEqual((info.root_rank, info.status), (1, nxd.Status.PEER_LOST))
+            self.assertEqual((info.parameters, info.step), adamw.parameter_state)
+            self.assertIn(info.parameters, (nxd.ParameterState.OLD, nxd.ParameterState.TORN))
+            self.assertEqual(info.step, 1)
+            context.close()
+
+        on_ranks(run)
 
     def test_groups_schedule_and_state(self):
         with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
@@ -178,11 +201,18 @@ class Pipelines(unittest.TestCase):
             self.assertAlmostEqual(pipeline.run(training=False), 5.0)
             if context.rank == 0:
                 np.testing.assert_allclose(stage.grads, np.full((3, 4), 1 / 12))
-            self.assertGreaterEqual(pipeline.buffer_bytes, 0)
+            self.assertGreater(pipeline.buffer_bytes, 0)
+            pipeline.set_timeline(True)
+            pipeline.run()
+            pipeline.write_timeline(path)
             with self.assertRaises(nxd.InvalidArgument):  # without backward_input
                 self.make(context, schedule="zero_bubble")
 
-        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "run.json")
+            on_ranks(run, 2, {"pipeline_parallel_size": 2})
+            with open(path) as file:
+                self.assertTrue(json.load(file)["traceEvents"])
 
     def test_exception_of_a_stage(self):
         def run(context):

@@ -11,12 +11,11 @@ import numpy as np
 
 import nxd
 from nxd import _handle, ops
-from support import resident_kb, run_code
+from support import LONG, resident_kb, run_code
 from test_arrays import Doubler
 from test_core import DictStore
 from test_module import CONFIG, Affine
 
-LONG = bool(os.environ.get("NXD_LONG"))
 # Growth that a run may have, whatever it runs: pools and tables that find their size.
 SLACK_KB = 1500
 
@@ -161,7 +160,7 @@ class Endurance(unittest.TestCase):
             self.repeat(lambda: leaked.append(nxd.zeros((4,))), False)
 
     def repeat(self, make, slow):
-        n = 500 if slow else 10000
+        n = 300 if slow else 10000
         for _ in range(n // 5):
             make()
         gc.collect()
@@ -220,8 +219,8 @@ class Finalizers(unittest.TestCase):
         return done.stdout
 
     def test_at_exit(self):
-        for end in ("", "sys.exit(0)", "alive[:] = alive[::-1]", "gc.disable()",
-                    "alive.append(alive)"):
+        ends = ["", "alive[:] = alive[::-1]; alive.append(alive)"]
+        for end in ends + ["sys.exit(0)", "gc.disable()"] * LONG:
             with self.subTest(end):
                 self.run_objects(f"""
 store = nxd.Store.local()

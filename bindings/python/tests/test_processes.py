@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nxd
 from nxd import _libtorch, raw
-from support import EXAMPLES, run_code, run_python
+from support import EXAMPLES, LONG, run_code, run_python
 
 INTERRUPT = """
 import os, signal, sys, threading, time
@@ -65,8 +65,9 @@ class Examples(unittest.TestCase):
         program = examples_in_c() / "train_llama"
         sizes = ("--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 "
                  "--seq 32 --batch 4").split()
-        for layout in ("--tp 2", "--tp 2 --sequence-parallel --dtype bf16",
-                       "--tp 1 --pp 2 --microbatches 2"):
+        layouts = ["--tp 2", "--tp 1 --pp 2 --microbatches 2"]
+        for layout in layouts + ["--tp 2 --sequence-parallel --dtype bf16",
+                                 "--tp 2 --dtype autocast", "--tp 1"] * LONG:
             with self.subTest(layout):
                 ours, theirs = Path(self.directory, "py"), Path(self.directory, "c")
                 options = [*sizes, *layout.split()]
@@ -99,7 +100,8 @@ class Examples(unittest.TestCase):
         script = EXAMPLES / "pipeline_stages.py"
         one = losses(run_python(script).stdout)
         self.assertEqual(len(one), 30)
-        for options in ("--schedule 1f1b", "--schedule zero_bubble", "--chunks 2"):
+        for options in ["--schedule zero_bubble", "--chunks 2"] + ["--schedule 1f1b",
+                                                                   "--schedule gpipe"] * LONG:
             with self.subTest(options):
                 got = losses(spawned(sys.executable, script, *options.split()))
                 self.assertEqual(got, one)
@@ -199,15 +201,16 @@ class Jobs(unittest.TestCase):
             self.assertEqual(out, "['a', 'b']\n" * 2)
 
     def test_after_fork(self):
-        run_code("import os, nxd.core as nxd\n"
+        done = run_code("import os, nxd.core as nxd\n"
                  "context = nxd.Context()\n"
                  "pid = os.fork()\n"
                  "if pid == 0:\n"
                  "    try: context.world.barrier()\n"
-                 "    except nxd.InvalidState: os._exit(0)\n"
+                 "    except nxd.InvalidState: raise SystemExit(7)\n"
                  "    os._exit(1)\n"
-                 "assert os.waitpid(pid, 0)[1] == 0\n"
+                 "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
                  "context.world.barrier()\n")
+        self.assertEqual(done.stderr, "")
 
     def test_missing_engine(self):
         """A tree with libnxd_core alone has nxd.core, and says so about the rest."""

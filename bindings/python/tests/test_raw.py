@@ -4,7 +4,9 @@ import ctypes
 import gc
 import inspect
 import json
+import re
 import unittest
+from pathlib import Path
 
 import nxd
 from nxd import _cdef, _handle, enums, raw
@@ -58,6 +60,21 @@ class Raw(unittest.TestCase):
         for function in functions:
             library = raw.core if function["library"] == "nxd_core" else raw.engine
             self.assertTrue(callable(getattr(library, function["name"])), function["name"])
+
+    def test_every_function_has_a_wrapper_or_is_said_to_be_raw(self):
+        package = Path(raw.__file__).parent
+        source = "".join(path.read_text() for path in package.glob("*.py")
+                         if path.name != "_cdef.py")
+        readme = (PYTHON_ROOT / "README.md").read_text()
+        said = set(re.findall(r"`(nxd_\w+)`", readme[readme.index("Only there:"):]))
+        without = set()
+        for name in (f["name"] for f in read("api.json")["functions"]):
+            # Those of one kind are called by a name put together: nxd_ + name + _async.
+            stem = re.sub(r"_(async|create_ddp|init)$", "", name).removeprefix("nxd_")
+            if name not in source and f'"{stem}"' not in source and (
+                    name != f"nxd_{stem}_init" or f'"nxd_{stem}_t"' not in source):
+                without.add(name)
+        self.assertEqual(without, said)
 
     def test_finalizers_are_local(self):
         tags = {f["name"]: f["tag"] for f in read("api.json")["functions"]}

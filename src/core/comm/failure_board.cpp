@@ -160,7 +160,7 @@ void FailureBoard::announce_abort() noexcept {
 }
 
 void FailureBoard::leave() noexcept {
-  if (lost()) return;
+  if (left_.exchange(true) || lost()) return;
   ask([&] { store_->set(left_key(rank_), "1"); });
 }
 

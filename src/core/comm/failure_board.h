@@ -69,7 +69,7 @@ class FailureBoard {
 
   // Publishes that this rank is lost to the others, on purpose. It does not count as a loss here.
   void announce_abort() noexcept;
-  // Publishes that this rank has left: the world, or one group of it, by the group's key. A rank
+  // Publishes that this rank has left: the world, once, or one group of it, by its key. A rank
   // may leave while others still talk to one another, so it is a loss only to those that wait for
   // it.
   void leave() noexcept;
@@ -99,6 +99,7 @@ class FailureBoard {
   const int server_rank_;
   const int lost_with_store_;
   std::atomic<bool> lost_{false};
+  std::atomic<bool> left_{false};
   std::atomic<bool> attached_{true};
   std::atomic<bool> silent_{false};  // the store did not answer, and somebody is lost with it
   std::atomic<bool> outlasted_{false};

@@ -508,12 +508,15 @@ void Context::abort() noexcept {
   }
 }
 
-void Context::end_works() noexcept {
+// Groups and modules that outlive the context's handle keep the rest of it, but the peers wait for
+// this rank in vain from now on.
+void Context::leave() noexcept {
+  if (impl_->shared->stamp.is_foreign()) return;
   try {
-    if (impl_->shared->stamp.is_foreign()) return;
     for (const auto& group : impl_->living_groups()) group->end_works();
   } catch (...) {
   }
+  if (impl_->shared->board) impl_->shared->board->leave();
 }
 
 std::string Context::flight_record() const {

@@ -148,22 +148,26 @@ void ModulePipeline::make_local_tree() {
   }
   for (const std::shared_ptr<Parameter>& parameter : own) {
     if (!stages_->shared().is_owner(*parameter)) parameter->set_counts_in_norm(false);
-    if (!options_.param_init) {
-      parameter->materialize();
-      continue;
-    }
-    parameter->materialize([&](at::Tensor& value) {
-      nxd_tensor handle{value};
-      CallbackWatch().check(
-          options_.param_init(parameter->parameter_handle(), parameter->canonical_name().c_str(),
-                              &handle, options_.param_init_data),
-          "param_init");
-    });
+  }
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    if (known.count(entry.parameter.get()) != 0) give_value(entry);
   }
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
   }
   local_ = LocalTree::create(root_, own, local_names_);
+}
+
+// One on the meta device gets its first values.
+void ModulePipeline::give_value(const NamedParameter& entry) {
+  Parameter& parameter = *entry.parameter;
+  if (!options_.param_init) return parameter.materialize();
+  parameter.materialize([&](at::Tensor& value) {
+    nxd_tensor handle{value};
+    CallbackWatch().check(options_.param_init(parameter.parameter_handle(), entry.name.c_str(),
+                                              &handle, options_.param_init_data),
+                          "param_init");
+  });
 }
 
 // Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline

@@ -77,6 +77,7 @@ class ModulePipeline : public Pipeline {
   void find_cuts(const Graph& graph);
   void keep_own_parameters();
   void make_local_tree();
+  void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs);
   std::vector<AgreedValue> sizes_of(const Module::Tensors& inputs) const;
   void agree_on(const std::function<void()>& attempt,

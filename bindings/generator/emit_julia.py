@@ -1,0 +1,71 @@
+"""Julia's raw layer: one method for each function, with the header's own names."""
+
+import os
+import textwrap
+
+_SCALARS = {"size_t": "Csize_t", "int32_t": "Int32", "int64_t": "Int64", "uint8_t": "UInt8",
+            "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64", "double": "Cdouble",
+            "float": "Cfloat", "char": "UInt8", "void": "Cvoid", "function": "Ptr{Cvoid}",
+            "int": "Cint", "DLDeviceType": "Int32"}
+_KEYWORDS = {"begin", "end", "function", "module", "struct", "const", "local", "global"}
+
+
+def _name(name):
+    return f'var"{name}"' if name in _KEYWORDS else name
+
+
+def _type(kind, callbacks):
+    """The Julia type that a C type is passed as."""
+    name, pointers = kind["name"], kind["pointers"]
+    if name in callbacks or name == "function":
+        return "Ptr{Cvoid}"
+    base = _SCALARS.get(name, name)
+    if name == "char" and kind["const"] and pointers:
+        base, pointers = "Cstring", pointers - 1
+    return "Ptr{" * pointers + base + "}" * pointers
+
+
+def _code(enum):
+    """An enum, with the short names that symbols are compared with."""
+    names = [v["name"] for v in enum["values"]]
+    prefix = os.path.commonprefix(names)
+    prefix = prefix[:prefix.rfind("_") + 1]
+    rows = [f'    {v["name"]} = {v["value"]} => "{v["name"][len(prefix):].lower()}"\n'
+            for v in enum["values"]]
+    return f"@code {enum['name']} begin\n{''.join(rows)}end\n"
+
+
+def _struct(struct, callbacks):
+    fields = "".join(f"    {_name(f['name'])}::{_type(f['type'], callbacks)}\n" for f in struct["fields"])
+    return f"struct {struct['name']}\n{fields}end\n"
+
+
+def _function(function, callbacks):
+    params = ", ".join(f"{_name(p['name'])}::{_type(p['type'], callbacks)}" for p in function["params"])
+    library = "lib" + function["library"]
+    text = f"@call {library} {function['name']}({params})::{_type(function['result'], callbacks)}"
+    return "\n".join(textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False,
+                                   break_on_hyphens=False)) + "\n"
+
+
+def _initial(api):
+    """Which function fills a struct with its defaults."""
+    names = {f["name"] for f in api["functions"]}
+    for struct in api["structs"]:
+        init = struct["name"].removesuffix("_t") + "_init"
+        if init in names:
+            yield f"fill_defaults(r::Ref{{{struct['name']}}}) = {init}(r, sizeof({struct['name']}))\n"
+
+
+def files(api, sizes):
+    del sizes  # asserted by the binding's tests
+    callbacks = {c["name"] for c in api["callbacks"]}
+    opaque = [h["name"] for h in api["handles"]]
+    parts = ["# Generated from include/nxd.h by scripts/bindings: do not edit.\n\n",
+             "".join(f"const {m['name']} = {m['value']}\n" for m in api["macros"]), "\n",
+             "".join(f"mutable struct {name} end\n" for name in opaque), "\n",
+             "\n".join(_code(e) for e in api["enums"]), "\n",
+             "\n".join(_struct(s, callbacks) for s in api["structs"]), "\n",
+             "".join(_function(f, callbacks) for f in api["functions"]), "\n",
+             "".join(_initial(api))]
+    return {"bindings/julia/NXD/src/raw.jl": "".join(parts)}

@@ -1,0 +1,105 @@
+package nxd
+
+/*
+#include <stdlib.h>
+#include "memory.h"
+*/
+import "C"
+
+import (
+	"unsafe"
+
+	"libnxd.org/nxd/internal/own"
+	"libnxd.org/nxd/raw"
+)
+
+// Array is memory outside of Go's heap, which the library may keep using after a call has returned: for
+// asynchronous work, parameters and gradients, and tensors. Data gives it as an ordinary slice. Parts of
+// an array share its memory, which lives as long as one of them, or what uses it.
+type Array[T Element] struct {
+	data []T
+	mem  own.Handle[C.nxdgo_memory_t]
+	of   *Context // that shares the memory, or nil
+}
+
+// Memory is an array of any type of element.
+type Memory interface {
+	buffer() Buffer
+	keep() any
+	// Retained gives the memory, counted once more for a user outside of Go, and the function that
+	// takes the count back, given the counted object; nil for memory that cannot be counted.
+	Retained() (data unsafe.Pointer, dtype DType, count int, object, release unsafe.Pointer)
+}
+
+// NewArray makes an array of zeros.
+func NewArray[T Element](n int) (Array[T], error) {
+	var one T
+	if n < 0 {
+		return Array[T]{}, raw.Invalid("array: expected a length of at least 0, got %d", n)
+	}
+	m := C.nxdgo_memory_new(C.size_t(n) * C.size_t(unsafe.Sizeof(one)))
+	if m == nil {
+		return Array[T]{}, &Error{Status: OutOfMemory, Message: "array: no memory", RootRank: -1, Step: -1}
+	}
+	return Array[T]{unsafe.Slice((*T)(m.data), n),
+		own.New(m, func(m *C.nxdgo_memory_t) { C.nxdgo_memory_release(unsafe.Pointer(m)) }), nil}, nil
+}
+
+// NewSharedArray makes an array in memory that the other ranks of this host can reach: collectives work
+// on it in place. Contents are undefined at first. It is gone when the context is closed.
+func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
+	var one T
+	if n < 0 {
+		return Array[T]{}, raw.Invalid("array: expected a length of at least 0, got %d", n)
+	}
+	data, err := own.Get(c.Handle, func(p *raw.Context) (unsafe.Pointer, error) {
+		return raw.ArenaAlloc(p, n*int(unsafe.Sizeof(one)))
+	})
+	if err != nil {
+		return Array[T]{}, err
+	}
+	m := (*C.nxdgo_memory_t)(C.calloc(1, C.sizeof_nxdgo_memory_t))
+	m.data = data
+	release := func(m *C.nxdgo_memory_t) {
+		// Without the context there is nobody to give the memory back to: it went with it.
+		if ctx := c.Raw(); ctx != nil {
+			_ = raw.ArenaFree(ctx, m.data)
+		}
+		C.free(unsafe.Pointer(m))
+	}
+	return Array[T]{unsafe.Slice((*T)(data), n), own.New(m, release, c), c}, nil
+}
+
+// Data is the array's memory, valid until Close or while the array is reachable; nil after Close.
+func (a Array[T]) Data() []T {
+	if a.mem.Raw() == nil || a.of != nil && a.of.Raw() == nil {
+		return nil
+	}
+	return a.data
+}
+
+// Len is the number of elements.
+func (a Array[T]) Len() int { return len(a.data) }
+
+// Part is the elements from..to-1, sharing their memory.
+func (a Array[T]) Part(from, to int) Array[T] { return Array[T]{a.data[from:to:to], a.mem, a.of} }
+
+// Close gives the memory back, also that of all parts. What the library keeps, such as a tensor over the
+// array, is not affected; a work or a DDP that uses the array must be closed before.
+func (a Array[T]) Close() { a.mem.Close() }
+
+func (a Array[T]) buffer() Buffer {
+	return Buffer{pointer(a.Data()), DTypeOf[T](), []int64{int64(len(a.data))}}
+}
+
+func (a Array[T]) keep() any { return a.mem }
+
+// Retained is for package engine.
+func (a Array[T]) Retained() (data unsafe.Pointer, dtype DType, count int, object, release unsafe.Pointer) {
+	m := a.mem.Raw()
+	if m == nil || m.refs == 0 {
+		return nil, DTypeOf[T](), len(a.data), nil, nil
+	}
+	C.nxdgo_memory_retain(m)
+	return pointer(a.data), DTypeOf[T](), len(a.data), unsafe.Pointer(m), unsafe.Pointer(C.nxdgo_memory_release)
+}

@@ -1,0 +1,29 @@
+/* The callbacks of libnxd, as C functions that call Go. user_data is a handle of runtime/cgo. */
+#ifndef NXDGO_ENGINE_CALLBACKS_H
+#define NXDGO_ENGINE_CALLBACKS_H
+
+#include "nxd.h"
+
+void nxdgo_engine_destroy(void* user_data);
+nxd_status_t nxdgo_module_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+nxd_status_t nxdgo_function_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
+                                    size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                    void* user_data);
+nxd_status_t nxdgo_function_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
+                                     size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
+                                     void* user_data);
+nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t n_inputs,
+                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
+nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
+                              void* user_data);
+nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
+
+/* A managed tensor over the program's memory, whose end calls release(object); NULL without memory. */
+DLManagedTensor* nxdgo_managed(void* data, DLDataType dtype, const int64_t* shape, int32_t ndim,
+                               void* object, void* release);
+void nxdgo_managed_delete(DLManagedTensor* managed);
+void nxdgo_release(void* release, void* object);
+
+#endif /* NXDGO_ENGINE_CALLBACKS_H */

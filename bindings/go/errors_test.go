@@ -1,0 +1,187 @@
+package nxd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"libnxd.org/nxd"
+	"libnxd.org/nxd/internal/ranks"
+)
+
+// Slices whose lengths do not fit are refused on the rank that has them and on its peers, at once.
+func TestBadLengthsTellThePeers(t *testing.T) {
+	start := time.Now()
+	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		failed := nxd.AllReduce(g, make([]float32, 4), make([]float32, 4-r), nxd.Sum)
+		return first(g.Barrier(), failed) // the group goes on
+	})
+	for rank, err := range ends {
+		var e *nxd.Error
+		if !errors.Is(err, nxd.InvalidArgument) || !errors.As(err, &e) || e.Operation != "all_reduce" {
+			t.Errorf("rank %d: expected INVALID_ARGUMENT of an all_reduce, got %v", rank, err)
+		}
+	}
+	if !strings.Contains(ends[1].Error(), "recv: expected 4 elements, got 3") {
+		t.Errorf("rank 1: %v", ends[1])
+	}
+	if time.Since(start) > ranks.Timeout/2 {
+		t.Error("rank 0 has waited for rank 1")
+	}
+}
+
+func TestErrorInfo(t *testing.T) {
+	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		g, err := c.NewGroup("pair", 0, 1)
+		if err != nil {
+			return err
+		}
+		if r == 1 {
+			g.Close()
+			c.Close() // leaves; rank 0 waits for it
+			return nil
+		}
+		return g.Barrier()
+	})
+	var e *nxd.Error
+	if !errors.As(ends[0], &e) || e.Status != nxd.PeerLost || e.RootRank != 1 || e.Operation != "barrier" ||
+		e.Group != "pair" || e.Message == "" || e.Step != -1 {
+		t.Errorf("got %#v", ends[0])
+	}
+	if errors.Is(ends[0], nxd.Timeout) || !errors.Is(fmt.Errorf("wrapped: %w", ends[0]), nxd.PeerLost) {
+		t.Error("errors.Is does not tell statuses apart")
+	}
+}
+
+// What is closed is refused by the library, by name.
+func TestClosedObjects(t *testing.T) {
+	s, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s.Close()
+	if err := s.Set("k", nil); !errors.Is(err, nxd.InvalidArgument) || !strings.Contains(err.Error(), "store") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := nxd.NewFileStore("a\x00b"); !errors.Is(err, nxd.InvalidArgument) {
+		t.Errorf("a 0 in a path: got %v", err)
+	}
+	if _, err := new(nxd.Context).Rank(); !errors.Is(err, nxd.InvalidArgument) {
+		t.Errorf("a zero context: got %v", err)
+	}
+}
+
+// A cancelled context of Go ends the collective that blocks, while other goroutines go on.
+func TestCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ticks int
+	stop := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Add(1)
+	go func() {
+		defer ticking.Done()
+		for ; ; ticks++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	start := time.Now()
+	ends := ranks.Errors(t, ctx, 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		if r == 1 {
+			time.AfterFunc(100*time.Millisecond, cancel)
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		}
+		return g.Barrier()
+	})
+	close(stop)
+	ticking.Wait()
+	if err := ends[0]; !errors.Is(err, context.Canceled) || !errors.Is(err, nxd.Aborted) {
+		t.Errorf("expected context.Canceled and ABORTED, got %v", err)
+	}
+	if time.Since(start) > ranks.Timeout/2 || ticks < 20 {
+		t.Errorf("%v passed, and another goroutine ran %d times", time.Since(start), ticks)
+	}
+}
+
+func TestAbort(t *testing.T) {
+	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		if r == 0 {
+			time.AfterFunc(50*time.Millisecond, func() { _ = c.Abort() })
+		}
+		if r == 1 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return g.Barrier()
+	})
+	if !errors.Is(ends[0], nxd.Aborted) || ends[1] == nil {
+		t.Errorf("got %v", ends)
+	}
+}
+
+// A context of Go that is done ends the wait for a peer that does not come.
+func TestCancelJoin(t *testing.T) {
+	s, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err = nxd.NewContext(ctx, &nxd.ContextOptions{Store: s, Size: 2, Timeout: ranks.Timeout})
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > ranks.Timeout/2 {
+		t.Errorf("got %v after %v", err, time.Since(start))
+	}
+}
+
+// The message of a call that fails within a callback is said once.
+func TestNestedMessage(t *testing.T) {
+	m := newMemory()
+	s, err := nxd.NewStore(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m.fail = func(string) error { return nxd.SetLogLevel(42) }
+	err = s.Set("k", nil)
+	if !errors.Is(err, nxd.InvalidArgument) || strings.Count(err.Error(), "42") != 1 {
+		t.Errorf("got %v", err)
+	}
+}

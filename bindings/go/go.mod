@@ -1,0 +1,3 @@
+module libnxd.org/nxd
+
+go 1.19

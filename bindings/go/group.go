@@ -1,0 +1,171 @@
+package nxd
+
+import (
+	"time"
+	"unsafe"
+
+	"libnxd.org/nxd/internal/own"
+	"libnxd.org/nxd/raw"
+)
+
+// Group is an ordered set of ranks that communicate.
+type Group struct{ own.Handle[raw.Group] }
+
+// NewGroup makes a group of some of the world's ranks, in the same order on every member.
+// [collective: the listed ranks]
+func (c *Context) NewGroup(name string, ranks ...int) (*Group, error) {
+	list := make([]int32, len(ranks))
+	for i, r := range ranks {
+		list[i] = int32(r)
+	}
+	if name == "" {
+		name = "group"
+	}
+	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.Group, error) {
+		return raw.GroupCreate(p, first(list), len(list), name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Group{own.New(p, raw.GroupDestroy, c)}, nil
+}
+
+// Abort ends every pending and later call on the group with Aborted; from any goroutine.
+func (g *Group) Abort() error { return own.Do(g.Handle, raw.GroupAbort) }
+
+// Size is the number of ranks.
+func (g *Group) Size() (int, error) { return own.Int(g.Handle, raw.GroupGetSize) }
+
+// Rank is this rank's place in the group.
+func (g *Group) Rank() (int, error) { return own.Int(g.Handle, raw.GroupGetRank) }
+
+// Ranks is the world ranks of the group.
+func (g *Group) Ranks() ([]int, error) {
+	return ints(list(func(ranks *int32, capacity int) (int, error) {
+		return own.Get(g.Handle, func(p *raw.Group) (int, error) {
+			return raw.GroupGetRanks(p, ranks, capacity)
+		})
+	}))
+}
+
+// SetTimeout bounds every later call on the group.
+func (g *Group) SetTimeout(d time.Duration) error {
+	return own.Do(g.Handle, func(p *raw.Group) error { return raw.GroupSetTimeout(p, milliseconds(d)) })
+}
+
+// Transport is what carries the group's data.
+func (g *Group) Transport() (Transport, error) { return own.Get(g.Handle, raw.GroupGetTransport) }
+
+// Barrier returns when every rank of the group has called. [collective: group]
+func (g *Group) Barrier() error { return own.Do(g.Handle, raw.Barrier) }
+
+// BarrierAsync is Barrier without waiting. [collective: group]
+func (g *Group) BarrierAsync() (*Work, error) { return g.work(raw.BarrierAsync) }
+
+// collective makes a call, or, when the lengths of its slices do not fit together, lets the library
+// refuse a missing buffer: so the peers are told, and do not wait for this rank.
+func (g *Group) collective(fits *Error, call func(p *raw.Group, valid bool) error) error {
+	err := own.Do(g.Handle, func(p *raw.Group) error { return call(p, fits == nil) })
+	if fits != nil {
+		return fits
+	}
+	return err
+}
+
+func lengths(operation, name string, got, want int) *Error {
+	if got == want {
+		return nil
+	}
+	e := raw.Invalid("%s: %s: expected %d elements, got %d", operation, name, want, got)
+	e.Operation = operation
+	return e
+}
+
+func orNil(p unsafe.Pointer, valid bool) unsafe.Pointer {
+	if !valid {
+		return nil
+	}
+	return p
+}
+
+// refused is a count for a call with missing buffers, which are an error only where there are elements.
+func refused(count int, valid bool) int {
+	if !valid && count == 0 {
+		return 1
+	}
+	return count
+}
+
+// AllReduce reduces the elements of every rank into recv, which may be send. [collective: group]
+func AllReduce[T Element](g *Group, send, recv []T, op Reduce) error {
+	return g.collective(lengths("all_reduce", "recv", len(recv), len(send)),
+		func(p *raw.Group, valid bool) error {
+			return raw.AllReduce(p, orNil(pointer(send), valid), pointer(recv), refused(len(send), valid),
+				DTypeOf[T](), op)
+		})
+}
+
+// AllGather concatenates send of every rank, in rank order, in recv. [collective: group]
+func AllGather[T Element](g *Group, send, recv []T) error {
+	n, err := g.Size()
+	if err != nil {
+		return err
+	}
+	return g.collective(lengths("all_gather", "recv", len(recv), n*len(send)),
+		func(p *raw.Group, valid bool) error {
+			return raw.AllGather(p, orNil(pointer(send), valid), pointer(recv), refused(len(send), valid),
+				DTypeOf[T]())
+		})
+}
+
+// ReduceScatter reduces send and leaves this rank's part of it in recv. [collective: group]
+func ReduceScatter[T Element](g *Group, send, recv []T, op Reduce) error {
+	n, err := g.Size()
+	if err != nil {
+		return err
+	}
+	return g.collective(lengths("reduce_scatter", "send", len(send), n*len(recv)),
+		func(p *raw.Group, valid bool) error {
+			return raw.ReduceScatter(p, orNil(pointer(send), valid), pointer(recv), refused(len(recv), valid),
+				DTypeOf[T](), op)
+		})
+}
+
+// Broadcast copies the buffer of rank root of the group to all others. [collective: group]
+func Broadcast[T Element](g *Group, buffer []T, root int) error {
+	return own.Do(g.Handle, func(p *raw.Group) error {
+		return raw.Broadcast(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(root))
+	})
+}
+
+// AllToAll sends the i-th part of send to rank i, and receives its part for this rank.
+// [collective: group]
+func AllToAll[T Element](g *Group, send, recv []T) error {
+	n, err := g.Size()
+	if err != nil {
+		return err
+	}
+	fits := lengths("all_to_all", "recv", len(recv), len(send))
+	if fits == nil {
+		fits = lengths("all_to_all", "send", len(send), len(send)/n*n)
+	}
+	return g.collective(fits, func(p *raw.Group, valid bool) error {
+		return raw.AllToAll(p, orNil(pointer(send), valid), pointer(recv), refused(len(send)/n, valid),
+			DTypeOf[T]())
+	})
+}
+
+// Send sends to a rank of the group, which calls Receive with the same tag. [collective: the two ranks]
+func Send[T Element](g *Group, buffer []T, to, tag int) error {
+	return own.Do(g.Handle, func(p *raw.Group) error {
+		return raw.Send(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(to), int32(tag))
+	})
+}
+
+// Receive receives from a rank of the group, which calls Send with the same tag.
+// [collective: the two ranks]
+func Receive[T Element](g *Group, buffer []T, from, tag int) error {
+	return own.Do(g.Handle, func(p *raw.Group) error {
+		return raw.Receive(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(from), int32(tag))
+	})
+}

@@ -1,0 +1,149 @@
+package nxd_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"libnxd.org/nxd"
+	"libnxd.org/nxd/internal/ranks"
+)
+
+// doubling is two stages: the first sends its microbatch's number, the second doubles it as the loss.
+type doubling struct {
+	last   bool
+	fail   error
+	panics bool
+	grads  float32
+}
+
+func (d *doubling) Forward(call nxd.StageCall, inputs, outputs []nxd.Buffer) (float64, error) {
+	if d.fail != nil && call.Microbatch == 1 {
+		return 0, d.fail
+	}
+	if d.panics {
+		panic("in a stage")
+	}
+	if !d.last {
+		x, err := nxd.View[float32](outputs[0])
+		if err != nil {
+			return 0, err
+		}
+		for i := range x {
+			x[i] = float32(call.Microbatch)
+		}
+		return 0, nil
+	}
+	x, err := nxd.View[float32](inputs[0])
+	if err != nil {
+		return 0, err
+	}
+	return 2 * float64(x[0]), nil
+}
+
+func (d *doubling) Backward(call nxd.StageCall, inputs, gradOutputs, gradInputs []nxd.Buffer) error {
+	if d.last {
+		g, err := nxd.View[float32](gradInputs[0])
+		if err != nil {
+			return err
+		}
+		for i := range g {
+			g[i] = float32(call.LossWeight)
+		}
+		return nil
+	}
+	g, err := nxd.View[float32](gradOutputs[0])
+	if err != nil {
+		return err
+	}
+	d.grads += g[0]
+	return nil
+}
+
+func runStages(c *nxd.Context, stage *doubling, schedule nxd.ScheduleKind) (float64, error) {
+	if err := c.InitModelParallel(&nxd.ParallelOptions{PipelineParallelSize: 2}); err != nil {
+		return 0, err
+	}
+	value := []nxd.Value{{Name: "x", Shape: []int64{2, 3}, DType: nxd.F32, NeedsGrad: true}}
+	in, out := [][]nxd.Value{nil}, [][]nxd.Value{value}
+	if stage.last {
+		in, out = out, in
+	}
+	p, err := nxd.NewPipeline(c, stage, in, out, nxd.PipelineOptions{Microbatches: 4, Schedule: schedule,
+		BroadcastAndAverageLoss: true})
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	return p.Run(true)
+}
+
+func TestPipeline(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		stage := &doubling{last: r == 1}
+		loss, err := runStages(c, stage, nxd.ScheduleGPipe)
+		if err := first(err, check("loss", loss, 2*(0+1+2+3)/4.0)); err != nil {
+			return err
+		}
+		if !stage.last && stage.grads != 1 {
+			t.Errorf("gradients: expected 1, got %v", stage.grads)
+		}
+		return c.Finalize()
+	})
+}
+
+// A stage that fails fails the run on all ranks; its own error comes out on its rank.
+func TestStageFails(t *testing.T) {
+	full := errors.New("out of data")
+	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		stage := &doubling{last: r == 1}
+		if r == 1 {
+			stage.fail = full
+		}
+		_, err = runStages(c, stage, nxd.ScheduleDefault)
+		return err
+	})
+	if !errors.Is(ends[1], full) || !errors.Is(ends[1], nxd.User) {
+		t.Errorf("rank 1: got %v", ends[1])
+	}
+	if ends[0] == nil || !strings.Contains(ends[0].Error(), "rank 1") {
+		t.Errorf("rank 0: got %v", ends[0])
+	}
+	ends = ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		_, err = runStages(c, &doubling{last: r == 1, panics: true}, nxd.ScheduleDefault)
+		return err
+	})
+	var p *nxd.PanicError
+	if !errors.As(ends[0], &p) || p.Value != "in a stage" {
+		t.Errorf("a panic: got %v", ends[0])
+	}
+}
+
+// Stages that cannot split their backward pass are refused where a schedule needs it.
+func TestUnsplitStage(t *testing.T) {
+	for rank, err := range ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		_, err = runStages(c, &doubling{last: r == 1}, nxd.ScheduleZeroBubble)
+		return err
+	}) {
+		if !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("rank %d: got %v", rank, err)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+@object Context nxd_context_t nxd_context_destroy
+
+@doc """
+    Context(; rank, size, store, timeout_ms, transport, seed, ...)
+    Context(f; ...)
+
+One rank: joins the world, which is collective. Without `store` the launcher's environment says
+which rank this is; other keywords are the fields of `nxd_context_options_t`.
+
+`finalize!` leaves in agreement with all ranks; `close` leaves at once, and peers that wait for
+this rank get `:peer_lost`. With a `do` block the context is finalized at its normal end, and only
+closed when it throws. While a call blocks, Ctrl-C raises `InterruptException` as anywhere
+(`Base.exit_on_sigint(false)` in scripts).
+""" Context
+
+function Context(; store = nothing, rendezvous = nothing, fields...)
+    how = rendezvous === nothing ? (store === nothing ? :environment : :store) : rendezvous
+    options = Options(nxd_context_options_t; rendezvous = how, store = store,
+                      interrupt = interrupt_entry[], fields...)
+    given(out -> nxd_context_create(options, out), Context; kept = ContextState(WeakRef[], false))
+end
+
+mutable struct ContextState
+    groups::Vector{WeakRef} # borrowed from the layout, and closed with it
+    finalized::Bool
+end
+
+function Context(f::Function; fields...)
+    scoped(Context(; fields...)) do context
+        result = f(context)
+        isopen(context) && !context.kept.finalized && finalize!(context)
+        result
+    end
+end
+
+"""
+    finalize!(context)
+
+Waits for this rank's works and for all ranks, then disconnects. [collective: world] Afterwards only
+getters and `close` work.
+"""
+function finalize!(context::Context)
+    check(nxd_context_finalize(context))
+    context.kept.finalized = true
+    nothing
+end
+
+"Makes every pending and later collective of the context fail with `:aborted`; from any thread."
+abort(context::Context) = check(nxd_context_abort(context))
+
+rank_in(context::Context) = number(out -> nxd_context_get_rank(context, out))
+Base.size(context::Context) = number(out -> nxd_context_get_size(context, out))
+local_rank(context::Context) = number(out -> nxd_context_get_local_rank(context, out))
+
+"The last collectives and messages of each group, as JSON; from any thread."
+flight_record(context::Context) =
+    copied((buf, cap, needed) -> nxd_context_get_flight_record(context, buf, cap, needed))
+
+"Text by the rule of a buffer, its room and what is needed."
+function copied(get)
+    needed, buffer = Ref{Csize_t}(0), UInt8[]
+    check(get(buffer, 0, needed))
+    while needed[] > length(buffer)
+        resize!(buffer, needed[] + 4096)
+        status = get(buffer, length(buffer), needed)
+        needed[] > length(buffer) || check(status)
+    end
+    String(buffer[1:needed[] - 1])
+end
+
+"Switches the context's layers between fused kernels and plain ATen operators."
+plain_kernels!(context::Context, on::Bool) = check(nxd_context_set_plain_kernels(context, on))
+plain_kernels(context::Context) = number(out -> nxd_context_get_plain_kernels(context, out)) != 0
+
+"Sets the training step and microbatch that random bits are drawn for."
+set_step!(context::Context, step::Integer, microbatch::Integer = 0) =
+    check(nxd_context_set_step(context, step, microbatch))
+
+"Prints a line on world rank 0."
+master_print(context::Context, parts...) = check(nxd_master_print(context, string(parts...)))
+
+cpu_mode() = nxd_cpu_mode() != 0
+
+"Device this process trains on: `:cpu` with NXD_CPU_MODE=1."
+device() = Symbol(value(nxd_get_device, nxd_device_t))
+
+# ---- memory that ranks of this host share
+
+"""
+    arena(context, T, dims)
+
+An array in memory that the other ranks of this host can read and write too, in which collectives
+over shared memory work in place. It may be used until `free_arena!` or until the context is closed.
+"""
+function arena(context::Context, ::Type{T}, dims::Dims) where {T}
+    data = value(out -> nxd_arena_alloc(context, prod(dims) * sizeof(T), out), Ptr{Cvoid})
+    unsafe_wrap(Array, Ptr{T}(data), dims)
+end
+arena(context::Context, T::Type, dims::Integer...) = arena(context, T, Dims(dims))
+free_arena!(context::Context, a::Array) = check(nxd_arena_free(context, a))

@@ -1,0 +1,183 @@
+@object Group nxd_group_t nxd_group_destroy
+
+@doc """
+    Group(context, ranks; name)
+
+An ordered set of world ranks that communicate; made by all of them in the same order.
+[collective: the listed ranks] See `world` and `group` for those a context has.
+
+Its collectives work over `Array`s and other contiguous arrays without copies. Where an array is of
+no use, because of its length or its strides, the peers are told as well: all ranks fail, none waits.
+""" Group
+
+function Group(context::Context, ranks; name = nothing)
+    row = collect(Int32, ranks)
+    given(Group) do out
+        nxd_group_create(context, row, length(row), c_string_or_null(name), out)
+    end
+end
+
+"Group of all ranks."
+world(context::Context) = given(out -> nxd_context_get_world_group(context, out), Group; owner = context)
+
+"This rank's group along an axis: $axes_of_layouts. It is closed with the layout."
+function group(context::Context, axis::Symbol)
+    found = given(out -> nxd_parallel_get_group(context, axis, out), Group; owner = context)
+    groups = filter!(ref -> ref.value !== nothing, context.kept.groups)
+    push!(groups, WeakRef(found))
+    found
+end
+
+Base.size(group::Group) = number(out -> nxd_group_get_size(group, out))
+rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))
+"World ranks of the group."
+ranks(group::Group) = listed((row, cap, n) -> nxd_group_get_ranks(group, row, cap, n), Int32)
+"Bound of every later call on the group, in milliseconds."
+set_timeout!(group::Group, timeout_ms::Integer) = check(nxd_group_set_timeout(group, timeout_ms))
+transport(group::Group) = Symbol(value(out -> nxd_group_get_transport(group, out), nxd_transport_t))
+"Makes every pending and later call on the group fail with `:aborted`; from any thread."
+abort(group::Group) = check(nxd_group_abort(group))
+
+# ---- arguments of the collectives
+
+function check_arrays(arrays...)
+    for a in arrays
+        dtype(eltype(a))
+        is_contiguous(a) || throw(ArgumentError("expected an array whose elements follow one " *
+            "another in memory, got strides $(strides(a)) of size $(size(a)): copy it first"))
+        eltype(a) === eltype(arrays[1]) || throw(ArgumentError(
+            "expected arrays of one element type, got $(eltype(arrays[1])) and $(eltype(a))"))
+    end
+end
+
+"Length of a part, of which the whole has one for each of `parts` ranks."
+function part_length(whole, part, parts)
+    length(whole) == parts * length(part) || throw(DimensionMismatch(
+        "expected $(length(part)) elements from each of $parts ranks, or $(parts * length(part)), " *
+        "got $(length(whole))"))
+    length(part)
+end
+
+function all_reduce_arguments(recv, send, op)
+    check_arrays(recv, send)
+    (send, recv, part_length(recv, send, 1), dtype(eltype(recv)), convert(nxd_reduce_t, op))
+end
+
+function all_gather_arguments(group, recv, send)
+    check_arrays(recv, send)
+    (send, recv, part_length(recv, send, size(group)), dtype(eltype(recv)))
+end
+
+function reduce_scatter_arguments(group, recv, send, op)
+    check_arrays(recv, send)
+    (send, recv, part_length(send, recv, size(group)), dtype(eltype(recv)), convert(nxd_reduce_t, op))
+end
+
+function all_to_all_arguments(group, recv, send)
+    check_arrays(recv, send)
+    ranks = size(group)
+    length(send) == length(recv) || throw(DimensionMismatch(
+        "expected as many elements to receive as to send, got $(length(recv)) and $(length(send))"))
+    length(recv) % ranks == 0 || throw(DimensionMismatch(
+        "expected as many elements for each of $ranks ranks, got $(length(recv))"))
+    (send, recv, length(recv) ÷ ranks, dtype(eltype(recv)))
+end
+
+function one_array_arguments(a, more...)
+    check_arrays(a)
+    (a, length(a), dtype(eltype(a)), more...)
+end
+
+# What is issued instead of arguments that are of no use: it fails, here and on all peers.
+const no_arrays = (C_NULL, C_NULL, 1, NXD_DTYPE_F32)
+const no_array = (C_NULL, 1, NXD_DTYPE_F32)
+
+function agreed(issue, arguments, refused)
+    found = try
+        arguments()
+    catch
+        try
+            work = issue(refused...)
+            work isa Work && wait(work)
+        catch e
+            e isa NXDError || rethrow()
+        end
+        rethrow()
+    end
+    issue(found...)
+end
+
+waiting(f, group, arguments, refused) = agreed((a...) -> check(f(group, a...)), arguments, refused)
+
+# The work roots what is borrowed until it is done: the arrays are among the arguments. A Ctrl-C must
+# not come between the call and the object that does so.
+function starting(f, group, arguments, refused)
+    agreed(arguments, refused) do a...
+        disable_sigint() do
+            given(out -> f(group, a..., out), Work; kept = (group, a))
+        end
+    end
+end
+
+# ---- collectives
+
+"""
+    all_reduce!(group, recv, send = recv; op = :sum)
+
+Reduces every rank's `send` and leaves the result on every rank. `op`: `:sum`, `:avg`, `:max`,
+`:min` or `:prod`. [collective: group]
+"""
+all_reduce!(group::Group, recv, send = recv; op = :sum) = waiting(nxd_all_reduce, group,
+    () -> all_reduce_arguments(recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+
+"Joins every rank's `send`, in rank order. [collective: group]"
+all_gather!(group::Group, recv, send) =
+    waiting(nxd_all_gather, group, () -> all_gather_arguments(group, recv, send), no_arrays)
+
+"A new array of every rank's array, along one more dimension. [collective: group]"
+function all_gather(group::Group, send::AbstractArray{T}) where {T}
+    recv = Array{T}(undef, size(send)..., size(group))
+    all_gather!(group, recv, send)
+    recv
+end
+
+"Reduces and leaves this rank's part of the result in `recv`. [collective: group]"
+reduce_scatter!(group::Group, recv, send; op = :sum) = waiting(nxd_reduce_scatter, group,
+    () -> reduce_scatter_arguments(group, recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+
+"Copies an array of the rank `root` of the group to all others. [collective: group]"
+broadcast_from!(group::Group, a, root::Integer = 0) =
+    waiting(nxd_broadcast, group, () -> one_array_arguments(a, root), (no_array..., root))
+
+"Sends the i-th part of `send` to rank i and receives its part. [collective: group]"
+all_to_all!(group::Group, recv, send) =
+    waiting(nxd_all_to_all, group, () -> all_to_all_arguments(group, recv, send), no_arrays)
+
+"Sends to a rank of the group, which calls `receive_from!` with the same tag."
+send_to(group::Group, a, to::Integer; tag::Integer = 0) =
+    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), (no_array..., to, tag))
+
+"Receives from a rank of the group, which calls `send_to` with the same tag."
+receive_from!(group::Group, a, from::Integer; tag::Integer = 0) =
+    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), (no_array..., from, tag))
+
+"Returns when every rank of the group has called. [collective: group]"
+barrier(group::Group) = check(nxd_barrier(group))
+
+# ---- the same without waiting: each gives a Work
+
+all_reduce_async!(group::Group, recv, send = recv; op = :sum) = starting(nxd_all_reduce_async, group,
+    () -> all_reduce_arguments(recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+all_gather_async!(group::Group, recv, send) =
+    starting(nxd_all_gather_async, group, () -> all_gather_arguments(group, recv, send), no_arrays)
+reduce_scatter_async!(group::Group, recv, send; op = :sum) = starting(nxd_reduce_scatter_async, group,
+    () -> reduce_scatter_arguments(group, recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+broadcast_from_async!(group::Group, a, root::Integer = 0) =
+    starting(nxd_broadcast_async, group, () -> one_array_arguments(a, root), (no_array..., root))
+all_to_all_async!(group::Group, recv, send) =
+    starting(nxd_all_to_all_async, group, () -> all_to_all_arguments(group, recv, send), no_arrays)
+send_to_async(group::Group, a, to::Integer; tag::Integer = 0) =
+    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), (no_array..., to, tag))
+receive_from_async!(group::Group, a, from::Integer; tag::Integer = 0) =
+    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), (no_array..., from, tag))
+barrier_async(group::Group) = starting(nxd_barrier_async, group, () -> (), ())

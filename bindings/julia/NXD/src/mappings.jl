@@ -1,0 +1,62 @@
+# Differentiable moves between what tensor-parallel ranks hold alike and what they hold in parts.
+# "The last dimension" of nxd.h is the first of a Julia array's size, its features; `dim` is that of
+# `shape`, from 0.
+
+"Identity; its backward sums the gradients of all ranks."
+copy_to_tensor_region(context::Context, x::Tensor) =
+    given(out -> nxd_copy_to_tensor_region(context, x, out), Tensor)
+"Sum over ranks; its backward is the identity. [collective: tensor-parallel group]"
+reduce_from_tensor_region(context::Context, x::Tensor) =
+    given(out -> nxd_reduce_from_tensor_region(context, x, out), Tensor)
+"This rank's part of the features; its backward gathers."
+scatter_to_tensor_region(context::Context, x::Tensor) =
+    given(out -> nxd_scatter_to_tensor_region(context, x, out), Tensor)
+"All ranks' features side by side; its backward takes this rank's part. [collective: tensor-parallel group]"
+gather_from_tensor_region(context::Context, x::Tensor) =
+    given(out -> nxd_gather_from_tensor_region(context, x, out), Tensor)
+"This rank's part of a dimension; its backward gathers."
+scatter_to_sequence_region(context::Context, x::Tensor, dim::Integer = 0) =
+    given(out -> nxd_scatter_to_sequence_region(context, x, dim, out), Tensor)
+"All ranks' parts along a dimension. [collective: tensor-parallel group]"
+gather_from_sequence_region(context::Context, x::Tensor, dim::Integer = 0; to_model_parallel::Bool = true) =
+    given(out -> nxd_gather_from_sequence_region(context, x, dim, to_model_parallel, out), Tensor)
+"This rank's part of the sum over ranks; its backward gathers. [collective: tensor-parallel group]"
+reduce_scatter_to_sequence_region(context::Context, x::Tensor, dim::Integer = 0) =
+    given(out -> nxd_reduce_scatter_to_sequence_region(context, x, dim, out), Tensor)
+
+"""
+    parallel_cross_entropy(context, logits, labels; label_smoothing, reduction, ...)
+
+Cross entropy on logits whose vocabulary is split over ranks. [collective: tensor-parallel group]
+Keywords are the fields of `nxd_cross_entropy_options_t`.
+"""
+function parallel_cross_entropy(context::Context, logits::Tensor, labels::Tensor; options...)
+    made = Options(nxd_cross_entropy_options_t; options...)
+    given(out -> nxd_parallel_cross_entropy(context, logits, labels, made, out), Tensor)
+end
+
+"""
+    linear_cross_entropy(context, x, weight, labels; sequence_dim = -1, ...)
+
+The same of the logits x weight^T, which are never all made. [collective: tensor-parallel group]
+"""
+function linear_cross_entropy(context::Context, x::Tensor, weight::Tensor, labels::Tensor;
+                              sequence_dim::Integer = -1, options...)
+    made = Options(nxd_cross_entropy_options_t; options...)
+    given(Tensor) do out
+        nxd_linear_cross_entropy(context, x, weight, labels, sequence_dim, made, out)
+    end
+end
+
+"""
+    loss_weights(context, labels; ignore_index = -100, shifted = true)
+
+Weights that make mean losses of microbatches add up to the mean over all valid tokens of the step.
+[collective: the data-parallel group] `labels`: tensors, or `nothing` for no tokens.
+"""
+function loss_weights(context::Context, labels; ignore_index::Integer = -100, shifted::Bool = true)
+    weights = zeros(length(labels))
+    GC.@preserve labels check(nxd_loss_weights(context, handles(nxd_tensor_t, labels), length(labels),
+                                               ignore_index, shifted, weights))
+    weights
+end

@@ -1,0 +1,229 @@
+@object ModuleNode nxd_module_t nxd_module_destroy
+
+@doc """
+    ModuleNode(context, class_name)              a container
+    ModuleNode(forward, context, class_name)     with a forward function written in Julia
+
+Node of a model, called like a function: `m(inputs...; n_outputs = 1)`; `nothing` stands for an
+input that is left out. [collective: the groups of its layers]
+
+`forward(self, inputs...)` gives a tensor or a tuple of as many as were asked for; its arguments are
+borrowed until it ends. The module keeps `forward` and what it captures alive: take `self`, since a
+function that captures its own module is never let go.
+""" ModuleNode
+
+@entry on_module_forward(self, inputs, n_inputs, outputs, n_outputs, data) module_forward
+
+module_forward(self, inputs, n_inputs, outputs, n_outputs, data) = in_scope() do scope
+    forward = callback_of(data).run
+    hand_over(forward(ModuleNode(self; owner = scope), borrowed_tensors(inputs, n_inputs, scope)...),
+              outputs, n_outputs)
+end
+
+ModuleNode(context::Context, class_name::AbstractString) = given(ModuleNode) do out
+    nxd_module_create(context, class_name, C_NULL, C_NULL, C_NULL, out)
+end
+
+function ModuleNode(forward::Function, context::Context, class_name::AbstractString)
+    callback = register(forward)
+    entry = @cfunction(on_module_forward, Int32, (Ptr{nxd_module_t}, Ptr{Ptr{nxd_tensor_t}}, Csize_t,
+                                                  Ptr{Ptr{nxd_tensor_t}}, Csize_t, Ptr{Cvoid}))
+    taking(callback) do
+        given(ModuleNode) do out
+            nxd_module_create(context, class_name, entry, user_data(callback), release_entry[], out)
+        end
+    end
+end
+
+(m::ModuleNode)(inputs::Union{Tensor,Nothing}...; n_outputs::Integer = 1) = several(n_outputs) do row
+    GC.@preserve inputs nxd_module_forward(m, handles(nxd_tensor_t, inputs), length(inputs), row,
+                                           length(row))
+end
+
+"Adds a child under a name; the parent keeps it alive."
+add_child!(parent::ModuleNode, name::AbstractString, child::ModuleNode) =
+    check(nxd_module_add_child(parent, name, child))
+
+class_name(m::ModuleNode) = strings(out -> nxd_module_get_class_name(m, out))
+
+"A module below this one by its dotted path."
+submodule(root::ModuleNode, path::AbstractString) =
+    given(out -> nxd_module_get_module(root, path, out), ModuleNode; owner = root)
+
+"Direct children by name, in order of addition."
+function children(m::ModuleNode)
+    count = Int(value(out -> nxd_module_get_child_count(m, out), Csize_t))
+    map(0:count - 1) do index
+        name = Ref{Cstring}(no_string)
+        child = given(out -> nxd_module_get_child(m, index, out, name), ModuleNode; owner = m)
+        text(name[]) => child
+    end
+end
+
+"Switches the module and all below it between training and evaluation."
+training!(m::ModuleNode, on::Bool = true) = check(nxd_module_set_training(m, on))
+"Draws all parameters of the tree anew."
+initialize!(root::ModuleNode, seed::Integer) = check(nxd_module_initialize(root, seed))
+"Moves all parameters of the tree to `:cpu` or `:meta`, in place."
+move!(root::ModuleNode, device::Symbol) = check(nxd_move_model_to_device(root, device))
+"Makes a parameter stand for another's as well."
+tie!(root::ModuleNode, owner_path::AbstractString, alias_path::AbstractString) =
+    check(nxd_module_tie(root, owner_path, alias_path))
+"Forgets the gradients of all parameters of the tree."
+zero_grad!(root::ModuleNode) = check(nxd_module_zero_grad(root))
+"The whole initial weight of a layer made with keep_master_weight."
+master_weight(m::ModuleNode) =
+    given(out -> nxd_module_get_master_weight(m, out), Tensor; owner = m)
+
+"""
+    checkpoint!(root, names = []; on = true)
+
+Recomputes the activations of modules, by path or class name, in their backward pass; no names: of
+all transformer layers of a built-in model.
+"""
+function checkpoint!(root::ModuleNode, names = String[]; on::Bool = true)
+    kept = Any[]
+    row = isempty(names) ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept)
+    GC.@preserve kept check(nxd_apply_checkpoint(root, row, length(names), on))
+end
+
+# ---- parameters
+
+"Parameter of a module, or rather this rank's shard of it; it belongs to the module."
+mutable struct Parameter <: Object{nxd_parameter_t}
+    handle::Ptr{nxd_parameter_t}
+    owner::Any
+    kept::Any
+    Parameter(handle::Ptr{nxd_parameter_t}; owner, kept = nothing) = new(handle, owner, kept)
+end
+
+"""
+    add_parameter!(m, name, dims; dtype, shard_dim_plus_one, sequence_parallel, init, init_a, ...)
+
+Adds a parameter whose whole has size `dims`; keywords are the fields of `nxd_parameter_options_t`,
+whose dimensions are those of the reversed size.
+"""
+function add_parameter!(m::ModuleNode, name::AbstractString, dims; options...)
+    lengths, made = Int64[reverse(Tuple(dims))...], Options(nxd_parameter_options_t; options...)
+    given(Parameter; owner = m) do out
+        nxd_module_add_parameter(m, name, lengths, length(lengths), made, out)
+    end
+end
+
+"Parameters of the tree by name; tied ones once."
+function parameters(root::ModuleNode)
+    count = Int(value(out -> nxd_module_get_parameter_count(root, out), Csize_t))
+    map(0:count - 1) do index
+        name = Ref{Cstring}(no_string)
+        p = given(out -> nxd_module_get_parameter(root, index, out, name), Parameter; owner = root)
+        text(name[]) => p
+    end
+end
+
+"A parameter of the tree by its name."
+Base.getindex(root::ModuleNode, name::AbstractString) =
+    given(out -> nxd_module_find_parameter(root, name, out), Parameter; owner = root)
+
+"This rank's shard."
+Tensor(p::Parameter) = given(out -> nxd_parameter_get_tensor(p, out), Tensor; owner = p)
+
+"Size of the whole parameter."
+Base.size(p::Parameter) = reverse(Tuple(listed(Int64) do row, cap, n
+    nxd_parameter_get_global_shape(p, row, cap, n)
+end))
+
+"""
+Which part of the whole this rank has: the dimension of `size` that is split, and the ranges of
+indices in it; `nothing` for a replicated parameter.
+"""
+function shard(p::Parameter)
+    dim, n = Ref{Int32}(-1), Ref{Csize_t}(0)
+    check(nxd_parameter_get_shard(p, dim, C_NULL, C_NULL, 0, n))
+    dim[] < 0 && return nothing
+    begins, ends = zeros(Int64, n[]), zeros(Int64, n[])
+    check(nxd_parameter_get_shard(p, dim, begins, ends, length(begins), n))
+    (length(size(p)) - Int(dim[]), [b + 1:e for (b, e) in zip(begins, ends)])
+end
+
+"Overwrites this rank's shard with its part of the whole value."
+set_whole!(p::Parameter, whole::Tensor) = check(nxd_parameter_set_whole(p, whole))
+set_whole!(p::Parameter, whole::AbstractArray) = Tensor(t -> set_whole!(p, t), whole)
+
+"The whole value. [collective: tensor-parallel group]"
+whole(p::Parameter) = given(out -> nxd_parameter_get_whole(p, out), Tensor)
+"The whole gradient, or `nothing`. [collective: tensor-parallel group]"
+whole_grad(p::Parameter) =
+    maybe_tensor(value(out -> nxd_parameter_get_whole_grad(p, out), Ptr{nxd_tensor_t}))
+"Freezes or frees a parameter."
+trainable!(p::Parameter, on::Bool) = check(nxd_parameter_set_trainable(p, on))
+
+@entry on_grad(parameter, data) grad_hook
+grad_hook(parameter, data) = in_scope() do scope
+    callback_of(data).run(Parameter(parameter; owner = scope))
+end
+
+"Calls `f(parameter)` when a backward pass has added to its gradient; `nothing`: no longer."
+function on_gradient!(f, p::Parameter)
+    callback = register(f)
+    entry = @cfunction(on_grad, Int32, (Ptr{nxd_parameter_t}, Ptr{Cvoid}))
+    taking(callback) do
+        check(nxd_parameter_set_grad_hook(p, entry, user_data(callback), release_entry[]))
+    end
+end
+on_gradient!(::Nothing, p::Parameter) =
+    check(nxd_parameter_set_grad_hook(p, C_NULL, C_NULL, C_NULL))
+
+# ---- files
+
+"""
+    load!(root, path; strict = true)
+
+Reads parameters from safetensors, each rank its own shards; gives what did not match, the names
+that are missing, unexpected and of another shape.
+"""
+function load!(root::ModuleNode, path::AbstractString; strict::Bool = true)
+    report = Ref{Ptr{nxd_load_report_t}}(C_NULL)
+    status = nxd_module_load_safetensors(root, path, strict, report)
+    status == NXD_OK || (raised = last_error(status))
+    try
+        status == NXD_OK || throw(raised)
+        return (missing = mismatches(report[], :missing), unexpected = mismatches(report[], :unexpected),
+                shape = mismatches(report[], :shape))
+    finally
+        nxd_load_report_destroy(report[])
+    end
+end
+
+function mismatches(report, kind)
+    count = Int(value(out -> nxd_load_report_get_count(report, kind, out), Csize_t))
+    [strings(out -> nxd_load_report_get_name(report, kind, i, out)) for i in 0:count - 1]
+end
+
+"Writes the whole parameters as one safetensors file. [collective: tensor- and pipeline-parallel groups]"
+save(root::ModuleNode, path::AbstractString) = check(nxd_module_save_safetensors(root, path))
+
+# ---- tapes
+
+@object Tape nxd_tape_t nxd_tape_destroy
+
+@doc "One run of a module that a framework with its own differentiation can go back through." Tape
+
+"""
+    forward_tape(m, inputs...; n_outputs = 1)
+
+Runs the module and gives its outputs and a tape; `pullback!(tape, grad_outputs...)` adds to the
+parameters' gradients and gives those of the inputs. [collective: the groups of its layers]
+"""
+function forward_tape(m::ModuleNode, inputs::Union{Tensor,Nothing}...; n_outputs::Integer = 1)
+    tape = Ref{Ptr{nxd_tape_t}}(C_NULL)
+    outputs = several(n_outputs) do row
+        GC.@preserve inputs nxd_module_forward_tape(m, handles(nxd_tensor_t, inputs), length(inputs),
+                                                    row, length(row), tape)
+    end
+    (outputs, Tape(tape[]; kept = length(inputs)))
+end
+
+pullback!(tape::Tape, grads::Union{Tensor,Nothing}...) = several(tape.kept) do row
+    GC.@preserve grads nxd_tape_backward(tape, handles(nxd_tensor_t, grads), length(grads), row,
+                                         length(row))
+end

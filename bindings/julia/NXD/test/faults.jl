@@ -1,0 +1,118 @@
+@testset "ranks that disagree fail together, and go on" begin
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        e = thrown(() -> all_reduce!(g, ones(4 + r)))
+        x = [1.0]
+        all_reduce!(g, x)
+        (e, x)
+    end
+    for (r, (e, x)) in enumerate(found)
+        @test e isa NXDError && e.status === :invalid_argument && x == [2.0]
+        @test e.group == "world" && e.operation == "all_reduce" && e.sequence isa Int && e.root_rank == 1
+        @test e.parameters === :none && e.step === nothing
+        @test occursin("4 x f64", e.message) && occursin("5 x f64", e.message)
+        @test occursin("INVALID_ARGUMENT: ", sprint(showerror, e))
+    end
+end
+
+# One rank's array is refused before the library sees it: its peer must not wait.
+@testset "arrays that are of no use fail on every rank" begin
+    bad = [g -> all_reduce!(g, view(ones(4, 4), 1:2, :)), g -> all_reduce!(g, ones(3), ones(4)),
+           g -> all_reduce!(g, ["a"]), g -> all_gather!(g, ones(3), ones(2)),
+           g -> reduce_scatter!(g, ones(2), ones(3)), g -> all_to_all!(g, ones(3), ones(3)),
+           g -> broadcast_from!(g, view(ones(4), 1:2:3)), g -> all_reduce!(g, ones(4); op = :mean),
+           g -> wait(all_reduce_async!(g, ones(Float32, 2), ones(2)))]
+    good = [g -> all_reduce!(g, ones(8)), g -> all_reduce!(g, ones(4)), g -> all_reduce!(g, ones(4)),
+            g -> all_gather!(g, ones(4), ones(2)), g -> reduce_scatter!(g, ones(2), ones(4)),
+            g -> all_to_all!(g, ones(2), ones(2)), g -> broadcast_from!(g, ones(2)),
+            g -> all_reduce!(g, ones(4)), g -> wait(all_reduce_async!(g, ones(2)))]
+    started = time()
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        errors = [thrown(() -> (r == 0 ? bad : good)[i](g)) for i in 1:length(bad)]
+        x = [1.0]
+        all_reduce!(g, x)
+        (errors, x)
+    end
+    @test all(e -> e isa Union{ArgumentError,DimensionMismatch}, found[1][1])
+    @test all(e -> e isa NXDError && e.status === :invalid_argument, found[2][1])
+    @test found[1][2] == found[2][2] == [2.0]
+    @test occursin("strides (1, 4)", found[1][1][1].msg)
+end
+
+@testset "a rank that leaves" begin
+    found = two_ranks(finalize = false) do r, ctx
+        r == 1 && return nothing # closes the context
+        first = thrown(() -> all_reduce!(world(ctx), [1.0]))
+        (first, thrown(() -> barrier(world(ctx))))
+    end
+    first, second = found[1]
+    @test first.status === :peer_lost && first.root_rank == 1 && first.operation == "all_reduce"
+    @test second.status === :peer_lost # the group is poisoned
+end
+
+@testset "timeouts and aborts" begin
+    over = Threads.Atomic{Bool}(false)
+    found = two_ranks(finalize = false) do r, ctx
+        r == 1 && return until(() -> over[])
+        NXD.set_timeout!(world(ctx), 300)
+        e = thrown(() -> barrier(world(ctx)))
+        over[] = true
+        e
+    end
+    @test found[1].status === :timeout && found[1].root_rank == 1
+    found = two_ranks(finalize = false) do r, ctx
+        r == 1 && (sleep(0.3); abort(ctx); return thrown(() -> barrier(world(ctx))))
+        thrown(() -> barrier(world(ctx)))
+    end
+    @test found[1].status in (:peer_lost, :aborted) && found[2].status === :aborted
+end
+
+@testset "works that fail, and works taken back" begin
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        work = all_reduce_async!(g, ones(2 + r))
+        e = thrown(() -> wait(work))
+        info = NXD.error_of(work)
+        (e.status, info.status, info.operation, thrown(() -> wait(work)).status)
+    end
+    @test found == [(:invalid_argument, :invalid_argument, "all_reduce", :invalid_argument) for r in 0:1]
+    cancelled = Threads.Atomic{Bool}(false)
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        r == 1 && until(() -> cancelled[])
+        first, second = barrier_async(g), all_reduce_async!(g, [1.0])
+        r == 0 && (NXD.cancel(second); cancelled[] = true)
+        wait(first)
+        thrown(() -> wait(second)).status
+    end
+    @test found == [:aborted, :invalid_argument]
+end
+
+@testset "a do block finalizes, or leaves at once when it throws" begin
+    store = Store()
+    tasks = [on_thread(r + 1) do
+        thrown() do
+            Context(; store = store, rank = r, size = 2, timeout_ms = 20000) do ctx
+                r == 1 && error("mine")
+                barrier(world(ctx))
+            end
+        end
+    end for r in 0:1]
+    lost, mine = map(fetch, tasks)
+    @test mine == ErrorException("mine") && lost.status === :peer_lost
+end
+
+@testset "wrong order" begin
+    Context(; store = Store(), rank = 0, size = 1) do ctx
+        @test thrown(() -> group(ctx, :tensor)).status === :invalid_state
+        finalize!(ctx)
+        @test thrown(() -> barrier(world(ctx))).status === :invalid_state
+    end
+    ctx = Context(; store = Store(), rank = 0, size = 1)
+    g = world(ctx)
+    close(ctx)
+    @test occursin("closed", thrown(() -> barrier(g)).msg) # a borrowed group goes with its context
+    @test thrown(() -> Context(rank = 3, size = 2, store = Store())).status === :invalid_argument
+    @test occursin("colour", thrown(() -> Context(colour = 1)).msg)
+end

@@ -1,0 +1,127 @@
+"One maker for every kind of object that a handle stands for."
+function makers(ctx)
+    g, x = world(ctx), ones(Float32, 4)
+    p, grad = [zeros(Float32, 8)], [zeros(Float32, 8)]
+    ddp = Ddp(ctx, p, grad)
+    model = ModuleNode((self, x) -> op("relu", x), ctx, "Relu")
+    input = requires_grad!(Tensor(Float32[1, 2]))
+    ["Store" => () -> Store(), "Context" => () -> Context(; store = Store(), rank = 0, size = 1),
+     "Group" => () -> Group(ctx, [0]), "Work" => () -> all_reduce_async!(g, x),
+     "Ddp" => () -> Ddp(ctx, p, grad), "Optimizer" => () -> adamw(ddp),
+     "custom Optimizer" => () -> custom_optimizer(u -> nothing, ddp),
+     "Schedule" => () -> Schedule(:gpipe; ranks = 2, microbatches = 4),
+     "Pipeline" => () -> Pipeline(ctx; forward = (a...) -> 1.0, backward = (a...) -> nothing,
+                                  inputs = [[]], outputs = [[]], num_microbatches = 2),
+     "Tensor" => () -> Tensor(x), "shared Tensor" => () -> Tensor(ones(Float32, 100); copy = false),
+     "mapped array" => () -> mapped(Tensor(x)), "Operator" => () -> Operator("relu"),
+     "CustomFunction" => () -> CustomFunction("test::f", (call, x) -> copy(x)),
+     "ModuleNode" => () -> ModuleNode((self, x) -> x, ctx, "M"),
+     "layer" => () -> NXD.layer_norm(ctx, 4), "Tape" => () -> NXD.forward_tape(model, input),
+     "Parameter" => () -> add_parameter!(ModuleNode(ctx, "P"), "w", (2, 2))]
+end
+
+function make_and_drop(make, n)
+    for i in 1:n
+        make()
+        i % 1000 == 0 && GC.gc(false)
+    end
+    GC.gc()
+end
+
+@testset "memory stays flat" begin
+    n = long ? 100_000 : 10_000
+    without_forcing() do
+        alone() do ctx
+            for (name, make) in makers(ctx)
+                make_and_drop(make, 2000)
+                before = resident_mb()
+                make_and_drop(make, n)
+                grown = resident_mb() - before
+                grown < 4 || println("$name: $n made and dropped, memory grew by $grown MB")
+                @test grown < 4
+            end
+            callbacks = length(NXD.registered)
+            @test callbacks < 10_000
+            NXD.sweep_callbacks()
+            @test length(NXD.registered) < 100
+        end
+    end
+end
+
+@testset "explicit closing, in any order" begin
+    alone() do ctx
+        for round in 1:20
+            objects = [make() for (name, make) in makers(ctx)]
+            closable = filter(x -> x isa NXD.Object, objects)
+            for i in sortperm(rand(length(closable)))
+                close(closable[i])
+            end
+            @test !any(isopen, closable)
+        end
+    end
+    # What was made from a context outlives it.
+    ctx = Context(; store = Store(), rank = 0, size = 1)
+    init_model_parallel!(ctx)
+    layer = NXD.layer_norm(ctx, 4)
+    optimizer = sgd(layer)
+    close(ctx)
+    @test size(layer(Tensor(ones(Float32, 4)))) == (4,)
+    close(layer)
+    close(optimizer)
+end
+
+# Everything that two ranks have goes at once, in the order the collector likes, on one thread.
+@testset "collection on another thread" begin
+    dropped = Threads.Atomic{Int}(0)
+    function leave_everything()
+        ctx = Context(; store = Store(), rank = 0, size = 1)
+        init_model_parallel!(ctx)
+        objects = [make() for (name, make) in makers(ctx)]
+        for x in objects
+            x isa NXD.Object && finalizer(_ -> Threads.atomic_add!(dropped, Threads.threadid()), x)
+        end
+        length(filter(x -> x isa NXD.Object, objects))
+    end
+    made = sum(1:5) do round
+        n = without_forcing(leave_everything)
+        fetch(on_thread(() -> (GC.gc(); GC.gc()), 2))
+        n
+    end
+    # Finalizers ran on thread 2; a frame may still hold the objects of the last round or so.
+    @test dropped[] >= 2 * (made ÷ 2)
+end
+
+@testset "collection after a lost peer" begin
+    found = two_ranks(finalize = false) do r, ctx
+        function work()
+            init_model_parallel!(ctx)
+            p, g = [ones(1000)], [ones(1000)]
+            ddp = Ddp(ctx, p, g; zero_stage = 1, bucket_bytes = 8)
+            optimizer = adamw(ddp)
+            r == 1 && return nothing
+            NXD.mark_ready!(ddp, 0)
+            works = [all_reduce_async!(world(ctx), ones(1000)) for _ in 1:10]
+            e = thrown(() -> step!(optimizer))
+            (e.status, NXD.parameter_state(optimizer)[1])
+        end
+        result = work()
+        GC.gc()
+        GC.gc()
+        result
+    end
+    @test found[1][1] === :peer_lost && found[1][2] in (:old, :torn, :none)
+end
+
+@testset "jobs" begin
+    for i in 1:(long ? 1000 : 20)
+        Job(job -> wait(job), `true`, 2)
+    end
+    job = Job(`sleep 100`, 2)
+    @test length(job) == 2 && NXD.pid(job, 0) > 0 && NXD.exit_code(job, 1) === nothing
+    @test thrown(() -> wait(job; timeout_ms = 20)).status === :timeout
+    kill(job)
+    @test thrown(() -> wait(job)).status === :peer_lost
+    @test NXD.exit_code(job, 0) == 128 + Base.SIGTERM
+    close(job)
+    @test thrown(() -> Job(`/no/such/program`, 1)).status === :io
+end

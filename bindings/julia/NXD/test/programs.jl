@@ -1,0 +1,104 @@
+const examples = joinpath(package, "examples")
+const programs = joinpath(@__DIR__, "programs")
+# What the C examples of the same names print, where they are built.
+const c_examples = get(ENV, "NXD_C_EXAMPLES", "")
+
+function c_example(name, args...)
+    path = joinpath(c_examples, name)
+    isfile(path) || return nothing
+    read(`timeout 100 $path $args`, String)
+end
+
+numbers(text, pattern) = [parse(Float64, m.captures[1]) for m in eachmatch(pattern, text)]
+const loss = r"step +\d+(?:/\d+)? +loss +([0-9.e-]+)"
+
+# It mostly waits, and so may go on beside the others.
+const interrupted = started(joinpath(programs, "interrupt.jl"))
+
+@testset "tensor-parallel MLP" begin
+    text = succeeding(joinpath(examples, "mlp_tensor_parallel.jl"))
+    found = numbers(text, r"Output sum is ([-0-9.]+)")
+    @test length(found) == 1
+    expected = c_example("mlp_tensor_parallel")
+    expected === nothing ? println("no C examples in NXD_C_EXAMPLES: not compared") :
+        @test found == numbers(expected, r"Output sum is ([-0-9.]+)")
+end
+
+@testset "Llama's losses are the C example's" begin
+    mktempdir() do directory
+        size = ["--tp", "2", "--steps", "4", "--hidden", "64", "--layers", "2", "--heads", "4", "--kv-heads", "2",
+                "--intermediate", "128", "--seq", "64", "--batch", "2", "--sample", "8"]
+        text = two_processes(joinpath(examples, "train_llama.jl"), size..., "--out", joinpath(directory, "julia"))
+        found = numbers(text, loss)
+        @test length(found) == 4 && found[4] < found[1]
+        expected = c_example("train_llama", size..., "--out", joinpath(directory, "c"))
+        if expected !== nothing
+            @test found == numbers(expected, loss)
+            @test read(joinpath(directory, "julia", "loss.csv")) == read(joinpath(directory, "c", "loss.csv"))
+            @test split(text, "the model writes:")[2] == split(expected, "the model writes:")[2]
+        end
+    end
+end
+
+@testset "ZeRO-1 over the program's arrays" begin
+    found = numbers(two_processes(joinpath(examples, "embed_zero1.jl")), loss)
+    @test length(found) == 40 && found[40] < 0.5 * found[1]
+    expected = c_example("embed_zero1") # on one rank
+    expected === nothing || @test maximum(abs.(found .- numbers(expected, loss))) <= 2e-6
+end
+
+@testset "a forward, an activation and a loss in Julia" begin
+    found = numbers(two_processes(joinpath(examples, "custom_model.jl")), loss)
+    expected = json(read(joinpath(root, "tests", "oracles", "custom_model", "expected.json"), String))["losses"]
+    @test length(found) == length(expected) && maximum(abs.(found .- expected)) <= 1e-5
+end
+
+@testset "pipeline stages in Julia" begin
+    found = numbers(two_processes(joinpath(examples, "pipeline_stages.jl"), "zero_bubble"), loss)
+    @test length(found) == 30 && found[30] < 0.5 * found[1]
+    expected = c_example("pipeline_callbacks") # on one rank, with the C library's tanh
+    expected === nothing || @test maximum(abs.(found .- numbers(expected, loss))) <= 1e-6
+    long && @test numbers(two_processes(joinpath(examples, "pipeline_stages.jl")), loss) == found
+end
+
+@testset "an error's message, and a rank that is killed" begin
+    text = succeeding(joinpath(examples, "lost_peer.jl"); seconds = 60)
+    @test count("ranks disagree: rank 0 calls all_reduce of 4 x f32 (sum), rank 1 calls all_reduce of 5 x f32 (sum)", text) == 2
+    @test occursin(r"rank 0: lost rank 1 in all_reduce #\d+ after", text)
+    @test occursin("job: NXDError: PEER_LOST: ", text) && occursin("signal 9", text)
+end
+
+@testset "Ctrl-C" begin
+    text = finished(interrupted; seconds = 60)
+    for what in ("all_reduce!", "wait of a work", "receive_from!", "a forward in Julia", "Context")
+        @test occursin("$what: InterruptException", text)
+    end
+end
+
+@testset "the end of a process that closed nothing" begin
+    for how in ("objects", "works", "lost")
+        text = two_processes(joinpath(programs, "exits.jl"), how; seconds = 60)
+        @test occursin("leaving with $how", text)
+    end
+end
+
+@testset "libnxd_core alone" begin
+    @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl")))
+end
+
+@testset "benchmark" begin
+    text = two_processes(joinpath(dirname(package), "bench", "bench.jl"))
+    @test occursin(r"^empty_call_ns [0-9.]+\nall_reduce_1k_us [0-9.]+\n$", text)
+end
+
+@testset "code of the README" begin
+    blocks = [m.captures[1] for m in eachmatch(r"```julia\n(.*?)```"s, read(joinpath(dirname(package), "README.md"), String))]
+    @test length(blocks) >= 2
+    for block in blocks
+        mktempdir() do directory
+            path = joinpath(directory, "readme.jl")
+            write(path, block)
+            two_processes(path)
+        end
+    end
+end

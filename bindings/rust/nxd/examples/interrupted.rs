@@ -1,0 +1,75 @@
+//! Ctrl-C while a rank waits in a collective: with a handler of the program's own the call ends with
+//! an error, without one the process ends as any does; the other rank learns of it either way.
+//!
+//!     cargo run --no-default-features --example interrupted -- handled
+//!     cargo run --no-default-features --example interrupted -- default
+use nxd::{Context, ContextOptions, Error, Exit, Job, Result, SpawnOptions, Status};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const SIGINT: i32 = 2;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" {
+    fn signal(signal: i32, handler: extern "C" fn(i32)) -> usize;
+    fn kill(pid: i32, signal: i32) -> i32;
+}
+
+extern "C" fn on_interrupt(_: i32) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+fn start(handled: bool) -> Result<()> {
+    let job = Job::spawn(&SpawnOptions { processes: 2, ..Default::default() })?;
+    let _ = job.wait(Some(Duration::from_secs(30)));
+    let exits = [job.exit(0)?, job.exit(1)?];
+    println!("rank 0 ended with {:?}, rank 1 with {:?}", exits[0], exits[1]);
+    let expected = Exit::Code(if handled { 0 } else { 128 + SIGINT });
+    if exits != [expected, Exit::Code(0)] {
+        return Err(Error::user(format!("expected rank 0 to end with {:?}", expected)));
+    }
+    Ok(())
+}
+
+fn wait_for_the_other(ctx: &Context) -> Result<()> {
+    let start = Instant::now();
+    if ctx.rank()? == 1 {
+        // Comes late: rank 0 is gone by then.
+        std::thread::sleep(Duration::from_secs(1));
+    } else {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            unsafe { kill(std::process::id() as i32, SIGINT) }
+        });
+    }
+    let world = ctx.world_group()?;
+    // A rank that was ended while it waited has come all the same: it is missed by the next call.
+    let error = match world.barrier().and_then(|()| world.barrier()) {
+        Err(error) => error,
+        Ok(()) => return Err(Error::user("the other rank has come")),
+    };
+    println!("rank {} after {:.1} s: {}", ctx.rank()?, start.elapsed().as_secs_f64(), error);
+    let expected = if ctx.rank()? == 0 { Status::USER } else { Status::PEER_LOST };
+    if error.status() != expected || start.elapsed() > Duration::from_secs(10) {
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let handled = std::env::args().nth(1).map_or(true, |mode| mode == "handled");
+    if std::env::var_os("RANK").is_none() {
+        return start(handled);
+    }
+    if handled {
+        unsafe { signal(SIGINT, on_interrupt) };
+    }
+    let interrupt: fn() -> bool = || INTERRUPTED.load(Ordering::Relaxed);
+    let options = ContextOptions {
+        timeout: Some(Duration::from_secs(60)),
+        interrupt: Some(interrupt),
+        ..Default::default()
+    };
+    wait_for_the_other(&*Context::create_with(&options)?)
+}

@@ -1,0 +1,209 @@
+//! Parameters and gradients in memory of the program's own, which a ddp and its optimizers share.
+use crate::element::{count, dlpack, DType, Element};
+use crate::error::{invalid, Error, Result, Status};
+use nxd_sys as sys;
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::os::raw::c_void;
+
+/// Types that parameters may have.
+pub trait Float: Element {}
+impl Float for f32 {}
+impl Float for f64 {}
+impl Float for crate::element::Bf16 {}
+
+/// Elements in the order of C, reached through pointers alone: the library keeps one too.
+struct Memory {
+    data: *mut c_void,
+    count: usize,
+    dtype: DType,
+    release: unsafe fn(*mut c_void, usize),
+    lock: RefCell<()>,
+}
+
+impl Memory {
+    fn new<T: Float>(values: Vec<T>) -> Memory {
+        unsafe fn release<T>(data: *mut c_void, count: usize) {
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(data.cast::<T>(), count)));
+        }
+        let values = values.into_boxed_slice();
+        let count = values.len();
+        let data = Box::into_raw(values).cast::<T>().cast();
+        Memory { data, count, dtype: T::DTYPE, release: release::<T>, lock: RefCell::new(()) }
+    }
+
+    fn check<T: Float>(&self, name: &str) -> Result<()> {
+        if T::DTYPE == self.dtype {
+            return Ok(());
+        }
+        invalid(format!(
+            "{}: expected elements of {:?}, asked for {:?}",
+            name,
+            self.dtype,
+            T::DTYPE
+        ))
+    }
+
+    fn get<T: Float>(&self, name: &str) -> Result<Ref<'_, [T]>> {
+        self.check::<T>(name)?;
+        let lock = self.lock.try_borrow().map_err(|_| in_use(name))?;
+        // The lock stands for the memory.
+        Ok(Ref::map(lock, |_| unsafe {
+            std::slice::from_raw_parts(self.data.cast::<T>(), self.count)
+        }))
+    }
+
+    fn get_mut<T: Float>(&self, name: &str) -> Result<RefMut<'_, [T]>> {
+        self.check::<T>(name)?;
+        Ok(RefMut::map(self.lock(name)?, |_| unsafe {
+            std::slice::from_raw_parts_mut(self.data.cast::<T>(), self.count)
+        }))
+    }
+
+    fn lock(&self, name: &str) -> Result<RefMut<'_, ()>> {
+        self.lock.try_borrow_mut().map_err(|_| in_use(name))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Made by new with this very function.
+        unsafe { (self.release)(self.data, self.count) }
+    }
+}
+
+fn in_use(name: &str) -> Error {
+    Error::new(Status::INVALID_STATE, format!("{}: its memory is borrowed elsewhere", name))
+}
+
+/// A parameter with its gradient.
+pub struct Array {
+    name: String,
+    shape: Vec<i64>,
+    values: Memory,
+    gradient: Memory,
+    /// The library may be reducing the gradient.
+    away: Cell<bool>,
+}
+
+impl Array {
+    /// Values in C order, with a gradient of the same type that starts as zeros.
+    pub fn new<T: Float>(name: &str, shape: &[i64], values: Vec<T>) -> Result<Array> {
+        let gradient = vec![T::default(); values.len()];
+        Array::with_gradient(name, shape, values, gradient)
+    }
+
+    /// With a gradient in memory of its own: of the same type, or `f32` for `Bf16`.
+    pub fn with_gradient<T: Float, G: Float>(
+        name: &str,
+        shape: &[i64],
+        values: Vec<T>,
+        gradient: Vec<G>,
+    ) -> Result<Array> {
+        let wanted = count(shape)?;
+        for (what, given) in [("values", values.len()), ("gradient", gradient.len())] {
+            if given != wanted {
+                return invalid(format!(
+                    "{} of {}: expected {} elements for shape {:?}, got {}",
+                    what, name, wanted, shape, given
+                ));
+            }
+        }
+        Ok(Array {
+            name: name.to_string(),
+            shape: shape.to_vec(),
+            values: Memory::new(values),
+            gradient: Memory::new(gradient),
+            away: Cell::new(false),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    pub fn values<T: Float>(&self) -> Result<Ref<'_, [T]>> {
+        self.values.get(&self.name)
+    }
+
+    pub fn values_mut<T: Float>(&self) -> Result<RefMut<'_, [T]>> {
+        self.values.get_mut(&self.name)
+    }
+
+    /// `INVALID_STATE` between [`Ddp::mark_ready`](crate::Ddp::mark_ready) and the end of the step.
+    pub fn gradient<T: Float>(&self) -> Result<Ref<'_, [T]>> {
+        self.here()?;
+        self.gradient.get(&self.name)
+    }
+
+    /// See [`Array::gradient`].
+    pub fn gradient_mut<T: Float>(&self) -> Result<RefMut<'_, [T]>> {
+        self.here()?;
+        self.gradient.get_mut(&self.name)
+    }
+
+    fn here(&self) -> Result<()> {
+        if !self.away.get() {
+            return Ok(());
+        }
+        let message = format!("{}: its gradient is being reduced until the step", self.name);
+        Err(Error::new(Status::INVALID_STATE, message))
+    }
+}
+
+/// The parameters of a ddp, in the order of use.
+pub(crate) struct Arrays(pub(crate) Vec<Array>);
+
+/// While it lives the library alone uses the memory.
+pub(crate) struct Locks<'a>(Vec<RefMut<'a, ()>>);
+
+impl Arrays {
+    /// Descriptions of all parameters and of all gradients; they borrow the shapes.
+    pub(crate) fn describe(&self) -> (Vec<sys::DLTensor>, Vec<sys::DLTensor>) {
+        let of = |memory: &Memory, shape: &[i64]| dlpack(memory.data, shape, memory.dtype);
+        self.0.iter().map(|a| (of(&a.values, &a.shape), of(&a.gradient, &a.shape))).unzip()
+    }
+
+    pub(crate) fn lock(&self) -> Result<Locks<'_>> {
+        let mut locks = Vec::with_capacity(2 * self.0.len());
+        for array in &self.0 {
+            locks.push(array.values.lock(&array.name)?);
+            locks.push(array.gradient.lock(&array.name)?);
+        }
+        Ok(Locks(locks))
+    }
+
+    /// Leaves a gradient to the library until [`Arrays::bring_back`].
+    pub(crate) fn give_away(&self, index: usize) -> Result<()> {
+        if let Some(array) = self.0.get(index) {
+            array.gradient.lock(&array.name)?;
+            array.away.set(true);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn bring_back(&self) {
+        for array in &self.0 {
+            array.away.set(false);
+        }
+    }
+}
+
+/// Runs a call that uses the memory of arrays, if there are any, and ends their reduction.
+pub(crate) fn with_arrays<R>(
+    arrays: &Option<std::rc::Rc<Arrays>>,
+    call: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let arrays = match arrays {
+        Some(arrays) => arrays,
+        None => return call(),
+    };
+    let Locks(locks) = arrays.lock()?;
+    let result = call()?;
+    drop(locks);
+    arrays.bring_back();
+    Ok(result)
+}

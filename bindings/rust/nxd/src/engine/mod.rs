@@ -1,0 +1,12 @@
+//! Tensors, modules, layers and models: sections 9 to 17 of nxd.h, in libnxd.
+pub(crate) mod autograd;
+pub mod layers;
+pub(crate) mod load;
+pub mod mappings;
+pub(crate) mod model_pipeline;
+pub mod models;
+pub(crate) mod module;
+pub(crate) mod op;
+pub(crate) mod parameter;
+pub(crate) mod tensor;
+pub(crate) mod training;

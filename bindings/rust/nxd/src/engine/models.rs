@@ -1,0 +1,36 @@
+//! Whole models of Hugging Face configurations: "llama" and "gpt2".
+use crate::context::Context;
+use crate::engine::module::Module;
+use crate::error::{c_string, Result};
+use crate::object::{create, get, Owned};
+use nxd_sys as sys;
+use sys::Versioned;
+
+pub use sys::nxd_model_options_t as ModelOptions;
+
+/// Builds a model from the text of config.json, initialised with the context's seed.
+pub fn from_config(
+    ctx: &Context,
+    config_json: &str,
+    options: &ModelOptions,
+) -> Result<Owned<Module>> {
+    let (config, options) = (c_string(config_json)?, options.with_size());
+    create(|out| unsafe { sys::nxd_model_create(ctx.as_raw(), config.as_ptr(), &options, out) })
+}
+
+/// Builds a model from a directory's config.json and loads its safetensors, strictly.
+pub fn from_pretrained(
+    ctx: &Context,
+    directory: &str,
+    options: &ModelOptions,
+) -> Result<Owned<Module>> {
+    let (directory, options) = (c_string(directory)?, options.with_size());
+    create(|out| unsafe {
+        sys::nxd_model_from_pretrained(ctx.as_raw(), directory.as_ptr(), &options, out)
+    })
+}
+
+/// Floating-point operations of one training step of a built-in model, all ranks together.
+pub fn step_flops(model: &Module, batch: i64, sequence: i64) -> Result<f64> {
+    get(|out| unsafe { sys::nxd_model_get_step_flops(model.as_raw(), batch, sequence, out) })
+}

@@ -1,0 +1,217 @@
+use crate::context::{ranks, Context, Transport};
+use crate::element::Element;
+use crate::error::{c_string, check, Error, Result, Status};
+use crate::object::{create, get, object, Owned};
+use crate::store::milliseconds;
+use nxd_sys as sys;
+use std::marker::PhantomData;
+use std::os::raw::c_void;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+pub use sys::nxd_reduce_t as Reduce;
+
+object! {
+    /// An ordered set of ranks that communicate. Every collective is called by all of them, in the
+    /// same order, and bounded by the group's timeout.
+    Group, nxd_group_t, nxd_group_destroy
+}
+
+// A context's groups may be used from different threads, each by one at a time.
+unsafe impl Send for Owned<Group> {}
+
+impl Group {
+    /// Makes a group of some of the world's ranks. Collective: the listed ranks.
+    pub fn create(ctx: &Context, ranks: &[i32], name: &str) -> Result<Owned<Group>> {
+        let name = c_string(name)?;
+        create(|out| unsafe {
+            let (data, n) = (ranks.as_ptr(), ranks.len());
+            sys::nxd_group_create(ctx.as_raw(), data, n, name.as_ptr(), out)
+        })
+    }
+
+    pub fn size(&self) -> Result<i32> {
+        get(|out| unsafe { sys::nxd_group_get_size(self.as_raw(), out) })
+    }
+
+    /// This rank's place in the group.
+    pub fn rank(&self) -> Result<i32> {
+        get(|out| unsafe { sys::nxd_group_get_rank(self.as_raw(), out) })
+    }
+
+    /// World ranks of the group.
+    pub fn ranks(&self) -> Result<Vec<i32>> {
+        ranks(|data, cap, size| unsafe { sys::nxd_group_get_ranks(self.as_raw(), data, cap, size) })
+    }
+
+    /// Bound of every later call; all ranks should agree.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+        check(unsafe { sys::nxd_group_set_timeout(self.as_raw(), milliseconds(timeout)) })
+    }
+
+    pub fn transport(&self) -> Result<Transport> {
+        get(|out| unsafe { sys::nxd_group_get_transport(self.as_raw(), out) })
+    }
+
+    /// A handle that any thread may abort this group with.
+    pub fn aborter(&self) -> GroupAborter<'_> {
+        GroupAborter { group: self.as_raw(), _borrowed: PhantomData }
+    }
+
+    /// Reduces equally many elements of every rank and leaves the result on every rank.
+    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], reduce: Reduce) -> Result<()> {
+        let fits = self.require(recv.len() == send.len(), || {
+            format!("recv: expected the {} elements of send, got {}", send.len(), recv.len())
+        });
+        let (from, to, count) = fits.pointers(send, recv, send.len());
+        fits.result(unsafe {
+            sys::nxd_all_reduce(self.as_raw(), from, to, count, T::DTYPE, reduce)
+        })
+    }
+
+    /// [`Group::all_reduce`] in place.
+    pub fn all_reduce_in_place<T: Element>(&self, buffer: &mut [T], reduce: Reduce) -> Result<()> {
+        let data: *mut c_void = buffer.as_mut_ptr().cast();
+        let count = buffer.len();
+        check(unsafe { sys::nxd_all_reduce(self.as_raw(), data, data, count, T::DTYPE, reduce) })
+    }
+
+    /// Concatenates the elements of every rank, in rank order, on every rank.
+    pub fn all_gather<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        let fits = self.require_parts("recv", recv.len(), "send", send.len())?;
+        let (from, to, count) = fits.pointers(send, recv, send.len());
+        fits.result(unsafe { sys::nxd_all_gather(self.as_raw(), from, to, count, T::DTYPE) })
+    }
+
+    /// Reduces the elements of every rank and leaves each rank its part of the result.
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        reduce: Reduce,
+    ) -> Result<()> {
+        let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
+        let (from, to, count) = fits.pointers(send, recv, recv.len());
+        fits.result(unsafe {
+            sys::nxd_reduce_scatter(self.as_raw(), from, to, count, T::DTYPE, reduce)
+        })
+    }
+
+    /// Copies the elements of one rank of the group to all others.
+    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: i32) -> Result<()> {
+        let (data, count) = (buffer.as_mut_ptr().cast(), buffer.len());
+        check(unsafe { sys::nxd_broadcast(self.as_raw(), data, count, T::DTYPE, root) })
+    }
+
+    /// Sends the i-th part of send to rank i and receives its part for this rank.
+    pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        let size = self.size()? as usize;
+        let fits = self.require(send.len() == recv.len() && send.len() % size == 0, || {
+            format!(
+                "send, recv: expected equally many elements, a multiple of {}, got {} and {}",
+                size,
+                send.len(),
+                recv.len()
+            )
+        });
+        let (from, to, count) = fits.pointers(send, recv, send.len() / size);
+        fits.result(unsafe { sys::nxd_all_to_all(self.as_raw(), from, to, count, T::DTYPE) })
+    }
+
+    /// Sends to a rank of the group, which receives with the same tag.
+    pub fn send<T: Element>(&self, buffer: &[T], to: i32, tag: i32) -> Result<()> {
+        let (data, count) = (buffer.as_ptr().cast(), buffer.len());
+        check(unsafe { sys::nxd_send(self.as_raw(), data, count, T::DTYPE, to, tag) })
+    }
+
+    /// Receives from a rank of the group, which sends with the same tag.
+    pub fn receive<T: Element>(&self, buffer: &mut [T], from: i32, tag: i32) -> Result<()> {
+        let (data, count) = (buffer.as_mut_ptr().cast(), buffer.len());
+        check(unsafe { sys::nxd_receive(self.as_raw(), data, count, T::DTYPE, from, tag) })
+    }
+
+    /// Returns when every rank of the group has called.
+    pub fn barrier(&self) -> Result<()> {
+        check(unsafe { sys::nxd_barrier(self.as_raw()) })
+    }
+
+    pub(crate) fn require(&self, good: bool, message: impl FnOnce() -> String) -> Lengths {
+        Lengths { bad: if good { None } else { Some(message()) } }
+    }
+
+    /// That a buffer has a part for each rank of the size of another buffer.
+    pub(crate) fn require_parts(
+        &self,
+        whole_name: &str,
+        whole: usize,
+        part_name: &str,
+        part: usize,
+    ) -> Result<Lengths> {
+        let size = self.size()? as usize;
+        Ok(self.require(part.checked_mul(size) == Some(whole), || {
+            format!(
+                "{}: expected {} times the {} elements of {}, got {}",
+                whole_name, size, part, part_name, whole
+            )
+        }))
+    }
+}
+
+/// Whether the lengths of a collective's slices fit. When they do not, the collective is called all
+/// the same, with arguments that it refuses: so the peers are told, and do not wait.
+pub(crate) struct Lengths {
+    bad: Option<String>,
+}
+
+impl Lengths {
+    fn pointers<T>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        n: usize,
+    ) -> (*const c_void, *mut c_void, usize) {
+        self.raw_pointers(send.as_ptr(), recv.as_mut_ptr(), n)
+    }
+
+    pub(crate) fn raw_pointers<T>(
+        &self,
+        send: *const T,
+        recv: *mut T,
+        n: usize,
+    ) -> (*const c_void, *mut c_void, usize) {
+        match self.bad {
+            None => (send.cast(), recv.cast(), n),
+            Some(_) => (null_mut(), null_mut(), n.max(1)),
+        }
+    }
+
+    fn result(self, status: Status) -> Result<()> {
+        let result = check(status);
+        match self.bad {
+            None => result,
+            Some(message) => Err(Error::new(Status::INVALID_ARGUMENT, message)),
+        }
+    }
+
+    pub(crate) fn message(self) -> Option<String> {
+        self.bad
+    }
+}
+
+/// What any thread may do to a group.
+#[derive(Clone, Copy)]
+pub struct GroupAborter<'a> {
+    group: *mut sys::nxd_group_t,
+    _borrowed: PhantomData<&'a ()>,
+}
+
+// nxd_group_abort is safe from any thread.
+unsafe impl Send for GroupAborter<'_> {}
+unsafe impl Sync for GroupAborter<'_> {}
+
+impl GroupAborter<'_> {
+    /// Makes every pending and later call on the group fail with `ABORTED`.
+    pub fn abort(&self) -> Result<()> {
+        check(unsafe { sys::nxd_group_abort(self.group) })
+    }
+}

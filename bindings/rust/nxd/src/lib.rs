@@ -1,0 +1,81 @@
+//! libnxd from Rust: distributed training as a library.
+//!
+//! Objects are references to what the library keeps, as `&Group`; [`Owned`] is one that belongs to
+//! the program and is released when it is dropped. Dropping is local and never waits for other
+//! ranks in agreement: leaving together is [`Owned::finalize`] of a [`Context`].
+//!
+//! Calls give [`Result`]: an [`Error`] has a status, a message, and who is to blame. Closures that
+//! the library calls may fail with errors of their own, and may panic: the panic goes on when the
+//! call that they are part of returns.
+//!
+//! One object is used by one thread at a time. What may move to another thread is `Send`; tensors,
+//! modules and what is made over them are not, as handles on one of them count as one object.
+#![allow(clippy::too_many_arguments)]
+
+mod arrays;
+mod callback;
+mod context;
+mod ddp;
+mod element;
+mod error;
+mod group;
+mod logging;
+pub mod machine;
+mod object;
+mod optimizer;
+mod parallel;
+mod pipeline;
+pub mod plan;
+mod spawn;
+mod store;
+mod work;
+
+pub use arrays::{Array, Float};
+pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
+pub use ddp::{Ddp, DdpHandle, DdpOptions, FinishOptions};
+pub use element::{Bf16, DType, Element, F16};
+pub use error::{Error, ParameterState, Result, Status};
+pub use group::{Group, GroupAborter, Reduce};
+pub use logging::{
+    build_info, environment_table, reset_log, set_log, set_log_level, version, LogLevel,
+};
+/// The raw layer: every function of `nxd.h` under its C name.
+pub use nxd_sys as sys;
+pub use object::{Object, Owned};
+pub use optimizer::{
+    schedule_factor, AdamwFormula, AdamwOptions, Bf16Update, CustomOptions, Hyperparameter,
+    Optimizer, OptimizerHandle, Sampler, ScheduleKind, ScheduleOptions, SgdOptions, StepReport,
+    Trainable, Update, UpdateArrays,
+};
+#[doc(hidden)]
+pub use optimizer::{Kept, Over};
+pub use parallel::{find_rank, layout_groups, Axis, ParallelOptions, Platform};
+pub use pipeline::{
+    Chunk, Costs, Pipeline, PipelineSchedule, PipelineScheduleKind, ScheduleReport, Stage,
+    StageCall, StageOptions, StagePipeline, Task, TaskKind, Value, View, ViewMut,
+};
+pub use spawn::{launch, Exit, Job, SpawnOptions};
+pub use store::{Store, StoreBackend};
+pub use work::{Buffer, Pending, Work};
+
+/// The code of the page on these crates is run as a test.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../README.md")]
+struct ReadMe;
+
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "engine")]
+pub use engine::{
+    autograd::{backward, gradients, with_autocast, with_grad, Call, Function, FunctionBuilder},
+    layers,
+    load::{LoadReport, Mismatch},
+    mappings,
+    model_pipeline::{LeafRule, ModelPipeline, ParameterInit, PipelineLoss, PipelineOptions},
+    models,
+    module::{Module, Tape},
+    op::{Argument, Op},
+    parameter::{parameter_options, Init, Parameter, ParameterOptions, Shard},
+    tensor::{aten_pool, device, set_aten_pool, Device, Dlpack, Inputs, Tensor},
+    training::loss_weights,
+};

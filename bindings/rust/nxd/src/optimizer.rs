@@ -1,0 +1,340 @@
+use crate::arrays::{with_arrays, Arrays};
+use crate::callback::{guard, release};
+use crate::ddp::{Ddp, FinishOptions};
+use crate::element::{DType, Element};
+use crate::error::{c_string, check, check_abi, invalid, string, ParameterState, Result, Status};
+use crate::object::{create, get, object, Owned};
+use nxd_sys as sys;
+use std::os::raw::c_void;
+use std::rc::Rc;
+use sys::Versioned;
+
+pub use sys::nxd_adamw_formula_t as AdamwFormula;
+pub use sys::nxd_adamw_options_t as AdamwOptions;
+pub use sys::nxd_bf16_update_t as Bf16Update;
+pub use sys::nxd_hyperparameter_t as Hyperparameter;
+pub use sys::nxd_schedule_options_t as ScheduleOptions;
+pub use sys::nxd_schedule_t as ScheduleKind;
+pub use sys::nxd_sgd_options_t as SgdOptions;
+pub use sys::nxd_step_report_t as StepReport;
+
+object! {
+    /// The library's part of an [`Optimizer`].
+    OptimizerHandle, nxd_optimizer_t, nxd_optimizer_destroy
+}
+
+/// Updates parameters from their gradients.
+pub struct Optimizer {
+    // Released before the memory that it uses.
+    handle: Owned<OptimizerHandle>,
+    arrays: Option<Rc<Arrays>>,
+}
+
+/// What an optimizer may be made over: a [`Ddp`], or a module.
+///
+/// # Safety
+/// The pointer is a handle of the kind that `of` says.
+pub unsafe trait Trainable {
+    #[doc(hidden)]
+    fn of(&self) -> Over;
+}
+
+#[doc(hidden)]
+pub enum Over {
+    Ddp(*mut sys::nxd_ddp_t, Kept),
+    #[cfg(feature = "engine")]
+    Module(*mut sys::nxd_module_t),
+}
+
+/// The memory that an optimizer keeps, if its parameters are in the program's own.
+#[doc(hidden)]
+pub struct Kept(Option<Rc<Arrays>>);
+
+unsafe impl Trainable for Ddp {
+    fn of(&self) -> Over {
+        Over::Ddp(self.as_raw(), Kept(self.arrays.clone()))
+    }
+}
+
+/// An update rule of one's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CustomOptions {
+    /// 0: 1e-3.
+    pub learning_rate: f64,
+    pub weight_decay: f64,
+    /// 0 to 8 arrays of state for each parameter.
+    pub state_count: i32,
+    /// Not `STOCHASTIC`.
+    pub bf16_update: Bf16Update,
+}
+
+/// Calls the function of a pair that fits what an optimizer is made over.
+macro_rules! create_over {
+    ($over:expr, $options:expr, $ddp:ident, $module:ident) => {{
+        let over = $over.of();
+        let handle = match &over {
+            Over::Ddp(ddp, _) => create(|out| unsafe { sys::$ddp(*ddp, $options, out) }),
+            #[cfg(feature = "engine")]
+            Over::Module(module) => create(|out| unsafe { sys::$module(*module, $options, out) }),
+        };
+        let arrays = match over {
+            Over::Ddp(_, kept) => kept.0,
+            #[cfg(feature = "engine")]
+            Over::Module(_) => None,
+        };
+        handle.map(|handle| Optimizer { handle, arrays })
+    }};
+}
+
+impl Optimizer {
+    /// AdamW (Loshchilov and Hutter 2019).
+    pub fn adamw<P: Trainable + ?Sized>(over: &P, options: &AdamwOptions) -> Result<Optimizer> {
+        let options = options.with_size();
+        create_over!(over, &options, nxd_adamw_create_ddp, nxd_adamw_create)
+    }
+
+    pub fn sgd<P: Trainable + ?Sized>(over: &P, options: &SgdOptions) -> Result<Optimizer> {
+        let options = options.with_size();
+        create_over!(over, &options, nxd_sgd_create_ddp, nxd_sgd_create)
+    }
+
+    /// Updates by a closure, which treats each element by itself: with ZeRO a parameter may be cut
+    /// anywhere.
+    pub fn custom<P, F>(over: &P, options: &CustomOptions, rule: F) -> Result<Optimizer>
+    where
+        P: Trainable + ?Sized,
+        F: FnMut(&mut Update<'_>) -> Result<()> + 'static,
+    {
+        let data = Box::into_raw(Box::new(Rule { rule, state_count: options.state_count }));
+        let raw = sys::nxd_custom_optimizer_options_t {
+            update: Some(update::<F>),
+            user_data: data.cast(),
+            destroy: Some(release::<Rule<F>>),
+            learning_rate: options.learning_rate,
+            weight_decay: options.weight_decay,
+            state_count: options.state_count,
+            bf16_update: options.bf16_update,
+            ..Default::default()
+        };
+        let made =
+            create_over!(over, &raw, nxd_custom_optimizer_create_ddp, nxd_custom_optimizer_create);
+        if made.is_err() {
+            // Not taken over.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        made
+    }
+
+    /// A training step's end: completes the gradients, clips, updates, and advances the step.
+    /// Collective: tensor-, pipeline- and data-parallel groups.
+    pub fn step(&mut self, options: &FinishOptions) -> Result<StepReport> {
+        let options = options.with_size();
+        let mut report = StepReport::default();
+        with_arrays(&self.arrays, || {
+            check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, &mut report) })
+        })?;
+        Ok(report)
+    }
+
+    /// Updates from gradients that are finished, and advances the step.
+    pub fn update(&mut self) -> Result<()> {
+        with_arrays(&self.arrays, || check(unsafe { sys::nxd_optimizer_update(self.as_raw()) }))
+    }
+
+    /// Puts parameters, by names or patterns such as "*.bias", into a group of their own.
+    pub fn add_group(&mut self, patterns: &[&str]) -> Result<i32> {
+        let texts = patterns.iter().map(|p| c_string(p)).collect::<Result<Vec<_>>>()?;
+        let pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+        get(|out| unsafe {
+            sys::nxd_optimizer_add_group(self.as_raw(), pointers.as_ptr(), pointers.len(), out)
+        })
+    }
+
+    /// Sets a hyperparameter from the next step on; `group` `None`: of all groups.
+    pub fn set(&mut self, group: Option<i32>, which: Hyperparameter, value: f64) -> Result<()> {
+        let group = group.unwrap_or(-1);
+        check(unsafe { sys::nxd_optimizer_set_hyperparameter(self.as_raw(), group, which, value) })
+    }
+
+    /// A hyperparameter of a group.
+    pub fn hyperparameter(&self, group: i32, which: Hyperparameter) -> Result<f64> {
+        get(|out| unsafe {
+            sys::nxd_optimizer_get_hyperparameter(self.as_raw(), group, which, out)
+        })
+    }
+
+    /// Makes the learning rate of all groups follow a schedule over the updates.
+    pub fn set_schedule(&mut self, options: &ScheduleOptions) -> Result<()> {
+        let options = options.with_size();
+        check(unsafe { sys::nxd_optimizer_set_schedule(self.as_raw(), &options) })
+    }
+
+    pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
+        check(unsafe { sys::nxd_optimizer_set_learning_rate(self.as_raw(), rate) })
+    }
+
+    /// That of group 0 at the next step, with the schedule's factor.
+    pub fn learning_rate(&self) -> Result<f64> {
+        get(|out| unsafe { sys::nxd_optimizer_get_learning_rate(self.as_raw(), out) })
+    }
+
+    /// What the last step left of this rank's parameters, and the number of that step.
+    pub fn parameter_state(&self) -> Result<(ParameterState, Option<i64>)> {
+        let (mut state, mut step) = (ParameterState::NONE, -1);
+        check(unsafe {
+            sys::nxd_optimizer_get_parameter_state(self.as_raw(), &mut state, &mut step)
+        })?;
+        Ok((state, (step >= 0).then_some(step)))
+    }
+
+    /// Bytes of state that this rank holds.
+    pub fn state_bytes(&self) -> Result<u64> {
+        get(|out| unsafe { sys::nxd_optimizer_get_state_bytes(self.as_raw(), out) })
+    }
+
+    /// Writes the whole state as one safetensors file. Collective: tensor, data, pipeline groups.
+    pub fn save(&self, path: &str) -> Result<()> {
+        let path = c_string(path)?;
+        check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path.as_ptr()) })
+    }
+
+    /// Reads this rank's part of a state that any layout wrote.
+    pub fn load(&mut self, path: &str) -> Result<()> {
+        let path = c_string(path)?;
+        check(unsafe { sys::nxd_optimizer_load(self.as_raw(), path.as_ptr()) })
+    }
+
+    /// The handle, for functions of the raw layer.
+    pub fn as_raw(&self) -> *mut sys::nxd_optimizer_t {
+        self.handle.as_raw()
+    }
+}
+
+/// What an update rule works on: a run of elements of one parameter. Its memory is the rule's alone
+/// during the call; a module's parameter is not to be written by another handle meanwhile.
+pub struct Update<'a>(&'a sys::nxd_update_t, i32);
+
+/// The elements of an [`Update`].
+pub struct UpdateArrays<'a, P, G, S> {
+    pub param: &'a mut [P],
+    /// To be multiplied by [`Update::grad_scale`] first.
+    pub grad: &'a [G],
+    /// Zeros at the first update.
+    pub states: Vec<&'a mut [S]>,
+}
+
+impl Update<'_> {
+    /// Name of the parameter.
+    pub fn parameter(&self) -> String {
+        unsafe { string(self.0.parameter) }
+    }
+
+    /// The first element's index within this rank's parameter.
+    pub fn begin(&self) -> usize {
+        self.0.begin as usize
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    pub fn grad_dtype(&self) -> DType {
+        self.0.grad_dtype
+    }
+
+    pub fn grad_scale(&self) -> f64 {
+        self.0.grad_scale
+    }
+
+    /// With the schedule's factor.
+    pub fn learning_rate(&self) -> f64 {
+        self.0.learning_rate
+    }
+
+    pub fn weight_decay(&self) -> f64 {
+        self.0.weight_decay
+    }
+
+    /// Of this parameter, 1 for its first update.
+    pub fn step(&self) -> i64 {
+        self.0.step
+    }
+
+    /// The elements, all three borrowed at once. States are `f64` for a parameter of `f64`, else
+    /// `f32`.
+    pub fn arrays<P: Element, G: Element, S: Element>(
+        &mut self,
+    ) -> Result<UpdateArrays<'_, P, G, S>> {
+        let states = if self.0.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let has = [self.0.dtype, self.0.grad_dtype, states];
+        let asked = [P::DTYPE, G::DTYPE, S::DTYPE];
+        if has != asked {
+            return invalid(format!(
+                "{}: parameter, gradient and states are {:?}, asked for {:?}",
+                self.parameter(),
+                has,
+                asked
+            ));
+        }
+        let u = self.0;
+        let n = u.count as usize;
+        // Arrays of count elements of these dtypes, none of which overlaps another.
+        unsafe {
+            let states = (0..self.1 as usize)
+                .map(|i| std::slice::from_raw_parts_mut((*u.states.add(i)).cast::<S>(), n))
+                .collect();
+            Ok(UpdateArrays {
+                param: std::slice::from_raw_parts_mut(u.param.cast::<P>(), n),
+                grad: std::slice::from_raw_parts(u.grad.cast::<G>(), n),
+                states,
+            })
+        }
+    }
+}
+
+struct Rule<F> {
+    rule: F,
+    state_count: i32,
+}
+
+unsafe extern "C" fn update<F: FnMut(&mut Update<'_>) -> Result<()>>(
+    update: *const sys::nxd_update_t,
+    data: *mut c_void,
+) -> Status {
+    guard(|| {
+        let rule = &mut *data.cast::<Rule<F>>();
+        (rule.rule)(&mut Update(&*update, rule.state_count))
+    })
+}
+
+/// The factor on the learning rate at a step.
+pub fn schedule_factor(options: &ScheduleOptions, step: i64) -> Result<f64> {
+    check_abi()?;
+    let options = options.with_size();
+    get(|out| unsafe { sys::nxd_schedule_get_factor(&options, step, out) })
+}
+
+/// Which samples of a data set a data-parallel rank takes in an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampler {
+    pub samples: i64,
+    pub ranks: i32,
+    pub rank: i32,
+    pub seed: u64,
+    pub shuffle: bool,
+    pub drop_last: bool,
+}
+
+impl Sampler {
+    /// Indices of this rank's samples.
+    pub fn epoch(&self, epoch: i64) -> Result<Vec<i64>> {
+        check_abi()?;
+        crate::object::list(|indices, cap, count| unsafe {
+            let (shuffle, drop_last) = (self.shuffle.into(), self.drop_last.into());
+            let (samples, ranks, rank) = (self.samples, self.ranks, self.rank);
+            sys::nxd_sample_epoch(
+                samples, ranks, rank, epoch, self.seed, shuffle, drop_last, indices, cap, count,
+            )
+        })
+    }
+}

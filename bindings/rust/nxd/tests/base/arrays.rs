@@ -1,0 +1,209 @@
+use crate::common::{alone, on_ranks};
+use nxd::{
+    schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
+    Error, FinishOptions, Hyperparameter, Optimizer, Owned, ParameterState, Result, Sampler,
+    ScheduleKind, ScheduleOptions, SgdOptions, Status,
+};
+
+fn make_ddp(ctx: &Context, zero_stage: i32) -> Result<Ddp> {
+    let arrays = vec![
+        Array::new("w", &[4, 3], vec![1f32; 12])?,
+        Array::new("b", &[3], vec![0.5f64; 3])?,
+        Array::with_gradient("h", &[2], vec![Bf16::from_f32(2.0); 2], vec![0f32; 2])?,
+    ];
+    Ddp::over_arrays(ctx, None, arrays, &DdpOptions { zero_stage, ..Default::default() })
+}
+
+fn fill(ddp: &Ddp) -> Result<()> {
+    ddp.arrays()[0].gradient_mut::<f32>()?.fill(1.0);
+    ddp.arrays()[1].gradient_mut::<f64>()?.fill(2.0);
+    ddp.arrays()[2].gradient_mut::<f32>()?.fill(4.0);
+    Ok(())
+}
+
+/// With gradients 1, 2 and 4 of each of two ranks and a rate of 1/8.
+fn check_step(ddp: &Ddp) -> Result<()> {
+    assert!(ddp.arrays()[0].values::<f32>()?.iter().all(|&w| w == 0.75));
+    assert!(ddp.arrays()[1].values::<f64>()?.iter().all(|&b| b == 0.0));
+    assert!(ddp.arrays()[2].values::<Bf16>()?.iter().all(|&h| h.to_f32() == 1.0));
+    Ok(())
+}
+
+#[test]
+fn sgd_over_arrays() {
+    for zero_stage in [0, 1] {
+        on_ranks(2, |ctx| {
+            let ddp = make_ddp(&ctx, zero_stage)?;
+            let rate = SgdOptions { learning_rate: 0.125, ..Default::default() };
+            let mut sgd = Optimizer::sgd(&ddp, &rate)?;
+            fill(&ddp)?;
+            let report = sgd.step(&FinishOptions::default())?;
+            assert_eq!((report.updates, report.skipped), (1, 0));
+            let squares = 12.0 * 4.0 + 3.0 * 16.0 + 2.0 * 64.0f64;
+            assert!((report.norm - squares.sqrt()).abs() < 1e-9);
+            check_step(&ddp)?;
+            assert_eq!(sgd.parameter_state()?, (ParameterState::NEW, Some(0)));
+            assert_eq!((ddp.count()?, ddp.name(1)?), (3, "b".to_string()));
+            // The optimizer keeps the memory.
+            drop(ddp);
+            sgd.step(&FinishOptions::default())?;
+            ctx.finalize()
+        });
+    }
+}
+
+#[test]
+fn a_rule_of_ones_own() {
+    on_ranks(2, |ctx| {
+        let ddp = make_ddp(&ctx, 1)?;
+        let options = CustomOptions { learning_rate: 0.125, state_count: 1, ..Default::default() };
+        let mut rule = Optimizer::custom(&ddp, &options, move |update| {
+            let (scale, rate) = (update.grad_scale(), update.learning_rate());
+            assert_eq!(update.step(), 1);
+            match update.dtype() {
+                DType::F64 => {
+                    let mut a = update.arrays::<f64, f64, f64>()?;
+                    for ((p, g), s) in a.param.iter_mut().zip(a.grad).zip(&mut *a.states[0]) {
+                        *s += g * scale;
+                        *p -= rate * *s;
+                    }
+                }
+                _ => {
+                    // Masters of bf16 parameters are f32 too.
+                    let mut a = update.arrays::<f32, f32, f32>()?;
+                    for ((p, g), s) in a.param.iter_mut().zip(a.grad).zip(&mut *a.states[0]) {
+                        *s += g * scale as f32;
+                        *p -= rate as f32 * *s;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        fill(&ddp)?;
+        rule.step(&FinishOptions::default())?;
+        check_step(&ddp)?;
+        ctx.finalize()
+    });
+}
+
+#[test]
+fn a_rule_that_fails_or_panics() {
+    let ctx = alone();
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    let options = CustomOptions::default();
+    let mut fails = Optimizer::custom(&ddp, &options, |update| {
+        Err(Error::user(format!("no rule for {}", update.parameter())))
+    })
+    .unwrap();
+    fill(&ddp).unwrap();
+    let error = fails.step(&FinishOptions::default()).unwrap_err();
+    assert_eq!(error.status(), Status::USER);
+    assert!(error.message().contains("no rule for w"), "{}", error);
+
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    let mut panics = Optimizer::custom(&ddp, &options, |_| panic!("no more")).unwrap();
+    fill(&ddp).unwrap();
+    let step = || panics.step(&FinishOptions::default());
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).unwrap_err();
+    assert_eq!(*panic.downcast::<&str>().unwrap(), "no more");
+
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    let mut asks =
+        Optimizer::custom(&ddp, &options, |update| update.arrays::<i32, f32, f32>().map(drop))
+            .unwrap();
+    fill(&ddp).unwrap();
+    let error = asks.step(&FinishOptions::default()).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+}
+
+#[test]
+fn memory_is_borrowed_by_one() {
+    let ctx = alone();
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    let mut adamw = Optimizer::adamw(&ddp, &AdamwOptions::default()).unwrap();
+    let w = &ddp.arrays()[0];
+    assert_eq!(w.values::<f64>().unwrap_err().status(), Status::INVALID_ARGUMENT);
+    let values = w.values::<f32>().unwrap();
+    assert!(w.values_mut::<f32>().is_err());
+    let error = adamw.step(&FinishOptions::default()).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_STATE, "{}", error);
+    drop(values);
+    let gradient = w.gradient_mut::<f32>().unwrap();
+    assert_eq!(ddp.mark_ready(0).unwrap_err().status(), Status::INVALID_STATE);
+    drop(gradient);
+    ddp.mark_ready(0).unwrap();
+    assert_eq!(w.gradient::<f32>().unwrap_err().status(), Status::INVALID_STATE);
+    ddp.mark_unused(1).unwrap();
+    adamw.step(&FinishOptions::default()).unwrap();
+    assert_eq!(w.gradient::<f32>().unwrap().len(), 12);
+    assert!(ddp.mark_ready(9).is_err());
+    assert!(Array::new("short", &[4], vec![0f32; 3]).is_err());
+    assert!(Array::new("negative", &[-1], vec![0f32; 3]).is_err());
+}
+
+#[test]
+fn finished_before_the_update() {
+    on_ranks(2, |ctx| {
+        let ddp = make_ddp(&ctx, 0)?;
+        let rate = SgdOptions { learning_rate: 0.125, ..Default::default() };
+        let mut sgd = Optimizer::sgd(&ddp, &rate)?;
+        ddp.set_sync(false)?;
+        fill(&ddp)?;
+        ddp.set_sync(true)?;
+        assert!(ddp.finish(&FinishOptions::default())? > 0.0);
+        assert!(ddp.arrays()[0].gradient::<f32>()?.iter().all(|&g| g == 2.0));
+        sgd.update()?;
+        check_step(&ddp)?;
+        assert!(ddp.buffer_bytes()? < 1 << 20);
+        ctx.finalize()
+    });
+}
+
+fn saved(ctx: &Owned<Context>) -> Result<()> {
+    let ddp = make_ddp(ctx, 0)?;
+    let mut adamw = Optimizer::adamw(&ddp, &AdamwOptions::default())?;
+    fill(&ddp)?;
+    adamw.step(&FinishOptions::default())?;
+    assert!(adamw.state_bytes()? > 0);
+    let path = std::env::temp_dir().join(format!("nxd-state-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    adamw.save(path)?;
+    adamw.load(path)?;
+    assert_eq!(adamw.load("/no/such/file").unwrap_err().status(), Status::IO);
+    std::fs::remove_file(path)?;
+    Ok(())
+}
+
+#[test]
+fn hyperparameters_and_state() {
+    let ctx = alone();
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    let mut adamw = Optimizer::adamw(&ddp, &AdamwOptions::default()).unwrap();
+    let group = adamw.add_group(&["b*"]).unwrap();
+    adamw.set(Some(group), Hyperparameter::WEIGHT_DECAY, 0.25).unwrap();
+    assert_eq!(adamw.hyperparameter(group, Hyperparameter::WEIGHT_DECAY).unwrap(), 0.25);
+    assert_eq!(adamw.hyperparameter(0, Hyperparameter::WEIGHT_DECAY).unwrap(), 0.0);
+    assert!(adamw.set(None, Hyperparameter::MOMENTUM, 0.5).is_err());
+    assert!(adamw.add_group(&["nothing like it"]).is_err());
+    adamw.set_learning_rate(0.5).unwrap();
+    let linear = ScheduleOptions {
+        kind: ScheduleKind::LINEAR,
+        warmup_steps: 2,
+        total_steps: 10,
+        ..Default::default()
+    };
+    adamw.set_schedule(&linear).unwrap();
+    assert_eq!(schedule_factor(&linear, 0).unwrap(), 0.5);
+    assert_eq!(adamw.learning_rate().unwrap(), 0.25);
+    saved(&ctx).unwrap();
+}
+
+#[test]
+fn samples_are_shared_out() {
+    let sampler = Sampler { samples: 10, ranks: 2, seed: 3, shuffle: true, ..Default::default() };
+    let mut all = sampler.epoch(1).unwrap();
+    all.extend(Sampler { rank: 1, ..sampler }.epoch(1).unwrap());
+    all.sort_unstable();
+    assert_eq!(all, (0..10).collect::<Vec<_>>());
+    assert!(Sampler { rank: 5, ..sampler }.epoch(1).is_err());
+}

@@ -1,0 +1,13 @@
+//! What needs no libtorch.
+#[path = "../common/mod.rs"]
+mod common;
+
+mod arrays;
+mod contexts;
+mod groups;
+mod jobs;
+mod lifetimes;
+mod pipelines;
+mod plans;
+mod stores;
+mod works;

@@ -1,0 +1,69 @@
+//! Ranks as threads of one process.
+#![allow(dead_code)]
+use nxd::{Context, ContextOptions, Owned, Result, Store, World};
+use std::time::Duration;
+
+/// Runs a body on every rank of a world, and gives what each has given.
+pub fn on_ranks<R: Send>(n: i32, body: impl Fn(Owned<Context>) -> Result<R> + Sync) -> Vec<R> {
+    on_ranks_within(n, Duration::from_secs(30), body)
+}
+
+pub fn on_ranks_within<R: Send>(
+    n: i32,
+    timeout: Duration,
+    body: impl Fn(Owned<Context>) -> Result<R> + Sync,
+) -> Vec<R> {
+    let store = Store::local().unwrap();
+    std::thread::scope(|scope| {
+        let (store, body) = (&*store, &body);
+        let ranks: Vec<_> = (0..n)
+            .map(|rank| {
+                scope.spawn(move || {
+                    let world = World::Store { store, rank, size: n };
+                    let timeout = Some(timeout);
+                    let options = ContextOptions { world, timeout, ..Default::default() };
+                    body(Context::create_with(&options)?)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect()
+    })
+}
+
+/// A world of one rank.
+pub fn alone() -> Owned<Context> {
+    let store = Store::local().unwrap();
+    let world = World::Store { store: &store, rank: 0, size: 1 };
+    Context::create_with(&ContextOptions { world, ..Default::default() }).unwrap()
+}
+
+/// Whether this process is the child of a test that runs itself anew.
+pub fn is_child(test: &str) -> bool {
+    std::env::var("NXD_TEST_CHILD").map_or(false, |child| child == test)
+}
+
+/// Runs one test of this program as a process of its own; gives its exit code, or `None` when it was
+/// ended by a signal or did not end in time.
+pub fn run_child(test: &str, limit: Duration) -> Option<i32> {
+    run_child_with(test, limit, &[])
+}
+
+/// The same with more variables in its environment.
+pub fn run_child_with(test: &str, limit: Duration, variables: &[(&str, &str)]) -> Option<i32> {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env("NXD_TEST_CHILD", test)
+        .envs(variables.iter().copied())
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while start.elapsed() < limit {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}

@@ -1,0 +1,10 @@
+//! Tensors, modules and models.
+#![cfg(feature = "engine")]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod autograd;
+mod modules;
+mod pipelines;
+mod tensors;
+mod training;

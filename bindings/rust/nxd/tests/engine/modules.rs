@@ -1,0 +1,237 @@
+use crate::common::{alone, on_ranks};
+use nxd::layers::{self, LinearOptions, Toggle};
+use nxd::{
+    mappings, parameter_options, Context, DType, Device, Error, Init, Mismatch, Module, Op, Owned,
+    ParallelOptions, Result, Shard, Status, Tensor,
+};
+use std::cell::Cell;
+use std::rc::Rc;
+
+fn tensor_parallel(ctx: &Context) -> Result<()> {
+    let layout = ParallelOptions { tensor_parallel_size: ctx.size()?, ..Default::default() };
+    ctx.init_model_parallel(&layout)
+}
+
+/// y = x w^T by plain operators, with a parameter of its own.
+fn plain_linear(ctx: &Context) -> Result<Owned<Module>> {
+    let module = Module::create(ctx, "PlainLinear", |this, inputs, _| {
+        let w = this.parameter("w")?.tensor()?;
+        Ok(vec![Op::call("linear", &[inputs.get(0)?, &*w])?])
+    })?;
+    module.add_parameter("w", &[3, 2], &parameter_options(DType::F32, None, Init::NORMAL))?;
+    Ok(module)
+}
+
+#[test]
+fn forwards_are_closures() {
+    let ctx = alone();
+    tensor_parallel(&ctx).unwrap();
+    let module = plain_linear(&ctx).unwrap();
+    assert_eq!(module.class_name().unwrap(), "PlainLinear");
+    let w = module.parameter("w").unwrap();
+    w.set_whole(&Tensor::from_slice(&[1f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2]).unwrap()).unwrap();
+    let x = Tensor::from_slice(&[2f32, 5.0], &[1, 2]).unwrap();
+    let y = module.forward(&[&*x]).unwrap();
+    assert_eq!(y.to_vec::<f32>().unwrap(), [2.0, 5.0, 7.0]);
+    Op::call("sum", &[&*y]).unwrap().backward().unwrap();
+    let grad = w.tensor().unwrap().grad().unwrap().unwrap();
+    assert_eq!(grad.to_vec::<f32>().unwrap(), [2.0, 5.0, 2.0, 5.0, 2.0, 5.0]);
+    module.zero_grad().unwrap();
+    assert!(w.tensor().unwrap().grad().unwrap().is_none());
+
+    let (outputs, tape) = module.forward_tape(&[Some(&x)], 1).unwrap();
+    let ones = Tensor::from_slice(&[1f32; 3], &[1, 3]).unwrap();
+    let grads = tape.backward(&[Some(&ones)], 1).unwrap();
+    assert_eq!(grads[0].as_ref().unwrap().to_vec::<f32>().unwrap(), [2.0, 2.0]);
+    assert_eq!(outputs[0].shape().unwrap(), [1, 3]);
+    assert_eq!(tape.backward(&[None], 1).unwrap_err().status(), Status::INVALID_STATE);
+}
+
+#[test]
+fn forwards_that_fail_or_panic() {
+    let ctx = alone();
+    let outer = Module::create(&ctx, "Outer", |this, inputs, n| {
+        this.module("inner")?.forward_all(&[inputs.optional(0)], n)
+    })
+    .unwrap();
+    let panics = Rc::new(Cell::new(false));
+    let seen = panics.clone();
+    let inner = Module::create(&ctx, "Inner", move |_, inputs, _| {
+        assert!(!seen.get(), "inside out");
+        inputs.get(0)?;
+        Err(Error::user("not today"))
+    })
+    .unwrap();
+    outer.add_child("inner", &inner).unwrap();
+    let x = Tensor::scalar(1f32).unwrap();
+    let error = outer.forward(&[&*x]).unwrap_err();
+    assert_eq!(error.status(), Status::USER);
+    assert!(error.message().contains("not today"), "{}", error);
+    let error = outer.forward_all(&[None], 1).unwrap_err();
+    assert!(error.message().contains("input 0 was left out"), "{}", error);
+    panics.set(true);
+    let run = std::panic::AssertUnwindSafe(|| outer.forward(&[&*x]));
+    let panic = std::panic::catch_unwind(run).unwrap_err();
+    assert_eq!(*panic.downcast::<&str>().unwrap(), "inside out");
+    panics.set(false);
+    assert_eq!(outer.forward(&[&*x]).unwrap_err().status(), Status::USER, "usable as before");
+}
+
+#[test]
+fn closures_are_dropped_with_their_module() {
+    let ctx = alone();
+    let kept = Rc::new(());
+    let held = kept.clone();
+    let module = Module::create(&ctx, "Holder", move |_, _, _| {
+        let _ = &held;
+        Ok(vec![])
+    })
+    .unwrap();
+    let parent = Module::container(&ctx, "Parent").unwrap();
+    parent.add_child("child", &module).unwrap();
+    drop(module);
+    assert_eq!(Rc::strong_count(&kept), 2);
+    assert!(parent.add_child("child", &Module::container(&ctx, "Other").unwrap()).is_err());
+    drop(parent);
+    drop(ctx);
+    assert_eq!(Rc::strong_count(&kept), 1);
+    // Not taken over by a call that fails.
+    let (ctx, held) = (alone(), kept.clone());
+    let failed = Module::create(&ctx, "No\0name", move |_, _, _| {
+        let _ = &held;
+        Ok(vec![])
+    });
+    assert!(failed.is_err());
+    assert_eq!(Rc::strong_count(&kept), 1);
+}
+
+#[test]
+fn trees_and_parameters() {
+    on_ranks(2, |ctx| {
+        tensor_parallel(&ctx)?;
+        let root = Module::container(&ctx, "Root")?;
+        let options =
+            LinearOptions { name: "up", gather_output: Toggle::OFF, ..Default::default() };
+        root.add_child("up", &*layers::column_parallel_linear(&ctx, 4, 6, &options)?)?;
+        let row = LinearOptions { input_is_parallel: 1, ..Default::default() };
+        root.add_child("down", &*layers::row_parallel_linear(&ctx, 6, 4, &row)?)?;
+        let names: Vec<String> = root.parameters()?.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["up.weight", "up.bias", "down.weight", "down.bias"]);
+        let children = root.children()?;
+        assert_eq!(children[1].0, "down");
+        assert_eq!(children[1].1.class_name()?, "RowParallelLinear");
+        assert_eq!(root.module("up")?.class_name()?, "ColumnParallelLinear");
+        let weight = root.parameter("up.weight")?;
+        let begin = 3 * i64::from(ctx.rank()?);
+        let Shard { dim, ranges } = weight.shard()?;
+        assert_eq!((dim, ranges.len(), ranges[0].clone()), (Some(0), 1, begin..begin + 3));
+        assert_eq!(weight.global_shape()?, [6, 4]);
+        assert_eq!(weight.tensor()?.shape()?, [3, 4]);
+        assert_eq!(weight.whole()?.shape()?, [6, 4]);
+        assert!(weight.whole_grad()?.is_none());
+        let near = root.parameter("up.weigth").map(drop).unwrap_err();
+        assert!(near.message().contains("up.weight"), "{}", near);
+
+        let hooks = Rc::new(Cell::new(0));
+        let count = hooks.clone();
+        weight.set_grad_hook(move |p| {
+            assert_eq!(p.global_shape()?, [6, 4]);
+            count.set(count.get() + 1);
+            Ok(())
+        })?;
+        let x = Tensor::from_slice(&[1f32; 8], &[2, 4])?;
+        let y = root.module("down")?.forward(&[&*root.module("up")?.forward(&[&*x])?])?;
+        Op::call("sum", &[&*y])?.backward()?;
+        assert_eq!(hooks.get(), 1);
+        weight.remove_grad_hook()?;
+        assert_eq!(Rc::strong_count(&hooks), 1);
+        assert_eq!(weight.whole_grad()?.unwrap().shape()?, [6, 4]);
+
+        let path = std::env::temp_dir().join(format!("nxd-weights-{}", std::process::id()));
+        let path = path.to_str().unwrap();
+        let before = weight.whole()?.to_vec::<f32>()?;
+        root.save_safetensors(path)?;
+        root.initialize(77)?;
+        assert_ne!(weight.whole()?.to_vec::<f32>()?, before);
+        assert!(root.load_safetensors(path, true)?.names(Mismatch::MISSING)?.is_empty());
+        assert_eq!(weight.whole()?.to_vec::<f32>()?, before);
+        let other = plain_linear(&ctx)?;
+        assert!(other.load_safetensors(path, true).is_err());
+        let report = other.load_safetensors(path, false)?;
+        assert_eq!(report.names(Mismatch::MISSING)?, ["w"]);
+        assert_eq!(report.names(Mismatch::UNEXPECTED)?.len(), 4);
+        ctx.world_group()?.barrier()?;
+        if ctx.rank()? == 0 {
+            std::fs::remove_file(path)?;
+        }
+        weight.set_trainable(false)?;
+        root.set_training(false)?;
+        root.move_to(Device::META)?;
+        ctx.finalize()
+    });
+}
+
+#[test]
+fn every_layer() {
+    let ctx = alone();
+    tensor_parallel(&ctx).unwrap();
+    let x = Tensor::from_slice(&[0.5f32; 2 * 4 * 8], &[2, 4, 8]).unwrap();
+    let rope = layers::RopeOptions::default();
+    let made = [
+        layers::layer_norm(&ctx, 8, &Default::default()),
+        layers::rms_norm(&ctx, 8, &Default::default()),
+        layers::gated_mlp(&ctx, 8, 16, &Default::default()),
+        layers::attention(&ctx, 8, 2, &Default::default(), Some(&rope)),
+        layers::attention(&ctx, 8, 2, &Default::default(), None),
+        layers::dropout(&ctx, 0.5, "drop", None),
+    ];
+    for layer in made {
+        assert_eq!(layer.unwrap().forward(&[&*x]).unwrap().shape().unwrap(), [2, 4, 8]);
+    }
+    let heads = Tensor::from_slice(&[0.5f32; 64], &[2, 4, 2, 4]).unwrap();
+    let rotary = layers::rotary_embedding(&ctx, 4, &rope).unwrap();
+    assert_eq!(rotary.forward(&[&*heads]).unwrap().shape().unwrap(), [2, 4, 2, 4]);
+    let table = layers::parallel_embedding(&ctx, 10, 8, &Default::default()).unwrap();
+    let ids = Tensor::from_slice(&[1i64, 9], &[2]).unwrap();
+    assert_eq!(table.forward(&[&*ids]).unwrap().shape().unwrap(), [2, 8]);
+    assert!(layers::dropout(&ctx, 1.5, "drop", None).is_err());
+    let tied = Module::container(&ctx, "Tied").unwrap();
+    tied.add_child("embed", &table).unwrap();
+    let bare = LinearOptions { bias: Toggle::OFF, ..Default::default() };
+    let head = layers::column_parallel_linear(&ctx, 8, 10, &bare).unwrap();
+    tied.add_child("head", &head).unwrap();
+    tied.tie("embed.weight", "head.weight").unwrap();
+    assert_eq!(tied.parameter_count().unwrap(), 1);
+}
+
+#[test]
+fn regions_and_losses() {
+    on_ranks(2, |ctx| {
+        tensor_parallel(&ctx)?;
+        let rank = ctx.rank()?;
+        let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+        assert_eq!(mappings::copy_to_tensor_region(&ctx, &x)?.shape()?, [2, 2]);
+        assert_eq!(
+            mappings::reduce_from_tensor_region(&ctx, &x)?.to_vec::<f32>()?,
+            [2.0, 4.0, 6.0, 8.0]
+        );
+        let mine = mappings::scatter_to_tensor_region(&ctx, &x)?;
+        assert_eq!(mine.to_vec::<f32>()?, [1.0 + rank as f32, 3.0 + rank as f32]);
+        assert_eq!(
+            mappings::gather_from_tensor_region(&ctx, &mine)?.to_vec::<f32>()?,
+            [1.0, 2.0, 3.0, 4.0]
+        );
+        let row = mappings::scatter_to_sequence_region(&ctx, &x, 0)?;
+        assert_eq!(row.shape()?, [1, 2]);
+        assert_eq!(mappings::gather_from_sequence_region(&ctx, &row, 0, true)?.shape()?, [2, 2]);
+        assert_eq!(mappings::reduce_scatter_to_sequence_region(&ctx, &x, 0)?.shape()?, [1, 2]);
+        let labels = Tensor::from_slice(&[0i64, 3], &[2])?;
+        let zeros = Tensor::from_slice(&[0f32; 4], &[2, 2])?;
+        let loss = mappings::parallel_cross_entropy(&ctx, &zeros, &labels, &Default::default())?;
+        assert!((loss.item()? - 4f64.ln()).abs() < 1e-6);
+        let none = Default::default();
+        let loss = mappings::linear_cross_entropy(&ctx, &x, &zeros, &labels, None, &none)?;
+        assert!((loss.item()? - 4f64.ln()).abs() < 1e-6);
+        ctx.finalize()
+    });
+}

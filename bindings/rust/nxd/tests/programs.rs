@@ -1,0 +1,192 @@
+//! The examples, two ranks each, and where there is a C program of the same name its output.
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(100);
+
+/// Output of a program that ends well within the limit.
+fn run(program: PathBuf, arguments: &[&str]) -> String {
+    let name = program.display().to_string();
+    let out = std::env::temp_dir().join(format!(
+        "nxd-{}-{}",
+        std::process::id(),
+        name.replace('/', "_") + &arguments.concat().replace('/', "_")
+    ));
+    let log = std::fs::File::create(&out).unwrap();
+    let mut child = Command::new(&program)
+        .args(arguments)
+        .envs([("NXD_CPU_MODE", "1"), ("OMP_NUM_THREADS", "1"), ("NEURON_NUM_DEVICES", "2")])
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {}", name, error));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let text = std::fs::read_to_string(&out).unwrap();
+    std::fs::remove_file(&out).unwrap();
+    let good = status.map_or(false, |status| status.success());
+    assert!(good, "{} {:?}: {:?}\n{}", name, arguments, status, text);
+    text
+}
+
+/// An example of this package, which `cargo test` has built beside this program.
+fn example(name: &str, arguments: &[&str]) -> String {
+    let tests = std::env::current_exe().unwrap();
+    run(tests.parent().unwrap().parent().unwrap().join("examples").join(name), arguments)
+}
+
+/// A C program of the same purpose, where NXD_C_EXAMPLES says there are some.
+fn c_example(name: &str, arguments: &[&str]) -> Option<String> {
+    match std::env::var_os("NXD_C_EXAMPLES") {
+        Some(directory) => Some(run(PathBuf::from(directory).join(name), arguments)),
+        None => {
+            println!("not compared with {}: NXD_C_EXAMPLES is not set", name);
+            None
+        }
+    }
+}
+
+/// The loss of each step, as text.
+fn losses(output: &str) -> Vec<&str> {
+    let words =
+        |line| -> Option<&str> { str::split(line, "loss ").nth(1)?.split_whitespace().next() };
+    output.lines().filter_map(words).collect()
+}
+
+fn falls(losses: &[f64], share: f64) {
+    assert!(losses.len() > 2 && losses[losses.len() - 1] < share * losses[0], "{:?}", losses);
+}
+
+fn numbers(output: &str) -> Vec<f64> {
+    losses(output).into_iter().map(|loss| loss.parse().unwrap()).collect()
+}
+
+#[cfg(feature = "engine")]
+#[test]
+fn tensor_parallel_mlp() {
+    let mine = example("mlp_tensor_parallel", &[]);
+    let sum = |text: &str| {
+        text.split("sum is ").nth(1).and_then(|t| t.split(';').next().map(String::from))
+    };
+    assert!(mine.contains("largest difference"), "{}", mine);
+    if let Ok(launcher) = std::env::var("NXD_RUN") {
+        let c = std::env::var("NXD_C_EXAMPLES").unwrap() + "/mlp_tensor_parallel";
+        let c = run(PathBuf::from(launcher), &["-n", "2", &c]);
+        assert_eq!(sum(&mine).unwrap(), sum(&c).unwrap());
+    }
+}
+
+#[cfg(feature = "engine")]
+fn llama(layout: &[&str]) {
+    let directory =
+        std::env::temp_dir().join(format!("nxd-llama-{}-{}", std::process::id(), layout.concat()));
+    let csv = |out: &str| std::fs::read_to_string(format!("{}/loss.csv", out)).unwrap();
+    let arguments = |out: &'static str| {
+        let sizes = "--steps 6 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 128 --seq 64 --batch 4";
+        let out = directory.join(out).display().to_string();
+        std::fs::create_dir_all(&out).unwrap();
+        let mut all: Vec<String> =
+            sizes.split(' ').chain(layout.iter().copied()).map(String::from).collect();
+        all.extend(["--out".into(), out.clone()]);
+        (all, out)
+    };
+    let (mine, out) = arguments("rust");
+    let output = example("train_llama", &mine.iter().map(String::as_str).collect::<Vec<_>>());
+    falls(&numbers(&output), 0.99);
+    let (mut theirs, c_out) = arguments("c");
+    theirs.extend(["--sample".into(), "0".into()]);
+    let theirs: Vec<_> = theirs.iter().map(String::as_str).collect();
+    if let Some(c) = c_example("train_llama", &theirs) {
+        assert_eq!(losses(&output), losses(&c));
+        assert_eq!(csv(&out), csv(&c_out));
+        assert_eq!(csv(&out).lines().count(), 7);
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[cfg(feature = "engine")]
+#[test]
+fn llama_over_tensors() {
+    llama(&["--tp", "2"]);
+}
+
+#[cfg(feature = "engine")]
+#[test]
+fn llama_over_stages() {
+    llama(&["--tp", "1", "--pp", "2", "--microbatches", "2"]);
+}
+
+#[cfg(feature = "engine")]
+#[test]
+fn forward_in_rust() {
+    let mine = numbers(&example("custom_model", &[]));
+    assert_eq!(mine.len(), 30);
+    falls(&mine, 0.9);
+}
+
+#[test]
+fn zero1_over_arrays() {
+    let mine = example("zero1_arrays", &[]);
+    falls(&numbers(&mine), 0.5);
+    if let Ok(launcher) = std::env::var("NXD_RUN") {
+        let c = std::env::var("NXD_C_EXAMPLES").unwrap() + "/embed_zero1";
+        let c = run(PathBuf::from(launcher), &["-n", "2", &c]);
+        assert_eq!(losses(&mine), losses(&c));
+    }
+}
+
+#[test]
+fn stages_in_rust() {
+    // The schedule that asks most of a stage.
+    let mine = numbers(&example("pipeline_stages", &["zero_bubble"]));
+    assert_eq!(mine.len(), 30);
+    falls(&mine, 0.5);
+    if let Some(c) = c_example("pipeline_callbacks", &[]) {
+        assert_eq!(mine, numbers(&c));
+    }
+    if std::env::var_os("NXD_LONG").is_some() {
+        assert_eq!(mine, numbers(&example("pipeline_stages", &["1f1b"])));
+        assert_eq!(mine, numbers(&example("pipeline_stages", &["gpipe"])));
+    }
+}
+
+#[test]
+fn an_error_is_shown() {
+    let text = example("show_error", &[]);
+    assert!(text.contains("INVALID_ARGUMENT: all_reduce"), "{}", text);
+    assert!(text.contains("rank 0 calls all_reduce of 1 x f32"), "{}", text);
+    assert!(text.contains("the group goes on: 2 ranks"), "{}", text);
+}
+
+#[test]
+fn a_peer_is_lost() {
+    let text = example("lost_peer", &[]);
+    assert!(text.contains("lost rank Some(1)"), "{}", text);
+}
+
+#[test]
+fn ctrl_c_with_and_without_a_handler() {
+    let handled = example("interrupted", &["handled"]);
+    assert!(handled.contains("USER"), "{}", handled);
+    let default = example("interrupted", &["default"]);
+    assert!(default.contains("PEER_LOST") && !default.contains("USER"), "{}", default);
+}
+
+#[test]
+fn benchmark_prints_two_lines() {
+    let text = example("bench", &[]);
+    let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["empty_call_ns", "all_reduce_1k_us"], "{}", text);
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# The Go binding: its tests, also with cgo's checks and forced collections; its examples against those
+# in C; the README's program; a library of another ABI. NXD_LONG=1 adds the race detector, more
+# repetitions, and the same under another Go, if NXD_GO names one.
+# usage: test_bindings_go.sh SOURCE_DIR BUILD_DIR     77: Go or a compiler is missing
+set -euo pipefail
+source=$1 build=$2
+export PATH=/usr/bin:$PATH
+for tool in go gcc pkg-config; do
+  command -v $tool > /dev/null || { echo "$tool is missing"; exit 77; }
+done
+: "${NXD_PREFIX:?an installed tree}"
+pkg-config --exists nxd || { echo "libnxd is missing from the installed tree"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$build/bindings-go"
+export GOCACHE=$build/bindings-go/cache GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+cd "$source/bindings/go"
+
+unformatted=$(gofmt -l .)
+[[ -z $unformatted ]] || { echo "not as gofmt has it: $unformatted"; exit 1; }
+go vet ./...
+checked=(env GODEBUG=cgocheck=2)
+[[ $(go env GOVERSION) =~ ^go1\.(19|20)(\.|$) ]] || checked=(env GOEXPERIMENT=cgocheck2)
+timeout 250 "${checked[@]}" go test -count=1 ./...
+timeout 100 env GOGC=1 go test -count=1 -short ./...
+
+go build -o "$work/" ./examples/... ./bench
+ldd "$work/zero1" | grep -qi torch && { echo "a program of package nxd alone loads libtorch"; exit 1; }
+
+# run NAME COMMAND...: its output, in $work/NAME.
+run() {
+  local out=$work/$1.out
+  shift
+  timeout 60 "$@" > "$out" 2>&1 || { echo "$*"; cat "$out"; exit 1; }
+}
+
+# losses FILE: the lines with a loss, without what a launcher puts before them.
+losses() { sed -nE 's/^.*((step|epoch) [0-9]+ loss .*)$/\1/p' "$1"; }
+
+nxdrun=$NXD_PREFIX/bin/nxdrun c=$build/examples/c
+[[ -x $c/train_llama ]] || c=$NXD_PREFIX/examples
+run mlp "$nxdrun" -n 2 "$work/mlp"
+grep -q "largest difference to the unsplit MLP" "$work/mlp.out"
+run module "$nxdrun" -n 2 "$work/module"
+losses "$work/module.out" | awk 'NR == 1 { first = $4 } { last = $4 }
+  END { exit !(NR == 10 && last < 0.5 * first) }' || { echo "module: the loss did not fall"; exit 1; }
+run peerlost "$work/peerlost"
+grep -q "^INVALID_ARGUMENT: .*ranks disagree" "$work/peerlost.out"
+grep -q "^rank 1 was lost during all_reduce of world" "$work/peerlost.out"
+run zero1.one "$work/zero1"
+run zero1 "$nxdrun" -n 2 "$work/zero1"
+cmp <(losses "$work/zero1.one.out") <(losses "$work/zero1.out")
+run stages.one "$work/stages"
+for schedule in 1f1b gpipe zero_bubble; do
+  run stages "$nxdrun" -n 2 "$work/stages" $schedule
+  cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
+done
+small="--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 --batch 2"
+for layout in "--tp 2" "--tp 1 --pp 2 --microbatches 2"; do
+  run llama "$work/llama" $layout $small --out "$work/go"
+  if [[ -x $c/train_llama ]]; then
+    run train_llama "$c/train_llama" $layout $small --sample 0 --out "$work/c"
+    cmp "$work/c/loss.csv" "$work/go/loss.csv"
+  fi
+done
+if [[ -x $c/embed_zero1 ]]; then
+  run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
+  cmp <(losses "$work/embed_zero1.out") <(losses "$work/zero1.out")
+fi
+
+# The README's program, in a module of its own.
+mkdir "$work/readme"
+awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md > "$work/readme/main.go"
+(cd "$work/readme" && go mod init example.org/readme 2> /dev/null &&
+  go mod edit -require=libnxd.org/nxd@v0.1.0 -replace=libnxd.org/nxd="$source/bindings/go" && go build -o readme .)
+run readme "$work/readme/readme"
+grep -q "sums are \[3 20\]" "$work/readme.out" || { cat "$work/readme.out"; exit 1; }
+
+# A library of another ABI is refused when the program starts.
+echo 'unsigned nxd_abi_version(void) { return 99; }' > "$work/other.c"
+gcc -shared -fPIC -o "$work/other.so" "$work/other.c"
+LD_PRELOAD=$work/other.so "$work/zero1" > "$work/abi.out" 2>&1 && { echo "ABI 99 is accepted"; exit 1; }
+grep -q "made for ABI 0, the loaded libnxd_core has ABI 99" "$work/abi.out" || { cat "$work/abi.out"; exit 1; }
+
+run bench "$work/bench"
+[[ $(awk '{ print $1 }' "$work/bench.out" | tr '\n' ' ') == "empty_call_ns all_reduce_1k_us " ]]
+
+[[ ${NXD_LONG:-0} == 1 ]] || exit 0
+timeout 900 go test -count=1 -short -race ./...
+if [[ -n ${NXD_GO:-} ]]; then
+  export GOCACHE=$build/bindings-go/cache-other
+  timeout 900 env GOEXPERIMENT=cgocheck2 "$NXD_GO" test -count=1 ./...
+fi

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The Rust crates: tests, examples against their C twins, the page's code, and two ways to load the
+# wrong library.
+# usage: test_bindings_rust.sh SOURCE_DIR BUILD_DIR     77: no Rust on this machine
+# NXD_PREFIX: an installed tree. NXD_LONG=1: more repetitions.
+set -euo pipefail
+source=$1/bindings/rust
+out=$2/bindings-rust
+# The distribution's Rust before any other.
+PATH=/usr/bin:$PATH
+for tool in cargo rustc pkg-config cc; do
+  command -v $tool >/dev/null || { echo "$tool is missing"; exit 77; }
+done
+mkdir -p "$out"
+export CARGO_HOME=$out/home CARGO_TARGET_DIR=$out/target CARGO_PROFILE_DEV_DEBUG=0
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 RUST_BACKTRACE=0 RUSTFLAGS="-D warnings"
+[[ -x $2/examples/c/train_llama ]] && export NXD_C_EXAMPLES=$2/examples/c NXD_RUN=$2/tools/nxdrun
+[[ ! -v NXD_C_EXAMPLES && -x $NXD_PREFIX/examples/train_llama ]] &&
+  export NXD_C_EXAMPLES=$NXD_PREFIX/examples NXD_RUN=$NXD_PREFIX/bin/nxdrun
+cd "$source"
+
+cargo test --quiet --offline --locked --no-fail-fast
+if [[ -x $(dirname "$(command -v cargo)")/cargo-clippy ]]; then
+  cargo clippy --quiet --offline --locked --all-targets -- -D warnings
+fi
+
+# Without the engine there is no libtorch in the process.
+cargo build --quiet --offline --locked -p nxd --no-default-features --example show_error
+program=$CARGO_TARGET_DIR/debug/examples/show_error
+ldd "$program" | grep -q libnxd_core
+! ldd "$program" | grep -i torch
+timeout 60 "$program" | grep -q "the group goes on: 2 ranks"
+
+# A library of another ABI is refused by name.
+echo 'unsigned nxd_abi_version(void) { return 7; }' | cc -shared -fPIC -x c -o "$out/other_abi.so" -
+refused=0
+LD_PRELOAD=$out/other_abi.so timeout 60 "$program" >"$out/refused" 2>&1 || refused=$?
+if [[ $refused != 1 ]] || ! grep -q "ABI_MISMATCH.*has ABI 7, and this program was built for ABI 0" "$out/refused"; then
+  cat "$out/refused"
+  exit 1
+fi
+echo "rust $(rustc --version | cut -d' ' -f2): all well"
