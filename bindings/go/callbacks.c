@@ -38,15 +38,15 @@ nxd_status_t nxdgo_stage_forward(const nxd_pp_call_t* call, DLTensor* const* inp
 nxd_status_t nxdgo_stage_backward(const nxd_pp_call_t* call, DLTensor* const* inputs,
                                   DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
                                   void* user_data) {
-  return nxdgoStageBackward(PLAIN(call), PLAIN(inputs), PLAIN(grad_outputs), PLAIN(grad_inputs), 1, 1,
-                            HANDLE);
+  return nxdgoStageBackward(PLAIN(call), PLAIN(inputs), PLAIN(grad_outputs), PLAIN(grad_inputs), 1,
+                            1, HANDLE);
 }
 
 nxd_status_t nxdgo_stage_backward_input(const nxd_pp_call_t* call, DLTensor* const* inputs,
                                         DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
                                         void* user_data) {
-  return nxdgoStageBackward(PLAIN(call), PLAIN(inputs), PLAIN(grad_outputs), PLAIN(grad_inputs), 1, 0,
-                            HANDLE);
+  return nxdgoStageBackward(PLAIN(call), PLAIN(inputs), PLAIN(grad_outputs), PLAIN(grad_inputs), 1,
+                            0, HANDLE);
 }
 
 nxd_status_t nxdgo_stage_backward_weight(const nxd_pp_call_t* call, DLTensor* const* inputs,

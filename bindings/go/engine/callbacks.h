@@ -20,7 +20,8 @@ nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_
                               void* user_data);
 nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
 
-/* A managed tensor over the program's memory, whose end calls release(object); NULL without memory. */
+/* A managed tensor over the program's memory, whose end calls release(object); NULL without memory.
+ */
 DLManagedTensor* nxdgo_managed(void* data, DLDataType dtype, const int64_t* shape, int32_t ndim,
                                void* object, void* release);
 void nxdgo_managed_delete(DLManagedTensor* managed);

@@ -1,4 +1,5 @@
-/* The Go error of a callback that has failed on this thread, until the call it was made from takes it. */
+/* The Go error of a callback that has failed on this thread, until the call it was made from takes
+ * it. */
 #ifndef NXDGO_CAUSE_H
 #define NXDGO_CAUSE_H
 

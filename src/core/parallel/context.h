@@ -50,8 +50,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   void finalize();
   void abort() noexcept;
-  // Aborts the groups that have works pending, waits until these have ended, which is soon, and lets
-  // the peers know that this rank is gone.
+  // Aborts the groups that have works pending, waits until these have ended, which is soon, and
+  // lets the peers know that this rank is gone.
   void leave() noexcept;
 
   // The last operations of all living groups, as JSON. From any thread.
