@@ -2,15 +2,18 @@
 # installed tree can be moved. Components are the packages of nxd_packages.cmake.
 include(CMakePackageConfigHelpers)
 
-set(nxd_installed nxd_core)
+set(nxd_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nxd)
+install(TARGETS nxd_core EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  COMPONENT libraries NAMELINK_COMPONENT development)
 if(TARGET nxd)
-  list(APPEND nxd_installed nxd)
   # libnxd_core lies beside libnxd.
   set_target_properties(nxd PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS nxd EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT libraries NAMELINK_SKIP)
+  configure_file(cmake/libnxd.so.in ${PROJECT_BINARY_DIR}/link/libnxd.so @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/link/libnxd.so DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT development)
 endif()
-set(nxd_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nxd)
-install(TARGETS ${nxd_installed} EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  COMPONENT libraries NAMELINK_COMPONENT development)
 install(EXPORT nxdTargets NAMESPACE nxd:: DESTINATION ${nxd_package_dir} COMPONENT development)
 install(FILES include/nxd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(FILES include/nxd/dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nxd COMPONENT development)

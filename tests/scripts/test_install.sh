@@ -22,7 +22,7 @@ if grep -rn "$work/first\|$source\|$build" "$prefix" --include='*.pc' --include=
   exit 1
 fi
 check_soname() {
-  readelf -d "$libdir/lib$1.so" | grep -q "SONAME.*\[lib$1.so.0\]" || { echo "lib$1.so: wrong SONAME"; exit 1; }
+  readelf -d "$libdir/lib$1.so.0" | grep -q "SONAME.*\[lib$1.so.0\]" || { echo "lib$1.so: wrong SONAME"; exit 1; }
 }
 check_soname nxd_core
 ((engine)) && check_soname nxd
@@ -60,6 +60,7 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig
 for entry in "${programs[@]}"; do
   IFS=: read -r program package target <<< "$entry"
   [[ $(pkg-config --modversion "$package") == 0.1.0 ]]
+  [[ $(pkg-config --libs-only-l "$package" | tr -d ' ') == "-l$target" ]]  # and no more than that
   # shellcheck disable=SC2046
   gcc -std=c99 -Wall -Werror "$work/$program.c" -o "$work/$program" \
     $(pkg-config --cflags --libs "$package") -Wl,--no-undefined
