@@ -24,12 +24,16 @@ char kind_of(double x) {
   return '.';
 }
 
-void same_kinds(const char* what, nxd_dtype_t dtype, const Buffer& got, const Tensor& aten) {
+// x: what an activation was given, which is the identity where x is large; the vector code of some
+// releases of ATen overflows there.
+void same_kinds(const char* what, nxd_dtype_t dtype, const Buffer& got, const Tensor& aten,
+                const Buffer* x = nullptr) {
   const std::vector<double> want = values(aten);
   if (!NXD_TEST_CHECK(static_cast<int64_t>(want.size()) == got.size())) return;
   for (int64_t i = 0; i < got.size(); ++i) {
     const double other = want[static_cast<size_t>(i)];
     if (kind_of(got[i]) == kind_of(other)) continue;
+    if (x && (*x)[i] > 1e30 && got[i] == (*x)[i]) continue;
     nxd_test_fail(__FILE__, __LINE__, "%s, dtype %d, element %lld: %g where ATen gives %g", what,
                   dtype, static_cast<long long>(i), got[i], other);
     return;
@@ -71,7 +75,7 @@ void check_activation(const char* what, Activation activation,
     activation_backward(activation, dtype, kCount, x.data(), dy.data(), dx.data());
     const Tensor in = vector_of(x, true);
     const Tensor out = aten(in);
-    same_kinds(what, dtype, y, out);
+    same_kinds(what, dtype, y, out, &x);
     same_kinds(what, dtype, dx, gradients({out}, {vector_of(dy)}, {in})[0]);
   }
 }
