@@ -122,6 +122,12 @@ int check_torn(Trainer& self, const std::string& directory) {
   const std::string path = directory + "/state" + std::to_string(getpid());
   EXPECT(nxd_optimizer_save(self.optimizer.get(), path.c_str()) == NXD_ERROR_INVALID_STATE);
   EXPECT(says_torn());
+  // The values are refused by themselves, whoever was to update them.
+  Optimizer first = std::move(self.optimizer);
+  EXPECT(make_optimizer(self) == NXD_OK);
+  EXPECT(nxd_optimizer_step(self.optimizer.get(), nullptr, nullptr) == NXD_ERROR_INVALID_STATE);
+  EXPECT(says_torn());
+  self.optimizer = std::move(first);
   self.set_values(kLostAt);
   EXPECT(nxd_ddp_mark_reloaded(self.ddp.get()) == NXD_OK);
   // The optimizer's state is not whole yet: another optimizer starts afresh.
