@@ -13,11 +13,11 @@ namespace {
 using nxd::Letter;
 
 struct alignas(64) Place {
-  char bytes[Letter::room_for(1024)] = {};
+  char bytes[Letter::room_for(2048)] = {};
 };
 
 void test_sizes(void**) {
-  for (const size_t size : {1, 8, 55, 56, 57, 111, 112, 113, 1000, 1024}) {
+  for (const size_t size : {1, 8, 55, 56, 57, 111, 112, 113, 1000, 1024, 2047, 2048}) {
     Place place;
     std::vector<char> sent(size), got(size + 1, 'x');
     std::iota(sent.begin(), sent.end(), static_cast<char>(size));

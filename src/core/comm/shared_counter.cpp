@@ -20,6 +20,8 @@ using std::chrono::microseconds;
 // for longer than that.
 constexpr auto kSpin = microseconds(4);
 constexpr auto kYield = microseconds(200);
+// With more ranks than cores: about what giving the core to another rank costs, and having it back.
+constexpr auto kGlance = microseconds(2);
 constexpr int kFirstLooks = 200;
 constexpr int kLooksPerClock = 32;
 
@@ -31,11 +33,19 @@ void pause() noexcept {
 #endif
 }
 
+uint32_t this_core() noexcept { return static_cast<uint32_t>(::sched_getcpu() + 1); }
+
 }  // namespace
+
+bool SharedCounter::is_behind_us() const noexcept {
+  const uint32_t there = core.load(std::memory_order_relaxed);
+  return there != 0 && there == this_core();
+}
 
 // The order of the two, the value before the sleepers, and the reverse in sleep, see to it that a
 // rank about to sleep either sees the new value or is seen.
 void SharedCounter::advance_to(uint32_t target) noexcept {
+  core.store(this_core(), std::memory_order_relaxed);
   value.store(target, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
 }
@@ -44,13 +54,14 @@ void SharedCounter::wake() noexcept {
   ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-bool SharedCounter::await_briefly(uint32_t target, bool may_spin) const noexcept {
+bool SharedCounter::await_briefly(uint32_t target, bool cores_for_all) const noexcept {
   // Peers that come together wait for less than a pause takes.
-  for (int look = 0; may_spin && look < kFirstLooks; ++look) {
+  for (int look = 0; cores_for_all && look < kFirstLooks; ++look) {
     if (has_reached(target)) return true;
   }
   const auto start = Deadline::Clock::now();
-  while (may_spin && Deadline::Clock::now() - start < kSpin) {
+  const auto hold = cores_for_all ? kSpin : kGlance;
+  while (!is_behind_us() && Deadline::Clock::now() - start < hold) {
     for (int look = 0; look < kLooksPerClock; ++look) {
       if (has_reached(target)) return true;
       pause();

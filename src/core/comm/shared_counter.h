@@ -13,15 +13,21 @@ struct alignas(128) SharedCounter {
   // Words for those that find the value reached, in the same cache line, so that they need not
   // fetch another. They are used in turn: whoever waits is never two turns behind.
   std::atomic<uint64_t> notes[2] = {};
+  // The core, counted from 1, that the rank ran on when it last advanced the counter.
+  std::atomic<uint32_t> core{0};
 
   bool has_reached(uint32_t target) const noexcept {
     return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
   }
+  // Whether the rank that advances it probably shares this thread's core, and cannot go on before
+  // this thread lets it.
+  bool is_behind_us() const noexcept;
   // Wakes those that sleep, which costs a system call only when there are any.
   void advance_to(uint32_t target) noexcept;
-  // Waits awake for a short while: first holding the core, if there are cores for all ranks, then
-  // letting others have it. Whether the target was reached.
-  bool await_briefly(uint32_t target, bool may_spin) const noexcept;
+  // Waits awake for a short while: first holding the core, for longer if there are cores for all
+  // ranks, and not at all for a rank that needs this one; then letting others have it. Whether the
+  // target was reached.
+  bool await_briefly(uint32_t target, bool cores_for_all) const noexcept;
   // Wakes those that sleep, for them to look around.
   void wake() noexcept;
   // Sleeps until the target is reached or, at the latest, for some milliseconds. May return early.

@@ -13,12 +13,12 @@
 namespace nxd {
 namespace {
 
+// Longer letters take more lines than their meeting saves, the sooner the more ranks read them.
+constexpr size_t kLettersOfAll = 4096, kSurelyLetters = 1024, kLongestLetter = 2048;
 // Up to here a copy costs less than the second meeting that arenas take.
 constexpr size_t kAlwaysCopied = 1024;
 // Every rank reads the small data of all others, so that many ranks do better with parts.
 constexpr size_t kSmallOfAll = size_t{128} << 10;
-// Longer letters take more lines than their meeting saves.
-constexpr size_t kLetterBytes = 1024;
 // At the lines of a letter before ranks meet for it.
 constexpr int kLooks = 400;
 // Granularity of parts: whole cache lines of every dtype.
@@ -27,7 +27,7 @@ constexpr size_t kPartElements = 64;
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 size_t round_down(size_t value, size_t unit) { return value / unit * unit; }
 
-static_assert(Letter::room_for(kLetterBytes) <= ShmSegment::kSmall);
+static_assert(Letter::room_for(kLongestLetter) <= ShmSegment::kSmall);
 
 void copy(void* to, const void* from, size_t bytes) {
   if (to != from) kernels::copy_shared(to, from, bytes);
@@ -49,8 +49,10 @@ ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::
       monitor_(link_.monitor()),
       small_limit_(std::clamp<size_t>(kSmallOfAll / static_cast<size_t>(link_.size()),
                                       kAlwaysCopied, ShmSegment::kSmall)),
+      letter_limit_(std::clamp<size_t>(kLettersOfAll / static_cast<size_t>(link_.size()),
+                                       kSurelyLetters, kLongestLetter)),
       inputs_(static_cast<size_t>(link_.size())),
-      letters_(static_cast<size_t>(link_.size()) * kLetterBytes),
+      letters_(static_cast<size_t>(link_.size()) * letter_limit_),
       outboxes_(static_cast<size_t>(link_.size())),
       inboxes_(static_cast<size_t>(link_.size())) {}
 
@@ -156,7 +158,7 @@ char* ShmGroup::received_by(int rank, const CollectiveCall& call) {
 }
 
 char* ShmGroup::letter_of(int rank) {
-  return letters_.data() + static_cast<size_t>(rank) * kLetterBytes;
+  return letters_.data() + static_cast<size_t>(rank) * letter_limit_;
 }
 
 void ShmGroup::barrier() {
@@ -215,7 +217,7 @@ void ShmGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_
   const Call started(*this, "all_reduce", {count, dtype});
   const CollectiveCall call{Operation::kAllReduce, send, recv, count, dtype, reduce};
   const size_t bytes = call.bytes(1);
-  if (bytes > 0 && bytes <= kLetterBytes && call.refusal(size()).empty()) {
+  if (bytes > 0 && bytes <= letter_limit_ && call.refusal(size()).empty()) {
     return reduce_letters(call, bytes);
   }
   const Way way = agree(call, bytes, bytes);

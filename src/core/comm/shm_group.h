@@ -166,7 +166,7 @@ class ShmGroup : public ProcessGroup {
 
   ShmLink link_;
   GroupMonitor& monitor_;
-  const size_t small_limit_;
+  const size_t small_limit_, letter_limit_;
 
   // Of the collectives.
   ShmSegment* segment_ = nullptr;

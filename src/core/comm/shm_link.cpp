@@ -107,7 +107,13 @@ void ShmLink::all_attached() {
   segment_->memory().close_descriptor();
 }
 
+// With more ranks than cores those on this core come first: while they are not there, it is in vain
+// to hold the core for others.
 void ShmLink::wait_for_all(uint32_t progress) {
+  for (int i = 1; !may_spin() && i < size(); ++i) {
+    const int peer = (rank_ + i) % size();
+    if (segment_->cell(peer).progress.is_behind_us()) wait(peer, progress);
+  }
   for (int i = 1; i < size(); ++i) wait((rank_ + i) % size(), progress);
 }
 
