@@ -4,10 +4,12 @@
  *   nxdrun -n 2 bench_collectives --cases all_reduce:f32:1048576,barrier:f32:0
  *   --buffers arena   memory that the ranks share; foreign (default): memory of the program
  *   --transport NAME  measures nothing unless this is what carries the data
- *   --bound copy      no collective, but the memory traffic of one: every rank copies a buffer
- *   --bound in_place  the same, reading and writing each element of one buffer */
+ *   --bounds yes      in turns with each all-reduce, its memory traffic alone: every rank copies a
+ *                     buffer ("copy"), reads and writes each element of one ("in place"), and of
+ *                     its slice of a buffer of each rank ("in shared") */
 #include "collectives_loop.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "nxd.h"
@@ -87,6 +89,23 @@ static const char* change_in_place(const case_t* what, void* send, void* recv) {
   return NULL;
 }
 
+/* The algorithm's traffic where its data lie: the ranks at work divide every rank's buffer, which
+ * that rank has just written, into slices. Nothing is summed, and nobody waits. */
+static char* buffers_of_all; /* shared; of each rank one, of the largest case */
+static size_t bytes_of_one;
+
+static const char* change_in_shared(const case_t* what, void* send, void* recv) {
+  (void)send, (void)recv;
+  const int workers = world_size < cores() ? world_size : cores();
+  if (world_rank >= workers) return NULL;
+  const size_t slice = what->bytes / sizeof(uint64_t) / (size_t)workers;
+  for (int r = 0; r < world_size; ++r) {
+    uint64_t* data = (uint64_t*)(void*)(buffers_of_all + (size_t)r * bytes_of_one);
+    change(data + (size_t)world_rank * slice, slice);
+  }
+  return NULL;
+}
+
 /* Takes the place of every call when what was asked for is not there. */
 static const char* refusal;
 static const char* refuse(const case_t* what, void* send, void* recv) {
@@ -94,14 +113,41 @@ static const char* refuse(const case_t* what, void* send, void* recv) {
   return refusal;
 }
 
-typedef enum { FOREIGN, ARENA, HUGE_PAGES } memory_t;
+/* Memory of the program; memory of nxd_arena_alloc; the best there is for private memory; a
+ * rank's part of memory that all map. Bounds are measured in the last two. */
+typedef enum { FOREIGN, ARENA, HUGE_PAGES, PART_OF_ALL } memory_t;
 
-/* Memory of the program, memory that the ranks share, or the best there is for private memory, in
- * which bounds are measured. */
+static int open_for_all(char name[32]) {
+  if (world_rank == 0) {
+    snprintf(name, 32, "/nxd_bench_%d", (int)getpid());
+    const int descriptor = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    const off_t bytes = (off_t)(bytes_of_one * (size_t)world_size);
+    if (descriptor < 0 || ftruncate(descriptor, bytes) != 0) perror(name);
+    return descriptor;
+  }
+  return shm_open(name, O_RDWR, 0);
+}
+
+static void* map_for_all(size_t bytes) {
+  char name[32] = {0};
+  bytes_of_one = bytes;
+  int descriptor = world_rank == 0 ? open_for_all(name) : -1;
+  if (nxd_broadcast(world, name, sizeof name / 4, NXD_DTYPE_I32, 0) != NXD_OK) return NULL;
+  if (world_rank != 0) descriptor = open_for_all(name);
+  void* data =
+      mmap(NULL, bytes * (size_t)world_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (descriptor >= 0) close(descriptor);
+  if (nxd_barrier(world) != NXD_OK || data == MAP_FAILED) data = NULL;
+  if (world_rank == 0) shm_unlink(name);
+  buffers_of_all = data;
+  return data ? buffers_of_all + bytes * (size_t)world_rank : NULL;
+}
+
 static void* allocate(memory_t memory, size_t bytes) {
   const size_t huge = (size_t)2 << 20;
   void* data = NULL;
   if (memory == FOREIGN) return malloc(bytes);
+  if (memory == PART_OF_ALL) return map_for_all(bytes);
   if (memory == HUGE_PAGES) {
     data = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
     if (data) madvise(data, bytes, MADV_HUGEPAGE);
@@ -114,6 +160,8 @@ static void* allocate(memory_t memory, size_t bytes) {
 static void release(memory_t memory, void* data) {
   if (memory == ARENA) {
     nxd_arena_free(context, data);
+  } else if (memory == PART_OF_ALL) {
+    if (buffers_of_all) munmap(buffers_of_all, bytes_of_one * (size_t)world_size);
   } else {
     free(data);
   }
@@ -145,39 +193,53 @@ static int join(void) {
 }
 
 typedef struct {
-  int in_arena;
-  const char *bound, *transport;
+  int in_arena, bounds;
+  const char* transport;
 } own_arguments_t;
 
 static int run(const arguments_t* a, const own_arguments_t* own) {
-  library_t library = {.label = a->label,
-                       .rank = world_rank,
-                       .size = world_size,
-                       .call = call,
-                       .barrier = barrier,
-                       .largest = largest};
+  const library_t library = {.label = a->label,
+                             .rank = world_rank,
+                             .size = world_size,
+                             .call = call,
+                             .barrier = barrier,
+                             .largest = largest};
+  subject_t subjects[] = {{library, 0, 0}, {library, 0, 0}, {library, 0, 0}, {library, 0, 0}};
+  memory_t memory[] = {own->in_arena ? ARENA : FOREIGN, HUGE_PAGES, HUGE_PAGES, PART_OF_ALL};
+  const int count = own->bounds ? kMostSubjects : 1;
   refusal = other_transport(own->transport);
-  const memory_t memory = own->bound ? HUGE_PAGES : own->in_arena && !refusal ? ARENA : FOREIGN;
   if (refusal) {
-    library.call = refuse;
-  } else if (own->bound) {
-    library.call = strcmp(own->bound, "copy") == 0 ? copy : change_in_place;
-    library.unchecked = 1;
+    memory[0] = FOREIGN;
+    subjects[0].library.call = refuse;
   } else {
     write_version(&library, a, nxd_build_info());
   }
-  const size_t bytes = largest_bytes(a->cases);
-  void* send = allocate(memory, bytes);
-  void* recv = allocate(memory, bytes);
-  const int code = send && recv ? run_cases(&library, a, send, recv) : 1;
-  release(memory, send);
-  release(memory, recv);
+  subjects[1].library.label = "copy";
+  subjects[1].library.call = copy;
+  subjects[2].library.label = "in place";
+  subjects[2].library.call = change_in_place;
+  subjects[3].library.label = "in shared";
+  subjects[3].library.call = change_in_shared;
+  int code = 0;
+  for (int s = 0; s < count; ++s) {
+    const size_t bytes = largest_bytes(a->cases);
+    const int sends = s < 2; /* the others work in place */
+    subjects[s].library.unchecked = s > 0;
+    subjects[s].recv = allocate(memory[s], bytes);
+    subjects[s].send = sends ? allocate(memory[s], bytes) : subjects[s].recv;
+    if (!subjects[s].send || !subjects[s].recv) code = 1;
+  }
+  if (code == 0) code = run_cases(subjects, count, a);
+  for (int s = 0; s < count; ++s) {
+    if (subjects[s].send != subjects[s].recv) release(memory[s], subjects[s].send);
+    release(memory[s], subjects[s].recv);
+  }
   return code;
 }
 
 int main(int argc, char** argv) {
   arguments_t a = {.cases = "all_reduce:f32:4096", .label = "nxd", .seconds = 0.2};
-  own_arguments_t own = {0, NULL, NULL};
+  own_arguments_t own = {0, 0, NULL};
   for (int i = 1; i < argc;) {
     const char* value = i + 1 < argc ? argv[i + 1] : NULL;
     int taken = take_argument(&a, argv[i], value);
@@ -185,8 +247,8 @@ int main(int argc, char** argv) {
       taken = 2;
       if (strcmp(argv[i], "--buffers") == 0)
         own.in_arena = strcmp(value, "arena") == 0;
-      else if (strcmp(argv[i], "--bound") == 0)
-        own.bound = value;
+      else if (strcmp(argv[i], "--bounds") == 0)
+        own.bounds = strcmp(value, "yes") == 0;
       else if (strcmp(argv[i], "--transport") == 0)
         own.transport = value;
       else

@@ -12,7 +12,10 @@
  * Before each call every rank writes its input anew, as programs do: buffers that no one touches in
  * between stay divided over the caches as the call before left them, which makes it look faster.
  * The time of a call is the longest of all ranks. Calls of large buffers begin after a barrier.
- * Neither is timed. */
+ * Neither is timed.
+ *
+ * Several subjects of one program take turns, a block of calls each, so that whatever else the
+ * machine does at the time falls on all of them, and their ratios say something. */
 #ifndef NXD_BENCH_COLLECTIVES_LOOP_H
 #define NXD_BENCH_COLLECTIVES_LOOP_H
 
@@ -58,6 +61,12 @@ typedef struct {
   const char* (*largest)(double* values, size_t count); /* over ranks, in place */
 } library_t;
 
+/* A library and the buffers that it is measured with; each holds the largest case. */
+typedef struct {
+  library_t library;
+  void *send, *recv;
+} subject_t;
+
 typedef struct {
   const char* cases; /* such as all_reduce:f32:1024,all_reduce:bf16:4096 */
   const char* out;   /* file that rank 0 appends lines to */
@@ -66,7 +75,14 @@ typedef struct {
   int pin;
 } arguments_t;
 
-enum { kMostCalls = 50000, kFewestCalls = 11, kWarmUps = 5, kLargeBytes = 256 * 1024 };
+enum {
+  kMostCalls = 50000,
+  kFewestCalls = 12,
+  kWarmUps = 5,
+  kBlocks = 4, /* of calls of one subject, with those of the others between them */
+  kMostSubjects = 4,
+  kLargeBytes = 256 * 1024
+};
 
 static const double kSpreadSeconds = 0.2;
 
@@ -188,23 +204,26 @@ static int works_in_place(const case_t* what) {
 }
 
 /* One call on numbers that say where they came from, and a look at all that came out. */
-static const char* check(const library_t* library, const case_t* what, void* send, void* recv) {
+static const char* check(const subject_t* subject, const case_t* what) {
   static char wrong[128];
-  if (library->unchecked || what->operation == BARRIER) return library->call(what, send, recv);
+  const library_t* library = &subject->library;
+  if (library->unchecked || what->operation == BARRIER) {
+    return library->call(what, subject->send, subject->recv);
+  }
   const size_t n = elements_of(what);
   const int in_place = works_in_place(what);
   const int gives = what->operation != BROADCAST || library->rank == 0;
   for (size_t i = 0; i < n; ++i) {
-    write_element(recv, i, what->is_bf16, -1);
-    write_element(in_place ? recv : send, i, what->is_bf16,
+    write_element(subject->recv, i, what->is_bf16, -1);
+    write_element(in_place ? subject->recv : subject->send, i, what->is_bf16,
                   gives ? value_of(i, library->rank) : -1);
   }
-  const char* failure = library->call(what, send, recv);
+  const char* failure = library->call(what, subject->send, subject->recv);
   if (failure) return failure;
   double first_wrong = 0;
   for (size_t i = 0; i < result_elements(what, library->size) && first_wrong == 0; ++i) {
     const float want = result_element(what, i, library->rank, library->size);
-    if (read_element(recv, i, what->is_bf16) != want) first_wrong = (double)(i + 1);
+    if (read_element(subject->recv, i, what->is_bf16) != want) first_wrong = (double)(i + 1);
   }
   failure = library->largest(&first_wrong, 1);
   if (failure || first_wrong == 0) return failure;
@@ -213,14 +232,15 @@ static const char* check(const library_t* library, const case_t* what, void* sen
 }
 
 /* Seconds of count calls, each the longest of all ranks. */
-static const char* time_calls(const library_t* library, const case_t* what, void* send, void* recv,
-                              double* seconds, size_t count) {
+static const char* time_calls(const subject_t* subject, const case_t* what, double* seconds,
+                              size_t count) {
+  const library_t* library = &subject->library;
   for (size_t i = 0; i < count; ++i) {
     /* Zeros, so that no number of sums in place leaves the ordinary numbers. */
-    memset(works_in_place(what) ? recv : send, 0, what->bytes);
+    memset(works_in_place(what) ? subject->recv : subject->send, 0, what->bytes);
     const char* failure = what->bytes >= kLargeBytes ? library->barrier() : NULL;
     const double start = now();
-    if (!failure) failure = library->call(what, send, recv);
+    if (!failure) failure = library->call(what, subject->send, subject->recv);
     seconds[i] = now() - start;
     if (what->operation == PING_PONG) seconds[i] /= 2;
     if (failure) return failure;
@@ -233,21 +253,50 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static const char* measure(const library_t* library, const case_t* what, double budget, void* send,
-                           void* recv, double* seconds, size_t* out_calls) {
-  const char* failure = check(library, what, send, recv);
-  if (failure) return failure;
-  failure = time_calls(library, what, send, recv, seconds, kWarmUps);
-  if (failure) return failure;
-  qsort(seconds, kWarmUps, sizeof *seconds, ascending);
-  double calls = budget / (seconds[kWarmUps / 2] + 1e-7);
+/* What became of one subject's calls of a case. */
+typedef struct {
+  const char* failure;
+  double* seconds; /* of each call; ascending in the end */
+  size_t calls;
+} series_t;
+
+/* A first look: is the result right, and how many calls does the budget allow? */
+static void begin(const subject_t* subject, const case_t* what, double budget, series_t* series) {
+  series->calls = 0;
+  series->failure = check(subject, what);
+  if (!series->failure) series->failure = time_calls(subject, what, series->seconds, kWarmUps);
+  if (series->failure) return;
+  qsort(series->seconds, kWarmUps, sizeof *series->seconds, ascending);
+  double calls = budget / (series->seconds[kWarmUps / 2] + 1e-7);
   if (calls < kFewestCalls) calls = kFewestCalls;
   if (calls > kMostCalls) calls = kMostCalls;
-  *out_calls = (size_t)calls;
-  failure = time_calls(library, what, send, recv, seconds, *out_calls);
-  if (failure) return failure;
-  qsort(seconds, *out_calls, sizeof *seconds, ascending);
-  return check(library, what, send, recv);
+  series->calls = (size_t)calls / kBlocks * kBlocks;
+}
+
+/* The first calls of a block find the caches as another subject left them, and do not count. */
+static const char* time_block(const subject_t* subject, const case_t* what, int block,
+                              const series_t* series) {
+  const size_t count = series->calls / kBlocks;
+  double warm_up[kWarmUps];
+  const char* failure = time_calls(subject, what, warm_up, kWarmUps);
+  return failure ? failure
+                 : time_calls(subject, what, series->seconds + (size_t)block * count, count);
+}
+
+static void measure(const subject_t* subjects, int count, const case_t* what, double budget,
+                    series_t* series) {
+  for (int s = 0; s < count; ++s) begin(&subjects[s], what, budget, &series[s]);
+  for (int block = 0; block < kBlocks; ++block) {
+    for (int s = 0; s < count; ++s) {
+      if (series[s].failure) continue;
+      series[s].failure = time_block(&subjects[s], what, block, &series[s]);
+    }
+  }
+  for (int s = 0; s < count; ++s) {
+    if (series[s].failure) continue;
+    qsort(series[s].seconds, series[s].calls, sizeof *series[s].seconds, ascending);
+    series[s].failure = check(&subjects[s], what);
+  }
 }
 
 static FILE* open_out(const library_t* library, const arguments_t* a) {
@@ -273,25 +322,34 @@ static void spread_over_cores(void) {
   }
 }
 
-/* All cases; send and recv hold the largest. Gives the program's exit code. */
-static int run_cases(const library_t* library, const arguments_t* a, void* send, void* recv) {
-  double* seconds = malloc(kMostCalls * sizeof *seconds);
+static void write_line(FILE* out, const library_t* library, const case_t* what,
+                       const series_t* series) {
+  fprintf(out, "%s\t%s\t%d\t%zu\t%s\t", kOperations[what->operation],
+          what->is_bf16 ? "bf16" : "f32", library->size, what->bytes, library->label);
+  if (series->failure) {
+    fprintf(out, "n/a\tn/a\tn/a\t0\t%.*s\n", (int)strcspn(series->failure, "\n"), series->failure);
+  } else {
+    fprintf(out, "%.3f\t%.3f\t%.3f\t%zu\tok\n", series->seconds[series->calls / 2] * 1e6,
+            series->seconds[(series->calls - 1) * 99 / 100] * 1e6, series->seconds[0] * 1e6,
+            series->calls);
+  }
+}
+
+/* All cases. The first subject is what is measured; the others, bounds of an all-reduce, take turns
+ * with it in that operation alone. Gives the program's exit code. */
+static int run_cases(const subject_t* subjects, int count, const arguments_t* a) {
+  double* seconds = malloc((size_t)count * kMostCalls * sizeof *seconds);
   const char* cases = a->cases;
   case_t what;
   spread_over_cores();
   while (seconds && next_case(&cases, &what)) {
-    size_t calls = 0;
-    const char* failure = measure(library, &what, a->seconds, send, recv, seconds, &calls);
-    FILE* out = open_out(library, a);
+    const int taking_turns = what.operation == ALL_REDUCE ? count : 1;
+    series_t series[kMostSubjects];
+    for (int s = 0; s < taking_turns; ++s) series[s].seconds = seconds + (size_t)s * kMostCalls;
+    measure(subjects, taking_turns, &what, a->seconds, series);
+    FILE* out = open_out(&subjects[0].library, a);
     if (!out) continue;
-    fprintf(out, "%s\t%s\t%d\t%zu\t%s\t", kOperations[what.operation],
-            what.is_bf16 ? "bf16" : "f32", library->size, what.bytes, library->label);
-    if (failure) {
-      fprintf(out, "n/a\tn/a\tn/a\t0\t%.*s\n", (int)strcspn(failure, "\n"), failure);
-    } else {
-      fprintf(out, "%.3f\t%.3f\t%.3f\t%zu\tok\n", seconds[calls / 2] * 1e6,
-              seconds[(calls - 1) * 99 / 100] * 1e6, seconds[0] * 1e6, calls);
-    }
+    for (int s = 0; s < taking_turns; ++s) write_line(out, &subjects[s].library, &what, &series[s]);
     if (out != stdout) fclose(out);
   }
   const int done = seconds != NULL && *cases == '\0';

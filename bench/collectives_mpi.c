@@ -85,7 +85,8 @@ int main(int argc, char** argv) {
   const size_t bytes = largest_bytes(a.cases);
   void* send = malloc(bytes);
   void* recv = malloc(bytes);
-  const int code = send && recv ? run_cases(&library, &a, send, recv) : 1;
+  const subject_t subject = {library, send, recv};
+  const int code = send && recv ? run_cases(&subject, 1, &a) : 1;
   free(send);
   free(recv);
   MPI_Finalize();

@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 
-MOST_CALLS, FEWEST_CALLS, WARM_UPS, LARGE_BYTES = 50000, 11, 5, 256 * 1024
+MOST_CALLS, FEWEST_CALLS, WARM_UPS, LARGE_BYTES = 50000, 12, 5, 256 * 1024
 SPREAD_SECONDS = 0.2
 
 
