@@ -11,8 +11,9 @@
  *
  * Before each call every rank writes its input anew, as programs do: buffers that no one touches in
  * between stay divided over the caches as the call before left them, which makes it look faster.
- * The time of a call is the longest of all ranks. Calls of large buffers begin after a barrier.
- * Neither is timed.
+ * The time of a call is the longest of all ranks. Calls of large buffers stand between barriers, so
+ * that where ranks share a core none writes its next input in the time of another. None of these is
+ * timed.
  *
  * Several subjects of one program take turns, a block of calls each, so that whatever else the
  * machine does at the time falls on all of them, and their ratios say something. */
@@ -238,11 +239,13 @@ static const char* time_calls(const subject_t* subject, const case_t* what, doub
   for (size_t i = 0; i < count; ++i) {
     /* Zeros, so that no number of sums in place leaves the ordinary numbers. */
     memset(works_in_place(what) ? subject->recv : subject->send, 0, what->bytes);
-    const char* failure = what->bytes >= kLargeBytes ? library->barrier() : NULL;
+    const int is_large = what->bytes >= kLargeBytes;
+    const char* failure = is_large ? library->barrier() : NULL;
     const double start = now();
     if (!failure) failure = library->call(what, subject->send, subject->recv);
     seconds[i] = now() - start;
     if (what->operation == PING_PONG) seconds[i] /= 2;
+    if (!failure && is_large) failure = library->barrier();
     if (failure) return failure;
   }
   return library->largest(seconds, count);

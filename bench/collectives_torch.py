@@ -102,6 +102,8 @@ def time_calls(operation, call, source, large, count):
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
+        if large:
+            dist.barrier()
     half = 2 if operation == "ping_pong" else 1
     return sorted(largest([s / half for s in seconds]))
 
