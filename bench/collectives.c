@@ -68,6 +68,7 @@ static int cores(void) {
   cpu_set_t all;
   return sched_getaffinity(0, sizeof all, &all) == 0 ? CPU_COUNT(&all) : 1;
 }
+static int workers;      /* ranks at work */
 static int work_of_rank; /* such calls that this rank makes for one */
 
 static const char* copy(const case_t* what, void* send, void* recv) {
@@ -96,7 +97,6 @@ static size_t bytes_of_one;
 
 static const char* change_in_shared(const case_t* what, void* send, void* recv) {
   (void)send, (void)recv;
-  const int workers = world_size < cores() ? world_size : cores();
   if (world_rank >= workers) return NULL;
   const size_t slice = what->bytes / sizeof(uint64_t) / (size_t)workers;
   for (int r = 0; r < world_size; ++r) {
@@ -261,8 +261,9 @@ int main(int argc, char** argv) {
     i += taken;
   }
   if (!join()) return 1;
-  work_of_rank = world_rank < cores() ? (world_size + cores() - 1) / cores() : 0;
-  if (a.pin) pin_rank(world_rank);
+  workers = world_size < cores() ? world_size : cores();
+  work_of_rank = world_rank < workers ? (world_size + workers - 1) / workers : 0;
+  if (a.pin) pin_rank(world_rank); /* then it sees but one core */
   int code = run(&a, &own);
   if (nxd_context_finalize(context) != NXD_OK) code = 1;
   nxd_context_destroy(context);
