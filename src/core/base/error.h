@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -22,20 +23,28 @@ struct ErrorContext {
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.
+// Copies share one immutable content, so that copying cannot fail. An error that passes from one
+// thread to another is handed over by value: an exception_ptr would share the very object.
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  Error(nxd_status_t status, std::string message, ErrorContext context)
-      : status_(status), message_(std::move(message)), context_(std::move(context)) {}
+  Error(nxd_status_t status, std::string message, ErrorContext context);
+  // OUT_OF_MEMORY, made without memory.
+  Error() noexcept = default;
+  // The exception being handled; the one place where others become statuses.
+  static Error from_current() noexcept;
 
-  const char* what() const noexcept override { return message_.c_str(); }
-  nxd_status_t status() const noexcept { return status_; }
-  const ErrorContext& context() const noexcept { return context_; }
+  const char* what() const noexcept override;
+  nxd_status_t status() const noexcept;
+  const ErrorContext& context() const noexcept;
 
  private:
-  nxd_status_t status_;
-  std::string message_;
-  ErrorContext context_;
+  struct Content {
+    nxd_status_t status;
+    std::string message;
+    ErrorContext context;
+  };
+  std::shared_ptr<const Content> content_;  // null: out of memory
 };
 
 // Concatenates values as by operator<<.

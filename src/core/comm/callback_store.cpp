@@ -30,7 +30,7 @@ void CallbackStore::call(const std::function<void()>& run) {
     run();
     return;
   }
-  Request request{run, nullptr};
+  Request request{run, std::nullopt};
   std::unique_lock<std::mutex> lock(requests_mutex_);
   requests_.push_back(&request);
   request_done_.wait_for(lock, kPatience, [&] { return request.taken; });
@@ -39,7 +39,7 @@ void CallbackStore::call(const std::function<void()>& run) {
     throw StoreUnattended();
   }
   request_done_.wait(lock, [&] { return request.done; });
-  if (request.error) std::rethrow_exception(request.error);
+  if (request.error) throw Error(*request.error);
 }
 
 void CallbackStore::serve() {
@@ -53,7 +53,7 @@ void CallbackStore::serve() {
     try {
       request.run();
     } catch (...) {
-      request.error = std::current_exception();
+      request.error = Error::from_current();
     }
     lock.lock();
     request.done = true;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <thread>
 
 #include "core/base/blocked_signals.h"
@@ -108,28 +109,27 @@ Job::~Job() {
 }
 
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
-  std::promise<void> started;
+  std::promise<std::optional<Error>> started;
   auto outcome = started.get_future();
   {
     const BlockedSignals blocked;
     parent_ = std::thread([this, &arguments, omp_num_threads, started = std::move(started),
                            over = over_.get_future()]() mutable {
+      std::optional<Error> failure;
       try {
         for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
-        started.set_value();
       } catch (...) {
-        started.set_exception(std::current_exception());
+        failure = Error::from_current();
       }
+      started.set_value(failure);
       over.wait();
     });
   }
-  try {
-    outcome.get();
-  } catch (...) {
+  if (const std::optional<Error> failure = outcome.get()) {
     end_all();
     over_.set_value();
     parent_.join();
-    throw;
+    throw Error(*failure);
   }
 }
 
