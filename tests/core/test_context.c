@@ -79,9 +79,9 @@ static void missing(void** state) {
   nxd_store_t* store = local_store();
   joiner_t j[] = {joiner(0, 4, store), joiner(3, 4, store)};
   for (int i = 0; i < 2; ++i) {
-    j[i].options.timeout_ms = 300;
+    j[i].options.timeout_ms = 2000;
     j[i].expected = NXD_ERROR_TIMEOUT;
-    j[i].part = "2 of 4 ranks did not come within 300 ms: rank 1, 2";
+    j[i].part = "2 of 4 ranks did not come within 2000 ms: rank 1, 2";
   }
   run(j, 2);
   nxd_store_destroy(store);
