@@ -1,45 +1,36 @@
 #include "core/base/error.h"
 
-#include <ios>
 #include <new>
 #include <system_error>
 
 namespace nxd {
+namespace {
 
-Error::Error(nxd_status_t status, std::string message, ErrorContext context)
-    : content_(std::make_shared<const Content>(
-          Content{status, std::move(message), std::move(context)})) {}
+const ErrorContext no_context;
 
-const char* Error::what() const noexcept {
-  return content_ ? content_->message.c_str() : "out of memory";
-}
-
-nxd_status_t Error::status() const noexcept {
-  return content_ ? content_->status : NXD_ERROR_OUT_OF_MEMORY;
-}
+}  // namespace
 
 const ErrorContext& Error::context() const noexcept {
-  static const ErrorContext none;
-  return content_ ? content_->context : none;
+  return content_ ? content_->context : no_context;
 }
 
-Error Error::from_current() noexcept {
+Error Error::current() noexcept {
   try {
     try {
       throw;
     } catch (const Error& e) {
       return e;
     } catch (const std::bad_alloc&) {
-      return {};
+      return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::system_error& e) {
       return {NXD_ERROR_IO, e.what()};
     } catch (const std::exception& e) {
       return {NXD_ERROR_INTERNAL, e.what()};
     } catch (...) {
-      return {NXD_ERROR_INTERNAL, "an exception that is no std::exception"};
+      return plain(NXD_ERROR_INTERNAL, "an exception that is no std::exception");
     }
   } catch (...) {
-    return {};  // no memory for the message
+    return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory, also for the message of an error");
   }
 }
 

@@ -23,28 +23,39 @@ struct ErrorContext {
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.
-// Copies share one immutable content, so that copying cannot fail. An error that passes from one
-// thread to another is handed over by value: an exception_ptr would share the very object.
+// Copies share their text, so that an error can be kept and thrown again without memory.
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  Error(nxd_status_t status, std::string message, ErrorContext context);
-  // OUT_OF_MEMORY, made without memory.
-  Error() noexcept = default;
-  // The exception being handled; the one place where others become statuses.
-  static Error from_current() noexcept;
+  Error(nxd_status_t status, std::string message, ErrorContext context)
+      : status_(status),
+        content_(std::make_shared<const Content>(Content{std::move(message), std::move(context)})) {
+  }
+  // Takes no memory. The message is a literal.
+  static Error plain(nxd_status_t status, const char* message) noexcept {
+    return Error(status, message, Plain());
+  }
+  // What is being handled, in terms of this exception. Takes no memory when there is none.
+  static Error current() noexcept;
 
-  const char* what() const noexcept override;
-  nxd_status_t status() const noexcept;
+  const char* what() const noexcept override {
+    return content_ ? content_->message.c_str() : plain_;
+  }
+  nxd_status_t status() const noexcept { return status_; }
   const ErrorContext& context() const noexcept;
 
  private:
+  struct Plain {};
   struct Content {
-    nxd_status_t status;
     std::string message;
     ErrorContext context;
   };
-  std::shared_ptr<const Content> content_;  // null: out of memory
+  Error(nxd_status_t status, const char* message, Plain) noexcept
+      : status_(status), plain_(message) {}
+
+  nxd_status_t status_;
+  const char* plain_ = nullptr;
+  std::shared_ptr<const Content> content_;
 };
 
 // Concatenates values as by operator<<.

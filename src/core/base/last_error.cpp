@@ -54,9 +54,9 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept {
 }
 
 nxd_status_t record_current_exception() noexcept {
-  const Error error = Error::from_current();
-  set_last_error(error.status(), error.what(), &error.context());
-  return error.status();
+  const Error e = Error::current();
+  set_last_error(e.status(), e.what(), &e.context());
+  return e.status();
 }
 
 CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}

@@ -53,7 +53,7 @@ void CallbackStore::serve() {
     try {
       request.run();
     } catch (...) {
-      request.error = Error::from_current();
+      request.error = Error::current();
     }
     lock.lock();
     request.done = true;

@@ -97,7 +97,7 @@ void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
       const AttendanceScope attended(current.work->attendance());
       current.work->begin() ? current.run() : current.refuse();
     } catch (...) {
-      error = Error::from_current();
+      error = Error::current();
     }
     lock.lock();
     const Item item = std::move(items.front());

@@ -40,7 +40,7 @@ void parallel_ranges(int64_t count, int64_t work_per_item, Body&& body) {
       all.body(all.count * index / all.ranges, all.count * (index + 1) / all.ranges);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(all.mutex);
-      all.failure = Error::from_current();
+      all.failure = Error::current();
     }
   };
   run_on_team(threads, region.ranges, task, &region);

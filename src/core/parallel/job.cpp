@@ -119,7 +119,7 @@ void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threa
       try {
         for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
       } catch (...) {
-        failure = Error::from_current();
+        failure = Error::current();
       }
       started.set_value(failure);
       over.wait();
