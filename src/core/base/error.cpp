@@ -1,6 +1,38 @@
 #include "core/base/error.h"
 
+#include <new>
+#include <system_error>
+
 namespace nxd {
+namespace {
+
+const ErrorContext no_context;
+
+}  // namespace
+
+const ErrorContext& Error::context() const noexcept {
+  return content_ ? content_->context : no_context;
+}
+
+Error Error::current() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const Error& e) {
+      return e;
+    } catch (const std::bad_alloc&) {
+      return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::system_error& e) {
+      return {NXD_ERROR_IO, e.what()};
+    } catch (const std::exception& e) {
+      return {NXD_ERROR_INTERNAL, e.what()};
+    } catch (...) {
+      return plain(NXD_ERROR_INTERNAL, "an exception that is no std::exception");
+    }
+  } catch (...) {
+    return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory, also for the message of an error");
+  }
+}
 
 const char* status_name(nxd_status_t status) noexcept {
   switch (status) {

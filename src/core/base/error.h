@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -22,20 +23,39 @@ struct ErrorContext {
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.
+// Copies share their text, so that an error can be kept and thrown again without memory.
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
   Error(nxd_status_t status, std::string message, ErrorContext context)
-      : status_(status), message_(std::move(message)), context_(std::move(context)) {}
+      : status_(status),
+        content_(std::make_shared<const Content>(
+            Content{std::move(message), std::move(context)})) {}
+  // Takes no memory. The message is a literal.
+  static Error plain(nxd_status_t status, const char* message) noexcept {
+    return Error(status, message, Plain());
+  }
+  // What is being handled, in terms of this exception. Takes no memory when there is none.
+  static Error current() noexcept;
 
-  const char* what() const noexcept override { return message_.c_str(); }
+  const char* what() const noexcept override {
+    return content_ ? content_->message.c_str() : plain_;
+  }
   nxd_status_t status() const noexcept { return status_; }
-  const ErrorContext& context() const noexcept { return context_; }
+  const ErrorContext& context() const noexcept;
 
  private:
+  struct Plain {};
+  struct Content {
+    std::string message;
+    ErrorContext context;
+  };
+  Error(nxd_status_t status, const char* message, Plain) noexcept
+      : status_(status), plain_(message) {}
+
   nxd_status_t status_;
-  std::string message_;
-  ErrorContext context_;
+  const char* plain_ = nullptr;
+  std::shared_ptr<const Content> content_;
 };
 
 // Concatenates values as by operator<<.

@@ -2,9 +2,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <ios>
-#include <new>
-#include <system_error>
 
 namespace nxd {
 namespace {
@@ -57,24 +54,9 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept {
 }
 
 nxd_status_t record_current_exception() noexcept {
-  try {
-    throw;
-  } catch (const Error& e) {
-    set_last_error(e.status(), e.what(), &e.context());
-    return e.status();
-  } catch (const std::bad_alloc&) {
-    set_last_error(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
-    return NXD_ERROR_OUT_OF_MEMORY;
-  } catch (const std::system_error& e) {
-    set_last_error(NXD_ERROR_IO, e.what());
-    return NXD_ERROR_IO;
-  } catch (const std::exception& e) {
-    set_last_error(NXD_ERROR_INTERNAL, e.what());
-    return NXD_ERROR_INTERNAL;
-  } catch (...) {
-    set_last_error(NXD_ERROR_INTERNAL, "an exception that is no std::exception");
-    return NXD_ERROR_INTERNAL;
-  }
+  const Error e = Error::current();
+  set_last_error(e.status(), e.what(), &e.context());
+  return e.status();
 }
 
 CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}

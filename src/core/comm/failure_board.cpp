@@ -1,5 +1,6 @@
 #include "core/comm/failure_board.h"
 
+#include <new>
 #include <set>
 #include <sstream>
 
@@ -63,6 +64,8 @@ void FailureBoard::ask(Function&& function) noexcept {
     function();
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
+  } catch (const std::bad_alloc&) {
+    // Nor has the store failed when there is no memory for a question.
   } catch (const Error& e) {
     if (!attached_) return;  // another thread has found out
     if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
@@ -146,10 +149,11 @@ void FailureBoard::report(Loss loss) noexcept {
     take_over(*value);
   });
   try {
-    remember(silent_ && loss.rank != lost_with_store_ ? silent_store() : std::move(loss));
+    if (silent_ && loss.rank != lost_with_store_) remember(silent_store());
   } catch (...) {
-    lost_ = true;
+    // The loss as it is does, too.
   }
+  remember(std::move(loss));
 }
 
 void FailureBoard::announce_abort() noexcept {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -95,6 +96,8 @@ void GlooLink::connect(std::vector<int> peers) {
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
     monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
+  } catch (const std::bad_alloc&) {
+    throw;  // which is no fault of the peer's
   } catch (const std::exception& e) {
     connection_failed(current, e.what());
   }
@@ -196,6 +199,8 @@ void GlooLink::post_send(int peer, uint64_t slot, gloo::transport::UnboundBuffer
                          size_t size) {
   try {
     pairs_[static_cast<size_t>(peer)]->send(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     connection_failed(peer, e.what());
   }
@@ -205,6 +210,8 @@ void GlooLink::post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuf
                             size_t size) {
   try {
     pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     connection_failed(peer, e.what());
   }
@@ -269,6 +276,8 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
     try {
       const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
       done = wait_for(buffer, kind, kForever);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& e) {
       connection_failed(broken_among(peer), e.what());
     }

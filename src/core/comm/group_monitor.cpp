@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 
 #include "core/base/log.h"
@@ -172,7 +173,7 @@ Error GroupMonitor::error(nxd_status_t status, int root_rank, const std::string&
                {root_rank, call.sequence_, name_, call.operation_});
 }
 
-Error GroupMonitor::first_error() const {
+Error GroupMonitor::first_error() const noexcept {
   std::lock_guard<std::mutex> lock(first_error_mutex_);
   return *first_error_;
 }
@@ -196,7 +197,7 @@ void GroupMonitor::fail_with_loss() {
   fail_for_good(error(loss->status, loss->rank, text("rank ", loss->rank, " ", loss->reason)));
 }
 
-void GroupMonitor::poison(const Error& error) {
+void GroupMonitor::poison(const Error& error) noexcept {
   {
     std::lock_guard<std::mutex> lock(first_error_mutex_);
     if (first_error_) return;
@@ -211,6 +212,21 @@ void GroupMonitor::poison(const Error& error) {
 
 void GroupMonitor::fail_for_good(const Error& error) {
   poison(error);
+  throw first_error();
+}
+
+void GroupMonitor::break_off(const char* operation) {
+  Error error = Error::current();
+  if (has_failed() || shared_->stamp.is_foreign()) throw error;
+  try {
+    error = Error(error.status(), describe(operation) + error.what(),
+                  {world_rank_, 0, name_, operation});
+  } catch (const std::bad_alloc&) {
+    // The error does without the name of the group.
+  }
+  poison(error);
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
   throw first_error();
 }
 

@@ -163,4 +163,12 @@ char* ShmLink::address(int peer, const ArenaPlace& place) {
   }
 }
 
+char* ShmLink::try_address(int peer, const ArenaPlace& place) {
+  try {
+    return host_->peer_arenas.at(segment_->cell(peer).process.pid, place);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 }  // namespace nxd

@@ -140,11 +140,16 @@ void Work::cancel() {
 
 void Work::release() noexcept {
   if (stamp_.is_foreign()) return;
-  try {
-    cancel();
-  } catch (...) {
-    attend(nullptr, nullptr);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kQueued) {
+      // As cancel() does, but for an error that nobody is going to see.
+      set_done(nullptr);
+      status_ = NXD_ERROR_ABORTED;
+      return;
+    }
   }
+  attend(nullptr, nullptr);
 }
 
 void Work::fill_error_info(nxd_error_info_t& out) const {

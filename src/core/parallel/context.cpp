@@ -136,6 +136,8 @@ struct Context::Impl {
                                                const std::string& key,
                                                const std::vector<int>& ranks);
   std::vector<std::shared_ptr<OrderedGroup>> living_groups();
+  template <class Condition>
+  std::shared_ptr<OrderedGroup> find_group(const Condition& condition) noexcept;
 };
 
 std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
@@ -145,6 +147,17 @@ std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
     if (auto group = weak.lock()) living.push_back(std::move(group));
   }
   return living;
+}
+
+// The first living group that meets a condition; null when none does. Takes no memory.
+template <class Condition>
+std::shared_ptr<OrderedGroup> Context::Impl::find_group(const Condition& condition) noexcept {
+  std::lock_guard<std::mutex> lock(groups_mutex);
+  for (const auto& weak : groups) {
+    auto group = weak.lock();
+    if (group && condition(*group)) return group;
+  }
+  return nullptr;
 }
 
 // The key follows from the ranks and from how many groups of them were made before, so members need
@@ -170,9 +183,10 @@ std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& 
   } else {
     carrier = make_transport(monitor, key, ranks);
   }
-  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
   std::erase_if(groups, [](const auto& weak) { return weak.expired(); });
-  groups.push_back(group);
+  groups.emplace_back();
+  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
+  groups.back() = group;
   if (aborted) group->abort();
   return group;
 }
@@ -336,7 +350,7 @@ std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& rank
   check_usable();
   try {
     check_members(ranks);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     if (impl_->refusals) impl_->refusals->refuse(ranks, size(), e.what());
     throw;
   }
@@ -436,16 +450,16 @@ void Context::init_model_parallel(const nxd_parallel_options_t& options) {
   Impl& i = *impl_;
   LayoutOffer own = offer_of(options, size());
   std::shared_ptr<ParallelState> state;
-  std::unique_ptr<Error> own_error;
+  std::optional<Error> own_error;
   try {
     check_state(!i.parallel, "nxd_init_model_parallel: initialised already (",
                 "nxd_destroy_model_parallel comes first)");
     state = std::make_shared<ParallelState>(RankLayout(options, size()), rank());
-  } catch (const Error& e) {
-    own.verdict = e.status();
-    own_error = std::make_unique<Error>(e);
+  } catch (const std::exception&) {
+    own_error = Error::current();
+    own.verdict = own_error->status();
   }
-  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error.get());
+  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error ? &*own_error : nullptr);
   if (own_error) throw *own_error;
   state->set_group(NXD_AXIS_WORLD, i.world);
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
@@ -496,26 +510,22 @@ void Context::finalize() {
 }
 
 void Context::abort() noexcept {
-  try {
-    if (impl_->shared->stamp.is_foreign()) return;
-    {
-      std::lock_guard<std::mutex> lock(impl_->groups_mutex);
-      impl_->aborted = true;
-    }
-    for (const auto& group : impl_->living_groups()) group->abort();
-    impl_->shared->board->announce_abort();
-  } catch (...) {
+  if (impl_->shared->stamp.is_foreign()) return;
+  {
+    std::lock_guard<std::mutex> lock(impl_->groups_mutex);
+    impl_->aborted = true;
   }
+  const auto runs = [](const OrderedGroup& group) { return !group.is_aborted(); };
+  while (const auto group = impl_->find_group(runs)) group->abort();
+  impl_->shared->board->announce_abort();
 }
 
 // Groups and modules that outlive the context's handle keep the rest of it, but the peers wait for
 // this rank in vain from now on.
 void Context::leave() noexcept {
   if (impl_->shared->stamp.is_foreign()) return;
-  try {
-    for (const auto& group : impl_->living_groups()) group->end_works();
-  } catch (...) {
-  }
+  const auto works = [](const OrderedGroup& group) { return group.has_works(); };
+  while (const auto group = impl_->find_group(works)) group->end_works();
   if (impl_->shared->board) impl_->shared->board->leave();
 }
 
