@@ -2,6 +2,13 @@
 
 namespace nxd {
 
+Error::Error(nxd_status_t status, std::string message, ErrorContext context)
+    : status_(status), message_(std::move(message)), context_(std::move(context)) {
+  if (is_error(status)) return;
+  status_ = NXD_ERROR_INTERNAL;
+  message_ += text(" (with ", status, ", which is the status of no error)");
+}
+
 const char* status_name(nxd_status_t status) noexcept {
   switch (status) {
     case NXD_OK: return "OK";
@@ -19,6 +26,10 @@ const char* status_name(nxd_status_t status) noexcept {
     case NXD_ERROR_USER: return "USER";
     default: return "UNKNOWN";
   }
+}
+
+bool is_error(nxd_status_t status) noexcept {
+  return status <= NXD_ERROR_INVALID_ARGUMENT && status >= NXD_ERROR_USER;
 }
 
 }  // namespace nxd

@@ -25,8 +25,8 @@ struct ErrorContext {
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  Error(nxd_status_t status, std::string message, ErrorContext context)
-      : status_(status), message_(std::move(message)), context_(std::move(context)) {}
+  // A status that is no error's would read as success at the C boundary: it becomes INTERNAL.
+  Error(nxd_status_t status, std::string message, ErrorContext context);
 
   const char* what() const noexcept override { return message_.c_str(); }
   nxd_status_t status() const noexcept { return status_; }
@@ -70,5 +70,8 @@ void check_internal(bool holds, const Parts&... parts) {
 }
 
 const char* status_name(nxd_status_t status) noexcept;
+// Whether it is one of NXD_ERROR_*. To be asked of every status that comes from outside the
+// library.
+bool is_error(nxd_status_t status) noexcept;
 
 }  // namespace nxd
