@@ -291,6 +291,13 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
   monitor_->wait_ended();
 }
 
+void GlooLink::fail_unreadable(int peer) const {
+  monitor_->fail_for_good(
+      error(NXD_ERROR_CORRUPT, world_rank(peer),
+            text("cannot read what rank ", world_rank(peer),
+                 " has sent: expected one version of the library on all ranks")));
+}
+
 void GlooLink::connection_failed(int peer, const char* what) {
   monitor_->peer_lost(world_rank(peer), text("closed its connection to rank ",
                                              monitor_->world_rank(), " (", what, ")"));

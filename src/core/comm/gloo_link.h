@@ -44,6 +44,9 @@ class GlooLink {
     return monitor_->error(status, root_rank, message);
   }
 
+  // Fails for good: a peer has sent what no rank of this group sends.
+  [[noreturn]] void fail_unreadable(int peer) const;
+
   // Makes the missing ones of these connections. Every peer must be about to connect to this rank.
   void connect(std::vector<int> peers);
   void connect_all();

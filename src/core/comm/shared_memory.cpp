@@ -33,7 +33,10 @@ SharedMemory::Address SharedMemory::Address::decode(const std::string& text) {
   Address address;
   std::istringstream in(text);
   in >> address.pid >> address.descriptor >> address.inode;
-  check_internal(!in.fail(), "an address of shared memory reads \"", text, "\"");
+  if (in.fail() || address.pid <= 0 || address.descriptor < 0) {
+    fail(NXD_ERROR_CORRUPT, "expected the address of shared memory, got \"", text.substr(0, 80),
+         "\"");
+  }
   return address;
 }
 

@@ -96,6 +96,19 @@ size_t available_cores() {
   return static_cast<size_t>(CPU_COUNT(&cores));
 }
 
+// A rank that gives up here is awaited by its peers, which have met it.
+std::shared_ptr<Store> open_channel_or_leave(const World& world, int rank, int64_t timeout_ms) {
+  try {
+    return world.store->open_channel(timeout_ms);
+  } catch (...) {
+    try {
+      FailureBoard::leave_before_meeting(*world.store, rank);
+    } catch (...) {
+    }
+    throw;
+  }
+}
+
 const char* axis_name(nxd_axis_t axis) {
   static const char* const names[] = {"world",   "tensor",       "pipeline",   "data",
                                       "context", "expert_model", "expert_data"};
@@ -280,20 +293,26 @@ void Context::join(const nxd_context_options_t& options) {
     i.world = i.make_group({0}, "world");
     return;
   }
+  const Deadline joined_by = Deadline::after_ms(timeout_share(i.timeout_ms, 3, 2));
   const World world = meet(m, i.timeout_ms);
-  interruptible.reset();  // from here on the world's group asks
   if (m.local_rank < 0) i.membership.local_rank = world.hosts.local_rank(m.rank);
   i.hosts = world.hosts;
   const size_t neighbours = i.hosts.ranks_of(i.hosts.host_of(m.rank)).size();
   i.shared->host->may_spin = neighbours <= available_cores();
   // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
-  const int64_t patience = std::clamp<int64_t>(i.timeout_ms / 4, 200, 10000);
+  // Making it may take as long as joining itself: a server that is late is no loss yet.
+  const int64_t patience = std::clamp<int64_t>(timeout_share(i.timeout_ms, 1, 4), 200, 10000);
   i.shared->store = world.store;
   i.shared->board = std::make_shared<FailureBoard>(
       std::make_shared<PrefixStore>(
-          while_joining(m, [&] { return world.store->open_channel(patience); }),
+          while_joining(m,
+                        [&] {
+                          return open_channel_or_leave(
+                              world, m.rank, std::max(patience, joined_by.remaining_ms()));
+                        }),
           FailureBoard::kPrefix),
-      m.rank, m.size, world.server_rank, world.lost_with_store(m.rank));
+      m.rank, m.size, world.server_rank, world.lost_with_store(m.rank), patience);
+  interruptible.reset();  // from here on the world's group asks
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.
   if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {
@@ -302,8 +321,8 @@ void Context::join(const nxd_context_options_t& options) {
     world.store->set(Connector::key(m.rank), i.shared->connector->invitation());
     i.shared->ticker = std::make_shared<Ticker>();
   }
-  i.refusals =
-      std::make_unique<Refusals>(std::make_shared<PrefixStore>(world.store, "refusals/"), m.rank);
+  i.refusals = std::make_unique<Refusals>(std::make_shared<PrefixStore>(world.store, "refusals/"),
+                                          m.rank, m.size);
   std::vector<int> ranks(static_cast<size_t>(m.size));
   for (int rank = 0; rank < m.size; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   i.world = i.make_group(ranks, "world");
@@ -351,7 +370,7 @@ std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& rank
   try {
     check_members(ranks);
   } catch (const std::exception& e) {
-    if (impl_->refusals) impl_->refusals->refuse(ranks, size(), e.what());
+    if (impl_->refusals) impl_->refusals->refuse(ranks, e.what());
     throw;
   }
   if (ranks.size() == 1) return impl_->make_group(ranks, name);
@@ -494,18 +513,28 @@ int Context::pipeline_neighbour(int distance) const {
   return stages[static_cast<size_t>(((place.rank_in_group + distance) % n + n) % n)];
 }
 
+// The order in which ranks let go of their store. A rank looks into it only while it waits in a
+// call and has not detached; a rank that serves it may end it as soon as it has finalized, and its
+// whole process with it. So no rank may leave, or stop serving, before every rank has detached:
+//
+//   1. first barrier: every rank has come here, so nobody needs to learn of anything any more.
+//      Ranks that wait for a late one still look into the store, which all ranks still keep.
+//   2. detach: from here on this rank asks the store nothing. Who dies is seen by its connection or
+//      its process alone.
+//   3. second barrier: behind it every rank has detached. A look that began in the first barrier
+//      has ended, as the thread that made it is the one that came here.
+//   4. stop serving, on the rank that serves the store for this world alone.
+//   5. third barrier: behind it the port is free, and any rank may go on to join another world
+//   there.
 void Context::finalize() {
   check_usable();
   Impl& i = *impl_;
   for (const auto& group : i.living_groups()) group->wait_for_works();
   i.world->barrier();
   if (i.shared->board) i.shared->board->detach();
-  if (i.membership.fresh_keys) {
-    // A store served for this world alone ends with it, before anybody may go on to join another
-    // at the same port.
-    if (i.membership.owns_server) i.membership.store->stop_serving();
-    i.world->barrier();
-  }
+  i.world->barrier();
+  if (i.membership.owns_server) i.membership.store->stop_serving();
+  if (i.membership.fresh_keys) i.world->barrier();
   i.shared->finalized = true;
 }
 
