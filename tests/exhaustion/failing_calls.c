@@ -22,7 +22,7 @@
 /* ---- whose code an address is ------------------------------------------------------------------
  */
 
-typedef enum { kForeign, kOurs, kRuntime } owner_t;
+typedef enum { kForeign, kOurs, kGloo, kRuntime } owner_t;
 
 enum { kMostRanges = 64 };
 static struct {
@@ -33,13 +33,13 @@ static int n_ranges;
 
 static owner_t owner_of_library(const char* path) {
   const char* name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-  static const char* const ours[] = {"libnxd_core.so", "libnxd.so", "libgloo.so"};
+  static const char* const ours[] = {"libnxd_core.so", "libnxd.so"};
   static const char* const runtime[] = {"libstdc++.so", "libgcc_s.so", "libc.so"};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i)
     if (strncmp(name, ours[i], strlen(ours[i])) == 0) return kOurs;
   for (size_t i = 0; i < sizeof runtime / sizeof *runtime; ++i)
     if (strncmp(name, runtime[i], strlen(runtime[i])) == 0) return kRuntime;
-  return kForeign;
+  return strncmp(name, "libgloo.so", strlen("libgloo.so")) == 0 ? kGloo : kForeign;
 }
 
 static int add_ranges(struct dl_phdr_info* info, size_t size, void* arg) {
@@ -74,7 +74,7 @@ static _Unwind_Reason_Code look_at_frame(struct _Unwind_Context* context, void* 
   if (!walk->begun) return _URC_NO_REASON;
   const owner_t owner = owner_of(code);
   if (owner == kRuntime) return _URC_NO_REASON;
-  if (owner == kOurs) walk->ours = code;
+  if (owner != kForeign) walk->ours = code;
   return _URC_END_OF_STACK;
 }
 
@@ -85,7 +85,7 @@ static uintptr_t maker_of(void* return_address) {
   if (in_here) return 0;
   walk_t walk = {(uintptr_t)return_address, 0, 0};
   const owner_t owner = owner_of(walk.start);
-  if (owner == kOurs) return walk.start;
+  if (owner == kOurs || owner == kGloo) return walk.start;
   if (owner == kForeign) return 0;
   ++in_here;
   _Unwind_Backtrace(look_at_frame, &walk);
@@ -100,13 +100,13 @@ const char* const fail_kind_names[kFailKinds] = {"memory", "mapping", "thread", 
                                                  "kernel"};
 
 static atomic_int armed_kind = -1;
-static _Atomic uint64_t first_failing, n_failing, counted, failed;
+static _Atomic uint64_t first_failing, n_failing, counted, failed, failed_in_gloo;
 static atomic_uintptr_t first_maker;
 
 void fail_calls(fail_kind_t kind, uint64_t first, uint64_t count) {
   first_failing = first;
   n_failing = count;
-  counted = failed = 0;
+  counted = failed = failed_in_gloo = 0;
   first_maker = 0;
   armed_kind = (int)kind;
 }
@@ -114,7 +114,9 @@ void fail_calls(fail_kind_t kind, uint64_t first, uint64_t count) {
 void fail_no_calls(void) { armed_kind = -1; }
 uint64_t calls_counted(void) { return counted; }
 uint64_t calls_failed(void) { return failed; }
+uint64_t calls_failed_in_gloo(void) { return failed_in_gloo; }
 uintptr_t first_failed_call(void) { return first_maker; }
+int is_code_of_gloo(uintptr_t code) { return owner_of(code) == kGloo; }
 
 static int fails(fail_kind_t kind, uintptr_t maker) {
   if (!maker || armed_kind != (int)kind) return 0;
@@ -123,6 +125,7 @@ static int fails(fail_kind_t kind, uintptr_t maker) {
   uintptr_t none = 0;
   atomic_compare_exchange_strong(&first_maker, &none, maker);
   atomic_fetch_add(&failed, 1);
+  if (is_code_of_gloo(maker)) atomic_fetch_add(&failed_in_gloo, 1);
   return 1;
 }
 

@@ -36,10 +36,15 @@ uint64_t calls_failed(void);
 /* The code in our libraries that made the first call that failed; 0: none has. */
 uintptr_t first_failed_call(void);
 
+/* How many of these Gloo made: what it holds when one fails in a constructor of its own, a
+ * descriptor or a list of addresses, is lost. */
+uint64_t calls_failed_in_gloo(void);
+
 /* Memory that our libraries took since track_memory and have not given back. */
 void track_memory(void);
 size_t tracked_blocks(void);
 /* The code that took one of these blocks, and its size; 0 when there are not so many. */
 uintptr_t tracked_block(size_t index, size_t* out_size);
+int is_code_of_gloo(uintptr_t code);
 
 #endif

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
+
+#include "core/base/blocked_signals.h"
 
 namespace nxd {
 namespace {
@@ -92,6 +95,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t size) {
+  const HeldSignal no_sigxfsz(SIGXFSZ);
   const auto* bytes = static_cast<const unsigned char*>(data);
   while (size > 0) {
     const ssize_t put = ::write(fd_, bytes, std::min(size, kMaximumTransfer));

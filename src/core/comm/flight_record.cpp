@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "core/base/dtype.h"
@@ -223,6 +224,7 @@ std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupR
 void append_flight_json(const std::string& path, std::string line) {
   line += '\n';
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const HeldSignal no_sigxfsz(SIGXFSZ);
   const bool whole =
       file && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
   if (!whole) fail(NXD_ERROR_IO, "cannot write to ", path, ": ", std::strerror(errno));

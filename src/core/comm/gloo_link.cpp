@@ -73,7 +73,9 @@ void GlooLink::connect(std::vector<int> peers) {
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
-      dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+      own_part(current, [&] {
+        dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+      });
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
@@ -112,11 +114,28 @@ bool GlooLink::claim(int peer) {
   return true;
 }
 
+// What this rank does to make a connection, and can fail by itself: no peer is to blame then.
+template <class Function>
+void GlooLink::own_part(int peer, const Function& function) {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Connector::Refused&) {
+    throw;
+  } catch (const std::exception& e) {
+    monitor_->fail_for_good(
+        monitor_->error(NXD_ERROR_IO, monitor_->world_rank(),
+                        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
+                             world_rank(peer), ": ", e.what())));
+  }
+}
+
 void GlooLink::adopt(int peer, Fd socket) {
-  {
+  own_part(peer, [&] {
     const std::lock_guard<std::mutex> lock(pairs_mutex_);
     pairs_[static_cast<size_t>(peer)] = transport_->adopt(peer, std::move(socket));
-  }
+  });
   watch_connection(peer);
   const std::lock_guard<std::mutex> lock(pairs_mutex_);
   stages_[static_cast<size_t>(peer)] = Stage::kConnected;

@@ -66,6 +66,8 @@ class GlooLink {
     return stages_[static_cast<size_t>(peer)].load(std::memory_order_acquire);
   }
   bool claim(int peer);
+  template <class Function>
+  void own_part(int peer, const Function& function);
   void adopt(int peer, Fd socket);
   void wait_until_connected(int peer);
   // What is needed to connect to each of these peers.

@@ -3,8 +3,9 @@
 namespace nxd {
 
 void LocalStore::set(const std::string& key, const std::string& value) {
+  std::string copy = value;  // a key is there with its value or not at all
   std::lock_guard<std::mutex> lock(mutex_);
-  values_[key] = value;
+  values_[key] = std::move(copy);
 }
 
 std::optional<std::string> LocalStore::get(const std::string& key) {

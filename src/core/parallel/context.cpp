@@ -96,19 +96,6 @@ size_t available_cores() {
   return static_cast<size_t>(CPU_COUNT(&cores));
 }
 
-// A rank that gives up here is awaited by its peers, which have met it.
-std::shared_ptr<Store> open_channel_or_leave(const World& world, int rank, int64_t timeout_ms) {
-  try {
-    return world.store->open_channel(timeout_ms);
-  } catch (...) {
-    try {
-      FailureBoard::leave_before_meeting(*world.store, rank);
-    } catch (...) {
-    }
-    throw;
-  }
-}
-
 const char* axis_name(nxd_axis_t axis) {
   static const char* const names[] = {"world",   "tensor",       "pipeline",   "data",
                                       "context", "expert_model", "expert_data"};
@@ -148,6 +135,7 @@ struct Context::Impl {
   std::unique_ptr<ProcessGroup> make_transport(std::shared_ptr<GroupMonitor> monitor,
                                                const std::string& key,
                                                const std::vector<int>& ranks);
+  void share(const World& world, const Deadline& joined_by);
   std::vector<std::shared_ptr<OrderedGroup>> living_groups();
   template <class Condition>
   std::shared_ptr<OrderedGroup> find_group(const Condition& condition) noexcept;
@@ -256,6 +244,25 @@ std::shared_ptr<Context> Context::create(const nxd_context_options_t& options) {
   return context;
 }
 
+// What the groups of this rank share, as far as to where they learn of one another's failures.
+void Context::Impl::share(const World& world, const Deadline& joined_by) {
+  const Membership& m = membership;
+  if (m.local_rank < 0) membership.local_rank = world.hosts.local_rank(m.rank);
+  hosts = world.hosts;
+  const size_t neighbours = hosts.ranks_of(hosts.host_of(m.rank)).size();
+  shared->host->may_spin = neighbours <= available_cores();
+  // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
+  // Making it may take as long as joining itself: a server that is late is no loss yet.
+  const int64_t patience = std::clamp<int64_t>(timeout_share(timeout_ms, 1, 4), 200, 10000);
+  shared->store = world.store;
+  const auto channel = while_joining(m, [&] {
+    return world.store->open_channel(std::max(patience, joined_by.remaining_ms()));
+  });
+  shared->board = std::make_shared<FailureBoard>(
+      std::make_shared<PrefixStore>(channel, FailureBoard::kPrefix), m.rank, m.size,
+      world.server_rank, world.lost_with_store(m.rank), patience);
+}
+
 void Context::join(const nxd_context_options_t& options) {
   Impl& i = *impl_;
   check_argument(options.timeout_ms >= 0, "options.timeout_ms: expected 0 or more, got ",
@@ -295,23 +302,7 @@ void Context::join(const nxd_context_options_t& options) {
   }
   const Deadline joined_by = Deadline::after_ms(timeout_share(i.timeout_ms, 3, 2));
   const World world = meet(m, i.timeout_ms);
-  if (m.local_rank < 0) i.membership.local_rank = world.hosts.local_rank(m.rank);
-  i.hosts = world.hosts;
-  const size_t neighbours = i.hosts.ranks_of(i.hosts.host_of(m.rank)).size();
-  i.shared->host->may_spin = neighbours <= available_cores();
-  // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
-  // Making it may take as long as joining itself: a server that is late is no loss yet.
-  const int64_t patience = std::clamp<int64_t>(timeout_share(i.timeout_ms, 1, 4), 200, 10000);
-  i.shared->store = world.store;
-  i.shared->board = std::make_shared<FailureBoard>(
-      std::make_shared<PrefixStore>(
-          while_joining(m,
-                        [&] {
-                          return open_channel_or_leave(
-                              world, m.rank, std::max(patience, joined_by.remaining_ms()));
-                        }),
-          FailureBoard::kPrefix),
-      m.rank, m.size, world.server_rank, world.lost_with_store(m.rank), patience);
+  or_leave(*world.store, m.rank, [&] { i.share(world, joined_by); });
   interruptible.reset();  // from here on the world's group asks
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.

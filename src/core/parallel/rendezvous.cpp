@@ -323,12 +323,12 @@ World meet(const Membership& m, int64_t timeout_ms) {
     check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
                    " is in the store already: either two processes claim this rank, or the store "
                    "holds keys of an earlier job and is not fresh");
-    const std::string server = m.store->server_host();
-    const bool near_store = !server.empty() && is_local_address(server);
-    store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
-                                         network_identity(), host_identity(m)}));
     const Verdict verdict = [&] {
       try {
+        const std::string server = m.store->server_host();
+        const bool near_store = !server.empty() && is_local_address(server);
+        store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
+                                             network_identity(), host_identity(m)}));
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_verdict(*store, m.size, timeout_ms);
       } catch (...) {
@@ -337,9 +337,11 @@ World meet(const Membership& m, int64_t timeout_ms) {
       }
     }();
     if (!verdict.good()) fail_with(verdict.words, m.size);
-    World world = parse_world(verdict.words, m.size);
-    world.store = store;
-    return world;
+    return or_leave(*store, m.rank, [&] {
+      World world = parse_world(verdict.words, m.size);
+      world.store = store;
+      return world;
+    });
   });
 }
 
