@@ -222,8 +222,77 @@ void test_sharded_set(void**) {
   broken(R"({"weight_map": {"a": "../m-1.safetensors"}})", NXD_ERROR_CORRUPT, "file name");
   broken(R"({"weight_map": {"a": 3}})", NXD_ERROR_CORRUPT, "file name");
   broken(R"({"weight_map": []})", NXD_ERROR_CORRUPT, "weight_map");
-  broken(R"([)", NXD_ERROR_CORRUPT, "invalid JSON");
+  broken(R"({"weight_map": {"a": "m-1.safetensors\u0000.x"}})", NXD_ERROR_CORRUPT, "NUL");
+  broken("{\"weight_map\": {\"a\\u001b[31m\": 3}}", NXD_ERROR_CORRUPT, "\"a\\u001b[31m\"");
+  broken("\xef\xbb\xbf{}", NXD_ERROR_CORRUPT, "byte-order mark");
+  broken("{\"weight_map\": {}} x", NXD_ERROR_CORRUPT, "expected JSON: ");
+  broken(R"([)", NXD_ERROR_CORRUPT, "expected JSON: ");
   broken(R"([])", NXD_ERROR_CORRUPT, "JSON object");
+}
+
+float only_value(const std::string& path) {
+  float value = 0;
+  SafetensorsReader(path).read_slice("w", ShardSpec::replicated({1}), &value, NXD_DTYPE_F32);
+  return value;
+}
+
+// A directory that had a model in pieces, and then the whole model saved into it.
+void test_file_beside_index(void**) {
+  const TempDir dir;
+  const std::string file = dir.path() + "/model.safetensors", index = file + ".index.json";
+  const std::string map = R"({"weight_map": {"w": "model-1.safetensors"}})";
+  const float old_value = 1, new_value = 2;
+  nxd::write_safetensors(dir.path() + "/model-1.safetensors",
+                         {{"w", NXD_DTYPE_F32, {1}, &old_value}}, {});
+  write_file(index, map);
+  assert_true(only_value(dir.path()) == old_value);
+  const auto save = [&](const std::string& path) {
+    nxd::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1}, &new_value}}, {});
+  };
+  // Under another name it is not the directory's model.
+  save(dir.path() + "/new.safetensors");
+  assert_true(std::filesystem::exists(index));
+  assert_true(only_value(dir.path()) == old_value);
+  save(file);
+  assert_false(std::filesystem::exists(index));
+  assert_true(only_value(dir.path()) == new_value);
+  // Another program may have left both. As in transformers, the file is read.
+  write_file(index, map);
+  assert_true(only_value(dir.path()) == new_value);
+  std::filesystem::remove(file);
+  assert_true(only_value(dir.path()) == old_value);
+}
+
+// What is no file is refused by its name, and nothing waits in its open.
+void test_no_files(void**) {
+  const TempDir dir;
+  const std::string file = dir.path() + "/model.safetensors", index = file + ".index.json";
+  assert_int_equal(mkfifo(file.c_str(), 0600), 0);
+  const nxd_status_t io = NXD_ERROR_IO;
+  refused([&] { SafetensorsReader reader(file); }, io, "model.safetensors: expected a regular");
+  refused([&] { SafetensorsReader reader(dir.path()); }, io, "got a FIFO");
+  refused([&] { nxd::read_text(file, 100); }, io, "got a FIFO");
+  std::filesystem::remove(file);
+  assert_int_equal(mkfifo(index.c_str(), 0600), 0);
+  refused([&] { SafetensorsReader reader(dir.path()); }, io, "index.json: expected a regular");
+  refused([&] { nxd::read_text(dir.path(), 100); }, io, "got a directory");
+  refused([&] { nxd::read_text("/dev/null", 100); }, io, "got a device");
+}
+
+// A header is read in time as its length: with the square of it this would take an hour.
+void test_very_many_tensors(void**) {
+  const TempDir dir;
+  constexpr size_t kTensors = 500000;
+  const uint8_t byte = 7;
+  std::vector<nxd::TensorToStore> tensors;
+  for (size_t i = 0; i < kTensors; ++i) {
+    tensors.push_back({"layers." + std::to_string(i) + ".weight", NXD_DTYPE_U8, {1}, &byte});
+  }
+  const std::string path = dir.path() + "/x.safetensors";
+  nxd::write_safetensors(path, tensors, {});
+  const SafetensorsReader reader(path);
+  assert_int_equal(reader.tensors().size(), kTensors);
+  assert_true(reader.contains("layers.499999.weight"));
 }
 
 void test_broken_files(void**) {
@@ -245,9 +314,10 @@ void test_broken_files(void**) {
   broken("1234567", NXD_ERROR_CORRUPT, "7 bytes");
   broken(std::string(8, '\xff') + "{}", NXD_ERROR_CORRUPT, "header of 18446744073709551615");
   broken(file_of("{}", 0).substr(0, 9), NXD_ERROR_CORRUPT, "does not fit");
-  corrupt("", 0, "invalid JSON");
-  corrupt("{\"w\"", 0, "invalid JSON");
-  corrupt("{\"\xff\":1}", 0, "invalid JSON");
+  corrupt("", 0, "expected JSON: ");
+  corrupt("{\"w\"", 0, "expected JSON: ");
+  corrupt("{\"\xff\":1}", 0, "expected JSON: ");
+  corrupt(std::string("{}\0garbage", 10), 0, "NUL at byte 2");
   corrupt("{\"w\":1}", 0, "tensor \"w\"");
   corrupt("{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets");
   corrupt(std::string(100000, '['), 0, "nested");
@@ -386,10 +456,16 @@ void test_damage(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(test_oracle),       cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_conversions),  cmocka_unit_test(test_sharded_set),
-      cmocka_unit_test(test_broken_files), cmocka_unit_test(test_bad_reads),
-      cmocka_unit_test(test_bad_writes),   cmocka_unit_test(test_damage)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_oracle),
+                              cmocka_unit_test(test_round_trip),
+                              cmocka_unit_test(test_conversions),
+                              cmocka_unit_test(test_sharded_set),
+                              cmocka_unit_test(test_file_beside_index),
+                              cmocka_unit_test(test_no_files),
+                              cmocka_unit_test(test_very_many_tensors),
+                              cmocka_unit_test(test_broken_files),
+                              cmocka_unit_test(test_bad_reads),
+                              cmocka_unit_test(test_bad_writes),
+                              cmocka_unit_test(test_damage)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

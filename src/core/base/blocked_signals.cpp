@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <ctime>
 
 namespace nxd {
 
@@ -15,6 +16,28 @@ BlockedSignals::BlockedSignals() {
 
 BlockedSignals::~BlockedSignals() {
   pthread_sigmask(SIG_SETMASK, reinterpret_cast<sigset_t*>(saved_), nullptr);
+}
+
+HeldSignal::HeldSignal(int signal) noexcept : signal_(signal) {
+  sigset_t held, old, pending;
+  sigemptyset(&held);
+  sigaddset(&held, signal_);
+  pthread_sigmask(SIG_BLOCK, &held, &old);
+  was_blocked_ = sigismember(&old, signal_) == 1;
+  if (was_blocked_) return;
+  was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, signal_) == 1;
+}
+
+HeldSignal::~HeldSignal() {
+  if (was_blocked_) return;
+  sigset_t held, pending;
+  sigemptyset(&held);
+  sigaddset(&held, signal_);
+  if (!was_pending_ && sigpending(&pending) == 0 && sigismember(&pending, signal_) == 1) {
+    const timespec now{0, 0};
+    sigtimedwait(&held, nullptr, &now);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 }  // namespace nxd

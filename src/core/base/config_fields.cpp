@@ -3,66 +3,50 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace nxd {
 namespace {
 
-using nlohmann::json;
-
-// Sizes beyond this overflow products of two of them.
-constexpr int64_t kLargestSize = int64_t{1} << 31;
-
-// A value as it stands in the file, short enough for a message.
-std::string shown(const json& value) {
-  std::string out = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (out.size() > 60) out = out.substr(0, 57) + "...";
-  return out;
-}
+// A config.json is a few kilobytes.
+constexpr size_t kLargestText = size_t{16} << 20U;
 
 }  // namespace
 
 ConfigFields ConfigFields::parse(const std::string& text) {
-  auto document = std::make_shared<json>();
-  try {
-    *document = json::parse(text);
-  } catch (const json::exception& error) {
-    fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: expected JSON: ", error.what());
-  }
-  check_argument(document->is_object(), "config_json: expected an object, got ", shown(*document));
-  const json* root = document.get();
+  auto document = std::make_shared<const JsonDocument>(
+      JsonDocument::parse(text, "config_json", NXD_ERROR_INVALID_ARGUMENT, {kLargestText}));
+  const JsonValue root = document->root();
+  check_argument(root.is_object(), "config_json: expected an object, got ", root.shown());
   return ConfigFields(std::move(document), root, "");
 }
 
 std::string ConfigFields::path(const char* name) const { return prefix_ + name; }
 
-const json* ConfigFields::find(const char* name) const {
-  const auto it = node_->find(name);
-  return it == node_->end() || it->is_null() ? nullptr : &*it;
+std::optional<JsonValue> ConfigFields::find(const char* name) const {
+  const std::optional<JsonValue> value = value_.find(name);
+  return value && !value->is_null() ? value : std::nullopt;
 }
 
-bool ConfigFields::has(const char* name) const { return find(name) != nullptr; }
+bool ConfigFields::has(const char* name) const { return find(name).has_value(); }
 
 void ConfigFields::refuse(const char* name, const char* expected) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", path(name), ": expected ", expected, ", got ",
-       value ? shown(*value) : std::string("no such field"));
+       value ? value->shown() : std::string("no such field"));
 }
 
 std::optional<int64_t> ConfigFields::integer(const char* name, int64_t low, int64_t high) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   if (!value) return std::nullopt;
   const std::string expected = text("a whole number of ", low, " to ", high);
-  if (!value->is_number_integer()) refuse(name, expected.c_str());
-  if (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX) {
-    refuse(name, expected.c_str());
-  }
-  const auto number = value->get<int64_t>();
-  if (number < low || number > high) refuse(name, expected.c_str());
+  const std::optional<int64_t> number = value->integer();
+  if (!number || *number < low || *number > high) refuse(name, expected.c_str());
   return number;
 }
 
-int64_t ConfigFields::size(const char* name) const {
-  const std::optional<int64_t> value = integer(name, 1, kLargestSize);
+int64_t ConfigFields::size(const char* name, SizeLimit limit) const {
+  const std::optional<int64_t> value = integer(name, 1, limit.most);
   if (!value) refuse(name, "a positive whole number");
   return *value;
 }
@@ -72,10 +56,27 @@ int64_t ConfigFields::size(const char* name, int64_t fallback) const {
 }
 
 double ConfigFields::number(const char* name, double fallback) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
   if (!value->is_number()) refuse(name, "a number");
-  return value->get<double>();
+  return value->number();
+}
+
+const char* ConfigFields::either(const char* name, const char* alias) const {
+  const std::optional<JsonValue> value = find(name), other = find(alias);
+  if (!other) return name;
+  if (value && value->shown() != other->shown()) {
+    fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", path(name), " and ", path(alias),
+         " are names of one size: expected one value, got ", value->shown(), " and ",
+         other->shown());
+  }
+  return alias;
+}
+
+double ConfigFields::not_negative(const char* name, double fallback) const {
+  const double value = number(name, fallback);
+  if (!std::isfinite(value) || value < 0) refuse(name, "a number of at least 0");
+  return value;
 }
 
 double ConfigFields::checked_positive(const char* name, double value) const {
@@ -92,31 +93,50 @@ double ConfigFields::positive(const char* name, double fallback) const {
 }
 
 bool ConfigFields::boolean(const char* name, bool fallback) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
   if (!value->is_boolean()) refuse(name, "true or false");
-  return value->get<bool>();
+  return value->boolean();
 }
 
 std::string ConfigFields::string(const char* name, const std::string& fallback) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
   if (!value->is_string()) refuse(name, "a string");
-  return value->get<std::string>();
+  return std::string(value->string());
 }
 
 std::optional<ConfigFields> ConfigFields::object(const char* name) const {
-  const json* value = find(name);
+  const std::optional<JsonValue> value = find(name);
   if (!value) return std::nullopt;
   if (!value->is_object()) refuse(name, "an object");
-  return ConfigFields(document_, value, path(name) + ".");
+  return ConfigFields(document_, *value, path(name) + ".");
+}
+
+void ConfigFields::refuse_unless_empty(const char* name, const char* reason) const {
+  const std::optional<JsonValue> value = find(name);
+  if (!value) return;
+  const bool nothing = (value->is_boolean() && !value->boolean()) ||
+                       (value->is_number() && value->number() == 0) ||
+                       (value->is_string() && value->string().empty()) ||
+                       ((value->is_array() || value->is_object()) && value->size() == 0);
+  if (nothing) return;
+  fail(NXD_ERROR_UNSUPPORTED, "config_json: ", path(name), ": ", reason, ", got ", value->shown());
+}
+
+void ConfigFields::refuse_objects(const char* reason) const {
+  value_.for_each_member([&](std::string_view name, const JsonValue& value) {
+    if (!value.is_object()) return;
+    fail(NXD_ERROR_UNSUPPORTED, "config_json: ", prefix_, printable(name), ": ", reason, ", got ",
+         value.shown());
+  });
 }
 
 void refuse_unknown(const std::string& field, const std::string& value,
                     const std::vector<std::string>& known) {
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  fail(NXD_ERROR_UNSUPPORTED, "config_json: ", field, ": \"", value,
+  fail(NXD_ERROR_UNSUPPORTED, "config_json: ", field, ": \"", printable(value),
        "\" is not known; known are: ", list);
 }
 

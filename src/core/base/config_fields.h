@@ -2,13 +2,23 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/json_value.h"
+
 namespace nxd {
+
+// The most that a size of a configuration may be, so that products of two do not overflow, and
+// how many layers a model may have: the same for the planner and for the models.
+constexpr int64_t kLargestSize = int64_t{1} << 24;
+constexpr int64_t kMostLayers = 1024;
+
+struct SizeLimit {
+  int64_t most = kLargestSize;
+};
 
 // Reads the fields of a Hugging Face config.json. A field that is null counts as absent. Failures
 // are INVALID_ARGUMENT and name the field with its path, what was expected and what was given.
@@ -20,10 +30,12 @@ class ConfigFields {
   bool has(const char* name) const;
 
   // Whole numbers of at least 1 that a size can have.
-  int64_t size(const char* name) const;
+  int64_t size(const char* name, SizeLimit limit = {}) const;
+  int64_t layers(const char* name) const { return size(name, {kMostLayers}); }
   int64_t size(const char* name, int64_t fallback) const;
   std::optional<int64_t> integer(const char* name, int64_t low, int64_t high) const;
   double number(const char* name, double fallback) const;
+  double not_negative(const char* name, double fallback) const;
   double positive(const char* name) const;
   double positive(const char* name, double fallback) const;
   bool boolean(const char* name, bool fallback) const;
@@ -34,6 +46,16 @@ class ConfigFields {
   Value choice(const char* name, const std::string& fallback,
                const std::vector<std::pair<std::string, Value>>& table) const;
 
+  // The name of the two that the file uses for one size; INVALID_ARGUMENT when both are there and
+  // differ.
+  const char* either(const char* name, const char* alias) const;
+
+  // UNSUPPORTED with the reason for a field that is neither absent nor false, 0 or empty.
+  void refuse_unless_empty(const char* name, const char* reason) const;
+  // The same for fields of any name that are objects.
+  void refuse_objects(const char* reason) const;
+  bool empty() const { return value_.size() == 0; }
+
   // The object of that name; nothing when it is absent.
   std::optional<ConfigFields> object(const char* name) const;
 
@@ -41,16 +63,15 @@ class ConfigFields {
   std::string path(const char* name) const;
 
  private:
-  ConfigFields(std::shared_ptr<const nlohmann::json> document, const nlohmann::json* node,
-               std::string prefix)
-      : document_(std::move(document)), node_(node), prefix_(std::move(prefix)) {}
+  ConfigFields(std::shared_ptr<const JsonDocument> document, JsonValue value, std::string prefix)
+      : document_(std::move(document)), value_(value), prefix_(std::move(prefix)) {}
 
-  const nlohmann::json* find(const char* name) const;
+  std::optional<JsonValue> find(const char* name) const;
   [[noreturn]] void refuse(const char* name, const char* expected) const;
   double checked_positive(const char* name, double value) const;
 
-  std::shared_ptr<const nlohmann::json> document_;
-  const nlohmann::json* node_;
+  std::shared_ptr<const JsonDocument> document_;
+  JsonValue value_;
   std::string prefix_;
 };
 

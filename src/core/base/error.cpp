@@ -34,6 +34,14 @@ Error Error::current() noexcept {
   }
 }
 
+Error::Error(nxd_status_t status, std::string message, ErrorContext context) : status_(status) {
+  if (!is_error(status)) {
+    status_ = NXD_ERROR_INTERNAL;
+    message += text(" (with ", status, ", which is the status of no error)");
+  }
+  content_ = std::make_shared<const Content>(Content{std::move(message), std::move(context)});
+}
+
 const char* status_name(nxd_status_t status) noexcept {
   switch (status) {
     case NXD_OK: return "OK";
@@ -51,6 +59,10 @@ const char* status_name(nxd_status_t status) noexcept {
     case NXD_ERROR_USER: return "USER";
     default: return "UNKNOWN";
   }
+}
+
+bool is_error(nxd_status_t status) noexcept {
+  return status <= NXD_ERROR_INVALID_ARGUMENT && status >= NXD_ERROR_USER;
 }
 
 }  // namespace nxd

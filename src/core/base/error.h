@@ -27,10 +27,8 @@ struct ErrorContext {
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  Error(nxd_status_t status, std::string message, ErrorContext context)
-      : status_(status),
-        content_(std::make_shared<const Content>(Content{std::move(message), std::move(context)})) {
-  }
+  // A status that is no error's would read as success at the C boundary: it becomes INTERNAL.
+  Error(nxd_status_t status, std::string message, ErrorContext context);
   // Takes no memory. The message is a literal.
   static Error plain(nxd_status_t status, const char* message) noexcept {
     return Error(status, message, Plain());
@@ -90,5 +88,8 @@ void check_internal(bool holds, const Parts&... parts) {
 }
 
 const char* status_name(nxd_status_t status) noexcept;
+// Whether it is one of NXD_ERROR_*. To be asked of every status that comes from outside the
+// library.
+bool is_error(nxd_status_t status) noexcept;
 
 }  // namespace nxd

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace nxd {
@@ -12,22 +13,28 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
+  bool watches_forks = false;
   std::vector<int> descriptors;
 };
 
-// Never destroyed: sockets may be closed by threads that outlive main.
-Registry& registry() {
-  static Registry* const instance = [] {
-    auto* made = new Registry;
-    pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
-                   [] {
-                     for (const int fd : registry().descriptors) ::close(fd);
-                     registry().descriptors.clear();
-                     registry().mutex.unlock();
-                   });
-    return made;
-  }();
+// Never destroyed: sockets may be closed by threads that outlive main. Takes no memory.
+Registry& registry() noexcept {
+  alignas(Registry) static char place[sizeof(Registry)];
+  static Registry* const instance = new (place) Registry;
   return *instance;
+}
+
+void watch_forks(Registry& r) {
+  if (r.watches_forks) return;
+  const int error = pthread_atfork(
+      [] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+      [] {
+        for (const int fd : registry().descriptors) ::close(fd);
+        registry().descriptors.clear();
+        registry().mutex.unlock();
+      });
+  if (error != 0) throw std::bad_alloc();
+  r.watches_forks = true;
 }
 
 }  // namespace
@@ -35,6 +42,7 @@ Registry& registry() {
 void close_in_forked_children(int fd) {
   Registry& r = registry();
   std::lock_guard<std::mutex> lock(r.mutex);
+  watch_forks(r);
   r.descriptors.push_back(fd);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -34,9 +35,10 @@ struct State {
   std::atomic<nxd_log_level_t> level{NXD_LOG_INVALID};
 };
 
-// Never destroyed: threads may log while the process exits.
-State& state() {
-  static State* s = new State;
+// Never destroyed: threads may log while the process exits. Takes no memory, also the first time.
+State& state() noexcept {
+  alignas(State) static char place[sizeof(State)];
+  static State* const s = new (place) State;
   return *s;
 }
 

@@ -15,8 +15,13 @@ void set_log_level(nxd_log_level_t level);
 void set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy);
 
 template <class... Parts>
-void log(nxd_log_level_t level, const Parts&... parts) {
-  if (log_enabled(level)) log_line(level, text(parts...));
+void log(nxd_log_level_t level, const Parts&... parts) noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    log_line(level, text(parts...));
+  } catch (...) {
+    // A line that there is no memory for is left out.
+  }
 }
 
 }  // namespace nxd

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
+
+#include "core/base/blocked_signals.h"
 
 namespace nxd {
 namespace {
@@ -21,15 +24,29 @@ constexpr size_t kMaximumTransfer = size_t{1} << 30;
   fail(NXD_ERROR_IO, path, ": cannot ", action, ": ", std::strerror(code));
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 }  // namespace
 
+// The open of a FIFO would wait for its other end, that of some devices for a carrier.
 InputFile::InputFile(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd_ < 0) fail_io(path, "open");
   struct stat status = {};
-  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (::fstat(fd_, &status) != 0) {
+    const int code = errno;
     ::close(fd_);
-    fail(NXD_ERROR_IO, path, ": expected a regular file");
+    errno = code;
+    fail_io(path, "look at it");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    fail(NXD_ERROR_IO, path, ": expected a regular file, got ", kind_of(status.st_mode));
   }
   size_ = static_cast<uint64_t>(status.st_size);
 }
@@ -78,6 +95,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t size) {
+  const HeldSignal no_sigxfsz(SIGXFSZ);
   const auto* bytes = static_cast<const unsigned char*>(data);
   while (size > 0) {
     const ssize_t put = ::write(fd_, bytes, std::min(size, kMaximumTransfer));
@@ -114,6 +132,10 @@ bool is_directory(const std::string& path) {
 bool file_exists(const std::string& path) {
   struct stat status = {};
   return ::stat(path.c_str(), &status) == 0;
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0) fail_io(path, "remove it");
 }
 
 std::string read_text(const std::string& path, uint64_t limit) {

@@ -49,6 +49,7 @@ class AtomicFile {
 
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
+void remove_file(const std::string& path);
 // The whole content. INVALID_ARGUMENT beyond the limit, so that a wrong path cannot exhaust memory.
 std::string read_text(const std::string& path, uint64_t limit);
 

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "core/base/dtype.h"
+#include "core/base/exchange_record.h"
 #include "core/checkpoint/write_outcome.h"
 
 namespace nxd {
 namespace {
-
-using Json = nlohmann::json;
-using Bytes = std::vector<uint8_t>;
 
 constexpr int kTag = 0;
 
@@ -20,17 +16,17 @@ int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 int size_of(const ProcessGroup* group) { return group ? group->size() : 1; }
 
 // What all ranks of a group give.
-std::vector<Bytes> gather_bytes(ProcessGroup* group, const Bytes& own) {
+std::vector<std::string> gather_bytes(ProcessGroup* group, const std::string& own) {
   if (size_of(group) == 1) return {own};
   const auto ranks = static_cast<size_t>(group->size());
   const auto length = static_cast<int64_t>(own.size());
   std::vector<int64_t> lengths(ranks);
   group->all_gather(&length, lengths.data(), 1, NXD_DTYPE_I64);
   const auto most = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
-  Bytes padded = own, all(most * ranks);
+  std::string padded = own, all(most * ranks, '\0');
   padded.resize(most);
   group->all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8);
-  std::vector<Bytes> each;
+  std::vector<std::string> each;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto* begin = all.data() + rank * most;
     each.emplace_back(begin, begin + lengths[rank]);
@@ -45,19 +41,41 @@ struct Contents {
   std::map<std::string, std::string> metadata;
 };
 
+std::string encode(const std::vector<JointTensor>& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  RecordWriter out;
+  out.number(static_cast<int64_t>(tensors.size()));
+  for (const JointTensor& tensor : tensors) {
+    out.string(tensor.entry.name);
+    out.number(tensor.entry.dtype);
+    out.number(static_cast<int64_t>(tensor.entry.shape.size()));
+    for (const int64_t extent : tensor.entry.shape) out.number(extent);
+  }
+  for (const auto& [key, value] : metadata) {
+    out.string(key);
+    out.string(value);
+  }
+  return out.take();
+}
+
+TensorEntry read_entry(RecordReader& in) {
+  TensorEntry entry;
+  entry.name = in.string();
+  entry.dtype = static_cast<nxd_dtype_t>(in.number());
+  entry.shape.resize(in.count());
+  for (int64_t& extent : entry.shape) extent = in.number();
+  return entry;
+}
+
 Contents contents_of(ProcessGroup* pipeline, const std::vector<JointTensor>& tensors,
                      const std::map<std::string, std::string>& metadata) {
-  Json own = {{"tensors", Json::array()}, {"metadata", metadata}};
-  for (const JointTensor& tensor : tensors) {
-    own["tensors"].push_back({tensor.entry.name, tensor.entry.dtype, tensor.entry.shape});
-  }
   Contents contents;
   std::map<std::string, size_t> known;
   int stage = 0;
-  for (const Bytes& bytes : gather_bytes(pipeline, Json::to_cbor(own))) {
-    const Json theirs = Json::from_cbor(bytes);
-    for (const Json& each : theirs["tensors"]) {
-      const TensorEntry entry{each[0], each[1], each[2]};
+  for (const std::string& bytes : gather_bytes(pipeline, encode(tensors, metadata))) {
+    RecordReader in(bytes);
+    for (size_t left = in.count(); left > 0; --left) {
+      const TensorEntry entry = read_entry(in);
       const auto [it, added] = known.emplace(entry.name, contents.entries.size());
       if (added) {
         contents.entries.push_back(entry);
@@ -71,8 +89,9 @@ Contents contents_of(ProcessGroup* pipeline, const std::vector<JointTensor>& ten
                      " of the pipeline, ", dtype_name(entry.dtype), " of shape ",
                      shape_text(entry.shape), " in stage ", stage);
     }
-    for (const auto& [key, value] : theirs["metadata"].items()) {
-      contents.metadata.emplace(key, value.get<std::string>());
+    while (!in.done()) {
+      const std::string key = in.string();
+      contents.metadata.emplace(key, in.string());
     }
     ++stage;
   }

@@ -5,26 +5,31 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
-
-#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/json_value.h"
+#include "core/base/json_writer.h"
+#include "core/base/log.h"
+#include "core/base/printable.h"
+#include "core/base/utf8.h"
 #include "core/checkpoint/float_convert.h"
 
 namespace nxd {
 namespace {
-
-using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 // The format's own bound on a header; also that of an index.
 constexpr uint64_t kMaximumHeader = 100'000'000;
 constexpr uint64_t kLengthBytes = 8;
-constexpr int kMaximumDepth = 3;
 constexpr size_t kConversionElements = 65536;
 constexpr char kMetadata[] = "__metadata__";
+constexpr char kFile[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
 
 struct DtypeRow {
   const char* name;
@@ -42,69 +47,85 @@ constexpr DtypeRow kDtypes[] = {
     {"F8_E5M2", NXD_DTYPE_INVALID, 1}, {"F8_E8M0", NXD_DTYPE_INVALID, 1},
     {"C64", NXD_DTYPE_INVALID, 8}};
 
-std::string text_of(const std::string& path, const std::string& name) {
-  return path + ": tensor \"" + name + "\": ";
+std::string text_of(const std::string& path, std::string_view name) {
+  return path + ": tensor \"" + printable(name) + "\": ";
 }
 
-// Strict JSON: an object whose keys do not repeat, no deeper than the format needs.
-Json parse_object(const std::string& text, const std::string& path) {
-  std::vector<std::set<std::string>> keys;
-  const auto visit = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (depth > kMaximumDepth) fail(NXD_ERROR_CORRUPT, path, ": the JSON is nested too deeply");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end && !keys.empty()) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
-      fail(NXD_ERROR_CORRUPT, path, ": \"", parsed.get<std::string>(), "\" appears twice");
-    return true;
-  };
-  try {
-    Json json = Json::parse(text, visit);
-    if (!json.is_object()) fail(NXD_ERROR_CORRUPT, path, ": expected a JSON object");
-    return json;
-  } catch (const Json::exception& e) {
-    fail(NXD_ERROR_CORRUPT, path, ": invalid JSON: ", e.what());
+JsonDocument parse_object(std::string_view text, const std::string& path) {
+  JsonDocument document = JsonDocument::parse(text, path, NXD_ERROR_CORRUPT);
+  if (!document.root().is_object()) fail(NXD_ERROR_CORRUPT, path, ": expected a JSON object");
+  return document;
+}
+
+// What a header says of one tensor, checked. data_begin is where tensors begin in the file.
+class TensorParser {
+ public:
+  TensorParser(const std::string& path, uint64_t data_begin, uint64_t data_size)
+      : path_(path), data_begin_(data_begin), data_size_(data_size) {}
+
+  StoredTensor parse(std::string_view name, const JsonValue& entry) {
+    name_ = name;
+    const auto dtype = member(entry, "dtype"), shape = member(entry, "shape"),
+               offsets = member(entry, "data_offsets");
+    if (!dtype || !dtype->is_string() || !shape || !shape->is_array() || !offsets ||
+        !offsets->is_array() || offsets->size() != 2)
+      corrupt("expected dtype, shape and two data_offsets");
+    StoredTensor tensor = {std::string(dtype->string()), NXD_DTYPE_INVALID, {}, 0, 0, 0};
+    const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                                   [&](const DtypeRow& r) { return tensor.dtype_text == r.name; });
+    if (row == std::end(kDtypes))
+      fail(NXD_ERROR_UNSUPPORTED, text_of(path_, name_), "unknown dtype \"",
+           printable(tensor.dtype_text), "\"");
+    tensor.dtype = row->dtype;
+    read_place(*offsets, read_shape(*shape, row->size, tensor.shape), tensor);
+    return tensor;
   }
-}
 
-// One tensor's entry of a header. data_begin is where tensors begin in the file.
-StoredTensor parse_tensor(const Json& entry, uint64_t data_begin, uint64_t data_size,
-                          const std::string& where) {
-  const auto corrupt = [&](const auto&... parts) { fail(NXD_ERROR_CORRUPT, where, parts...); };
-  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
-      !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
-      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2)
-    corrupt("expected dtype, shape and two data_offsets");
-  StoredTensor tensor = {entry["dtype"], NXD_DTYPE_INVALID, {}, 0, 0, 0};
-  const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                 [&](const DtypeRow& r) { return tensor.dtype_text == r.name; });
-  if (row == std::end(kDtypes))
-    fail(NXD_ERROR_UNSUPPORTED, where, "unknown dtype \"", tensor.dtype_text, "\"");
-  tensor.dtype = row->dtype;
+ private:
+  static std::optional<JsonValue> member(const JsonValue& entry, const char* name) {
+    return entry.is_object() ? entry.find(name) : std::nullopt;
+  }
 
-  uint64_t bytes = row->size;
-  for (const Json& extent : entry["shape"]) {
+  // Made only where it fails: a file may have very many tensors.
+  template <class... Parts>
+  [[noreturn]] void corrupt(const Parts&... parts) const {
+    fail(NXD_ERROR_CORRUPT, text_of(path_, name_), parts...);
+  }
+
+  uint64_t read_shape(const JsonValue& list, uint64_t bytes, std::vector<int64_t>& shape) const {
     constexpr uint64_t kMaximum = std::numeric_limits<int64_t>::max() / 16;
-    if (!extent.is_number_unsigned() || extent.get<uint64_t>() > kMaximum)
-      corrupt("expected extents of a shape, got ", entry["shape"].dump());
-    const auto n = extent.get<uint64_t>();
-    if (n > 0 && bytes > kMaximum / n) corrupt("shape ", entry["shape"].dump(), " is too large");
-    bytes *= n;
-    tensor.shape.push_back(static_cast<int64_t>(n));
+    list.for_each([&](const JsonValue& extent) {
+      const std::optional<uint64_t> n = extent.natural();
+      if (!n || *n > kMaximum) corrupt("expected extents of a shape, got ", list.shown());
+      if (*n > 0 && bytes > kMaximum / *n) corrupt("shape ", list.shown(), " is too large");
+      bytes *= *n;
+      shape.push_back(static_cast<int64_t>(*n));
+    });
+    return bytes;
   }
-  const Json& offsets = entry["data_offsets"];
-  if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
-    corrupt("expected two offsets, got ", offsets.dump());
-  const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
-  if (begin > end || end > data_size)
-    corrupt("offsets ", offsets.dump(), " lie outside the file's ", data_size, " bytes of data");
-  if (end - begin != bytes)
-    corrupt("expected ", bytes, " bytes for shape ", shape_text(tensor.shape), " of ",
-            tensor.dtype_text, ", got offsets ", offsets.dump());
-  tensor.begin = data_begin + begin;
-  tensor.end = data_begin + end;
-  return tensor;
-}
+
+  void read_place(const JsonValue& offsets, uint64_t bytes, StoredTensor& tensor) const {
+    uint64_t ends[2] = {0, 0};
+    size_t i = 0;
+    offsets.for_each([&](const JsonValue& offset) {
+      if (!offset.natural()) corrupt("expected two offsets, got ", offsets.shown());
+      ends[i++] = *offset.natural();
+    });
+    const auto [begin, end] = ends;
+    if (begin > end || end > data_size_)
+      corrupt("offsets ", offsets.shown(), " lie outside the file's ", data_size_,
+              " bytes of data");
+    if (end - begin != bytes)
+      corrupt("expected ", bytes, " bytes for shape ", shape_text(tensor.shape), " of ",
+              tensor.dtype_text, ", got offsets ", offsets.shown());
+    tensor.begin = data_begin_ + begin;
+    tensor.end = data_begin_ + end;
+  }
+
+  const std::string& path_;
+  const uint64_t data_begin_, data_size_;
+  std::string_view name_;
+};
 
 // The format leaves no byte of data to two tensors or to none.
 void check_coverage(const std::map<std::string, StoredTensor>& tensors, uint64_t data_begin,
@@ -117,7 +138,7 @@ void check_coverage(const std::map<std::string, StoredTensor>& tensors, uint64_t
   uint64_t position = data_begin;
   for (const auto& [name, tensor] : order) {
     if (tensor->begin != position)
-      fail(NXD_ERROR_CORRUPT, path, ": tensor \"", *name, "\": ",
+      fail(NXD_ERROR_CORRUPT, text_of(path, *name),
            tensor->begin < position ? "its data overlap those of another tensor"
                                     : "the data before it belong to no tensor");
     position = tensor->end;
@@ -127,14 +148,15 @@ void check_coverage(const std::map<std::string, StoredTensor>& tensors, uint64_t
          " bytes belong to no tensor");
 }
 
-void parse_metadata(const Json& json, const std::string& path,
+void parse_metadata(const JsonValue& json, const std::string& path,
                     std::map<std::string, std::string>& out) {
   if (!json.is_object()) fail(NXD_ERROR_CORRUPT, path, ": expected an object in ", kMetadata);
-  for (const auto& [key, value] : json.items()) {
+  json.for_each_member([&](std::string_view key, const JsonValue& value) {
     if (!value.is_string())
-      fail(NXD_ERROR_CORRUPT, path, ": expected a string for \"", key, "\" in ", kMetadata);
-    out[key] = value.get<std::string>();
-  }
+      fail(NXD_ERROR_CORRUPT, path, ": expected a string for \"", printable(key), "\" in ",
+           kMetadata);
+    out[std::string(key)] = value.string();
+  });
 }
 
 std::map<std::string, StoredTensor> parse_header(const InputFile& file,
@@ -149,31 +171,36 @@ std::map<std::string, StoredTensor> parse_header(const InputFile& file,
          file.size());
   std::string text(static_cast<size_t>(length), '\0');
   file.read(kLengthBytes, text.data(), text.size());
-  const Json header = parse_object(text, path);
+  const JsonDocument header = parse_object(text, path);
   const uint64_t data_begin = kLengthBytes + length;
   std::map<std::string, StoredTensor> tensors;
-  for (const auto& [name, entry] : header.items()) {
+  TensorParser parser(path, data_begin, file.size() - data_begin);
+  header.root().for_each_member([&](std::string_view name, const JsonValue& entry) {
     if (name == kMetadata) {
       parse_metadata(entry, path, metadata);
     } else {
-      tensors[name] =
-          parse_tensor(entry, data_begin, file.size() - data_begin, text_of(path, name));
+      tensors.emplace(name, parser.parse(name, entry));
     }
-  }
+  });
   check_coverage(tensors, data_begin, file.size(), path);
   return tensors;
 }
 
 }  // namespace
 
+// As transformers has it: a file comes before an index, which may be that of an older save.
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
-  const std::string index = path + "/model.safetensors.index.json";
+  const std::string file = path + "/" + kFile, index = path + "/" + kIndex;
   if (!is_directory(path)) {
     open_file(path);
-  } else if (file_exists(index)) {
+  } else if (!file_exists(index)) {
+    open_file(file);
+  } else if (!file_exists(file)) {
     open_index(path, index);
   } else {
-    open_file(path + "/model.safetensors");
+    open_file(file);
+    log(NXD_LOG_WARN, path, ": it has both ", kFile, ", which is read, and ", kIndex,
+        ", which is not");
   }
 }
 
@@ -181,30 +208,33 @@ void SafetensorsReader::open_file(const std::string& path) {
   files_.emplace_back(path);
   for (auto& [name, tensor] : parse_header(files_.back(), metadata_)) {
     tensor.file = files_.size() - 1;
-    tensors_[name] = tensor;
+    tensors_.emplace(name, std::move(tensor));
   }
 }
 
 void SafetensorsReader::open_index(const std::string& directory, const std::string& path) {
-  const Json index = parse_object(read_text(path, kMaximumHeader), path);
-  if (!index.contains("weight_map") || !index["weight_map"].is_object())
-    fail(NXD_ERROR_CORRUPT, path, ": expected an object weight_map");
-  std::map<std::string, std::vector<std::string>> names_of;
-  for (const auto& [name, file] : index["weight_map"].items()) {
+  const std::string content = read_text(path, kMaximumHeader);
+  const JsonDocument document = parse_object(content, path);
+  const std::optional<JsonValue> map = document.root().find("weight_map");
+  if (!map || !map->is_object()) fail(NXD_ERROR_CORRUPT, path, ": expected an object weight_map");
+  std::map<std::string, std::vector<std::string>, std::less<>> names_of;
+  map->for_each_member([&](std::string_view name, const JsonValue& file) {
     // A file of the set lies beside the index; nothing leads out of the directory.
-    if (!file.is_string() || file.get<std::string>().empty() ||
-        file.get<std::string>().find('/') != std::string::npos)
-      fail(NXD_ERROR_CORRUPT, path, ": tensor \"", name, "\": expected a file name, got ",
-           file.dump());
-    names_of[file.get<std::string>()].push_back(name);
-  }
+    if (!file.is_string() || file.string().empty() ||
+        file.string().find('/') != std::string_view::npos)
+      fail(NXD_ERROR_CORRUPT, text_of(path, name), "expected a file name, got ", file.shown());
+    const auto known = names_of.find(file.string());
+    auto& names = known == names_of.end() ? names_of[std::string(file.string())] : known->second;
+    names.emplace_back(name);
+  });
   for (const auto& [file, names] : names_of) {
     files_.emplace_back(directory + "/" + file);
     auto stored = parse_header(files_.back(), metadata_);
     for (const std::string& name : names) {
       const auto found = stored.find(name);
       if (found == stored.end())
-        fail(NXD_ERROR_CORRUPT, path, ": tensor \"", name, "\" is not in ", file);
+        fail(NXD_ERROR_CORRUPT, path, ": tensor \"", printable(name), "\" is not in ",
+             printable(file));
       found->second.file = files_.size() - 1;
       tensors_[name] = found->second;
     }
@@ -213,7 +243,7 @@ void SafetensorsReader::open_index(const std::string& directory, const std::stri
 
 const StoredTensor& SafetensorsReader::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
-  check_argument(found != tensors_.end(), path_, ": no tensor \"", name, "\"");
+  check_argument(found != tensors_.end(), path_, ": no tensor \"", printable(name), "\"");
   return found->second;
 }
 
@@ -258,34 +288,91 @@ size_t bytes_of(const TensorEntry& entry) {
          dtype_size(entry.dtype);
 }
 
-// The header with its length before it.
+void write_entry(JsonWriter& out, const TensorEntry& entry, uint64_t begin) {
+  const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                                 [&](const DtypeRow& r) { return r.dtype == entry.dtype; });
+  out.begin_object();
+  out.key("data_offsets");
+  out.begin_array();
+  out.natural(begin);
+  out.natural(begin + bytes_of(entry));
+  out.end_array();
+  out.key("dtype");
+  out.string(row->name);
+  out.key("shape");
+  out.begin_array();
+  for (const int64_t extent : entry.shape) out.number(extent);
+  out.end_array();
+  out.end_object();
+}
+
+void write_metadata(JsonWriter& out, const std::map<std::string, std::string>& metadata) {
+  out.begin_object();
+  for (const auto& [key, value] : metadata) {
+    out.key(key);
+    out.string(value);
+  }
+  out.end_object();
+}
+
+void check_text(const std::string& path, const std::string& name) {
+  check_argument(is_utf8(name), path, ": names and metadata: expected UTF-8, got \"",
+                 printable(name), "\"");
+  check_argument(name.find('\0') == std::string::npos, path,
+                 ": names and metadata: expected no NUL, got \"", printable(name), "\"");
+}
+
+// The header with its length before it: entries in the order of their names, which is the same
+// whatever ranks write the file.
 std::string header_of(const std::string& path, const std::vector<TensorEntry>& entries,
                       const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadata] = metadata;
+  struct Place {
+    const TensorEntry* entry;  // null: the metadata
+    uint64_t begin;
+  };
+  std::map<std::string_view, Place> members;
+  for (const auto& [key, value] : metadata) {
+    check_text(path, key);
+    check_text(path, value);
+  }
+  if (!metadata.empty()) members[kMetadata] = {nullptr, 0};
   uint64_t position = 0;
   for (const size_t index : SafetensorsWriter::order(entries)) {
     const TensorEntry& entry = entries[index];
-    const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                                   [&](const DtypeRow& r) { return r.dtype == entry.dtype; });
-    check_argument(entry.name != kMetadata && !header.contains(entry.name), path,
-                   ": tensor name \"", entry.name, "\" is taken");
-    const uint64_t end = position + bytes_of(entry);
-    header[entry.name] = {
-        {"dtype", row->name}, {"shape", entry.shape}, {"data_offsets", {position, end}}};
-    position = end;
+    check_text(path, entry.name);
+    const bool added = members.emplace(entry.name, Place{&entry, position}).second;
+    check_argument(added && entry.name != kMetadata, path, ": tensor name \"",
+                   printable(entry.name), "\" is taken");
+    position += bytes_of(entry);
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const Json::exception& e) {
-    fail(NXD_ERROR_INVALID_ARGUMENT, path, ": names and metadata: expected UTF-8: ", e.what());
+  JsonWriter out;
+  out.begin_object();
+  for (const auto& [name, place] : members) {
+    out.key(name);
+    place.entry ? write_entry(out, *place.entry, place.begin) : write_metadata(out, metadata);
   }
+  out.end_object();
+  std::string text = out.take();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   check_argument(text.size() <= kMaximumHeader, path, ": a header of ", text.size(),
                  " bytes is too large for the format");
   const uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+// An index beside a file of the whole model is that of an older save in pieces: who prefers it
+// would read old values, or pieces of both.
+void remove_old_index(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const size_t name = slash == std::string::npos ? 0 : slash + 1;
+  if (path.compare(name, std::string::npos, kFile) != 0) return;
+  const std::string index = path.substr(0, name) + kIndex;
+  if (!file_exists(index)) return;
+  try {
+    remove_file(index);
+  } catch (const Error& error) {
+    log(NXD_LOG_WARN, error.what(), "; it is that of an older save, not of ", path);
+  }
 }
 
 }  // namespace
@@ -302,7 +389,7 @@ std::vector<size_t> SafetensorsWriter::order(const std::vector<TensorEntry>& ent
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorEntry>& entries,
                                      const std::map<std::string, std::string>& metadata)
-    : header_(header_of(path, entries, metadata)), file_(path) {
+    : header_(header_of(path, entries, metadata)), path_(path), file_(path) {
   for (const size_t index : order(entries)) sizes_.push_back(bytes_of(entries[index]));
   file_.write(header_.data(), header_.size());
 }
@@ -315,6 +402,7 @@ void SafetensorsWriter::write(const void* data) {
 void SafetensorsWriter::commit() {
   check_internal(written_ == sizes_.size(), "fewer tensors than the header has");
   file_.commit();
+  remove_old_index(path_);
 }
 
 void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,

@@ -25,7 +25,8 @@ struct StoredTensor {
 // several threads.
 class SafetensorsReader {
  public:
-  // A .safetensors file, or a directory with an index or a model.safetensors.
+  // A .safetensors file, or a directory with a model.safetensors or an index; with both the file
+  // is read, and a line of the log says so.
   explicit SafetensorsReader(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
@@ -71,11 +72,13 @@ class SafetensorsWriter {
 
   // All elements of the next tensor of the order.
   void write(const void* data);
-  // After the last tensor. Without it the path keeps what it had.
+  // After the last tensor. Without it the path keeps what it had. Removes the index beside a
+  // model.safetensors, once that is in place: it is that of an older save.
   void commit();
 
  private:
   std::string header_;  // made before the file, so that what is refused leaves none
+  std::string path_;
   AtomicFile file_;
   std::vector<size_t> sizes_;  // in bytes, in order
   size_t written_ = 0;

@@ -63,8 +63,7 @@ void Agreement::take(Round& round) {
   for (size_t i = 0; i < round.blocks; ++i) {
     CallHeader header;
     std::memcpy(&header, round.in.data() + at, sizeof header);
-    check_internal(header.payload_size <= payload_limit_, "a header with a payload of ",
-                   header.payload_size, " bytes");
+    if (header.payload_size > payload_limit_) link_.fail_unreadable(round.from);
     const size_t size = sizeof header + padded(header.payload_size);
     std::memcpy(area_ + offsets_.back(), round.in.data() + at, size);
     offsets_.push_back(offsets_.back() + size);

@@ -22,7 +22,7 @@ std::atomic<uint64_t> all_in_use{0}, all_reserved{0};
 Arena::Stats Arena::stats() noexcept { return {all_in_use.load(), all_reserved.load()}; }
 
 Arena::~Arena() {
-  for (const auto& [block, size] : blocks_) all_in_use -= size;
+  for (const auto& [pointer, block] : blocks_) all_in_use -= block.size;
   all_reserved -= reserved_;
 }
 
@@ -31,7 +31,7 @@ void* Arena::allocate(size_t bytes) { return allocate(bytes, SIZE_MAX); }
 void* Arena::try_allocate(size_t bytes) {
   try {
     return allocate(bytes, kOwnLimit);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return nullptr;
   }
 }
@@ -48,6 +48,7 @@ void* Arena::allocate(size_t bytes, size_t limit) {
   }
   const size_t room = std::max(kChunk, round_up(size, kHugePage));
   if (reserved_ + room > limit) return nullptr;
+  chunks_.reserve(chunks_.size() + 1);
   auto chunk = std::make_unique<Chunk>();
   chunk->memory = SharedMemory::create(room);
   chunk->free[0] = chunk->memory.size();
@@ -57,20 +58,35 @@ void* Arena::allocate(size_t bytes, size_t limit) {
   return take(*chunks_.back(), size);
 }
 
-// First fit, from the front of the free stretch.
+Arena::Stretches::node_type Arena::make_entry() {
+  Stretches one;
+  one.emplace(0, 0);
+  return one.extract(one.begin());
+}
+
+void Arena::put(Stretches& stretches, Stretches::node_type entry, size_t offset, size_t size) {
+  entry.key() = offset;
+  entry.mapped() = size;
+  stretches.insert(std::move(entry));
+}
+
+// First fit, from the front of the free stretch. All memory is taken before anything changes.
 void* Arena::take(Chunk& chunk, size_t bytes) {
   const size_t unit = granularity(bytes);
   for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it) {
     const auto [begin, size] = *it;
-    const size_t start = round_up(begin, unit);
-    if (start + bytes > begin + size) continue;
-    chunk.free.erase(it);
-    if (start > begin) chunk.free[begin] = start - begin;
-    if (start + bytes < begin + size) chunk.free[start + bytes] = begin + size - start - bytes;
-    void* block = chunk.memory.data() + start;
-    blocks_[block] = bytes;
+    const size_t start = round_up(begin, unit), end = start + bytes;
+    if (end > begin + size) continue;
+    void* pointer = chunk.memory.data() + start;
+    Block block{bytes, make_entry()};
+    Stretches::node_type front;
+    if (start > begin) front = make_entry();
+    blocks_.emplace(pointer, std::move(block));
+    Stretches::node_type rest = chunk.free.extract(it);
+    if (start > begin) put(chunk.free, std::move(front), begin, start - begin);
+    if (end < begin + size) put(chunk.free, std::move(rest), end, begin + size - end);
     all_in_use += bytes;
-    return block;
+    return pointer;
   }
   return nullptr;
 }
@@ -82,7 +98,8 @@ void Arena::free(void* pointer) {
   check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");
   Chunk& chunk = *chunk_of(pointer);
   size_t begin = static_cast<size_t>(static_cast<char*>(pointer) - chunk.memory.data());
-  size_t size = block->second;
+  size_t size = block->second.size;
+  Stretches::node_type entry = std::move(block->second.entry);
   blocks_.erase(block);
   all_in_use -= size;
   if (retired_.load(std::memory_order_relaxed)) return;
@@ -98,7 +115,7 @@ void Arena::free(void* pointer) {
       return;
     }
   }
-  chunk.free[begin] = size;
+  put(chunk.free, std::move(entry), begin, size);
 }
 
 Arena::Chunk* Arena::chunk_of(const void* data) const {

@@ -23,6 +23,9 @@ struct ArenaPlace {
 // place. It grows in chunks, which are kept until the arena ends, since peers have them mapped.
 // Blocks are taken from the front, so that chunks made larger than needed cost no memory. A forked
 // child, which has the same memory, takes nothing from it and gives nothing back. Any thread.
+//
+// Destructors give blocks back, so that needs no memory: a block keeps the entry that its place will
+// have among the free ones.
 class Arena {
  public:
   Arena() = default;
@@ -33,7 +36,7 @@ class Arena {
   // At least bytes bytes, aligned to 64. Contents undefined.
   void* allocate(size_t bytes);
   // The same for the library's own buffers, which may as well lie elsewhere: null once the arena
-  // would grow beyond kOwnLimit, or the system has no shared memory.
+  // would grow beyond kOwnLimit, or the system has no memory for it.
   void* try_allocate(size_t bytes);
   // INVALID_ARGUMENT for a pointer that allocate did not give.
   void free(void* pointer);
@@ -53,10 +56,17 @@ class Arena {
   static Stats stats() noexcept;
 
  private:
+  using Stretches = std::map<size_t, size_t>;  // offset, size
   struct Chunk {
     SharedMemory memory;
-    std::map<size_t, size_t> free;  // offset, size
+    Stretches free;
   };
+  struct Block {
+    size_t size = 0;
+    Stretches::node_type entry;  // to be among the free ones
+  };
+  static Stretches::node_type make_entry();
+  static void put(Stretches& stretches, Stretches::node_type entry, size_t offset, size_t size);
   Chunk* chunk_of(const void* data) const;
   void* take(Chunk& chunk, size_t bytes);
   void* allocate(size_t bytes, size_t limit);
@@ -66,7 +76,7 @@ class Arena {
   std::atomic<bool> retired_{false};
   size_t reserved_ = 0;
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::unordered_map<void*, size_t> blocks_;
+  std::unordered_map<void*, Block> blocks_;
 };
 
 // The chunks of other ranks' arenas that this rank has met.

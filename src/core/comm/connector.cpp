@@ -83,6 +83,7 @@ bool ready(int fd, short events, milliseconds duration) {
 
 struct Connector::Guest {
   Fd fd;
+  bool done = false;
   std::string said;
   Deadline patience = Deadline::after_ms(kPatienceMs);
 };
@@ -158,7 +159,7 @@ Fd Connector::take(int from, const std::string& key, milliseconds duration) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     const auto found = arrived_.find({from, key});
-    if (found != arrived_.end()) {
+    if (found != arrived_.end() && !found->second.empty()) {
       Fd fd = std::move(found->second.front());
       found->second.pop_front();
       if (found->second.empty()) arrived_.erase(found);
@@ -178,18 +179,17 @@ Fd Connector::take(int from, const std::string& key, milliseconds duration) {
 
 void Connector::poll_once(milliseconds duration) {
   std::erase_if(guests_, [&](const auto& guest) {
-    return guest->patience.expired() && guests_.size() >= kGuestLimit;
+    return guest->done || (guest->patience.expired() && guests_.size() >= kGuestLimit);
   });
   std::vector<pollfd> fds;
   for (const auto& guest : guests_) fds.push_back({guest->fd.get(), POLLIN, 0});
   const bool has_room = guests_.size() < kGuestLimit;
   if (has_room) fds.push_back({listener_.get(), POLLIN, 0});
   if (::poll(fds.data(), fds.size(), static_cast<int>(duration.count())) <= 0) return;
-  std::vector<std::unique_ptr<Guest>> staying;
   for (size_t i = 0; i < guests_.size(); ++i) {
-    if (fds[i].revents == 0 || listen_to(*guests_[i])) staying.push_back(std::move(guests_[i]));
+    if (fds[i].revents != 0) guests_[i]->done = !listen_to(*guests_[i]);
   }
-  guests_ = std::move(staying);
+  std::erase_if(guests_, [](const auto& guest) { return guest->done; });
   if (has_room && fds.back().revents) accept_guests();
 }
 
@@ -199,7 +199,9 @@ void Connector::accept_guests() {
     if (!fd) return;
     auto guest = std::make_unique<Guest>();
     guest->fd = std::move(fd);
-    if (listen_to(*guest)) guests_.push_back(std::move(guest));
+    guests_.push_back(std::move(guest));
+    guests_.back()->done = !listen_to(*guests_.back());
+    if (guests_.back()->done) guests_.pop_back();
   }
 }
 

@@ -8,15 +8,23 @@
 
 namespace nxd {
 
+// A century is as good as never. Sums and multiples of it overflow neither an int64_t nor the
+// clock.
+constexpr int64_t kNeverMs = int64_t{100} * 365 * 24 * 3600 * 1000;
+
+// A fraction of a timeout, or more than the whole: of any timeout up to INT64_MAX, and at most
+// kNeverMs. Nothing else calculates with a caller's timeout.
+constexpr int64_t timeout_share(int64_t timeout_ms, int64_t numerator, int64_t denominator) {
+  return std::min(std::clamp<int64_t>(timeout_ms, 0, kNeverMs) * numerator / denominator, kNeverMs);
+}
+
 // A point in time by which something must have happened.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
   static Deadline after_ms(int64_t ms) {
-    // A century is as good as never, and does not overflow the clock.
-    constexpr int64_t kCentury = int64_t{100} * 365 * 24 * 3600 * 1000;
-    return Deadline(Clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kCentury)));
+    return Deadline(Clock::now() + std::chrono::milliseconds(timeout_share(ms, 1, 1)));
   }
 
   bool expired() const { return Clock::now() >= at_; }

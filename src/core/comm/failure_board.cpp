@@ -1,7 +1,12 @@
 #include "core/comm/failure_board.h"
 
+#include <new>
 #include <set>
 #include <sstream>
+
+#include "core/base/environment.h"
+#include "core/base/log.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 namespace {
@@ -20,10 +25,14 @@ std::string left_group_key(const std::string& group, int rank) {
 
 std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, " ", loss.reason); }
 
-std::optional<Loss> decode(const std::string& value) {
+// Nothing that no rank of this world can have written: a loss with the status of a success would
+// end calls that have not moved their data.
+std::optional<Loss> decode(const std::string& value, int world_size) {
   std::istringstream in(value);
   Loss loss{};
   if (!(in >> loss.status >> loss.rank)) return std::nullopt;
+  if (loss.status != NXD_ERROR_PEER_LOST && loss.status != NXD_ERROR_TIMEOUT) return std::nullopt;
+  if (loss.rank < 0 || loss.rank >= world_size) return std::nullopt;
   in.get();
   std::getline(in, loss.reason);
   return loss;
@@ -32,12 +41,13 @@ std::optional<Loss> decode(const std::string& value) {
 }  // namespace
 
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
-                           int lost_with_store)
+                           int lost_with_store, int64_t patience_ms)
     : store_(std::move(store)),
       rank_(rank),
       world_size_(world_size),
       server_rank_(server_rank),
       lost_with_store_(lost_with_store),
+      patience_ms_(patience_ms),
       attached_(store_ != nullptr) {}
 
 std::optional<Loss> FailureBoard::loss() const {
@@ -59,10 +69,13 @@ void FailureBoard::detach() noexcept { attached_ = false; }
 template <class Function>
 void FailureBoard::ask(Function&& function) noexcept {
   if (!attached_) return;
+  const StorePatience bounded(StorePatience::bound_ms(patience_ms_));
   try {
     function();
   } catch (const StoreUnattended&) {
     // A thread of the library's own could not reach the caller's store. The next may.
+  } catch (const std::bad_alloc&) {
+    // Nor has the store failed when there is no memory for a question.
   } catch (const Error& e) {
     if (!attached_) return;  // another thread has found out
     if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
@@ -86,9 +99,15 @@ void FailureBoard::look() noexcept {
   });
 }
 
+// What cannot be read is no loss: this rank goes by what it sees itself.
 void FailureBoard::take_over(const std::string& published) {
-  auto loss = decode(published);
-  if (!loss) return;
+  auto loss = decode(published, world_size_);
+  if (!loss) {
+    if (!unreadable_.exchange(true)) {
+      log(NXD_LOG_WARN, "store key \"", kPrefix, kLost, "\" is no rank's word, and is passed over");
+    }
+    return;
+  }
   const int lost = loss->rank;
   remember(std::move(*loss));
   count_as_hearer(lost);
@@ -146,10 +165,11 @@ void FailureBoard::report(Loss loss) noexcept {
     take_over(*value);
   });
   try {
-    remember(silent_ && loss.rank != lost_with_store_ ? silent_store() : std::move(loss));
+    if (silent_ && loss.rank != lost_with_store_) remember(silent_store());
   } catch (...) {
-    lost_ = true;
+    // The loss as it is does, too.
   }
+  remember(std::move(loss));
 }
 
 void FailureBoard::announce_abort() noexcept {
@@ -216,7 +236,8 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
   std::optional<int> awaited;
   ask([&] {
     const auto value = store_->get(wait_key(rank));
-    if (value && !value->empty()) awaited = static_cast<int>(parse_counter("wait", *value));
+    const auto number = env::parse_int(value.value_or(""));
+    if (number && *number >= 0 && *number < world_size_) awaited = static_cast<int>(*number);
   });
   return awaited;
 }

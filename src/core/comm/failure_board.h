@@ -35,9 +35,10 @@ class FailureBoard {
   static constexpr const char* kPrefix = "failures/";
 
   // server_rank is the rank whose process serves the store, -1 when none does. lost_with_store is
-  // the rank to blame when the store is silent: the same, or one of the host that serves it.
+  // the rank to blame when the store is silent: the same, or one of the host that serves it. No
+  // question to the store takes longer than patience_ms.
   FailureBoard(std::shared_ptr<Store> store, int rank, int world_size, int server_rank,
-               int lost_with_store);
+               int lost_with_store, int64_t patience_ms = kNeverMs);
 
   bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   std::optional<Loss> loss() const;
@@ -98,11 +99,13 @@ class FailureBoard {
   const int rank_, world_size_;
   const int server_rank_;
   const int lost_with_store_;
+  const int64_t patience_ms_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> left_{false};
   std::atomic<bool> attached_{true};
   std::atomic<bool> silent_{false};  // the store did not answer, and somebody is lost with it
   std::atomic<bool> outlasted_{false};
+  std::atomic<bool> unreadable_{false};  // the published loss; said once
   mutable std::mutex mutex_;
   std::optional<Loss> loss_;
   std::mutex waits_mutex_;                          // held while the store is told

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+
+#include "core/base/blocked_signals.h"
 
 namespace nxd {
 namespace {
@@ -108,6 +111,7 @@ void FileStore::read_on() {
 void FileStore::append(const std::string& key, const std::string& value) {
   // Whatever follows the last whole record was left by a writer that died.
   if (::ftruncate(fd_, static_cast<off_t>(offset_)) != 0) fail_io("cannot truncate");
+  const HeldSignal no_sigxfsz(SIGXFSZ);
   const std::string body = key + value;
   const RecordHead head{kMagic, key.size(), value.size(), checksum_of(body)};
   std::string record(reinterpret_cast<const char*>(&head), sizeof head);
@@ -120,8 +124,7 @@ void FileStore::append(const std::string& key, const std::string& value) {
     if (n < 0) fail_io("cannot write");
     done += static_cast<size_t>(n);
   }
-  offset_ += static_cast<int64_t>(record.size());
-  values_[key] = value;
+  read_on();  // what was written is read as others read it
 }
 
 void FileStore::set(const std::string& key, const std::string& value) {

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "core/base/dtype.h"
+#include "core/base/json_writer.h"
 #include "core/comm/socket.h"
 
 namespace nxd {
@@ -34,7 +35,44 @@ const char* state_name(FlightRecord::State state) {
   }
 }
 
-double microseconds(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+void write_ranks(JsonWriter& out, const std::vector<int>& ranks) {
+  out.begin_array();
+  for (const int rank : ranks) out.number(rank);
+  out.end_array();
+}
+
+void write_operation(JsonWriter& out, const FlightRecord::Operation& o,
+                     const std::vector<int>& ranks, int64_t now_ns) {
+  const auto text = [&](const char* key, const char* value) {
+    out.key(key);
+    out.string(value);
+  };
+  const auto number = [&](const char* key, int64_t value) {
+    out.key(key);
+    out.number(value);
+  };
+  const bool over = o.state != FlightRecord::State::kStarted;
+  out.begin_object();
+  out.key("sequence");
+  out.natural(o.sequence);
+  text("kind", o.is_message ? "message" : "collective");
+  text("operation", o.name);
+  text("state", state_name(o.state));
+  out.key("start_us");
+  out.thousandths(o.start_ns);
+  out.key("duration_us");
+  out.thousandths(over ? o.duration_ns : now_ns - o.start_ns);
+  if (o.dtype != NXD_DTYPE_INVALID) {
+    text("dtype", dtype_name(o.dtype));
+    out.key("count");
+    out.natural(o.count);
+  }
+  if (o.peer >= 0 && static_cast<size_t>(o.peer) < ranks.size()) {
+    number("peer", ranks[static_cast<size_t>(o.peer)]);
+  }
+  if (o.state != FlightRecord::State::kDone && o.awaited >= 0) number("awaited", o.awaited);
+  out.end_object();
+}
 
 }  // namespace
 
@@ -150,42 +188,43 @@ std::vector<FlightRecord::Operation> FlightRecord::snapshot() const {
 }
 
 std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupRecord>& groups) {
-  using Json = nlohmann::ordered_json;
-  Json out = {{"rank", world_rank}, {"time_us", microseconds(now_ns)}, {"groups", Json::array()}};
+  JsonWriter out;
+  out.begin_object();
+  out.key("rank");
+  out.number(world_rank);
+  out.key("time_us");
+  out.thousandths(now_ns);
+  out.key("groups");
+  out.begin_array();
   for (const GroupRecord& group : groups) {
-    Json operations = Json::array();
-    for (const FlightRecord::Operation& o : group.operations) {
-      const bool over = o.state != FlightRecord::State::kStarted;
-      Json operation = {{"sequence", o.sequence},
-                        {"kind", o.is_message ? "message" : "collective"},
-                        {"operation", o.name},
-                        {"state", state_name(o.state)},
-                        {"start_us", microseconds(o.start_ns)},
-                        {"duration_us", microseconds(over ? o.duration_ns : now_ns - o.start_ns)}};
-      if (o.dtype != NXD_DTYPE_INVALID) {
-        operation["dtype"] = dtype_name(o.dtype);
-        operation["count"] = o.count;
-      }
-      if (o.peer >= 0 && static_cast<size_t>(o.peer) < group.ranks.size()) {
-        operation["peer"] = group.ranks[static_cast<size_t>(o.peer)];
-      }
-      if (o.state != FlightRecord::State::kDone && o.awaited >= 0) {
-        operation["awaited"] = o.awaited;
-      }
-      operations.push_back(std::move(operation));
+    out.begin_object();
+    out.key("name");
+    out.string(group.name);
+    out.key("key");
+    out.string(group.key);
+    out.key("ranks");
+    write_ranks(out, group.ranks);
+    if (!group.error.empty()) {
+      out.key("error");
+      out.string(group.error);
     }
-    Json entry = {{"name", group.name}, {"key", group.key}, {"ranks", group.ranks}};
-    if (!group.error.empty()) entry["error"] = group.error;
-    entry["operations"] = std::move(operations);
-    out["groups"].push_back(std::move(entry));
+    out.key("operations");
+    out.begin_array();
+    for (const FlightRecord::Operation& o : group.operations) {
+      write_operation(out, o, group.ranks, now_ns);
+    }
+    out.end_array();
+    out.end_object();
   }
-  // Names are the caller's, and may be no UTF-8.
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  out.end_array();
+  out.end_object();
+  return out.take();
 }
 
 void append_flight_json(const std::string& path, std::string line) {
   line += '\n';
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const HeldSignal no_sigxfsz(SIGXFSZ);
   const bool whole =
       file && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
   if (!whole) fail(NXD_ERROR_IO, "cannot write to ", path, ": ", std::strerror(errno));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <numeric>
 #include <thread>
 
@@ -72,7 +73,9 @@ void GlooLink::connect(std::vector<int> peers) {
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
-      dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+      own_part(current, [&] {
+        dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+      });
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
@@ -95,6 +98,8 @@ void GlooLink::connect(std::vector<int> peers) {
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
     monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
+  } catch (const std::bad_alloc&) {
+    throw;  // which is no fault of the peer's
   } catch (const std::exception& e) {
     connection_failed(current, e.what());
   }
@@ -109,11 +114,28 @@ bool GlooLink::claim(int peer) {
   return true;
 }
 
+// What this rank does to make a connection, and can fail by itself: no peer is to blame then.
+template <class Function>
+void GlooLink::own_part(int peer, const Function& function) {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Connector::Refused&) {
+    throw;
+  } catch (const std::exception& e) {
+    monitor_->fail_for_good(
+        monitor_->error(NXD_ERROR_IO, monitor_->world_rank(),
+                        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
+                             world_rank(peer), ": ", e.what())));
+  }
+}
+
 void GlooLink::adopt(int peer, Fd socket) {
-  {
+  own_part(peer, [&] {
     const std::lock_guard<std::mutex> lock(pairs_mutex_);
     pairs_[static_cast<size_t>(peer)] = transport_->adopt(peer, std::move(socket));
-  }
+  });
   watch_connection(peer);
   const std::lock_guard<std::mutex> lock(pairs_mutex_);
   stages_[static_cast<size_t>(peer)] = Stage::kConnected;
@@ -196,6 +218,8 @@ void GlooLink::post_send(int peer, uint64_t slot, gloo::transport::UnboundBuffer
                          size_t size) {
   try {
     pairs_[static_cast<size_t>(peer)]->send(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     connection_failed(peer, e.what());
   }
@@ -205,6 +229,8 @@ void GlooLink::post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuf
                             size_t size) {
   try {
     pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     connection_failed(peer, e.what());
   }
@@ -269,6 +295,8 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
     try {
       const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
       done = wait_for(buffer, kind, kForever);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& e) {
       connection_failed(broken_among(peer), e.what());
     }
@@ -280,6 +308,13 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
     look_around(peer);
   }
   monitor_->wait_ended();
+}
+
+void GlooLink::fail_unreadable(int peer) const {
+  monitor_->fail_for_good(
+      error(NXD_ERROR_CORRUPT, world_rank(peer),
+            text("cannot read what rank ", world_rank(peer),
+                 " has sent: expected one version of the library on all ranks")));
 }
 
 void GlooLink::connection_failed(int peer, const char* what) {

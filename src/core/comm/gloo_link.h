@@ -44,6 +44,9 @@ class GlooLink {
     return monitor_->error(status, root_rank, message);
   }
 
+  // Fails for good: a peer has sent what no rank of this group sends.
+  [[noreturn]] void fail_unreadable(int peer) const;
+
   // Makes the missing ones of these connections. Every peer must be about to connect to this rank.
   void connect(std::vector<int> peers);
   void connect_all();
@@ -63,6 +66,8 @@ class GlooLink {
     return stages_[static_cast<size_t>(peer)].load(std::memory_order_acquire);
   }
   bool claim(int peer);
+  template <class Function>
+  void own_part(int peer, const Function& function);
   void adopt(int peer, Fd socket);
   void wait_until_connected(int peer);
   // What is needed to connect to each of these peers.

@@ -18,15 +18,27 @@ GlooPair::GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp:
     device_->unregisterDescriptor(fd_, this);
     ::close(fd_);
   }
-  fd_ = socket.release();
-  close_in_forked_children(fd_);
-  self_ = Address::fromSockName(fd_);
+  // Until the event loop has the socket, it is not this pair's: Gloo's destructor would take it from
+  // the loop, and end the process because it is not there.
+  fd_ = -1;
+  const state listening = state_;
+  state_ = CLOSED;
+  const int fd = socket.get();
+  self_ = Address::fromSockName(fd);
   try {
-    peer_ = Address::fromPeerName(fd_);
+    peer_ = Address::fromPeerName(fd);
   } catch (const std::exception&) {
     peer_ = self_;  // it has gone, as reading is going to tell
   }
-  device_->registerDescriptor(fd_, EPOLLIN, this);
+  close_in_forked_children(fd);
+  try {
+    device_->registerDescriptor(fd, EPOLLIN, this);
+  } catch (...) {
+    forget_in_forked_children(fd);
+    throw;
+  }
+  state_ = listening;
+  fd_ = socket.release();
   Pair::changeState(CONNECTED);
 }
 

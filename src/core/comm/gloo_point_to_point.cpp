@@ -1,5 +1,6 @@
 // Send and receive of GlooGroup. The sender says what it has, with the data when they are few; the
 // receiver answers what it expects; larger data follow once both agree.
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/dtype.h"
@@ -22,7 +23,10 @@ struct GlooGroup::Envelope {
   char body[kInlineLimit];
 
   size_t size() const { return sizeof header + header.payload_size; }
-  std::string reason() const { return std::string(body, header.refused ? header.payload_size : 0); }
+  std::string reason() const {
+    return std::string(body,
+                       header.refused ? std::min<size_t>(header.payload_size, sizeof body) : 0);
+  }
   void refuse(const std::string& why) {
     header.refused = 1;
     header.payload_size = static_cast<uint32_t>(std::min(why.size(), sizeof body));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <thread>
 
 #include "core/base/log.h"
@@ -110,13 +111,15 @@ milliseconds GroupMonitor::first_pause() const {
 
 // Several looks have to fit between the first report of a loss and twice the timeout.
 milliseconds GroupMonitor::longest_pause(const Call& call) const {
-  const milliseconds part(std::max<int64_t>(call.timeout_ms_ / 8, kFirstPause.count()));
+  const milliseconds part(
+      std::max<int64_t>(timeout_share(call.timeout_ms_, 1, 8), kFirstPause.count()));
   return std::min(std::max(kLongestPause, first_pause()), part);
 }
 
 // A store that is silent must not keep a call from ending in time.
 StorePatience GroupMonitor::patience() const {
-  return StorePatience(std::max<int64_t>(timeout_ms_ / 4, kShortestPatience.count()));
+  return StorePatience(
+      std::max<int64_t>(timeout_share(timeout_ms_, 1, 4), kShortestPatience.count()));
 }
 
 void GroupMonitor::begin(Call& call, Kind kind, const CallInfo& info) {
@@ -172,7 +175,7 @@ Error GroupMonitor::error(nxd_status_t status, int root_rank, const std::string&
                {root_rank, call.sequence_, name_, call.operation_});
 }
 
-Error GroupMonitor::first_error() const {
+Error GroupMonitor::first_error() const noexcept {
   std::lock_guard<std::mutex> lock(first_error_mutex_);
   return *first_error_;
 }
@@ -187,7 +190,8 @@ void GroupMonitor::fail_with_loss() {
   const auto loss = shared_->board->loss();
   check_internal(loss.has_value(), "a loss without a rank");
   const StorePatience bounded = patience();
-  const milliseconds last_look(std::min<int64_t>(timeout_ms_ / 8, kLongestPause.count()));
+  const milliseconds last_look(
+      std::min<int64_t>(timeout_share(timeout_ms_, 1, 8), kLongestPause.count()));
   shared_->board->outlast_loss(Deadline::after_ms((last_look + kFirstPause).count()));
   if (loss->rank == world_rank_ && shared_->aborted) {
     fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
@@ -196,7 +200,7 @@ void GroupMonitor::fail_with_loss() {
   fail_for_good(error(loss->status, loss->rank, text("rank ", loss->rank, " ", loss->reason)));
 }
 
-void GroupMonitor::poison(const Error& error) {
+void GroupMonitor::poison(const Error& error) noexcept {
   {
     std::lock_guard<std::mutex> lock(first_error_mutex_);
     if (first_error_) return;
@@ -211,6 +215,21 @@ void GroupMonitor::poison(const Error& error) {
 
 void GroupMonitor::fail_for_good(const Error& error) {
   poison(error);
+  throw first_error();
+}
+
+void GroupMonitor::break_off(const char* operation) {
+  Error error = Error::current();
+  if (has_failed() || shared_->stamp.is_foreign()) throw error;
+  try {
+    error = Error(error.status(), describe(operation) + error.what(),
+                  {world_rank_, 0, name_, operation});
+  } catch (const std::bad_alloc&) {
+    // The error does without the name of the group.
+  }
+  poison(error);
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
   throw first_error();
 }
 
@@ -297,7 +316,7 @@ void GroupMonitor::look_around(int awaited) {
     call.next_look_ = now + call.look_pause_;
   }
   const int64_t waited = waited_ms(call);
-  if (!call.wait_published_ && waited >= call.timeout_ms_ / 8) {
+  if (!call.wait_published_ && waited >= timeout_share(call.timeout_ms_, 1, 8)) {
     board.publish_wait(&call, awaited);
     call.wait_published_ = true;
   }
@@ -336,8 +355,8 @@ void GroupMonitor::timed_out(int awaited) {
     board.publish_wait(&call, awaited);
     call.wait_published_ = true;
   }
-  const int64_t grace = call.timeout_ms_ + call.timeout_ms_ / 8;
-  const int64_t last = call.timeout_ms_ + call.timeout_ms_ * 3 / 4;
+  const int64_t grace = timeout_share(call.timeout_ms_, 9, 8);
+  const int64_t last = timeout_share(call.timeout_ms_, 7, 4);
   for (;;) {
     board.look();
     check_running();
@@ -353,9 +372,9 @@ void GroupMonitor::timed_out(int awaited) {
         fail_with_loss();
       }
     }
-    const milliseconds usual(std::clamp<int64_t>(call.timeout_ms_ / 50, 2, 20));
+    const milliseconds usual(std::clamp<int64_t>(timeout_share(call.timeout_ms_, 1, 50), 2, 20));
     const milliseconds spared(std::min(store_pause(shared_->world_size, kQuestionsPerLook),
-                                       milliseconds(call.timeout_ms_ / 8)));
+                                       milliseconds(timeout_share(call.timeout_ms_, 1, 8))));
     std::this_thread::sleep_for(std::max(usual, spared));
   }
 }

@@ -107,6 +107,10 @@ class GroupMonitor {
   [[noreturn]] void store_failed(const Error& error);
   // Poisons the group with this error, or with the one that came first.
   [[noreturn]] void fail_for_good(const Error& error);
+  // A call ended by what only this rank knows of, such as a lack of memory: the ranks are not at one
+  // place any more. Within a handler: poisons the group, lets the peers know, and throws what the
+  // group has failed with. Works without memory.
+  [[noreturn]] void break_off(const char* operation);
   bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
   // Without a call in progress: INVALID_STATE in a forked child.
@@ -130,7 +134,7 @@ class GroupMonitor {
   void end(Call& call) noexcept;
   Call* find_call() const noexcept;
   Call& current() const;
-  Error first_error() const;
+  Error first_error() const noexcept;
   void poll_interrupt();
   void check_objection();
   void plan_looks(Call& call) const;
@@ -138,7 +142,7 @@ class GroupMonitor {
   void look_for_departure(int awaited);
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();
-  void poison(const Error& error);
+  void poison(const Error& error) noexcept;
   void write_record() const noexcept;
   void close() noexcept;
   std::string describe(const char* operation) const;

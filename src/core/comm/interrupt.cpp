@@ -1,6 +1,7 @@
 #include "core/comm/interrupt.h"
 
 #include "core/base/callback_thread.h"
+#include "core/base/last_error.h"
 
 namespace nxd {
 namespace {
@@ -11,7 +12,7 @@ thread_local const InterruptScope* innermost = nullptr;
 
 nxd_status_t Interrupt::poll() const {
   if (!callback || InternalThread::is_current()) return NXD_OK;
-  return callback(user_data);
+  return status_of_callback(callback(user_data));
 }
 
 void Interrupt::check(const char* operation) const {

@@ -3,8 +3,9 @@
 namespace nxd {
 
 void LocalStore::set(const std::string& key, const std::string& value) {
+  std::string copy = value;  // a key is there with its value or not at all
   std::lock_guard<std::mutex> lock(mutex_);
-  values_[key] = value;
+  values_[key] = std::move(copy);
 }
 
 std::optional<std::string> LocalStore::get(const std::string& key) {
@@ -16,9 +17,10 @@ std::optional<std::string> LocalStore::get(const std::string& key) {
 
 int64_t LocalStore::add(const std::string& key, int64_t amount) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::string& value = values_[key];
-  const int64_t sum = (value.empty() ? 0 : parse_counter(key, value)) + amount;
-  value = std::to_string(sum);
+  const auto found = values_.find(key);
+  const int64_t sum =
+      sum_of_counter(key, found == values_.end() ? nullptr : &found->second, amount);
+  values_[key] = std::to_string(sum);
   return sum;
 }
 

@@ -12,13 +12,40 @@ WorkLanes::Lane lane_of(const GroupCall& call) {
   return lane_of(call.operation, call.peer, call.tag);
 }
 
+// What all ranks of a call get alike, and what comes before a call has begun.
+bool is_agreed(nxd_status_t status) {
+  return status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_INVALID_STATE;
+}
+
 }  // namespace
+
+// A failure that the ranks have not agreed on, such as a lack of memory, leaves them at different
+// places.
+template <class Function>
+void OrderedGroup::carry_out(const char* operation, const Function& function) {
+  try {
+    function();
+  } catch (const Error& e) {
+    if (is_agreed(e.status())) throw;
+    monitor_->break_off(operation);
+  } catch (...) {
+    monitor_->break_off(operation);
+  }
+}
+
+void OrderedGroup::carry_out(const GroupCall& call) {
+  carry_out(call.name(), [&] { call.run(*inner_); });
+}
+
+void OrderedGroup::carry_out_refusal(const GroupCall& call, const std::string& reason) {
+  carry_out(call.name(), [&] { call.refuse(*inner_, reason); });
+}
 
 void OrderedGroup::run(const GroupCall& call) {
   if (lanes_.has_pending(is_message(call.operation))) {
     run_behind(call);
   } else {
-    call.run(*inner_);
+    carry_out(call);
   }
 }
 
@@ -26,9 +53,9 @@ void OrderedGroup::run_behind(const GroupCall& call) {
   monitor_->check_not_forked(call.name());
   const WorkLanes::Lane lane = lane_of(call);
   if (lanes_.has_pending(lane)) {
-    submit_and_wait(lane, call.name(), [this, call] { call.run(*inner_); });
+    submit_and_wait(lane, call.name(), [this, call] { carry_out(call); });
   } else {
-    call.run(*inner_);
+    carry_out(call);
   }
 }
 
@@ -54,9 +81,9 @@ std::shared_ptr<Work> OrderedGroup::start(const GroupCall& call, Work::Bound bou
   monitor_->check_not_forked(call.name());
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
-    call.refuse(*inner_, "cancelled by nxd_work_cancel before it began");
+    carry_out_refusal(call, "cancelled by nxd_work_cancel before it began");
   };
-  lanes_.submit(lane_of(call), {work, [this, call] { call.run(*inner_); }, cancelled});
+  lanes_.submit(lane_of(call), {work, [this, call] { carry_out(call); }, cancelled});
   return work;
 }
 
@@ -65,7 +92,7 @@ std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call, const s
   monitor_->check_not_forked(call.name());
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   lanes_.submit(lane_of(call),
-                {work, [this, call, reason] { call.refuse(*inner_, reason); }, [] {}});
+                {work, [this, call, reason] { carry_out_refusal(call, reason); }, [] {}});
   return work;
 }
 
@@ -77,7 +104,7 @@ void OrderedGroup::wait_for_works() {
 }
 
 void OrderedGroup::end_works() noexcept {
-  if (!lanes_.has_pending(false) && !lanes_.has_pending(true)) return;
+  if (!has_works()) return;
   if (monitor_->shared().stamp.is_foreign()) return;
   abort();
   try {
@@ -119,18 +146,21 @@ void OrderedGroup::receive(void* buffer, size_t count, nxd_dtype_t dtype, int fr
 void OrderedGroup::barrier() { run({Operation::kBarrier}); }
 
 void OrderedGroup::refuse(const char* operation, const std::string& reason) {
-  if (!lanes_.has_pending(false)) return inner_->refuse(operation, reason);
+  const auto refuse = [&] { carry_out(operation, [&] { inner_->refuse(operation, reason); }); };
+  if (!lanes_.has_pending(false)) return refuse();
   monitor_->check_not_forked(operation);
-  submit_and_wait({}, operation, [&] { inner_->refuse(operation, reason); });
+  submit_and_wait({}, operation, refuse);
 }
 
 void OrderedGroup::refuse_message(Operation operation, int peer, int tag,
                                   const std::string& reason) {
   const WorkLanes::Lane lane = lane_of(operation, peer, tag);
   monitor_->check_not_forked(operation_name(operation));
-  if (!lanes_.has_pending(lane)) return inner_->refuse_message(operation, peer, tag, reason);
-  submit_and_wait(lane, operation_name(operation),
-                  [&] { inner_->refuse_message(operation, peer, tag, reason); });
+  const auto refuse = [&] {
+    carry_out(operation_name(operation), [&] { inner_->refuse_message(operation, peer, tag, reason); });
+  };
+  if (!lanes_.has_pending(lane)) return refuse();
+  submit_and_wait(lane, operation_name(operation), refuse);
 }
 
 }  // namespace nxd

@@ -58,9 +58,18 @@ class OrderedGroup : public ProcessGroup {
   // Aborts the group when works are pending, and waits until they have ended, which is soon.
   void end_works() noexcept;
 
+  bool is_aborted() const noexcept { return monitor_->aborted(); }
+  bool has_works() const noexcept {
+    return lanes_.has_pending(false) || lanes_.has_pending(true);
+  }
+
   GroupRecord record() const { return monitor_->record(); }  // from any thread
 
  private:
+  template <class Function>
+  void carry_out(const char* operation, const Function& function);
+  void carry_out(const GroupCall& call);
+  void carry_out_refusal(const GroupCall& call, const std::string& reason);
   void run(const GroupCall& call);
   void run_behind(const GroupCall& call);
   void submit_and_wait(const WorkLanes::Lane& lane, const char* operation,

@@ -32,8 +32,8 @@ class ProcessGroup {
   // Memory on which the group's collectives work in place; null where there is none. Holding it
   // keeps it alive beyond the group and its context.
   virtual std::shared_ptr<Arena> arena() const { return nullptr; }
-  // A place in a peer's arena() as this process sees it; null for a place that is nowhere. After a
-  // first collective.
+  // A place in a peer's arena() as this process sees it; null for a place that is nowhere, or that
+  // the system does not let this process see. After a first collective.
   virtual void* peer_memory(int peer, const ArenaPlace& place) {
     static_cast<void>(peer);
     static_cast<void>(place);

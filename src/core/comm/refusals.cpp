@@ -4,16 +4,21 @@
 #include <set>
 #include <sstream>
 
+#include "core/base/environment.h"
+
 namespace nxd {
 namespace {
 
 const char* const kCount = "count";
+constexpr int64_t kMostEntries = int64_t{1} << 24;
+// Between a count and its entry.
+constexpr int64_t kEntryPatienceMs = 200;
 std::string entry_key(int64_t n) { return "entry/" + std::to_string(n); }
 
 }  // namespace
 
-Refusals::Refusals(std::shared_ptr<Store> store, int rank)
-    : store_(std::move(store)), rank_(rank) {}
+Refusals::Refusals(std::shared_ptr<Store> store, int rank, int world_size)
+    : store_(std::move(store)), rank_(rank), world_size_(world_size) {}
 
 std::string Refusals::encode(const Refusal& refusal) {
   std::ostringstream out;
@@ -23,24 +28,30 @@ std::string Refusals::encode(const Refusal& refusal) {
   return out.str();
 }
 
-Refusals::Refusal Refusals::decode(const std::string& text) {
+// An entry that cannot be read is nobody's, and counts as one.
+Refusals::Refusal Refusals::decode(const std::string& text) const {
+  const Refusal nobodys{-1, -1, {}, ""};
   std::istringstream in(text);
   Refusal refusal{};
-  size_t n = 0;
-  in >> refusal.by >> refusal.culprit >> n;
-  uint64_t number = 0;
-  for (int rank = -1; n > 0 && in >> rank >> number; --n) refusal.numbers[rank] = number;
+  int n = 0;
+  if (!(in >> refusal.by >> refusal.culprit >> n)) return nobodys;
+  if (!is_rank(refusal.by) || !is_rank(refusal.culprit) || n < 1 || n > world_size_) return nobodys;
+  for (; n > 0; --n) {
+    int rank = -1;
+    uint64_t number = 0;
+    if (!(in >> rank >> number) || !is_rank(rank)) return nobodys;
+    refusal.numbers[rank] = number;
+  }
   in.get();
   std::getline(in, refusal.reason);
   return refusal;
 }
 
-void Refusals::refuse(const std::vector<int>& ranks, int world_size,
-                      const std::string& reason) noexcept {
+void Refusals::refuse(const std::vector<int>& ranks, const std::string& reason) noexcept {
   try {
     Refusal refusal{rank_, rank_, {}, reason};
     for (const int rank : std::set<int>(ranks.begin(), ranks.end())) {
-      if (rank < 0 || rank >= world_size || rank == rank_) continue;
+      if (!is_rank(rank) || rank == rank_) continue;
       refusal.numbers[rank] = next_number_[rank]++;
     }
     if (!refusal.numbers.empty()) publish(refusal);
@@ -52,15 +63,19 @@ void Refusals::publish(const Refusal& refusal) {
   store_->set(entry_key(store_->add(kCount, 1)), encode(refusal));
 }
 
-// An entry comes right after its count. One that does not come is of a rank that was lost.
+// An entry comes right after its count. One that does not come is of a rank that was lost: it is
+// passed over, one each time, so that a count that is a lie keeps nobody waiting.
 void Refusals::read_on() {
   const auto count = store_->get(kCount);
   if (!count) return;
-  const auto last = static_cast<size_t>(parse_counter(kCount, *count));
-  while (known_.size() < last) {
+  const auto last = env::parse_int(*count);
+  if (!last || *last < 0 || *last > kMostEntries) fail_unreadable(kCount, *count);
+  const Deadline patience = Deadline::after_ms(kEntryPatienceMs);
+  while (known_.size() < static_cast<size_t>(*last)) {
     const auto key = entry_key(static_cast<int64_t>(known_.size()) + 1);
-    const auto entry = store_->wait(key, Deadline::after_ms(200));
+    const auto entry = store_->wait(key, patience);
     known_.push_back(entry ? decode(*entry) : Refusal{-1, -1, {}, ""});
+    if (!entry) return;
   }
 }
 
@@ -83,9 +98,11 @@ Refusals::Attempt::Attempt(Refusals& refusals, const std::vector<int>& ranks)
 std::optional<Error> Refusals::Attempt::refusal(const std::string& name) noexcept {
   try {
     return look_up(name);
+  } catch (const Error& e) {
+    if (e.status() == NXD_ERROR_CORRUPT) return e;
   } catch (...) {
-    return std::nullopt;
   }
+  return std::nullopt;
 }
 
 std::optional<Error> Refusals::Attempt::look_up(const std::string& name) {

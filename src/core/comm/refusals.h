@@ -19,18 +19,19 @@ namespace nxd {
 // find it too.
 class Refusals {
  public:
-  Refusals(std::shared_ptr<Store> store, int rank);
+  Refusals(std::shared_ptr<Store> store, int rank, int world_size);
 
   // Refuses to make a group with these ranks, as far as they are other ranks of the world. Never
   // throws: a store that fails cannot be helped here.
-  void refuse(const std::vector<int>& ranks, int world_size, const std::string& reason) noexcept;
+  void refuse(const std::vector<int>& ranks, const std::string& reason) noexcept;
 
   // One attempt to make a group of these ranks.
   class Attempt {
    public:
     Attempt(Refusals& refusals, const std::vector<int>& ranks);
     // A member's refusal of this very attempt, if there is one yet. Asks the store, and passes it
-    // on to members that the list of the rank that refused left out.
+    // on to members that the list of the rank that refused left out. CORRUPT when the list in the
+    // store is none. Takes a fraction of a second at most.
     std::optional<Error> refusal(const std::string& name) noexcept;
 
    private:
@@ -54,11 +55,12 @@ class Refusals {
 
   void publish(const Refusal& refusal);
   static std::string encode(const Refusal& refusal);
-  static Refusal decode(const std::string& text);
+  Refusal decode(const std::string& text) const;
+  bool is_rank(int rank) const { return rank >= 0 && rank < world_size_; }
   void read_on();
 
   const std::shared_ptr<Store> store_;
-  const int rank_;
+  const int rank_, world_size_;
   std::map<int, uint64_t> next_number_;  // by other rank
   std::vector<Refusal> known_;           // in the order of the list, this rank's own included
 };

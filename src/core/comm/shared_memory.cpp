@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -33,7 +34,10 @@ SharedMemory::Address SharedMemory::Address::decode(const std::string& text) {
   Address address;
   std::istringstream in(text);
   in >> address.pid >> address.descriptor >> address.inode;
-  check_internal(!in.fail(), "an address of shared memory reads \"", text, "\"");
+  if (in.fail() || address.pid <= 0 || address.descriptor < 0) {
+    fail(NXD_ERROR_CORRUPT, "expected the address of shared memory, got \"", text.substr(0, 80),
+         "\"");
+  }
   return address;
 }
 
@@ -44,8 +48,12 @@ SharedMemory SharedMemory::create(size_t size) {
     fail(NXD_ERROR_IO, "shared memory: memfd_create: ", std::strerror(errno));
   }
   const int fd = memory.descriptor_.get();
-  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) {
-    fail(NXD_ERROR_OUT_OF_MEMORY, "shared memory of ", size, " bytes: ", std::strerror(errno));
+  {
+    const HeldSignal no_sigxfsz(SIGXFSZ);
+    if (::ftruncate(fd, static_cast<off_t>(size)) != 0) {
+      fail(NXD_ERROR_OUT_OF_MEMORY, "shared memory of ", size, " bytes: ", std::strerror(errno),
+           errno == EFBIG ? " (the limit on file sizes, ulimit -f, counts for it too)" : "");
+    }
   }
   // A peer that made it shorter would take the memory from under the others.
   ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);

@@ -33,7 +33,7 @@ class ShmGroup : public ProcessGroup {
   nxd_transport_t transport() const override { return NXD_TRANSPORT_SHARED_MEMORY; }
   std::shared_ptr<Arena> arena() const override { return link_.share_arena(); }
   void* peer_memory(int peer, const ArenaPlace& place) override {
-    return place.inode == 0 ? nullptr : link_.address(peer, place);
+    return place.inode == 0 ? nullptr : link_.try_address(peer, place);
   }
 
   void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
@@ -185,6 +185,7 @@ class ShmGroup : public ProcessGroup {
   std::vector<Inbox> inboxes_;
   std::mutex desks_mutex_;
   std::vector<Desk> desks_;  // that no message uses
+  size_t n_desks_ = 0;
 };
 
 }  // namespace nxd

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/environment.h"
+
 namespace nxd {
 namespace {
 
@@ -90,12 +92,13 @@ SharedMemory ShmLink::create_or_open() {
 }
 
 SharedMemory ShmLink::open(const std::string& address) {
-  const size_t space = address.find(' ');
-  check_internal(space != std::string::npos, "an address of shared memory reads \"", address, "\"");
+  const size_t space = std::min(address.find(' '), address.size());
+  const auto maker = env::parse_int(address.substr(0, space));
+  if (!maker || *maker < 0 || *maker >= size()) fail_unreadable(key_ + "/memory", address);
   try {
-    return SharedMemory::open(SharedMemory::Address::decode(address.substr(space + 1)));
+    return SharedMemory::open(SharedMemory::Address::decode(address.substr(space)));
   } catch (const Error& e) {
-    if (e.status() == NXD_ERROR_PEER_LOST) lost(std::stoi(address), "left");
+    if (e.status() == NXD_ERROR_PEER_LOST) lost(static_cast<int>(*maker), "left");
     throw;
   }
 }
@@ -160,6 +163,14 @@ char* ShmLink::address(int peer, const ArenaPlace& place) {
   } catch (const Error& e) {
     if (e.status() == NXD_ERROR_PEER_LOST) lost(peer, "left");
     monitor_->fail_for_good(monitor_->error(e.status(), world_rank(peer), e.what()));
+  }
+}
+
+char* ShmLink::try_address(int peer, const ArenaPlace& place) {
+  try {
+    return host_->peer_arenas.at(segment_->cell(peer).process.pid, place);
+  } catch (const Error&) {
+    return nullptr;
   }
 }
 

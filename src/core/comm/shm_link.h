@@ -62,6 +62,8 @@ class ShmLink {
   }
   // A peer's memory in this process.
   char* address(int peer, const ArenaPlace& place);
+  // The same outside of a call; null where it cannot be had.
+  char* try_address(int peer, const ArenaPlace& place);
 
  private:
   ShmSegment& attach();

@@ -69,6 +69,7 @@ ShmGroup::~ShmGroup() {
 ShmGroup::Desk ShmGroup::borrow_desk() {
   const std::lock_guard<std::mutex> lock(desks_mutex_);
   if (desks_.empty()) {
+    desks_.reserve(++n_desks_);  // so that every desk finds its place when it comes back
     void* memory = link_.arena().allocate(sizeof(ShmDesk));
     desks_.push_back({new (memory) ShmDesk, 0, {}});
   }
@@ -167,7 +168,7 @@ ShmOffer ShmGroup::await_offer(int from, int tag) {
         channel.taken.advance_to(++inbox.taken);
       }
       const auto waiting = inbox.offers.find(tag);
-      if (waiting != inbox.offers.end()) {
+      if (waiting != inbox.offers.end() && !waiting->second.empty()) {
         const ShmOffer offer = waiting->second.front();
         waiting->second.pop_front();
         if (waiting->second.empty()) inbox.offers.erase(waiting);

@@ -7,8 +7,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -292,28 +290,5 @@ bool is_local_address(const std::string& host) {
 }
 
 bool is_interface_name(const std::string& name) { return if_nametoindex(name.c_str()) != 0; }
-
-NoSigpipe::NoSigpipe() {
-  sigset_t pipe, old;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &pipe, &old);
-  was_blocked_ = sigismember(&old, SIGPIPE) == 1;
-  if (was_blocked_) return;
-  sigset_t pending;
-  was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-}
-
-NoSigpipe::~NoSigpipe() {
-  if (was_blocked_) return;
-  sigset_t pipe, pending;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  if (!was_pending_ && sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1) {
-    const timespec now{0, 0};
-    sigtimedwait(&pipe, nullptr, &now);
-  }
-  pthread_sigmask(SIG_UNBLOCK, &pipe, nullptr);
-}
 
 }  // namespace nxd

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "core/base/blocked_signals.h"
 #include "core/comm/deadline.h"
 
 namespace nxd {
@@ -55,18 +57,10 @@ std::string address_of_interface(const std::string& name);
 // Whether a name resolves to an address that this host can listen on.
 bool is_local_address(const std::string& host);
 
-// Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone. Blocks that
-// signal on this thread while it lives, and swallows one that such a write has raised.
-class NoSigpipe {
+// Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone.
+class NoSigpipe : public HeldSignal {
  public:
-  NoSigpipe();
-  ~NoSigpipe();
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
- private:
-  bool was_blocked_ = false;
-  bool was_pending_ = false;
+  NoSigpipe() noexcept : HeldSignal(SIGPIPE) {}
 };
 
 }  // namespace nxd

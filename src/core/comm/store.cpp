@@ -48,4 +48,21 @@ int64_t parse_counter(const std::string& key, const std::string& value) {
   return number;
 }
 
+int64_t sum_of_counter(const std::string& key, const std::string* value, int64_t amount) {
+  const int64_t before = value ? parse_counter(key, *value) : 0;
+  int64_t sum = 0;
+  check_argument(!__builtin_add_overflow(before, amount, &sum), "store key \"", key, "\": ", before,
+                 " and ", amount, " make no 64-bit integer");
+  return sum;
+}
+
+void fail_unreadable(const std::string& key, const std::string& value) {
+  std::string shown = value.substr(0, 80);
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  }
+  fail(NXD_ERROR_CORRUPT, "store key \"", key, "\": cannot read \"", shown,
+       "\": another version of the library wrote it, or a program that is no rank of this world");
+}
+
 }  // namespace nxd

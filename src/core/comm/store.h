@@ -31,6 +31,9 @@ class Store : public std::enable_shared_from_this<Store> {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Does not wait for the key.
   virtual std::optional<std::string> get(const std::string& key) = 0;
+  // Values beyond this belong in a file.
+  static constexpr size_t kLargestValue = size_t{1} << 30;
+
   // Atomic; a key that is absent counts as 0. The value reads as decimal digits.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
 
@@ -119,6 +122,13 @@ class PrefixStore : public Store {
 
 // The decimal integer that add() keeps under a key.
 int64_t parse_counter(const std::string& key, const std::string& value);
+// What add() makes of the value under a key, absent or there. INVALID_ARGUMENT when the value is no
+// integer, or the sum is beyond one.
+int64_t sum_of_counter(const std::string& key, const std::string* value, int64_t amount);
+
+// Says that what another process wrote under a key cannot be: CORRUPT. Whoever reaches a store may
+// write there, so what comes from it is checked before it is used.
+[[noreturn]] void fail_unreadable(const std::string& key, const std::string& value);
 
 }  // namespace nxd
 

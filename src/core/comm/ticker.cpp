@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/base/blocked_signals.h"
+#include "core/base/start_thread.h"
 #include "core/comm/socket.h"
 
 namespace nxd {
@@ -13,10 +13,7 @@ namespace {
 constexpr auto kBeat = std::chrono::milliseconds(20);
 }
 
-Ticker::Ticker() {
-  BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
-}
+Ticker::Ticker() : thread_(start_thread("that wakes waiting calls", [this] { run(); })) {}
 
 Ticker::~Ticker() {
   {

@@ -35,11 +35,15 @@ void Verdict::join(const Verdict& other) {
   const bool same = high == own_high;
   if (same ? other.highest_.rank < highest_.rank : own_high < high) highest_ = other.highest_;
   if (other.refused_by_ < 0 || (refused_by_ >= 0 && refused_by_ <= other.refused_by_)) return;
-  check_internal(other.reason_size_ <= kReasonLimit, "a verdict with a reason of ",
-                 other.reason_size_, " bytes");
   refused_by_ = other.refused_by_;
   reason_size_ = other.reason_size_;
   std::memcpy(reason_, other.reason_, reason_size_);
+}
+
+bool Verdict::is_of_group(int size) const {
+  const auto is_rank = [size](int rank) { return rank >= 0 && rank < size; };
+  return is_rank(lowest_.rank) && is_rank(highest_.rank) && refused_by_ >= -1 &&
+         refused_by_ < size && reason_size_ <= kReasonLimit;
 }
 
 void Verdict::check(const GroupMonitor& monitor, const std::vector<int>& world_ranks) const {

@@ -23,6 +23,8 @@ class Verdict {
   Verdict(int rank, const CallHeader& header, const std::string& reason);
 
   void join(const Verdict& other);
+  // Whether a group of so many ranks can have come to it. To be asked of what a peer has sent.
+  bool is_of_group(int size) const;
   // The bytes that matter, from the first on: all but the unused end of the reason.
   size_t size() const { return sizeof(Verdict) - kReasonLimit + reason_size_; }
   // Fails as check_offers does.

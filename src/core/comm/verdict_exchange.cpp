@@ -36,6 +36,7 @@ void VerdictExchange::exchange(const CallHeader& header, const std::string& reas
     round.out = verdict;
     link_.post_send(round.to, i, *round.out_buffer, round.out.size());
     link_.wait_received(round.from, *round.in_buffer);
+    if (!round.in.is_of_group(link_.size())) link_.fail_unreadable(round.from);
     verdict.join(round.in);
     round.posted = link_.try_post_receive(round.from, i, *round.in_buffer, sizeof round.in);
   }

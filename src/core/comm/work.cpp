@@ -125,11 +125,15 @@ void Work::cancel() {
 
 void Work::release() noexcept {
   if (stamp_.is_foreign()) return;
-  try {
-    cancel();
-  } catch (...) {
-    attend(nullptr, nullptr);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kQueued) {
+      // As cancel() does, but for a message that nobody is going to see.
+      set_done(Error::plain(NXD_ERROR_ABORTED, "destroyed before it began"));
+      return;
+    }
   }
+  attend(nullptr, nullptr);
 }
 
 void Work::fill_error_info(nxd_error_info_t& out) const {

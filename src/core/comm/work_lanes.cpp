@@ -1,9 +1,7 @@
 #include "core/comm/work_lanes.h"
 
-#include <system_error>
-
-#include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
+#include "core/base/start_thread.h"
 #include "core/comm/socket.h"
 
 namespace nxd {
@@ -23,19 +21,20 @@ WorkLanes::~WorkLanes() {
   for (std::thread& thread : ended_) thread.join();
 }
 
-void WorkLanes::start_thread() {
-  const BlockedSignals blocked;
-  const auto self = threads_.emplace(threads_.end());
-  try {
-    *self = std::thread([this, self] { run_thread(self); });
-  } catch (const std::system_error& e) {
-    threads_.erase(self);
-    fail(NXD_ERROR_OUT_OF_MEMORY, "cannot start a thread for asynchronous work: ", e.what());
-  }
+// The thread waits for the lock before it looks at anything, so also for its place in the list.
+void WorkLanes::add_thread() {
+  Threads added(1);
+  const auto self = added.begin();
+  *self = start_thread("for asynchronous work", [this, self] { run_thread(self); });
+  threads_.splice(threads_.end(), added);
   ++idle_threads_;
 }
 
 void WorkLanes::submit(const Lane& lane, Item item) {
+  // All memory is taken before anything changes.
+  Items items;
+  items.push_back(std::move(item));
+  std::list<Lane> ready(1, lane);
   std::lock_guard<std::mutex> lock(mutex_);
   // A thread in this list has nothing left to do but to end.
   for (std::thread& thread : ended_) thread.join();
@@ -43,15 +42,15 @@ void WorkLanes::submit(const Lane& lane, Item item) {
   const auto [place, is_new] = lanes_.try_emplace(lane);
   if (is_new) {
     try {
-      if (idle_threads_ <= ready_.size()) start_thread();
-      ready_.push_back(lane);
+      if (idle_threads_ <= ready_.size()) add_thread();
     } catch (...) {
       lanes_.erase(place);
       throw;
     }
+    ready_.splice(ready_.end(), ready);
     wake_.notify_one();
   }
-  place->second.push_back(std::move(item));
+  place->second.splice(place->second.end(), items);
   pending_[lane.for_messages ? 1 : 0].fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -100,8 +99,8 @@ void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
       error = Error::current();
     }
     lock.lock();
-    const Item item = std::move(items.front());
-    items.pop_front();
+    Items ended;
+    ended.splice(ended.end(), items, items.begin());
     more = !items.empty();
     if (!more) {
       lanes_.erase(lane);
@@ -110,7 +109,8 @@ void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
     ++finishing_;
     pending_[lane.for_messages ? 1 : 0].fetch_sub(1, std::memory_order_release);
     lock.unlock();
-    item.work->finish(error);
+    ended.front().work->finish(error);
+    ended.clear();
     lock.lock();
     --finishing_;
     if (!more) idle_.notify_all();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <compare>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -40,7 +39,7 @@ class WorkLanes {
   WorkLanes(const WorkLanes&) = delete;
   WorkLanes& operator=(const WorkLanes&) = delete;
 
-  // OUT_OF_MEMORY when there is no thread to be had.
+  // OUT_OF_MEMORY when there is no thread to be had. A failure leaves everything as it was.
   void submit(const Lane& lane, Item item);
 
   // What the works have done is visible to who finds a lane idle.
@@ -52,10 +51,10 @@ class WorkLanes {
   void wait_until_idle(const std::function<void()>& meanwhile);
 
  private:
-  using Items = std::deque<Item>;
+  using Items = std::list<Item>;  // which move from one to the other without memory
   using Threads = std::list<std::thread>;
 
-  void start_thread();
+  void add_thread();
   void run_thread(Threads::iterator self);
   void run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock);
 
@@ -64,7 +63,7 @@ class WorkLanes {
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::map<Lane, Items> lanes_;  // the busy ones; the first item is the one that runs
-  std::deque<Lane> ready_;       // have no thread yet
+  std::list<Lane> ready_;        // have no thread yet
   size_t idle_threads_ = 0;      // that will look at ready_ before they end
   size_t finishing_ = 0;         // works that are off their lanes, but not yet done
   bool stop_ = false;

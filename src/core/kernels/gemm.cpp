@@ -278,7 +278,8 @@ bool has_bf16_matmul() {
                           .inner_product = false};
       const Matmul probe(key);
       return true;
-    } catch (const dnnl::error&) {
+    } catch (const dnnl::error& error) {
+      if (error.status == dnnl_out_of_memory) throw;  // which says nothing; asked again next time
       return false;
     }
   }();

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "core/base/error.h"
@@ -64,14 +66,11 @@ size_t class_bytes(size_t size_class) {
 
 class Pool {
  public:
-  // Never destroyed: threads and static objects of the host give memory back at any time.
-  static Pool& instance() {
-    static Pool* pool = [] {
-      // Another thread may hold the mutex when the process forks; the child uses the pool too.
-      pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                     [] { instance().mutex_.unlock(); });
-      return new Pool;
-    }();
+  // Never destroyed: threads and static objects of the host give memory back at any time. Takes no
+  // memory, also the first time.
+  static Pool& instance() noexcept {
+    alignas(Pool) static char place[sizeof(Pool)];
+    static Pool* const pool = new (place) Pool;
     return *pool;
   }
 
@@ -79,6 +78,7 @@ class Pool {
     const size_t size_class = class_of(bytes);
     const std::lock_guard lock(mutex_);
     check_cap(bytes);
+    watch_forks();
     Header* header = free_[size_class];
     if (header) {
       free_[size_class] = header->next;
@@ -125,6 +125,16 @@ class Pool {
   }
 
  private:
+  // Another thread may hold the mutex when the process forks; the child uses the pool too.
+  void watch_forks() {
+    if (watches_forks_) return;
+    const int error =
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().mutex_.unlock(); });
+    if (error != 0) throw std::bad_alloc();
+    watches_forks_ = true;
+  }
+
   void check_cap(size_t bytes) const {
     if (stats_.cap == 0 || stats_.bytes_in_use + bytes <= stats_.cap) return;
     fail(NXD_ERROR_OUT_OF_MEMORY, "memory pool: ", bytes, " bytes were asked for, ",
@@ -153,7 +163,9 @@ class Pool {
     size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
     if (stats_.cap > 0) bound = std::min(bound, stats_.cap);
     if (stats_.bytes_reserved + size > bound) trim_locked();
-    slabs_.reserve(slabs_.size() + 1);
+    // All that may fail comes before the mapping, which nobody owns until it is a slab.
+    if (slabs_.size() == slabs_.capacity()) slabs_.reserve(2 * slabs_.size() + 1);
+    auto slab = std::make_unique<Slab>();
     char* base = map_aligned(size);
     if (!base) {
       trim_locked();
@@ -162,7 +174,8 @@ class Pool {
     if (!base) fail(NXD_ERROR_OUT_OF_MEMORY, "memory pool: the system gave no ", size, " bytes");
     ++stats_.system_allocations;
     stats_.bytes_reserved += size;
-    slabs_.push_back(new Slab{base, size, 0, 0});
+    *slab = {base, size, 0, 0};
+    slabs_.push_back(slab.release());
     return slabs_.back();
   }
 
@@ -204,6 +217,7 @@ class Pool {
   }
 
   std::mutex mutex_;
+  bool watches_forks_ = false;
   Header* free_[kClasses] = {};
   std::vector<Slab*> slabs_;
   Slab* current_ = nullptr;

@@ -6,7 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <system_error>
+#include <new>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -61,7 +62,10 @@ void go_to_place(int index, int place_of_caller) noexcept {
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places <= 0 || place_of_caller < 0) return;
   const int place = (place_of_caller + index) % places;
-  std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
+  const auto n_ids = static_cast<size_t>(omp_get_place_num_procs(place));
+  const std::unique_ptr<int[]> memory(new (std::nothrow) int[n_ids]);
+  if (!memory) return;  // without its place it works as well
+  const std::span<int> ids(memory.get(), n_ids);
   omp_get_place_proc_ids(place, ids.data());
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -78,8 +82,8 @@ class Team {
     others_.reserve(static_cast<size_t>(threads));
     try {
       for (int i = 1; i < threads; ++i) others_.emplace_back([this, i, place] { live(i, place); });
-    } catch (const std::system_error&) {
-      // The system has no more threads: the others take all tasks.
+    } catch (const std::exception&) {
+      // The system has no more threads, or no memory for one: the others take all tasks.
     }
   }
 

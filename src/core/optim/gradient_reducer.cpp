@@ -86,6 +86,7 @@ void GradientReducer::make_buffers() {
     }
   }
   staged = std::min(staged, options_.overlap ? kStagingBuckets : 1);
+  free_staging_.reserve(staged);  // so that a bucket that comes back takes no memory
   while (staging_.size() < staged) {
     staging_.emplace_back(*group_, most);
     free_staging_.push_back(staging_.back().data());
@@ -264,7 +265,14 @@ void GradientReducer::start(size_t bucket) {
   fill(bucket, data);
   const GroupCall call = call_for(bucket, data);
   if (options_.overlap) {
-    flights_.push_back({bucket, data, ordered_->start(call)});
+    // Its place comes first: a work that nobody keeps could not be waited for.
+    flights_.push_back({bucket, data, nullptr});
+    try {
+      flights_.back().work = ordered_->start(call);
+    } catch (...) {
+      flights_.pop_back();
+      throw;
+    }
     return;
   }
   call.run(*group_);

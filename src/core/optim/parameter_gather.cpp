@@ -35,9 +35,11 @@ struct ParameterGather::Impl {
             bool to_bucket);
 };
 
-// All ranks come to the same end, since they look at the same places.
+// All ranks come to the same end: they look at the same places, and where one of them does not see
+// what its peers have, nobody has mirrors.
 void ParameterGather::Impl::find_mirrors() {
   mirrors.resize(plan.buckets().size());
+  std::vector<int32_t> seen(mirrors.size(), 1);
   const auto size = static_cast<size_t>(group->size());
   const std::shared_ptr<Arena> arena = group->arena();
   for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
@@ -51,9 +53,13 @@ void ParameterGather::Impl::find_mirrors() {
     for (int rank = 0; rank < group->size(); ++rank) {
       if (rank == group->rank()) continue;
       void* memory = group->peer_memory(rank, places[static_cast<size_t>(rank)]);
-      check_internal(memory != nullptr, "the memory of rank ", rank, " cannot be reached");
+      if (!memory) seen[bucket] = 0;
       mirrors[bucket].push_back(memory);
     }
+  }
+  group->all_reduce(seen.data(), seen.data(), seen.size(), NXD_DTYPE_I32, NXD_REDUCE_MIN);
+  for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
+    if (!seen[bucket]) mirrors[bucket].clear();
   }
 }
 

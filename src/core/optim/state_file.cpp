@@ -5,9 +5,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/base/dtype.h"
 #include "core/base/near_names.h"
+#include "core/base/printable.h"
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/optim/group_agreement.h"
@@ -121,15 +123,17 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
     if (key.rfind(prefix, 0) == 0) stored.push_back(key.substr(prefix.size()));
   }
   for (size_t i = 0; i < source.size(); ++i) own.push_back(source.info(i).name);
+  const std::set<std::string> known(stored.begin(), stored.end());
   for (const std::string& name : own) {
-    check_argument(std::count(stored.begin(), stored.end(), name) == 1, path,
-                   ": no state of parameter ", name, near_names(name, stored));
+    check_argument(known.count(name) == 1, path, ": no state of parameter ", name,
+                   near_names(name, stored));
   }
   const std::optional<std::vector<std::string>> whole = source.names_of_whole();
   if (!whole) return;
+  const std::set<std::string> expected(whole->begin(), whole->end());
   for (const std::string& name : stored) {
-    check_argument(std::count(whole->begin(), whole->end(), name) != 0, path, ": the state of ",
-                   name, " belongs to no parameter", near_names(name, *whole));
+    check_argument(expected.count(name) != 0, path, ": the state of ", printable(name),
+                   " belongs to no parameter", near_names(name, *whole));
   }
 }
 

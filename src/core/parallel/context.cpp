@@ -135,7 +135,10 @@ struct Context::Impl {
   std::unique_ptr<ProcessGroup> make_transport(std::shared_ptr<GroupMonitor> monitor,
                                                const std::string& key,
                                                const std::vector<int>& ranks);
+  void share(const World& world, const Deadline& joined_by);
   std::vector<std::shared_ptr<OrderedGroup>> living_groups();
+  template <class Condition>
+  std::shared_ptr<OrderedGroup> find_group(const Condition& condition) noexcept;
 };
 
 std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
@@ -145,6 +148,17 @@ std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
     if (auto group = weak.lock()) living.push_back(std::move(group));
   }
   return living;
+}
+
+// The first living group that meets a condition; null when none does. Takes no memory.
+template <class Condition>
+std::shared_ptr<OrderedGroup> Context::Impl::find_group(const Condition& condition) noexcept {
+  std::lock_guard<std::mutex> lock(groups_mutex);
+  for (const auto& weak : groups) {
+    auto group = weak.lock();
+    if (group && condition(*group)) return group;
+  }
+  return nullptr;
 }
 
 // The key follows from the ranks and from how many groups of them were made before, so members need
@@ -170,9 +184,10 @@ std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& 
   } else {
     carrier = make_transport(monitor, key, ranks);
   }
-  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
   std::erase_if(groups, [](const auto& weak) { return weak.expired(); });
-  groups.push_back(group);
+  groups.emplace_back();
+  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
+  groups.back() = group;
   if (aborted) group->abort();
   return group;
 }
@@ -229,6 +244,25 @@ std::shared_ptr<Context> Context::create(const nxd_context_options_t& options) {
   return context;
 }
 
+// What the groups of this rank share, as far as to where they learn of one another's failures.
+void Context::Impl::share(const World& world, const Deadline& joined_by) {
+  const Membership& m = membership;
+  if (m.local_rank < 0) membership.local_rank = world.hosts.local_rank(m.rank);
+  hosts = world.hosts;
+  const size_t neighbours = hosts.ranks_of(hosts.host_of(m.rank)).size();
+  shared->host->may_spin = neighbours <= available_cores();
+  // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
+  // Making it may take as long as joining itself: a server that is late is no loss yet.
+  const int64_t patience = std::clamp<int64_t>(timeout_share(timeout_ms, 1, 4), 200, 10000);
+  shared->store = world.store;
+  const auto channel = while_joining(m, [&] {
+    return world.store->open_channel(std::max(patience, joined_by.remaining_ms()));
+  });
+  shared->board = std::make_shared<FailureBoard>(
+      std::make_shared<PrefixStore>(channel, FailureBoard::kPrefix), m.rank, m.size,
+      world.server_rank, world.lost_with_store(m.rank), patience);
+}
+
 void Context::join(const nxd_context_options_t& options) {
   Impl& i = *impl_;
   check_argument(options.timeout_ms >= 0, "options.timeout_ms: expected 0 or more, got ",
@@ -266,20 +300,10 @@ void Context::join(const nxd_context_options_t& options) {
     i.world = i.make_group({0}, "world");
     return;
   }
+  const Deadline joined_by = Deadline::after_ms(timeout_share(i.timeout_ms, 3, 2));
   const World world = meet(m, i.timeout_ms);
+  or_leave(*world.store, m.rank, [&] { i.share(world, joined_by); });
   interruptible.reset();  // from here on the world's group asks
-  if (m.local_rank < 0) i.membership.local_rank = world.hosts.local_rank(m.rank);
-  i.hosts = world.hosts;
-  const size_t neighbours = i.hosts.ranks_of(i.hosts.host_of(m.rank)).size();
-  i.shared->host->may_spin = neighbours <= available_cores();
-  // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
-  const int64_t patience = std::clamp<int64_t>(i.timeout_ms / 4, 200, 10000);
-  i.shared->store = world.store;
-  i.shared->board = std::make_shared<FailureBoard>(
-      std::make_shared<PrefixStore>(
-          while_joining(m, [&] { return world.store->open_channel(patience); }),
-          FailureBoard::kPrefix),
-      m.rank, m.size, world.server_rank, world.lost_with_store(m.rank));
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.
   if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {
@@ -288,8 +312,8 @@ void Context::join(const nxd_context_options_t& options) {
     world.store->set(Connector::key(m.rank), i.shared->connector->invitation());
     i.shared->ticker = std::make_shared<Ticker>();
   }
-  i.refusals =
-      std::make_unique<Refusals>(std::make_shared<PrefixStore>(world.store, "refusals/"), m.rank);
+  i.refusals = std::make_unique<Refusals>(std::make_shared<PrefixStore>(world.store, "refusals/"),
+                                          m.rank, m.size);
   std::vector<int> ranks(static_cast<size_t>(m.size));
   for (int rank = 0; rank < m.size; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   i.world = i.make_group(ranks, "world");
@@ -336,8 +360,8 @@ std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& rank
   check_usable();
   try {
     check_members(ranks);
-  } catch (const Error& e) {
-    if (impl_->refusals) impl_->refusals->refuse(ranks, size(), e.what());
+  } catch (const std::exception& e) {
+    if (impl_->refusals) impl_->refusals->refuse(ranks, e.what());
     throw;
   }
   if (ranks.size() == 1) return impl_->make_group(ranks, name);
@@ -436,16 +460,16 @@ void Context::init_model_parallel(const nxd_parallel_options_t& options) {
   Impl& i = *impl_;
   LayoutOffer own = offer_of(options, size());
   std::shared_ptr<ParallelState> state;
-  std::unique_ptr<Error> own_error;
+  std::optional<Error> own_error;
   try {
     check_state(!i.parallel, "nxd_init_model_parallel: initialised already (",
                 "nxd_destroy_model_parallel comes first)");
     state = std::make_shared<ParallelState>(RankLayout(options, size()), rank());
-  } catch (const Error& e) {
-    own.verdict = e.status();
-    own_error = std::make_unique<Error>(e);
+  } catch (const std::exception&) {
+    own_error = Error::current();
+    own.verdict = own_error->status();
   }
-  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error.get());
+  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error ? &*own_error : nullptr);
   if (own_error) throw *own_error;
   state->set_group(NXD_AXIS_WORLD, i.world);
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
@@ -480,42 +504,48 @@ int Context::pipeline_neighbour(int distance) const {
   return stages[static_cast<size_t>(((place.rank_in_group + distance) % n + n) % n)];
 }
 
+// The order in which ranks let go of their store. A rank looks into it only while it waits in a
+// call and has not detached; a rank that serves it may end it as soon as it has finalized, and its
+// whole process with it. So no rank may leave, or stop serving, before every rank has detached:
+//
+//   1. first barrier: every rank has come here, so nobody needs to learn of anything any more.
+//      Ranks that wait for a late one still look into the store, which all ranks still keep.
+//   2. detach: from here on this rank asks the store nothing. Who dies is seen by its connection or
+//      its process alone.
+//   3. second barrier: behind it every rank has detached. A look that began in the first barrier
+//      has ended, as the thread that made it is the one that came here.
+//   4. stop serving, on the rank that serves the store for this world alone.
+//   5. third barrier: behind it the port is free, and any rank may go on to join another world
+//   there.
 void Context::finalize() {
   check_usable();
   Impl& i = *impl_;
   for (const auto& group : i.living_groups()) group->wait_for_works();
   i.world->barrier();
   if (i.shared->board) i.shared->board->detach();
-  if (i.membership.fresh_keys) {
-    // A store served for this world alone ends with it, before anybody may go on to join another
-    // at the same port.
-    if (i.membership.owns_server) i.membership.store->stop_serving();
-    i.world->barrier();
-  }
+  i.world->barrier();
+  if (i.membership.owns_server) i.membership.store->stop_serving();
+  if (i.membership.fresh_keys) i.world->barrier();
   i.shared->finalized = true;
 }
 
 void Context::abort() noexcept {
-  try {
-    if (impl_->shared->stamp.is_foreign()) return;
-    {
-      std::lock_guard<std::mutex> lock(impl_->groups_mutex);
-      impl_->aborted = true;
-    }
-    for (const auto& group : impl_->living_groups()) group->abort();
-    impl_->shared->board->announce_abort();
-  } catch (...) {
+  if (impl_->shared->stamp.is_foreign()) return;
+  {
+    std::lock_guard<std::mutex> lock(impl_->groups_mutex);
+    impl_->aborted = true;
   }
+  const auto runs = [](const OrderedGroup& group) { return !group.is_aborted(); };
+  while (const auto group = impl_->find_group(runs)) group->abort();
+  impl_->shared->board->announce_abort();
 }
 
 // Groups and modules that outlive the context's handle keep the rest of it, but the peers wait for
 // this rank in vain from now on.
 void Context::leave() noexcept {
   if (impl_->shared->stamp.is_foreign()) return;
-  try {
-    for (const auto& group : impl_->living_groups()) group->end_works();
-  } catch (...) {
-  }
+  const auto works = [](const OrderedGroup& group) { return group.has_works(); };
+  while (const auto group = impl_->find_group(works)) group->end_works();
   if (impl_->shared->board) impl_->shared->board->leave();
 }
 

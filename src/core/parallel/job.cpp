@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -16,8 +17,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/base/blocked_signals.h"
 #include "core/base/environment.h"
+#include "core/base/start_thread.h"
 #include "core/parallel/launcher.h"
 
 extern char** environ;
@@ -111,20 +112,18 @@ Job::~Job() {
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
   std::promise<std::optional<Error>> started;
   auto outcome = started.get_future();
-  {
-    const BlockedSignals blocked;
-    parent_ = std::thread([this, &arguments, omp_num_threads, started = std::move(started),
-                           over = over_.get_future()]() mutable {
-      std::optional<Error> failure;
-      try {
-        for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
-      } catch (...) {
-        failure = Error::current();
-      }
-      started.set_value(failure);
-      over.wait();
-    });
-  }
+  parent_ = start_thread("for the processes", [this, &arguments, omp_num_threads,
+                                               started = std::move(started),
+                                               over = over_.get_future()]() mutable {
+    std::optional<Error> failure;
+    try {
+      for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
+    } catch (...) {
+      failure = Error::current();
+    }
+    started.set_value(failure);
+    over.wait();
+  });
   if (const std::optional<Error> failure = outcome.get()) {
     end_all();
     over_.set_value();
@@ -200,27 +199,28 @@ bool Job::reap() {
 }
 
 // Sleeps until a process may have ended. Where processes cannot be watched, or are too many, and in
-// any case now and then, the caller looks by itself.
-void Job::await_any_end(milliseconds at_most) const {
+// any case now and then, the caller looks by itself. Takes no memory.
+void Job::await_any_end(milliseconds at_most) const noexcept {
   constexpr size_t kMostWatched = 256;
   constexpr milliseconds kUnwatched(10), kWatched(200);
-  std::vector<Fd> watches;
-  std::vector<pollfd> polls;
+  std::array<Fd, kMostWatched> watches;
+  std::array<pollfd, kMostWatched> polls;
+  size_t watched = 0;
   milliseconds pause = kWatched;
   for (const Process& process : ranks_) {
     if (!process.running) continue;
     Fd watch;
-    if (watches.size() < kMostWatched) {
+    if (watched < kMostWatched) {
       watch = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
     }
     if (!watch) {
       pause = kUnwatched;
       break;
     }
-    polls.push_back({watch.get(), POLLIN, 0});
-    watches.push_back(std::move(watch));
+    polls[watched] = {watch.get(), POLLIN, 0};
+    watches[watched++] = std::move(watch);
   }
-  ::poll(polls.data(), polls.size(), static_cast<int>(std::min(pause, at_most).count()));
+  ::poll(polls.data(), watched, static_cast<int>(std::min(pause, at_most).count()));
 }
 
 void Job::fail_with(int rank) const {

@@ -50,7 +50,7 @@ class Job {
   void start(int rank, const std::vector<std::string>& arguments, int omp_num_threads);
   void check_rank(int rank) const;
   bool reap();  // whether any process still runs
-  void await_any_end(std::chrono::milliseconds at_most) const;
+  void await_any_end(std::chrono::milliseconds at_most) const noexcept;
   void end_all();
   [[noreturn]] void fail_with(int rank) const;
 

@@ -77,24 +77,30 @@ std::string encode(const Info& info) {
               info.network, "\n", info.host);
 }
 
-Info parse_info(const std::string& value) {
+std::optional<Info> parse_info(const std::string& value) {
   Info info;
   std::istringstream in(value);
-  in >> info.size >> info.serves >> info.near_store >> info.large_group;
+  if (!(in >> info.size >> info.serves >> info.near_store >> info.large_group)) return std::nullopt;
   in.get();
   std::getline(in, info.network);
   std::getline(in, info.host, '\0');
   return info;
 }
 
-// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS message". Every rank reads it, so
-// its size matters.
+// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS ROOT_RANK message". Every rank
+// reads it, so its size matters.
 struct Verdict {
   std::string words;
   int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
 
   bool good() const { return words.starts_with("ok "); }
 };
+
+// One that ends the world, because of a rank.
+template <class... Parts>
+Verdict failure(int readers, nxd_status_t status, int root_rank, const Parts&... why) {
+  return {text(status, " ", root_rank, " ", why...), readers};
+}
 
 // What the ranks say of themselves, in order. Many are asked for at a time; when some of these are
 // still to come, one by one.
@@ -128,7 +134,7 @@ class Arrivals {
 
 Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int64_t timeout_ms) {
   std::string missing;
-  int missing_count = 0;
+  int missing_count = 0, first_missing = -1;
   int server_rank = -1, near_store = -1;
   Arrivals arrivals(store, m.size);
   Numbering networks, hosts;
@@ -136,34 +142,39 @@ Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int
   for (int rank = 0; rank < m.size; ++rank) {
     const auto value = arrivals.next(rank, deadline);
     if (!value) {
+      if (first_missing < 0) first_missing = rank;
       if (++missing_count <= 8) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       continue;
     }
     if (*value == kLeft) {
-      return {text(NXD_ERROR_PEER_LOST, " ", rank, " rank ", rank, kLeftEarly), INT_MAX};
+      return failure(INT_MAX, NXD_ERROR_PEER_LOST, rank, "rank ", rank, kLeftEarly);
     }
-    const Info info = parse_info(*value);
-    if (info.size != m.size) {
-      return {text(NXD_ERROR_INVALID_ARGUMENT,
-                   " ranks disagree about the size of the world: rank 0 has ", m.size, ", rank ",
-                   rank, " has ", info.size),
-              INT_MAX};
+    const auto info = parse_info(*value);
+    if (!info) {
+      return failure(INT_MAX, NXD_ERROR_CORRUPT, rank, "store key \"", info_key(rank),
+                     "\": another version of the library wrote it, or a program that is no rank "
+                     "of this world");
     }
-    if (info.large_group != m.large_group) {
-      return {text(NXD_ERROR_INVALID_ARGUMENT, " ranks disagree about NXD_LARGE_GROUP: rank 0 has ",
-                   m.large_group, ", rank ", rank, " has ", info.large_group),
-              INT_MAX};
+    if (info->size != m.size) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
+                     "ranks disagree about the size of the world: rank 0 has ", m.size, ", rank ",
+                     rank, " has ", info->size);
     }
-    if (info.serves && server_rank < 0) server_rank = rank;
-    if (info.near_store && near_store < 0) near_store = rank;
-    networks.number_of(info.network);
-    host_of[static_cast<size_t>(rank)] = hosts.number_of(info.host);
+    if (info->large_group != m.large_group) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
+                     "ranks disagree about NXD_LARGE_GROUP: rank 0 has ", m.large_group, ", rank ",
+                     rank, " has ", info->large_group);
+    }
+    if (info->serves && server_rank < 0) server_rank = rank;
+    if (info->near_store && near_store < 0) near_store = rank;
+    networks.number_of(info->network);
+    host_of[static_cast<size_t>(rank)] = hosts.number_of(info->host);
   }
   if (missing_count > 0) {
     if (missing_count > 8) missing += ", ...";
-    return {text(NXD_ERROR_TIMEOUT, " ", missing_count, " of ", m.size,
-                 " ranks did not come within ", timeout_ms, " ms: rank ", missing),
-            m.size - 1 - missing_count};
+    return failure(m.size - 1 - missing_count, NXD_ERROR_TIMEOUT, first_missing, missing_count,
+                   " of ", m.size, " ranks did not come within ", timeout_ms, " ms: rank ",
+                   missing);
   }
   const bool one_network = networks.count() == 1;
   if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
@@ -172,21 +183,27 @@ Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int
           m.size - 1};
 }
 
+const char* const kWorld = "world";
+const char* const kReaders = "readers";
+
 // A store that rank 0 serves goes with it, but the others are to hear why they failed.
 void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) {
-  const Deadline deadline = Deadline::after_ms(std::min<int64_t>(timeout_ms / 4, 1000));
-  while (store.add("readers", 0) < verdict.readers && !deadline.expired()) {
+  const Deadline deadline =
+      Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
+  while (store.add(kReaders, 0) < verdict.readers && !deadline.expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
-[[noreturn]] void fail_with(const std::string& verdict) {
+[[noreturn]] void fail_with(const std::string& verdict, int size) {
   std::istringstream in(verdict);
-  nxd_status_t status = NXD_ERROR_INTERNAL;
+  nxd_status_t status = NXD_OK;
   std::string message;
   int root_rank = -1;
-  in >> status;
-  if (status == NXD_ERROR_PEER_LOST) in >> root_rank;
+  const bool readable(in >> status >> root_rank);
+  if (!readable || !is_error(status) || root_rank < -1 || root_rank >= size) {
+    fail_unreadable(kWorld, verdict);
+  }
   in.get();
   std::getline(in, message);
   throw Error(status, message, {root_rank, 0, "", ""});
@@ -194,7 +211,7 @@ void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) 
 
 Verdict decide(Store& store, const Membership& m, int64_t timeout_ms) {
   Verdict verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
-  store.set("world", verdict.words);
+  store.set(kWorld, verdict.words);
   if (!verdict.good() && m.store->serves()) wait_for_readers(store, verdict, timeout_ms);
   return verdict;
 }
@@ -202,26 +219,33 @@ Verdict decide(Store& store, const Membership& m, int64_t timeout_ms) {
 Verdict await_verdict(Store& store, int size, int64_t timeout_ms) {
   // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
   const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
-  const auto given = store.wait("world", Deadline::after_ms(timeout_ms + timeout_ms / 2), pause);
+  const auto given = store.wait(kWorld, Deadline::after_ms(timeout_share(timeout_ms, 3, 2)), pause);
   if (!given) {
     const bool came = store.get(info_key(0)).has_value();
-    fail(NXD_ERROR_TIMEOUT, "rank 0 ", came ? "came, but did not answer" : "did not come",
-         " within ", timeout_ms, " ms");
+    throw Error(NXD_ERROR_TIMEOUT,
+                text("rank 0 ", came ? "came, but did not answer" : "did not come", " within ",
+                     timeout_ms, " ms"),
+                {0, 0, "", ""});
   }
   const Verdict verdict{*given, 0};
-  if (!verdict.good()) store.add("readers", 1);
+  if (!verdict.good()) store.add(kReaders, 1);
   return verdict;
 }
 
-World parse_world(const std::string& verdict) {
+World parse_world(const std::string& verdict, int size) {
   World world;
   int one_host = 0;
   std::istringstream in(verdict.substr(3));
-  in >> one_host >> world.server_rank >> world.near_store >> std::ws;
+  const auto is_rank_or_none = [size](int rank) { return rank >= -1 && rank < size; };
+  if (!(in >> one_host >> world.server_rank >> world.near_store >> std::ws) ||
+      !is_rank_or_none(world.server_rank) || !is_rank_or_none(world.near_store)) {
+    fail_unreadable(kWorld, verdict);
+  }
   world.one_host = one_host != 0;
   std::string hosts;
   std::getline(in, hosts);
   world.hosts = HostMap::decode(hosts);
+  if (world.hosts.size() != size) fail_unreadable(kWorld, verdict);
   return world;
 }
 
@@ -230,7 +254,7 @@ void leave(Store& store, const Membership& m) noexcept {
   try {
     FailureBoard::leave_before_meeting(store, m.rank);
     if (m.rank == 0) {
-      store.set("world", text(NXD_ERROR_PEER_LOST, " 0 rank 0", kLeftEarly));
+      store.set(kWorld, failure(0, NXD_ERROR_PEER_LOST, 0, "rank 0", kLeftEarly).words);
     } else {
       store.set(info_key(m.rank), kLeft);
     }
@@ -259,10 +283,13 @@ Membership membership_of_environment(int64_t timeout_ms) {
     try {
       m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server);
     } catch (const Error& e) {
-      fail(e.status(), "started by ", launch.launcher, ": ", e.what(),
-           launch.port > 0 ? ""
-                           : "; rank 0 did not come, or the ranks are not on one host: then set "
-                             "MASTER_ADDR and MASTER_PORT");
+      const bool rank_0_is_away = m.rank != 0 && !launch.store_is_served;
+      throw Error(e.status(),
+                  text("started by ", launch.launcher, ": ", e.what(),
+                       launch.port > 0 ? ""
+                                       : "; rank 0 did not come, or the ranks are not on one host: "
+                                         "then set MASTER_ADDR and MASTER_PORT"),
+                  {rank_0_is_away && e.status() == NXD_ERROR_TIMEOUT ? 0 : -1, 0, "", ""});
     }
   });
   m.fresh_keys = true;
@@ -296,12 +323,12 @@ World meet(const Membership& m, int64_t timeout_ms) {
     check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
                    " is in the store already: either two processes claim this rank, or the store "
                    "holds keys of an earlier job and is not fresh");
-    const std::string server = m.store->server_host();
-    const bool near_store = !server.empty() && is_local_address(server);
-    store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
-                                         network_identity(), host_identity(m)}));
     const Verdict verdict = [&] {
       try {
+        const std::string server = m.store->server_host();
+        const bool near_store = !server.empty() && is_local_address(server);
+        store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
+                                             network_identity(), host_identity(m)}));
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_verdict(*store, m.size, timeout_ms);
       } catch (...) {
@@ -309,12 +336,12 @@ World meet(const Membership& m, int64_t timeout_ms) {
         throw;
       }
     }();
-    if (!verdict.good()) fail_with(verdict.words);
-    World world = parse_world(verdict.words);
-    check_internal(world.hosts.size() == m.size, "rank 0's map of hosts has ", world.hosts.size(),
-                   " ranks, not ", m.size);
-    world.store = store;
-    return world;
+    if (!verdict.good()) fail_with(verdict.words, m.size);
+    return or_leave(*store, m.rank, [&] {
+      World world = parse_world(verdict.words, m.size);
+      world.store = store;
+      return world;
+    });
   });
 }
 

@@ -56,6 +56,21 @@ auto while_joining(const Membership& m, Function&& function) {
   }
 }
 
+// What a rank does between having met the others and being able to tell them of a failure otherwise:
+// when it fails, they learn that this rank has left.
+template <class Function>
+auto or_leave(Store& world, int rank, Function&& function) {
+  try {
+    return function();
+  } catch (...) {
+    try {
+      FailureBoard::leave_before_meeting(world, rank);
+    } catch (...) {
+    }
+    throw;
+  }
+}
+
 // Waits for all ranks. Rank 0 collects what each tells of itself and gives everyone the verdict, so
 // that the load on the store grows with the number of ranks and not with its square. TIMEOUT names
 // the ranks that did not come.

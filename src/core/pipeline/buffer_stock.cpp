@@ -1,26 +1,30 @@
 #include "core/pipeline/buffer_stock.h"
 
+#include <iterator>
+#include <list>
 #include <map>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "core/comm/exchanged_buffer.h"
 
 namespace nxd {
 
+using Buffers = std::list<ExchangedBuffer>;  // which come back without memory
+
 // What buffers that are lent out come back to, as long as there is somebody to want them.
 struct BufferStock::Shelf {
   std::mutex mutex;
   bool open = true;
-  std::map<size_t, std::vector<ExchangedBuffer>> free;
+  std::map<size_t, Buffers> free;   // with an entry for each size that is lent out
   std::map<size_t, size_t> counts;  // of all buffers of a size
   uint64_t bytes = 0;
 
-  void put_back(ExchangedBuffer buffer) noexcept {
+  void put_back(Buffers& buffers) noexcept {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!open) return;
-    free[buffer.bytes()].push_back(std::move(buffer));
+    Buffers& own = free.at(buffers.front().bytes());
+    own.splice(own.end(), buffers);
   }
 };
 
@@ -36,30 +40,31 @@ BufferStock::~BufferStock() {
 PipelineBuffer BufferStock::take(size_t bytes) {
   struct Loan {
     std::shared_ptr<Shelf> shelf;
-    ExchangedBuffer buffer;
+    Buffers buffer;  // one
     ~Loan() {
-      if (buffer.data()) shelf->put_back(std::move(buffer));
+      if (!buffer.empty()) shelf->put_back(buffer);
     }
   };
   auto loan = std::make_shared<Loan>();
   loan->shelf = shelf_;
   const std::lock_guard<std::mutex> lock(shelf_->mutex);
-  auto& free = shelf_->free[bytes];
+  Buffers& free = shelf_->free[bytes];
+  size_t& count = shelf_->counts[bytes];
   if (free.empty()) {
     free.emplace_back(*group_, bytes);
-    ++shelf_->counts[bytes];
+    ++count;
     shelf_->bytes += bytes;
   }
-  loan->buffer = std::move(free.back());
-  free.pop_back();
-  void* const data = loan->buffer.data();
+  loan->buffer.splice(loan->buffer.end(), free, std::prev(free.end()));
+  void* const data = loan->buffer.front().data();
   return {data, std::move(loan)};
 }
 
 void BufferStock::reserve(size_t bytes, size_t count) {
   const std::lock_guard<std::mutex> lock(shelf_->mutex);
+  Buffers& free = shelf_->free[bytes];
   for (size_t& made = shelf_->counts[bytes]; made < count; ++made) {
-    shelf_->free[bytes].emplace_back(*group_, bytes);
+    free.emplace_back(*group_, bytes);
     shelf_->bytes += bytes;
   }
 }

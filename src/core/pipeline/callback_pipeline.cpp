@@ -121,7 +121,7 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
   try {
     parts = read_parts(context->parallel().group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
                        outputs, n_outputs, callbacks);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     PipelineRunner::refuse(*context, e.what());
     throw;
   }

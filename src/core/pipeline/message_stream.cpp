@@ -80,6 +80,7 @@ void MessageStream::record(size_t i, const Work& work) {
 
 void MessageStream::refuse_rest(const std::string& reason) noexcept {
   try {
+    refusals_.reserve(messages_->size() - entries_.size());
     for (size_t i = entries_.size(); i < messages_->size(); ++i) {
       refusals_.push_back(
           group_.start_refusal(call_for(i, nullptr), reason, Work::Bound::kFromWait));

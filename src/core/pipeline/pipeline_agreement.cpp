@@ -1,58 +1,73 @@
 #include "core/pipeline/pipeline_agreement.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "core/base/dtype.h"
+#include "core/base/exchange_record.h"
+#include "core/base/printable.h"
 #include "core/parallel/shard_spec.h"
 
 namespace nxd {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kErrorLimit = 1500;
 
-json to_json(const std::vector<std::vector<PipelineValue>>& chunks) {
-  json out = json::array();
+void write_values(RecordWriter& out, const std::vector<std::vector<PipelineValue>>& chunks) {
+  out.number(static_cast<int64_t>(chunks.size()));
   for (const auto& values : chunks) {
-    json list = json::array();
-    for (const PipelineValue& v : values) {
-      list.push_back({v.name, v.shape, v.dtype, v.needs_grad});
-    }
-    out.push_back(std::move(list));
-  }
-  return out;
-}
-
-std::vector<std::vector<PipelineValue>> values_from(const json& chunks) {
-  std::vector<std::vector<PipelineValue>> out;
-  for (const json& list : chunks) {
-    out.emplace_back();
-    for (const json& v : list) {
-      out.back().push_back({v.at(0).get<std::string>(), v.at(1).get<std::vector<int64_t>>(),
-                            v.at(2).get<nxd_dtype_t>(), v.at(3).get<bool>()});
+    out.number(static_cast<int64_t>(values.size()));
+    for (const PipelineValue& value : values) {
+      out.string(value.name);
+      out.number(static_cast<int64_t>(value.shape.size()));
+      for (const int64_t extent : value.shape) out.number(extent);
+      out.number(value.dtype);
+      out.number(value.needs_grad ? 1 : 0);
     }
   }
-  return out;
 }
 
-// Names are the caller's bytes, in whatever encoding.
+PipelineValue read_value(RecordReader& in) {
+  PipelineValue value;
+  value.name = in.string();
+  value.shape.resize(in.count());
+  for (int64_t& extent : value.shape) extent = in.number();
+  value.dtype = static_cast<nxd_dtype_t>(in.number());
+  value.needs_grad = in.number() != 0;
+  return value;
+}
+
+std::vector<std::vector<PipelineValue>> read_values(RecordReader& in) {
+  std::vector<std::vector<PipelineValue>> chunks(in.count());
+  for (auto& values : chunks) {
+    for (size_t left = in.count(); left > 0; --left) values.push_back(read_value(in));
+  }
+  return chunks;
+}
+
 std::string encode(const PipelineSide& side) {
-  const json out{side.shape.ranks,   side.shape.chunks,    side.shape.microbatches, side.schedule,
-                 side.schedule_hash, to_json(side.inputs), to_json(side.outputs)};
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  RecordWriter out;
+  for (const int size : {side.shape.ranks, side.shape.chunks, side.shape.microbatches}) {
+    out.number(size);
+  }
+  out.string(side.schedule);
+  out.number(static_cast<int64_t>(side.schedule_hash));
+  write_values(out, side.inputs);
+  write_values(out, side.outputs);
+  return out.take();
 }
 
-PipelineSide decode(const std::string& text) {
-  const json in = json::parse(text);
+PipelineSide decode(const std::string& bytes) {
+  RecordReader in(bytes);
   PipelineSide side;
-  side.shape = {in.at(0).get<int>(), in.at(1).get<int>(), in.at(2).get<int>()};
-  side.schedule = in.at(3).get<std::string>();
-  side.schedule_hash = in.at(4).get<uint64_t>();
-  side.inputs = values_from(in.at(5));
-  side.outputs = values_from(in.at(6));
+  for (int* size : {&side.shape.ranks, &side.shape.chunks, &side.shape.microbatches}) {
+    *size = static_cast<int>(in.number());
+  }
+  side.schedule = in.string();
+  side.schedule_hash = static_cast<uint64_t>(in.number());
+  side.inputs = read_values(in);
+  side.outputs = read_values(in);
   return side;
 }
 
@@ -63,8 +78,8 @@ std::string describe(const PipelineShape& shape) {
 }
 
 std::string describe(const PipelineValue& value) {
-  return text("\"", value.name, "\", ", dtype_name(value.dtype), " ", shape_text(value.shape),
-              value.needs_grad ? ", with" : ", without", " gradient");
+  return text("\"", printable(value.name), "\", ", dtype_name(value.dtype), " ",
+              shape_text(value.shape), value.needs_grad ? ", with" : ", without", " gradient");
 }
 
 // Names are for messages: stages may call the same value differently.

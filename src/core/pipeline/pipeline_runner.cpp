@@ -39,21 +39,6 @@ std::string find_own_fault(const Schedule& schedule, const StageProgram& program
   return "";
 }
 
-// In terms of the library's exception, which others become.
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& e) {
-    return e;
-  } catch (const std::bad_alloc&) {
-    return {NXD_ERROR_OUT_OF_MEMORY, "out of memory"};
-  } catch (const std::exception& e) {
-    return {NXD_ERROR_INTERNAL, e.what()};
-  } catch (...) {
-    return {NXD_ERROR_INTERNAL, "an exception that is no std::exception"};
-  }
-}
-
 std::string describe(const Step& step) {
   return text(task_name(step.task.kind), " of microbatch ", step.task.microbatch, " in stage ",
               step.stage);
@@ -105,7 +90,8 @@ struct PipelineRunner::Impl {
   void give(const Step& step, PipelineBuffers given);
   PipelineBuffer await_incoming(const Step& step, size_t i);
   void let_go_of_sent(bool all);
-  Error end_early(const Error& error);
+  Error end_early(const Error& error) noexcept;
+  std::string reason_for_peers(const Error& error) const noexcept;
 
   std::string peer_of(int stage) const;
   std::string place_of(const Step* step) const;
@@ -159,8 +145,8 @@ void PipelineRunner::Impl::run(bool training_run) {
   check_state(!running, "pipeline: a run is going on");
   context->check_usable();
   const ValueFlow& flow = flow_for(training_run);
-  running = true;
   begin(flow);
+  running = true;
   try {
     program->begin_run(training_run && schedule->has_backward());
     for (const Step& step : flow.steps()) {
@@ -170,7 +156,7 @@ void PipelineRunner::Impl::run(bool training_run) {
     current = nullptr;
     let_go_of_sent(true);
   } catch (...) {
-    const Error error = end_early(current_error());
+    const Error error = end_early(Error::current());
     running = false;
     throw error;
   }
@@ -313,13 +299,11 @@ void PipelineRunner::Impl::let_go_of_sent(bool all) {
 
 // The peers are told first, then waited for: so they end their runs, too, and nothing is left
 // under way.
-Error PipelineRunner::Impl::end_early(const Error& error) {
-  const std::string what = text(current ? describe(*current) + ": " : "", error.what());
-  const TaskFailure failure = TaskFailure::find_in(error.what())
-                                  .value_or(TaskFailure{context->rank(), error.status(), what});
+Error PipelineRunner::Impl::end_early(const Error& error) noexcept {
+  const std::string reason = reason_for_peers(error);
   if (!alone()) {
     for (const auto* streams : {&incoming, &outgoing}) {
-      for (const auto& stream : *streams) stream->refuse_rest(failure.to_reason());
+      for (const auto& stream : *streams) stream->refuse_rest(reason);
     }
     for (const auto* streams : {&incoming, &outgoing}) {
       for (const auto& stream : *streams) stream->settle();
@@ -327,7 +311,23 @@ Error PipelineRunner::Impl::end_early(const Error& error) {
   }
   left.clear();
   program->end_run(true);
-  return {error.status(), place_of(current) + error.what(), error.context()};
+  try {
+    return {error.status(), place_of(current) + error.what(), error.context()};
+  } catch (const std::bad_alloc&) {
+    return error;
+  }
+}
+
+// "" when there is no memory for more: the peers then learn who, and not why.
+std::string PipelineRunner::Impl::reason_for_peers(const Error& error) const noexcept {
+  try {
+    const std::string what = text(current ? describe(*current) + ": " : "", error.what());
+    return TaskFailure::find_in(error.what())
+        .value_or(TaskFailure{context->rank(), error.status(), what})
+        .to_reason();
+  } catch (const std::bad_alloc&) {
+    return "";
+  }
 }
 
 std::string PipelineRunner::Impl::peer_of(int stage) const {

@@ -11,9 +11,6 @@
 namespace nxd {
 namespace {
 
-constexpr int64_t kLargestSize = int64_t{1} << 24;  // elements of all layers do not overflow
-constexpr int64_t kMostLayers = 1024;
-
 void check_size(const char* name, int64_t value, int64_t most = kLargestSize) {
   check_argument(value >= 1 && value <= most, "model->", name, ": expected 1 to ", most, ", got ",
                  value);
@@ -24,7 +21,7 @@ double number(int64_t value) { return static_cast<double>(value); }
 nxd_plan_model_t llama_sizes(const ConfigFields& fields) {
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = fields.size("hidden_size");
-  model.num_layers = fields.size("num_hidden_layers");
+  model.num_layers = fields.layers("num_hidden_layers");
   model.num_heads = fields.size("num_attention_heads");
   model.num_kv_heads = fields.size("num_key_value_heads", model.num_heads);
   if (fields.has("head_dim")) model.head_dim = fields.size("head_dim");
@@ -39,12 +36,12 @@ nxd_plan_model_t llama_sizes(const ConfigFields& fields) {
 
 nxd_plan_model_t gpt2_sizes(const ConfigFields& fields) {
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
-  model.hidden_size = fields.size("n_embd");
-  model.num_layers = fields.size("n_layer");
-  model.num_heads = fields.size("n_head");
+  model.hidden_size = fields.size(fields.either("n_embd", "hidden_size"));
+  model.num_layers = fields.layers(fields.either("n_layer", "num_hidden_layers"));
+  model.num_heads = fields.size(fields.either("n_head", "num_attention_heads"));
   model.intermediate_size = fields.size("n_inner", 4 * model.hidden_size);
   model.vocab_size = fields.size("vocab_size");
-  model.max_positions = fields.size("n_positions", 1024);
+  model.max_positions = fields.size(fields.either("n_positions", "max_position_embeddings"), 1024);
   model.attention_bias = model.mlp_bias = model.norm_bias = 1;
   model.tied_embeddings = fields.boolean("tie_word_embeddings", true);
   return model;

@@ -4,11 +4,11 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/exchange_record.h"
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/write_outcome.h"
 #include "core/comm/deadline.h"
@@ -19,8 +19,6 @@
 namespace nxd {
 namespace {
 
-using nlohmann::json;
-
 constexpr int kTag = kTagLimit - 2;  // next to those of the pipeline's own messages
 constexpr int kPings = 16;
 
@@ -28,7 +26,7 @@ constexpr int kPings = 16;
 struct Card {
   int64_t refused = 0;  // its path is bad
   int64_t part = -1;    // rank in the pipeline of rank 0; -1: in another
-  int64_t bytes = 0;    // of its record, as text
+  int64_t bytes = 0;    // of its record
   int64_t events = 0;
   int64_t clock = 0;  // the same for ranks that share a monotonic clock
 };
@@ -54,19 +52,29 @@ int64_t own_clock() {
 }
 
 std::string encode(const std::vector<Timeline::Event>& events) {
-  json out = json::array();
+  RecordWriter out;
   for (const Timeline::Event& e : events) {
-    out.push_back({e.name, e.category, e.chunk, e.microbatch, e.begin_ns, e.end_ns});
+    out.string(e.name);
+    out.string(e.category);
+    for (const int64_t value : {int64_t{e.chunk}, int64_t{e.microbatch}, e.begin_ns, e.end_ns}) {
+      out.number(value);
+    }
   }
-  return out.dump();
+  return out.take();
 }
 
 // Times that are behind the reader's clock by so much.
-std::vector<Timeline::Event> decode(const std::string& text, int64_t offset_ns) {
+std::vector<Timeline::Event> decode(const std::string& bytes, int64_t offset_ns) {
   std::vector<Timeline::Event> events;
-  for (const json& e : json::parse(text)) {
-    events.push_back({e.at(0), e.at(1), e.at(2), e.at(3), e.at(4).get<int64_t>() + offset_ns,
-                      e.at(5).get<int64_t>() + offset_ns});
+  for (RecordReader in(bytes); !in.done();) {
+    Timeline::Event event;
+    event.name = in.string();
+    event.category = in.string();
+    event.chunk = static_cast<int>(in.number());
+    event.microbatch = static_cast<int>(in.number());
+    event.begin_ns = in.number() + offset_ns;
+    event.end_ns = in.number() + offset_ns;
+    events.push_back(std::move(event));
   }
   return events;
 }

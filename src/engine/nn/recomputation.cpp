@@ -82,8 +82,12 @@ class InSurroundings {
     if (generator.defined()) set_generator_state(generator);
   }
   ~InSurroundings() {
-    before_.restore();
-    if (generator_before_.defined()) set_generator_state(generator_before_);
+    try {
+      before_.restore();
+      if (generator_before_.defined()) set_generator_state(generator_before_);
+    } catch (const std::exception& e) {
+      log(NXD_LOG_ERROR, "recomputation: what it changed could not be put back: ", e.what());
+    }
   }
   InSurroundings(const InSurroundings&) = delete;
   InSurroundings& operator=(const InSurroundings&) = delete;

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# scripts/finalizations in short, where rank 0 serves the store and where something else does.
+# usage: test_finalizations.sh SOURCE_DIR BUILD_DIR     77: this build has no test programs
+set -euo pipefail
+source=$1 build=$2
+[[ -x $build/tests/finalizations ]] || { echo "no finalizations in this build"; exit 77; }
+NXD_FINALIZATIONS_BUILD=$build NXD_FINALIZATIONS_SECONDS=120 \
+  "$source/scripts/finalizations" "${NXD_FINALIZATIONS:-150}" addresses nxdrun
