@@ -1,8 +1,8 @@
 #include "core/comm/store.h"
 
-#include <charconv>
 #include <thread>
 
+#include "core/base/environment.h"
 #include "core/comm/interrupt.h"
 
 namespace nxd {
@@ -41,11 +41,10 @@ int Store::next_world(int rank) {
 }
 
 int64_t parse_counter(const std::string& key, const std::string& value) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  check_argument(error == std::errc() && end == value.data() + value.size(), "store key \"", key,
-                 "\": expected an integer to add to, got \"", value.substr(0, 40), "\"");
-  return number;
+  const auto number = env::parse_int(value);
+  check_argument(number.has_value(), "store key \"", key,
+                 "\": expected an integer to add to, got \"", value.substr(0, kShownOfValue), "\"");
+  return *number;
 }
 
 }  // namespace nxd

@@ -35,13 +35,20 @@ class TcpStore : public Store {
  private:
   Fd open_connection(const Deadline& deadline) const;
   std::string address() const;
-  void connect(const Deadline& deadline);
-  bool speaks_torch_2(const Deadline& deadline);
+  // A connection that requests can be sent on; sets the dialect.
+  Fd connect(const Deadline& deadline);
+  Fd try_to_connect(const Deadline& deadline);
+  bool is_ours(int fd, const Deadline& deadline) const;
+  bool is_torch_2(const Deadline& deadline) const;
+  bool is_torch_1(const Deadline& deadline) const;
+  bool ask(int fd, const std::string& request, void* answer, size_t size,
+           const Deadline& deadline) const;
+  [[noreturn]] void fail_strange() const;
   void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
   void read(void* answer, size_t size, const Deadline& deadline);
   std::string read_value(const Deadline& deadline);
   void check_connected() const;
-  [[noreturn]] void fail_silent(const Error& e);
+  [[noreturn]] void fail_silent(const Error& e) const;
   int64_t bound_ms() const;  // of a question of this thread
 
   std::string host_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 // Wire protocol of torch's TCPStore (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). A request is
@@ -9,7 +10,12 @@
 namespace nxd::tcp_store {
 
 constexpr uint32_t kMagic = 0x3C85F7CE;
-constexpr uint64_t kSizeLimit = uint64_t{1} << 30;
+
+// Bounds of one request. torch's own server takes values of 8 MiB.
+constexpr uint64_t kValueLimit = uint64_t{64} << 20;
+constexpr uint64_t kKeyLimit = uint64_t{64} << 10;
+constexpr uint64_t kCountLimit = uint64_t{1} << 17;  // keys
+constexpr uint64_t kRequestLimit = 2 * kValueLimit + (uint64_t{1} << 20);
 
 enum Query : uint8_t {
   kValidate = 0,
@@ -25,18 +31,31 @@ enum Query : uint8_t {
   kMultiGet = 10,
   kMultiSet = 11,
   kCancelWait = 12,
-  kPing = 13
+  kPing = 13,
+  // libnxd's own, which torch's servers answer by closing the connection.
+  kHello = 'n',
+  kCheckedAdd = 'a'
 };
 
-// The four requests our client makes, by protocol.
+// The requests our client makes, by protocol.
 struct Dialect {
   bool validates;
   uint8_t set, get, add, check;
+  bool checks_adds;
 };
-constexpr Dialect kTorch2{true, kSet, kGet, kAdd, kCheck};
-constexpr Dialect kTorch1{false, 0, 2, 3, 4};
+constexpr Dialect kOurs{true, kSet, kGet, kCheckedAdd, kCheck, true};
+constexpr Dialect kTorch2{true, kSet, kGet, kAdd, kCheck, false};
+constexpr Dialect kTorch1{false, 0, 2, 3, 4, false};
 
 constexpr uint8_t kReady = 0, kNotReady = 1;
 constexpr uint8_t kStopWaiting = 0, kWaitCanceled = 1;
+constexpr uint8_t kAdded = 0, kNoInteger = 1;  // the sum, or the start of the value, follows
+
+// Follows the one byte of a hello. With that byte it reads as the size of a key that no server of
+// torch 1.x can allocate: it drops the connection and goes on.
+struct Hello {
+  char magic[7] = {'x', 'd', 's', 't', 'o', 'r', '1'};
+};
+constexpr uint8_t kOpenStore = 0;  // answer to a hello: requests may follow
 
 }  // namespace nxd::tcp_store

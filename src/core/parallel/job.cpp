@@ -31,6 +31,8 @@ using std::chrono::milliseconds;
 constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
 
+const char* const kLoopback = "127.0.0.1";
+
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -96,7 +98,7 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
-  server_ = std::make_unique<TcpStoreServer>(0);
+  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0);
   ranks_.resize(static_cast<size_t>(size));
   start_all(arguments, omp_num_threads);
 }
@@ -141,7 +143,7 @@ void Job::start(int rank, const std::vector<std::string>& given, int omp_num_thr
       {"WORLD_SIZE", std::to_string(size())},
       {"LOCAL_RANK", std::to_string(rank)},
       {"LOCAL_WORLD_SIZE", std::to_string(size())},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_ADDR", kLoopback},
       {"MASTER_PORT", std::to_string(server_->port())},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_RUN_ID", "nxd_spawn"},

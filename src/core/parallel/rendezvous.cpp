@@ -251,7 +251,7 @@ Membership membership_of_environment(int64_t timeout_ms) {
   std::shared_ptr<TcpStoreServer> server;
   // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
   if (m.rank == 0 && !launch.store_is_served) {
-    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(launch.port)
+    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(host, launch.port)
                              : std::make_shared<TcpStoreServer>(host);
     m.owns_server = true;
   }
