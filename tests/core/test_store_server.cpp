@@ -276,7 +276,7 @@ void drips(void**) {
 void values_do_not_grow_without_bound(void**) {
   TcpStoreServer::Limits limits;
   limits.values = size_t{80} << 20;
-  TcpStoreServer server("127.0.0.1", 0, limits);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
   Client appending(server), setting(server), other(server);
   const std::string megabyte(size_t{1} << 20, 'x');
   for (int i = 0; i < 64; ++i) appending.say(Client::append("grows", megabyte));
@@ -301,7 +301,7 @@ void large_requests_take_turns(void**) {
   TcpStoreServer::Limits limits;
   limits.in_flight = size_t{1} << 20;
   limits.turn_ms = 3000;
-  TcpStoreServer server("127.0.0.1", 0, limits);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
   Client stuck(server), other(server);
   std::vector<Client> clients;
   for (int i = 0; i < 12; ++i) clients.emplace_back(server);
@@ -325,7 +325,7 @@ void large_requests_take_turns(void**) {
 void silent_connections_make_room(void**) {
   TcpStoreServer::Limits limits;
   limits.pending = 8;
-  TcpStoreServer server("127.0.0.1", 0, limits);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
   Client early(server);
   early.hears_nothing();
   std::vector<Client> silent;
@@ -338,7 +338,7 @@ void silent_connections_make_room(void**) {
   silent.back().hears_nothing();
 
   limits.hello_ms = 1000;
-  TcpStoreServer strict("127.0.0.1", 0, limits);
+  TcpStoreServer strict("127.0.0.1", 0, std::nullopt, limits);
   Client known(strict), unknown(strict, true);
   known.hears_nothing();
   assert_true(unknown.is_let_go());

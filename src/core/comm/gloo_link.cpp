@@ -72,7 +72,8 @@ void GlooLink::connect(std::vector<int> peers) {
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
-      dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
+      dials.try_emplace(current, *monitor_->shared().connector, invitations[i], world_rank(current),
+                        key_);
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
@@ -92,6 +93,8 @@ void GlooLink::connect(std::vector<int> peers) {
     }
   } catch (const Connector::Refused& e) {
     connection_failed(current, e.what());
+  } catch (const Connector::Unproven& e) {
+    monitor_->peer_lost(world_rank(current), e.what());
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
     monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice

@@ -40,8 +40,12 @@ constexpr auto kPause = std::chrono::milliseconds(50);
 }  // namespace
 
 TcpStore::TcpStore(std::string host, int port, int64_t timeout_ms,
-                   std::shared_ptr<TcpStoreServer> server)
-    : host_(std::move(host)), port_(port), timeout_ms_(timeout_ms), server_(std::move(server)) {
+                   std::shared_ptr<TcpStoreServer> server, StoreAccess access)
+    : host_(std::move(host)),
+      port_(port),
+      timeout_ms_(timeout_ms),
+      server_(std::move(server)),
+      access_(std::move(access)) {
   fd_ = connect(Deadline::after_ms(timeout_ms_));
 }
 
@@ -69,29 +73,69 @@ Fd TcpStore::connect(const Deadline& deadline) {
 // Each kind of server is asked in a way that the others answer by closing the connection. That of
 // torch 1.x reads the start of the other two as the size of a key that it cannot allocate.
 Fd TcpStore::try_to_connect(const Deadline& deadline) {
+  bool is_of_torch = access_.is_of_torch && is_torchs(deadline);
+  if (!is_of_torch) {
+    Fd fd = open_connection(deadline);
+    dialect_ = kOurs;
+    if (is_ours(fd.get(), deadline)) return fd;
+    is_of_torch = !access_.is_of_torch && is_torchs(deadline);
+  }
+  if (!is_of_torch) return Fd();
+  if (access_.key) {
+    fail(
+        NXD_ERROR_IO, "the store at ", address(),
+        " is torch's, which knows no secret, and this process has one; NXD_OPEN_STORE=1 allows it");
+  }
   Fd fd = open_connection(deadline);
-  dialect_ = kOurs;
-  if (is_ours(fd.get(), deadline)) return fd;
+  const std::string words = dialect_.validates ? validation() : "";
+  return send_all(fd.get(), words.data(), words.size(), deadline) ? std::move(fd) : Fd();
+}
+
+bool TcpStore::is_torchs(const Deadline& deadline) {
   if (is_torch_2(deadline)) {
     dialect_ = kTorch2;
   } else if (is_torch_1(deadline)) {
     dialect_ = kTorch1;
   } else {
-    return Fd();
+    return false;
   }
-  fd = open_connection(deadline);
-  const std::string words = dialect_.validates ? validation() : "";
-  return send_all(fd.get(), words.data(), words.size(), deadline) ? std::move(fd) : Fd();
+  return true;
 }
 
 bool TcpStore::is_ours(int fd, const Deadline& deadline) const {
+  Hello hello;
+  hello.has_secret = access_.key ? 1 : 0;
+  hello.nonce = make_nonce();
   std::string words = validation();
   put<uint8_t>(words, kHello);
-  put(words, Hello());
+  put(words, hello);
   uint8_t answer = 0;
   if (!ask(fd, words, &answer, sizeof answer, deadline)) return false;
+  if (answer == kWantsSecret && !access_.key) {
+    fail(NXD_ERROR_IO, "the store at ", address(),
+         " wants the secret of its job: set NXD_SECRET or NXD_SECRET_FILE, and not NXD_OPEN_STORE");
+  }
+  if (answer == kOpenStore && access_.key) {
+    fail(NXD_ERROR_IO, "the store at ", address(),
+         " has no secret, and this process has one; NXD_OPEN_STORE=1 allows it");
+  }
+  if (answer == kChallenge && access_.key) return prove_to(fd, hello, deadline);
   if (answer != kOpenStore) fail_strange();
   return true;
+}
+
+bool TcpStore::prove_to(int fd, const Hello& hello, const Deadline& deadline) const {
+  Challenge challenge;
+  if (!ask(fd, "", &challenge, sizeof challenge, deadline)) return false;
+  if (!is_same(challenge.proof, prove_server(*access_.key, hello, challenge.nonce))) {
+    fail(NXD_ERROR_IO, "the store at ", address(),
+         " has another secret: NXD_SECRET must be the same in all processes of the job");
+  }
+  std::string words;
+  put<uint8_t>(words, kProve);
+  put(words, prove_client(*access_.key, hello, challenge.nonce));
+  uint8_t answer = 0;
+  return ask(fd, words, &answer, sizeof answer, deadline) && answer == kWelcome;
 }
 
 // It answers each of the four requests with the number of its keys.
@@ -251,7 +295,7 @@ int64_t TcpStore::add(const std::string& key, int64_t amount) {
 }
 
 std::shared_ptr<Store> TcpStore::open_channel(int64_t timeout_ms) {
-  return std::make_shared<TcpStore>(host_, port_, timeout_ms, server_);
+  return std::make_shared<TcpStore>(host_, port_, timeout_ms, server_, access_);
 }
 
 void TcpStore::stop_serving() {
@@ -267,13 +311,14 @@ std::shared_ptr<Store> open_tcp_store(const char* host, int port, bool serve, in
   check_argument(port >= (serve ? 0 : 1) && port <= 65535, "port: expected ", serve ? 0 : 1,
                  " to 65535, got ", port);
   check_argument(timeout_ms >= 0, "timeout_ms: expected 0 or more, got ", timeout_ms);
+  const StoreAccess access{store_key_of_environment()};
   std::shared_ptr<TcpStoreServer> server;
   if (serve) {
-    server = std::make_shared<TcpStoreServer>(host, port);
+    server = std::make_shared<TcpStoreServer>(host, port, access.key);
     port = server->port();
   }
   return std::make_shared<TcpStore>(host, port, timeout_ms > 0 ? timeout_ms : kDefaultTimeoutMs,
-                                    server);
+                                    server, access);
 }
 
 }  // namespace nxd

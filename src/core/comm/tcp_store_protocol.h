@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/comm/secret.h"
+
 // Wire protocol of torch's TCPStore (torch/csrc/distributed/c10d/TCPStoreBackend.hpp). A request is
 // one byte and its arguments; strings and values are preceded by their size in 64 bits. Numbers go
 // in the host's order, so both ends must share it. Connections to torch 2.x start with VALIDATE;
@@ -34,6 +36,7 @@ enum Query : uint8_t {
   kPing = 13,
   // libnxd's own, which torch's servers answer by closing the connection.
   kHello = 'n',
+  kProve = 'p',
   kCheckedAdd = 'a'
 };
 
@@ -55,7 +58,28 @@ constexpr uint8_t kAdded = 0, kNoInteger = 1;  // the sum, or the start of the v
 // torch 1.x can allocate: it drops the connection and goes on.
 struct Hello {
   char magic[7] = {'x', 'd', 's', 't', 'o', 'r', '1'};
+  uint8_t has_secret = 0;
+  Nonce nonce{};
 };
-constexpr uint8_t kOpenStore = 0;  // answer to a hello: requests may follow
+
+// Answers to a hello. After kChallenge come the server's nonce and its proof; the client sends
+// kProve and its own proof, and hears kWelcome.
+constexpr uint8_t kOpenStore = 0;    // the store has no secret
+constexpr uint8_t kWantsSecret = 1;  // and the client has none
+constexpr uint8_t kChallenge = 2;
+constexpr uint8_t kWelcome = 3;
+
+struct Challenge {
+  Nonce nonce{};
+  Proof proof{};
+};
+
+// What either end proves itself with, by the whole hello and the server's nonce.
+inline Proof prove_server(const Key& key, const Hello& hello, const Nonce& nonce) {
+  return prove(key, "store", {view_of(hello), view_of(nonce)});
+}
+inline Proof prove_client(const Key& key, const Hello& hello, const Nonce& nonce) {
+  return prove(key, "client", {view_of(hello), view_of(nonce)});
+}
 
 }  // namespace nxd::tcp_store

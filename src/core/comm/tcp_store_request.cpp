@@ -17,6 +17,7 @@ std::optional<Shape> shape_of(uint8_t query) {
     case kValidate:
     case kPing: return Shape{0, sizeof(uint32_t), false};
     case kHello: return Shape{0, sizeof(Hello), false};
+    case kProve: return Shape{0, sizeof(Proof), false};
     case kGetNumKeys:
     case kCancelWait: return Shape{0, 0, false};
     case kGet:

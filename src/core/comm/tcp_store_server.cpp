@@ -27,6 +27,8 @@ using namespace tcp_store;
 constexpr size_t kShare = size_t{64} << 10;
 // Read of one client before the next one's turn.
 constexpr size_t kBytesAtATime = size_t{256} << 10;
+// The same of one that has not been admitted.
+constexpr size_t kGreetingBytes = 512;
 constexpr size_t kCallersAtATime = 64;
 constexpr int64_t kPauseMs = 100;
 
@@ -34,8 +36,9 @@ constexpr int64_t kPauseMs = 100;
 
 struct TcpStoreServer::Client {
   Fd fd;
-  bool validated = false;
-  bool is_ours = false;  // has said libnxd's hello
+  enum class Stage { kNew, kValidated, kChallenged, kRefused, kAdmitted };
+  Stage stage = Stage::kNew;
+  Proof expected{};      // of one that was challenged
   uint32_t watched = 0;  // for these events
   std::string in;        // before done it was served
   size_t done = 0;
@@ -48,16 +51,19 @@ struct TcpStoreServer::Client {
   size_t unserved() const { return in.size() - done; }
 };
 
-TcpStoreServer::TcpStoreServer(const std::string& host, int port, const Limits& limits)
+TcpStoreServer::TcpStoreServer(const std::string& host, int port, std::optional<Key> key,
+                               const Limits& limits)
     : limits_(limits),
+      key_(std::move(key)),
       pending_(limits.pending > 0 ? limits.pending : PendingPeers::usual_limit(), limits.hello_ms),
       values_(limits.values) {
   listeners_ = listen_tcp(host, port, &port_);
   start();
 }
 
-TcpStoreServer::TcpStoreServer(const std::string& local_name)
-    : is_local_(true),
+TcpStoreServer::TcpStoreServer(const std::string& local_name, std::optional<Key> key)
+    : key_(std::move(key)),
+      is_local_(true),
       pending_(PendingPeers::usual_limit(), limits_.hello_ms),
       values_(limits_.values) {
   listeners_.push_back(listen_local(local_name));
@@ -249,13 +255,16 @@ bool TcpStoreServer::attend(Client& client, uint32_t events) {
 
 bool TcpStoreServer::receive(Client& client) {
   char chunk[size_t{64} << 10];
+  const bool is_admitted = client.stage == Client::Stage::kAdmitted;
+  const size_t most = is_admitted ? sizeof chunk : kGreetingBytes;
   for (size_t read = 0; read < kBytesAtATime && !stopping_ && may_read(client);) {
-    const ssize_t n = ::recv(client.fd.get(), chunk, sizeof chunk, 0);
+    const ssize_t n = ::recv(client.fd.get(), chunk, most, 0);
     if (n > 0) {
       client.in.append(chunk, static_cast<size_t>(n));
       account(client);
       read += static_cast<size_t>(n);
-      if (static_cast<size_t>(n) < sizeof chunk) return true;  // later bytes wake us again
+      // Later bytes wake us again.
+      if (static_cast<size_t>(n) < most || !is_admitted) return true;
     } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
       return false;
     } else if (errno != EINTR) {
@@ -271,7 +280,7 @@ bool TcpStoreServer::serve_arrived(Client& client) {
     const std::string_view rest = std::string_view(client.in).substr(client.done);
     const auto state = client.scanner.advance(rest);
     if (state == RequestScanner::State::kRefused) return false;
-    if (!client.validated && rest.size() > 0 && rest[0] != kValidate) return false;
+    if (!rest.empty() && !may_ask(client, static_cast<uint8_t>(rest[0]))) return false;
     if (state == RequestScanner::State::kIncomplete) break;
     const size_t size = std::exchange(client.scanner, {}).size();
     if (!serve_one(client, rest.substr(0, size))) return false;
@@ -306,6 +315,7 @@ bool TcpStoreServer::send_answers(Client& client) {
 // Sends what can be sent, serves the requests that waited for that, and decides what to watch for.
 bool TcpStoreServer::settle(Client& client) {
   if (!send_answers(client)) return false;
+  if (client.stage == Client::Stage::kRefused) return false;
   if (client.unserved() > 0) {
     if (!serve_arrived(client) || !send_answers(client)) return false;
   }
@@ -355,10 +365,21 @@ void TcpStoreServer::move_line() {
   touched_.push_back(line_.front()->fd.get());
 }
 
+// Until a client is admitted it may only say the next word of the greeting. A store without a key
+// admits whoever validates.
+bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
+  switch (client.stage) {
+    case Client::Stage::kNew: return query == kValidate;
+    case Client::Stage::kValidated: return query == kHello;
+    case Client::Stage::kChallenged: return query == kProve;
+    case Client::Stage::kRefused: return false;
+    default: return query != kValidate && query != kProve;
+  }
+}
+
 bool TcpStoreServer::serve_one(Client& client, std::string_view request) {
   RequestReader in(request);
   const auto query = in.number<uint8_t>();
-  if (!client.validated || query == kHello) return greet(client, query, in);
   switch (query) {
     case kSet:
     case kCompareSet:
@@ -374,21 +395,42 @@ bool TcpStoreServer::serve_one(Client& client, std::string_view request) {
     case kMultiGet:
     case kMultiSet: return serve_many(client, query, in);
     case kPing: client.out.put(in.number<uint32_t>()); return true;
-    default: return false;
+    default: return greet(client, query, in);
   }
 }
 
 bool TcpStoreServer::greet(Client& client, uint8_t query, RequestReader in) {
-  if (!client.validated) {
-    if (query != kValidate || in.number<uint32_t>() != kMagic) return false;
-    client.validated = true;
-    pending_.remove(client.fd.get());
-    return true;
+  if (query == kHello) return answer_hello(client, in.number<Hello>());
+  if (query == kValidate) {
+    if (in.number<uint32_t>() != kMagic) return false;
+    client.stage = key_ ? Client::Stage::kValidated : Client::Stage::kAdmitted;
+  } else {
+    if (!is_same(in.number<Proof>(), client.expected)) return false;
+    client.stage = Client::Stage::kAdmitted;
+    client.out.put(kWelcome);
   }
-  const auto hello = in.number<Hello>();
-  if (client.is_ours || std::memcmp(&hello, Hello().magic, sizeof hello) != 0) return false;
-  client.is_ours = true;
-  client.out.put(kOpenStore);
+  if (client.stage == Client::Stage::kAdmitted) pending_.remove(client.fd.get());
+  return true;
+}
+
+bool TcpStoreServer::answer_hello(Client& client, const Hello& hello) {
+  if (std::memcmp(hello.magic, Hello().magic, sizeof hello.magic) != 0) return false;
+  if (!key_) {
+    client.out.put(kOpenStore);
+  } else if (client.stage != Client::Stage::kValidated) {
+    return false;
+  } else if (hello.has_secret == 0) {
+    client.out.put(kWantsSecret);
+    client.stage = Client::Stage::kRefused;
+  } else {
+    Challenge challenge;
+    challenge.nonce = make_nonce();
+    challenge.proof = prove_server(*key_, hello, challenge.nonce);
+    client.expected = prove_client(*key_, hello, challenge.nonce);
+    client.out.put(kChallenge);
+    client.out.put(challenge);
+    client.stage = Client::Stage::kChallenged;
+  }
   return true;
 }
 

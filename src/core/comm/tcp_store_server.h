@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/comm/pending_peers.h"
+#include "core/comm/secret.h"
 #include "core/comm/socket.h"
 #include "core/comm/tcp_store_request.h"
 #include "core/comm/tcp_store_values.h"
@@ -35,10 +36,12 @@ class TcpStoreServer {
   };
 
   // Listens where others find it by this host's name or address (see listen_tcp). Port 0: any.
-  TcpStoreServer(const std::string& host, int port) : TcpStoreServer(host, port, Limits()) {}
-  TcpStoreServer(const std::string& host, int port, const Limits& limits);
+  // With a key, clients that do not prove that they have it can do nothing.
+  TcpStoreServer(const std::string& host, int port, std::optional<Key> key = std::nullopt)
+      : TcpStoreServer(host, port, std::move(key), Limits()) {}
+  TcpStoreServer(const std::string& host, int port, std::optional<Key> key, const Limits& limits);
   // On a Unix socket of this host, in the abstract namespace, for this user's processes.
-  explicit TcpStoreServer(const std::string& local_name);
+  explicit TcpStoreServer(const std::string& local_name, std::optional<Key> key = std::nullopt);
   ~TcpStoreServer();
 
   int port() const { return port_; }
@@ -69,7 +72,9 @@ class TcpStoreServer {
   bool send_answers(Client& client);
   bool settle(Client& client);
   bool serve_one(Client& client, std::string_view request);
+  bool may_ask(const Client& client, uint8_t query) const;
   bool greet(Client& client, uint8_t query, tcp_store::RequestReader in);
+  bool answer_hello(Client& client, const tcp_store::Hello& hello);
   bool serve_value(Client& client, uint8_t query, tcp_store::RequestReader in);
   bool serve_add(Client& client, uint8_t query, const std::string& key, int64_t amount);
   bool serve_waits(Client& client, uint8_t query, tcp_store::RequestReader in);
@@ -86,6 +91,7 @@ class TcpStoreServer {
   void move_line();
 
   const Limits limits_;
+  const std::optional<Key> key_;
   int port_ = 0;
   bool is_local_ = false;
   std::vector<Fd> listeners_;

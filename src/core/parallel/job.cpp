@@ -98,7 +98,9 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
-  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0);
+  std::optional<Key> key;
+  if (!env::open_store()) key = secret_.store_key();
+  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, key);
   ranks_.resize(static_cast<size_t>(size));
   start_all(arguments, omp_num_threads);
 }
@@ -148,7 +150,9 @@ void Job::start(int rank, const std::vector<std::string>& given, int omp_num_thr
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"NXD_SPAWNED", "1"}};
+      {"NXD_SPAWNED", "1"},
+      {"NXD_SECRET", secret_.text()},
+      {"NXD_SECRET_FILE", ""}};  // counts as not set
   if (omp_num_threads > 0) {
     settings.emplace_back("OMP_NUM_THREADS", std::to_string(omp_num_threads));
   } else if (size() > 1 && !env::get("OMP_NUM_THREADS")) {
