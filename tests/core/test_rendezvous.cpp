@@ -103,7 +103,7 @@ void large_groups_differ(void**) {
 
 // Rank 0 takes its store with it when it gives up, but not before the others have read why.
 void reason_outlives_rank_0(void**) {
-  auto server = std::make_shared<nxd::TcpStoreServer>(0);
+  auto server = std::make_shared<nxd::TcpStoreServer>("127.0.0.1", 0);
   std::vector<Membership> members(3);
   for (int rank = 0; rank < 3; ++rank) {
     Membership& m = members[static_cast<size_t>(rank)];

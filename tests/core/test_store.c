@@ -62,6 +62,9 @@ static void promises(nxd_store_t* store, int checks_words) {
   OK(nxd_store_get(store, "sum", 0, buf, sizeof buf, &size));
   assert_int_equal(size, 2);
   assert_memory_equal(buf, "-3", 2);
+  OK(nxd_store_add(store, "wraps", INT64_MAX, &sum));
+  OK(nxd_store_add(store, "wraps", 1, &sum));
+  assert_true(sum == INT64_MIN);
   OK(nxd_store_set(store, "word", "abc", 3));
   /* A server of torch drops a client that adds to a word. */
   if (checks_words)
@@ -188,7 +191,12 @@ static void tcp(void** state) {
   OK(nxd_store_get_port(clients[0], &port));
   assert_true(port > 0);
   for (int i = 1; i < 3; ++i) OK(nxd_store_create_tcp("localhost", port, 0, 5000, &clients[i]));
-  promises(clients[1], 0);
+  promises(clients[1], 1);
+  size_t too_large = ((size_t)64 << 20) + 1;
+  char* value = calloc(1, too_large);
+  REFUSED(nxd_store_set(clients[1], "k", value, too_large), NXD_ERROR_INVALID_ARGUMENT, "67108865");
+  OK(nxd_store_set(clients[1], "k", value, too_large - 1));
+  free(value);
   concurrent(clients, 3);
   nxd_store_t* second = NULL;
   REFUSED(nxd_store_create_tcp("127.0.0.1", port, 1, 5000, &second), NXD_ERROR_IO, "port");

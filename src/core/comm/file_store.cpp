@@ -150,7 +150,8 @@ int64_t FileStore::add(const std::string& key, int64_t amount) {
   Lock lock(*this, LOCK_EX);
   read_on();
   const auto found = values_.find(key);
-  const int64_t sum = (found == values_.end() ? 0 : parse_counter(key, found->second)) + amount;
+  const int64_t sum =
+      wrapping_sum(found == values_.end() ? 0 : parse_counter(key, found->second), amount);
   append(key, std::to_string(sum));
   return sum;
 }

@@ -16,6 +16,7 @@
 #include "core/comm/hierarchical_group.h"
 #include "core/comm/ordered_group.h"
 #include "core/comm/refusals.h"
+#include "core/comm/secret.h"
 #include "core/comm/shm_group.h"
 #include "core/comm/socket.h"
 #include "core/comm/solo_group.h"
@@ -307,7 +308,7 @@ void Context::join(const nxd_context_options_t& options) {
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.
   if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {
-    i.shared->connector = std::make_shared<Connector>(address, m.rank);
+    i.shared->connector = std::make_shared<Connector>(address, m.rank, Secret::of_environment());
     i.shared->device = create_device(i.shared->connector->address());
     world.store->set(Connector::key(m.rank), i.shared->connector->invitation());
     i.shared->ticker = std::make_shared<Ticker>();

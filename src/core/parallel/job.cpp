@@ -33,6 +33,8 @@ using std::chrono::milliseconds;
 constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
 
+const char* const kLoopback = "127.0.0.1";
+
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -98,7 +100,9 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
-  server_ = std::make_unique<TcpStoreServer>(0);
+  std::optional<Key> key;
+  if (!env::open_store()) key = secret_.store_key();
+  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, key);
   ranks_.resize(static_cast<size_t>(size));
   start_all(arguments, omp_num_threads);
 }
@@ -140,12 +144,14 @@ void Job::start(int rank, const std::vector<std::string>& given, int omp_num_thr
       {"WORLD_SIZE", std::to_string(size())},
       {"LOCAL_RANK", std::to_string(rank)},
       {"LOCAL_WORLD_SIZE", std::to_string(size())},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_ADDR", kLoopback},
       {"MASTER_PORT", std::to_string(server_->port())},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"NXD_SPAWNED", "1"}};
+      {"NXD_SPAWNED", "1"},
+      {"NXD_SECRET", secret_.text()},
+      {"NXD_SECRET_FILE", ""}};  // counts as not set
   if (omp_num_threads > 0) {
     settings.emplace_back("OMP_NUM_THREADS", std::to_string(omp_num_threads));
   } else if (size() > 1 && !env::get("OMP_NUM_THREADS")) {

@@ -11,12 +11,14 @@
 #include "core/base/error.h"
 #include "core/base/fork_stamp.h"
 #include "core/comm/deadline.h"
+#include "core/comm/secret.h"
 #include "core/comm/tcp_store_server.h"
 
 namespace nxd {
 
 // Processes started together on this host, one per rank. This process serves the store they meet
-// through, so that no port has to be found and then lost again.
+// through, so that no port has to be found and then lost again, and makes the secret that keeps
+// others out.
 //
 // The kernel ends them with the thread that started them. So that is one of the job's own, which
 // lives as long as the job does: neither does the caller's thread matter, nor can the processes
@@ -54,6 +56,7 @@ class Job {
   void end_all();
   [[noreturn]] void fail_with(int rank) const;
 
+  const Secret secret_ = Secret::random();
   std::unique_ptr<TcpStoreServer> server_;
   std::vector<Process> ranks_;
   int first_failed_ = -1;

@@ -272,16 +272,19 @@ Membership membership_of_environment(int64_t timeout_ms) {
   m.local_rank = launch.local_rank;
   if (m.size == 1) return m;
   const std::string host = launch.port > 0 ? launch.address : meeting_point(launch);
+  StoreAccess access;
+  access.is_of_torch = launch.store_is_of_torch;
+  if (!launch.store_is_of_torch) access.key = store_key_of_environment();
   std::shared_ptr<TcpStoreServer> server;
   // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
   if (m.rank == 0 && !launch.store_is_served) {
-    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(launch.port)
-                             : std::make_shared<TcpStoreServer>(host);
+    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(host, launch.port, access.key)
+                             : std::make_shared<TcpStoreServer>(host, access.key);
     m.owns_server = true;
   }
   while_joining(m, [&] {
     try {
-      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server);
+      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server, access);
     } catch (const Error& e) {
       const bool rank_0_is_away = m.rank != 0 && !launch.store_is_served;
       throw Error(e.status(),
