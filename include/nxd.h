@@ -817,8 +817,8 @@ NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work
  *
  *  For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
  *  as an array of another framework. Takes the place of this rank's next collective of the group,
- * or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
- * the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+ *  or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+ *  the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
  *
  *  @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
  *                    NULL and any other name: a collective without a name.
