@@ -39,7 +39,7 @@
 /* Copies of dlpack.h before 1.0 do not know it, and a program may have included one first. */
 struct DLManagedTensorVersioned;
 
-#if defined(_WIN32)
+#if defined(_WIN32) || defined(SWIG)
 #define NXD_API
 #else
 #define NXD_API __attribute__((visibility("default")))
@@ -811,6 +811,29 @@ NXD_API nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t 
  *  [collective: group]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work);
+
+/** Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
+ *  message: the two ranks]
+ *
+ *  For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
+ *  as an array of another framework. Takes the place of this rank's next collective of the group,
+ *  or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+ *  the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+ *
+ *  @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
+ *                    NULL and any other name: a collective without a name.
+ *  @param peer, tag  of a message; not read otherwise.
+ *  @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+ *  @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer,
+                                      int32_t tag, const char* reason);
+
+/** nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
+ *  the reason.  [collective: group; of a message: the two ranks]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer,
+                                            int32_t tag, const char* reason, nxd_work_t** out_work);
 
 /** Whether the work is done, well or not; from any thread.  [local]
  *

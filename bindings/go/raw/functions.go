@@ -520,6 +520,36 @@ func BarrierAsync(group *Group) (workOut *Work, err error) {
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
+// GroupReject is nxd_group_reject. Fails a call that this rank cannot make, on all ranks that make
+// it. [collective: group; of a message: the two ranks]
+func GroupReject(group *Group, operation string, peer int32, tag int32, reason string) error {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return err
+	}
+	return TakeError(unsafe.Pointer(C.nxdgo_group_reject((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))))
+}
+
+// GroupRejectAsync is nxd_group_reject_async. nxd_group_reject without waiting: the work takes the
+// call's place in the order, and fails with the reason. [collective: group; of a message: the two
+// ranks]
+func GroupRejectAsync(group *Group, operation string, peer int32, tag int32, reason string) (workOut *Work, err error) {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return workOut, err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return workOut, err
+	}
+	r := C.nxdgo_group_reject_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
 // WorkTest is nxd_work_test. Whether the work is done, well or not; from any thread. [local]
 func WorkTest(work *Work) (doneOut int32, err error) {
 	r := C.nxdgo_work_test((*C.nxd_work_t)(unsafe.Pointer(work)))

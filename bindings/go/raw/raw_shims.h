@@ -528,6 +528,21 @@ static inline nxdgo_barrier_async_t nxdgo_barrier_async(nxd_group_t* group) {
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  return nxdgo_outcome(nxd_group_reject(group, operation, peer, tag, reason));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_group_reject_async_t;
+
+static inline nxdgo_group_reject_async_t nxdgo_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  nxdgo_group_reject_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_group_reject_async(group, operation, peer, tag, reason, &r.out_work));
+  return r;
+}
+
 typedef struct {
   nxdgo_error_t* error;
   int32_t out_done;

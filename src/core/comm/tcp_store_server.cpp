@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/blocked_signals.h"
+#include "core/base/start_thread.h"
 #include "core/base/environment.h"
 #include "core/base/log.h"
 #include "core/comm/store.h"
@@ -82,8 +82,7 @@ void TcpStoreServer::start() {
   bool watched = watch(EPOLL_CTL_ADD, wake_read_.get(), EPOLLIN);
   for (const Fd& fd : listeners_) watched = watched && watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN);
   if (!watched) fail(NXD_ERROR_IO, "cannot watch the store's sockets: ", std::strerror(errno));
-  BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("for the store", [this] { run(); });
 }
 
 TcpStoreServer::~TcpStoreServer() { stop(); }

@@ -885,6 +885,10 @@ end
     dtype::nxd_dtype_t, from::Int32, tag::Int32, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_barrier_async(group::Ptr{nxd_group_t},
     out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
+@call libnxd_core nxd_group_reject(group::Ptr{nxd_group_t}, operation::Cstring, peer::Int32,
+    tag::Int32, reason::Cstring)::nxd_status_t
+@call libnxd_core nxd_group_reject_async(group::Ptr{nxd_group_t}, operation::Cstring, peer::Int32,
+    tag::Int32, reason::Cstring, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_work_test(work::Ptr{nxd_work_t}, out_done::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_work_wait(work::Ptr{nxd_work_t}, timeout_ms::Int64)::nxd_status_t
 @call libnxd_core nxd_work_cancel(work::Ptr{nxd_work_t})::nxd_status_t

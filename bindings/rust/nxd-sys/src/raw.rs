@@ -3000,6 +3000,27 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_barrier_async(group: *mut nxd_group_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
+    /// Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
+    /// message: the two ranks]
+    ///
+    /// For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
+    /// as an array of another framework. Takes the place of this rank's next collective of the group,
+    /// or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+    /// the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+    ///
+    /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
+    /// NULL and any other name: a collective without a name.
+    /// @param peer, tag  of a message; not read otherwise.
+    /// @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+    /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
+    /// @since 0.1
+    pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
+
+    /// nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
+    /// the reason.  [collective: group; of a message: the two ranks]
+    /// @since 0.1
+    pub fn nxd_group_reject_async(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
     /// Whether the work is done, well or not; from any thread.  [local]
     ///
     /// @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
