@@ -13,10 +13,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/start_thread.h"
 #include "core/base/error.h"
 #include "core/base/fork_closed.h"
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 
 namespace nxd {
 namespace {

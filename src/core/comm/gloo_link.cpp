@@ -129,10 +129,10 @@ void GlooLink::own_part(int peer, const Function& function) {
   } catch (const Connector::Unproven&) {
     throw;
   } catch (const std::exception& e) {
-    monitor_->fail_for_good(
-        monitor_->error(NXD_ERROR_IO, monitor_->world_rank(),
-                        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
-                             world_rank(peer), ": ", e.what())));
+    monitor_->fail_for_good(monitor_->error(
+        NXD_ERROR_IO, monitor_->world_rank(),
+        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
+             world_rank(peer), ": ", e.what())));
   }
 }
 

@@ -13,9 +13,9 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/start_thread.h"
 #include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 #include "core/comm/store.h"
 
 namespace nxd {

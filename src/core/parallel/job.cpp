@@ -116,18 +116,19 @@ Job::~Job() {
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
   std::promise<std::optional<Error>> started;
   auto outcome = started.get_future();
-  parent_ = start_thread("for the processes", [this, &arguments, omp_num_threads,
-                                               started = std::move(started),
-                                               over = over_.get_future()]() mutable {
-    std::optional<Error> failure;
-    try {
-      for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
-    } catch (...) {
-      failure = Error::current();
-    }
-    started.set_value(failure);
-    over.wait();
-  });
+  parent_ = start_thread("for the processes",
+                         [this, &arguments, omp_num_threads, started = std::move(started),
+                          over = over_.get_future()]() mutable {
+                           std::optional<Error> failure;
+                           try {
+                             for (int rank = 0; rank < size(); ++rank)
+                               start(rank, arguments, omp_num_threads);
+                           } catch (...) {
+                             failure = Error::current();
+                           }
+                           started.set_value(failure);
+                           over.wait();
+                         });
   if (const std::optional<Error> failure = outcome.get()) {
     end_all();
     over_.set_value();
