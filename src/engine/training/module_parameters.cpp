@@ -12,6 +12,7 @@
 namespace nxd {
 
 ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::move(root)) {
+  check_trained_axes(context(), "reductions, norms and updates of modules' gradients");
   for (const NamedParameter& entry : named_parameters(*root_)) {
     const Parameter& parameter = *entry.parameter;
     if (!parameter.tensor().requires_grad()) continue;
