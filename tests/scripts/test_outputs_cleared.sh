@@ -20,6 +20,8 @@ layout = json.load(open(f"{source}/bindings/layout.json"))
 sizes = {name: struct["size"] for name, struct in layout["structs"].items()}
 structs = {s["name"]: s for s in api["structs"]}
 handles = {h["name"]: h for h in api["handles"]}
+# Of an enumeration whose first value is something, nothing is INVALID.
+invalid = {e["name"] for e in api["enums"] if e["values"][0]["value"] == -1}
 libraries = {"nxd_core": ctypes.CDLL(f"{build}/src/libnxd_core.so", mode=ctypes.RTLD_GLOBAL)}
 if os.path.exists(f"{build}/src/libnxd.so"):
     libraries["nxd"] = ctypes.CDLL(f"{build}/src/libnxd.so")
@@ -30,10 +32,15 @@ INTEGERS = {"size_t": ctypes.c_size_t, "uint64_t": ctypes.c_uint64, "uint32_t": 
 BYTES = {"int64_t": 8, "uint64_t": 8, "size_t": 8, "double": 8, "float": 4}
 
 
-def is_output(parameter):
-    kind = parameter["type"]
-    return (parameter["name"].startswith("out") and kind["pointers"] and not kind["const"] and
-            "const*" not in kind["c"].replace(" ", "")[-6:])
+def outputs_of(function):
+    """Outputs of a function. A caller's buffer with its capacity after it is none."""
+    found, params = [], function["params"]
+    for parameter, following in zip(params, params[1:] + [{"name": ""}]):
+        kind = parameter["type"]
+        if (parameter["name"].startswith("out") and kind["pointers"] and not kind["const"] and
+                not kind["c"].replace(" ", "").endswith("const*") and following["name"] != "cap"):
+            found.append(parameter["name"])
+    return found
 
 
 def width(kind):
@@ -51,7 +58,7 @@ class Call:
         array = False
         for parameter in function["params"]:
             kind, name = parameter["type"], parameter["name"]
-            if is_output(parameter):
+            if name in outputs_of(function):
                 array = name in ("outputs", "out_tensors", "out_grads")
                 self.arguments.append(None if name == missing else self.room(parameter))
                 continue
@@ -81,13 +88,15 @@ class Call:
         return called(*self.arguments)
 
     def left(self):
-        """Outputs that still have what was in them."""
+        """Outputs that are not cleared. Structs have values of their own for nothing, and a size may
+        say how much room was missing."""
         found = []
         for name, (memory, kind) in self.rooms.items():
-            skip = 8 if kind["pointers"] == 1 and kind["name"] in structs else 0
-            ends = width(kind)
-            if bytes([POISON]) * 4 in memory.raw[skip:ends] or (
-                    not skip and any(memory.raw[:ends])):
+            struct = kind["pointers"] == 1 and kind["name"] in structs
+            value = memory.raw[8 if struct else 0:width(kind)]
+            may_have = (struct or kind["c"] == "size_t*" or
+                        (kind["name"] in invalid and value == b"\xff" * 4))
+            if bytes([POISON]) * 4 in value or (not may_have and any(value)):
                 found.append(name)
         return found
 
@@ -108,7 +117,7 @@ if core.nxd_context_create(None, ctypes.byref(context)) != 0:
 lives = [{}, {"nxd_context_t*": context.value}]
 problems, failures, functions = set(), 0, 0
 for function in api["functions"]:
-    outputs = [p["name"] for p in function["params"] if is_output(p)]
+    outputs = outputs_of(function)
     if not outputs or function["library"] not in libraries:
         continue
     functions += 1

@@ -1,5 +1,6 @@
 #include "core/pipeline/pipeline.h"
 
+#include "core/parallel/trained_axes.h"
 #include "core/pipeline/timeline_file.h"
 
 namespace nxd {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/parallel/trained_axes.h"
 #include "engine/device/collectives.h"
 
 namespace nxd {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/dtype.h"
+#include "core/parallel/trained_axes.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/module_tree.h"
