@@ -28,7 +28,7 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
   required(counts, "counts");
   std::vector<std::vector<PipelineTask>> lists(static_cast<size_t>(shape.ranks));
   for (size_t rank = 0; rank < lists.size(); ++rank) {
-    check_argument(tasks || counts[rank] == 0, "tasks: expected a pointer, got NULL");
+    check_array(tasks, counts[rank], "tasks");
     lists[rank].reserve(counts[rank]);
     for (size_t i = 0; i < counts[rank]; ++i, ++tasks) {
       lists[rank].push_back({tasks->kind, tasks->microbatch, tasks->chunk});

@@ -42,7 +42,7 @@ inline std::string unwrap_text(const char* value, const char* name) {
 
 // Borrowed tensors; a NULL among them becomes an undefined tensor.
 inline Module::Tensors unwrap_tensors(nxd_tensor_t* const* tensors, size_t n, const char* name) {
-  check_argument(tensors != nullptr || n == 0, name, ": expected an array of ", n, ", got NULL");
+  check_array(tensors, n, name);
   Module::Tensors result(n);
   for (size_t i = 0; i < n; ++i) {
     if (tensors[i]) result[i] = tensors[i]->value;

@@ -96,6 +96,10 @@ std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call, const s
   return work;
 }
 
+void OrderedGroup::check_interrupt(const char* operation) const {
+  monitor_->shared().interrupt.check(operation);
+}
+
 void OrderedGroup::wait_for_works() {
   lanes_.wait_until_idle([this] {
     monitor_->shared().serve();
