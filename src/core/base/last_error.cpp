@@ -66,6 +66,12 @@ nxd_status_t record_current_exception() noexcept {
     set_last_error(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
     return NXD_ERROR_OUT_OF_MEMORY;
   } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again) {
+      set_last_error(NXD_ERROR_OUT_OF_MEMORY,
+                     "cannot start a thread: the system lets this user, container or program have "
+                     "no more of them (ulimit -u, the cgroup's pids.max), or has no memory");
+      return NXD_ERROR_OUT_OF_MEMORY;
+    }
     set_last_error(NXD_ERROR_IO, e.what());
     return NXD_ERROR_IO;
   } catch (const std::exception& e) {
@@ -78,6 +84,23 @@ nxd_status_t record_current_exception() noexcept {
 }
 
 CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}
+
+nxd_status_t CallbackWatch::thrown() noexcept {
+  char message[256];
+  try {
+    throw;
+  } catch (const Error&) {  // of the library's own, around the callback
+    return record_current_exception();
+  } catch (const std::bad_alloc&) {
+    return record_current_exception();
+  } catch (const std::exception& e) {
+    std::snprintf(message, sizeof message, "the callback threw: %s", e.what());
+  } catch (...) {
+    std::snprintf(message, sizeof message, "the callback threw what is no std::exception");
+  }
+  set_last_error(NXD_ERROR_USER, message);
+  return NXD_ERROR_USER;
+}
 
 void CallbackWatch::check(nxd_status_t status, const char* what) const {
   if (status == NXD_OK) return;
