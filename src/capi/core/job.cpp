@@ -62,5 +62,6 @@ nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_pid) {
 
 // In a forked child the processes are the parent's.
 void nxd_job_destroy(nxd_job_t* job) {
+  const Uncancelled whole_call;
   if (job && !job->stamp.is_foreign()) delete job;
 }

@@ -189,4 +189,7 @@ nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path) {
   });
 }
 
-void nxd_optimizer_destroy(nxd_optimizer_t* optimizer) { delete optimizer; }
+void nxd_optimizer_destroy(nxd_optimizer_t* optimizer) {
+  const Uncancelled whole_call;
+  delete optimizer;
+}

@@ -121,6 +121,7 @@ nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_inf
 }
 
 void nxd_work_destroy(nxd_work_t* work) {
+  const Uncancelled whole_call;
   if (work) work->value->release();
   delete work;
 }

@@ -23,6 +23,11 @@ Error Error::current() noexcept {
     } catch (const std::bad_alloc&) {
       return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::system_error& e) {
+      if (e.code() == std::errc::resource_unavailable_try_again) {
+        return plain(NXD_ERROR_OUT_OF_MEMORY,
+                     "cannot start a thread: the system lets this user, container or program have "
+                     "no more of them (ulimit -u, the cgroup's pids.max), or has no memory");
+      }
       return {NXD_ERROR_IO, e.what()};
     } catch (const std::exception& e) {
       return {NXD_ERROR_INTERNAL, e.what()};

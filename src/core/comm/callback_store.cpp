@@ -78,9 +78,12 @@ int64_t CallbackStore::add(const std::string& key, int64_t amount) {
 }
 
 void CallbackStore::set_here(const std::string& key, const std::string& value) {
-  CallbackWatch().check(callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
-                                       value.size(), callbacks_.user_data),
-                        "the store's set callback");
+  CallbackWatch().run(
+      [&] {
+        return callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
+                              value.size(), callbacks_.user_data);
+      },
+      "the store's set callback");
 }
 
 std::optional<std::string> CallbackStore::get_here(const std::string& key) {
@@ -89,10 +92,17 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     size_t size = 0;
     int32_t found = 0;
-    CallbackWatch().check(callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()),
-                                         value.size(), &size, &found, callbacks_.user_data),
-                          "the store's get callback");
+    CallbackWatch().run(
+        [&] {
+          return callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()), value.size(),
+                                &size, &found, callbacks_.user_data);
+        },
+        "the store's get callback");
     if (!found) return std::nullopt;
+    if (size > kLargestValue) {
+      fail(NXD_ERROR_USER, "the store's get callback: expected a size of at most ", kLargestValue,
+           " for key \"", key, "\", got ", size);
+    }
     if (size <= value.size()) {
       value.resize(size);
       return value;
@@ -104,8 +114,9 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
 
 int64_t CallbackStore::add_here(const std::string& key, int64_t amount) {
   int64_t sum = 0;
-  CallbackWatch().check(callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data),
-                        "the store's add callback");
+  CallbackWatch().run(
+      [&] { return callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data); },
+      "the store's add callback");
   return sum;
 }
 

@@ -14,6 +14,7 @@
 #include "core/comm/failure_board.h"
 #include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
+#include "core/comm/store_patience.h"
 #include "core/comm/tcp_store.h"
 #include "core/parallel/launcher.h"
 #include "core/parallel/meeting_point.h"
@@ -250,7 +251,8 @@ World parse_world(const std::string& verdict, int size) {
 }
 
 // Tells those that wait, now or once they have met, that this rank does not.
-void leave(Store& store, const Membership& m) noexcept {
+void leave(Store& store, const Membership& m, int64_t timeout_ms) noexcept {
+  const StorePatience bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
   try {
     FailureBoard::leave_before_meeting(store, m.rank);
     if (m.rank == 0) {
@@ -318,6 +320,8 @@ Membership membership_of_options(const nxd_context_options_t& options) {
 }
 
 World meet(const Membership& m, int64_t timeout_ms) {
+  // A store of the caller's may have a longer bound of its own.
+  const StorePatience bounded(timeout_ms);
   return while_joining(m, [&] {
     const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
     const int64_t number =
@@ -335,7 +339,7 @@ World meet(const Membership& m, int64_t timeout_ms) {
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_verdict(*store, m.size, timeout_ms);
       } catch (...) {
-        leave(*store, m);
+        leave(*store, m, timeout_ms);
         throw;
       }
     }();
