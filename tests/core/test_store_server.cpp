@@ -300,13 +300,14 @@ void values_do_not_grow_without_bound(void**) {
 void large_requests_take_turns(void**) {
   TcpStoreServer::Limits limits;
   limits.in_flight = size_t{1} << 20;
-  limits.turn_ms = 3000;
+  limits.stall_ms = 3000;
   TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  Client stuck(server), other(server);
+  Client stuck(server), also_stuck(server), other(server);
   std::vector<Client> clients;
   for (int i = 0; i < 12; ++i) clients.emplace_back(server);
   const std::string value(size_t{6} << 20, 'x');
   stuck.say(Client::set("stuck", value).substr(0, value.size() / 2));
+  also_stuck.say(Client::set("also stuck", value).substr(0, value.size() / 4));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < clients.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -316,7 +317,7 @@ void large_requests_take_turns(void**) {
   }
   for (int i = 0; i < 100; ++i) other.hears_nothing();
   for (std::thread& thread : threads) thread.join();
-  assert_true(stuck.is_let_go());
+  assert_true(stuck.is_let_go() && also_stuck.is_let_go());
   other.say(std::string(1, kGetNumKeys));
   assert_true(other.hear(8) == Client::number(int64_t{12}));
 }

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -47,6 +48,7 @@ struct TcpStoreServer::Client {
   std::unordered_set<std::string> awaited;  // keys of a pending WAIT
   size_t accounted = 0;                     // in in_flight_
   bool in_line = false;
+  Deadline::Clock::time_point in_line_since{};
 
   size_t unserved() const { return in.size() - done; }
 };
@@ -165,17 +167,13 @@ int TcpStoreServer::next_timeout_ms() const {
   };
   sooner(paused_until_);
   sooner(turn_until_);
+  sooner(stall_until_);
   return static_cast<int>(std::min<int64_t>(ms, INT32_MAX));
 }
 
 void TcpStoreServer::let_overdue_go() {
   while (const auto fd = pending_.overdue()) drop(*clients_.at(*fd));
-  if (turn_until_ && turn_until_->expired()) {
-    log(NXD_LOG_WARN, "the store lets a client go that takes longer than ", limits_.turn_ms,
-        " ms for a request of more than ", line_.front()->in.size(), " bytes while others wait");
-    drop(*line_.front());
-    move_line();
-  }
+  clear_line();
   if (paused_until_ && paused_until_->expired()) resume_listening();
 }
 
@@ -262,6 +260,7 @@ bool TcpStoreServer::receive(Client& client) {
       client.in.append(chunk, static_cast<size_t>(n));
       account(client);
       read += static_cast<size_t>(n);
+      if (client.in_line) stall_until_ = Deadline::after_ms(limits_.stall_ms);
       // Later bytes wake us again.
       if (static_cast<size_t>(n) < most || !is_admitted) return true;
     } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -323,6 +322,7 @@ bool TcpStoreServer::settle(Client& client) {
   if (has_room && !reads && !client.in_line) {
     line_.push_back(&client);
     client.in_line = true;
+    client.in_line_since = Deadline::Clock::now();
   }
   const uint32_t wanted = (reads ? uint32_t{EPOLLIN} : 0U) | (client.out.empty() ? 0U : EPOLLOUT);
   // Both may have become possible since they were tried.
@@ -347,7 +347,10 @@ void TcpStoreServer::account(Client& client) {
 
 void TcpStoreServer::leave_line(Client& client) {
   if (!client.in_line) return;
-  if (line_.front() == &client) turn_until_.reset();
+  if (line_.front() == &client) {
+    turn_until_.reset();
+    stall_until_.reset();
+  }
   line_.remove(&client);
   client.in_line = false;
 }
@@ -361,7 +364,27 @@ void TcpStoreServer::move_line() {
   }
   if (line_.empty() || turn_until_) return;
   turn_until_ = Deadline::after_ms(limits_.turn_ms);
+  stall_until_ = Deadline::after_ms(limits_.stall_ms);
   touched_.push_back(line_.front()->fd.get());
+}
+
+// Lets the first in the line go when it does not go on, and with it those behind it that have sent
+// nothing since they came to it.
+void TcpStoreServer::clear_line() {
+  const bool stalls = stall_until_ && stall_until_->expired();
+  if (!stalls && !(turn_until_ && turn_until_->expired())) return;
+  std::vector<Client*> leaving = {line_.front()};
+  for (Client* client : line_) {
+    int arrived = 0;
+    if (!stalls || client == leaving[0] || ms_since(client->in_line_since) < limits_.stall_ms ||
+        ::ioctl(client->fd.get(), FIONREAD, &arrived) != 0 || arrived > 0) {
+      continue;
+    }
+    leaving.push_back(client);
+  }
+  log(NXD_LOG_WARN, "the store lets ", leaving.size(),
+      " connections go whose large requests do not go on while others wait for memory");
+  for (Client* client : leaving) drop(*client);
 }
 
 // Until a client is admitted it may only say the next word of the greeting. A store without a key

@@ -23,8 +23,8 @@ namespace nxd {
 //
 // No client can take more than its share. Each is read from while little of it is unanswered and
 // little of its answers unread. Large requests that arrive at once share a bound on memory: beyond
-// it they take turns, in the order in which they came to it, while small ones go on. All values
-// share another bound.
+// it they take turns, in the order in which they came to it, while small ones go on; those that do
+// not go on are let go. All values share another bound.
 class TcpStoreServer {
  public:
   struct Limits {
@@ -33,6 +33,7 @@ class TcpStoreServer {
     size_t pending = 0;                    // connections without a hello; 0: by open files
     int64_t hello_ms = 10000;              // for a connection to say hello
     int64_t turn_ms = 30000;               // for a large request while others wait
+    int64_t stall_ms = 2000;               // without a byte of it
   };
 
   // Listens where others find it by this host's name or address (see listen_tcp). Port 0: any.
@@ -89,6 +90,7 @@ class TcpStoreServer {
   bool may_read(const Client& client) const;
   void leave_line(Client& client);
   void move_line();
+  void clear_line();
 
   const Limits limits_;
   const std::optional<Key> key_;
@@ -105,8 +107,9 @@ class TcpStoreServer {
   std::vector<int> touched_;                                              // to be settled
   std::unordered_map<std::string, std::unordered_set<Client*>> waiting_;  // by key
   size_t in_flight_ = 0;
-  std::list<Client*> line_;             // for memory to read more
-  std::optional<Deadline> turn_until_;  // of the first in the line
+  std::list<Client*> line_;  // for memory to read more
+  // Of the first in the line: for all of its request, and for the next bytes of it.
+  std::optional<Deadline> turn_until_, stall_until_;
   std::thread thread_;
 };
 
