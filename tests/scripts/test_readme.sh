@@ -3,6 +3,7 @@
 # links of the README and of docs/ lead somewhere.
 # usage: test_readme.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so to run it with
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,7 +17,7 @@ done
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/tune.c"
 [[ -s $work/tune.c ]] || { echo "README.md has no example"; exit 1; }
 gcc -std=c99 -Wall -Wextra -Werror -I"$source/include" -c "$work/tune.c" -o "$work/tune.o"
-[[ -e $build/src/libnxd.so ]] || { echo "no libnxd.so in this build"; exit 77; }
+need_built "$build/src/libnxd.so"
 gcc "$work/tune.o" -o "$work/tune" -L"$build/src" -lnxd -lnxd_core -Wl,-rpath,"$build/src"
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
