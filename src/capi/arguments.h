@@ -2,6 +2,7 @@
 
 // How every function of nxd.h takes its arguments apart.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -16,6 +17,18 @@ T& output(T* out, const char* name) {
   check_argument(out, name, ": expected a pointer, got NULL");
   *out = T{};
   return *out;
+}
+
+// Several outputs: those that there are start as zero, also when one is missing.
+template <class... T>
+void clear_all(T*... outs) {
+  ((outs ? static_cast<void>(*outs = T{}) : static_cast<void>(0)), ...);
+}
+
+// A count of elements that are to be read: a buffer can have so many.
+inline void check_count(size_t count, size_t element_size, const char* name) {
+  check_argument(count <= static_cast<size_t>(PTRDIFF_MAX) / element_size, name, ": ", count,
+                 " elements of ", element_size, " bytes do not fit in memory");
 }
 
 // An array of results, all zero until the call has succeeded.

@@ -32,6 +32,7 @@ nxd_status_t init(Options* options, size_t size, const Options& defaults) {
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
   check_argument(patterns || n == 0, "patterns: expected an array of ", n, ", got NULL");
+  check_count(n, sizeof *patterns, "n");
   std::vector<std::string> result;
   for (size_t i = 0; i < n; ++i) {
     check_argument(patterns[i], "patterns[", i, "]: expected a name or pattern, got NULL");

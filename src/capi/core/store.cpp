@@ -59,6 +59,7 @@ nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* valu
     Store& s = unwrap(store);
     check_argument(key, "key: expected a string, got NULL");
     check_argument(value || size == 0, "value: expected a pointer to ", size, " bytes, got NULL");
+    check_count(size, 1, "size");
     s.set(key, std::string(static_cast<const char*>(value), size));
   });
 }

@@ -114,8 +114,11 @@ Connector::Dial::Dial(const std::string& invitation, int own_rank, const std::st
   std::string host, port, secret;
   std::istringstream(invitation) >> host >> port >> secret;
   Words words;
-  check_internal(secret.size() == sizeof words.secret && key.size() <= kKeyLimit,
-                 "an invitation of ", invitation.size(), " bytes, a key of ", key.size());
+  check_internal(key.size() <= kKeyLimit, "a key of ", key.size(), " bytes");
+  if (secret.size() != sizeof words.secret) {
+    fail(NXD_ERROR_IO, "the store holds no address of a rank, but ", invitation.size(),
+         " other bytes");
+  }
   std::memcpy(words.secret, secret.data(), secret.size());
   words.from = own_rank;
   words.key_size = static_cast<uint32_t>(key.size());

@@ -20,10 +20,13 @@ std::string left_group_key(const std::string& group, int rank) {
 
 std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, " ", loss.reason); }
 
-std::optional<Loss> decode(const std::string& value) {
+// Nothing where the value is none that a rank of this world has published.
+std::optional<Loss> decode(const std::string& value, int world_size) {
   std::istringstream in(value);
   Loss loss{};
   if (!(in >> loss.status >> loss.rank)) return std::nullopt;
+  if (loss.status != NXD_ERROR_PEER_LOST && loss.status != NXD_ERROR_TIMEOUT) return std::nullopt;
+  if (loss.rank < -1 || loss.rank >= world_size) return std::nullopt;
   in.get();
   std::getline(in, loss.reason);
   return loss;
@@ -87,7 +90,7 @@ void FailureBoard::look() noexcept {
 }
 
 void FailureBoard::take_over(const std::string& published) {
-  auto loss = decode(published);
+  auto loss = decode(published, world_size_);
   if (!loss) return;
   const int lost = loss->rank;
   remember(std::move(*loss));
@@ -216,7 +219,9 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
   std::optional<int> awaited;
   ask([&] {
     const auto value = store_->get(wait_key(rank));
-    if (value && !value->empty()) awaited = static_cast<int>(parse_counter("wait", *value));
+    if (!value || value->empty()) return;
+    const int64_t of = parse_counter("wait", *value);
+    if (of >= 0 && of < world_size_) awaited = static_cast<int>(of);
   });
   return awaited;
 }

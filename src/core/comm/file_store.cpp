@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -90,6 +91,11 @@ bool FileStore::read_record() {
   }
   constexpr uint64_t kLimit = uint64_t{1} << 30;
   if (read < sizeof head || head.key_size > kLimit || head.value_size > kLimit) return false;
+  // No memory for more than there is in the file.
+  const uint64_t needed = sizeof head + head.key_size + head.value_size;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail_io("cannot read");
+  if (static_cast<uint64_t>(status.st_size - offset_) < needed) return false;
   std::string body(head.key_size + head.value_size, '\0');
   const ssize_t m =
       read_at(fd_, body.data(), body.size(), offset_ + static_cast<int64_t>(sizeof head));
@@ -147,7 +153,8 @@ int64_t FileStore::add(const std::string& key, int64_t amount) {
   Lock lock(*this, LOCK_EX);
   read_on();
   const auto found = values_.find(key);
-  const int64_t sum = (found == values_.end() ? 0 : parse_counter(key, found->second)) + amount;
+  const int64_t sum =
+      add_to_counter(key, found == values_.end() ? nullptr : &found->second, amount);
   append(key, std::to_string(sum));
   return sum;
 }

@@ -22,7 +22,11 @@ struct GlooGroup::Envelope {
   char body[kInlineLimit];
 
   size_t size() const { return sizeof header + header.payload_size; }
-  std::string reason() const { return std::string(body, header.refused ? header.payload_size : 0); }
+  // Of no more bytes than there are, whatever the peer says.
+  std::string reason() const {
+    return header.refused ? std::string(body, std::min<size_t>(header.payload_size, sizeof body))
+                          : std::string();
+  }
   void refuse(const std::string& why) {
     header.refused = 1;
     header.payload_size = static_cast<uint32_t>(std::min(why.size(), sizeof body));

@@ -16,9 +16,10 @@ std::optional<std::string> LocalStore::get(const std::string& key) {
 
 int64_t LocalStore::add(const std::string& key, int64_t amount) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::string& value = values_[key];
-  const int64_t sum = (value.empty() ? 0 : parse_counter(key, value)) + amount;
-  value = std::to_string(sum);
+  const auto found = values_.find(key);
+  const int64_t sum =
+      add_to_counter(key, found == values_.end() ? nullptr : &found->second, amount);
+  values_[key] = std::to_string(sum);
   return sum;
 }
 

@@ -33,7 +33,10 @@ SharedMemory::Address SharedMemory::Address::decode(const std::string& text) {
   Address address;
   std::istringstream in(text);
   in >> address.pid >> address.descriptor >> address.inode;
-  check_internal(!in.fail(), "an address of shared memory reads \"", text, "\"");
+  if (in.fail()) {
+    fail(NXD_ERROR_IO, "the store holds no address of shared memory, but \"", text.substr(0, 80),
+         "\"");
+  }
   return address;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/environment.h"
+
 namespace nxd {
 namespace {
 
@@ -90,12 +92,18 @@ SharedMemory ShmLink::create_or_open() {
 }
 
 SharedMemory ShmLink::open(const std::string& address) {
-  const size_t space = address.find(' ');
-  check_internal(space != std::string::npos, "an address of shared memory reads \"", address, "\"");
+  // The rank in the group that made it, and where it is.
+  const size_t space = std::min(address.find(' '), address.size());
+  const auto maker = env::parse_int(address.substr(0, space));
+  if (!maker || *maker < 0 || *maker >= size()) {
+    fail(NXD_ERROR_IO, "the store holds no address of shared memory, but \"", address.substr(0, 80),
+         "\"");
+  }
   try {
-    return SharedMemory::open(SharedMemory::Address::decode(address.substr(space + 1)));
+    return SharedMemory::open(
+        SharedMemory::Address::decode(address.substr(std::min(space + 1, address.size()))));
   } catch (const Error& e) {
-    if (e.status() == NXD_ERROR_PEER_LOST) lost(std::stoi(address), "left");
+    if (e.status() == NXD_ERROR_PEER_LOST) lost(static_cast<int>(*maker), "left");
     throw;
   }
 }

@@ -48,4 +48,12 @@ int64_t parse_counter(const std::string& key, const std::string& value) {
   return number;
 }
 
+int64_t add_to_counter(const std::string& key, const std::string* value, int64_t amount) {
+  const int64_t counter = value ? parse_counter(key, *value) : 0;
+  int64_t sum = 0;
+  check_argument(!__builtin_add_overflow(counter, amount, &sum), "store key \"", key,
+                 "\": expected a sum of 64 bits, got ", counter, " and ", amount);
+  return sum;
+}
+
 }  // namespace nxd

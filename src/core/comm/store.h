@@ -119,6 +119,8 @@ class PrefixStore : public Store {
 
 // The decimal integer that add() keeps under a key.
 int64_t parse_counter(const std::string& key, const std::string& value);
+// The sum of that and an amount; null: an absent key. INVALID_ARGUMENT when 64 bits cannot hold it.
+int64_t add_to_counter(const std::string& key, const std::string* value, int64_t amount);
 
 }  // namespace nxd
 

@@ -276,8 +276,9 @@ bool TcpStoreServer::serve_values(Client& client, Reader& in, uint8_t query) {
       return true;
     }
     case kAdd: {
-      int64_t sum = in.number<int64_t>();
-      if (found != values_.end()) sum += parse_counter(key, found->second);
+      const auto amount = in.number<int64_t>();
+      const int64_t sum =
+          add_to_counter(key, found == values_.end() ? nullptr : &found->second, amount);
       store(key, std::to_string(sum));
       put<int64_t>(client.out, sum);
       return true;

@@ -103,6 +103,8 @@ BufferParameters::BufferParameters(std::shared_ptr<Context> context,
     : context_(std::move(context)) {
   groups_.data = std::move(group);
   groups_.world_rank = context_->rank();
+  check_argument(n <= static_cast<size_t>(PTRDIFF_MAX) / sizeof *params, "n: ", n,
+                 " tensors do not fit in memory");
   check_argument(params || n == 0, "params: expected an array of ", n, " tensors, got NULL");
   check_argument(grads || n == 0, "grads: expected an array of ", n, " tensors, got NULL");
   std::unordered_set<std::string> known;

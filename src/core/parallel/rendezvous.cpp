@@ -185,7 +185,10 @@ void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) 
   nxd_status_t status = NXD_ERROR_INTERNAL;
   std::string message;
   int root_rank = -1;
-  in >> status;
+  const bool is_error = (in >> status) && status < NXD_OK && status >= NXD_ERROR_USER;
+  if (!is_error || status == NXD_ERROR_INTERNAL) {
+    fail(NXD_ERROR_IO, "the store holds no answer of rank 0, but \"", verdict.substr(0, 80), "\"");
+  }
   if (status == NXD_ERROR_PEER_LOST) in >> root_rank;
   in.get();
   std::getline(in, message);
@@ -311,8 +314,11 @@ World meet(const Membership& m, int64_t timeout_ms) {
     }();
     if (!verdict.good()) fail_with(verdict.words);
     World world = parse_world(verdict.words);
-    check_internal(world.hosts.size() == m.size, "rank 0's map of hosts has ", world.hosts.size(),
-                   " ranks, not ", m.size);
+    const auto is_rank = [&](int rank) { return rank >= -1 && rank < m.size; };
+    if (world.hosts.size() != m.size || !is_rank(world.server_rank) || !is_rank(world.near_store)) {
+      fail(NXD_ERROR_IO, "the store holds no answer of rank 0 for ", m.size, " ranks, but \"",
+           verdict.words.substr(0, 80), "\"");
+    }
     world.store = store;
     return world;
   });
