@@ -8,6 +8,10 @@ if(NXD_SANITIZE)
   target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
 endif()
 
+if(NXD_FUZZ)
+  target_compile_options(nxd_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 find_program(NXD_CCACHE ccache)
 if(NXD_CCACHE)
   # Without these ccache will not store what was compiled with a precompiled header.

@@ -2,6 +2,7 @@
 
 // How every function of nxd.h takes its arguments apart.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -23,7 +24,7 @@ T& output(T* out, const char* name) {
 // cleared before any is asked for.
 template <class... T>
 void clear_each(T*... outputs) {
-  (static_cast<void>(outputs ? *outputs = T{} : T{}), ...);
+  (static_cast<void>(outputs ? * outputs = T{} : T{}), ...);
 }
 
 // That an array of so many of a caller's values can be.

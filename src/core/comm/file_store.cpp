@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,6 +117,11 @@ bool FileStore::read_record() {
   }
   constexpr uint64_t kLimit = kLargestValue;
   if (read < sizeof head || head.key_size > kLimit || head.value_size > kLimit) return false;
+  // No memory for more than there is in the file.
+  const uint64_t needed = sizeof head + head.key_size + head.value_size;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail_io("cannot read");
+  if (static_cast<uint64_t>(status.st_size - offset_) < needed) return false;
   std::string body(head.key_size + head.value_size, '\0');
   const ssize_t m =
       read_at(fd_, body.data(), body.size(), offset_ + static_cast<int64_t>(sizeof head));

@@ -266,8 +266,14 @@ std::string TcpStore::read_value(const Deadline& deadline) {
     fd_.reset();
     fail(NXD_ERROR_IO, "the store at ", address(), " answers with a value of ", size, " bytes");
   }
-  std::string value(size, '\0');
-  if (size > 0) read(value.data(), size, deadline);
+  // No memory for more than has come, whatever the server says.
+  constexpr uint64_t kPart = uint64_t{1} << 20;
+  std::string value;
+  while (value.size() < size) {
+    const size_t had = value.size(), part = std::min(kPart, size - had);
+    value.resize(had + part);
+    read(value.data() + had, part, deadline);
+  }
   return value;
 }
 
