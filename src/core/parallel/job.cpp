@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -104,32 +105,27 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
 
 Job::~Job() {
   end_all();
-  over_.set_value();
+  over_.count_down();
   parent_.join();
 }
 
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
-  std::promise<void> started;
-  auto outcome = started.get_future();
-  parent_ = start_thread("for the processes", [this, &arguments, omp_num_threads,
-                                               started = std::move(started),
-                                               over = over_.get_future()]() mutable {
+  std::exception_ptr failure;
+  parent_ = start_thread("for the processes", [this, &failure, &arguments, omp_num_threads] {
     try {
       for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
-      started.set_value();
     } catch (...) {
-      started.set_exception(std::current_exception());
+      failure = std::current_exception();
     }
-    over.wait();
+    started_.count_down();
+    over_.wait();
   });
-  try {
-    outcome.get();
-  } catch (...) {
-    end_all();
-    over_.set_value();
-    parent_.join();
-    throw;
-  }
+  started_.wait();
+  if (!failure) return;
+  end_all();
+  over_.count_down();
+  parent_.join();
+  std::rethrow_exception(failure);
 }
 
 void Job::start(int rank, const std::vector<std::string>& given, int omp_num_threads) {
