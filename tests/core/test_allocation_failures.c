@@ -3,7 +3,7 @@
  * of one to four ranks. Every rank must get a result or an error, with a message, in time; nothing
  * may be left; and the same program must succeed afterwards in the same process.
  * usage: test_allocation_failures [--whole] [--program NAME] [--kind NAME] [--mode NAME]
- *                                 [--from N] [--to N] [--jobs N] [--here]
+ *                                 [--from N] [--to N] [--stride N] [--jobs N] [--here]
  *   modes: one fails; many: 200 in a row; rest: all until the ranks have let go of everything
  *   --here: in this process, for a debugger; takes all of program, kind, mode and from
  * NXD_FAILURES_OFFSET=N repeats the draw of a run that printed it. */
@@ -58,7 +58,7 @@ typedef struct {
 
 static const char* file_path(void) {
   static char path[64];
-  snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d", (int)getpid());
+  snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d.json", (int)getpid());
   return path;
 }
 
@@ -70,7 +70,7 @@ static void attempt(const attempt_t* a, report_t* report) {
   report->before = holdings();
   track_memory();
   fail_calls(a->kind, a->n, a->n == 0 ? 0 : mode_counts[a->mode]);
-  run_program(a->program, kTimeoutMs, path, report->ends);
+  run_program(a->program, a->n == 0 ? kRetryTimeoutMs : kTimeoutMs, path, report->ends);
   fail_no_calls();
   report->counted = calls_counted();
   report->failed = calls_failed();
@@ -123,7 +123,7 @@ static const char* fault_of(const attempt_t* a, const report_t* r, int status) {
   }
   for (int i = 0; i < a->program->ranks; ++i)
     if (r->retry[i].wrong || r->retry[i].status != NXD_OK) return "no success afterwards";
-  if (r->failed == 0)
+  if (a->n == 0)
     for (int i = 0; i < a->program->ranks; ++i)
       if (r->ends[i].status != NXD_OK) return "an error although no call failed";
   const int64_t left = r->after.descriptors - r->before.descriptors;
@@ -246,7 +246,7 @@ static void sweep(attempt_t a, uint64_t from, uint64_t to, uint64_t stride, int 
     job_t* job = await_end(n_jobs, &status);
     if (!judge(&job->attempt, job->report, status, tally)) ++beyond;
     char path[64];
-    snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d", (int)job->pid);
+    snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d.json", (int)job->pid);
     remove(path);
     job->pid = 0;
     --running;
@@ -268,16 +268,16 @@ static uint64_t count_calls(attempt_t a, tally_t* tally) {
  */
 
 static const char *only_program, *only_kind, *only_mode;
-static uint64_t only_from, only_to;
+static uint64_t only_from, only_to, stride_of_whole = 1;
 static int whole, here, n_jobs = 1;
 static uint64_t offset;
 
 static int leaves_out(const char* only, const char* name) { return only && strcmp(only, name); }
 
-/* Of the short form, for a kind and mode of a program. */
+/* Of the short form, for a kind and mode of a program; 0: the mode is left out. */
 static uint64_t samples(fail_kind_t kind, int mode) {
-  if (kind != kFailMemory) return 2;
-  return mode == kOne ? 8 : 3;
+  if (kind != kFailMemory) return mode == kRest ? 0 : 1;
+  return mode == kOne ? 6 : 2;
 }
 
 static void print_row(const attempt_t* a, const tally_t* t, double seconds) {
@@ -308,7 +308,9 @@ static void try_mode(attempt_t a, uint64_t calls, tally_t* total) {
   if (only_from) {
     sweep(a, only_from, only_to ? only_to : only_from, 1, n_jobs, &tally);
   } else if (whole) {
-    sweep(a, 1, UINT64_MAX, 1, n_jobs, &tally);
+    sweep(a, 1 + offset % stride_of_whole, UINT64_MAX, stride_of_whole, n_jobs, &tally);
+  } else if (samples(a.kind, a.mode) == 0) {
+    return;
   } else {
     const uint64_t stride = calls / samples(a.kind, a.mode) + 1;
     sweep(a, 1 + offset % stride, calls, stride, n_jobs, &tally);
@@ -372,6 +374,9 @@ static void read_arguments(int argc, char** argv) {
       only_from = strtoull(argv[++i], NULL, 10);
     } else if (!strcmp(argv[i], "--to")) {
       only_to = strtoull(argv[++i], NULL, 10);
+    } else if (!strcmp(argv[i], "--stride")) {
+      stride_of_whole = strtoull(argv[++i], NULL, 10);
+      if (stride_of_whole == 0) stride_of_whole = 1;
     } else if (!strcmp(argv[i], "--jobs")) {
       n_jobs = atoi(argv[++i]);
     } else {
@@ -402,7 +407,8 @@ int main(int argc, char** argv) {
   }
   if (here) return run_here();
   make_jobs(n_jobs);
-  if (!whole && !only_from) printf("NXD_FAILURES_OFFSET=%llu\n", (unsigned long long)offset);
+  if ((!whole && !only_from) || stride_of_whole > 1)
+    printf("NXD_FAILURES_OFFSET=%llu\n", (unsigned long long)offset);
   printf("%-18s %-10s %-4s %6s %6s %8s %6s | %6s %5s %5s %5s %5s | %4s %7s\n", "program", "kind",
          "mode", "calls", "runs", "absorbed", "errors", "MEMORY", "IO", "LOST", "TIME", "other",
          "bad", "seconds");

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 #include "exhaustion/programs.h"
 
-enum { kTimeoutMs = 4000, kRetryTimeoutMs = 60000, kProcessSeconds = 60, kSomeUser = 61234 };
+enum { kTimeoutMs = 2000, kRetryTimeoutMs = 60000, kProcessSeconds = 60, kSomeUser = 61234 };
 enum { kError = 10, kFault = 20 }; /* how a process that fails as it should, or otherwise, exits */
 
 static const program_t* program_named(const char* name) {
@@ -49,7 +50,7 @@ static int run_limited(const program_t* program, int limit, rlim_t value, const 
   rank_end_t ends[kMostRanks];
   char path[64];
   struct rlimit before;
-  snprintf(path, sizeof path, "/tmp/nxd-limits-%d", (int)getpid());
+  snprintf(path, sizeof path, "/tmp/nxd-limits-%d.json", (int)getpid());
   if (getrlimit(limit, &before) != 0) abort();
   set_limit(limit, value);
   run_program(program, kTimeoutMs, path, ends);
@@ -75,9 +76,11 @@ static int run_limited(const program_t* program, int limit, rlim_t value, const 
 static int fails_under(const char* name, int limit, rlim_t value, int as_other_user,
                        const char* message) {
   const program_t* program = program_named(name);
+  const struct sigaction as_usual = {.sa_handler = SIG_DFL}; /* CMocka has handlers of its own */
   const pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
+    for (int signal = 1; signal < NSIG; ++signal) (void)!sigaction(signal, &as_usual, NULL);
     alarm(kProcessSeconds);
     /* Root may have as many processes as it likes. The memory of a process that changes its user is
        out of reach for itself, unless it says otherwise. */

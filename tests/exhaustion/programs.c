@@ -429,17 +429,22 @@ void run_program(const program_t* program, int64_t timeout_ms, const char* path,
   nxd_store_t* store = NULL;
   memset(ends, 0, kMostRanks * sizeof *ends);
   remove(path);
+  /* Also under a limit on memory there is to be room for these. */
+  pthread_attr_t small_stacks;
+  pthread_attr_init(&small_stacks);
+  pthread_attr_setstacksize(&small_stacks, 1 << 20);
   const nxd_status_t status = nxd_store_create_local(&store);
   for (int i = 0; i < program->ranks; ++i) {
     const rank_t rank = {program, i, store, timeout_ms, path, &port, &ends[i]};
     ranks[i] = rank;
     if (status != NXD_OK) {
       note_failure(&ranks[i], "nxd_store_create_local", status);
-    } else if (pthread_create(&threads[i], NULL, rank_main, &ranks[i]) != 0) {
+    } else if (pthread_create(&threads[i], &small_stacks, rank_main, &ranks[i]) != 0) {
       abort();
     }
   }
   for (int i = 0; status == NXD_OK && i < program->ranks; ++i) pthread_join(threads[i], NULL);
+  pthread_attr_destroy(&small_stacks);
   nxd_store_destroy(store);
   remove(path);
 }

@@ -167,7 +167,10 @@ std::shared_ptr<OrderedGroup> Context::Impl::find_group(const Condition& conditi
 std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& ranks,
                                                         const std::string& name) {
   const std::string key = key_of(ranks);
-  return make_group(ranks, name, text(key, "-", groups_by_key[key]++));
+  int& made = groups_by_key[key];
+  auto group = make_group(ranks, name, text(key, "-", made));
+  ++made;  // one that could not be made does not count
+  return group;
 }
 
 // No rank is asked: the group connects on its first collective.

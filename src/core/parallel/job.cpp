@@ -109,32 +109,27 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
 
 Job::~Job() {
   end_all();
-  over_.set_value();
+  over_.count_down();
   parent_.join();
 }
 
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
-  std::promise<std::optional<Error>> started;
-  auto outcome = started.get_future();
-  parent_ = start_thread("for the processes",
-                         [this, &arguments, omp_num_threads, started = std::move(started),
-                          over = over_.get_future()]() mutable {
-                           std::optional<Error> failure;
-                           try {
-                             for (int rank = 0; rank < size(); ++rank)
-                               start(rank, arguments, omp_num_threads);
-                           } catch (...) {
-                             failure = Error::current();
-                           }
-                           started.set_value(failure);
-                           over.wait();
-                         });
-  if (const std::optional<Error> failure = outcome.get()) {
-    end_all();
-    over_.set_value();
-    parent_.join();
-    throw Error(*failure);
-  }
+  std::optional<Error> failure;
+  parent_ = start_thread("for the processes", [this, &failure, &arguments, omp_num_threads] {
+    try {
+      for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
+    } catch (...) {
+      failure = Error::current();
+    }
+    started_.count_down();
+    over_.wait();
+  });
+  started_.wait();
+  if (!failure) return;
+  end_all();
+  over_.count_down();
+  parent_.join();
+  throw Error(*failure);
 }
 
 void Job::start(int rank, const std::vector<std::string>& given, int omp_num_threads) {

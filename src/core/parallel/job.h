@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -60,8 +60,8 @@ class Job {
   std::unique_ptr<TcpStoreServer> server_;
   std::vector<Process> ranks_;
   int first_failed_ = -1;
-  std::promise<void> over_;
-  std::thread parent_;  // of the processes
+  std::latch started_{1}, over_{1};  // which take no memory, as a promise does to be broken
+  std::thread parent_;               // of the processes
 };
 
 }  // namespace nxd

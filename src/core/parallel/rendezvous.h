@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "core/comm/failure_board.h"
 #include "core/comm/store.h"
 #include "core/parallel/host_map.h"
 

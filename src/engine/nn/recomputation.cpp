@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/base/near_names.h"
 #include "engine/device/autocast.h"
 #include "engine/device/gradient_interceptor.h"
