@@ -4,9 +4,9 @@ namespace nxd {
 
 Error::Error(nxd_status_t status, std::string message, ErrorContext context)
     : status_(status), message_(std::move(message)), context_(std::move(context)) {
-  if (is_error(status)) return;
+  if (status != NXD_OK) return;
   status_ = NXD_ERROR_INTERNAL;
-  message_ += text(" (with ", status, ", which is the status of no error)");
+  message_ += " (reported with the status of a success)";
 }
 
 const char* status_name(nxd_status_t status) noexcept {
