@@ -25,8 +25,7 @@ struct ErrorContext {
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  // NXD_OK is no error's status, and would read as success at the C boundary: it becomes INTERNAL.
-  // A status that a callback has made up passes.
+  // NXD_OK would read as success at the C boundary: it becomes INTERNAL. A callback's own pass.
   Error(nxd_status_t status, std::string message, ErrorContext context);
 
   const char* what() const noexcept override { return message_.c_str(); }
