@@ -1,4 +1,5 @@
 /* Bad calls of the functions of sections 1 to 5 that no other test refuses, and the basics. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/ranks.h"
@@ -40,12 +41,25 @@ static void test_last_error(void** state) {
   assert_int_equal(nxd_last_error_info(&info), NXD_ERROR_ABI_MISMATCH);
 }
 
-static int lines, released;
+static int lines, released, other_lines;
 
 static void count_line(nxd_log_level_t level, const char* message, void* user_data) {
-  (void)level;
-  (void)user_data;
-  if (message) ++lines;
+  assert_ptr_equal(user_data, &lines);
+  const int expected = level == NXD_LOG_WARN && strstr(message, "flight record of group \"world\"");
+  ++*(expected ? &lines : &other_lines);
+}
+
+/* A group that fails and cannot write its record: one warning. */
+static void warn_once(void) {
+  nxd_context_t* ctx = NULL;
+  nxd_group_t* world = NULL;
+  setenv("NXD_FLIGHT_RECORD", "/nonexistent/record.", 1);
+  assert_int_equal(nxd_context_create(NULL, &ctx), NXD_OK);
+  unsetenv("NXD_FLIGHT_RECORD");
+  assert_int_equal(nxd_context_get_world_group(ctx, &world), NXD_OK);
+  assert_int_equal(nxd_group_abort(world), NXD_OK);
+  assert_int_equal(nxd_barrier(world), NXD_ERROR_ABORTED);
+  nxd_context_destroy(ctx);
 }
 
 static void count_release(void* user_data) {
@@ -56,9 +70,25 @@ static void count_release(void* user_data) {
 static void test_log_callback(void** state) {
   (void)state;
   assert_int_equal(nxd_set_log_callback(count_line, &lines, count_release), NXD_OK);
+  const struct {
+    nxd_log_level_t level;
+    int lines;
+  } table[] = {{NXD_LOG_WARN, 1}, {NXD_LOG_ERROR, 0}, {NXD_LOG_INFO, 1},
+               {NXD_LOG_OFF, 0},  {NXD_LOG_DEBUG, 1}, {NXD_LOG_WARN, 1}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    assert_int_equal(nxd_set_log_level(table[i].level), NXD_OK);
+    lines = 0;
+    warn_once();
+    assert_int_equal(lines, table[i].lines);
+  }
+  assert_int_equal(other_lines, 0);
   assert_int_equal(released, 0);
   assert_int_equal(nxd_set_log_callback(NULL, NULL, NULL), NXD_OK);
   assert_int_equal(released, 1);
+  /* To stderr, not here. */
+  lines = 0;
+  warn_once();
+  assert_int_equal(lines, 0);
 }
 
 static void test_null_handles(void** state) {

@@ -40,9 +40,9 @@ Error Error::current() noexcept {
 }
 
 Error::Error(nxd_status_t status, std::string message, ErrorContext context) : status_(status) {
-  if (!is_error(status)) {
+  if (status == NXD_OK) {
     status_ = NXD_ERROR_INTERNAL;
-    message += text(" (with ", status, ", which is the status of no error)");
+    message += " (reported with the status of a success)";
   }
   content_ = std::make_shared<const Content>(Content{std::move(message), std::move(context)});
 }

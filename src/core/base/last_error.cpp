@@ -86,8 +86,7 @@ void CallbackWatch::check(nxd_status_t status, const char* what) const {
                 {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.step_plus_one - 1,
                  e.parameters});
   }
-  fail(status_of_callback(status), what, ": the callback returned ", status_name(status), " (",
-       status, ")");
+  fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
 }
 
 }  // namespace nxd

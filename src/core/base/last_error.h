@@ -31,25 +31,19 @@ nxd_status_t guard(Function&& function) noexcept {
   }
 }
 
-// The status that a callback's answer stands for: NXD_OK, one of NXD_ERROR_*, or else USER.
-inline nxd_status_t status_of_callback(nxd_status_t answer) noexcept {
-  return answer == NXD_OK || is_error(answer) ? answer : NXD_ERROR_USER;
-}
-
 // Made before a callback of the user's is called, on the same thread: so that a message that the
 // callback's own nxd call has left is told from one of an earlier failure.
 class CallbackWatch {
  public:
   CallbackWatch() noexcept;
-  // Throws when the callback failed; its status and message pass through unchanged. A status that
-  // is none of NXD_ERROR_* becomes USER.
+  // Throws when the callback failed; its status and message pass through unchanged.
   void check(nxd_status_t status, const char* what) const;
   // What a callback answers. One that throws, as C++ allows where it was not built without
   // exceptions, has failed by itself: USER.
   template <class Callback>
   static nxd_status_t answer(Callback&& callback) noexcept {
     try {
-      return status_of_callback(callback());
+      return callback();
     } catch (...) {
       return thrown();
     }

@@ -144,9 +144,10 @@ void AtomicFile::create_named() {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail_io(path_, "create a temporary file beside it");
-    // Until the lock is taken another writer may take the file for abandoned.
-    lock_at_once(fd_);
-    if (has_name(fd_)) return;
+    // Until the lock is taken another writer may take the file for abandoned. Where files cannot be
+    // locked nobody does.
+    const bool taken = !lock_at_once(fd_) && errno == EWOULDBLOCK;
+    if (!taken && has_name(fd_)) return;
     ::close(std::exchange(fd_, -1));
   }
 }
