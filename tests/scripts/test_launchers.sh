@@ -26,6 +26,7 @@ mlp=$build/examples/c/mlp_tensor_parallel
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 ran=() skipped=()
+secret="a secret of the test's own"
 
 fail() {
   echo "FAILED: $*"
@@ -87,6 +88,8 @@ if has mpirun.mpich; then
   # Shells between the launcher and the ranks, and two worlds one after the other.
   run_with 2 "mpirun.mpich, wrapped" mpirun.mpich -n 2 sh -c '"$0" > /dev/null && sh -c "$0; true"'
   MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, MASTER_PORT" mpirun.mpich -n 2
+  MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, secret" \
+    env NXD_SECRET="$secret" NXD_TRANSPORT=gloo mpirun.mpich -n 2
   expect_mlp mpirun.mpich mpirun.mpich -n 2
 fi
 if has mpirun.openmpi; then
@@ -99,6 +102,8 @@ fi
 if has torchrun && torchrun --help > /dev/null 2>&1; then
   torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
   run_with 2 torchrun "${torchrun[@]}"
+  # Its store knows no secret; the ranks prove theirs to each other.
+  run_with 2 "torchrun, secret" env NXD_SECRET="$secret" NXD_TRANSPORT=gloo "${torchrun[@]}"
   expect_mlp torchrun "${torchrun[@]}"
 else
   skipped+=("torchrun: it does not start")
