@@ -28,6 +28,7 @@ cp "$build/tests/collectives" "$program"
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 ran=()
+secret="a secret of the test's own"
 
 fail() {
   echo "FAILED: $*"
@@ -87,6 +88,8 @@ try_mpich() {
   # Shells between the launcher and the ranks, and two worlds one after the other.
   run_with 2 "mpirun.mpich, wrapped" mpirun.mpich -n 2 sh -c '"$0" > /dev/null && sh -c "$0; true"'
   MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, MASTER_PORT" mpirun.mpich -n 2
+  MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, secret" \
+    env NXD_SECRET="$secret" NXD_TRANSPORT=gloo mpirun.mpich -n 2
   expect_mlp mpirun.mpich mpirun.mpich -n 2
 }
 try_openmpi() {
@@ -102,6 +105,8 @@ try_torchrun() {
   torchrun --help > "$work/out" 2>&1 || fail "torchrun does not start"
   local torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
   run_with 2 torchrun "${torchrun[@]}"
+  # Its store knows no secret; the ranks prove theirs to each other.
+  run_with 2 "torchrun, secret" env NXD_SECRET="$secret" NXD_TRANSPORT=gloo "${torchrun[@]}"
   expect_mlp torchrun "${torchrun[@]}"
 }
 
