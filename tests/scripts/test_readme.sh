@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's example compiles, and trains the oracle's Llama on two ranks: its loss falls. The
-# links of the README and of docs/ lead somewhere.
+# links of all pages lead somewhere.
 # usage: test_readme.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so to run it with
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -8,11 +8,9 @@ source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for page in "$source/README.md" "$source"/docs/*.md; do
-  while read -r link; do
-    [[ -e $(dirname "$page")/$link ]] || { echo "${page#"$source"/}: $link does not exist"; exit 1; }
-  done < <(grep -oP '\]\(\K[^)#:]+(?=[)#])' "$page" | sort -u)
-done
+cd "$source"
+mapfile -t pages < <(find README.md docs bindings examples tests -name '*.md' -not -path '*/target/*')
+"$source/tests/scripts/check_links.sh" . "${pages[@]}"
 
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/tune.c"
 [[ -s $work/tune.c ]] || { echo "README.md has no example"; exit 1; }
