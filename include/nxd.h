@@ -435,6 +435,12 @@ NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
 
+/** The training step and microbatch that random bits are drawn for.  [local]
+ *  @param[out] out_microbatch  may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step,
+                                          int64_t* out_microbatch);
+
 /** 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
  *  @since 0.1 */
 NXD_API int32_t nxd_cpu_mode(void);

@@ -241,6 +241,13 @@ func ContextSetStep(ctx *Context, step int64, microbatch int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_context_set_step((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(step), C.int64_t(microbatch))))
 }
 
+// ContextGetStep is nxd_context_get_step. The training step and microbatch that random bits are
+// drawn for. [local]
+func ContextGetStep(ctx *Context) (stepOut int64, microbatchOut int64, err error) {
+	r := C.nxdgo_context_get_step((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+	return int64(r.out_step), int64(r.out_microbatch), TakeError(unsafe.Pointer(r.error))
+}
+
 // CPUMode is nxd_cpu_mode. 1 when NXD_CPU_MODE asks for eager execution on the CPU. [local]
 func CPUMode() int32 {
 	return int32(C.nxd_cpu_mode())

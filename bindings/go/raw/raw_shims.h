@@ -193,6 +193,18 @@ static inline nxdgo_error_t* nxdgo_context_set_step(nxd_context_t* ctx, int64_t 
 
 typedef struct {
   nxdgo_error_t* error;
+  int64_t out_step;
+  int64_t out_microbatch;
+} nxdgo_context_get_step_t;
+
+static inline nxdgo_context_get_step_t nxdgo_context_get_step(nxd_context_t* ctx) {
+  nxdgo_context_get_step_t r = {0};
+  r.error = nxdgo_outcome(nxd_context_get_step(ctx, &r.out_step, &r.out_microbatch));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   nxd_device_t out_device;
 } nxdgo_get_device_t;
 

@@ -605,6 +605,7 @@ nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_g
 nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
 nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
 nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
+nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step, int64_t* out_microbatch);
 int32_t nxd_cpu_mode(void);
 nxd_status_t nxd_get_device(nxd_device_t* out_device);
 nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text);

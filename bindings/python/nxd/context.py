@@ -141,6 +141,13 @@ class Context(Handle):
         """The step and microbatch that random bits are drawn for."""
         check(core.nxd_context_set_step(self.pointer, step, microbatch))
 
+    @property
+    def step(self) -> tuple[int, int]:
+        """The step and microbatch that random bits are drawn for."""
+        step, microbatch = ffi.new("int64_t*"), ffi.new("int64_t*")
+        check(core.nxd_context_get_step(self.pointer, step, microbatch))
+        return step[0], microbatch[0]
+
     def flight_record(self) -> dict[str, Any]:
         """What the last collectives and messages of each group were, and what they wait for; from
         any thread."""

@@ -501,7 +501,9 @@ class Machine(unittest.TestCase):
             self.assertIn("barrier", str(context.flight_record()))
             context.plain_kernels = True
             self.assertTrue(context.plain_kernels)
+            self.assertEqual(context.step, (0, 0))
             context.set_step(3, 1)
+            self.assertEqual(context.step, (3, 1))
 
         on_ranks(run)
 

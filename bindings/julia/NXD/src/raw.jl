@@ -806,6 +806,8 @@ end
     out_plain::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_context_set_step(ctx::Ptr{nxd_context_t}, step::Int64,
     microbatch::Int64)::nxd_status_t
+@call libnxd_core nxd_context_get_step(ctx::Ptr{nxd_context_t}, out_step::Ptr{Int64},
+    out_microbatch::Ptr{Int64})::nxd_status_t
 @call libnxd_core nxd_cpu_mode()::Int32
 @call libnxd_core nxd_get_device(out_device::Ptr{nxd_device_t})::nxd_status_t
 @call libnxd_core nxd_master_print(ctx::Ptr{nxd_context_t}, text::Cstring)::nxd_status_t

@@ -2746,6 +2746,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
 
+    /// The training step and microbatch that random bits are drawn for.  [local]
+    /// @param[out] out_microbatch  may be NULL.
+    /// @since 0.1
+    pub fn nxd_context_get_step(ctx: *mut nxd_context_t, out_step: *mut i64, out_microbatch: *mut i64) -> nxd_status_t;
+
     /// 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
     /// @since 0.1
     pub fn nxd_cpu_mode() -> i32;
