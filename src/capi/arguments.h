@@ -35,6 +35,7 @@ inline void check_count(size_t count, size_t element_size, const char* name) {
 template <class T>
 void clear_outputs(T* out, size_t count, const char* name) {
   check_argument(out || count == 0, name, ": expected room for ", count, " results, got NULL");
+  check_count(count, sizeof *out, name);
   for (size_t i = 0; i < count; ++i) out[i] = T{};
 }
 
