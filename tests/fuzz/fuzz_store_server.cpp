@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "core/comm/socket.h"
 #include "core/comm/tcp_store_protocol.h"
 #include "core/comm/tcp_store_server.h"
@@ -27,7 +29,9 @@ void await_end(const nxd::Fd& fd) {
   size_t total = 0;
   for (;;) {
     pollfd p{fd.get(), POLLIN, 0};
-    nxd_fuzz::expect(::poll(&p, 1, kPatienceMs) > 0, "the server keeps a client that has ended");
+    const int ready = ::poll(&p, 1, kPatienceMs);
+    if (ready < 0 && errno == EINTR) continue;  // by libFuzzer's own timer
+    nxd_fuzz::expect(ready > 0, "the server keeps a client that has ended");
     char chunk[65536];
     const ssize_t n = ::recv(fd.get(), chunk, sizeof chunk, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN)) return;

@@ -334,7 +334,10 @@ int64_t Context::step() const { return impl_->step; }
 int64_t Context::microbatch() const { return impl_->microbatch; }
 
 void Context::set_step(int64_t step, int64_t microbatch) {
+  // So far from the end of the numbers that no run comes there.
+  constexpr int64_t kMostSteps = int64_t{1} << 62;
   check_argument(step >= 0, "step: expected 0 or more, got ", step);
+  check_argument(step <= kMostSteps, "step: expected at most 2^62, got ", step);
   check_argument(microbatch >= 0, "microbatch: expected 0 or more, got ", microbatch);
   impl_->step = step;
   impl_->microbatch = microbatch;

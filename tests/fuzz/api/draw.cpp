@@ -123,6 +123,12 @@ const char* Draw::string(std::string_view name) {
       "{}", "[", R"({"model_type":"llama","hidden_size":16,"num_hidden_layers":2,
         "num_attention_heads":2,"intermediate_size":16,"vocab_size":16})",
       R"({"model_type":"gpt2","n_embd":16,"n_layer":1,"n_head":2,"vocab_size":16})"};
+  // Operators that look at what they are given.
+  static constexpr const char* kOperators[] = {"aten::add", "aten::mul", "aten::relu",
+                                               "aten::mm",  "aten::sum", "aten::none",
+                                               "cat",       "aten::view"};
+  static constexpr const char* kArguments[] = {"self", "other", "alpha", "dim", "tensors"};
+  static constexpr const char* kOverloads[] = {"", "Tensor", "Scalar", "dim_IntList"};
   static constexpr const char* kKeys[] = {"a", "b", "counter"};
   static constexpr const char* kPrograms[] = {"/bin/true", "/bin/false", "/none", ""};
   if (random_.once_in(16)) return nullptr;
@@ -131,6 +137,9 @@ const char* Draw::string(std::string_view name) {
   if (name == "host") return random_.of(kHosts);
   if (name == "interface_name") return random_.of(kInterfaces);
   if (name == "config_json") return random_.of(kConfigs);
+  if (name == "op" && !random_.once_in(6)) return random_.of(kOperators);
+  if (name == "argument" && !random_.once_in(6)) return random_.of(kArguments);
+  if (name == "overload" && !random_.once_in(6)) return random_.of(kOverloads);
   if (name == "key" && !random_.once_in(4)) return random_.of(kKeys);
   if (name == "argv") return random_.of(kPrograms);
   if (random_.once_in(12)) {

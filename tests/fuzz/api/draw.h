@@ -190,6 +190,13 @@ class Draw {
     for (size_t i = 0; i < elements(n); ++i) out[i] = handle<T>();
     return or_null(out);
   }
+  // Room for results, in which there is something before the call.
+  template <class T>
+  T** results(size_t n) {
+    T** out = room<T*>(n);
+    std::memset(static_cast<void*>(out), 0x5a, elements(n) * sizeof *out);
+    return or_null(out);
+  }
   // The index-th has the same shape in every list of a call.
   DLTensor* tensor(size_t index);
   DLTensor** tensors(size_t n);

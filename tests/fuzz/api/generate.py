@@ -12,9 +12,14 @@ import sys
 COUNTS = {"n", "cap", "size", "bytes", "ndim", "count"}
 # Arrays whose lengths other arrays say.
 SPECIAL = {
-    ("nxd_pp_schedule_create_tasks", "ranks"): "d.random().below(6) - 1",
-    ("nxd_pp_schedule_create_tasks", "tasks"): "structs_nxd_pp_task_t(d, 64)",
-    ("nxd_pp_schedule_create_tasks", "counts"): "d.few(8, 8, true)",
+    ("nxd_pp_schedule_create_tasks", "ranks"): "whole_tasks(d) ? 1 : d.random().below(6) - 1",
+    ("nxd_pp_schedule_create_tasks", "chunks"):
+        'whole_tasks(d) ? 1 : d.integer<int32_t>("chunks")',
+    ("nxd_pp_schedule_create_tasks", "microbatches"):
+        'whole_tasks(d) ? 1 : d.integer<int32_t>("microbatches")',
+    ("nxd_pp_schedule_create_tasks", "tasks"): "few_tasks(d)",
+    ("nxd_pp_schedule_create_tasks", "counts"): "task_counts(d)",
+    ("nxd_loss_weights", "out_weights"): 'd.numbers<double>("weights", count_n)',
     ("nxd_pp_create_callbacks", "inputs"): "structs_nxd_pp_value_t(d, 16)",
     ("nxd_pp_create_callbacks", "n_inputs"): "d.few(8, 2, false)",
     ("nxd_pp_create_callbacks", "outputs"): "structs_nxd_pp_value_t(d, 16)",
@@ -31,6 +36,7 @@ BASES = {
 # Results that a failure may leave, as the header says.
 KEPT = {
     ("nxd_store_get", "out_size"), ("nxd_context_get_flight_record", "out_needed"),
+    ("nxd_set_autocast", "out_previous"), ("nxd_loss_weights", "out_weights"),
 }
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 # What such buffers are is known to their own calls alone.
@@ -123,6 +129,13 @@ class Generator:
                     return p
         return None
 
+    def results_of(self, function, index):
+        """The count of an array of results; None for a single one."""
+        p = function["params"][index]
+        name = {"outputs": "n_outputs", "out_grads": "n_inputs",
+                "out_grad_inputs": "n_inputs"}.get(p["name"])
+        return f"count_{name}" if name and p["type"]["c"] == "nxd_tensor_t**" else None
+
     def argument(self, function, index):
         """The expression of one argument."""
         p = function["params"][index]
@@ -150,6 +163,8 @@ class Generator:
             return f'd.integer<{base}>("{name}")'
         if base == "char":
             if pointers == 1:
+                if name == "name" and function["name"].startswith("nxd_op_"):
+                    name = "argument" if "_set_" in function["name"] else "op"
                 return f'd.string("{name}")' if kind["const"] else f"static_cast<char*>(d.bytes({n}))"
             return "d.output<const char*>()" if is_out else f'd.strings("{name}", {n}, false)'
         if base == "void" and pointers == 1:
@@ -162,14 +177,18 @@ class Generator:
             return f"d.bytes({n})" if n else "d.memory(64)"
         if base == "DLTensor":
             return f"d.tensors({n})" if pointers == 2 else 'd.tensor(d.integer<uint8_t>("tensor"))'
+        if base.startswith("DLManagedTensor"):
+            return f"d.output<{base}*>()" if is_out else f"d.handle_to_destroy<{base}>()"
         if base in self.handles:
             if pointers == 1:
                 if function["name"] == self.handles[base]:
                     return f"d.handle_to_destroy<{base}>()"
                 return f"d.handle<{base}>()"
-            if is_out and not n:
+            if is_out and not self.results_of(function, index):
                 return f"d.output<{base}*>()"
-            return f"d.handles<{base}>({n})"
+            if "const" in kind["c"]:
+                return f"d.handles<{base}>({n})"
+            return f"d.results<{base}>({self.results_of(function, index)})"
         if base in self.structs:
             if n and not kind["const"] and not function["name"].endswith("_init"):
                 return f"structs_{base}(d, {n})"
@@ -233,12 +252,19 @@ class Generator:
         owner = next((f"a{i}" for i, p in enumerate(function["params"])
                       if p["type"]["name"] in self.handles and p["type"]["pointers"] == 1), None)
         if function["name"] == "nxd_destroy_model_parallel":
-            yield "    forget_layout(d, a0);"
+            yield "    d.forget_borrowed(a0);"
+        if function["name"] == "nxd_module_tie":  # which changes what the names stand for
+            yield "    d.forget_borrowed(a0);"
         for i, p in enumerate(function["params"]):
             base, pointers = p["type"]["name"], p["type"]["pointers"]
-            if p.get("direction") != "out":
+            if p.get("direction") != "out" and not self.results_of(function, i):
                 continue
-            if base in self.handles and pointers == 2 and not self.count_of(function, i):
+            if base.startswith("DLManagedTensor") and pointers == 2:
+                yield f"    if (a{i}) d.keep(*a{i}, nullptr);"
+            elif base in self.handles and pointers == 2 and self.results_of(function, i):
+                yield (f"    for (size_t i = 0; a{i} && i < {self.results_of(function, i)}; ++i) "
+                       f"d.keep(a{i}[i], nullptr);")
+            elif base in self.handles and pointers == 2:
                 borrowed = p.get("owner") == "library"
                 yield f"    if (a{i}) d.keep(*a{i}, {owner if borrowed else 'nullptr'});"
             elif base == "char" and pointers == 2:
@@ -249,9 +275,15 @@ class Generator:
     def failures(self, function):
         for i, p in enumerate(function["params"]):
             base = p["type"]["name"]
-            if p.get("direction") != "out" or (function["name"], p["name"]) in KEPT:
+            if p.get("direction") != "out" and not self.results_of(function, i):
                 continue
-            if base in self.structs or self.count_of(function, i):
+            if (function["name"], p["name"]) in KEPT:
+                continue
+            if self.results_of(function, i):
+                yield (f"    for (size_t i = 0; a{i} && i < {self.results_of(function, i)}; ++i) "
+                       f'd.check_zero(a{i} + i, "{p["name"]}");')
+                continue
+            if base in self.structs or (self.count_of(function, i) and p["type"]["pointers"] == 1):
                 continue
             yield f'    d.check_zero(a{i}, "{p["name"]}");'
 
@@ -275,7 +307,19 @@ class Generator:
                  "  void* block = slots.back().handle;\n"
                  "  slots.pop_back();\n"
                  "  return block;\n}")
-        o.append("void forget_layout(Draw& d, nxd_context_t* ctx) { d.forget_borrowed(ctx); }")
+        # Half of the lists of tasks are the one of a forward and a backward pass.
+        tasks = ["bool whole_tasks(Draw& d) { return d.count(\"whole tasks\", false) % 2 == 0; }",
+                 "size_t* task_counts(Draw& d) {",
+                 "  size_t* out = d.few(8, 8, true);",
+                 "  if (out && whole_tasks(d)) out[0] = 2;",
+                 "  return out;\n}",
+                 "nxd_pp_task_t* few_tasks(Draw& d) {",
+                 "  auto* out = structs_nxd_pp_task_t(d, 64);",
+                 "  if (out && whole_tasks(d)) {",
+                 "    out[0] = {NXD_PP_TASK_FORWARD, 0, 0};",
+                 "    out[1] = {NXD_PP_TASK_BACKWARD, 0, 0};",
+                 "  }",
+                 "  return out;\n}"]
         for name, values in self.enums.items():
             good = [v["value"] for v in values if v["value"] >= 0] or [0]
             if name == "nxd_status_t":
@@ -294,6 +338,7 @@ class Generator:
                         f"out[i].struct_size = sizeof *out;\n"
                         if self.structs[name]["fields"][0]["name"] == "struct_size" else "")
                      + "  return d.or_null(out);\n}")
+        o += tasks
         for f in self.functions:
             o.append(f'constexpr char kName_{f["name"]}[] = "{f["name"]}";')
         for f in self.functions:

@@ -125,7 +125,7 @@ void run_rank(int rank, int ranks, nxd_store_t* store, uint64_t seed, uint64_t c
     const uint64_t arguments = choice.next();
     const Function& function = kFunctions[choice.next() % kFunctionCount];
     const int mood = choice.below(64);
-    if ((is_rare(function.name) && mood >= 4) || !is_for(draw, function.name)) continue;
+    if ((is_rare(function.name) && mood >= 8) || !is_for(draw, function.name)) continue;
     // One rank of a world is given other arguments than its peers.
     const bool differs = rank > 0 && mood >= 60;
     draw.start(arguments + (differs ? 1 : 0));
