@@ -23,7 +23,7 @@ T& output(T* out, const char* name) {
 // cleared before any is asked for.
 template <class... T>
 void clear_each(T*... outputs) {
-  (static_cast<void>(outputs ? *outputs = T{} : T{}), ...);
+  (static_cast<void>(outputs ? * outputs = T{} : T{}), ...);
 }
 
 // That an array of so many of a caller's values can be.

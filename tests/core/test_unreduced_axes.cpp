@@ -59,8 +59,8 @@ nxd_group_t* world_of(nxd_context_t* ctx) {
 
 // The norm of a data-parallel group is not that of a model whose other parameters are elsewhere.
 void clipping_a_part(void**) {
-  for (const auto& [sizes, axis] :
-       {std::pair(Sizes{2, 1}, "2 tensor-parallel"), std::pair(Sizes{1, 2}, "2 pipeline-parallel")}) {
+  for (const auto& [sizes, axis] : {std::pair(Sizes{2, 1}, "2 tensor-parallel"),
+                                    std::pair(Sizes{1, 2}, "2 pipeline-parallel")}) {
     for (const int32_t zero_stage : {0, 1}) {
       on_ranks<int>(4, [&](nxd_context_t* ctx, int, int) {
         if (!init_layout(ctx, sizes)) return 0;
@@ -131,9 +131,9 @@ void axes_that_training_ignores(void**) {
       callbacks.backward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*,
                               DLTensor* const*, void*) -> nxd_status_t { return NXD_OK; };
       nxd_pp_t* pp = nullptr;
-      NXD_TEST_REFUSED(nxd_pp_create_callbacks(ctx, &pipeline, nullptr, none, nullptr, none,
-                                               &callbacks, &pp),
-                       kUnsupported, option);
+      NXD_TEST_REFUSED(
+          nxd_pp_create_callbacks(ctx, &pipeline, nullptr, none, nullptr, none, &callbacks, &pp),
+          kUnsupported, option);
       NXD_TEST_CHECK(pp == nullptr);
       return 0;
     });

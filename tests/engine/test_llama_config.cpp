@@ -133,16 +133,14 @@ void rope_of_both_ages(void**) {
   json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   for (json scaling : {llama3, yarn}) {
     assert_int_equal(parse({{"rope_scaling", scaling}}).original_max_position_embeddings, 4096);
-    assert_int_equal(
-        parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
-            .original_max_position_embeddings,
-        512);
+    assert_int_equal(parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
+                         .original_max_position_embeddings,
+                     512);
     scaling["original_max_position_embeddings"] = 1024;
     assert_int_equal(parse({{"rope_scaling", scaling}}).original_max_position_embeddings, 1024);
-    assert_int_equal(
-        parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
-            .original_max_position_embeddings,
-        512);
+    assert_int_equal(parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
+                         .original_max_position_embeddings,
+                     512);
   }
 }
 
@@ -178,10 +176,11 @@ void bad_fields(void**) {
   expect(with("num_attention_heads", 6).dump(), bad, "divisor of hidden_size (64)");
   expect(with("head_dim", 15).dump(), bad, "head_dim");
   expect(with("rms_norm_eps", -1e-5).dump(), bad, "rms_norm_eps: expected a number of at least 0");
-  expect(with("num_hidden_layers", 1025).dump(), bad, "num_hidden_layers: expected a whole number of 1 to 1024, got 1025");
-  for (const char* name : {"hidden_size", "num_attention_heads", "num_key_value_heads",
-                           "intermediate_size", "vocab_size", "head_dim",
-                           "max_position_embeddings"}) {
+  expect(with("num_hidden_layers", 1025).dump(), bad,
+         "num_hidden_layers: expected a whole number of 1 to 1024, got 1025");
+  for (const char* name :
+       {"hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+        "vocab_size", "head_dim", "max_position_embeddings"}) {
     const std::string part = std::string(name) + ": expected a whole number of 1 to 16777216, got ";
     expect(with(name, int64_t{1} << 31).dump(), bad, (part + "2147483648").c_str());
     expect(with(name, (1 << 24) + 1).dump(), bad, (part + "16777217").c_str());
@@ -246,12 +245,9 @@ void other_models(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(defaults),
-      cmocka_unit_test(rope_forms),
-      cmocka_unit_test(rope_of_both_ages),
-      cmocka_unit_test(bad_fields),
-      cmocka_unit_test(other_models),
-      cmocka_unit_test(unknown_names),
+      cmocka_unit_test(defaults),          cmocka_unit_test(rope_forms),
+      cmocka_unit_test(rope_of_both_ages), cmocka_unit_test(bad_fields),
+      cmocka_unit_test(other_models),      cmocka_unit_test(unknown_names),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -253,7 +253,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(bad_models), cmocka_unit_test(without_layout),
       cmocka_unit_test(bad_inputs), cmocka_unit_test(nothing_to_predict),
-      cmocka_unit_test(key_mask),   cmocka_unit_test(interrupted_making), cmocka_unit_test(lost_peer),
+      cmocka_unit_test(key_mask),   cmocka_unit_test(interrupted_making),
+      cmocka_unit_test(lost_peer),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -169,8 +169,8 @@ std::string BufferParameters::why_no_clipping() const {
   if (!context_->model_parallel_is_initialized() || groups_.data->size() == context_->size()) {
     return "";
   }
-  for (const auto& [axis, name] : {std::pair(NXD_AXIS_TENSOR, "tensor"),
-                                   std::pair(NXD_AXIS_PIPELINE, "pipeline")}) {
+  for (const auto& [axis, name] :
+       {std::pair(NXD_AXIS_TENSOR, "tensor"), std::pair(NXD_AXIS_PIPELINE, "pipeline")}) {
     const int size = context_->parallel().size(axis);
     if (size == 1) continue;
     return text("max_norm: expected 0 for a ddp over buffers in a layout of ", size, " ", name,

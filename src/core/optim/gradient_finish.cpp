@@ -217,8 +217,8 @@ void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
     if (reducer) reducer->start_rest();
     agree_on_options(source, options, torn);
   } catch (const Error& error) {
-    const bool refused = error.status() == NXD_ERROR_INVALID_ARGUMENT ||
-                         error.status() == NXD_ERROR_UNSUPPORTED;
+    const bool refused =
+        error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_UNSUPPORTED;
     if (reducer && !refused) reducer->abandon();
     check_state(torn.empty(), torn);  // whatever became of the peers
     throw;

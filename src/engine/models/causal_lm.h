@@ -68,8 +68,8 @@ class CausalLm : public Model {
   std::shared_ptr<LanguageHead> head_;
 };
 
-// An eps as the options of a norm take it, to which 0 is the default. The smallest of all numbers is
-// nothing beside any sum.
+// An eps as the options of a norm take it, to which 0 is the default. The smallest of all numbers
+// is nothing beside any sum.
 inline double norm_eps(double eps) {
   return eps == 0 ? std::numeric_limits<double>::denorm_min() : eps;
 }

@@ -82,10 +82,9 @@ nxd_rope_options_t read_rope(const ConfigFields& fields, int64_t max_positions) 
   rope.theta = scaling->positive("rope_theta", rope.theta);
   rope.type = read_rope_type(*scaling);
   if (rope.type == NXD_ROPE_DEFAULT) return rope;
-  rope.original_max_position_embeddings =
-      rope.type == NXD_ROPE_LLAMA3 || rope.type == NXD_ROPE_YARN
-          ? original_positions(fields, *scaling, max_positions)
-          : max_positions;
+  rope.original_max_position_embeddings = rope.type == NXD_ROPE_LLAMA3 || rope.type == NXD_ROPE_YARN
+                                              ? original_positions(fields, *scaling, max_positions)
+                                              : max_positions;
   rope.factor = scaling->positive("factor");
   if (rope.factor < 1) {
     fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", scaling->path("factor"),

@@ -64,16 +64,14 @@ ParameterPlace parameter_place(nxd_dtype_t dtype, nxd_device_t device) {
 Parameter& make_parameter(Module& owner, const std::string& path, const std::string& name,
                           ShardSpec shard, const Initializer& initializer, ParameterPlace place) {
   try {
-    auto parameter =
-        std::make_shared<Parameter>(join_path(path, name), shard, initializer, place.dtype,
-                                    place.meta);
+    auto parameter = std::make_shared<Parameter>(join_path(path, name), shard, initializer,
+                                                 place.dtype, place.meta);
     parameter->initialize(owner.context()->seed(), parameter->canonical_name());
     return owner.add_parameter(name, std::move(parameter));
   } catch (const Error& error) {
     if (error.status() != NXD_ERROR_OUT_OF_MEMORY) throw;
     fail(NXD_ERROR_OUT_OF_MEMORY, "parameter ", join_path(path, name), " of shape ",
-         shape_text(shard.shape()), ", here ", shape_text(shard.local_shape()), ": ",
-         error.what());
+         shape_text(shard.shape()), ", here ", shape_text(shard.local_shape()), ": ", error.what());
   }
 }
 

@@ -50,7 +50,8 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
   if (names.empty()) return "";
   std::string out = text("; ", names.size(), " ", what, ": ");
-  for (size_t i = 0; i < names.size() && i < kShown; ++i) out += (i ? ", " : "") + printable(names[i]);
+  for (size_t i = 0; i < names.size() && i < kShown; ++i)
+    out += (i ? ", " : "") + printable(names[i]);
   return names.size() > kShown ? out + ", ..." : out;
 }
 
