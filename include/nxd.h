@@ -487,7 +487,9 @@ enum {
 };
 
 /** A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor x
- *  pipeline x expert, must divide the world. */
+ *  pipeline x expert, must divide the world. Context- and expert-parallel groups are for a caller's
+ *  own use: nothing is reduced over them, so with a size above 1 layers, models, their training,
+ *  pipelines, and ddps over buffers without a group of their own are UNSUPPORTED. */
 typedef struct nxd_parallel_options {
   size_t struct_size;
   int32_t tensor_parallel_size;   /**< 0: 1 */
@@ -1122,7 +1124,9 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
  *  [collective: the group]
  *
  *  Norms and saved states are those of the group's ranks alone: whoever splits tensors over other
- *  ranks as well sums norms, and saves one file for each part.
+ *  ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in a
+ *  layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
+ *  between nxd_ddp_finish and nxd_optimizer_update there.
  *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
  *                 initialised.
  *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -1198,7 +1202,7 @@ NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
 /** How gradients are completed. */
 typedef struct nxd_finish_options {
   size_t struct_size;
-  double scale;     /**< factor on all gradients before the norm; 0: 1 */
+  double scale;     /**< factor on all gradients before the norm, within F32; 0: 1 */
   double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
   double norm_type; /**< 0: 2; 1 and infinity too */
   nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
@@ -1398,10 +1402,12 @@ typedef struct nxd_step_report {
  *  [collective: tensor-, pipeline- and data-parallel groups]
  *
  *  Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
- *  When their norm is not finite nothing is updated, the step advances, and the report says so.
+ *  When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
+ *  advances, and the report says so.
  *  @param options     NULL: defaults.
  *  @param out_report  may be NULL.
- *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are TORN); TIMEOUT or
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
+ *          nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
  *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
  *          are refused by forwards, steps and saves until they are loaded again, and so is the
  *          optimizer's state until nxd_optimizer_load.
@@ -2604,7 +2610,7 @@ NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
 /** Reads parameters from safetensors; each rank reads its own shards only.  [local]
  *
  *  @param path    a .safetensors file, or a directory with model.safetensors or
- *                 model.safetensors.index.json.
+ *                 model.safetensors.index.json; with both the file is read, as in transformers.
  *  @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
  *  @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
@@ -2615,7 +2621,8 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
 /** Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
  *  data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
  *
- *  @param path  file; replaced when complete.
+ *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
+ *               an older save, is removed then.
  *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
@@ -3064,7 +3071,8 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
  *  @param config_json  text of config.json.
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
  *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
- *          known ones); INVALID_STATE (model parallel not initialised).
+ *          known ones; or a field that makes another model); INVALID_STATE (model parallel not
+ * initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
                                       const nxd_model_options_t* options, nxd_module_t** out_model);

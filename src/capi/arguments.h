@@ -39,7 +39,6 @@ template <class T>
 void clear_outputs(T* out, size_t count, const char* name) {
   check_count(count, sizeof(T), name);
   check_argument(out || count == 0, name, ": expected room for ", count, " results, got NULL");
-  check_count(count, sizeof *out, name);
   for (size_t i = 0; i < count; ++i) out[i] = T{};
 }
 

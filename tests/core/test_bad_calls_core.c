@@ -162,6 +162,22 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
                    "dtype");
   NXD_TEST_REFUSED(nxd_broadcast(group, x, 1, NXD_DTYPE_F32, size), bad, "root");
   NXD_TEST_REFUSED(nxd_all_to_all(group, x, x + 4, 1, 99), bad, "dtype");
+  /* Counts that no buffer has, such as -1. */
+  const size_t huge[] = {SIZE_MAX, (size_t)1 << 60, (size_t)1 << 58};
+  for (size_t i = 0; i < 3; ++i) {
+    NXD_TEST_REFUSED(nxd_all_reduce(group, x, x + 4, huge[i], NXD_DTYPE_F32, NXD_REDUCE_SUM), bad,
+                     "do not fit in memory");
+    NXD_TEST_REFUSED(nxd_broadcast(group, x, huge[i], NXD_DTYPE_U8, 0), bad,
+                     "do not fit in memory");
+    nxd_work_t* work = NULL;
+    NXD_TEST_OK(nxd_all_gather_async(group, x, x + 4, huge[i], NXD_DTYPE_F32, &work));
+    NXD_TEST_REFUSED(nxd_work_wait(work, 60000), bad, "do not fit in memory");
+    nxd_work_destroy(work);
+  }
+  nxd_store_t* store = NULL;
+  NXD_TEST_OK(nxd_store_create_local(&store));
+  NXD_TEST_REFUSED(nxd_store_set(store, "key", x, SIZE_MAX), bad, "fits in memory");
+  nxd_store_destroy(store);
   NXD_TEST_OK(nxd_group_get_size(group, &number));
   NXD_TEST_CHECK(number == size);
   x[0] = 1;

@@ -85,6 +85,31 @@ void bad_models(void**) {
   });
 }
 
+// Nothing of a model is reduced over these ranks.
+void unreduced_axes(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const bool context : {true, false}) {
+          nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
+          (context ? options.context_parallel_size : options.expert_parallel_size) = 2;
+          const char* part = context ? "context_parallel_size" : "expert_parallel_size";
+          NXD_TEST_OK(nxd_init_model_parallel(ctx, &options));
+          refused_model(ctx, oracle().config, nullptr, NXD_ERROR_UNSUPPORTED, part);
+          nxd_module_t* layer = nullptr;
+          NXD_TEST_REFUSED(nxd_layer_norm_create(ctx, 4, nullptr, &layer), NXD_ERROR_UNSUPPORTED,
+                           part);
+          double weight = 1;
+          nxd_tensor_t* labels = nullptr;
+          NXD_TEST_REFUSED(nxd_loss_weights(ctx, &labels, 1, -100, 0, &weight),
+                           NXD_ERROR_UNSUPPORTED, part);
+          NXD_TEST_CHECK(layer == nullptr && weight == 0);
+          NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+        }
+      },
+      nullptr);
+}
+
 void without_layout(void**) {
   nxd_test_run_ranks(
       1, 0,
@@ -251,10 +276,10 @@ void lost_peer(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(bad_models), cmocka_unit_test(without_layout),
-      cmocka_unit_test(bad_inputs), cmocka_unit_test(nothing_to_predict),
-      cmocka_unit_test(key_mask),   cmocka_unit_test(interrupted_making),
-      cmocka_unit_test(lost_peer),
+      cmocka_unit_test(bad_models),         cmocka_unit_test(without_layout),
+      cmocka_unit_test(unreduced_axes),     cmocka_unit_test(bad_inputs),
+      cmocka_unit_test(nothing_to_predict), cmocka_unit_test(key_mask),
+      cmocka_unit_test(interrupted_making), cmocka_unit_test(lost_peer),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
