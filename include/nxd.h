@@ -229,11 +229,15 @@ NXD_API nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_s
 /** Store served over TCP by one rank; speaks the protocol of torch's TCPStore.  [local, blocking:
  *  until the server answers or timeout_ms has passed]
  *
- *  @param host        name or address of the server.
+ *  With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
+ *  docs/security.md.
+ *
+ *  @param host        name or address of the server, which listens there alone.
  *  @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
  *  @param is_server   1: serve in this process and connect to it; 0: connect.
  *  @param timeout_ms  0: 300000. Also bounds each later get and wait.
- *  @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found); TIMEOUT (no server).
+ *  @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found, no store or
+ *          one with another secret at the port); TIMEOUT (no server).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_create_tcp(const char* host, int32_t port, int32_t is_server,
                                           int64_t timeout_ms, nxd_store_t** out_store);
@@ -270,7 +274,8 @@ NXD_API nxd_status_t nxd_store_create_callbacks(const nxd_store_callbacks_t* cal
 NXD_API nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port);
 
 /** Stores a copy of the value under the key.  [local]
- *  @param value  size bytes; may be NULL when size is 0.
+ *  @param value  size bytes; may be NULL when size is 0. Over TCP at most 64 MiB.
+ *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value,
                                    size_t size);
@@ -284,7 +289,9 @@ NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const vo
 NXD_API nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_ms,
                                    void* buf, size_t cap, size_t* out_size);
 
-/** Adds to an integer key that starts at 0, atomically.  [local]
+/** Adds to an integer key that starts at 0, atomically. Sums wrap.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
+ *          connection instead); IO, TIMEOUT (the store is lost or silent).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
                                    int64_t* out_value);

@@ -143,7 +143,8 @@ func StoreGet(store *Store, key string, timeoutMs int64, buf unsafe.Pointer, cap
 	return int(r.out_size), TakeError(unsafe.Pointer(r.error))
 }
 
-// StoreAdd is nxd_store_add. Adds to an integer key that starts at 0, atomically. [local]
+// StoreAdd is nxd_store_add. Adds to an integer key that starts at 0, atomically. Sums wrap.
+// [local]
 func StoreAdd(store *Store, key string, amount int64) (valueOut int64, err error) {
 	keyC, err := CString("key", key)
 	if err != nil {

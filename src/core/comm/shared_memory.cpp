@@ -83,6 +83,11 @@ SharedMemory SharedMemory::open(const Address& address) {
   if (memory.inode_ != address.inode) {
     fail(NXD_ERROR_PEER_LOST, "the shared memory of process ", address.pid, " is gone");
   }
+  // As the store may name any process, and root may open all.
+  if (status.st_uid != ::geteuid()) {
+    fail(NXD_ERROR_IO, "the shared memory of process ", address.pid, " is of another user, ",
+         status.st_uid);
+  }
   memory.size_ = static_cast<size_t>(status.st_size);
   memory.map();
   memory.close_descriptor();

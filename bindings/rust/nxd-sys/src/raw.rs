@@ -2623,11 +2623,15 @@ extern "C" {
     /// Store served over TCP by one rank; speaks the protocol of torch's TCPStore.  [local, blocking:
     /// until the server answers or timeout_ms has passed]
     ///
-    /// @param host        name or address of the server.
+    /// With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
+    /// docs/security.md.
+    ///
+    /// @param host        name or address of the server, which listens there alone.
     /// @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
     /// @param is_server   1: serve in this process and connect to it; 0: connect.
     /// @param timeout_ms  0: 300000. Also bounds each later get and wait.
-    /// @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found); TIMEOUT (no server).
+    /// @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found, no store or
+    /// one with another secret at the port); TIMEOUT (no server).
     /// @since 0.1
     pub fn nxd_store_create_tcp(host: *const c_char, port: i32, is_server: i32, timeout_ms: i64, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
@@ -2644,7 +2648,8 @@ extern "C" {
     pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
 
     /// Stores a copy of the value under the key.  [local]
-    /// @param value  size bytes; may be NULL when size is 0.
+    /// @param value  size bytes; may be NULL when size is 0. Over TCP at most 64 MiB.
+    /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
 
@@ -2656,7 +2661,9 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_store_get(store: *mut nxd_store_t, key: *const c_char, timeout_ms: i64, buf: *mut c_void, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
-    /// Adds to an integer key that starts at 0, atomically.  [local]
+    /// Adds to an integer key that starts at 0, atomically. Sums wrap.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
+    /// connection instead); IO, TIMEOUT (the store is lost or silent).
     /// @since 0.1
     pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
 
