@@ -2642,7 +2642,7 @@ extern "C" {
     pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
 
     /// Stores a copy of the value under the key.  [local]
-    /// @param value  size bytes; may be NULL when size is 0.
+    /// @param value  size bytes, at most 1 GiB; may be NULL when size is 0.
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
 
