@@ -274,7 +274,7 @@ NXD_API nxd_status_t nxd_store_create_callbacks(const nxd_store_callbacks_t* cal
 NXD_API nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port);
 
 /** Stores a copy of the value under the key.  [local]
- *  @param value  size bytes; may be NULL when size is 0. Over TCP at most 64 MiB.
+ *  @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
  *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value,

@@ -2648,7 +2648,7 @@ extern "C" {
     pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
 
     /// Stores a copy of the value under the key.  [local]
-    /// @param value  size bytes; may be NULL when size is 0. Over TCP at most 64 MiB.
+    /// @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
     /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
