@@ -1,6 +1,6 @@
-/* Low limits of a process: memory, descriptors, threads, sizes of files. Under each value of a limit
- * short programs run in processes of their own: every rank gets a result or an error with a message,
- * no signal ends the process, and with the limit lifted the same program succeeds. */
+/* Low limits of a process: memory, descriptors, threads, sizes of files. Under each value of a
+ * limit short programs run in processes of their own: every rank gets a result or an error with a
+ * message, no signal ends the process, and with the limit lifted the same program succeeds. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <setjmp.h>
@@ -119,7 +119,8 @@ static void memory(void** state) {
   int failures = 0;
   for (int kind = 0; kind < kKinds; ++kind)
     for (size_t i = 0; i < sizeof megabytes / sizeof *megabytes; ++i)
-      failures += fails_under(kinds[kind], RLIMIT_AS, address_space() + (megabytes[i] << 20), 0, NULL);
+      failures +=
+          fails_under(kinds[kind], RLIMIT_AS, address_space() + (megabytes[i] << 20), 0, NULL);
   assert_true(failures > 0);
 }
 

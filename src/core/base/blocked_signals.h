@@ -15,9 +15,9 @@ class BlockedSignals {
   unsigned long saved_[16];  // a sigset_t
 };
 
-// Blocks one signal on this thread while it lives, and swallows one that a call has raised meanwhile:
-// SIGPIPE, of a write to a peer that has gone, or SIGXFSZ, of a file beyond the limit on sizes. The
-// call itself fails.
+// Blocks one signal on this thread while it lives, and swallows one that a call has raised
+// meanwhile: SIGPIPE, of a write to a peer that has gone, or SIGXFSZ, of a file beyond the limit on
+// sizes. The call itself fails.
 class HeldSignal {
  public:
   explicit HeldSignal(int signal) noexcept;

@@ -26,13 +26,13 @@ Registry& registry() noexcept {
 
 void watch_forks(Registry& r) {
   if (r.watches_forks) return;
-  const int error = pthread_atfork(
-      [] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
-      [] {
-        for (const int fd : registry().descriptors) ::close(fd);
-        registry().descriptors.clear();
-        registry().mutex.unlock();
-      });
+  const int error =
+      pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                     [] {
+                       for (const int fd : registry().descriptors) ::close(fd);
+                       registry().descriptors.clear();
+                       registry().mutex.unlock();
+                     });
   if (error != 0) throw std::bad_alloc();
   r.watches_forks = true;
 }

@@ -24,8 +24,8 @@ struct ArenaPlace {
 // Blocks are taken from the front, so that chunks made larger than needed cost no memory. A forked
 // child, which has the same memory, takes nothing from it and gives nothing back. Any thread.
 //
-// Destructors give blocks back, so that needs no memory: a block keeps the entry that its place will
-// have among the free ones.
+// Destructors give blocks back, so that needs no memory: a block keeps the entry that its place
+// will have among the free ones.
 class Arena {
  public:
   Arena() = default;

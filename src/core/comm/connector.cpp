@@ -113,7 +113,9 @@ Connector::~Connector() { forget_in_forked_children(listener_.get()); }
 
 Connector::Dial::Dial(const std::string& invitation, int own_rank, const std::string& key) {
   std::string host, port, secret;
-  std::istringstream(invitation) >> host >> port >> secret;
+  std::istringstream in(invitation);
+  in >> host >> port >> secret;
+  check_stream(in);
   Words words;
   check_internal(secret.size() == sizeof words.secret && key.size() <= kKeyLimit,
                  "an invitation of ", invitation.size(), " bytes, a key of ", key.size());

@@ -73,9 +73,8 @@ void GlooLink::connect(std::vector<int> peers) {
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
-      own_part(current, [&] {
-        dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_);
-      });
+      own_part(current,
+               [&] { dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_); });
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
@@ -124,10 +123,10 @@ void GlooLink::own_part(int peer, const Function& function) {
   } catch (const Connector::Refused&) {
     throw;
   } catch (const std::exception& e) {
-    monitor_->fail_for_good(
-        monitor_->error(NXD_ERROR_IO, monitor_->world_rank(),
-                        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
-                             world_rank(peer), ": ", e.what())));
+    monitor_->fail_for_good(monitor_->error(
+        NXD_ERROR_IO, monitor_->world_rank(),
+        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
+             world_rank(peer), ": ", e.what())));
   }
 }
 

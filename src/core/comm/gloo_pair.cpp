@@ -18,8 +18,8 @@ GlooPair::GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp:
     device_->unregisterDescriptor(fd_, this);
     ::close(fd_);
   }
-  // Until the event loop has the socket, it is not this pair's: Gloo's destructor would take it from
-  // the loop, and end the process because it is not there.
+  // Until the event loop has the socket, it is not this pair's: Gloo's destructor would take it
+  // from the loop, and end the process because it is not there.
   fd_ = -1;
   const state listening = state_;
   state_ = CLOSED;

@@ -107,9 +107,9 @@ class GroupMonitor {
   [[noreturn]] void store_failed(const Error& error);
   // Poisons the group with this error, or with the one that came first.
   [[noreturn]] void fail_for_good(const Error& error);
-  // A call ended by what only this rank knows of, such as a lack of memory: the ranks are not at one
-  // place any more. Within a handler: poisons the group, lets the peers know, and throws what the
-  // group has failed with. Works without memory.
+  // A call ended by what only this rank knows of, such as a lack of memory: the ranks are not at
+  // one place any more. Within a handler: poisons the group, lets the peers know, and throws what
+  // the group has failed with. Works without memory.
   [[noreturn]] void break_off(const char* operation);
   bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 

@@ -157,7 +157,8 @@ void OrderedGroup::refuse_message(Operation operation, int peer, int tag,
   const WorkLanes::Lane lane = lane_of(operation, peer, tag);
   monitor_->check_not_forked(operation_name(operation));
   const auto refuse = [&] {
-    carry_out(operation_name(operation), [&] { inner_->refuse_message(operation, peer, tag, reason); });
+    carry_out(operation_name(operation),
+              [&] { inner_->refuse_message(operation, peer, tag, reason); });
   };
   if (!lanes_.has_pending(lane)) return refuse();
   submit_and_wait(lane, operation_name(operation), refuse);

@@ -59,9 +59,7 @@ class OrderedGroup : public ProcessGroup {
   void end_works() noexcept;
 
   bool is_aborted() const noexcept { return monitor_->aborted(); }
-  bool has_works() const noexcept {
-    return lanes_.has_pending(false) || lanes_.has_pending(true);
-  }
+  bool has_works() const noexcept { return lanes_.has_pending(false) || lanes_.has_pending(true); }
 
   GroupRecord record() const { return monitor_->record(); }  // from any thread
 

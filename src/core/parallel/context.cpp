@@ -258,9 +258,8 @@ void Context::Impl::share(const World& world, const Deadline& joined_by) {
   // Making it may take as long as joining itself: a server that is late is no loss yet.
   const int64_t patience = std::clamp<int64_t>(timeout_share(timeout_ms, 1, 4), 200, 10000);
   shared->store = world.store;
-  const auto channel = while_joining(m, [&] {
-    return world.store->open_channel(std::max(patience, joined_by.remaining_ms()));
-  });
+  const auto channel = while_joining(
+      m, [&] { return world.store->open_channel(std::max(patience, joined_by.remaining_ms())); });
   shared->board = std::make_shared<FailureBoard>(
       std::make_shared<PrefixStore>(channel, FailureBoard::kPrefix), m.rank, m.size,
       world.server_rank, world.lost_with_store(m.rank), patience);

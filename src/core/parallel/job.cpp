@@ -13,11 +13,10 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "core/base/environment.h"
+#include "core/base/proc_file.h"
 #include "core/base/start_thread.h"
 #include "core/parallel/launcher.h"
 
@@ -34,8 +33,7 @@ constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
 
 std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string all = read_proc("/proc/self/cmdline").value_or("");
   std::vector<std::string> arguments;
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find('\0', at), all.size());

@@ -58,7 +58,7 @@ class Job {
   std::vector<Process> ranks_;
   int first_failed_ = -1;
   std::latch started_{1}, over_{1};  // which take no memory, as a promise does to be broken
-  std::thread parent_;  // of the processes
+  std::thread parent_;               // of the processes
 };
 
 }  // namespace nxd

@@ -57,8 +57,8 @@ auto while_joining(const Membership& m, Function&& function) {
   }
 }
 
-// What a rank does between having met the others and being able to tell them of a failure otherwise:
-// when it fails, they learn that this rank has left.
+// What a rank does between having met the others and being able to tell them of a failure
+// otherwise: when it fails, they learn that this rank has left.
 template <class Function>
 auto or_leave(Store& world, int rank, Function&& function) {
   try {
