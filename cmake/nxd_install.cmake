@@ -1,6 +1,7 @@
 # What is installed, and where consumers find it. Everything refers to its own place, so that an
 # installed tree can be moved. Components are the packages of nxd_packages.cmake.
 include(CMakePackageConfigHelpers)
+include(cmake/nxd_pages.cmake)
 
 set(nxd_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nxd)
 install(TARGETS nxd_core EXPORT nxdTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -39,19 +40,23 @@ foreach(package rust/nxd-sys rust/nxd go julia/NXD python/nxd)
   if(EXISTS ${PROJECT_SOURCE_DIR}/bindings/${package})
     install(DIRECTORY bindings/${package}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/${package}
       COMPONENT development FILES_MATCHING
-      REGEX "/(tests?|target|bench|examples|testdata|__pycache__|\\.[^/]*)$" EXCLUDE
+      REGEX "/(tests?|target|bench|testdata|__pycache__|\\.[^/]*)$" EXCLUDE
       REGEX "(_test\\.go|\\.pyc|Manifest\\.toml)$" EXCLUDE
       PATTERN "*")
   endif()
   get_filename_component(language ${package} DIRECTORY)
   if(language AND EXISTS ${PROJECT_SOURCE_DIR}/bindings/${language}/README.md)
-    install(FILES bindings/${language}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/${language}
-      COMPONENT development)
+    nxd_install_page(bindings/${language}/README.md ${CMAKE_INSTALL_DATADIR}/nxd/${language})
   endif()
 endforeach()
+install(DIRECTORY bindings/python/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/python
+  COMPONENT development FILES_MATCHING PATTERN "*.py")
 
-file(GLOB nxd_pages CONFIGURE_DEPENDS docs/*.md)
-install(FILES ${nxd_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
-install(DIRECTORY examples/c/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT development
+file(GLOB nxd_pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} docs/*.md)
+foreach(page ${nxd_pages})
+  nxd_install_page(${page} ${CMAKE_INSTALL_DOCDIR}/docs)
+endforeach()
+nxd_install_page(README.md ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(DIRECTORY examples/c/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/c COMPONENT development
   FILES_MATCHING PATTERN "*.c" PATTERN "*.h")

@@ -8,6 +8,10 @@ if(NXD_SANITIZE)
   target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
 endif()
 
+if(NXD_FUZZ)
+  target_compile_options(nxd_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 find_program(NXD_CCACHE ccache)
 if(NXD_CCACHE)
   # Without these ccache will not store what was compiled with a precompiled header.
@@ -21,6 +25,7 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 # Debian's dnnl-config.cmake insists on OpenCL's development files, which nothing here uses.
 find_library(NXD_DNNL_LIBRARY dnnl REQUIRED)
 find_path(NXD_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)

@@ -7,6 +7,7 @@ package nxd
 import "C"
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"libnxd.org/nxd/internal/own"
@@ -15,12 +16,18 @@ import (
 
 // Array is memory outside of Go's heap, which the library may keep using after a call has returned: for
 // asynchronous work, parameters and gradients, and tensors. Data gives it as an ordinary slice. Parts of
-// an array share its memory, which lives as long as one of them, or what uses it.
+// an array share its memory, which lives until one of them is closed: the collector does not see who
+// holds a slice of it, so it never frees the memory of an array that was forgotten.
 type Array[T Element] struct {
 	data []T
 	mem  own.Handle[C.nxdgo_memory_t]
 	of   *Context // that shares the memory, or nil
 }
+
+var openBytes atomic.Int64
+
+// OpenArrayBytes is what all arrays hold that are not closed yet, for finding the forgotten ones.
+func OpenArrayBytes() int64 { return openBytes.Load() }
 
 // Memory is an array of any type of element.
 type Memory interface {
@@ -41,12 +48,18 @@ func NewArray[T Element](n int) (Array[T], error) {
 	if m == nil {
 		return Array[T]{}, &Error{Status: OutOfMemory, Message: "array: no memory", RootRank: -1, Step: -1}
 	}
-	return Array[T]{unsafe.Slice((*T)(m.data), n),
-		own.New(m, func(m *C.nxdgo_memory_t) { C.nxdgo_memory_release(unsafe.Pointer(m)) }), nil}, nil
+	size := int64(n) * int64(unsafe.Sizeof(one))
+	openBytes.Add(size)
+	release := func(m *C.nxdgo_memory_t) {
+		openBytes.Add(-size)
+		C.nxdgo_memory_release(unsafe.Pointer(m))
+	}
+	return Array[T]{unsafe.Slice((*T)(m.data), n), own.NewManual(m, release), nil}, nil
 }
 
 // NewSharedArray makes an array in memory that the other ranks of this host can reach: collectives work
-// on it in place. Contents are undefined at first. It is gone when the context is closed.
+// on it in place. Contents are undefined at first. It is gone when the context is closed, which the
+// collector does not do while the array is open.
 func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
 	var one T
 	if n < 0 {
@@ -60,17 +73,20 @@ func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
 	}
 	m := (*C.nxdgo_memory_t)(C.calloc(1, C.sizeof_nxdgo_memory_t))
 	m.data = data
+	size := int64(n) * int64(unsafe.Sizeof(one))
+	openBytes.Add(size)
 	release := func(m *C.nxdgo_memory_t) {
+		openBytes.Add(-size)
 		// Without the context there is nobody to give the memory back to: it went with it.
 		if ctx := c.Raw(); ctx != nil {
 			_ = raw.ArenaFree(ctx, m.data)
 		}
 		C.free(unsafe.Pointer(m))
 	}
-	return Array[T]{unsafe.Slice((*T)(data), n), own.New(m, release, c), c}, nil
+	return Array[T]{unsafe.Slice((*T)(data), n), own.NewManual(m, release, c), c}, nil
 }
 
-// Data is the array's memory, valid until Close or while the array is reachable; nil after Close.
+// Data is the array's memory, valid until Close, whether or not the array is reachable; nil after Close.
 func (a Array[T]) Data() []T {
 	if a.mem.Raw() == nil || a.of != nil && a.of.Raw() == nil {
 		return nil
@@ -84,7 +100,7 @@ func (a Array[T]) Len() int { return len(a.data) }
 // Part is the elements from..to-1, sharing their memory.
 func (a Array[T]) Part(from, to int) Array[T] { return Array[T]{a.data[from:to:to], a.mem, a.of} }
 
-// Close gives the memory back, also that of all parts. What the library keeps, such as a tensor over the
+// Close gives the memory back, also that of all parts: slices of it must not be used any more. What the library keeps, such as a tensor over the
 // array, is not affected; a work or a DDP that uses the array must be closed before.
 func (a Array[T]) Close() { a.mem.Close() }
 

@@ -147,6 +147,15 @@ func (c *Context) SetStep(step, microbatch int64) error {
 	return own.Do(c.Handle, func(p *raw.Context) error { return raw.ContextSetStep(p, step, microbatch) })
 }
 
+// Step gives the training step and microbatch that random bits are drawn for.
+func (c *Context) Step() (step, microbatch int64, err error) {
+	err = own.Do(c.Handle, func(p *raw.Context) error {
+		step, microbatch, err = raw.ContextGetStep(p)
+		return err
+	})
+	return step, microbatch, err
+}
+
 // Print writes a line to stdout on rank 0, and nothing elsewhere.
 func (c *Context) Print(line string) error {
 	return own.Do(c.Handle, func(p *raw.Context) error { return raw.MasterPrint(p, line) })

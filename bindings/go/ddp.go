@@ -1,6 +1,7 @@
 package nxd
 
 import (
+	"strings"
 	"unsafe"
 
 	"libnxd.org/nxd/internal/own"
@@ -25,7 +26,7 @@ type Parameter struct {
 }
 
 // describe puts a DLTensor into C memory, over the array's own; nil for nil.
-func describe(s *raw.Scratch, m Memory, shape []int64) (*raw.DLTensor, error) {
+func describe(s *raw.Scratch, m Memory, shape []int64) (*raw.DLTensor, *Error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -95,19 +96,12 @@ func dtypeOf(t raw.DLDataType) DType {
 func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DDP, error) {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	var names []string
-	var values, grads []*raw.DLTensor
+	names, values, grads, bad := describeAll(&scratch, parameters)
+	if bad != nil {
+		return nil, rejectDDP(c, group, bad)
+	}
 	keep := []any{c, group}
 	for _, p := range parameters {
-		v, err := describe(&scratch, p.Values, p.Shape)
-		if err != nil {
-			return nil, err
-		}
-		g, err := describe(&scratch, p.Grads, p.Shape)
-		if err != nil {
-			return nil, err
-		}
-		names, values, grads = append(names, p.Name), append(values, v), append(grads, g)
 		for _, m := range []Memory{p.Values, p.Grads} {
 			if m != nil {
 				keep = append(keep, m.keep())
@@ -127,6 +121,46 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 		return nil, err
 	}
 	return &DDP{own.New(p, raw.DDPDestroy, keep...)}, nil
+}
+
+func describeAll(s *raw.Scratch, parameters []Parameter) (names []string, values, grads []*raw.DLTensor,
+	err *Error) {
+	for i, p := range parameters {
+		if strings.ContainsRune(p.Name, 0) {
+			return nil, nil, nil, raw.Invalid("parameter %d: expected a name without NUL, got %q", i, p.Name)
+		}
+		v, err := describe(s, p.Values, p.Shape)
+		if err != nil {
+			return nil, nil, nil, raw.Invalid("parameter %d (%q): %s", i, p.Name, err.Message)
+		}
+		g, err := describe(s, p.Grads, p.Shape)
+		if err != nil {
+			return nil, nil, nil, raw.Invalid("gradient %d (%q): %s", i, p.Name, err.Message)
+		}
+		names, values, grads = append(names, p.Name), append(values, v), append(grads, g)
+	}
+	return names, values, grads, nil
+}
+
+// rejectDDP tells the peers, who make a DDP, that this rank cannot, and gives the reason back.
+func rejectDDP(c *Context, group *Group, why *Error) error {
+	if group == nil {
+		in, err := c.defaultGroup()
+		if err != nil {
+			return why
+		}
+		group = in
+	}
+	_ = own.Do(group.Handle, func(p *raw.Group) error { return raw.GroupReject(p, "", -1, -1, why.Message) })
+	return why
+}
+
+// defaultGroup is the data-parallel group, or the world where model parallelism is not initialised.
+func (c *Context) defaultGroup() (*Group, error) {
+	if c.ModelParallelInitialized() {
+		return c.ParallelGroup(AxisData)
+	}
+	return c.World()
 }
 
 // Count is the number of parameters.

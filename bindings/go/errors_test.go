@@ -37,8 +37,58 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 	if !strings.Contains(ends[1].Error(), "recv: expected 4 elements, got 3") {
 		t.Errorf("rank 1: %v", ends[1])
 	}
+	if want := "rank 1 refused its arguments: all_reduce: recv: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
+		t.Errorf("rank 0: expected %q, got %v", want, ends[0])
+	}
 	if time.Since(start) > ranks.Timeout/2 {
 		t.Error("rank 0 has waited for rank 1")
+	}
+}
+
+// Works, and a DDP, over arrays that do not fit on one rank: the peers get the reason, and go on.
+func TestBadArraysTellThePeers(t *testing.T) {
+	failures := make([][]error, 2)
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		values, grads, err := arrays(6)
+		if err != nil {
+			return err
+		}
+		defer values.Close()
+		defer grads.Close()
+		w, err := nxd.AllReduceAsync(g, values, values.Part(0, 6-r), nxd.Sum)
+		if err == nil {
+			err = w.Wait(context.Background())
+			w.Close()
+		}
+		failures[r] = append(failures[r], err)
+		for _, p := range []nxd.Parameter{
+			{Name: "weight", Values: values, Grads: grads, Shape: []int64{2, 3 + int64(r)}},
+			{Name: "weight"[:6-r] + "\x00"[:r], Values: values, Grads: grads},
+		} {
+			_, err = nxd.NewDDP(c, nil, []nxd.Parameter{p}, nxd.DDPOptions{})
+			failures[r] = append(failures[r], err)
+		}
+		return first(g.Barrier(), c.Finalize())
+	})
+	for i, want := range []string{"recv: expected 6 elements, got 5",
+		`parameter 0 ("weight"): Shape: expected a product of 6, got [2 4]`,
+		`expected a name without NUL, got "weigh\x00"`} {
+		for rank, ends := range failures {
+			if err := ends[i]; !errors.Is(err, nxd.InvalidArgument) || !strings.Contains(err.Error(), want) {
+				t.Errorf("rank %d: expected %q, got %v", rank, want, err)
+			}
+		}
+		if err := failures[0][i]; err != nil && !strings.Contains(err.Error(), "rank 1 refused") {
+			t.Errorf("rank 0: expected rank 1 to be named, got %v", err)
+		}
 	}
 }
 

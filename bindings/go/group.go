@@ -1,8 +1,8 @@
 package nxd
 
 import (
+	"strings"
 	"time"
-	"unsafe"
 
 	"libnxd.org/nxd/internal/own"
 	"libnxd.org/nxd/raw"
@@ -62,15 +62,20 @@ func (g *Group) Barrier() error { return own.Do(g.Handle, raw.Barrier) }
 // BarrierAsync is Barrier without waiting. [collective: group]
 func (g *Group) BarrierAsync() (*Work, error) { return g.work(raw.BarrierAsync) }
 
-// collective makes a call, or, when the lengths of its slices do not fit together, lets the library
-// refuse a missing buffer: so the peers are told, and do not wait for this rank.
-func (g *Group) collective(fits *Error, call func(p *raw.Group, valid bool) error) error {
-	err := own.Do(g.Handle, func(p *raw.Group) error { return call(p, fits == nil) })
-	if fits != nil {
-		return fits
+// collective makes a call, or, when the lengths of its slices do not fit together, rejects it: so the
+// peers are told why, and do not wait for this rank.
+func (g *Group) collective(fits *Error, call func(p *raw.Group) error) error {
+	if fits == nil {
+		return own.Do(g.Handle, call)
 	}
-	return err
+	_ = own.Do(g.Handle, func(p *raw.Group) error {
+		return raw.GroupReject(p, fits.Operation, -1, -1, reason(fits))
+	})
+	return fits
 }
+
+// reason is an error's message without the operation, which the library puts before it.
+func reason(e *Error) string { return strings.TrimPrefix(e.Message, e.Operation+": ") }
 
 func lengths(operation, name string, got, want int) *Error {
 	if got == want {
@@ -81,26 +86,11 @@ func lengths(operation, name string, got, want int) *Error {
 	return e
 }
 
-func orNil(p unsafe.Pointer, valid bool) unsafe.Pointer {
-	if !valid {
-		return nil
-	}
-	return p
-}
-
-// refused is a count for a call with missing buffers, which are an error only where there are elements.
-func refused(count int, valid bool) int {
-	if !valid && count == 0 {
-		return 1
-	}
-	return count
-}
-
 // AllReduce reduces the elements of every rank into recv, which may be send. [collective: group]
 func AllReduce[T Element](g *Group, send, recv []T, op Reduce) error {
 	return g.collective(lengths("all_reduce", "recv", len(recv), len(send)),
-		func(p *raw.Group, valid bool) error {
-			return raw.AllReduce(p, orNil(pointer(send), valid), pointer(recv), refused(len(send), valid),
+		func(p *raw.Group) error {
+			return raw.AllReduce(p, pointer(send), pointer(recv), len(send),
 				DTypeOf[T](), op)
 		})
 }
@@ -112,8 +102,8 @@ func AllGather[T Element](g *Group, send, recv []T) error {
 		return err
 	}
 	return g.collective(lengths("all_gather", "recv", len(recv), n*len(send)),
-		func(p *raw.Group, valid bool) error {
-			return raw.AllGather(p, orNil(pointer(send), valid), pointer(recv), refused(len(send), valid),
+		func(p *raw.Group) error {
+			return raw.AllGather(p, pointer(send), pointer(recv), len(send),
 				DTypeOf[T]())
 		})
 }
@@ -125,8 +115,8 @@ func ReduceScatter[T Element](g *Group, send, recv []T, op Reduce) error {
 		return err
 	}
 	return g.collective(lengths("reduce_scatter", "send", len(send), n*len(recv)),
-		func(p *raw.Group, valid bool) error {
-			return raw.ReduceScatter(p, orNil(pointer(send), valid), pointer(recv), refused(len(recv), valid),
+		func(p *raw.Group) error {
+			return raw.ReduceScatter(p, pointer(send), pointer(recv), len(recv),
 				DTypeOf[T](), op)
 		})
 }
@@ -149,8 +139,8 @@ func AllToAll[T Element](g *Group, send, recv []T) error {
 	if fits == nil {
 		fits = lengths("all_to_all", "send", len(send), len(send)/n*n)
 	}
-	return g.collective(fits, func(p *raw.Group, valid bool) error {
-		return raw.AllToAll(p, orNil(pointer(send), valid), pointer(recv), refused(len(send)/n, valid),
+	return g.collective(fits, func(p *raw.Group) error {
+		return raw.AllToAll(p, pointer(send), pointer(recv), len(send)/n,
 			DTypeOf[T]())
 	})
 }

@@ -72,7 +72,7 @@ func functionOf(around ast.Node, e ast.Expr) ast.Node {
 	return found
 }
 
-// destructors is, of each own.New and own.NewSettling in a function, what it destroys with.
+// destructors is, of each own.New, NewManual and NewSettling in a function, what it destroys with.
 func destructors(t *testing.T, f *ast.FuncDecl) []ast.Node {
 	var found []ast.Node
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -81,7 +81,7 @@ func destructors(t *testing.T, f *ast.FuncDecl) []ast.Node {
 			return true
 		}
 		name, ok := isSelector(call.Fun, "own")
-		count := map[string]int{"New": 1, "NewSettling": 3}[name]
+		count := map[string]int{"New": 1, "NewManual": 1, "NewSettling": 3}[name]
 		for i := 1; ok && i <= count; i++ {
 			d := functionOf(f, call.Args[i])
 			if d == nil {
@@ -95,7 +95,7 @@ func destructors(t *testing.T, f *ast.FuncDecl) []ast.Node {
 	return found
 }
 
-// Close and finalizers reach the library only by what own.New and own.NewSettling are given: of that, all
+// Close and finalizers reach the library only by what own.New, NewManual and NewSettling are given: of that, all
 // is [local], so that no collector ever starts a collective.
 func TestFinalizersAreLocal(t *testing.T) {
 	tags := readTags(t)

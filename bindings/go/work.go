@@ -70,20 +70,19 @@ func AllReduceAsync[T Element](g *Group, send, recv Array[T], op Reduce) (*Work,
 		})
 }
 
-// start begins a work over two arrays; see collective for those whose lengths do not fit.
+// start begins a work over two arrays; see collective for those whose lengths do not fit. The work that
+// tells the peers of them goes on without anybody.
 func (g *Group) start(fits *Error, send, recv Memory, count int,
 	call func(p *raw.Group, send, recv unsafe.Pointer, count int) (*raw.Work, error)) (*Work, error) {
-	valid := fits == nil
-	w, err := g.work(func(p *raw.Group) (*raw.Work, error) {
-		return call(p, orNil(send.buffer().ptr, valid), recv.buffer().ptr, refused(count, valid))
-	}, send.keep(), recv.keep())
-	if !valid {
-		if w != nil {
-			w.Close()
-		}
+	if fits != nil {
+		_, _ = g.work(func(p *raw.Group) (*raw.Work, error) {
+			return raw.GroupRejectAsync(p, fits.Operation, -1, -1, reason(fits))
+		})
 		return nil, fits
 	}
-	return w, err
+	return g.work(func(p *raw.Group) (*raw.Work, error) {
+		return call(p, send.buffer().ptr, recv.buffer().ptr, count)
+	}, send.keep(), recv.keep())
 }
 
 // AllGatherAsync is AllGather without waiting. [collective: group]

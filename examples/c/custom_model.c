@@ -3,7 +3,11 @@
  * trained on data made by a formula. Losses do not depend on the number of ranks.
  *
  *   NXD_CPU_MODE=1 nxdrun -n 2 ./custom_model
- *   NXD_CPU_MODE=1 ./custom_model                    (one rank) */
+ *   NXD_CPU_MODE=1 ./custom_model                    (one rank)
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 custom_model.c -o custom_model \
+ *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,11 @@
  * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun.
  *
  *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./ddp_toy
- *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./ddp_toy */
+ *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./ddp_toy
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 ddp_toy.c -o ddp_toy \
+ *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,12 @@
  * alone. Losses do not depend on the number of ranks.
  *
  *   nxdrun -n 2 ./embed_zero1
- *   ./embed_zero1                    (one rank) */
+ *   ./embed_zero1                    (one rank)
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 embed_zero1.c -o embed_zero1 \
+ *     $(pkg-config --cflags --libs nxd-core) -lm -Wl,-rpath,$(pkg-config --variable=libdir
+ * nxd-core) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

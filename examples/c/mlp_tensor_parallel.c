@@ -3,7 +3,11 @@
  *
  *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./mlp_tensor_parallel
  *   NXD_CPU_MODE=1 nxdrun -n 2 ./mlp_tensor_parallel
- *   NXD_CPU_MODE=1 ./mlp_tensor_parallel                    (one rank) */
+ *   NXD_CPU_MODE=1 ./mlp_tensor_parallel                    (one rank)
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 mlp_tensor_parallel.c -o mlp_tensor_parallel \
+ *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -6,7 +6,12 @@
  *   ./pipeline_callbacks                                          (one rank)
  *   nxdrun -n 4 ./pipeline_callbacks --schedule zero_bubble
  *   NEURON_NUM_DEVICES=2 ./pipeline_callbacks --chunks 2 --timeline run.svg
- *   torchrun --nproc-per-node=2 --no-python ./pipeline_callbacks --schedule gpipe */
+ *   torchrun --nproc-per-node=2 --no-python ./pipeline_callbacks --schedule gpipe
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 pipeline_callbacks.c -o pipeline_callbacks \
+ *     $(pkg-config --cflags --libs nxd-core) -lm -Wl,-rpath,$(pkg-config --variable=libdir
+ * nxd-core) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

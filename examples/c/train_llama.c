@@ -7,7 +7,11 @@
  *   train_llama --tp 1 --pp 2 --microbatches 4
  *
  * It prints the loss as it goes, writes the curve to OUT/loss.svg and OUT/loss.csv, and ends with a
- * few lines that the model wrote. */
+ * few lines that the model wrote.
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 train_llama.c loss_plot.c sampling.c text.c -o train_llama \
+ *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>

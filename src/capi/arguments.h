@@ -2,9 +2,11 @@
 
 // How every function of nxd.h takes its arguments apart.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/error.h"
 #include "core/base/output_struct.h"
 
@@ -18,9 +20,24 @@ T& output(T* out, const char* name) {
   return *out;
 }
 
+// One of several outputs of a call, which all start as zero whichever of them is missing: each is
+// cleared before any is asked for.
+template <class... T>
+void clear_each(T*... outputs) {
+  (static_cast<void>(outputs ? * outputs = T{} : T{}), ...);
+}
+
+// That an array of so many of a caller's values can be.
+template <class T>
+void check_array(const T* array, size_t count, const char* name) {
+  check_argument(array || count == 0, name, ": expected an array of ", count, ", got NULL");
+  check_count(count, sizeof(T), name);
+}
+
 // An array of results, all zero until the call has succeeded.
 template <class T>
 void clear_outputs(T* out, size_t count, const char* name) {
+  check_count(count, sizeof(T), name);
   check_argument(out || count == 0, name, ": expected room for ", count, " results, got NULL");
   for (size_t i = 0; i < count; ++i) out[i] = T{};
 }

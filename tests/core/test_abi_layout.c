@@ -174,6 +174,38 @@ FIELD(nxd_pp_report_t, bubble_share, 24);
 FIELD(nxd_pp_report_t, peak_activations, 32);
 FIELD(nxd_pp_report_t, fullest_rank, 36);
 
+SIZE(nxd_pp_value_t, 32);
+FIELD(nxd_pp_value_t, name, 0);
+FIELD(nxd_pp_value_t, shape, 8);
+FIELD(nxd_pp_value_t, ndim, 16);
+FIELD(nxd_pp_value_t, dtype, 20);
+FIELD(nxd_pp_value_t, needs_grad, 24);
+FIELD(nxd_pp_value_t, reserved, 28);
+
+SIZE(nxd_pp_call_t, 24);
+FIELD(nxd_pp_call_t, stage, 0);
+FIELD(nxd_pp_call_t, chunk, 4);
+FIELD(nxd_pp_call_t, microbatch, 8);
+FIELD(nxd_pp_call_t, last, 12);
+FIELD(nxd_pp_call_t, loss_weight, 16);
+
+SIZE(nxd_pp_stage_callbacks_t, 56);
+FIELD(nxd_pp_stage_callbacks_t, struct_size, 0);
+FIELD(nxd_pp_stage_callbacks_t, user_data, 8);
+FIELD(nxd_pp_stage_callbacks_t, destroy, 16);
+FIELD(nxd_pp_stage_callbacks_t, forward, 24);
+FIELD(nxd_pp_stage_callbacks_t, backward, 32);
+FIELD(nxd_pp_stage_callbacks_t, backward_input, 40);
+FIELD(nxd_pp_stage_callbacks_t, backward_weight, 48);
+
+SIZE(nxd_pp_callbacks_options_t, 32);
+FIELD(nxd_pp_callbacks_options_t, struct_size, 0);
+FIELD(nxd_pp_callbacks_options_t, num_microbatches, 8);
+FIELD(nxd_pp_callbacks_options_t, virtual_size, 12);
+FIELD(nxd_pp_callbacks_options_t, schedule, 16);
+FIELD(nxd_pp_callbacks_options_t, broadcast_and_average_loss, 20);
+FIELD(nxd_pp_callbacks_options_t, custom_schedule, 24);
+
 SIZE(nxd_plan_model_t, 96);
 FIELD(nxd_plan_model_t, struct_size, 0);
 FIELD(nxd_plan_model_t, hidden_size, 8);
@@ -294,6 +326,8 @@ static void test_pp_costs(void** state) {
   (void)state;
   const nxd_pp_costs_t macro = NXD_PP_COSTS_INIT;
   check_init("nxd_pp_costs_init", &macro, sizeof macro);
+  const nxd_pp_callbacks_options_t callbacks = NXD_PP_CALLBACKS_OPTIONS_INIT;
+  check_init("nxd_pp_callbacks_options_init", &callbacks, sizeof callbacks);
 }
 
 static void test_plan_structs(void** state) {

@@ -1,4 +1,5 @@
 /* Bad calls of the functions of sections 1 to 5 that no other test refuses, and the basics. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/ranks.h"
@@ -40,12 +41,25 @@ static void test_last_error(void** state) {
   assert_int_equal(nxd_last_error_info(&info), NXD_ERROR_ABI_MISMATCH);
 }
 
-static int lines, released;
+static int lines, released, other_lines;
 
 static void count_line(nxd_log_level_t level, const char* message, void* user_data) {
-  (void)level;
-  (void)user_data;
-  if (message) ++lines;
+  assert_ptr_equal(user_data, &lines);
+  const int expected = level == NXD_LOG_WARN && strstr(message, "flight record of group \"world\"");
+  ++*(expected ? &lines : &other_lines);
+}
+
+/* A group that fails and cannot write its record: one warning. */
+static void warn_once(void) {
+  nxd_context_t* ctx = NULL;
+  nxd_group_t* world = NULL;
+  setenv("NXD_FLIGHT_RECORD", "/nonexistent/record.", 1);
+  assert_int_equal(nxd_context_create(NULL, &ctx), NXD_OK);
+  unsetenv("NXD_FLIGHT_RECORD");
+  assert_int_equal(nxd_context_get_world_group(ctx, &world), NXD_OK);
+  assert_int_equal(nxd_group_abort(world), NXD_OK);
+  assert_int_equal(nxd_barrier(world), NXD_ERROR_ABORTED);
+  nxd_context_destroy(ctx);
 }
 
 static void count_release(void* user_data) {
@@ -56,9 +70,25 @@ static void count_release(void* user_data) {
 static void test_log_callback(void** state) {
   (void)state;
   assert_int_equal(nxd_set_log_callback(count_line, &lines, count_release), NXD_OK);
+  const struct {
+    nxd_log_level_t level;
+    int lines;
+  } table[] = {{NXD_LOG_WARN, 1}, {NXD_LOG_ERROR, 0}, {NXD_LOG_INFO, 1},
+               {NXD_LOG_OFF, 0},  {NXD_LOG_DEBUG, 1}, {NXD_LOG_WARN, 1}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    assert_int_equal(nxd_set_log_level(table[i].level), NXD_OK);
+    lines = 0;
+    warn_once();
+    assert_int_equal(lines, table[i].lines);
+  }
+  assert_int_equal(other_lines, 0);
   assert_int_equal(released, 0);
   assert_int_equal(nxd_set_log_callback(NULL, NULL, NULL), NXD_OK);
   assert_int_equal(released, 1);
+  /* To stderr, not here. */
+  lines = 0;
+  warn_once();
+  assert_int_equal(lines, 0);
 }
 
 static void test_null_handles(void** state) {
@@ -132,6 +162,22 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
                    "dtype");
   NXD_TEST_REFUSED(nxd_broadcast(group, x, 1, NXD_DTYPE_F32, size), bad, "root");
   NXD_TEST_REFUSED(nxd_all_to_all(group, x, x + 4, 1, 99), bad, "dtype");
+  /* Counts that no buffer has, such as -1. */
+  const size_t huge[] = {SIZE_MAX, (size_t)1 << 60, (size_t)1 << 58};
+  for (size_t i = 0; i < 3; ++i) {
+    NXD_TEST_REFUSED(nxd_all_reduce(group, x, x + 4, huge[i], NXD_DTYPE_F32, NXD_REDUCE_SUM), bad,
+                     "do not fit in memory");
+    NXD_TEST_REFUSED(nxd_broadcast(group, x, huge[i], NXD_DTYPE_U8, 0), bad,
+                     "do not fit in memory");
+    nxd_work_t* work = NULL;
+    NXD_TEST_OK(nxd_all_gather_async(group, x, x + 4, huge[i], NXD_DTYPE_F32, &work));
+    NXD_TEST_REFUSED(nxd_work_wait(work, 60000), bad, "do not fit in memory");
+    nxd_work_destroy(work);
+  }
+  nxd_store_t* store = NULL;
+  NXD_TEST_OK(nxd_store_create_local(&store));
+  NXD_TEST_REFUSED(nxd_store_set(store, "key", x, SIZE_MAX), bad, "fits in memory");
+  nxd_store_destroy(store);
   NXD_TEST_OK(nxd_group_get_size(group, &number));
   NXD_TEST_CHECK(number == size);
   x[0] = 1;

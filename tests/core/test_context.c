@@ -79,9 +79,9 @@ static void missing(void** state) {
   nxd_store_t* store = local_store();
   joiner_t j[] = {joiner(0, 4, store), joiner(3, 4, store)};
   for (int i = 0; i < 2; ++i) {
-    j[i].options.timeout_ms = 300;
+    j[i].options.timeout_ms = 2000;
     j[i].expected = NXD_ERROR_TIMEOUT;
-    j[i].part = "2 of 4 ranks did not come within 300 ms: rank 1, 2";
+    j[i].part = "2 of 4 ranks did not come within 2000 ms: rank 1, 2";
   }
   run(j, 2);
   nxd_store_destroy(store);
@@ -396,7 +396,20 @@ static void bad_calls(void** state) {
   REFUSED(nxd_context_get_rank(ctx, NULL), NXD_ERROR_INVALID_ARGUMENT, "out_rank");
   REFUSED(nxd_context_set_step(ctx, -1, 0), NXD_ERROR_INVALID_ARGUMENT, "step");
   REFUSED(nxd_context_set_step(ctx, 0, -1), NXD_ERROR_INVALID_ARGUMENT, "microbatch");
+  int64_t step = 9, microbatch = 9;
+  OK(nxd_context_get_step(ctx, &step, &microbatch));
+  assert_int_equal(step, 0);
+  assert_int_equal(microbatch, 0);
   OK(nxd_context_set_step(ctx, 3, 1));
+  OK(nxd_context_get_step(ctx, &step, &microbatch));
+  assert_int_equal(step, 3);
+  assert_int_equal(microbatch, 1);
+  OK(nxd_context_set_step(ctx, INT64_C(1) << 40, 0));
+  OK(nxd_context_get_step(ctx, &step, NULL));
+  assert_true(step == INT64_C(1) << 40);
+  REFUSED(nxd_context_get_step(ctx, NULL, &microbatch), NXD_ERROR_INVALID_ARGUMENT, "out_step");
+  REFUSED(nxd_context_get_step(NULL, &step, &microbatch), NXD_ERROR_INVALID_ARGUMENT, "ctx");
+  assert_int_equal(step, 0);
   OK(nxd_context_set_plain_kernels(ctx, 1));
   OK(nxd_context_get_plain_kernels(ctx, &n));
   assert_int_equal(n, 1);

@@ -345,6 +345,12 @@ void bad_tensors(void**) {
     bad = *param.tensor();
     bad.byte_offset = 2;
     refused(create_one(ctx, &bad, grad.tensor()), "aligned to 4");
+    bad.byte_offset = uint64_t{1} << 61;
+    refused(create_one(ctx, &bad, grad.tensor()), "byte_offset within memory");
+    bad = *param.tensor();
+    int64_t huge[] = {int64_t{1} << 30, int64_t{1} << 30};
+    bad.shape = huge;
+    refused(create_one(ctx, &bad, grad.tensor()), "fits in memory");
     bad = *param.tensor();
     bad.dtype = {kDLInt, 32, 1};
     refused(create_one(ctx, &bad, grad.tensor()), "expected f32, f64 or bf16");
@@ -356,6 +362,10 @@ void bad_tensors(void**) {
             "names[1]: expected each name once");
     refused(nxd_ddp_create_buffers(ctx, nullptr, nullptr, nullptr, grads, 2, nullptr, &ddp),
             "params: expected an array");
+    for (const size_t n : {SIZE_MAX, size_t{1} << 60}) {
+      refused(nxd_ddp_create_buffers(ctx, nullptr, nullptr, twice, grads, n, nullptr, &ddp),
+              "params: expected an array that fits in memory");
+    }
     refused(nxd_ddp_create_buffers(nullptr, nullptr, nullptr, twice, grads, 2, nullptr, &ddp),
             "ctx");
     refused(nxd_ddp_create_buffers(ctx, nullptr, nullptr, twice, grads, 2, nullptr, nullptr),

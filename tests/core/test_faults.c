@@ -370,7 +370,7 @@ static void late(nxd_context_t* ctx, int rank, int size, void* unused) {
   nxd_group_t* world = NULL;
   NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
   NXD_TEST_REFUSED(nxd_group_set_timeout(world, 0), NXD_ERROR_INVALID_ARGUMENT, "timeout_ms");
-  NXD_TEST_OK(nxd_group_set_timeout(world, 300));
+  NXD_TEST_OK(nxd_group_set_timeout(world, 1000));
   if (rank == 1) {
     pthread_barrier_wait(&meet);
     NXD_TEST_REFUSED(nxd_barrier(world), NXD_ERROR_TIMEOUT, "rank 1 did not answer");

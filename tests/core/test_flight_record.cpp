@@ -145,7 +145,7 @@ void test_bad_calls(void**) { nxd_test_run_ranks(1, 0, bad_calls, nullptr); }
 // The world fails twice over; a group of another name is not touched.
 void fails(nxd_context_t* ctx, int rank, int, void*) {
   nxd_group_t* world = world_of(ctx);
-  NXD_TEST_OK(nxd_group_set_timeout(world, 300));
+  NXD_TEST_OK(nxd_group_set_timeout(world, 1000));
   float x = 0;
   if (rank == 1) pthread_barrier_wait(&meet);
   const nxd_status_t lost = NXD_ERROR_TIMEOUT;

@@ -11,6 +11,8 @@
 #include "core/parallel/parallel_state.h"
 #include "core/parallel/rank_layout.h"
 
+#include "support/ranks.h"
+
 #include "support/check.h"
 
 using nlohmann::json;
@@ -322,13 +324,91 @@ void test_parallel_state(void**) {
   }
 }
 
+// Rank = tensor + 2 data + 4 pipeline: where each is, by the definition of its axes.
+void test_find_rank(void**) {
+  const nxd_parallel_options_t o = make_options(2, 2);
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    const int32_t tensor = rank % 2, data = rank / 2 % 2, pipeline = rank / 4;
+    for (const auto& [axis, place] :
+         {std::pair{NXD_AXIS_WORLD, rank}, std::pair{NXD_AXIS_TENSOR, tensor},
+          std::pair{NXD_AXIS_DATA, data}, std::pair{NXD_AXIS_PIPELINE, pipeline}}) {
+      int32_t group = -1, found = -1, members[8];
+      size_t size = 0;
+      assert_int_equal(nxd_layout_find_rank(&o, 8, axis, rank, &group, &found), NXD_OK);
+      assert_int_equal(found, place);
+      assert_int_equal(nxd_layout_get_group(&o, 8, axis, group, members, 8, &size), NXD_OK);
+      assert_int_equal(members[found], rank);
+      assert_int_equal(size, axis == NXD_AXIS_WORLD ? 8 : 2);
+    }
+    int32_t group = -1, place = -1;
+    assert_int_equal(nxd_layout_find_rank(&o, 8, NXD_AXIS_TENSOR, rank, &group, &place), NXD_OK);
+    assert_int_equal(group, rank / 2);
+  }
+}
+
+// A rank's group along an axis: its members, this rank's place, and that its collectives are
+// theirs.
+void check_members(nxd_context_t* ctx, int rank, nxd_axis_t axis, const std::vector<int>& want) {
+  int32_t size = 0, place = -1, source = -1, members[8] = {};
+  size_t count = 0;
+  nxd_group_t* group = nullptr;
+  NXD_TEST_OK(nxd_parallel_get_size(ctx, axis, &size));
+  NXD_TEST_OK(nxd_parallel_get_rank(ctx, axis, &place));
+  NXD_TEST_OK(nxd_parallel_get_source_rank(ctx, axis, &source));
+  if (!NXD_TEST_OK(nxd_parallel_get_group(ctx, axis, &group))) return;
+  NXD_TEST_OK(nxd_group_get_ranks(group, members, 8, &count));
+  const std::vector<int> got(members, members + count);
+  int64_t sum = 0, wanted = 0;
+  const int64_t own = int64_t{1} << (4 * rank);
+  NXD_TEST_OK(nxd_all_reduce(group, &own, &sum, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM));
+  for (const int member : want) wanted += int64_t{1} << (4 * member);
+  if (got == want && size == static_cast<int32_t>(want.size()) && source == want[0] &&
+      want.at(static_cast<size_t>(place)) == rank && sum == wanted) {
+    return;
+  }
+  nxd_test_fail(__FILE__, __LINE__, "rank %d axis %d: expected %d, %d .., got %d, %d .., sum %llx",
+                rank, axis, want[0], want.back(), got.front(), got.back(),
+                static_cast<unsigned long long>(sum));
+}
+
+// Ranks of tp 2 and cp 2 are tensor + 2 context + 4 data; of tp 2 and ep 2 tensor + 2 expert + 4
+// expert data, while other parameters see the data ranks of both.
+void test_context_and_expert_groups(void**) {
+  static const auto with = [](nxd_context_t* ctx, int cp, int ep) {
+    nxd_parallel_options_t options = make_options(2);
+    options.context_parallel_size = cp;
+    options.expert_parallel_size = ep;
+    return NXD_TEST_OK(nxd_init_model_parallel(ctx, &options));
+  };
+  nxd_test_run_ranks(
+      8, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        const int t = rank % 2, second = rank / 2 % 2, third = rank / 4;
+        if (!with(ctx, 2, 1)) return;
+        check_members(ctx, rank, NXD_AXIS_TENSOR, {rank - t, rank - t + 1});
+        check_members(ctx, rank, NXD_AXIS_CONTEXT, {t + 4 * third, t + 4 * third + 2});
+        check_members(ctx, rank, NXD_AXIS_DATA, {t + 2 * second, t + 2 * second + 4});
+        NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+        if (!with(ctx, 1, 2)) return;
+        check_members(ctx, rank, NXD_AXIS_EXPERT_MODEL, {t + 4 * third, t + 4 * third + 2});
+        check_members(ctx, rank, NXD_AXIS_EXPERT_DATA, {t + 2 * second, t + 2 * second + 4});
+        check_members(ctx, rank, NXD_AXIS_DATA, {t, t + 2, t + 4, t + 6});
+        check_members(ctx, rank, NXD_AXIS_CONTEXT, {rank});
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(test_oracle),        cmocka_unit_test(test_strided_hosts),
-      cmocka_unit_test(test_properties),    cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_options),
-      cmocka_unit_test(test_parallel_state)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_oracle),
+                              cmocka_unit_test(test_strided_hosts),
+                              cmocka_unit_test(test_properties),
+                              cmocka_unit_test(test_refused),
+                              cmocka_unit_test(test_bad_arguments),
+                              cmocka_unit_test(test_options),
+                              cmocka_unit_test(test_parallel_state),
+                              cmocka_unit_test(test_find_rank),
+                              cmocka_unit_test(test_context_and_expert_groups)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

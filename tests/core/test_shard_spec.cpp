@@ -1,5 +1,7 @@
 // Shards as index ranges: every kind of shard is the slice of the whole that it says it is.
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -55,6 +57,33 @@ void test_shapes(void**) {
   assert_int_equal(merged.ranges().size(), 1);
   assert_true(slice(ShardSpec::ranges({4}, 0, {{2, 4}, {0, 1}}, 4)) == Values({2, 3, 0}));
   assert_true(slice(ShardSpec::ranges({4}, 0, {}, 4)).empty());
+}
+
+// Which rows of a vocabulary NxD Core gives to each rank, and what it refuses.
+void test_vocabulary_oracle(void**) {
+  const auto recorded = nlohmann::json::parse(std::ifstream(NXD_ORACLES "/nxd/vocab_ranges.json"));
+  int ranges = 0, refusals = 0;
+  for (const auto& entry : recorded) {
+    const int64_t rows = entry[0];
+    const int size = entry[1], rank = entry[2];
+    if (entry[3].is_array()) {
+      const ShardSpec spec = ShardSpec::split({rows, 3}, 0, rank, size);
+      assert_int_equal(spec.ranges().size(), 1);
+      assert_int_equal(spec.ranges()[0].begin, entry[3][0].get<int64_t>());
+      assert_int_equal(spec.ranges()[0].end, entry[3][1].get<int64_t>());
+      ++ranges;
+      continue;
+    }
+    nxd_status_t status = NXD_OK;
+    try {
+      ShardSpec::split({rows, 3}, 0, rank, size);
+    } catch (const nxd::Error& error) {
+      status = error.status();
+    }
+    assert_int_equal(status, NXD_ERROR_INVALID_ARGUMENT);
+    ++refusals;
+  }
+  assert_true(ranges > 10 && refusals > 10);
 }
 
 void test_stride_oracle(void**) {
@@ -179,8 +208,9 @@ void test_bad_arguments(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_stride_oracle),
-                              cmocka_unit_test(test_partition), cmocka_unit_test(test_fill),
-                              cmocka_unit_test(test_bad_arguments)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_shapes),        cmocka_unit_test(test_vocabulary_oracle),
+      cmocka_unit_test(test_stride_oracle), cmocka_unit_test(test_partition),
+      cmocka_unit_test(test_fill),          cmocka_unit_test(test_bad_arguments)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -174,8 +174,11 @@ static void orphaned(void** state) {
   close(pipe_ends[0]);
 }
 
+/* Without assertions, which are for the main thread. */
 static void* start_two(void* job) {
-  *(nxd_job_t**)job = start("sleep", 2);
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  options.n_processes = 2;
+  NXD_TEST_OK(nxd_spawn(&options, job));
   return NULL;
 }
 
@@ -184,8 +187,10 @@ static void short_lived_thread(void** state) {
   (void)state;
   nxd_job_t* job = NULL;
   pthread_t thread;
+  setenv("NXD_TEST_PART", "sleep", 1);
   assert_int_equal(pthread_create(&thread, NULL, start_two, &job), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
+  unsetenv("NXD_TEST_PART");
   assert_non_null(job);
   /* A thread is dead to its children a moment after it was joined. */
   REFUSED(nxd_job_wait(job, 300), NXD_ERROR_TIMEOUT, "still run");
@@ -338,15 +343,77 @@ static void nxdrun(void** state) {
   assert_int_equal(run(NXDRUN " /nonexistent 2>&1", out, sizeof out), 127);
   /* A signal goes to the processes: the shell's trap answers it. */
   assert_int_equal(
-      run("(" NXDRUN " -n 1 sh -c 'trap \"exit 9\" USR1; kill -USR1 $PPID; while :; do "
-          "sleep 0.1; done') 2>&1",
+      run(NXDRUN " -n 1 sh -c 'trap \"exit 9\" USR1; kill -USR1 $(ps -o ppid= -p $PPID); "
+                 "while :; do sleep 0.1; done' 2>&1",
           out, sizeof out),
       9);
 }
 
+/* --- Programs that do not let anybody wait for their children --------------------------------- */
+
+static void check_ends(void) {
+  nxd_job_t* job = start("fail", 1); /* rank 0 ends well */
+  OK(nxd_job_wait(job, 60000));
+  nxd_job_destroy(job);
+  job = start("fail", 3);
+  REFUSED(nxd_job_wait(job, 60000), NXD_ERROR_PEER_LOST, "rank 1 of 3 ended with exit code 37");
+  for (int rank = 0; rank < 3; ++rank) {
+    int32_t running = 1, code = -1;
+    OK(nxd_job_get_exit_code(job, rank, &running, &code));
+    assert_int_equal(running, 0);
+    assert_int_equal(code, rank == 1 ? 37 : 0);
+  }
+  nxd_job_destroy(job);
+  job = start("crash", 2);
+  REFUSED(nxd_job_wait(job, 60000), NXD_ERROR_PEER_LOST, "rank 0 of 2 was ended by signal 6");
+  nxd_job_destroy(job);
+}
+
+static void ignored_sigchld(void** state) {
+  (void)state;
+  signal(SIGCHLD, SIG_IGN);
+  check_ends();
+  signal(SIGCHLD, SIG_DFL);
+  char command[2048], out[8192];
+  for (int fails = 0; fails < 2; ++fails) {
+    snprintf(command, sizeof command,
+             "trap '' CHLD; exec env NXD_TEST_PART=fail " NXDRUN " -n %d %s 2>&1", fails + 1, self);
+    assert_int_equal(run(command, out, sizeof out), fails ? 37 : 0);
+  }
+}
+
+static void take_all(int signal_number) {
+  (void)signal_number;
+  const int before = errno;
+  while (waitpid(-1, NULL, WNOHANG) > 0) {
+  }
+  errno = before;
+}
+
+static void waits_for_any_child(void** state) {
+  (void)state;
+  signal(SIGCHLD, take_all);
+  for (int turn = 0; turn < 5; ++turn) check_ends();
+  signal(SIGCHLD, SIG_DFL);
+}
+
+/* Whoever ends the supervisor ends the processes, and the job says so. */
+static void killed_supervisor(void** state) {
+  (void)state;
+  nxd_job_t* job = start("sleep", 2);
+  const int64_t pid = pid_of(job, 0);
+  char command[128], out[64];
+  snprintf(command, sizeof command, "ps -o ppid= -p %lld", (long long)pid);
+  assert_int_equal(run(command, out, sizeof out), 0);
+  const pid_t supervisor = atoi(out);
+  assert_true(supervisor > 1 && supervisor != getpid());
+  assert_int_equal(kill(supervisor, SIGKILL), 0);
+  REFUSED(nxd_job_wait(job, 60000), NXD_ERROR_PEER_LOST, "was ended by signal 9");
+  nxd_job_destroy(job);
+}
+
 static void torchrun(void** state) {
   (void)state;
-  if (system("/usr/bin/python3 -c 'import torch.distributed.run' >/dev/null 2>&1") != 0) skip();
   char command[2048], out[8192];
   /* The mapping names a rank that does not exist: Debian 12's torchrun cannot parse its default. */
   snprintf(command, sizeof command,
@@ -376,19 +443,36 @@ static void plain_environment(void** state) {
   assert_int_equal(occurrences(out, "printed once\n"), 2);
 }
 
-int main(void) {
+/* With "torchrun" the ranks of an installed torchrun alone, or 77 where there is none. */
+int main(int argc, char** argv) {
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n > 0) self[n] = '\0';
   const char* part = getenv("NXD_TEST_PART");
   if (part && getenv("RANK")) return worker(part);
+  if (argc == 2 && !strcmp(argv[1], "torchrun")) {
+    if (system("/usr/bin/python3 -c 'import torch.distributed.run' >/dev/null 2>&1") != 0) {
+      puts("skipped: no torch.distributed.run in /usr/bin/python3; install python3-torch");
+      return 77;
+    }
+    const struct CMUnitTest torch[] = {cmocka_unit_test(torchrun)};
+    return cmocka_run_group_tests(torch, NULL, NULL);
+  }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(work),         cmocka_unit_test(failing),
-      cmocka_unit_test(crashing),     cmocka_unit_test(destroyed),
-      cmocka_unit_test(signalled),    cmocka_unit_test(orphaned),
-      cmocka_unit_test(cannot_start), cmocka_unit_test(environment),
-      cmocka_unit_test(nxdrun),       cmocka_unit_test(plain_environment),
-      cmocka_unit_test(torchrun),     cmocka_unit_test(short_lived_thread),
+      cmocka_unit_test(work),
+      cmocka_unit_test(failing),
+      cmocka_unit_test(crashing),
+      cmocka_unit_test(destroyed),
+      cmocka_unit_test(signalled),
+      cmocka_unit_test(orphaned),
+      cmocka_unit_test(cannot_start),
+      cmocka_unit_test(environment),
+      cmocka_unit_test(nxdrun),
+      cmocka_unit_test(plain_environment),
+      cmocka_unit_test(ignored_sigchld),
+      cmocka_unit_test(short_lived_thread),
       cmocka_unit_test(forked_child),
+      cmocka_unit_test(waits_for_any_child),
+      cmocka_unit_test(killed_supervisor),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void visit_all(void) {
       if (fd < 0) continue;
       const char nonsense[] = "GET / HTTP/1.1\r\nHost: a rather long line of no interest\r\n\r\n";
       if (i % 4 == 1 && send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) < 0) perror("send");
-      if (i % 4 == 2 && send(fd, "nxdpeer1", 8, MSG_NOSIGNAL) < 0) perror("send");
+      if (i % 4 == 2 && send(fd, "nxdpeer2", 8, MSG_NOSIGNAL) < 0) perror("send");
       if (i % 4 == 3) {
         const struct linger reset = {1, 0};
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);

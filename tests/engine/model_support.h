@@ -119,6 +119,8 @@ struct ModelOracle {
 
   std::string directory;
   nlohmann::json expected = nlohmann::json::parse(read_file(directory + "/expected.json"));
+  // The same training in f64.
+  nlohmann::json exact = nlohmann::json::parse(read_file(directory + "/fp64.json"));
   std::string config = read_file(directory + "/config.json");
   std::vector<int64_t> ids = flat("input_ids");
   std::vector<int64_t> labels = flat("labels");

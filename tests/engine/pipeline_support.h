@@ -92,7 +92,8 @@ struct PipelineTask {
   std::function<std::vector<Tensor>(int step, int dp_rank, int dp)> batch;
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   std::vector<const char*> recomputed;  // names; empty: a built-in model's layers
-  bool average = false;                 // gradients over data-parallel ranks; else their sum
+  bool partial = false;  // gradients differ among ranks until they are finished: not kept
+  bool average = false;  // gradients over data-parallel ranks; else their sum
   int steps = 3;
   double learning_rate = 0.1;
 };
@@ -148,7 +149,7 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
     NXD_TEST_OK(nxd_module_zero_grad(local));
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), batch.size(), &loss));
     own.losses.push_back(loss);
-    if (step == 0 && layout.dp == 1 && !layout.zero1) {
+    if (step == 0 && layout.dp == 1 && !layout.zero1 && !task.partial) {
       gradients.add(layout.name() + ": gradients", whole_gradients(local));
     }
     nxd_step_report_t report{};

@@ -130,6 +130,35 @@ FIELD(nxd_model_options_t, device, 12);
 FIELD(nxd_model_options_t, sequence_parallel, 16);
 FIELD(nxd_model_options_t, reserved, 20);
 
+SIZE(nxd_pp_options_t, 168);
+FIELD(nxd_pp_options_t, struct_size, 0);
+FIELD(nxd_pp_options_t, num_microbatches, 8);
+FIELD(nxd_pp_options_t, virtual_size, 12);
+FIELD(nxd_pp_options_t, schedule, 16);
+FIELD(nxd_pp_options_t, partition, 20);
+FIELD(nxd_pp_options_t, custom_schedule, 24);
+FIELD(nxd_pp_options_t, transformer_layer_class, 32);
+FIELD(nxd_pp_options_t, pipeline_cuts, 40);
+FIELD(nxd_pp_options_t, n_cuts, 48);
+FIELD(nxd_pp_options_t, leaf_modules, 56);
+FIELD(nxd_pp_options_t, n_leaf_modules, 64);
+FIELD(nxd_pp_options_t, input_names, 72);
+FIELD(nxd_pp_options_t, n_input_names, 80);
+FIELD(nxd_pp_options_t, n_outputs, 88);
+FIELD(nxd_pp_options_t, loss_output, 92);
+FIELD(nxd_pp_options_t, loss, 96);
+FIELD(nxd_pp_options_t, labels_input, 100);
+FIELD(nxd_pp_options_t, ignore_index, 104);
+FIELD(nxd_pp_options_t, labels_shifted, 112);
+FIELD(nxd_pp_options_t, broadcast_and_average_loss, 116);
+FIELD(nxd_pp_options_t, return_mb_loss, 120);
+FIELD(nxd_pp_options_t, keep_outputs, 124);
+FIELD(nxd_pp_options_t, param_init, 128);
+FIELD(nxd_pp_options_t, param_init_data, 136);
+FIELD(nxd_pp_options_t, trace_file_path, 144);
+FIELD(nxd_pp_options_t, leaf_rule, 152);
+FIELD(nxd_pp_options_t, leaf_rule_data, 160);
+
 static nxd_context_t* ctx;
 static nxd_module_t *container, *linear;
 static nxd_tensor_t *logits, *labels;
@@ -172,6 +201,7 @@ static void test_macros(void** state) {
   CHECK_INIT(mlp, MLP);
   CHECK_INIT(cross_entropy, CROSS_ENTROPY);
   CHECK_INIT(model, MODEL);
+  CHECK_INIT(pp, PP);
 }
 
 /* The module is read after the call that made it, whichever argument is evaluated first. */

@@ -81,7 +81,6 @@ void check_model(const char* name) {
   // Off again, the same threads' models train as recorded.
   const Run off = train_model(oracle, Layout{}, NXD_DTYPE_INVALID).run;
   assert_true(largest_distance(off.losses, recorded) < 1e-5);
-  assert_int_equal(nxd_test_failures(), 0);
 }
 
 void llama(void**) { check_model("llama_tiny"); }

@@ -524,7 +524,6 @@ void ranks_that_differ(void**) {
   });
   nxd_ddp_t* ddp = nullptr;
   NXD_TEST_REFUSED(nxd_ddp_create(nullptr, nullptr, &ddp), NXD_ERROR_INVALID_ARGUMENT, "root");
-  assert_int_equal(nxd_test_failures(), 0);
 }
 
 void a_lost_rank(void**) {

@@ -199,6 +199,12 @@ static void copies_take_any_strides_and_alignment(void** state) {
   assert_memory_equal(out, repeated, sizeof out);
   nxd_tensor_destroy(t);
 
+  source = dl(data, 2, shape, NULL, kDLFloat, 32);
+  source.byte_offset = (uint64_t)1 << 61;
+  assert_int_equal(nxd_tensor_copy_dltensor(&source, &t), NXD_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(nxd_last_error(), "byte_offset"));
+  assert_null(t);
+
   char raw[1 + sizeof data];
   memcpy(raw + 1, data, sizeof data);
   source = dl(raw, 2, shape, NULL, kDLFloat, 32);

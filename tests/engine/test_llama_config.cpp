@@ -5,6 +5,7 @@
 
 // libnxd exports no C++ names; these sources are pure and need the core library only.
 #include "core/base/config_fields.cpp"
+#include "engine/models/common_fields.cpp"
 #include "engine/models/llama_config.cpp"
 
 #include "support/check.h"
@@ -57,7 +58,11 @@ void defaults(void**) {
   assert_int_equal(LlamaConfig::parse(with("num_key_value_heads", nullptr).dump()).kv_heads, 4);
   assert_int_equal(LlamaConfig::parse(with("head_dim", 24).dump()).head_dim, 24);
   assert_int_equal(*LlamaConfig::parse(with("pad_token_id", 0).dump()).padding_idx, 0);
-  assert_false(LlamaConfig::parse(with("pad_token_id", -1).dump()).padding_idx.has_value());
+  // As torch's Embedding counts it: from the end.
+  assert_int_equal(*LlamaConfig::parse(with("pad_token_id", -1).dump()).padding_idx, 255);
+  assert_int_equal(*LlamaConfig::parse(with("pad_token_id", -256).dump()).padding_idx, 0);
+  assert_true(LlamaConfig::parse(with("rms_norm_eps", 0.0).dump()).norm_eps == 0);
+  assert_true(LlamaConfig::parse(with("initializer_range", 0.0).dump()).initializer_range == 0);
   assert_int_equal(LlamaConfig::parse(with("hidden_act", "gelu_new").dump()).activation,
                    NXD_ACTIVATION_GELU_TANH);
   assert_true(LlamaConfig::parse(with("tie_word_embeddings", true).dump()).tie_embeddings);
@@ -98,6 +103,47 @@ void rope_forms(void**) {
   assert_true(std::fabs(c.rope.attention_factor - (l + 1) / (0.5 * l + 1)) < 1e-15);
 }
 
+// Files with fields of both ages, as transformers reads them.
+void rope_of_both_ages(void**) {
+  const auto parse = [](json changes) {
+    json config = base();
+    config["max_position_embeddings"] = 4096;
+    config.update(changes);
+    return LlamaConfig::parse(config.dump()).rope;
+  };
+  const json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"rope_theta", 7000}};
+  // The older name wins, with none of the newer one's fields, unless it is empty.
+  nxd_rope_options_t rope = parse({{"rope_scaling", linear}, {"rope_parameters", llama3}});
+  assert_true(rope.type == NXD_ROPE_LINEAR && rope.factor == 4 && rope.theta == 10000);
+  rope = parse({{"rope_scaling", json::object()}, {"rope_parameters", llama3}});
+  assert_true(rope.type == NXD_ROPE_LLAMA3 && rope.theta == 7000);
+  rope = parse({{"rope_scaling", linear}, {"rope_parameters", json::object()}});
+  assert_true(rope.type == NXD_ROPE_LINEAR && rope.factor == 4);
+  rope = parse({{"rope_scaling", linear}, {"rope_theta", 9000}});
+  assert_true(rope.type == NXD_ROPE_LINEAR && rope.theta == 9000);
+  rope = parse({{"rope_parameters", json::object()}});
+  assert_true(rope.type == NXD_ROPE_DEFAULT && rope.theta == 10000);
+
+  // The length that the model was trained for may stand at the top, and then that is it.
+  json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  for (json scaling : {llama3, yarn}) {
+    assert_int_equal(parse({{"rope_scaling", scaling}}).original_max_position_embeddings, 4096);
+    assert_int_equal(parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
+                         .original_max_position_embeddings,
+                     512);
+    scaling["original_max_position_embeddings"] = 1024;
+    assert_int_equal(parse({{"rope_scaling", scaling}}).original_max_position_embeddings, 1024);
+    assert_int_equal(parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}})
+                         .original_max_position_embeddings,
+                     512);
+  }
+}
+
 void expect(const std::string& text, nxd_status_t status, const char* part) {
   try {
     LlamaConfig::parse(text);
@@ -129,11 +175,25 @@ void bad_fields(void**) {
   expect(with("num_key_value_heads", 3).dump(), bad, "num_key_value_heads");
   expect(with("num_attention_heads", 6).dump(), bad, "divisor of hidden_size (64)");
   expect(with("head_dim", 15).dump(), bad, "head_dim");
-  expect(with("rms_norm_eps", 0).dump(), bad, "rms_norm_eps");
+  expect(with("rms_norm_eps", -1e-5).dump(), bad, "rms_norm_eps: expected a number of at least 0");
+  expect(with("num_hidden_layers", 1025).dump(), bad,
+         "num_hidden_layers: expected a whole number of 1 to 1024, got 1025");
+  for (const char* name :
+       {"hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+        "vocab_size", "head_dim", "max_position_embeddings"}) {
+    const std::string part = std::string(name) + ": expected a whole number of 1 to 16777216, got ";
+    expect(with(name, int64_t{1} << 31).dump(), bad, (part + "2147483648").c_str());
+    expect(with(name, (1 << 24) + 1).dump(), bad, (part + "16777217").c_str());
+  }
+  expect(with("hidden_size", "a\x1b[31m").dump(), bad, "got \"a\\u001b[31m\"");
+  expect("\xef\xbb\xbf" + base().dump(), bad, "byte-order mark");
+  expect(base().dump() + std::string("\0x", 2), bad, "NUL");
+  expect(base().dump() + " x", bad, "expected JSON");
   expect(with("rms_norm_eps", "1e-5").dump(), bad, "rms_norm_eps");
   expect(with("initializer_range", -0.02).dump(), bad, "initializer_range");
   expect(with("tie_word_embeddings", 1).dump(), bad, "tie_word_embeddings");
   expect(with("pad_token_id", 256).dump(), bad, "pad_token_id");
+  expect(with("pad_token_id", -257).dump(), bad, "pad_token_id");
   expect(with("rope_theta", 0).dump(), bad, "rope_theta");
   expect(with("rope_scaling", 3).dump(), bad, "rope_scaling");
   expect(with_scaling({{"type", "linear"}}).dump(), bad, "rope_scaling.factor");
@@ -153,14 +213,41 @@ void unknown_names(void**) {
          "partial_rotary_factor");
 }
 
+// By these transformers would make another model, or read other weights.
+void other_models(void**) {
+  const nxd_status_t no = NXD_ERROR_UNSUPPORTED;
+  expect(with("is_causal", false).dump(), no, "is_causal");
+  expect(with("quantization_config", {{"quant_method", "fp8"}}).dump(), no, "quantization_config");
+  expect(with("per_layer_config", {{"0", {{"intermediate_size", 8}}}}).dump(), no,
+         "per_layer_config");
+  expect(with("pruned_heads", {{"1", {0}}}).dump(), no, "pruned_heads");
+  expect(with("is_encoder_decoder", true).dump(), no, "is_encoder_decoder");
+  expect(with("add_cross_attention", true).dump(), no, "add_cross_attention");
+  expect(with("transformers_weights", "other.safetensors").dump(), no, "transformers_weights");
+  expect(with("partial_rotary_factor", 0.5).dump(), no, "partial_rotary_factor");
+  expect(with("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}).dump(), no,
+         "rope_parameters.full_attention");
+  json harmless = base();
+  harmless.update({{"is_causal", true},
+                   {"quantization_config", nullptr},
+                   {"per_layer_config", json::object()},
+                   {"pruned_heads", json::object()},
+                   {"is_encoder_decoder", false},
+                   {"add_cross_attention", false},
+                   {"transformers_weights", nullptr},
+                   {"chunk_size_feed_forward", 3},
+                   {"use_cache", false},
+                   {"partial_rotary_factor", 1.0}});
+  assert_int_equal(LlamaConfig::parse(harmless.dump()).hidden, 64);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(defaults),
-      cmocka_unit_test(rope_forms),
-      cmocka_unit_test(bad_fields),
-      cmocka_unit_test(unknown_names),
+      cmocka_unit_test(defaults),          cmocka_unit_test(rope_forms),
+      cmocka_unit_test(rope_of_both_ages), cmocka_unit_test(bad_fields),
+      cmocka_unit_test(other_models),      cmocka_unit_test(unknown_names),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,4 +1,6 @@
 // What is refused: configurations, layouts, inputs and handles of section 15, alike on all ranks.
+#include <fstream>
+
 #include "engine/model_support.h"
 
 #include "support/check.h"
@@ -43,6 +45,15 @@ void bad_models(void**) {
                   "num_attention_heads: 2");
     refused_model(ctx, config_with("intermediate_size", 178), nullptr, kBad,
                   "intermediate_size: 178");
+    json heads = json::parse(oracle().config);
+    heads["num_attention_heads"] = 12;
+    heads["num_key_value_heads"] = 3;
+    heads["head_dim"] = 16;
+    refused_model(ctx, heads.dump(), nullptr, kBad, "num_key_value_heads: expected 3 key heads");
+    json wide = json::parse(oracle().config);
+    wide["hidden_size"] = wide["vocab_size"] = 1 << 24;
+    refused_model(ctx, wide.dump(), nullptr, NXD_ERROR_OUT_OF_MEMORY,
+                  "parameter model.embed_tokens.weight of shape [16777216, 16777216]");
     nxd_model_options_t options = NXD_MODEL_OPTIONS_INIT;
     options.dtype = NXD_DTYPE_I64;
     refused_model(ctx, oracle().config, &options, kBad, "dtype");
@@ -72,6 +83,31 @@ void bad_models(void**) {
     NXD_TEST_REFUSED(nxd_model_get_step_flops(child, 1, 1, &flops), kBad, "LlamaDecoderLayer");
     return 0;
   });
+}
+
+// Nothing of a model is reduced over these ranks.
+void unreduced_axes(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const bool context : {true, false}) {
+          nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
+          (context ? options.context_parallel_size : options.expert_parallel_size) = 2;
+          const char* part = context ? "context_parallel_size" : "expert_parallel_size";
+          NXD_TEST_OK(nxd_init_model_parallel(ctx, &options));
+          refused_model(ctx, oracle().config, nullptr, NXD_ERROR_UNSUPPORTED, part);
+          nxd_module_t* layer = nullptr;
+          NXD_TEST_REFUSED(nxd_layer_norm_create(ctx, 4, nullptr, &layer), NXD_ERROR_UNSUPPORTED,
+                           part);
+          double weight = 1;
+          nxd_tensor_t* labels = nullptr;
+          NXD_TEST_REFUSED(nxd_loss_weights(ctx, &labels, 1, -100, 0, &weight),
+                           NXD_ERROR_UNSUPPORTED, part);
+          NXD_TEST_CHECK(layer == nullptr && weight == 0);
+          NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+        }
+      },
+      nullptr);
 }
 
 void without_layout(void**) {
@@ -186,6 +222,36 @@ void key_mask(void**) {
   }
 }
 
+// Making many layers takes long without waiting for anybody.
+void interrupted_making(void**) {
+  struct Patience {
+    bool over = false;
+  } patience;
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.interrupt = [](void* data) -> nxd_status_t {
+    return static_cast<Patience*>(data)->over ? NXD_ERROR_USER : NXD_OK;
+  };
+  options.interrupt_data = &patience;
+  nxd_test_run_ranks_with(
+      &options, 1, 1,
+      [](nxd_context_t* ctx, int, int, void* data) {
+        auto& over = static_cast<Patience*>(data)->over;
+        for (const char* file : {"/llama_tiny/config.json", "/gpt2_tiny/config.json"}) {
+          std::ifstream in(std::string(NXD_ORACLES) + file);
+          const std::string config{std::istreambuf_iterator<char>(in), {}};
+          nxd_module_t* out = nullptr;
+          over = true;
+          NXD_TEST_REFUSED(nxd_model_create(ctx, config.c_str(), nullptr, &out), NXD_ERROR_USER,
+                           "nxd_model_create");
+          NXD_TEST_CHECK(out == nullptr);
+          over = false;
+          NXD_TEST_OK(nxd_model_create(ctx, config.c_str(), nullptr, &out));
+          nxd_module_destroy(out);
+        }
+      },
+      &patience);
+}
+
 // A rank that leaves in the middle is an error on the others, soon.
 void lost_peer(void**) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
@@ -210,9 +276,10 @@ void lost_peer(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(bad_models), cmocka_unit_test(without_layout),
-      cmocka_unit_test(bad_inputs), cmocka_unit_test(nothing_to_predict),
-      cmocka_unit_test(key_mask),   cmocka_unit_test(lost_peer),
+      cmocka_unit_test(bad_models),         cmocka_unit_test(without_layout),
+      cmocka_unit_test(unreduced_axes),     cmocka_unit_test(bad_inputs),
+      cmocka_unit_test(nothing_to_predict), cmocka_unit_test(key_mask),
+      cmocka_unit_test(interrupted_making), cmocka_unit_test(lost_peer),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -4,9 +4,10 @@
 # refuses everything else, each for its reason.
 # usage: test_abi_gate.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
-[[ -e $build/src/libnxd.so ]] || { echo "no libnxd.so in this build"; exit 77; }
-/usr/bin/python3 -c 'import pycparser' 2>/dev/null || { echo "python3-pycparser is missing"; exit 77; }
+need_built "$build/src/libnxd.so"
+need_python pycparser
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -3,8 +3,9 @@
 # refuses contenders it does not know.
 # usage: test_bench_collectives.sh SOURCE_DIR BUILD_DIR     77: this build has no benchmarks
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
-[[ -x $build/bench/bench_collectives ]] || { echo "no bench_collectives in this build"; exit 77; }
+need_built "$build/bench/bench_collectives"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_TIMEOUT_MS=60000

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The step written with torch computes what bench_step does: a small Llama, the same losses in every
-# way of splitting it. Without torch the script says what is missing.
-# usage: test_bench_peers.sh SOURCE_DIR BUILD_DIR     77: this build has no benchmarks
+# way of splitting it; and what the script says where torch is missing.
+# usage: test_bench_peers.sh SOURCE_DIR BUILD_DIR     77: no benchmarks in this build, or no torch
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
-[[ -x $build/bench/bench_step ]] || { echo "no bench_step in this build"; exit 77; }
+need_built "$build/bench/bench_step"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_TIMEOUT_MS=60000
@@ -16,7 +17,7 @@ if "$source/scripts/bench_peers" "$build" --python "$work/no_torch" 2> "$work/re
   exit 1
 fi
 grep -q "has no torch: install Debian's python3-torch" "$work/refused"
-/usr/bin/python3 -c 'import torch' 2> "$work/import" || { echo "no torch to compare with"; exit 0; }
+need_python torch
 
 cat > "$work/config.json" << 'JSON'
 {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -4,13 +4,12 @@
 # repetitions, and the same under another Go, if NXD_GO names one.
 # usage: test_bindings_go.sh SOURCE_DIR BUILD_DIR     77: Go or a compiler is missing
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
 export PATH=/usr/bin:$PATH
-for tool in go gcc pkg-config; do
-  command -v $tool > /dev/null || { echo "$tool is missing"; exit 77; }
-done
+need_commands go:golang-go gcc pkg-config
 : "${NXD_PREFIX:?an installed tree}"
-pkg-config --exists nxd || { echo "libnxd is missing from the installed tree"; exit 77; }
+pkg-config --exists nxd || skip "libnxd is missing from the installed tree" "build it with the engine"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$build/bindings-go"
@@ -27,7 +26,7 @@ timeout 250 "${checked[@]}" go test -count=1 ./...
 timeout 100 env GOGC=1 go test -count=1 -short ./...
 
 go build -o "$work/" ./examples/... ./bench
-ldd "$work/zero1" | grep -qi torch && { echo "a program of package nxd alone loads libtorch"; exit 1; }
+loads_no_libtorch "$work/zero1"
 
 # run NAME COMMAND...: its output, in $work/NAME.
 run() {
@@ -39,8 +38,9 @@ run() {
 # losses FILE: the lines with a loss, without what a launcher puts before them.
 losses() { sed -nE 's/^.*((step|epoch) [0-9]+ loss .*)$/\1/p' "$1"; }
 
-nxdrun=$NXD_PREFIX/bin/nxdrun c=$build/examples/c
-[[ -x $c/train_llama ]] || c=$NXD_PREFIX/examples
+nxdrun=$NXD_PREFIX/bin/nxdrun
+c=$(find_c_examples "$build")
+[[ -n $c ]] || skip_part "go against the examples in C" "there are none" "build them with scripts/build"
 run mlp "$nxdrun" -n 2 "$work/mlp"
 grep -q "largest difference to the unsplit MLP" "$work/mlp.out"
 run module "$nxdrun" -n 2 "$work/module"

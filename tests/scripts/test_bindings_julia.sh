@@ -5,19 +5,20 @@
 #   NXD_JULIA    the julia to run; else /opt/julia15, where scripts/install_julia puts it, or PATH's
 #   NXD_LONG=1   longer repetitions
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
 : "${NXD_PREFIX:?names the installed tree}"
 julia=${NXD_JULIA:-/opt/julia15/bin/julia}
-[[ -x $julia ]] || julia=$(command -v julia) || { echo "julia is missing: see scripts/install_julia"; exit 77; }
-(($(getconf _NPROCESSORS_ONLN) > 1)) || { echo "a second processor is missing, for Julia's threads"; exit 77; }
+[[ -x $julia ]] || julia=$(command -v julia) || skip "julia is missing" "install it with scripts/install_julia"
+(($(getconf _NPROCESSORS_ONLN) > 1)) || skip "a second processor is missing, for Julia's threads" "run it on a machine with two"
 
 # Compiled code is kept from run to run; two ranks that start at once must find it made.
 export JULIA_DEPOT_PATH=$build/bindings-julia
 mkdir -p "$JULIA_DEPOT_PATH"
 unset JULIA_LOAD_PATH JULIA_PROJECT RANK WORLD_SIZE
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_PREFIX
-NXD_C_EXAMPLES=$NXD_PREFIX/examples
-[[ -d $build/examples/c ]] && NXD_C_EXAMPLES=$build/examples/c
+NXD_C_EXAMPLES=$(find_c_examples "$build")
+[[ -n $NXD_C_EXAMPLES ]] || skip_part "julia against the examples in C" "there are none" "build them with scripts/build"
 export NXD_C_EXAMPLES
 
 package=$source/bindings/julia/NXD

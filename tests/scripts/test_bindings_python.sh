@@ -4,16 +4,16 @@
 # that runs at every allocation. NXD_LONG=1: more repetitions and variants.
 # usage: test_bindings_python.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi and numpy
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 python=/usr/bin/python3
-[[ -x $python ]] || { echo "$python is missing"; exit 77; }
-for module in cffi numpy; do
-  "$python" -c "import $module" 2>/dev/null || { echo "python3-$module is missing"; exit 77; }
-done
+need_python cffi numpy
 binding=$1/bindings/python
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export PYTHONPATH=$binding PYTHONDONTWRITEBYTECODE=1 NXD_CPU_MODE=1 OMP_NUM_THREADS=1
-if [[ -x $2/examples/c/train_llama ]]; then export NXD_C_EXAMPLES=$2/examples/c; fi
+NXD_C_EXAMPLES=$(find_c_examples "$2")
+[[ -n $NXD_C_EXAMPLES ]] || skip_part "python against the examples in C" "there are none" "build them with scripts/build"
+export NXD_C_EXAMPLES
 limit=280
 if [[ -n ${NXD_LONG:-} ]]; then limit=3600; fi
 cd "$binding/tests"
@@ -35,4 +35,5 @@ wait $all || status=1
 for name in lifetimes all collected; do
   if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi
 done
+grep -hE '^skip: ' "$work"/*.log | sort -u || true
 exit $status

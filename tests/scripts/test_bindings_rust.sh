@@ -4,19 +4,21 @@
 # usage: test_bindings_rust.sh SOURCE_DIR BUILD_DIR     77: no Rust on this machine
 # NXD_PREFIX: an installed tree. NXD_LONG=1: more repetitions.
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1/bindings/rust
 out=$2/bindings-rust
 # The distribution's Rust before any other.
 PATH=/usr/bin:$PATH
-for tool in cargo rustc pkg-config cc; do
-  command -v $tool >/dev/null || { echo "$tool is missing"; exit 77; }
-done
+need_commands cargo rustc pkg-config cc:gcc
 mkdir -p "$out"
 export CARGO_HOME=$out/home CARGO_TARGET_DIR=$out/target CARGO_PROFILE_DEV_DEBUG=0
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 RUST_BACKTRACE=0 RUSTFLAGS="-D warnings"
-[[ -x $2/examples/c/train_llama ]] && export NXD_C_EXAMPLES=$2/examples/c NXD_RUN=$2/tools/nxdrun
-[[ ! -v NXD_C_EXAMPLES && -x $NXD_PREFIX/examples/train_llama ]] &&
-  export NXD_C_EXAMPLES=$NXD_PREFIX/examples NXD_RUN=$NXD_PREFIX/bin/nxdrun
+examples=$(find_c_examples "$2")
+if [[ -n $examples ]]; then
+  export NXD_C_EXAMPLES=$examples NXD_RUN=$NXD_PREFIX/bin/nxdrun
+else
+  skip_part "rust against the examples in C" "there are none" "build them with scripts/build"
+fi
 cd "$source"
 
 cargo test --quiet --offline --locked --no-fail-fast
@@ -28,7 +30,7 @@ fi
 cargo build --quiet --offline --locked -p nxd --no-default-features --example show_error
 program=$CARGO_TARGET_DIR/debug/examples/show_error
 ldd "$program" | grep -q libnxd_core
-! ldd "$program" | grep -i torch
+loads_no_libtorch "$program"
 timeout 60 "$program" | grep -q "the group goes on: 2 ranks"
 
 # A library of another ABI is refused by name.

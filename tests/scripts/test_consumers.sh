@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Small projects of users, in C and the languages of the bindings, each copied to an empty directory,
-# built against the installed tree and run with two ranks.
-# usage: test_consumers.sh SOURCE_DIR BUILD_DIR     NXD_PREFIX: the installed tree
-#   77: this build has no libnxd.so
+# A small project of a user's, in C or a language of the bindings: copied to an empty directory, built
+# against the installed tree and run with two ranks.
+# usage: test_consumers.sh SOURCE_DIR BUILD_DIR PROJECT     NXD_PREFIX: the installed tree
+#   PROJECT: a directory of tests/consumers     77: its language, or libnxd.so, is missing
 set -euo pipefail
-source=$1
+. "$(dirname "$0")/lib.sh"
+source=$1 part=$3
 : "${NXD_PREFIX:?names the installed tree}"
-compgen -G "$NXD_PREFIX/lib*/libnxd.so" > /dev/null || { echo "no libnxd.so in $NXD_PREFIX"; exit 77; }
+compgen -G "$NXD_PREFIX/lib*/libnxd.so" > /dev/null || skip "no libnxd.so in $NXD_PREFIX" "build it with the engine"
+case $part in
+  c | cmake) need_commands gcc make cmake pkg-config ;;
+  go) need_commands go:golang-go gcc pkg-config ;;
+  julia) [[ -x ${NXD_JULIA:-/opt/julia15/bin/julia} ]] || command -v julia > /dev/null ||
+    skip "julia is missing" "install it with scripts/install_julia" ;;
+  python) need_python cffi numpy ;;
+  rust) need_commands cargo rustc pkg-config ;;
+  *) echo "no needs are known of tests/consumers/$part"; exit 1 ;;
+esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-for project in "$source"/tests/consumers/*/; do
-  name=$(basename "$project")
-  cp -r "$project" "$work/$name"
-  rc=0
-  (cd "$work/$name" && timeout 250 ./run) > "$work/log" 2>&1 || rc=$?
-  case $rc in
-    0) echo "$name: ok" ;;
-    77) echo "$name: left out: $(tail -n 1 "$work/log")" ;;
-    *) echo "$name: FAILED, exit $rc"; cat "$work/log"; failed=1 ;;
-  esac
-done
-exit $failed
+cp -r "$source/tests/consumers/$part" "$work/project"
+cd "$work/project"
+timeout 250 ./run

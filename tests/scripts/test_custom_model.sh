@@ -3,9 +3,10 @@
 # are those that tests/oracles/custom_model/make.py computes with numpy.
 # usage: test_custom_model.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
 example=$build/examples/c/custom_model
-[[ -x $example ]] || { echo "no custom_model in this build"; exit 77; }
+need_built "$example"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000

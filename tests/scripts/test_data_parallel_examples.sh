@@ -3,8 +3,9 @@
 # depend on the number of ranks. The toy model also under nxd_spawn, by NEURON_NUM_DEVICES.
 # usage: test_data_parallel_examples.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 build=$2
-[[ -x $build/examples/c/ddp_toy ]] || { echo "no examples in this build"; exit 77; }
+need_built "$build/examples/c/ddp_toy"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
@@ -40,7 +41,7 @@ losses "$work/zero1.1" "$build/examples/c/embed_zero1"
 for n in 2 3; do losses "$work/zero1.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/embed_zero1"; done
 compare 2e-6 "$work"/zero1.[123]
 grep -h "bytes of state" "$work"/zero1.*.log
-! ldd "$build/examples/c/embed_zero1" | grep -i torch
+loads_no_libtorch "$build/examples/c/embed_zero1"
 
 losses "$work/toy.1" "$build/examples/c/ddp_toy"
 for n in 2 4; do losses "$work/toy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/ddp_toy"; done

@@ -4,5 +4,9 @@
 set -euo pipefail
 source=$1 build=$2
 [[ -x $build/tests/finalizations ]] || { echo "no finalizations in this build"; exit 77; }
+# A stack of 64 KiB is enough, for the program's thread and for the library's.
+for transport in gloo shared_memory; do
+  (ulimit -s 64 && NXD_TRANSPORT=$transport timeout 60 "$build/tools/nxdrun" -n 2 "$build/tests/finalizations" 3)
+done
 NXD_FINALIZATIONS_BUILD=$build NXD_FINALIZATIONS_SECONDS=120 \
   "$source/scripts/finalizations" "${NXD_FINALIZATIONS:-150}" addresses nxdrun

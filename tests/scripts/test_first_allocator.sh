@@ -3,9 +3,10 @@
 # that had libtorch before, and as NXD_ATEN_POOL says.
 # usage: test_first_allocator.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 build=$2
 library=$build/src/libnxd.so
-[[ -e $library ]] || { echo "no libnxd.so in this build"; exit 77; }
+need_built "$library"
 torch=$(ldd "$library" | awk '/libtorch_cpu\.so/ {print $3}')
 unset NXD_ATEN_POOL
 

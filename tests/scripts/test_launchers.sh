@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# The same program under every launcher that is installed: nxdrun, torchrun, both mpiruns, and srun
-# in a private cluster. All ranks meet with no address given, all collectives are right, a sharded
-# MLP equals the whole one, and nothing is left behind.
-# usage: test_launchers.sh SOURCE_DIR BUILD_DIR     77: this build has no test programs
+# The same program under a launcher: all ranks meet with no address given, all collectives are right, a
+# sharded MLP equals the whole one, and nothing is left behind.
+# usage: test_launchers.sh SOURCE_DIR BUILD_DIR nxdrun|mpich|openmpi|torchrun|slurm
+#        slurm: srun and sbatch in a private cluster     77: the launcher is not installed
 set -euo pipefail
-source=$1 build=$2
-[[ -x $build/tests/collectives ]] || { echo "no collectives in this build"; exit 77; }
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2 part=$3
+need_built "$build/tests/collectives"
+mlp=$build/examples/c/mlp_tensor_parallel
+need_built "$mlp"
 # With a /dev/shm of its own, where this user may make one, other programs' segments do not matter.
 own_shm=(unshare --mount sh -c 'mount -t tmpfs none /dev/shm && exec "$@"' sh)
 if [[ -z ${NXD_TEST_OWN_SHM-} ]] && "${own_shm[@]}" true 2> /dev/null; then
@@ -22,10 +25,10 @@ mkdir "$work/tmp"
 # A copy, so that its processes can be told from those of others.
 program=$work/collectives
 cp "$build/tests/collectives" "$program"
-mlp=$build/examples/c/mlp_tensor_parallel
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-ran=() skipped=()
+ran=()
+secret="a secret of the test's own"
 
 fail() {
   echo "FAILED: $*"
@@ -45,15 +48,9 @@ expect() {
 expect_mlp() {
   local name=$1
   shift
-  [[ -x $mlp ]] || return 0
   timeout 100 "$@" "$mlp" > "$work/out" 2>&1 < /dev/null || fail "$name: the MLP: exit code $?"
   [[ $(grep -c "Output sum is" "$work/out") == 1 ]] || fail "$name: the MLP"
   ran+=("$name, MLP")
-}
-has() {
-  command -v "$1" > /dev/null && return 0
-  skipped+=("$1")
-  return 1
 }
 run_with() {
   local ranks=$1 name=$2
@@ -65,69 +62,87 @@ free_port() {
 }
 
 # This part runs inside of the private cluster.
-if [[ ${3-} == --inside-slurm ]]; then
+if [[ $part == inside-slurm ]]; then
   for plugin in none pmi2 pmix; do
-    srun --mpi=list 2>&1 | grep -qw "$plugin" || { skipped+=("srun --mpi=$plugin"); continue; }
+    # One that is listed may lack the library it is for.
+    if ! why=$(srun --mpi=$plugin true 2>&1); then
+      grep -q "load specified plugin\|Invalid MPI type" <<< "$why" || { echo "$why"; exit 1; }
+      skip_part "launchers slurm: srun --mpi=$plugin" "the plugin does not load" "install what Slurm wants for it"
+      continue
+    fi
     run_with 3 "srun --mpi=$plugin" srun --mpi=$plugin -n 3
   done
   expect_mlp srun srun -n 2
   # A batch script is one process, whatever its variables say.
   printf '#!/bin/sh\n%s\n' "$program" > "$work/batch"
   expect 1 "sbatch's script" sh -c 'sbatch -Q -W -n 2 -o "$0.out" "$0" && cat "$0.out"' "$work/batch"
-  echo "ran: $(IFS=';'; echo "${ran[*]}"); skipped: ${skipped[*]-}"
+  echo "ran: $(IFS=';'; echo "${ran[*]}")"
   exit 0
 fi
 
-expect 1 "no launcher" "$program"
-run_with 3 nxdrun "$build/tools/nxdrun" -n 3
-expect_mlp nxdrun "$build/tools/nxdrun" -n 2
-
-if has mpirun.mpich; then
+try_nxdrun() {
+  expect 1 "no launcher" "$program"
+  run_with 3 nxdrun "$build/tools/nxdrun" -n 3
+  expect_mlp nxdrun "$build/tools/nxdrun" -n 2
+  try_after_a_crash
+}
+try_mpich() {
+  need_commands mpirun.mpich:mpich
   run_with 3 "mpirun.mpich" mpirun.mpich -n 3
   # Shells between the launcher and the ranks, and two worlds one after the other.
   run_with 2 "mpirun.mpich, wrapped" mpirun.mpich -n 2 sh -c '"$0" > /dev/null && sh -c "$0; true"'
   MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, MASTER_PORT" mpirun.mpich -n 2
+  MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, secret" \
+    env NXD_SECRET="$secret" NXD_TRANSPORT=gloo mpirun.mpich -n 2
   expect_mlp mpirun.mpich mpirun.mpich -n 2
-fi
-if has mpirun.openmpi; then
-  openmpi=(mpirun.openmpi --allow-run-as-root --oversubscribe)
+}
+try_openmpi() {
+  need_commands mpirun.openmpi:openmpi-bin
+  local openmpi=(mpirun.openmpi --allow-run-as-root --oversubscribe)
   run_with 3 "mpirun.openmpi" "${openmpi[@]}" -n 3
   MASTER_PORT=$(free_port) run_with 2 "mpirun.openmpi, MASTER_PORT" "${openmpi[@]}" -n 2
   expect_mlp mpirun.openmpi "${openmpi[@]}" -n 2
-fi
+}
 # Debian's torchrun fails on its own defaults of -r and -t; a rank that does not exist stands in.
-if has torchrun && torchrun --help > /dev/null 2>&1; then
-  torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
+try_torchrun() {
+  need_commands torchrun:python3-torch
+  torchrun --help > "$work/out" 2>&1 || fail "torchrun does not start"
+  local torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
   run_with 2 torchrun "${torchrun[@]}"
+  # Its store knows no secret; the ranks prove theirs to each other.
+  run_with 2 "torchrun, secret" env NXD_SECRET="$secret" NXD_TRANSPORT=gloo "${torchrun[@]}"
   expect_mlp torchrun "${torchrun[@]}"
-else
-  skipped+=("torchrun: it does not start")
-fi
+}
 
 # A job that is killed leaves nothing that misleads the next one with its name.
-step=(env SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1)
-for i in 0 1; do
-  "${step[@]}" SLURM_PROCID=$i "$program" lose > "$work/lose$i" 2>&1 &
-  others+=($!)
-done
-for _ in {1..200}; do
-  grep -q runs "$work/lose0" && grep -q runs "$work/lose1" && break
-  sleep 0.05
-done
-grep -q runs "$work/lose1" || { cat "$work"/lose*; exit 1; }
-kill -KILL "${others[@]}"
-wait "${others[@]}" 2> /dev/null || true
-others=()
-run_with 2 "after a crash" "${step[@]}" \
-  sh -c 'SLURM_PROCID=1 "$1" & SLURM_PROCID=0 "$1" && wait $!' both
-
-if "$source/tests/scripts/with_slurm.sh" "$0" "$source" "$build" --inside-slurm > "$work/slurm" 2>&1; then
-  tail -n 1 "$work/slurm"
-else
-  code=$?
-  cat "$work/slurm"
-  ((code == 77)) || exit 1
-fi
+try_after_a_crash() {
+  local step=(env SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1)
+  for i in 0 1; do
+    "${step[@]}" SLURM_PROCID=$i "$program" lose > "$work/lose$i" 2>&1 &
+    others+=($!)
+  done
+  for _ in {1..200}; do
+    grep -q runs "$work/lose0" && grep -q runs "$work/lose1" && break
+    sleep 0.05
+  done
+  grep -q runs "$work/lose1" || { cat "$work"/lose*; exit 1; }
+  kill -KILL "${others[@]}"
+  wait "${others[@]}" 2> /dev/null || true
+  others=()
+  run_with 2 "after a crash" "${step[@]}" \
+    sh -c 'SLURM_PROCID=1 "$1" & SLURM_PROCID=0 "$1" && wait $!' both
+}
+try_slurm() {
+  local code=0
+  "$source/tests/scripts/with_slurm.sh" "$0" "$source" "$build" inside-slurm > "$work/out" 2>&1 || code=$?
+  cat "$work/out"
+  ((code != 77)) || skip "$(tail -n 1 "$work/out")" "install slurmd slurmctld slurm-client munge, and run it as root with cgroups"
+  ((code == 0)) || exit 1
+}
+case $part in
+  nxdrun | mpich | openmpi | torchrun | slurm) "try_$part" ;;
+  *) echo "no launcher $part"; exit 1 ;;
+esac
 
 # Launchers may need a moment to end.
 left_over() {
@@ -140,4 +155,4 @@ for _ in {1..100}; do
 done
 [[ -z $(left_over) ]] || { left_over; echo "FAILED: processes or segments are left behind"; exit 1; }
 [[ -z $(find "$work/tmp" -type f) ]] || { find "$work/tmp"; echo "FAILED: files are left behind"; exit 1; }
-echo "ran: $(IFS=';'; echo "${ran[*]}"); skipped: ${skipped[*]-}"
+echo "ran: $(IFS=';'; echo "${ran[*]-}")"

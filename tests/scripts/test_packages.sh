@@ -4,12 +4,11 @@
 # and the machine stays as it is.
 # usage: test_packages.sh SOURCE_DIR BUILD_DIR     77: takes root, overlay mounts, dpkg and libnxd.so
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 build=$2
-((EUID == 0)) || { echo "takes root"; exit 77; }
-for tool in dpkg-deb dpkg-shlibdeps cpack pkg-config unshare; do
-  command -v $tool > /dev/null || { echo "$tool is missing"; exit 77; }
-done
-[[ -e $build/src/libnxd.so ]] || { echo "no libnxd.so in this build"; exit 77; }
+((EUID == 0)) || skip "an overlay takes root" "run it as root"
+need_commands dpkg-deb:dpkg dpkg-shlibdeps:dpkg-dev cpack:cmake pkg-config unshare:util-linux
+need_built "$build/src/libnxd.so"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -39,8 +38,8 @@ END
 enter() {
   unshare --mount --pid --fork --kill-child sh "$work/enter" "$work" "$@"
 }
-enter true > "$work/log" 2>&1 || { echo "no overlay mounts here: $(tail -n 1 "$work/log")"; exit 77; }
-if enter dpkg -s libnxd0 > /dev/null 2>&1; then echo "libnxd0 is installed on this machine"; exit 77; fi
+enter true > "$work/log" 2>&1 || skip "no overlay mounts here: $(tail -n 1 "$work/log")" "run it where root may mount them"
+if enter dpkg -s libnxd0 > /dev/null 2>&1; then skip "libnxd0 is installed on this machine" "remove it"; fi
 
 cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/packages" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 packages=("$work"/packages/*.deb)

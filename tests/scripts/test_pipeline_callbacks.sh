@@ -3,9 +3,10 @@
 # and started by itself: losses fall, and are the same to the last digit. Timelines are written.
 # usage: test_pipeline_callbacks.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 build=$2
 example=$build/examples/c/pipeline_callbacks
-[[ -x $example ]] || { echo "no examples in this build"; exit 77; }
+need_built "$example"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
@@ -32,4 +33,4 @@ done
 run one.chunks "$example" --chunks 4 --schedule gpipe
 run spawn env NEURON_NUM_DEVICES=2 "$example" --timeline "$work/spawn.svg"
 grep -q "</svg>" "$work/spawn.svg"
-! ldd "$example" | grep -i torch
+loads_no_libtorch "$example"

@@ -3,7 +3,8 @@
 # one that breaks a rule.
 # usage: test_read_header.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
-/usr/bin/python3 -c 'import pycparser' 2>/dev/null || { echo "python3-pycparser is missing"; exit 77; }
+. "$(dirname "$0")/lib.sh"
+need_python pycparser
 export PYTHONDONTWRITEBYTECODE=1
 PYTHONPATH=$1/bindings/generator exec /usr/bin/python3 - "$1/tests/abi/fake/nxd.h" <<'PYTHON'
 import sys

@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
 # The README's example compiles, and trains the oracle's Llama on two ranks: its loss falls. The
-# links of the README and of docs/ lead somewhere.
+# links of all pages lead somewhere.
 # usage: test_readme.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so to run it with
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for page in "$source/README.md" "$source"/docs/*.md; do
-  while read -r link; do
-    [[ -e $(dirname "$page")/$link ]] || { echo "${page#"$source"/}: $link does not exist"; exit 1; }
-  done < <(grep -oP '\]\(\K[^)#:]+(?=[)#])' "$page" | sort -u)
-done
+cd "$source"
+mapfile -t pages < <(find README.md docs bindings examples tests -name '*.md' -not -path '*/target/*')
+"$source/tests/scripts/check_links.sh" . "${pages[@]}"
 
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/tune.c"
 [[ -s $work/tune.c ]] || { echo "README.md has no example"; exit 1; }
 gcc -std=c99 -Wall -Wextra -Werror -I"$source/include" -c "$work/tune.c" -o "$work/tune.o"
-[[ -e $build/src/libnxd.so ]] || { echo "no libnxd.so in this build"; exit 77; }
+need_built "$build/src/libnxd.so"
 gcc "$work/tune.o" -o "$work/tune" -L"$build/src" -lnxd -lnxd_core -Wl,-rpath,"$build/src"
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')

@@ -3,8 +3,9 @@
 # parameter that is not there, and a page with a dead link, are refused.
 # usage: test_reference.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 source=$1
-command -v doxygen > /dev/null || { echo "doxygen is missing"; exit 77; }
+need_commands doxygen
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -3,8 +3,9 @@
 # same losses and the same file of weights, bit for bit; other layouts agree to rounding.
 # usage: test_train_llama_layouts.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
+. "$(dirname "$0")/lib.sh"
 program=$2/examples/c/train_llama
-[[ -x $program ]] || { echo "no examples in this build"; exit 77; }
+need_built "$program"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000

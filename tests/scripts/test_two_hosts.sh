@@ -1,16 +1,23 @@
 #!/usr/bin/env bash
-# Four ranks on two hosts, which are network namespaces with names of their own: over a direct link,
-# over a slow and lossy one, and over one that is cut in the middle. After the cut every rank on both
-# sides ends within twice its timeout, and names a rank of the other side.
-# usage: test_two_hosts.sh SOURCE_DIR BUILD_DIR     77: no namespaces here, or no test programs
+# Four ranks on two hosts, which are network namespaces with names of their own.
+# usage: test_two_hosts.sh SOURCE_DIR BUILD_DIR direct|mpirun|emulated
+#        direct: over a direct link; mpirun: started across it
+#        emulated: over a slow and lossy link, to a host that cannot be reached, and over a link that is
+#        cut in the middle: every rank on both sides ends within twice its timeout, and names a rank of
+#        the other side     77: no namespaces here, no mpirun, or no device for the emulated link
 set -euo pipefail
-source=$1 build=$2
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2 part=$3
 program=$build/tests/collectives
-[[ -x $program ]] || { echo "no collectives in this build"; exit 77; }
-((EUID == 0)) || { echo "network namespaces need root"; exit 77; }
-for tool in ip unshare hostname; do
-  command -v $tool > /dev/null || { echo "no $tool here"; exit 77; }
-done
+need_built "$program"
+((EUID == 0)) || skip "network namespaces need root" "run it as root"
+need_commands ip:iproute2 unshare:util-linux hostname
+case $part in
+  direct) ;;
+  mpirun) need_commands mpirun.mpich:mpich ;;
+  emulated) [[ -c /dev/net/tun ]] || skip "no /dev/net/tun" "load the module tun" ;;
+  *) echo "no part $part"; exit 1 ;;
+esac
 
 left=nxd$$a right=nxd$$b
 work=$(mktemp -d)
@@ -23,7 +30,7 @@ clean_up() {
   rm -rf "$work"
 }
 trap clean_up EXIT
-ip netns add $left 2> "$work/why" && ip netns add $right || { cat "$work/why"; exit 77; }
+ip netns add $left 2> "$work/why" && ip netns add $right || skip "no network namespace: $(< "$work/why")" "run it where root may make them"
 ip -n $left link set lo up
 ip -n $right link set lo up
 
@@ -73,16 +80,23 @@ end_relay() {
   relay=
 }
 
-ip link add nxd0 netns $left type veth peer name nxd0 netns $right
-ip -n $left addr add 10.77.1.1/24 dev nxd0
-ip -n $right addr add 10.77.1.2/24 dev nxd0
-ip -n $left link set nxd0 up
-ip -n $right link set nxd0 up
-start 10.77.1.1 29501 60000
-expect_right_results "direct link"
+connect_directly() {
+  ip link add nxd0 netns $left type veth peer name nxd0 netns $right
+  ip -n $left addr add 10.77.1.1/24 dev nxd0
+  ip -n $right addr add 10.77.1.2/24 dev nxd0
+  ip -n $left link set nxd0 up
+  ip -n $right link set nxd0 up
+}
+[[ $part == emulated ]] || connect_directly
+
+if [[ $part == direct ]]; then
+  start 10.77.1.1 29501 60000
+  expect_right_results "direct link"
+  exit 0
+fi
 
 # mpirun reaches the other host by a remote shell, which enters its namespace here.
-if command -v mpirun.mpich > /dev/null; then
+if [[ $part == mpirun ]]; then
   cat > "$work/remote_shell" << 'SH'
 #!/usr/bin/env bash
 while [[ $1 == -* ]]; do shift; done
@@ -104,10 +118,9 @@ SH
     grep -q "rank $rank of 4, local rank $((rank % 2)): ok" "$work/rank-mpirun" || fail "mpirun: rank $rank"
   done
   echo "mpirun: ok"
+  exit 0
 fi
-ip -n $left link del nxd0
 
-[[ -c /dev/net/tun ]] || { echo "no /dev/net/tun: only the direct link was tested"; exit 77; }
 start_relay 10.77.2.1 10.77.2.2 --delay 4 --loss 1
 start 10.77.2.1 29502 60000
 expect_right_results "4 ms, 1 % lost"

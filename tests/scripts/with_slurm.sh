@@ -79,8 +79,8 @@ for _ in {1..200}; do
   sleep 0.1
 done
 if ((!ready)); then
-  echo "with_slurm: no node became idle"
-  tail -n 5 "$dir"/*.log "$dir/munge/log"
+  tail -n 5 "$dir"/*.log
+  echo "with_slurm: no node became idle: $(grep -h error "$dir/slurmd.log" | tail -n 1)"
   exit 77
 fi
 "$@"

@@ -31,7 +31,7 @@ static void* nothing(void* arg) { return arg; }
 void settle_threads(void) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, nothing, NULL) == 0) pthread_join(thread, NULL);
-  for (int i = 0; i < 200 && count_entries("/proc/self/task") > 4; ++i) usleep(1000);
+  for (int i = 0; i < 2000 && count_entries("/proc/self/task") > 4; ++i) usleep(5000);
 }
 #else
 void settle_threads(void) {}

@@ -20,7 +20,8 @@ void nxd_test_run_ranks(int size, int tp, nxd_test_rank_fn fn, void* user_data);
 void nxd_test_run_ranks_with(const nxd_context_options_t* options, int size, int tp,
                              nxd_test_rank_fn fn, void* user_data);
 
-/* Reports a failure of the calling rank; the rank goes on. */
+/* Reports a failure, from any thread; the caller goes on. The test that runs then fails at its end,
+ * by its own name: nobody needs to look at nxd_test_failures for that. */
 void nxd_test_fail(const char* file, int line, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 

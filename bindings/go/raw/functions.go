@@ -241,6 +241,13 @@ func ContextSetStep(ctx *Context, step int64, microbatch int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_context_set_step((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(step), C.int64_t(microbatch))))
 }
 
+// ContextGetStep is nxd_context_get_step. The training step and microbatch that random bits are
+// drawn for. [local]
+func ContextGetStep(ctx *Context) (stepOut int64, microbatchOut int64, err error) {
+	r := C.nxdgo_context_get_step((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+	return int64(r.out_step), int64(r.out_microbatch), TakeError(unsafe.Pointer(r.error))
+}
+
 // CPUMode is nxd_cpu_mode. 1 when NXD_CPU_MODE asks for eager execution on the CPU. [local]
 func CPUMode() int32 {
 	return int32(C.nxd_cpu_mode())
@@ -517,6 +524,36 @@ func ReceiveAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, f
 // of the group has called. [collective: group]
 func BarrierAsync(group *Group) (workOut *Work, err error) {
 	r := C.nxdgo_barrier_async((*C.nxd_group_t)(unsafe.Pointer(group)))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// GroupReject is nxd_group_reject. Fails a call that this rank cannot make, on all ranks that make
+// it. [collective: group; of a message: the two ranks]
+func GroupReject(group *Group, operation string, peer int32, tag int32, reason string) error {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return err
+	}
+	return TakeError(unsafe.Pointer(C.nxdgo_group_reject((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))))
+}
+
+// GroupRejectAsync is nxd_group_reject_async. nxd_group_reject without waiting: the work takes the
+// call's place in the order, and fails with the reason. [collective: group; of a message: the two
+// ranks]
+func GroupRejectAsync(group *Group, operation string, peer int32, tag int32, reason string) (workOut *Work, err error) {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return workOut, err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return workOut, err
+	}
+	r := C.nxdgo_group_reject_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 

@@ -193,6 +193,18 @@ static inline nxdgo_error_t* nxdgo_context_set_step(nxd_context_t* ctx, int64_t 
 
 typedef struct {
   nxdgo_error_t* error;
+  int64_t out_step;
+  int64_t out_microbatch;
+} nxdgo_context_get_step_t;
+
+static inline nxdgo_context_get_step_t nxdgo_context_get_step(nxd_context_t* ctx) {
+  nxdgo_context_get_step_t r = {0};
+  r.error = nxdgo_outcome(nxd_context_get_step(ctx, &r.out_step, &r.out_microbatch));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   nxd_device_t out_device;
 } nxdgo_get_device_t;
 
@@ -525,6 +537,21 @@ typedef struct {
 static inline nxdgo_barrier_async_t nxdgo_barrier_async(nxd_group_t* group) {
   nxdgo_barrier_async_t r = {0};
   r.error = nxdgo_outcome(nxd_barrier_async(group, &r.out_work));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  return nxdgo_outcome(nxd_group_reject(group, operation, peer, tag, reason));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_group_reject_async_t;
+
+static inline nxdgo_group_reject_async_t nxdgo_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  nxdgo_group_reject_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_group_reject_async(group, operation, peer, tag, reason, &r.out_work));
   return r;
 }
 

@@ -1,12 +1,14 @@
 """Arrays that Python owns as the library takes them: an address, a shape, an element type.
 
-An array is whatever has the buffer protocol, such as numpy's, or DLPack, such as torch's, on the
-CPU and in C order; or an nxd.Tensor. 16-bit words stand for bf16 where dtype says so.
+An array is whatever has the buffer protocol, such as numpy's, or DLPack, such as torch's and JAX's,
+on the CPU and in C order; or an nxd.Tensor. 16-bit words stand for bf16 where dtype says so, and
+so do those of numpy arrays of ml_dtypes.bfloat16.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +49,25 @@ def dtype_of(dltype: Any) -> DType:
     return found
 
 
-def _from_buffer(array: Any, name: str, dtype: DType | None, writable: bool) -> Buffer:
-    view = memoryview(array)
+def _view(array: Any) -> memoryview | None:
+    """The array by the buffer protocol; None for one that does not have it, or not for its elements:
+    a format for bf16 does not exist."""
+    try:
+        return memoryview(array)
+    except (TypeError, BufferError, ValueError):
+        return None
+
+
+def _words(array: Any) -> Any:
+    """The 16-bit words of a numpy array of bf16, which is what ml_dtypes makes; None for others."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray) or array.dtype.name != "bfloat16":
+        return None
+    return array.view(numpy.uint16)
+
+
+def _from_buffer(array: Any, view: memoryview, name: str, dtype: DType | None,
+                 writable: bool) -> Buffer:
     found = _OF_FORMAT.get(view.format.lstrip("@=<"))
     if dtype is not None and view.itemsize == SIZES[dtype]:
         found = dtype
@@ -65,8 +84,22 @@ def _from_buffer(array: Any, name: str, dtype: DType | None, writable: bool) -> 
                   found, memory)
 
 
-def _from_dlpack(array: Any, name: str, dtype: DType | None) -> Buffer:
-    capsule = array.__dlpack__()
+def _capsule(array: Any, name: str) -> Any:
+    """What the array's owner exports. torch exports no tensor that requires a gradient, such as a
+    Parameter; its memory is that of the detached one."""
+    if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
+        array = array.detach()
+    try:
+        return _dlpack.produce(array)
+    except (TypeError, BufferError, ValueError, RuntimeError) as error:
+        raise InvalidArgument(f"{name}: {type(array).__name__} does not export its memory: "
+                              f"{error}") from error
+
+
+def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool) -> Buffer:
+    capsule = _capsule(array, name)
+    if writable and _dlpack.is_read_only(capsule):
+        raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     tensor = _dlpack.borrow(capsule)
     shape = list(tensor.shape[0:tensor.ndim])
     step = 1
@@ -91,13 +124,18 @@ def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
            writable: bool = True) -> Buffer:
     """The memory of an array, in place."""
     wanted = to_enum(DType, dtype) if dtype is not None else None
-    try:
-        return _from_buffer(array, name, wanted, writable)
-    except TypeError:
-        if not hasattr(array, "__dlpack__"):
-            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
-                                  f"got {type(array).__name__}") from None
-    return _from_dlpack(array, name, wanted)
+    view = _view(array)
+    if view is not None:
+        return _from_buffer(array, view, name, wanted, writable)
+    words = _words(array)
+    if words is not None:
+        if wanted is not None and wanted is not DType.BF16:
+            raise InvalidArgument(f"{name}: expected {wanted.name.lower()}, got bf16")
+        return _from_buffer(words, memoryview(words), name, DType.BF16, writable)
+    if not hasattr(array, "__dlpack__"):
+        raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
+                              f"got {type(array).__name__}")
+    return _from_dlpack(array, name, wanted, writable)
 
 
 def dltensor(memory: Buffer) -> tuple[Any, Any]:

@@ -605,6 +605,7 @@ nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_g
 nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
 nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
 nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
+nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step, int64_t* out_microbatch);
 int32_t nxd_cpu_mode(void);
 nxd_status_t nxd_get_device(nxd_device_t* out_device);
 nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text);
@@ -648,6 +649,8 @@ nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* re
 nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype, int32_t to, int32_t tag, nxd_work_t** out_work);
 nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype, int32_t from, int32_t tag, nxd_work_t** out_work);
 nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work);
+nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason);
+nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason, nxd_work_t** out_work);
 nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
 nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
 nxd_status_t nxd_work_cancel(nxd_work_t* work);

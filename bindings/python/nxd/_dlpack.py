@@ -60,6 +60,12 @@ def borrow(held: Any) -> Any:
     return managed.dl_tensor
 
 
+def is_read_only(held: Any) -> bool:
+    """Whether the producer says that its memory must not be written; older capsules cannot."""
+    managed, name = _open(held)
+    return name == _VERSIONED and bool(managed.flags & 1)
+
+
 def consume(held: Any, take: Any, take_versioned: Any) -> None:
     """Hands what is in a capsule to a call that takes it over; if that raises, the capsule has it
     still."""

@@ -64,7 +64,9 @@ class ContextOptions(TypedDict, total=False):
 
 class ParallelOptions(TypedDict, total=False):
     """A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor
-    x pipeline x expert, must divide the world.
+    x pipeline x expert, must divide the world. Context- and expert-parallel groups are for a
+    caller's own use: nothing is reduced over them, so with a size above 1 layers, models, their
+    training, pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
     """
 
     # 0: 1
@@ -158,7 +160,7 @@ class DdpOptions(TypedDict, total=False):
 class FinishOptions(TypedDict, total=False):
     """How gradients are completed."""
 
-    # factor on all gradients before the norm; 0: 1
+    # factor on all gradients before the norm, within F32; 0: 1
     scale: float
     # gradients are scaled to this norm when theirs exceeds it; 0: no clipping
     max_norm: float

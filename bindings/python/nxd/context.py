@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nxd import _arrays
 from nxd._handle import Handle, Struct, fill, get, to_enum
 from nxd.enums import Axis, Device, DType, Rendezvous
-from nxd.errors import callback, check
+from nxd.errors import InvalidArgument, callback, check
 from nxd.group import Group, unattended
 from nxd.raw import core, ffi
 from nxd.store import Store
@@ -67,11 +67,16 @@ class Context(Handle):
     _destroy = "nxd_context_destroy"
 
     def __init__(  # type: ignore[misc]  # store, rank and size are options, too
-            self, store: Store | None = None, rank: int = 0, size: int = 1,
+            self, store: Store | None = None, rank: int | None = None, size: int | None = None,
             **options: Unpack[ContextOptions]) -> None:
         given: dict[str, Any] = {**options}
-        if store is not None:
-            given.update(rendezvous=Rendezvous.STORE, store=store, rank=rank, size=size)
+        way = to_enum(Rendezvous, given.get("rendezvous", Rendezvous.ENVIRONMENT))
+        if way is Rendezvous.STORE or (store, rank, size) != (None, None, None):
+            if way is not Rendezvous.STORE and "rendezvous" in given:
+                raise InvalidArgument(f"store, rank, size: expected none with rendezvous "
+                                      f"{way.name.lower()}, got {store}, {rank} and {size}")
+            given.update(rendezvous=Rendezvous.STORE, store=store, rank=rank or 0,
+                         size=1 if size is None else size)
         if threading.current_thread() is threading.main_thread():
             # Only the main thread runs the handlers of signals.
             given.setdefault("interrupt", _interrupted)
@@ -135,6 +140,13 @@ class Context(Handle):
     def set_step(self, step: int, microbatch: int = 0) -> None:
         """The step and microbatch that random bits are drawn for."""
         check(core.nxd_context_set_step(self.pointer, step, microbatch))
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """The step and microbatch that random bits are drawn for."""
+        step, microbatch = ffi.new("int64_t*"), ffi.new("int64_t*")
+        check(core.nxd_context_get_step(self.pointer, step, microbatch))
+        return step[0], microbatch[0]
 
     def flight_record(self) -> dict[str, Any]:
         """What the last collectives and messages of each group were, and what they wait for; from
@@ -212,6 +224,12 @@ class Context(Handle):
             check(core.nxd_parallel_get_group_list(*arguments, index, ranks, size[0], size, count))
             groups.append(list(ranks))
         return groups
+
+    @property
+    def data_group(self) -> Group:
+        """The data-parallel group, or the world where the world is not laid out: the group of a Ddp
+        that is given none."""
+        return self.parallel_group(Axis.DATA) if self.model_parallel else self.world
 
     @property
     def next_stage_rank(self) -> int:

@@ -36,15 +36,20 @@ class Ddp(Handle):
                     **options: Unpack[DdpOptions]) -> Ddp:
         """Over arrays by name, in the order of use. They are updated and reduced in place, and
         stay alive as long as the Ddp and its optimizers. [collective: the group]"""
-        names = list(params)
-        if list(grads) != names:
-            raise InvalidArgument(f"grads: expected an array for each of {names}, in this order, "
-                                  f"got {list(grads)}")
-        memory = [_arrays.buffer(a, f"params[{n!r}]", dtype) for n, a in params.items()]
-        sums = [_arrays.buffer(a, f"grads[{n!r}]") for n, a in grads.items()]
-        described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
-        tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
-        struct = Struct("nxd_ddp_options_t", options)
+        try:
+            names = list(params)
+            if list(grads) != names:
+                raise InvalidArgument(f"grads: expected an array for each of {names}, in this "
+                                      f"order, got {list(grads)}")
+            memory = [_arrays.buffer(a, f"params[{n!r}]", dtype) for n, a in params.items()]
+            sums = [_arrays.buffer(a, f"grads[{n!r}]") for n, a in grads.items()]
+            described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
+            tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
+            struct = Struct("nxd_ddp_options_t", options)
+        except Exception as error:
+            # The peers are in the call already, or about to be.
+            (context.data_group if group is None else group).reject("", error)
+            raise
         kept: list[Any] = []
         out = ffi.new("nxd_ddp_t**")
         check(core.nxd_ddp_create_buffers(

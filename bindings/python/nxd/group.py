@@ -155,24 +155,31 @@ class Group(Handle):
 
     def _run(self, name: str, wait: bool, arguments: tuple[Any, ...], result: Any,
              buffers: tuple[Buffer, ...]) -> Any:
-        if wait:
-            check(getattr(core, "nxd_" + name)(self.pointer, *arguments))
-            return result
-        out = ffi.new("nxd_work_t**")
-        check(getattr(core, f"nxd_{name}_async")(self.pointer, *arguments, out))
-        return Work(out[0], result, buffers)
+        work = None if wait else ffi.new("nxd_work_t**")
+        pointer, more = self.pointer, () if work is None else (work,)
+        function = getattr(core, f"nxd_{name}" if wait else f"nxd_{name}_async")
+        try:
+            status = function(pointer, *arguments, *more)
+        except (TypeError, OverflowError) as error:
+            # An argument that is no number of C: the call has not been made. A message without a
+            # rank or a tag has no peer that could be told.
+            if name not in ("send", "receive"):
+                self.reject(name, error, wait)
+            raise
+        check(status)
+        return result if work is None else Work(work[0], result, buffers)
 
-    def _memory(self, name: str, array: Any, dtype: Any, tail: tuple[int, ...],
-                writable: bool = True) -> Buffer:
+    def _memory(self, name: str, array: Any, dtype: Any, wait: bool, peer: int = -1,
+                tag: int = -1, writable: bool = True) -> Buffer:
         """The memory of the array of a message or broadcast."""
         try:
             return buffer(array, "array", dtype, writable)
-        except Exception:
-            self._refuse(name, 1, tail)
+        except Exception as error:
+            self.reject(name, error, wait, peer, tag)
             raise
 
-    def _pair(self, name: str, array: Any, out: Any, dtype: Any, times: tuple[int, int],
-              *tail: int) -> tuple[Buffer, Buffer, int]:
+    def _pair(self, name: str, array: Any, out: Any, dtype: Any, wait: bool,
+              times: tuple[int, int]) -> tuple[Buffer, Buffer, int]:
         """Memory to send and to receive, of times parts each, and the elements of one part."""
         try:
             send = buffer(array, "array", dtype, writable=out is None)
@@ -185,29 +192,36 @@ class Group(Handle):
                 raise InvalidArgument(f"out: expected elements of {send.dtype.name.lower()}, got "
                                       f"{receive.dtype.name.lower()}")
             return send, receive, send.count // times[0]
-        except Exception:
-            self._refuse(name, 2, tail)
+        except Exception as error:
+            self.reject(name, error, wait)
             raise
 
-    def _reduction(self, name: str, op: Reduce | str) -> Reduce:
+    def _reduction(self, name: str, op: Reduce | str, wait: bool) -> Reduce:
         try:
             return to_enum(Reduce, op)
-        except NxdError:
-            self._refuse(name, 2, (Reduce.SUM,))
+        except NxdError as error:
+            self.reject(name, error, wait)
             raise
 
-    def _refuse(self, name: str, n_buffers: int, tail: tuple[int, ...]) -> None:
-        """Makes a call that the library refuses as well, since that tells the peers, who would
-        wait for this rank otherwise."""
-        buffers = [ffi.NULL] * n_buffers
-        getattr(core, "nxd_" + name)(self.pointer, *buffers, 1, DType.F32, *tail)
+    def reject(self, operation: str, reason: object, wait: bool = True, peer: int = -1,
+               tag: int = -1) -> None:
+        """Makes a call that this rank cannot make fail on its peers, with the reason, which they
+        would wait for this rank otherwise. For bindings of other arrays: those of this class do so
+        themselves. [collective: group]"""
+        text = str(reason).replace("\0", "?").encode()
+        arguments = (self.pointer, operation.encode(), peer, tag, text)
+        if wait:
+            core.nxd_group_reject(*arguments)
+            return
+        out = ffi.new("nxd_work_t**")
+        if core.nxd_group_reject_async(*arguments, out) == 0:
+            Work(out[0], None, ())  # goes on without anybody
 
     def all_reduce(self, array: Any, out: Any = None, op: Reduce | str = Reduce.SUM,
                    dtype: DType | str | None = None, wait: bool = True) -> Any:
         """Reduces the arrays of all ranks, element by element."""
-        reduce = self._reduction("all_reduce", op)
-        send, receive, count = self._pair("all_reduce", array, out, dtype, (1, 1),
-                                          Reduce.SUM)
+        reduce = self._reduction("all_reduce", op, wait)
+        send, receive, count = self._pair("all_reduce", array, out, dtype, wait, (1, 1))
         return self._run("all_reduce", wait,
                          (send.pointer, receive.pointer, count, send.dtype, reduce),
                          array if out is None else out, (send, receive))
@@ -215,7 +229,7 @@ class Group(Handle):
     def all_gather(self, array: Any, out: Any, dtype: DType | str | None = None,
                    wait: bool = True) -> Any:
         """The arrays of all ranks, one behind the other."""
-        send, receive, count = self._pair("all_gather", array, out, dtype,
+        send, receive, count = self._pair("all_gather", array, out, dtype, wait,
                                           (1, self.size))
         return self._run("all_gather", wait, (send.pointer, receive.pointer, count, send.dtype),
                          out, (send, receive))
@@ -223,9 +237,9 @@ class Group(Handle):
     def reduce_scatter(self, array: Any, out: Any, op: Reduce | str = Reduce.SUM,
                        dtype: DType | str | None = None, wait: bool = True) -> Any:
         """This rank's part of the reduced arrays."""
-        reduce = self._reduction("reduce_scatter", op)
-        send, receive, count = self._pair("reduce_scatter", array, out, dtype,
-                                          (self.size, 1), Reduce.SUM)
+        reduce = self._reduction("reduce_scatter", op, wait)
+        send, receive, count = self._pair("reduce_scatter", array, out, dtype, wait,
+                                          (self.size, 1))
         return self._run("reduce_scatter", wait,
                          (send.pointer, receive.pointer, count, send.dtype, reduce),
                          out, (send, receive))
@@ -233,7 +247,7 @@ class Group(Handle):
     def all_to_all(self, array: Any, out: Any, dtype: DType | str | None = None,
                    wait: bool = True) -> Any:
         """The i-th part of array goes to rank i, whose part for this rank is the i-th of out."""
-        send, receive, count = self._pair("all_to_all", array, out, dtype,
+        send, receive, count = self._pair("all_to_all", array, out, dtype, wait,
                                           (self.size, self.size))
         return self._run("all_to_all", wait, (send.pointer, receive.pointer, count, send.dtype),
                          out, (send, receive))
@@ -241,21 +255,21 @@ class Group(Handle):
     def broadcast(self, array: Any, root: int = 0, dtype: DType | str | None = None,
                   wait: bool = True) -> Any:
         """The root's array on all ranks."""
-        memory = self._memory("broadcast", array, dtype, (root,))
+        memory = self._memory("broadcast", array, dtype, wait)
         return self._run("broadcast", wait, (memory.pointer, memory.count, memory.dtype, root),
                          array, (memory,))
 
     def send(self, array: Any, to: int, tag: int = 0, dtype: DType | str | None = None,
              wait: bool = True) -> Any:
         """Sends to a rank of the group, which receives with the same tag."""
-        memory = self._memory("send", array, dtype, (to, tag), writable=False)
+        memory = self._memory("send", array, dtype, wait, to, tag, writable=False)
         return self._run("send", wait, (memory.pointer, memory.count, memory.dtype, to, tag), None,
                          (memory,))
 
     def receive(self, array: Any, source: int, tag: int = 0, dtype: DType | str | None = None,
                 wait: bool = True) -> Any:
         """Fills the array with what a rank of the group sends with the same tag."""
-        memory = self._memory("receive", array, dtype, (source, tag))
+        memory = self._memory("receive", array, dtype, wait, source, tag)
         return self._run("receive", wait,
                          (memory.pointer, memory.count, memory.dtype, source, tag), array,
                          (memory,))

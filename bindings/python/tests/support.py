@@ -50,6 +50,12 @@ def on_ranks(function, n=2, layout=None, **options):
     return results
 
 
+def skip(test, what, why, install):
+    """Leaves a test out, and says so in a line that the summary of all tests lists."""
+    print(f"\nskip: {what}: {why}; install {install}", flush=True)
+    test.skipTest(why)
+
+
 def run_python(*arguments, check=True, timeout=TIMEOUT_S, env=None):
     """Runs a program of Python in a process of its own; gives its result with stdout as text."""
     done = subprocess.run([sys.executable, *map(str, arguments)], text=True, timeout=timeout,

@@ -1,14 +1,19 @@
 """Optimizers, data parallelism and pipelines over arrays that Python owns; planning."""
 
+import importlib.util
 import json
 import os
+import re
 import tempfile
+import time
 import unittest
 
 import numpy as np
 
 import nxd.core as nxd
-from support import on_ranks
+from nxd import _arrays, _dlpack
+from nxd.raw import ffi
+from support import on_ranks, run_code, skip
 
 RATE, STEPS = 0.1, 5
 
@@ -43,6 +48,110 @@ def sgd_by_hand(ranks):
             total = sum(gradient(name, step, rank) for rank in range(ranks))
             value -= np.float32(RATE) * total
     return params
+
+
+class Exporter:
+    """An array of another library, which exports its memory or fails to."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def __dlpack__(self):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+# Debian's torch, in a process of its own.
+PARAMETERS = """
+import torch
+import nxd.core as nxd
+with nxd.Context(nxd.Store.local(), 0, 1) as context:
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = torch.nn.Linear(3, 2).to(dtype)
+        params = dict(layer.named_parameters())
+        before = {name: p.detach().clone() for name, p in params.items()}
+        grads = {name: torch.ones_like(p) for name, p in params.items()}
+        with nxd.Ddp.over_arrays(context, params, grads) as ddp:
+            nxd.Sgd(ddp, learning_rate=0.5).step()
+        for name, p in params.items():
+            assert p.requires_grad and torch.equal(p.detach(), before[name] - 0.5), (name, p)
+    try:
+        context.world.all_reduce(torch.ones(4, requires_grad=True)[::2])
+    except nxd.InvalidArgument as error:
+        assert "is not in C order" in str(error), error
+"""
+
+
+class Intake(unittest.TestCase):
+    def test_memory_that_is_not_exported(self):
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            for outcome in (BufferError("of a kind"), ValueError("of a kind"),
+                            TypeError("of a kind"), RuntimeError("of a kind")):
+                with self.assertRaisesRegex(nxd.InvalidArgument,
+                                            "Exporter does not export its memory: of a kind"):
+                    context.world.all_reduce(Exporter(outcome))
+
+    def test_read_only_memory_of_a_versioned_capsule(self):
+        array = np.arange(3, dtype="f4")
+        tensor, kept = _arrays.dltensor(_arrays.buffer(array))
+        managed = ffi.new("struct DLManagedTensorVersioned*", {
+            "version": {"major": 1, "minor": 0}, "dl_tensor": tensor[0], "flags": 1})
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            out = np.empty(3, "f4")
+            context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)), out)
+            np.testing.assert_array_equal(out, array)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "read-only"):
+                context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)))
+            managed.flags = 0
+            context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)))
+
+    def test_parameters_of_torch(self):
+        if importlib.util.find_spec("torch") is None:
+            skip(self, "parameters of torch", "torch is missing", "python3-torch")
+        run_code(PARAMETERS)
+
+    def test_bf16_of_ml_dtypes(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            skip(self, "bf16 of ml_dtypes", "ml_dtypes is missing", "ml_dtypes, with pip")
+        values = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            context.world.all_reduce(values, op="max")
+            grads = {"w": np.ones(3, ml_dtypes.bfloat16)}
+            with nxd.Ddp.over_arrays(context, {"w": values}, grads) as ddp:
+                nxd.Sgd(ddp, learning_rate=0.5).step()
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected f32, got bf16"):
+                context.world.all_reduce(values, dtype="f32")
+        np.testing.assert_array_equal(values.astype("f4"), [1, -2.5, 2.5])
+
+
+class BadArrays(unittest.TestCase):
+    def test_one_rank_refuses(self):
+        """What one rank finds bad before the call, its peers read at once: not after a minute."""
+        def bad(context):
+            good = {"w": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")}
+            for group in (None, context.world):
+                for params, grads, options, reason in (
+                        ({**good, "w": [1, 2]}, good, {}, "params['w']: expected an array"),
+                        (good, {**good, "b": np.zeros(6, "f4")[::2]}, {}, "grads['b']: the array"),
+                        (good, {"w": good["w"]}, {}, "grads: expected an array for each"),
+                        (good, good, {"zero_stage": "one"}, "zero_stage"),
+                        (good, good, {"stage": 1}, "no option 'stage'")):
+                    if context.rank == 0:
+                        params, grads, options = good, good, {}
+                        reason = f"rank 1 refused its arguments: call: .*{re.escape(reason)}"
+                    else:
+                        reason = re.escape(reason)
+                    with self.assertRaisesRegex((nxd.InvalidArgument, TypeError), reason):
+                        nxd.Ddp.over_arrays(context, params, grads, group=group, **options)
+            nxd.Ddp.over_arrays(context, good, good).close()
+
+        begin = time.monotonic()
+        on_ranks(bad, timeout_ms=60000)
+        on_ranks(bad, layout={}, timeout_ms=60000)
+        self.assertLess(time.monotonic() - begin, 40)
 
 
 class Optimizers(unittest.TestCase):

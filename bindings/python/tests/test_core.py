@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 import weakref
 
 import numpy as np
@@ -272,6 +273,49 @@ class Errors(unittest.TestCase):
         on_ranks(run)
         self.assertLess(time.monotonic() - begin, 15)
 
+    def test_peers_read_the_reason(self):
+        good, bad = np.ones(4, "f4"), [1, 2, 3, 4]
+        reason = "array: expected an array with the buffer protocol or DLPack, got list"
+        calls = {
+            "all_reduce": lambda g, a, w: g.all_reduce(a, wait=w),
+            "all_gather": lambda g, a, w: g.all_gather(a, np.empty(8, "f4"), wait=w),
+            "reduce_scatter": lambda g, a, w: g.reduce_scatter(a, np.empty(2, "f4"), wait=w),
+            "all_to_all": lambda g, a, w: g.all_to_all(a, np.empty(4, "f4"), wait=w),
+            "broadcast": lambda g, a, w: g.broadcast(a, 1, wait=w)}
+
+        def call(function, context, wait):
+            work = function(context.world, bad if context.rank else good, wait)
+            return work if wait else work.wait()
+
+        def check_error(context, operation, call, reason=reason):
+            with self.assertRaises(nxd.InvalidArgument) as caught:
+                call()
+            if context.rank == 0:
+                named = "" if operation is None else operation + ": "
+                reason = f"rank 1 refused its arguments: {named}{reason}"
+            self.assertIn(reason, str(caught.exception))
+
+        def run(context):
+            world = context.world
+            for wait in (True, False):
+                for operation, function in calls.items():
+                    with self.subTest(operation, wait=wait):
+                        check_error(context, operation, lambda: call(function, context, wait))
+            if context.rank:
+                check_error(context, None, lambda: world.send(bad, 0, tag=3))
+                check_error(context, None, lambda: world.receive(bad, 0, tag=4, wait=False))
+            else:
+                check_error(context, None, lambda: world.receive(good, 1, tag=3))
+                check_error(context, None, lambda: world.send(good, 1, tag=4))
+            check_error(context, "all_reduce", lambda: world.all_reduce(
+                good, op="summ" if context.rank else "sum"), "Reduce: expected one of sum")
+            root = "one" if context.rank else 0
+            with self.assertRaisesRegex((TypeError, nxd.InvalidArgument), "int"):
+                world.broadcast(good, root)
+            world.barrier()
+
+        on_ranks(run)
+
     def test_lost_peer(self):
         def run(rank):
             context = nxd.Context(store, rank, 2, timeout_ms=20000)
@@ -347,16 +391,47 @@ class Errors(unittest.TestCase):
         with self.assertRaises(nxd.InvalidArgument):
             nxd.Context(nxd.Store.local(), 2, 2)
 
+    def test_rank_and_size_take_a_store(self):
+        for options in ({"rendezvous": "store"}, {}):
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected a store for 2 ranks"):
+                nxd.Context(rank=1, size=2, **options)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "size: expected at least 1, got 0"):
+            nxd.Context(nxd.Store.local(), rank=0, size=0)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "expected none with rendezvous env"):
+            nxd.Context(rendezvous="environment", rank=0, size=2)
+        with nxd.Context(rendezvous="store") as alone:
+            self.assertEqual((alone.rank, alone.size), (0, 1))
+
     def test_log(self):
+        def lose(context):
+            if context.rank == 0:
+                with self.assertRaises(nxd.PeerLost):
+                    context.world.barrier()
+            context.close()
+
+        def written():
+            """What a group that fails says when it cannot write its flight record."""
+            lines.clear()
+            on_ranks(lose)
+            return list(lines)
+
         lines = []
         nxd.set_log_callback(lambda level, message: lines.append((level, message)))
-        nxd.set_log_level("debug")
         try:
-            on_ranks(lambda context: context.world.barrier(), transport="gloo")
+            with mock.patch.dict(os.environ, NXD_FLIGHT_RECORD="/no/such/directory/record."):
+                found = written()
+                self.assertTrue(any(level is nxd.LogLevel.WARN and "flight record" in message
+                                    for level, message in found), found)
+                nxd.set_log_level("error")
+                self.assertEqual(written(), [])
+                nxd.set_log_level("debug")
+                self.assertTrue(written())
+                nxd.set_log_level("off")
+                nxd.set_log_callback(None)
+                self.assertEqual(written(), [])
         finally:
             nxd.set_log_level("warn")
             nxd.set_log_callback(None)
-        self.assertTrue(all(isinstance(level, nxd.LogLevel) for level, _ in lines))
 
 
 class Layouts(unittest.TestCase):
@@ -426,7 +501,9 @@ class Machine(unittest.TestCase):
             self.assertIn("barrier", str(context.flight_record()))
             context.plain_kernels = True
             self.assertTrue(context.plain_kernels)
+            self.assertEqual(context.step, (0, 0))
             context.set_step(3, 1)
+            self.assertEqual(context.step, (3, 1))
 
         on_ranks(run)
 

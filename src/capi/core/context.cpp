@@ -33,6 +33,7 @@ nxd_status_t nxd_context_finalize(nxd_context_t* ctx) {
 }
 
 void nxd_context_destroy(nxd_context_t* ctx) {
+  const Uncancelled whole_call;
   if (ctx) ctx->value->leave();
   delete ctx;
 }
@@ -90,6 +91,16 @@ nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plai
 
 nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch) {
   return guard([&] { unwrap(ctx).set_step(step, microbatch); });
+}
+
+nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step, int64_t* out_microbatch) {
+  return guard([&] {
+    if (out_microbatch) *out_microbatch = 0;
+    auto& step = output(out_step, "out_step");
+    const Context& context = unwrap(ctx);
+    step = context.step();
+    if (out_microbatch) *out_microbatch = context.microbatch();
+  });
 }
 
 int32_t nxd_cpu_mode(void) { return env::cpu_mode() ? 1 : 0; }

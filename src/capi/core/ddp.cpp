@@ -95,4 +95,7 @@ nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
   });
 }
 
-void nxd_ddp_destroy(nxd_ddp_t* ddp) { delete ddp; }
+void nxd_ddp_destroy(nxd_ddp_t* ddp) {
+  const Uncancelled whole_call;
+  delete ddp;
+}

@@ -44,6 +44,7 @@ nxd_status_t nxd_job_get_size(nxd_job_t* job, int32_t* out_size) {
 nxd_status_t nxd_job_get_exit_code(nxd_job_t* job, int32_t rank, int32_t* out_running,
                                    int32_t* out_exit_code) {
   return guard([&] {
+    clear_each(out_running, out_exit_code);
     auto& running = output(out_running, "out_running");
     auto& code = output(out_exit_code, "out_exit_code");
     const Job::Ended ended = unwrap(job).exit_code(rank);
@@ -61,5 +62,6 @@ nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_pid) {
 
 // In a forked child the processes are the parent's.
 void nxd_job_destroy(nxd_job_t* job) {
+  const Uncancelled whole_call;
   if (job && !job->stamp.is_foreign()) delete job;
 }

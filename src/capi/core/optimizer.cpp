@@ -31,7 +31,7 @@ nxd_status_t init(Options* options, size_t size, const Options& defaults) {
 }
 
 std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
-  check_argument(patterns || n == 0, "patterns: expected an array of ", n, ", got NULL");
+  check_array(patterns, n, "patterns");
   std::vector<std::string> result;
   for (size_t i = 0; i < n; ++i) {
     check_argument(patterns[i], "patterns[", i, "]: expected a name or pattern, got NULL");
@@ -150,7 +150,7 @@ nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,
                                                nxd_parameter_state_t* out_state,
                                                int64_t* out_step) {
   return guard([&] {
-    if (out_step) *out_step = 0;
+    clear_each(out_state, out_step);
     auto& state = output(out_state, "out_state");
     const Optimizer::Outcome outcome = unwrap(optimizer).outcome();
     state = outcome.parameters;
@@ -189,4 +189,7 @@ nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path) {
   });
 }
 
-void nxd_optimizer_destroy(nxd_optimizer_t* optimizer) { delete optimizer; }
+void nxd_optimizer_destroy(nxd_optimizer_t* optimizer) {
+  const Uncancelled whole_call;
+  delete optimizer;
+}

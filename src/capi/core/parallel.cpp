@@ -57,6 +57,7 @@ nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, in
                                          int32_t* ranks, size_t cap, size_t* out_size,
                                          int32_t* out_count) {
   return guard([&] {
+    clear_each(out_size, out_count);
     output(out_size, "out_size");
     auto& count = output(out_count, "out_count");
     const RankLayout& layout = unwrap(ctx).parallel().layout();

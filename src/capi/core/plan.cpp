@@ -60,6 +60,7 @@ nxd_status_t nxd_plan_search(const nxd_plan_model_t* model, const nxd_plan_machi
   return guard([&] {
     auto& out = output(out_count, "out_count");
     check_argument(cap >= 1, "cap: expected room for a layout at least, got 0");
+    check_count(cap, sizeof *predictions, "cap");
     OutputStructs out_layouts(layouts, cap, "layouts");
     OutputStructs out_predictions(predictions, cap, "predictions");
     const std::vector<FoundPlan> found = search_plans(

@@ -86,4 +86,7 @@ nxd_status_t nxd_pp_write_timeline(nxd_pp_t* pp, const char* path) {
   return guard([&] { unwrap(pp).write_timeline(path); });
 }
 
-void nxd_pp_destroy(nxd_pp_t* pp) { delete pp; }
+void nxd_pp_destroy(nxd_pp_t* pp) {
+  const Uncancelled whole_call;
+  delete pp;
+}

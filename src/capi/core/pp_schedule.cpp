@@ -27,8 +27,14 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
   check_shape(shape);
   required(counts, "counts");
   std::vector<std::vector<PipelineTask>> lists(static_cast<size_t>(shape.ranks));
+  // Forward, and a backward pass in two parts.
+  const size_t most =
+      3 * static_cast<size_t>(shape.chunks) * static_cast<size_t>(shape.microbatches);
   for (size_t rank = 0; rank < lists.size(); ++rank) {
-    check_argument(tasks || counts[rank] == 0, "tasks: expected a pointer, got NULL");
+    check_argument(counts[rank] <= most, "counts[", rank, "]: expected at most ", most,
+                   " tasks for ", shape.chunks, " chunks and ", shape.microbatches,
+                   " microbatches, got ", counts[rank]);
+    check_array(tasks, counts[rank], "tasks");
     lists[rank].reserve(counts[rank]);
     for (size_t i = 0; i < counts[rank]; ++i, ++tasks) {
       lists[rank].push_back({tasks->kind, tasks->microbatch, tasks->chunk});

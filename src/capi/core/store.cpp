@@ -94,5 +94,6 @@ nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
 
 // In a forked child the connection and the server are the parent's.
 void nxd_store_destroy(nxd_store_t* store) {
+  const Uncancelled whole_call;
   if (store && !store->stamp.is_foreign()) delete store;
 }

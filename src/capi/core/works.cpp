@@ -19,6 +19,17 @@ nxd_status_t start(nxd_group_t* group, const GroupCall& call, nxd_work_t** out_w
   });
 }
 
+GroupCall rejected_call(const char* operation, int32_t peer, int32_t tag) {
+  GroupCall call{operation_named(operation)};
+  call.peer = peer;
+  call.tag = tag;
+  return call;
+}
+
+const char* or_none(const char* reason) {
+  return reason && *reason ? reason : "no reason was given";
+}
+
 }  // namespace
 
 nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv, size_t count,
@@ -67,6 +78,27 @@ nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work) {
   return start(group, {Operation::kBarrier}, out_work);
 }
 
+nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag,
+                              const char* reason) {
+  return guard([&] {
+    rejected_call(operation, peer, tag).refuse(unwrap(group), or_none(reason));
+    fail(NXD_ERROR_INTERNAL, "a call that was rejected has succeeded");
+  });
+}
+
+nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer,
+                                    int32_t tag, const char* reason, nxd_work_t** out_work) {
+  return guard([&] {
+    if (out_work) *out_work = nullptr;
+    const GroupCall call = rejected_call(operation, peer, tag);
+    auto work = unwrap_ordered(group).start_refusal(call, or_none(reason));
+    auto& out = output(out_work, "out_work");
+    auto handle = std::make_unique<nxd_work>();
+    handle->value = std::move(work);
+    out = handle.release();
+  });
+}
+
 nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done) {
   return guard([&] {
     auto& out = output(out_done, "out_done");
@@ -89,6 +121,7 @@ nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_inf
 }
 
 void nxd_work_destroy(nxd_work_t* work) {
+  const Uncancelled whole_call;
   if (work) work->value->release();
   delete work;
 }

@@ -9,6 +9,7 @@ namespace {
 
 // Gradients of outputs; NULL, as the array or in it, gives undefined ones.
 std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count) {
+  check_count(count, sizeof *grads, "grads");
   std::vector<at::Tensor> out(count);
   for (size_t i = 0; grads && i < count; ++i) out[i] = unwrap_optional(grads[i], "grads");
   return out;

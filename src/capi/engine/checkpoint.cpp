@@ -20,8 +20,7 @@ nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, 
                                   int32_t on) {
   return engine_guard([&] {
     Module& self = unwrap(root, "root");
-    check_argument(names != nullptr || n_names == 0, "names: expected ", n_names,
-                   " strings, got NULL");
+    check_array(names, n_names, "names");
     check_argument(on == 0 || on == 1, "on: expected 0 or 1, got ", on);
     std::vector<std::string> chosen;
     for (size_t i = 0; i < n_names; ++i) {

@@ -20,7 +20,7 @@ nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool
                  Function&& f) {
   return engine_guard([&] {
     auto& out = output(out_y, "out_y");
-    const GroupRef group = tensor_group(*unwrap(ctx, "ctx"));
+    const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
     const auto value = [&] { return unwrap(x, "x"); };
     out = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
   });

@@ -42,8 +42,9 @@ nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* 
                                      size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
                                      nxd_tape_t** out_tape) {
   return engine_guard([&] {
-    auto& out = output(out_tape, "out_tape");
+    clear_each(out_tape);
     clear_outputs(outputs, n_outputs, "outputs");
+    auto& out = output(out_tape, "out_tape");
     Module& self = unwrap(module, "module");
     auto tape = std::make_unique<nxd_tape>(
         nxd_tape{Tape(self, unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs)});

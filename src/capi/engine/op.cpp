@@ -17,7 +17,7 @@ const char* text_argument(const char* value, const char* name) { return &require
 // An array of handles in which NULL stands for None.
 std::vector<const at::Tensor*> optional_tensors(nxd_tensor_t* const* tensors, size_t count,
                                                 const char* name) {
-  check_argument(tensors || count == 0, name, ": expected ", count, " tensors, got NULL");
+  check_array(tensors, count, name);
   std::vector<const at::Tensor*> out;
   for (size_t i = 0; i < count; ++i)
     out.push_back(tensors[i] ? &unwrap(tensors[i], name) : nullptr);
@@ -26,7 +26,7 @@ std::vector<const at::Tensor*> optional_tensors(nxd_tensor_t* const* tensors, si
 
 template <class T>
 std::vector<T> list_argument(const T* values, size_t count) {
-  check_argument(values || count == 0, "values: expected ", count, " values, got NULL");
+  check_array(values, count, "values");
   return count == 0 ? std::vector<T>() : std::vector<T>(values, values + count);
 }
 

@@ -81,6 +81,7 @@ nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t*
 nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim, int64_t* begins,
                                      int64_t* ends, size_t cap, size_t* out_ranges) {
   return engine_guard([&] {
+    clear_each(out_dim, out_ranges);
     auto& dim = output(out_dim, "out_dim");
     output(out_ranges, "out_ranges");
     const ShardSpec& shard = unwrap(parameter, "parameter").shard();

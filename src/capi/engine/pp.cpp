@@ -63,10 +63,8 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
                              double* out_loss, nxd_tensor_t** outputs, size_t n_outputs) {
   return engine_guard([&] {
     if (out_loss) *out_loss = 0;
-    for (size_t i = 0; outputs && i < n_outputs; ++i) outputs[i] = nullptr;
+    clear_outputs(outputs, n_outputs, "outputs");
     ModulePipeline& self = unwrap_pipeline(pp);
-    check_argument(outputs || n_outputs == 0, "outputs: expected an array of ", n_outputs,
-                   ", got NULL");
     const auto result = self.run_eval(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs);
     if (n_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
@@ -74,8 +72,10 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
 }
 
 nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count) {
-  return engine_guard(
-      [&] { copy_list(unwrap_pipeline(pp).losses(), losses, cap, out_count, "losses"); });
+  return engine_guard([&] {
+    output(out_count, "out_count");
+    copy_list(unwrap_pipeline(pp).losses(), losses, cap, out_count, "losses");
+  });
 }
 
 nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp) {

@@ -42,7 +42,7 @@ inline std::string unwrap_text(const char* value, const char* name) {
 
 // Borrowed tensors; a NULL among them becomes an undefined tensor.
 inline Module::Tensors unwrap_tensors(nxd_tensor_t* const* tensors, size_t n, const char* name) {
-  check_argument(tensors != nullptr || n == 0, name, ": expected an array of ", n, ", got NULL");
+  check_array(tensors, n, name);
   Module::Tensors result(n);
   for (size_t i = 0; i < n; ++i) {
     if (tensors[i]) result[i] = tensors[i]->value;
@@ -58,12 +58,13 @@ inline nxd_module_t* new_handle(std::shared_ptr<Module> module) {
 template <class T>
 void copy_list(const std::vector<T>& values, T* buffer, size_t cap, size_t* out_count,
                const char* buffer_name) {
-  output(out_count, "out count") = values.size();
-  if (cap == 0) return;
-  check_argument(buffer != nullptr, buffer_name, ": expected room for ", cap, ", got NULL");
-  check_argument(values.size() <= cap, buffer_name, ": expected room for at least ", values.size(),
-                 ", got ", cap);
-  for (size_t i = 0; i < values.size(); ++i) buffer[i] = values[i];
+  auto& count = output(out_count, "out count");
+  check_argument(cap == 0 || buffer != nullptr, buffer_name, ": expected room for ", cap,
+                 ", got NULL");
+  check_argument(cap == 0 || values.size() <= cap, buffer_name, ": expected room for at least ",
+                 values.size(), ", got ", cap);
+  for (size_t i = 0; cap > 0 && i < values.size(); ++i) buffer[i] = values[i];
+  count = values.size();
 }
 
 }  // namespace nxd

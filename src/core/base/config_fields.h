@@ -31,7 +31,7 @@ class ConfigFields {
 
   // Whole numbers of at least 1 that a size can have.
   int64_t size(const char* name, SizeLimit limit = {}) const;
-  int64_t layers(const char* name) const { return size(name, {kMostLayers}); }
+  int64_t layers(const char* name) const { return size(name, SizeLimit{kMostLayers}); }
   int64_t size(const char* name, int64_t fallback) const;
   std::optional<int64_t> integer(const char* name, int64_t low, int64_t high) const;
   double number(const char* name, double fallback) const;

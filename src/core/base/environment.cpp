@@ -62,6 +62,8 @@ int large_group() {
 
 std::string socket_interface() { return get("NXD_SOCKET_IFNAME").value_or(""); }
 
+bool open_store() { return get_int("NXD_OPEN_STORE").value_or(0) != 0; }
+
 nxd_transport_t transport() {
   const std::string name = get("NXD_TRANSPORT").value_or("auto");
   if (name == "auto") return NXD_TRANSPORT_AUTO;
@@ -82,7 +84,13 @@ const char* table() {
          "NXD_LARGE_GROUP\t33\tranks from which a group over Gloo uses algorithms for many ranks; "
          "the same on all ranks\n"
          "NXD_LOG_LEVEL\twarn\tdebug, info, warn, error or off\n"
+         "NXD_OPEN_STORE\t0\t1: TCP stores are served and used without the secret, as torch's are; "
+         "ranks still prove it to each other\n"
          "NXD_PLAIN_KERNELS\t0\t1: every layer through plain ATen operators\n"
+         "NXD_SECRET\t\tsecret of the job, which its processes prove to each other; nxd_spawn "
+         "makes "
+         "one; see docs/security.md\n"
+         "NXD_SECRET_FILE\t\tfile with that secret, which only its owner may read\n"
          "NXD_SEED\t0\tseed of initial weights and random bits\n"
          "NXD_SOCKET_IFNAME\t\tnetwork interface or address for connections between ranks\n"
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"

@@ -27,6 +27,7 @@ std::string log_level();          // NXD_LOG_LEVEL
 std::string flight_record();      // NXD_FLIGHT_RECORD, default ""
 int large_group();                // NXD_LARGE_GROUP, default 33
 std::string socket_interface();   // NXD_SOCKET_IFNAME, default ""
+bool open_store();                // NXD_OPEN_STORE
 nxd_transport_t transport();      // NXD_TRANSPORT, default auto
 
 // The table as text, one variable a line.

@@ -23,6 +23,11 @@ Error Error::current() noexcept {
     } catch (const std::bad_alloc&) {
       return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::system_error& e) {
+      if (e.code() == std::errc::resource_unavailable_try_again) {
+        return plain(NXD_ERROR_OUT_OF_MEMORY,
+                     "cannot start a thread: the system lets this user, container or program have "
+                     "no more of them (ulimit -u, the cgroup's pids.max), or has no memory");
+      }
       return {NXD_ERROR_IO, e.what()};
     } catch (const std::exception& e) {
       return {NXD_ERROR_INTERNAL, e.what()};
@@ -35,9 +40,9 @@ Error Error::current() noexcept {
 }
 
 Error::Error(nxd_status_t status, std::string message, ErrorContext context) : status_(status) {
-  if (!is_error(status)) {
+  if (status == NXD_OK) {
     status_ = NXD_ERROR_INTERNAL;
-    message += text(" (with ", status, ", which is the status of no error)");
+    message += " (reported with the status of a success)";
   }
   content_ = std::make_shared<const Content>(Content{std::move(message), std::move(context)});
 }

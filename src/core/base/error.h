@@ -28,7 +28,7 @@ struct ErrorContext {
 class Error : public std::exception {
  public:
   Error(nxd_status_t status, std::string message) : Error(status, std::move(message), {}) {}
-  // A status that is no error's would read as success at the C boundary: it becomes INTERNAL.
+  // NXD_OK would read as success at the C boundary: it becomes INTERNAL. A callback's own pass.
   Error(nxd_status_t status, std::string message, ErrorContext context);
   // Takes no memory. The message is a literal.
   static Error plain(nxd_status_t status, const char* message) noexcept {
@@ -95,8 +95,8 @@ void check_internal(bool holds, const Parts&... parts) {
 }
 
 const char* status_name(nxd_status_t status) noexcept;
-// Whether it is one of NXD_ERROR_*. To be asked of every status that comes from outside the
-// library.
+// Whether it is one of NXD_ERROR_*. To be asked of every status that is read from a store, a file
+// or a peer.
 bool is_error(nxd_status_t status) noexcept;
 
 }  // namespace nxd

@@ -61,6 +61,23 @@ nxd_status_t record_current_exception() noexcept {
 
 CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}
 
+nxd_status_t CallbackWatch::thrown() noexcept {
+  char message[256];
+  try {
+    throw;
+  } catch (const Error&) {  // of the library's own, around the callback
+    return record_current_exception();
+  } catch (const std::bad_alloc&) {
+    return record_current_exception();
+  } catch (const std::exception& e) {
+    std::snprintf(message, sizeof message, "the callback threw: %s", e.what());
+  } catch (...) {
+    std::snprintf(message, sizeof message, "the callback threw what is no std::exception");
+  }
+  set_last_error(NXD_ERROR_USER, message);
+  return NXD_ERROR_USER;
+}
+
 void CallbackWatch::check(nxd_status_t status, const char* what) const {
   if (status == NXD_OK) return;
   const LastError& e = last_error;
@@ -69,8 +86,7 @@ void CallbackWatch::check(nxd_status_t status, const char* what) const {
                 {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.step_plus_one - 1,
                  e.parameters});
   }
-  fail(status_of_callback(status), what, ": the callback returned ", status_name(status), " (",
-       status, ")");
+  fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
 }
 
 }  // namespace nxd

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/uncancelled.h"
 
 namespace nxd {
 
@@ -17,9 +18,11 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept;
 // Turns the exception being handled into a status and remembers its message.
 nxd_status_t record_current_exception() noexcept;
 
-// Runs a function at the C boundary: nothing it throws gets through.
+// Runs a function at the C boundary: nothing it throws gets through, and a cancellation of the
+// thread waits until it is through.
 template <class Function>
 nxd_status_t guard(Function&& function) noexcept {
+  const Uncancelled whole_call;
   try {
     std::forward<Function>(function)();
     return NXD_OK;
@@ -28,21 +31,31 @@ nxd_status_t guard(Function&& function) noexcept {
   }
 }
 
-// The status that a callback's answer stands for: NXD_OK, one of NXD_ERROR_*, or else USER.
-inline nxd_status_t status_of_callback(nxd_status_t answer) noexcept {
-  return answer == NXD_OK || is_error(answer) ? answer : NXD_ERROR_USER;
-}
-
 // Made before a callback of the user's is called, on the same thread: so that a message that the
 // callback's own nxd call has left is told from one of an earlier failure.
 class CallbackWatch {
  public:
   CallbackWatch() noexcept;
-  // Throws when the callback failed; its status and message pass through unchanged. A status that
-  // is none of NXD_ERROR_* becomes USER.
+  // Throws when the callback failed; its status and message pass through unchanged.
   void check(nxd_status_t status, const char* what) const;
+  // What a callback answers. One that throws, as C++ allows where it was not built without
+  // exceptions, has failed by itself: USER.
+  template <class Callback>
+  static nxd_status_t answer(Callback&& callback) noexcept {
+    try {
+      return callback();
+    } catch (...) {
+      return thrown();
+    }
+  }
+  template <class Callback>
+  void run(Callback&& callback, const char* what) const {
+    check(answer(std::forward<Callback>(callback)), what);
+  }
 
  private:
+  static nxd_status_t thrown() noexcept;
+
   uint64_t failures_before_;
 };
 

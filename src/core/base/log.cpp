@@ -68,7 +68,11 @@ void emit(nxd_log_level_t level, const std::string& message) noexcept {
     sink = s.sink;
   }
   if (sink) {
-    sink->callback(level, message.c_str(), sink->user_data);
+    try {
+      sink->callback(level, message.c_str(), sink->user_data);
+    } catch (...) {
+      // Nobody asked for the line, so nobody can be told that it was lost.
+    }
   } else {
     std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
   }

@@ -17,7 +17,9 @@ std::thread start_thread(const char* what_for, Function&& function) {
   try {
     return std::thread(std::forward<Function>(function));
   } catch (const std::system_error& e) {
-    fail(NXD_ERROR_OUT_OF_MEMORY, "cannot start a thread ", what_for, ": ", e.what());
+    fail(NXD_ERROR_OUT_OF_MEMORY, "cannot start a thread ", what_for, ": ", e.what(),
+         "; the system lets this user, container or program have no more of them (ulimit -u, the "
+         "cgroup's pids.max), or has no memory");
   }
 }
 

@@ -1,6 +1,8 @@
 #include "core/checkpoint/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "core/base/blocked_signals.h"
@@ -30,6 +34,46 @@ const char* kind_of(mode_t mode) {
   if (S_ISSOCK(mode)) return "a socket";
   return "a device";
 }
+
+// A temporary file belongs to whoever holds its lock; the system lets go of the lock with the
+// process, however that ends.
+bool lock_at_once(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+bool has_name(int fd) {
+  struct stat status = {};
+  return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
+}
+
+// "NAME.PROCESS.NUMBER.tmp", for a file of this name.
+bool is_temporary_of(const std::string& entry, const std::string& name) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!entry.starts_with(name + ".") || !entry.ends_with(kEnd)) return false;
+  const size_t start = name.size() + 1;
+  if (entry.size() < start + kEnd.size()) return false;
+  const std::string middle = entry.substr(start, entry.size() - kEnd.size() - start);
+  return std::count(middle.begin(), middle.end(), '.') == 1 && middle.front() != '.' &&
+         middle.back() != '.' && middle.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+
+// Removes what writers of this file have left that were killed.
+void remove_abandoned(const std::string& directory, const std::string& name) {
+  const std::unique_ptr<DIR, CloseDirectory> entries(::opendir(directory.c_str()));
+  if (!entries) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (!is_temporary_of(entry->d_name, name)) continue;
+    const int at = ::dirfd(entries.get());
+    const int fd = ::openat(at, entry->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (lock_at_once(fd)) ::unlinkat(at, entry->d_name, 0);
+    ::close(fd);
+  }
+}
+
+std::string link_of(int fd) { return text("/proc/self/fd/", fd); }
 
 }  // namespace
 
@@ -79,19 +123,53 @@ void InputFile::read(uint64_t offset, void* out, size_t size) const {
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
   const size_t slash = path.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (!name.empty()) remove_abandoned(directory_, name);
   // Not mkostemp: it gives no access to others, while a checkpoint is a file like any other.
+  fd_ = ::open(directory_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (fd_ >= 0 && ::access(link_of(fd_).c_str(), F_OK) == 0) return;
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  create_named();
+}
+
+std::string AtomicFile::next_name() const {
   static std::atomic<unsigned> number{0};
-  do {
-    temporary_ = text(path, ".", ::getpid(), ".", number++, ".tmp");
+  return text(path_, ".", ::getpid(), ".", number++, ".tmp");
+}
+
+// Where the file system makes no files without a name, or /proc is missing.
+void AtomicFile::create_named() {
+  for (;;) {
+    temporary_ = next_name();
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (fd_ < 0 && errno == EEXIST);
-  if (fd_ < 0) fail_io(path, "create a temporary file beside it");
+    if (fd_ < 0 && errno == EEXIST) continue;
+    if (fd_ < 0) fail_io(path_, "create a temporary file beside it");
+    // Until the lock is taken another writer may take the file for abandoned. Where files cannot be
+    // locked nobody does.
+    const bool taken = !lock_at_once(fd_) && errno == EWOULDBLOCK;
+    if (!taken && has_name(fd_)) return;
+    ::close(std::exchange(fd_, -1));
+  }
+}
+
+// A new file gets its name only when it is complete; a rename then puts it in the old one's place.
+void AtomicFile::give_name() {
+  if (!temporary_.empty()) return;
+  lock_at_once(fd_);
+  for (;;) {
+    const std::string name = next_name();
+    if (::linkat(AT_FDCWD, link_of(fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      temporary_ = name;
+      return;
+    }
+    if (errno != EEXIST) fail_io(path_, "create a temporary file beside it");
+  }
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t size) {
@@ -111,6 +189,7 @@ void AtomicFile::write(const void* data, size_t size) {
 void AtomicFile::commit() {
   check_state(fd_ >= 0, path_, ": committed already");
   if (::fsync(fd_) != 0) fail_io(path_, "synchronise");
+  give_name();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io(path_, "rename to it");
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0) fail_io(path_, "close");

@@ -31,7 +31,9 @@ class InputFile {
 
 // Writes a file so that its path holds either the old content or all of the new, also across a
 // crash: a temporary file in the same directory, synchronised and then renamed. Without commit()
-// nothing is left behind.
+// nothing is left behind, also when the process is killed: the file has no name until it is
+// complete, where the file system can do that, and else the next writer of the same path removes
+// it.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -43,7 +45,12 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_, directory_, temporary_;
+  std::string next_name() const;
+  void create_named();
+  void give_name();
+
+  std::string path_, directory_;
+  std::string temporary_;  // the file's name until it is renamed; "": it has none
   int fd_ = -1;
 };
 

@@ -247,6 +247,22 @@ const StoredTensor& SafetensorsReader::tensor(const std::string& name) const {
   return found->second;
 }
 
+bool SafetensorsReader::same(const std::string& a, const std::string& b) const {
+  constexpr size_t kPart = size_t{1} << 20U;
+  const StoredTensor& first = tensor(a);
+  const StoredTensor& second = tensor(b);
+  if (first.dtype_text != second.dtype_text || first.shape != second.shape) return false;
+  std::vector<char> left(kPart), right(kPart);
+  const uint64_t bytes = first.end - first.begin;
+  for (uint64_t done = 0; done < bytes; done += kPart) {
+    const auto part = static_cast<size_t>(std::min<uint64_t>(kPart, bytes - done));
+    files_[first.file].read(first.begin + done, left.data(), part);
+    files_[second.file].read(second.begin + done, right.data(), part);
+    if (std::memcmp(left.data(), right.data(), part) != 0) return false;
+  }
+  return true;
+}
+
 void SafetensorsReader::read_slice(const std::string& name, const ShardSpec& spec, void* out,
                                    nxd_dtype_t out_dtype) const {
   const StoredTensor& stored = tensor(name);

@@ -33,6 +33,8 @@ class SafetensorsReader {
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // INVALID_ARGUMENT when there is none of the name.
   const StoredTensor& tensor(const std::string& name) const;
+  // Whether two tensors are of one type and shape and have the same bytes.
+  bool same(const std::string& a, const std::string& b) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   // Reads the elements of a shard, and no others, converted among the float types. out holds

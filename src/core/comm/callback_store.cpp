@@ -30,7 +30,7 @@ void CallbackStore::call(const std::function<void()>& run) {
     run();
     return;
   }
-  Request request{run, nullptr};
+  Request request{run, std::nullopt};
   std::unique_lock<std::mutex> lock(requests_mutex_);
   requests_.push_back(&request);
   request_done_.wait_for(lock, kPatience, [&] { return request.taken; });
@@ -39,7 +39,7 @@ void CallbackStore::call(const std::function<void()>& run) {
     throw StoreUnattended();
   }
   request_done_.wait(lock, [&] { return request.done; });
-  if (request.error) std::rethrow_exception(request.error);
+  if (request.error) throw Error(*request.error);
 }
 
 void CallbackStore::serve() {
@@ -53,7 +53,7 @@ void CallbackStore::serve() {
     try {
       request.run();
     } catch (...) {
-      request.error = std::current_exception();
+      request.error = Error::current();
     }
     lock.lock();
     request.done = true;
@@ -78,9 +78,12 @@ int64_t CallbackStore::add(const std::string& key, int64_t amount) {
 }
 
 void CallbackStore::set_here(const std::string& key, const std::string& value) {
-  CallbackWatch().check(callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
-                                       value.size(), callbacks_.user_data),
-                        "the store's set callback");
+  CallbackWatch().run(
+      [&] {
+        return callbacks_.set(key.c_str(), reinterpret_cast<const uint8_t*>(value.data()),
+                              value.size(), callbacks_.user_data);
+      },
+      "the store's set callback");
 }
 
 std::optional<std::string> CallbackStore::get_here(const std::string& key) {
@@ -89,10 +92,17 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     size_t size = 0;
     int32_t found = 0;
-    CallbackWatch().check(callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()),
-                                         value.size(), &size, &found, callbacks_.user_data),
-                          "the store's get callback");
+    CallbackWatch().run(
+        [&] {
+          return callbacks_.get(key.c_str(), reinterpret_cast<uint8_t*>(value.data()), value.size(),
+                                &size, &found, callbacks_.user_data);
+        },
+        "the store's get callback");
     if (!found) return std::nullopt;
+    if (size > kLargestValue) {
+      fail(NXD_ERROR_USER, "the store's get callback: expected a size of at most ", kLargestValue,
+           " for key \"", key, "\", got ", size);
+    }
     if (size <= value.size()) {
       value.resize(size);
       return value;
@@ -104,8 +114,9 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
 
 int64_t CallbackStore::add_here(const std::string& key, int64_t amount) {
   int64_t sum = 0;
-  CallbackWatch().check(callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data),
-                        "the store's add callback");
+  CallbackWatch().run(
+      [&] { return callbacks_.add(key.c_str(), amount, &sum, callbacks_.user_data); },
+      "the store's add callback");
   return sum;
 }
 

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "core/comm/store.h"
 
@@ -27,7 +28,7 @@ class CallbackStore : public Store {
  private:
   struct Request {
     std::function<void()> run;
-    std::exception_ptr error;
+    std::optional<Error> error;
     bool taken = false, done = false;
   };
 

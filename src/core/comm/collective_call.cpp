@@ -1,8 +1,8 @@
 #include "core/comm/collective_call.h"
 
 #include <cstring>
-#include <limits>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/comm/reduction.h"
 #include "core/comm/slots.h"
@@ -41,8 +41,7 @@ std::string CollectiveCall::refusal(int size) const {
   if (reduces(operation)) {
     if (const std::string reason = reduce_refusal(*this); !reason.empty()) return reason;
   }
-  const size_t limit = static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max());
-  if (count > limit / dtype_size(dtype) / static_cast<size_t>(size)) {
+  if (count > kBufferLimit / dtype_size(dtype) / static_cast<size_t>(size)) {
     return text("count: ", count, " elements of each of ", size, " ranks do not fit in memory");
   }
   if (operation == Operation::kBroadcast && (root < 0 || root >= size)) {
@@ -80,7 +79,7 @@ std::string message_refusal(const void* buffer, size_t count, nxd_dtype_t dtype)
   if (!is_dtype(dtype)) {
     return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
   }
-  if (count > static_cast<size_t>(PTRDIFF_MAX) / dtype_size(dtype)) {
+  if (count > kBufferLimit / dtype_size(dtype)) {
     return text("count: ", count, " elements do not fit in memory");
   }
   return count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : "";

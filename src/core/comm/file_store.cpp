@@ -2,16 +2,25 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "core/base/blocked_signals.h"
+#include "core/comm/interrupt.h"
+#include "core/comm/store_patience.h"
 
 namespace nxd {
 namespace {
+
+// As a store over a network has by default.
+constexpr int64_t kLockBoundMs = 300000;
+constexpr auto kLongestPause = std::chrono::microseconds(10000);
 
 constexpr uint64_t kMagic = 0x31534c4644584eULL;  // "NXDLFS1"
 
@@ -48,11 +57,26 @@ ssize_t read_at(int fd, void* out, size_t size, int64_t offset) {
 
 }  // namespace
 
+// A holder needs it for as long as one record takes. One that was stopped in between may hold it
+// for ever, so the wait for it has a bound, and asks the interrupt callback.
 class FileStore::Lock {
  public:
   Lock(const FileStore& store, int mode) : store_(store) {
-    while (::flock(store_.fd_, mode) != 0) {
-      if (errno != EINTR) store_.fail_io("cannot lock");
+    const int64_t bound_ms = StorePatience::bound_ms(kLockBoundMs);
+    const Deadline deadline = Deadline::after_ms(bound_ms);
+    auto pause = std::chrono::microseconds(100);
+    while (::flock(store_.fd_, mode | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) store_.fail_io("cannot lock");
+      if (pause >= kLongestPause) InterruptScope::check();
+      if (deadline.expired()) {
+        fail(NXD_ERROR_TIMEOUT, "file store \"", store_.path_,
+             "\": another process has held its "
+             "lock for ",
+             bound_ms, " ms, and may be stopped");
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, kLongestPause);
     }
   }
   ~Lock() { ::flock(store_.fd_, LOCK_UN); }
@@ -91,8 +115,13 @@ bool FileStore::read_record() {
     fail(NXD_ERROR_CORRUPT, "file store \"", path_, "\": byte ", offset_,
          " does not start a record; the file is not a store");
   }
-  constexpr uint64_t kLimit = uint64_t{1} << 30;
+  constexpr uint64_t kLimit = kLargestValue;
   if (read < sizeof head || head.key_size > kLimit || head.value_size > kLimit) return false;
+  // No memory for more than there is in the file.
+  const uint64_t needed = sizeof head + head.key_size + head.value_size;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail_io("cannot read");
+  if (static_cast<uint64_t>(status.st_size - offset_) < needed) return false;
   std::string body(head.key_size + head.value_size, '\0');
   const ssize_t m =
       read_at(fd_, body.data(), body.size(), offset_ + static_cast<int64_t>(sizeof head));
@@ -109,6 +138,11 @@ void FileStore::read_on() {
 }
 
 void FileStore::append(const std::string& key, const std::string& value) {
+  // A reader takes what is larger for the end of a torn record.
+  for (const std::string* part : {&key, &value}) {
+    check_argument(part->size() <= kLargestValue, "file store \"", path_, "\": expected at most ",
+                   kLargestValue, " bytes, got ", part->size());
+  }
   // Whatever follows the last whole record was left by a writer that died.
   if (::ftruncate(fd_, static_cast<off_t>(offset_)) != 0) fail_io("cannot truncate");
   const HeldSignal no_sigxfsz(SIGXFSZ);
@@ -145,12 +179,19 @@ std::optional<std::string> FileStore::get(const std::string& key) {
   return found->second;
 }
 
+std::optional<std::string> FileStore::wait_bounded(const std::string& key, int64_t timeout_ms) {
+  // At least long enough for others to append their records.
+  const StorePatience bounded(std::max<int64_t>(timeout_ms, 1000));
+  return wait(key, Deadline::after_ms(timeout_ms));
+}
+
 int64_t FileStore::add(const std::string& key, int64_t amount) {
   std::lock_guard<std::mutex> guard(mutex_);
   Lock lock(*this, LOCK_EX);
   read_on();
   const auto found = values_.find(key);
-  const int64_t sum = (found == values_.end() ? 0 : parse_counter(key, found->second)) + amount;
+  const int64_t sum =
+      wrapping_sum(found == values_.end() ? 0 : parse_counter(key, found->second), amount);
   append(key, std::to_string(sum));
   return sum;
 }

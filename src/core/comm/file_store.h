@@ -17,6 +17,7 @@ class FileStore : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key) override;
   int64_t add(const std::string& key, int64_t amount) override;
+  std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override;
 
  private:
   class Lock;

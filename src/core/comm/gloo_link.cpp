@@ -73,8 +73,10 @@ void GlooLink::connect(std::vector<int> peers) {
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
-      own_part(current,
-               [&] { dials.try_emplace(current, invitations[i], monitor_->world_rank(), key_); });
+      own_part(current, [&] {
+        dials.try_emplace(current, *monitor_->shared().connector, invitations[i],
+                          world_rank(current), key_);
+      });
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
@@ -94,6 +96,8 @@ void GlooLink::connect(std::vector<int> peers) {
     }
   } catch (const Connector::Refused& e) {
     connection_failed(current, e.what());
+  } catch (const Connector::Unproven& e) {
+    monitor_->peer_lost(world_rank(current), e.what());
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
     monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
@@ -121,6 +125,8 @@ void GlooLink::own_part(int peer, const Function& function) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const Connector::Refused&) {
+    throw;
+  } catch (const Connector::Unproven&) {
     throw;
   } catch (const std::exception& e) {
     monitor_->fail_for_good(monitor_->error(

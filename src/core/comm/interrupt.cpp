@@ -12,7 +12,7 @@ thread_local const InterruptScope* innermost = nullptr;
 
 nxd_status_t Interrupt::poll() const {
   if (!callback || InternalThread::is_current()) return NXD_OK;
-  return status_of_callback(callback(user_data));
+  return CallbackWatch::answer([this] { return callback(user_data); });
 }
 
 void Interrupt::check(const char* operation) const {

@@ -19,7 +19,7 @@ int64_t LocalStore::add(const std::string& key, int64_t amount) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = values_.find(key);
   const int64_t sum =
-      sum_of_counter(key, found == values_.end() ? nullptr : &found->second, amount);
+      wrapping_sum(found == values_.end() ? 0 : parse_counter(key, found->second), amount);
   values_[key] = std::to_string(sum);
   return sum;
 }

@@ -1,5 +1,7 @@
 #include "core/comm/operation.h"
 
+#include <cstring>
+
 namespace nxd {
 
 const char* operation_name(Operation operation) noexcept {
@@ -14,6 +16,14 @@ const char* operation_name(Operation operation) noexcept {
     case Operation::kReceive: return "receive";
     default: return "call";
   }
+}
+
+Operation operation_named(const char* name) noexcept {
+  for (int i = 0; name && i < static_cast<int>(Operation::kRefuse); ++i) {
+    const auto operation = static_cast<Operation>(i);
+    if (std::strcmp(name, operation_name(operation)) == 0) return operation;
+  }
+  return Operation::kRefuse;
 }
 
 }  // namespace nxd

@@ -16,6 +16,8 @@ enum class Operation : uint8_t {
   kRefuse
 };
 const char* operation_name(Operation operation) noexcept;
+// The operation of a name; kRefuse, a collective without a name, for null and names that none has.
+Operation operation_named(const char* name) noexcept;
 
 inline bool is_message(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kReceive;

@@ -91,9 +91,13 @@ std::shared_ptr<Work> OrderedGroup::start_refusal(const GroupCall& call, const s
                                                   Work::Bound bound) {
   monitor_->check_not_forked(call.name());
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
-  lanes_.submit(lane_of(call),
-                {work, [this, call, reason] { carry_out_refusal(call, reason); }, [] {}});
+  const auto refuse = [this, call, reason] { carry_out_refusal(call, reason); };
+  lanes_.submit(lane_of(call), {work, refuse, refuse});  // a cancelled one is owed to the peers too
   return work;
+}
+
+void OrderedGroup::check_interrupt(const char* operation) const {
+  monitor_->shared().interrupt.check(operation);
 }
 
 void OrderedGroup::wait_for_works() {

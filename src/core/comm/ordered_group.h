@@ -53,6 +53,8 @@ class OrderedGroup : public ProcessGroup {
   std::shared_ptr<Work> start_refusal(const GroupCall& call, const std::string& reason,
                                       Work::Bound bound = Work::Bound::kFromBegin);
 
+  // Asks the user's callback whether to give up, for a call that takes long without a wait.
+  void check_interrupt(const char* operation) const;
   // Waits until all works are done, or the interrupt callback has enough.
   void wait_for_works();
   // Aborts the group when works are pending, and waits until they have ended, which is soon.

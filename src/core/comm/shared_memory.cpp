@@ -68,9 +68,15 @@ SharedMemory SharedMemory::open(const Address& address) {
   const std::string path = text("/proc/", address.pid, "/fd/", address.descriptor);
   SharedMemory memory;
   memory.descriptor_ = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!memory.descriptor_ && errno == ENOENT && ::access("/proc/self/fd", X_OK) != 0) {
+    fail(NXD_ERROR_IO, "cannot open the shared memory of process ", address.pid,
+         ": /proc is not mounted here; expected it, or NXD_TRANSPORT=gloo");
+  }
   if (!memory.descriptor_) {
     fail(errno == ENOENT ? NXD_ERROR_PEER_LOST : NXD_ERROR_IO,
-         "cannot open the shared memory of process ", address.pid, ": ", std::strerror(errno));
+         "cannot open the shared memory of process ", address.pid, ": ", std::strerror(errno),
+         " (it has ended, or cannot be seen from here: ranks with one NXD_HOST_ID need one process "
+         "namespace)");
   }
   const struct stat status = status_of(memory.descriptor_.get(), path.c_str());
   memory.inode_ = low_half(status.st_ino);

@@ -98,7 +98,9 @@ SharedMemory ShmLink::open(const std::string& address) {
   try {
     return SharedMemory::open(SharedMemory::Address::decode(address.substr(space)));
   } catch (const Error& e) {
-    if (e.status() == NXD_ERROR_PEER_LOST) lost(static_cast<int>(*maker), "left");
+    if (e.status() == NXD_ERROR_PEER_LOST) {
+      lost(static_cast<int>(*maker), "left, or cannot be seen,", e.what());
+    }
     throw;
   }
 }
@@ -142,11 +144,11 @@ void ShmLink::check_alive(int peer, const SharedCounter& counter, uint32_t targe
   lost(peer, ended ? "ended" : "left");
 }
 
-void ShmLink::lost(int peer, const char* how) {
-  monitor_->peer_lost(
-      world_rank(peer),
-      text(how, " before it answered rank ", monitor_->world_rank(), " in ", monitor_->operation(),
-           " #", monitor_->sequence(), " on group \"", monitor_->name(), "\""));
+void ShmLink::lost(int peer, const char* how, const char* why) {
+  monitor_->peer_lost(world_rank(peer),
+                      text(how, " before it answered rank ", monitor_->world_rank(), " in ",
+                           monitor_->operation(), " #", monitor_->sequence(), " on group \"",
+                           monitor_->name(), "\"", *why ? ": " : "", why));
 }
 
 void ShmLink::check_none_left(uint32_t progress) {

@@ -70,7 +70,7 @@ class ShmLink {
   SharedMemory create_or_open();
   SharedMemory open(const std::string& address);
   void depart() noexcept;
-  [[noreturn]] void lost(int peer, const char* how);
+  [[noreturn]] void lost(int peer, const char* how, const char* why = "");
   void check_alive(int peer, const SharedCounter& counter, uint32_t target);
   int world_rank(int peer) const { return ranks_[static_cast<size_t>(peer)]; }
 

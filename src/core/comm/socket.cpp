@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstddef>
@@ -36,6 +37,18 @@ Addresses resolve(const char* host, const std::string& port, int type, int flags
   return Addresses(*error == 0 ? list : nullptr, &freeaddrinfo);
 }
 
+std::string resolve_error(int error) {
+  return error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
+}
+
+// Empty when this host has no such family of addresses. Short of descriptors or memory is IO.
+Fd make_socket(int family, int type) {
+  Fd fd(::socket(family, type | SOCK_CLOEXEC, 0));
+  const bool short_of = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+  if (!fd && short_of) fail(NXD_ERROR_IO, "cannot make a socket: ", std::strerror(errno));
+  return fd;
+}
+
 // Waits for events on a descriptor; false when the deadline passed.
 bool wait_for(int fd, short events, const Deadline& deadline) {
   for (;;) {
@@ -53,7 +66,7 @@ bool wait_for(int fd, short events, const Deadline& deadline) {
 }
 
 Fd connect_once(const addrinfo& address, const Deadline& deadline) {
-  Fd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd fd = make_socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK);
   if (!fd) return Fd();
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -79,14 +92,6 @@ Fd make_local() {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) fail(NXD_ERROR_IO, "cannot make a Unix socket: ", std::strerror(errno));
   return fd;
-}
-
-void check_own_peer(int fd, const std::string& name) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) {
-    fail(NXD_ERROR_IO, "the Unix socket @", name, " is served by another user (", peer.uid, ")");
-  }
 }
 
 std::string numeric_address(const sockaddr* address, socklen_t size) {
@@ -116,39 +121,105 @@ void Fd::reset() {
   fd_ = -1;
 }
 
-Fd listen_tcp(int port, int* out_port) {
-  // A dual-stack socket takes IPv4 as well; hosts without IPv6 get a plain one.
-  for (const int family : {AF_INET6, AF_INET}) {
-    Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd) continue;
-    const int on = 1, off = 0;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_storage address{};
-    socklen_t size;
-    if (family == AF_INET6) {
-      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
-      v6.sin6_family = AF_INET6;
-      v6.sin6_port = htons(static_cast<uint16_t>(port));
-      size = sizeof v6;
-    } else {
-      auto& v4 = reinterpret_cast<sockaddr_in&>(address);
-      v4.sin_family = AF_INET;
-      v4.sin_port = htons(static_cast<uint16_t>(port));
-      size = sizeof v4;
-    }
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        ::listen(fd.get(), SOMAXCONN) != 0) {
-      if (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) continue;
-      fail(NXD_ERROR_IO, "cannot listen on port ", port, ": ", std::strerror(errno));
-    }
-    size = sizeof address;
-    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    *out_port = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                         : reinterpret_cast<sockaddr_in&>(address).sin_port);
-    return fd;
+namespace {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  explicit Address(const addrinfo& info) : size(info.ai_addrlen) {
+    std::memcpy(&storage, info.ai_addr, info.ai_addrlen);
   }
-  fail(NXD_ERROR_IO, "cannot make a TCP socket: ", std::strerror(errno));
+  explicit Address(int family) {  // all of this host's
+    storage.ss_family = static_cast<sa_family_t>(family);
+    size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  }
+  const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  in_port_t& port() {
+    return storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(storage).sin_port;
+  }
+  bool is_loopback() const {
+    if (storage.ss_family == AF_INET6) {
+      return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr);
+    }
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(storage).sin_addr.s_addr) >> 24) == 127;
+  }
+  bool operator==(const Address& other) const {
+    return size == other.size && std::memcmp(&storage, &other.storage, size) == 0;
+  }
+};
+
+// Those of this host that a name or address stands for; none: all of this host's.
+std::vector<Address> own_addresses(const std::string& host) {
+  std::vector<Address> own;
+  if (host.empty()) return own;
+  int error = 0;
+  const auto list = resolve(host.c_str(), "0", SOCK_STREAM, 0, &error);
+  for (const addrinfo* a = list.get(); a; a = a->ai_next) {
+    const Fd fd = make_socket(a->ai_family, SOCK_STREAM);
+    if (!fd || ::bind(fd.get(), a->ai_addr, a->ai_addrlen) != 0) continue;
+    const Address address(*a);
+    if (std::find(own.begin(), own.end(), address) == own.end()) own.push_back(address);
+  }
+  const bool is_name =
+      host != "localhost" && !resolve(host.c_str(), "0", SOCK_STREAM, AI_NUMERICHOST, &error);
+  const auto is_loopback = [](const Address& address) { return address.is_loopback(); };
+  if (is_name && std::all_of(own.begin(), own.end(), is_loopback)) own.clear();
+  return own;
+}
+
+// Empty, with errno set, when the address cannot be listened at.
+Fd listen_at(Address address, int port, int* out_port) {
+  Fd fd = make_socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
+  if (!fd) return fd;
+  const int on = 1, off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // A socket for all addresses of IPv6 takes those of IPv4 as well.
+  ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  address.port() = htons(static_cast<uint16_t>(port));
+  if (::bind(fd.get(), address.raw(), address.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    return Fd();
+  }
+  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size);
+  *out_port = ntohs(address.port());
+  return fd;
+}
+
+[[noreturn]] void fail_to_listen(int port) {
+  fail(NXD_ERROR_IO, "cannot listen on port ", port, ": ", std::strerror(errno));
+}
+
+// Hosts without IPv6 have a plain socket.
+Fd listen_everywhere(int port, int* out_port) {
+  for (const int family : {AF_INET6, AF_INET}) {
+    if (Fd fd = listen_at(Address(family), port, out_port)) return fd;
+    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) break;
+  }
+  fail_to_listen(port);
+}
+
+}  // namespace
+
+std::vector<Fd> listen_tcp(const std::string& host, int port, int* out_port) {
+  const std::vector<Address> addresses = own_addresses(host);
+  std::vector<Fd> listeners;
+  if (addresses.empty()) {
+    listeners.push_back(listen_everywhere(port, out_port));
+    return listeners;
+  }
+  // A port that is free at one address may be taken at the next.
+  for (int tries = port == 0 ? 16 : 1; listeners.size() < addresses.size(); --tries) {
+    if (tries == 0) fail_to_listen(port);
+    listeners.clear();
+    *out_port = port;
+    for (const Address& address : addresses) {
+      Fd fd = listen_at(address, *out_port, out_port);
+      if (!fd) break;
+      listeners.push_back(std::move(fd));
+    }
+  }
+  return listeners;
 }
 
 Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
@@ -157,7 +228,7 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
     int error = 0;
     const auto list = resolve(host.c_str(), std::to_string(port), SOCK_STREAM, 0, &error);
     if (error != 0 && error != EAI_AGAIN) {
-      fail(NXD_ERROR_IO, "host \"", host, "\": ", gai_strerror(error));
+      fail(NXD_ERROR_IO, "host \"", host, "\": ", resolve_error(error));
     }
     for (const addrinfo* a = list.get(); a; a = a->ai_next) {
       if (Fd fd = connect_once(*a, deadline)) return fd;
@@ -170,6 +241,12 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
         std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
+}
+
+bool is_own_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 Fd listen_local(const std::string& name) {
@@ -191,8 +268,8 @@ Fd connect_local(const std::string& name, const Deadline& deadline) {
     // Never in progress: either the server takes it, or nobody listens, or too many are waiting.
     Fd fd = make_local();
     if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) {
-      check_own_peer(fd.get(), name);
-      return fd;
+      if (is_own_user(fd.get())) return fd;
+      fail(NXD_ERROR_IO, "the Unix socket @", name, " is served by another user");
     }
     if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
       fail(NXD_ERROR_IO, "cannot connect to the Unix socket @", name, ": ", std::strerror(errno));
@@ -243,7 +320,7 @@ std::string local_address_toward(const std::string& host) {
   // Connecting a datagram socket asks the routing table and sends nothing.
   const auto list = resolve(host.c_str(), "9", SOCK_DGRAM, 0, &error);
   for (const addrinfo* a = list.get(); a; a = a->ai_next) {
-    Fd fd(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const Fd fd = make_socket(a->ai_family, SOCK_DGRAM);
     if (!fd || ::connect(fd.get(), a->ai_addr, a->ai_addrlen) != 0) continue;
     sockaddr_storage local{};
     socklen_t size = sizeof local;
@@ -253,11 +330,23 @@ std::string local_address_toward(const std::string& host) {
   return "";
 }
 
-std::string first_external_address() {
+namespace {
+
+using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Interfaces own_interfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (const ifaddrs* i = list; i; i = i->ifa_next) {
+  if (getifaddrs(&list) != 0) {
+    fail(NXD_ERROR_IO, "cannot list the network interfaces: ", std::strerror(errno));
+  }
+  return Interfaces(list, &freeifaddrs);
+}
+
+}  // namespace
+
+std::string first_external_address() {
+  const Interfaces list = own_interfaces();
+  for (const ifaddrs* i = list.get(); i; i = i->ifa_next) {
     if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
     if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
     return numeric_address(i->ifa_addr, sizeof(sockaddr_in));
@@ -266,12 +355,10 @@ std::string first_external_address() {
 }
 
 std::string address_of_interface(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  const Interfaces list = own_interfaces();
   for (const int family : {AF_INET, AF_INET6}) {
     const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    for (const ifaddrs* i = list; i; i = i->ifa_next) {
+    for (const ifaddrs* i = list.get(); i; i = i->ifa_next) {
       if (!i->ifa_addr || i->ifa_addr->sa_family != family || name != i->ifa_name) continue;
       return numeric_address(i->ifa_addr, size);
     }
@@ -283,7 +370,7 @@ bool is_local_address(const std::string& host) {
   int error = 0;
   const auto list = resolve(host.c_str(), "0", SOCK_STREAM, 0, &error);
   for (const addrinfo* a = list.get(); a; a = a->ai_next) {
-    Fd fd(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const Fd fd = make_socket(a->ai_family, SOCK_STREAM);
     if (fd && ::bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0) return true;
   }
   return false;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/blocked_signals.h"
 #include "core/comm/deadline.h"
@@ -30,8 +31,11 @@ class Fd {
   int fd_ = -1;
 };
 
-// Listens on all addresses of this host; port 0 picks a free one, which is given back.
-Fd listen_tcp(int port, int* out_port);
+// Listens where other processes find a server by a name or an address of this host: at these
+// addresses alone. On all addresses when the host is "" or none of this one's, as where an outer
+// address is translated; and when a name other than localhost stands for the loopback, since other
+// hosts then know another address by that name. Port 0 picks a free one, which is given back.
+std::vector<Fd> listen_tcp(const std::string& host, int port, int* out_port);
 
 // Connects to a server, asking again while nobody listens there. Names that do not resolve are IO;
 // a server that does not answer by the deadline is TIMEOUT.
@@ -41,12 +45,16 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline);
 // of this user's is connected to.
 Fd listen_local(const std::string& name);
 Fd connect_local(const std::string& name, const Deadline& deadline);
+// Whether the other end of a Unix socket is a process of this user's.
+bool is_own_user(int fd);
 
 // Transfers all bytes of a non-blocking socket. False when the peer closed or reset the connection;
 // TIMEOUT when the deadline passes first. Neither raises SIGPIPE.
 bool send_all(int fd, const void* data, size_t size, const Deadline& deadline);
 bool receive_all(int fd, void* data, size_t size, const Deadline& deadline);
 
+// The following are IO when this process may not open a socket to look.
+//
 // Address of this host from which a host is reached; "" when there is no route.
 std::string local_address_toward(const std::string& host);
 // Address of the first interface that is up and not the loopback; "" when there is none.

@@ -1,8 +1,8 @@
 #include "core/comm/store.h"
 
-#include <charconv>
 #include <thread>
 
+#include "core/base/environment.h"
 #include "core/comm/interrupt.h"
 
 namespace nxd {
@@ -41,19 +41,10 @@ int Store::next_world(int rank) {
 }
 
 int64_t parse_counter(const std::string& key, const std::string& value) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  check_argument(error == std::errc() && end == value.data() + value.size(), "store key \"", key,
-                 "\": expected an integer to add to, got \"", value.substr(0, 40), "\"");
-  return number;
-}
-
-int64_t sum_of_counter(const std::string& key, const std::string* value, int64_t amount) {
-  const int64_t before = value ? parse_counter(key, *value) : 0;
-  int64_t sum = 0;
-  check_argument(!__builtin_add_overflow(before, amount, &sum), "store key \"", key, "\": ", before,
-                 " and ", amount, " make no 64-bit integer");
-  return sum;
+  const auto number = env::parse_int(value);
+  check_argument(number.has_value(), "store key \"", key,
+                 "\": expected an integer to add to, got \"", value.substr(0, kShownOfValue), "\"");
+  return *number;
 }
 
 void fail_unreadable(const std::string& key, const std::string& value) {

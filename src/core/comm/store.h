@@ -120,11 +120,15 @@ class PrefixStore : public Store {
   std::string prefix_;
 };
 
-// The decimal integer that add() keeps under a key.
+// The decimal integer that add() keeps under a key; INVALID_ARGUMENT when it is none, with so many
+// bytes of it in the message.
 int64_t parse_counter(const std::string& key, const std::string& value);
-// What add() makes of the value under a key, absent or there. INVALID_ARGUMENT when the value is no
-// integer, or the sum is beyond one.
-int64_t sum_of_counter(const std::string& key, const std::string* value, int64_t amount);
+constexpr size_t kShownOfValue = 40;
+
+// Beyond the range of integers a sum goes on at its other end.
+inline int64_t wrapping_sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
 
 // Says that what another process wrote under a key cannot be: CORRUPT. Whoever reaches a store may
 // write there, so what comes from it is checked before it is used.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/comm/secret.h"
 #include "core/comm/socket.h"
 #include "core/comm/store.h"
 #include "core/comm/tcp_store_protocol.h"
@@ -7,13 +8,19 @@
 
 namespace nxd {
 
+// How a process gets into a store.
+struct StoreAccess {
+  std::optional<Key> key;    // with one, only a server that proves to have it too is talked to
+  bool is_of_torch = false;  // so the server is asked first whether it is torch's
+};
+
 // Client of a TCPStore: ours, or the one torchrun's agent serves (torch 1.x or 2.x).
 class TcpStore : public Store {
  public:
   // Port 0: host is the name of a Unix socket of this host, in the abstract namespace. With a
   // server the store keeps it running.
   TcpStore(std::string host, int port, int64_t timeout_ms,
-           std::shared_ptr<TcpStoreServer> server = nullptr);
+           std::shared_ptr<TcpStoreServer> server = nullptr, StoreAccess access = {});
 
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> get(const std::string& key) override;
@@ -35,19 +42,29 @@ class TcpStore : public Store {
  private:
   Fd open_connection(const Deadline& deadline) const;
   std::string address() const;
-  void connect(const Deadline& deadline);
-  bool speaks_torch_2(const Deadline& deadline);
+  // A connection that requests can be sent on; sets the dialect.
+  Fd connect(const Deadline& deadline);
+  Fd try_to_connect(const Deadline& deadline);
+  bool is_ours(int fd, const Deadline& deadline) const;
+  bool prove_to(int fd, const tcp_store::Hello& hello, const Deadline& deadline) const;
+  bool is_torchs(const Deadline& deadline);
+  bool is_torch_2(const Deadline& deadline) const;
+  bool is_torch_1(const Deadline& deadline) const;
+  bool ask(int fd, const std::string& request, void* answer, size_t size,
+           const Deadline& deadline) const;
+  [[noreturn]] void fail_strange() const;
   void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
   void read(void* answer, size_t size, const Deadline& deadline);
   std::string read_value(const Deadline& deadline);
   void check_connected() const;
-  [[noreturn]] void fail_silent(const Error& e);
+  [[noreturn]] void fail_silent(const Error& e) const;
   int64_t bound_ms() const;  // of a question of this thread
 
   std::string host_;
   int port_;
   int64_t timeout_ms_;
   std::shared_ptr<TcpStoreServer> server_;
+  const StoreAccess access_;
   tcp_store::Dialect dialect_ = tcp_store::kTorch2;
   std::mutex mutex_;
   Fd fd_;  // empty once the connection has failed: it may be out of step with the server

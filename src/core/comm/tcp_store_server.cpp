@@ -4,7 +4,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,86 +14,61 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/blocked_signals.h"
+#include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 #include "core/comm/store.h"
-#include "core/comm/tcp_store_protocol.h"
 
 namespace nxd {
 namespace {
 
 using namespace tcp_store;
 
-struct ProtocolError {};
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-void put_bytes(std::string& out, const std::string& bytes) {
-  put<uint64_t>(out, bytes.size());
-  out += bytes;
-}
+// A client may have so much unanswered, and so much unread, whatever the others have.
+constexpr size_t kShare = size_t{64} << 10;
+// Read of one client before the next one's turn.
+constexpr size_t kBytesAtATime = size_t{256} << 10;
+// The same of one that has not been admitted.
+constexpr size_t kGreetingBytes = 512;
+constexpr size_t kCallersAtATime = 64;
+constexpr int64_t kPauseMs = 100;
 
 }  // namespace
 
 struct TcpStoreServer::Client {
   Fd fd;
-  bool validated = false;
-  bool is_watched_for_room = false;  // to write
-  std::string in, out;
-  std::vector<std::string> awaited;  // keys of a pending WAIT
+  enum class Stage { kNew, kValidated, kChallenged, kRefused, kAdmitted };
+  Stage stage = Stage::kNew;
+  Proof expected{};      // of one that was challenged
+  uint32_t watched = 0;  // for these events
+  std::string in;        // before done it was served
+  size_t done = 0;
+  RequestScanner scanner;  // of the request at done
+  Answers out;
+  std::unordered_set<std::string> awaited;  // keys of a pending WAIT
+  size_t accounted = 0;                     // in in_flight_
+  bool in_line = false;
+  Deadline::Clock::time_point in_line_since{};
+
+  size_t unserved() const { return in.size() - done; }
 };
 
-// Takes a request apart. Incomplete ones throw kIncomplete, and are looked at again when more bytes
-// have come.
-class TcpStoreServer::Reader {
- public:
-  struct Incomplete {};
-
-  Reader(const std::string& bytes, size_t start) : bytes_(bytes), at_(start) {}
-  size_t position() const { return at_; }
-
-  template <class T>
-  T number() {
-    need(sizeof(T));
-    T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
-    return value;
-  }
-  std::string bytes() {
-    const uint64_t size = number<uint64_t>();
-    if (size > kSizeLimit) throw ProtocolError();
-    need(size);
-    std::string value = bytes_.substr(at_, size);
-    at_ += size;
-    return value;
-  }
-  std::vector<std::string> list() {
-    const uint64_t count = number<uint64_t>();
-    if (count > kSizeLimit / 8) throw ProtocolError();
-    std::vector<std::string> values;
-    for (uint64_t i = 0; i < count; ++i) values.push_back(bytes());
-    return values;
-  }
-
- private:
-  void need(uint64_t size) const {
-    if (bytes_.size() - at_ < size) throw Incomplete();
-  }
-  const std::string& bytes_;
-  size_t at_;
-};
-
-TcpStoreServer::TcpStoreServer(int port) {
-  listener_ = listen_tcp(port, &port_);
+TcpStoreServer::TcpStoreServer(const std::string& host, int port, std::optional<Key> key,
+                               const Limits& limits)
+    : limits_(limits),
+      key_(std::move(key)),
+      pending_(limits.pending > 0 ? limits.pending : PendingPeers::usual_limit(), limits.hello_ms),
+      values_(limits.values) {
+  listeners_ = listen_tcp(host, port, &port_);
   start();
 }
 
-TcpStoreServer::TcpStoreServer(const std::string& local_name) {
-  listener_ = listen_local(local_name);
+TcpStoreServer::TcpStoreServer(const std::string& local_name, std::optional<Key> key)
+    : key_(std::move(key)),
+      is_local_(true),
+      pending_(PendingPeers::usual_limit(), limits_.hello_ms),
+      values_(limits_.values) {
+  listeners_.push_back(listen_local(local_name));
   start();
 }
 
@@ -104,21 +81,21 @@ void TcpStoreServer::start() {
   wake_write_ = Fd(ends[1]);
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) fail(NXD_ERROR_IO, "cannot make an epoll: ", std::strerror(errno));
-  watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN);
-  watch(EPOLL_CTL_ADD, wake_read_.get(), EPOLLIN);
-  BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  bool watched = watch(EPOLL_CTL_ADD, wake_read_.get(), EPOLLIN);
+  for (const Fd& fd : listeners_) watched = watched && watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN);
+  if (!watched) fail(NXD_ERROR_IO, "cannot watch the store's sockets: ", std::strerror(errno));
+  thread_ = start_thread("for the store", [this] { run(); });
 }
 
 TcpStoreServer::~TcpStoreServer() { stop(); }
 
 void TcpStoreServer::stop() {
-  if (stopping_.exchange(true)) return;
+  if (stopping_.exchange(true) || !thread_.joinable()) return;
   const ssize_t written = ::write(wake_write_.get(), "x", 1);
   static_cast<void>(written);
   thread_.join();
   clients_.clear();
-  listener_.reset();
+  listeners_.clear();
 }
 
 bool TcpStoreServer::watch(int operation, int fd, uint32_t events) {
@@ -128,239 +105,483 @@ bool TcpStoreServer::watch(int operation, int fd, uint32_t events) {
   return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
 }
 
-// What a round costs depends on how many clients ask, not on how many there are.
 void TcpStoreServer::run() {
-  epoll_event events[256];
   while (!stopping_) {
-    const int count = ::epoll_wait(epoll_.get(), events, std::size(events), -1);
-    bool has_callers = false;
-    for (int i = 0; i < count; ++i) {
-      const int fd = events[i].data.fd;
-      has_callers = has_callers || fd == listener_.get();
+    try {
+      serve_round();
+    } catch (...) {  // out of memory, outside of any client's request
+    }
+  }
+}
+
+// Its cost depends on how many clients ask, not on how many there are.
+void TcpStoreServer::serve_round() {
+  epoll_event events[256];
+  const int count = ::epoll_wait(epoll_.get(), events, std::size(events), next_timeout_ms());
+  let_overdue_go();
+  std::vector<int> callers;
+  for (int i = 0; i < count && !stopping_; ++i) {
+    const int fd = events[i].data.fd;
+    const auto found = clients_.find(fd);
+    if (found == clients_.end()) {
+      callers.push_back(fd);
+      continue;
+    }
+    drop_unless(*found->second, [&](Client& client) {
+      touched_.push_back(fd);
+      return attend(client, events[i].events);
+    });
+  }
+  // A request of one client may have produced answers for others, or room for them.
+  move_line();
+  while (!touched_.empty() && !stopping_) {
+    for (const int fd : std::exchange(touched_, {})) {
       const auto found = clients_.find(fd);
       if (found == clients_.end()) continue;
-      Client& client = *found->second;
-      bool alive = true;
-      try {
-        if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) alive = read_from(client);
-      } catch (...) {
-        alive = false;
-      }
-      if (!alive) {
-        drop(client);
-      } else if (!client.out.empty()) {
-        to_write_.push_back(fd);
-      }
+      drop_unless(*found->second, [&](Client& client) { return settle(client); });
     }
-    // A request of one client may have produced answers for others.
-    for (const int fd : std::exchange(to_write_, {})) {
-      const auto found = clients_.find(fd);
-      if (found != clients_.end() && !write_to(*found->second)) drop(*found->second);
-    }
-    if (has_callers) accept_clients();
+    move_line();
+  }
+  // Last, so that no descriptor of this round has become another connection's.
+  for (const Fd& fd : listeners_) {
+    if (std::find(callers.begin(), callers.end(), fd.get()) == callers.end()) continue;
+    accept_clients(fd.get());
   }
 }
 
-void TcpStoreServer::accept_clients() {
-  for (;;) {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) {
-      if (errno == EMFILE || errno == ENFILE) refuse_clients();
-      return;
+template <class Serve>
+void TcpStoreServer::drop_unless(Client& client, Serve&& serve) {
+  bool alive = false;
+  try {
+    alive = serve(client);
+  } catch (...) {  // out of memory
+  }
+  if (!alive) drop(client);
+}
+
+int TcpStoreServer::next_timeout_ms() const {
+  int64_t ms = pending_.next_ms();
+  const auto sooner = [&](const std::optional<Deadline>& deadline) {
+    if (!deadline) return;
+    ms = ms < 0 ? deadline->remaining_ms() : std::min(ms, deadline->remaining_ms());
+  };
+  sooner(paused_until_);
+  sooner(turn_until_);
+  sooner(stall_until_);
+  return static_cast<int>(std::min<int64_t>(ms, INT32_MAX));
+}
+
+void TcpStoreServer::let_overdue_go() {
+  while (const auto fd = pending_.overdue()) drop(*clients_.at(*fd));
+  clear_line();
+  if (paused_until_ && paused_until_->expired()) resume_listening();
+}
+
+void TcpStoreServer::accept_clients(int listener) {
+  for (size_t i = 0; i < kCallersAtATime && !stopping_; ++i) {
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd && errno != EMFILE && errno != ENFILE) return;
+    if (!fd || pending_.is_full()) {
+      const auto oldest = pending_.oldest();
+      if (!oldest) return pause_listening();
+      drop(*clients_.at(*oldest));
     }
-    const int on = 1;
-    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!fd) continue;
     const int number = fd.get();
-    auto client = std::make_unique<Client>();
-    client->fd = std::move(fd);
-    if (watch(EPOLL_CTL_ADD, number, EPOLLIN)) clients_.emplace(number, std::move(client));
+    bool admitted = false;
+    try {
+      admitted = admit(std::move(fd));
+    } catch (...) {
+    }
+    if (!admitted) {
+      log(NXD_LOG_WARN, "the store could not take a connection: no memory to watch it");
+      const auto found = clients_.find(number);
+      if (found != clients_.end()) drop(*found->second);
+    }
   }
 }
 
-// Those who call now wait in the kernel until a client leaves.
-void TcpStoreServer::refuse_clients() {
-  log(NXD_LOG_WARN, "the store serves ", clients_.size(),
-      " connections and may open no more files: raise the limit on open files (ulimit -n) to more "
-      "than twice the number of ranks");
-  watch(EPOLL_CTL_MOD, listener_.get(), 0);
-  is_full_ = true;
+bool TcpStoreServer::admit(Fd fd) {
+  if (is_local_ && !is_own_user(fd.get())) return true;  // closed, with nothing said
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int number = fd.get();
+  auto made = std::make_unique<Client>();
+  made->fd = std::move(fd);
+  made->watched = EPOLLIN;
+  clients_.emplace(number, std::move(made));
+  pending_.add(number);
+  return watch(EPOLL_CTL_ADD, number, EPOLLIN);
+}
+
+// Callers wait in the kernel until there may be room.
+void TcpStoreServer::pause_listening() {
+  if (!paused_until_) {
+    log(NXD_LOG_WARN, "the store serves ", clients_.size(),
+        " connections and may open no more files: raise the limit on open files (ulimit -n) to "
+        "more than twice the number of ranks");
+    for (const Fd& fd : listeners_) watch(EPOLL_CTL_MOD, fd.get(), 0);
+  }
+  paused_until_ = Deadline::after_ms(kPauseMs);
+}
+
+void TcpStoreServer::resume_listening() {
+  paused_until_.reset();
+  for (const Fd& fd : listeners_) watch(EPOLL_CTL_MOD, fd.get(), EPOLLIN);
 }
 
 void TcpStoreServer::drop(Client& client) {
   forget_wait(client);
+  leave_line(client);
   const int fd = client.fd.get();
+  in_flight_ -= client.accounted;
+  pending_.remove(fd);
   watch(EPOLL_CTL_DEL, fd, 0);
   clients_.erase(fd);
-  if (!is_full_) return;
-  is_full_ = false;
-  watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
 }
 
-bool TcpStoreServer::read_from(Client& client) {
-  char chunk[16384];
-  bool ended = false;
-  for (;;) {
-    const ssize_t n = ::recv(client.fd.get(), chunk, sizeof chunk, 0);
+bool TcpStoreServer::attend(Client& client, uint32_t events) {
+  if (client.watched & EPOLLIN) {
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
+    const bool goes_on = receive(client);
+    // A client's requests count also when it left behind them: a set needs no answer.
+    return serve_arrived(client) && goes_on;
+  }
+  return (events & (EPOLLHUP | EPOLLERR)) == 0;
+}
+
+bool TcpStoreServer::receive(Client& client) {
+  char chunk[size_t{64} << 10];
+  const bool is_admitted = client.stage == Client::Stage::kAdmitted;
+  const size_t most = is_admitted ? sizeof chunk : kGreetingBytes;
+  for (size_t read = 0; read < kBytesAtATime && !stopping_ && may_read(client);) {
+    const ssize_t n = ::recv(client.fd.get(), chunk, most, 0);
     if (n > 0) {
       client.in.append(chunk, static_cast<size_t>(n));
-      if (static_cast<size_t>(n) < sizeof chunk) break;  // what comes later wakes us again
+      account(client);
+      read += static_cast<size_t>(n);
+      if (client.in_line) stall_until_ = Deadline::after_ms(limits_.stall_ms);
+      // Later bytes wake us again.
+      if (static_cast<size_t>(n) < most || !is_admitted) return true;
+    } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+      return false;
+    } else if (errno != EINTR) {
+      return true;
+    }
+  }
+  return true;
+}
+
+// Serves until a request is incomplete, or too many answers wait to be read.
+bool TcpStoreServer::serve_arrived(Client& client) {
+  while (client.out.bytes() < kShare && !stopping_) {
+    const std::string_view rest = std::string_view(client.in).substr(client.done);
+    const auto state = client.scanner.advance(rest);
+    if (state == RequestScanner::State::kRefused) return false;
+    if (!rest.empty() && !may_ask(client, static_cast<uint8_t>(rest[0]))) return false;
+    if (state == RequestScanner::State::kIncomplete) break;
+    const size_t size = std::exchange(client.scanner, {}).size();
+    if (!serve_one(client, rest.substr(0, size))) return false;
+    client.done += size;
+  }
+  // A byte is moved only when at least as many were served as are moved.
+  if (client.done >= client.unserved()) {
+    client.in.erase(0, client.done);
+    client.done = 0;
+    if (client.in.capacity() > kShare && client.in.size() < client.in.capacity() / 4) {
+      client.in = std::string(client.in);  // whose capacity is its size
+    }
+  }
+  account(client);
+  return true;
+}
+
+bool TcpStoreServer::send_answers(Client& client) {
+  while (!client.out.empty()) {
+    iovec pieces[64];
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = client.out.front(pieces, std::size(pieces));
+    const ssize_t n = ::sendmsg(client.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    client.out.remove(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+// Sends what can be sent, serves the requests that waited for that, and decides what to watch for.
+bool TcpStoreServer::settle(Client& client) {
+  if (!send_answers(client)) return false;
+  if (client.stage == Client::Stage::kRefused) return false;
+  if (client.unserved() > 0) {
+    if (!serve_arrived(client) || !send_answers(client)) return false;
+  }
+  const bool has_room = client.out.bytes() < kShare;
+  const bool reads = has_room && may_read(client);
+  if (has_room && !reads && !client.in_line) {
+    line_.push_back(&client);
+    client.in_line = true;
+    client.in_line_since = Deadline::Clock::now();
+  }
+  const uint32_t wanted = (reads ? uint32_t{EPOLLIN} : 0U) | (client.out.empty() ? 0U : EPOLLOUT);
+  // Both may have become possible since they were tried.
+  if (has_room && client.unserved() > 0 && client.scanner.size() == 0) {
+    touched_.push_back(client.fd.get());
+  }
+  if (wanted == client.watched) return true;
+  client.watched = wanted;
+  return watch(EPOLL_CTL_MOD, client.fd.get(), wanted);
+}
+
+bool TcpStoreServer::may_read(const Client& client) const {
+  return client.unserved() < kShare || in_flight_ < limits_.in_flight ||
+         (!line_.empty() && line_.front() == &client);
+}
+
+void TcpStoreServer::account(Client& client) {
+  in_flight_ += client.in.size() - client.accounted;
+  client.accounted = client.in.size();
+  if (client.in_line && client.unserved() < kShare) leave_line(client);
+}
+
+void TcpStoreServer::leave_line(Client& client) {
+  if (!client.in_line) return;
+  if (line_.front() == &client) {
+    turn_until_.reset();
+    stall_until_.reset();
+  }
+  line_.remove(&client);
+  client.in_line = false;
+}
+
+// As many as there is memory for leave the line. When there is none, its first goes on all the
+// same, so that some request always becomes whole.
+void TcpStoreServer::move_line() {
+  while (!line_.empty() && in_flight_ < limits_.in_flight) {
+    touched_.push_back(line_.front()->fd.get());
+    leave_line(*line_.front());
+  }
+  if (line_.empty() || turn_until_) return;
+  turn_until_ = Deadline::after_ms(limits_.turn_ms);
+  stall_until_ = Deadline::after_ms(limits_.stall_ms);
+  touched_.push_back(line_.front()->fd.get());
+}
+
+// Lets the first in the line go when it does not go on, and with it those behind it that have sent
+// nothing since they came to it.
+void TcpStoreServer::clear_line() {
+  const bool stalls = stall_until_ && stall_until_->expired();
+  if (!stalls && !(turn_until_ && turn_until_->expired())) return;
+  std::vector<Client*> leaving = {line_.front()};
+  for (Client* client : line_) {
+    int arrived = 0;
+    if (!stalls || client == leaving[0] || ms_since(client->in_line_since) < limits_.stall_ms ||
+        ::ioctl(client->fd.get(), FIONREAD, &arrived) != 0 || arrived > 0) {
       continue;
     }
-    if (n < 0 && errno == EINTR) continue;
-    ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-    break;
+    leaving.push_back(client);
   }
-  // What came before the end still counts: a set needs no answer.
-  size_t done = 0;
-  bool alive = true;
-  try {
-    while (alive && done < client.in.size()) {
-      Reader in(client.in, done);
-      alive = serve_one(client, in);
-      if (alive) done = in.position();
-    }
-  } catch (const Reader::Incomplete&) {
-  }
-  client.in.erase(0, done);
-  return alive && !ended;
+  log(NXD_LOG_WARN, "the store lets ", leaving.size(),
+      " connections go whose large requests do not go on while others wait for memory");
+  for (Client* client : leaving) drop(*client);
 }
 
-bool TcpStoreServer::write_to(Client& client) {
-  while (!client.out.empty()) {
-    const ssize_t n =
-        ::send(client.fd.get(), client.out.data(), client.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return false;
-    if (n < 0) break;
-    client.out.erase(0, static_cast<size_t>(n));
+// Until a client is admitted it may only say the next word of the greeting. A store without a key
+// admits whoever validates.
+bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
+  switch (client.stage) {
+    case Client::Stage::kNew: return query == kValidate;
+    case Client::Stage::kValidated: return query == kHello;
+    case Client::Stage::kChallenged: return query == kProve;
+    case Client::Stage::kRefused: return false;
+    default: return query != kValidate && query != kProve;
   }
-  const bool needs_room = !client.out.empty();
-  if (needs_room == client.is_watched_for_room) return true;
-  client.is_watched_for_room = needs_room;
-  return watch(EPOLL_CTL_MOD, client.fd.get(), needs_room ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-bool TcpStoreServer::serve_one(Client& client, Reader& in) {
+bool TcpStoreServer::serve_one(Client& client, std::string_view request) {
+  RequestReader in(request);
   const auto query = in.number<uint8_t>();
-  if (!client.validated) {
-    if (query != kValidate || in.number<uint32_t>() != kMagic) return false;
-    client.validated = true;
-    return true;
-  }
   switch (query) {
     case kSet:
     case kCompareSet:
     case kGet:
     case kAdd:
+    case kCheckedAdd:
     case kAppend:
-    case kDeleteKey: return serve_values(client, in, query);
+    case kDeleteKey: return serve_value(client, query, in);
     case kCheck:
     case kWait:
-    case kCancelWait: return serve_waits(client, in, query);
+    case kCancelWait: return serve_waits(client, query, in);
     case kGetNumKeys:
     case kMultiGet:
-    case kMultiSet: return serve_many(client, in, query);
-    case kPing: put<uint32_t>(client.out, in.number<uint32_t>()); return true;
-    default: return false;
+    case kMultiSet: return serve_many(client, query, in);
+    case kPing: client.out.put(in.number<uint32_t>()); return true;
+    default: return greet(client, query, in);
   }
 }
 
-bool TcpStoreServer::serve_values(Client& client, Reader& in, uint8_t query) {
-  const std::string key = in.bytes();
-  const auto found = values_.find(key);
-  switch (query) {
-    case kSet: store(key, in.bytes()); return true;
-    case kAppend: {
-      const std::string more = in.bytes();
-      store(key, found == values_.end() ? more : found->second + more);
-      return true;
-    }
-    case kAdd: {
-      int64_t sum = in.number<int64_t>();
-      if (found != values_.end()) sum += parse_counter(key, found->second);
-      store(key, std::to_string(sum));
-      put<int64_t>(client.out, sum);
-      return true;
-    }
-    case kCompareSet: {
-      const std::string expected = in.bytes();
-      const std::string desired = in.bytes();
-      // As torch has it: an absent key equals an empty expectation, and otherwise the expectation
-      // comes back.
-      if (found == values_.end() && !expected.empty()) {
-        put_bytes(client.out, expected);
-        return true;
-      }
-      if (found == values_.end() || found->second == expected) store(key, desired);
-      put_bytes(client.out, values_[key]);
-      return true;
-    }
-    case kDeleteKey:
-      put<int64_t>(client.out, static_cast<int64_t>(values_.erase(key)));
-      return true;
-    default:
-      if (found == values_.end()) return false;
-      put_bytes(client.out, found->second);
-      return true;
-  }
-}
-
-bool TcpStoreServer::serve_waits(Client& client, Reader& in, uint8_t query) {
-  if (query == kCancelWait) {
-    forget_wait(client);
-    put<uint8_t>(client.out, kWaitCanceled);
-    return true;
-  }
-  std::vector<std::string> keys = in.list();
-  std::erase_if(keys, [&](const std::string& key) { return values_.count(key) > 0; });
-  std::sort(keys.begin(), keys.end());
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  if (query == kCheck) {
-    put<uint8_t>(client.out, keys.empty() ? kReady : kNotReady);
-  } else if (keys.empty()) {
-    put<uint8_t>(client.out, kStopWaiting);
+bool TcpStoreServer::greet(Client& client, uint8_t query, RequestReader in) {
+  if (query == kHello) return answer_hello(client, in.number<Hello>());
+  if (query == kValidate) {
+    if (in.number<uint32_t>() != kMagic) return false;
+    client.stage = key_ ? Client::Stage::kValidated : Client::Stage::kAdmitted;
   } else {
-    forget_wait(client);
-    client.awaited = std::move(keys);
-    for (const std::string& key : client.awaited) waiting_[key].push_back(&client);
+    if (!is_same(in.number<Proof>(), client.expected)) return false;
+    client.stage = Client::Stage::kAdmitted;
+    client.out.put(kWelcome);
+  }
+  if (client.stage == Client::Stage::kAdmitted) pending_.remove(client.fd.get());
+  return true;
+}
+
+bool TcpStoreServer::answer_hello(Client& client, const Hello& hello) {
+  if (std::memcmp(hello.magic, Hello().magic, sizeof hello.magic) != 0) return false;
+  if (!key_) {
+    client.out.put(kOpenStore);
+  } else if (client.stage != Client::Stage::kValidated) {
+    return false;
+  } else if (hello.has_secret == 0) {
+    client.out.put(kWantsSecret);
+    client.stage = Client::Stage::kRefused;
+  } else {
+    Challenge challenge;
+    challenge.nonce = make_nonce();
+    challenge.proof = prove_server(*key_, hello, challenge.nonce);
+    client.expected = prove_client(*key_, hello, challenge.nonce);
+    client.out.put(kChallenge);
+    client.out.put(challenge);
+    client.stage = Client::Stage::kChallenged;
   }
   return true;
 }
 
-bool TcpStoreServer::serve_many(Client& client, Reader& in, uint8_t query) {
+bool TcpStoreServer::serve_value(Client& client, uint8_t query, RequestReader in) {
+  const std::string key(in.bytes());
+  if (key.size() > kKeyLimit) return false;
+  switch (query) {
+    case kSet: return store(key, in.bytes());
+    case kAppend: return append(key, in.bytes());
+    case kAdd:
+    case kCheckedAdd: return serve_add(client, query, key, in.number<int64_t>());
+    case kDeleteKey: client.out.put<int64_t>(values_.erase(key) ? 1 : 0); return true;
+    default: break;
+  }
+  const Value found = values_.find(key);
+  switch (query) {
+    case kCompareSet: {
+      const std::string_view expected = in.bytes(), desired = in.bytes();
+      // As torch has it: an absent key equals an empty expectation, and otherwise the expectation
+      // comes back.
+      if (!found && !expected.empty()) {
+        client.out.put<uint64_t>(expected.size());
+        client.out.put_copy(expected);
+        return true;
+      }
+      if ((!found || *found == expected) && !store(key, desired)) return false;
+      client.out.put_value(values_.find(key));
+      return true;
+    }
+    default:
+      if (!found) return false;
+      client.out.put_value(found);
+      return true;
+  }
+}
+
+// A client of torch's that adds to something else than an integer is disconnected, as torch does.
+bool TcpStoreServer::serve_add(Client& client, uint8_t query, const std::string& key,
+                               int64_t amount) {
+  const Value found = values_.find(key);
+  const auto old = found ? env::parse_int(*found) : 0;
+  if (!old) {
+    if (query == kAdd) return false;
+    const std::string_view start = std::string_view(*found).substr(0, kShownOfValue);
+    client.out.put(kNoInteger);
+    client.out.put<uint64_t>(start.size());
+    client.out.put_copy(start);
+    return true;
+  }
+  const int64_t sum = wrapping_sum(*old, amount);
+  if (!store(key, std::to_string(sum))) return false;
+  if (query == kCheckedAdd) client.out.put(kAdded);
+  client.out.put(sum);
+  return true;
+}
+
+bool TcpStoreServer::serve_waits(Client& client, uint8_t query, RequestReader in) {
+  if (query == kCancelWait) {
+    forget_wait(client);
+    client.out.put(kWaitCanceled);
+    return true;
+  }
+  std::unordered_set<std::string> absent;
+  for (const std::string_view key : in.list()) {
+    if (!values_.find(std::string(key))) absent.emplace(key);
+  }
+  if (query == kCheck) {
+    client.out.put(absent.empty() ? kReady : kNotReady);
+  } else if (absent.empty()) {
+    client.out.put(kStopWaiting);
+  } else {
+    forget_wait(client);
+    client.awaited = std::move(absent);
+    for (const std::string& key : client.awaited) waiting_[key].insert(&client);
+  }
+  return true;
+}
+
+bool TcpStoreServer::serve_many(Client& client, uint8_t query, RequestReader in) {
   if (query == kGetNumKeys) {
-    put<int64_t>(client.out, static_cast<int64_t>(values_.size()));
+    client.out.put(static_cast<int64_t>(values_.count()));
     return true;
   }
   if (query == kMultiGet) {
-    for (const std::string& key : in.list()) {
-      const auto found = values_.find(key);
-      if (found == values_.end()) return false;
-      put_bytes(client.out, found->second);
+    size_t bytes = 0;
+    for (const std::string_view key : in.list()) {
+      const Value found = values_.find(std::string(key));
+      if (!found || (bytes += found->size()) > kRequestLimit) return false;
+      client.out.put_value(found);
     }
     return true;
   }
-  // All pairs are read before the first is stored: the request may still be incomplete.
-  const uint64_t count = in.number<uint64_t>();
-  if (count > kSizeLimit / 16) return false;
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (uint64_t i = 0; i < count; ++i) {
-    std::string key = in.bytes();
-    pairs.emplace_back(std::move(key), in.bytes());
+  for (auto count = in.number<uint64_t>(); count > 0; --count) {
+    const std::string_view key = in.bytes(), value = in.bytes();
+    if (key.size() > kKeyLimit || !store(std::string(key), value)) return false;
   }
-  for (auto& [key, value] : pairs) store(key, std::move(value));
   return true;
 }
 
-void TcpStoreServer::store(const std::string& key, std::string value) {
-  values_[key] = std::move(value);
+// False when there is no room for the value.
+bool TcpStoreServer::store(const std::string& key, std::string_view value) {
+  if (!values_.set(key, std::string(value))) return refuse_value(value.size());
+  wake_waiting(key);
+  return true;
+}
+
+bool TcpStoreServer::append(const std::string& key, std::string_view more) {
+  const size_t size = values_.size_of(key) + more.size();
+  if (size > kValueLimit) return false;
+  if (!values_.append(key, more)) return refuse_value(size);
+  wake_waiting(key);
+  return true;
+}
+
+bool TcpStoreServer::refuse_value(size_t size) {
+  if (std::exchange(has_said_full_, true)) return false;
+  log(NXD_LOG_WARN, "the store lets a client go that sets a value of ", size,
+      " bytes: all values take ", values_.bytes(), " bytes, and may take ", limits_.values);
+  return false;
+}
+
+void TcpStoreServer::wake_waiting(const std::string& key) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;
   for (Client* client : found->second) {
-    std::erase(client->awaited, key);
+    client->awaited.erase(key);
     if (!client->awaited.empty()) continue;
-    put<uint8_t>(client->out, kStopWaiting);
-    to_write_.push_back(client->fd.get());
+    client->out.put(kStopWaiting);
+    touched_.push_back(client->fd.get());
   }
   waiting_.erase(found);
 }
@@ -369,7 +590,7 @@ void TcpStoreServer::forget_wait(Client& client) {
   for (const std::string& key : client.awaited) {
     const auto found = waiting_.find(key);
     if (found == waiting_.end()) continue;
-    std::erase(found->second, &client);
+    found->second.erase(&client);
     if (found->second.empty()) waiting_.erase(found);
   }
   client.awaited.clear();

@@ -2,54 +2,114 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "core/comm/pending_peers.h"
+#include "core/comm/secret.h"
 #include "core/comm/socket.h"
+#include "core/comm/tcp_store_request.h"
+#include "core/comm/tcp_store_values.h"
 
 namespace nxd {
 
 // Serves torch's TCPStore protocol on one thread. Clients that break the protocol are disconnected.
+//
+// No client can take more than its share. Each is read from while little of it is unanswered and
+// little of its answers unread. Large requests that arrive at once share a bound on memory: beyond
+// it they take turns, in the order in which they came to it, while small ones go on; those that do
+// not go on are let go. All values share another bound.
 class TcpStoreServer {
  public:
-  explicit TcpStoreServer(int port);  // 0: any free port
-  // On a Unix socket of this host, in the abstract namespace.
-  explicit TcpStoreServer(const std::string& local_name);
+  struct Limits {
+    size_t in_flight = size_t{256} << 20;  // of requests that are still incomplete
+    size_t values = size_t{1} << 30;       // kept, or on their way out
+    size_t pending = 0;                    // connections without a hello; 0: by open files
+    int64_t hello_ms = 10000;              // for a connection to say hello
+    int64_t turn_ms = 30000;               // for a large request while others wait
+    int64_t stall_ms = 2000;               // without a byte of it
+  };
+
+  // Listens where others find it by this host's name or address (see listen_tcp). Port 0: any.
+  // With a key, clients that do not prove that they have it can do nothing.
+  TcpStoreServer(const std::string& host, int port, std::optional<Key> key = std::nullopt)
+      : TcpStoreServer(host, port, std::move(key), Limits()) {}
+  TcpStoreServer(const std::string& host, int port, std::optional<Key> key, const Limits& limits);
+  // On a Unix socket of this host, in the abstract namespace, for this user's processes.
+  explicit TcpStoreServer(const std::string& local_name, std::optional<Key> key = std::nullopt);
   ~TcpStoreServer();
 
   int port() const { return port_; }
+  // Does not wait for any client.
   void stop();
 
  private:
   struct Client;
-  class Reader;
 
   void start();
   void run();
-  void accept_clients();
-  bool read_from(Client& client);
-  bool write_to(Client& client);
+  void serve_round();
+  template <class Serve>
+  void drop_unless(Client& client, Serve&& serve);
+  int next_timeout_ms() const;
+  void let_overdue_go();
+  void accept_clients(int listener);
+  bool admit(Fd fd);
+  void pause_listening();
+  void resume_listening();
   bool watch(int operation, int fd, uint32_t events);
-  void refuse_clients();
   void drop(Client& client);
-  bool serve_one(Client& client, Reader& in);
-  bool serve_values(Client& client, Reader& in, uint8_t query);
-  bool serve_waits(Client& client, Reader& in, uint8_t query);
-  bool serve_many(Client& client, Reader& in, uint8_t query);
-  void store(const std::string& key, std::string value);
-  void forget_wait(Client& client);
 
+  // Each is false when the client is to be disconnected.
+  bool attend(Client& client, uint32_t events);
+  bool receive(Client& client);
+  bool serve_arrived(Client& client);
+  bool send_answers(Client& client);
+  bool settle(Client& client);
+  bool serve_one(Client& client, std::string_view request);
+  bool may_ask(const Client& client, uint8_t query) const;
+  bool greet(Client& client, uint8_t query, tcp_store::RequestReader in);
+  bool answer_hello(Client& client, const tcp_store::Hello& hello);
+  bool serve_value(Client& client, uint8_t query, tcp_store::RequestReader in);
+  bool serve_add(Client& client, uint8_t query, const std::string& key, int64_t amount);
+  bool serve_waits(Client& client, uint8_t query, tcp_store::RequestReader in);
+  bool serve_many(Client& client, uint8_t query, tcp_store::RequestReader in);
+
+  bool store(const std::string& key, std::string_view value);
+  bool append(const std::string& key, std::string_view more);
+  bool refuse_value(size_t size);
+  void wake_waiting(const std::string& key);
+  void forget_wait(Client& client);
+  void account(Client& client);
+  bool may_read(const Client& client) const;
+  void leave_line(Client& client);
+  void move_line();
+  void clear_line();
+
+  const Limits limits_;
+  const std::optional<Key> key_;
   int port_ = 0;
-  Fd listener_, wake_read_, wake_write_, epoll_;
+  bool is_local_ = false;
+  std::vector<Fd> listeners_;
+  Fd wake_read_, wake_write_, epoll_;
   std::atomic<bool> stopping_{false};
-  std::unordered_map<int, std::unique_ptr<Client>> clients_;       // by descriptor
-  std::vector<int> to_write_;                                      // those with answers to go out
-  bool is_full_ = false;                                           // of descriptors
-  std::unordered_map<std::string, std::vector<Client*>> waiting_;  // by key
-  std::unordered_map<std::string, std::string> values_;
+  PendingPeers pending_;
+  std::optional<Deadline> paused_until_;  // out of descriptors
+  tcp_store::Values values_;
+  bool has_said_full_ = false;
+  std::unordered_map<int, std::unique_ptr<Client>> clients_;              // by descriptor
+  std::vector<int> touched_;                                              // to be settled
+  std::unordered_map<std::string, std::unordered_set<Client*>> waiting_;  // by key
+  size_t in_flight_ = 0;
+  std::list<Client*> line_;  // for memory to read more
+  // Of the first in the line: for all of its request, and for the next bytes of it.
+  std::optional<Deadline> turn_until_, stall_until_;
   std::thread thread_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/last_error.h"
 #include "core/base/log.h"
 
 namespace nxd {
@@ -17,10 +16,7 @@ constexpr milliseconds kServingBeat(1), kInterruptBeat(20), kSlowBeat(200);
 
 Work::Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation,
            Bound bound)
-    : group_(std::move(group)), operation_(operation), bound_(bound), shared_(std::move(shared)) {
-  context_.group = group_;
-  context_.operation = operation_;
-}
+    : group_(std::move(group)), operation_(operation), bound_(bound), shared_(std::move(shared)) {}
 
 std::string Work::what() const { return text(operation_, " on group \"", group_, "\""); }
 
@@ -32,24 +28,13 @@ bool Work::begin() {
   return true;
 }
 
-void Work::finish(std::exception_ptr error) noexcept {
+void Work::finish(std::optional<Error> error) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ != State::kDone) set_done(std::move(error));
 }
 
-void Work::set_done(std::exception_ptr error) {
+void Work::set_done(std::optional<Error> error) noexcept {
   error_ = std::move(error);
-  if (error_) {
-    try {
-      std::rethrow_exception(error_);
-    } catch (const Error& e) {
-      status_ = e.status();
-      context_.root_rank = e.context().root_rank;
-      context_.sequence = e.context().sequence;
-    } catch (...) {
-      status_ = record_current_exception();
-    }
-  }
   state_ = State::kDone;
   span_.end_ns = monotonic_ns();
   if (span_.begin_ns == 0) span_.begin_ns = span_.end_ns;
@@ -106,9 +91,9 @@ bool Work::attend(const Deadline* deadline, const std::function<void()>& look_ar
 
 void Work::throw_error() const {
   std::unique_lock<std::mutex> lock(mutex_);
-  const std::exception_ptr error = error_;
+  const std::optional<Error> error = error_;
   lock.unlock();
-  if (error) std::rethrow_exception(error);
+  if (error) throw Error(*error);
 }
 
 void Work::wait(int64_t timeout_ms) {
@@ -134,8 +119,8 @@ void Work::cancel() {
   std::lock_guard<std::mutex> lock(mutex_);
   check_state(state_ == State::kQueued, what(), ": the work has ",
               state_ == State::kDone ? "ended" : "begun", " and cannot be cancelled");
-  set_done(std::make_exception_ptr(Error(NXD_ERROR_ABORTED, what() + ": cancelled before it began",
-                                         {-1, 0, group_, operation_})));
+  set_done(Error(NXD_ERROR_ABORTED, what() + ": cancelled before it began",
+                 {-1, 0, group_, operation_}));
 }
 
 void Work::release() noexcept {
@@ -143,9 +128,8 @@ void Work::release() noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kQueued) {
-      // As cancel() does, but for an error that nobody is going to see.
-      set_done(nullptr);
-      status_ = NXD_ERROR_ABORTED;
+      // As cancel() does, but for a message that nobody is going to see.
+      set_done(Error::plain(NXD_ERROR_ABORTED, "destroyed before it began"));
       return;
     }
   }
@@ -156,11 +140,11 @@ void Work::fill_error_info(nxd_error_info_t& out) const {
   stamp_.check("work");
   std::lock_guard<std::mutex> lock(mutex_);
   check_state(state_ == State::kDone, what(), ": the work is not done yet");
-  out.status = status_;
-  out.root_rank = context_.root_rank;
-  out.sequence = context_.sequence;
-  out.group = context_.group.c_str();
-  out.operation = context_.operation.c_str();
+  out.status = error_ ? error_->status() : NXD_OK;
+  out.root_rank = error_ ? error_->context().root_rank : -1;
+  out.sequence = error_ ? error_->context().sequence : 0;
+  out.group = group_.c_str();
+  out.operation = operation_;
 }
 
 }  // namespace nxd

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "core/base/error.h"
@@ -27,7 +27,7 @@ class Work {
 
   // False when it was cancelled, and is done.
   bool begin();
-  void finish(std::exception_ptr error) noexcept;
+  void finish(std::optional<Error> error) noexcept;
 
   // For the thread that carries it out; null when nobody's waiting counts.
   const Attendance* attendance() const {
@@ -58,7 +58,7 @@ class Work {
  private:
   enum class State { kQueued, kRunning, kDone };
 
-  void set_done(std::exception_ptr error);
+  void set_done(std::optional<Error> error) noexcept;
   std::string what() const;
 
   const ForkStamp stamp_;
@@ -71,9 +71,7 @@ class Work {
   State state_ = State::kQueued;
   Span span_;
   std::shared_ptr<const RankShared> shared_;  // until it is done
-  std::exception_ptr error_;
-  nxd_status_t status_ = NXD_OK;
-  ErrorContext context_;
+  std::optional<Error> error_;
 };
 
 }  // namespace nxd

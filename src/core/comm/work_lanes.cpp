@@ -91,12 +91,12 @@ void WorkLanes::run_lane(const Lane& lane, std::unique_lock<std::mutex>& lock) {
   for (bool more = !items.empty(); more;) {
     Item& current = items.front();  // stays in place: items are only added at the end
     lock.unlock();
-    std::exception_ptr error;
+    std::optional<Error> error;
     try {
       const AttendanceScope attended(current.work->attendance());
       current.work->begin() ? current.run() : current.refuse();
     } catch (...) {
-      error = std::current_exception();
+      error = Error::current();
     }
     lock.lock();
     Items ended;

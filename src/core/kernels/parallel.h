@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <mutex>
+#include <optional>
 
+#include "core/base/error.h"
 #include "core/kernels/team.h"
 
 namespace nxd::kernels {
@@ -27,23 +28,23 @@ void parallel_ranges(int64_t count, int64_t work_per_item, Body&& body) {
   struct Region {
     Body& body;
     int64_t count, ranges;
-    std::exception_ptr failure;
+    std::optional<Error> failure;
     std::mutex mutex;
   };
   const int64_t most = std::clamp<int64_t>(4 * work / kWorthATeam, threads,
                                            kRangesPerThread * static_cast<int64_t>(threads));
-  Region region{body, count, std::min(count, most), nullptr, {}};
+  Region region{body, count, std::min(count, most), std::nullopt, {}};
   const TeamTask task = [](void* context, int64_t index) {
     Region& all = *static_cast<Region*>(context);
     try {
       all.body(all.count * index / all.ranges, all.count * (index + 1) / all.ranges);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(all.mutex);
-      all.failure = std::current_exception();
+      all.failure = Error::current();
     }
   };
   run_on_team(threads, region.ranges, task, &region);
-  if (region.failure) std::rethrow_exception(region.failure);
+  if (region.failure) throw Error(*region.failure);
 }
 
 }  // namespace nxd::kernels

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/parallel/trained_axes.h"
+
 namespace nxd {
 namespace {
 
@@ -18,7 +20,10 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
                                        DLTensor* const* grads, size_t n,
                                        const nxd_ddp_options_t& options) {
   context->check_usable();
-  if (!group) group = default_group(*context);
+  if (!group) {
+    check_trained_axes(*context, "a ddp over buffers without a group of its own");
+    group = default_group(*context);
+  }
   const int world_rank = context->rank();
   std::string wrong;
   try {

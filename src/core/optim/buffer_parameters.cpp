@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/optim/step_outcome.h"
 #include "nxd/dlpack.h"
@@ -47,17 +48,20 @@ void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string
   check_argument(tensor.device.device_type == kDLCPU, what,
                  ": expected memory of the CPU, got the ", "device type ",
                  static_cast<int>(tensor.device.device_type));
+  const size_t element = tensor.dtype.bits / 8;
+  const auto most = static_cast<int64_t>(kBufferLimit / element);
   int64_t count = 1;
   for (const int64_t size : shape) {
-    check_argument(!__builtin_mul_overflow(count, size, &count) && count < int64_t{1} << 60, what,
+    check_argument(!__builtin_mul_overflow(count, size, &count) && count <= most, what,
                    ": expected a tensor that fits in memory, got the shape ", shape_text(shape));
   }
+  check_argument(tensor.byte_offset <= kBufferLimit, what,
+                 ": expected a byte_offset within memory, got ", tensor.byte_offset);
   if (count == 0) return nullptr;
   check_c_order(tensor, shape, what);
   check_argument(tensor.data != nullptr, what, ": expected the data of ", count,
                  " elements, got NULL");
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
-  const size_t element = tensor.dtype.bits / 8;
   check_argument(reinterpret_cast<uintptr_t>(data) % element == 0, what,
                  ": expected data aligned to ", element, " bytes, got ", static_cast<void*>(data));
   return data;
@@ -103,6 +107,7 @@ BufferParameters::BufferParameters(std::shared_ptr<Context> context,
     : context_(std::move(context)) {
   groups_.data = std::move(group);
   groups_.world_rank = context_->rank();
+  check_count(n, sizeof *params, "params");
   check_argument(params || n == 0, "params: expected an array of ", n, " tensors, got NULL");
   check_argument(grads || n == 0, "grads: expected an array of ", n, " tensors, got NULL");
   std::unordered_set<std::string> known;
@@ -157,6 +162,23 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   }
   if (param) replaced_[index] = 1;
   buffers_[index] = next;
+}
+
+// A group of all ranks has all of every parameter on each; nobody else has others.
+std::string BufferParameters::why_no_clipping() const {
+  if (!context_->model_parallel_is_initialized() || groups_.data->size() == context_->size()) {
+    return "";
+  }
+  for (const auto& [axis, name] :
+       {std::pair(NXD_AXIS_TENSOR, "tensor"), std::pair(NXD_AXIS_PIPELINE, "pipeline")}) {
+    const int size = context_->parallel().size(axis);
+    if (size == 1) continue;
+    return text("max_norm: expected 0 for a ddp over buffers in a layout of ", size, " ", name,
+                "-parallel ranks: the norm of its group ", groups_.data->name(),
+                " is not that of the model; clip the gradients yourself between nxd_ddp_finish "
+                "and nxd_optimizer_update (zero_stage 0)");
+  }
+  return "";
 }
 
 std::string BufferParameters::torn() const {

@@ -33,6 +33,7 @@ class BufferParameters : public ParameterSource {
   std::string torn() const override;
   void mark_reloaded();
 
+  std::string why_no_clipping() const override;
   const OptimizerGroups& groups() const override { return groups_; }
   bool plain_kernels() const override { return context_->plain_kernels(); }
   uint64_t seed() const override { return context_->seed(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "core/base/dtype.h"
@@ -44,6 +45,11 @@ std::string complaint(const nxd_finish_options_t& options) {
   const Plan plan = resolve(options);
   if (!std::isfinite(plan.scale)) {
     return text("scale: expected a finite number, got ", plan.scale);
+  }
+  // Kernels multiply by it in F32.
+  if (std::fabs(plan.scale) > std::numeric_limits<float>::max()) {
+    return text("scale: expected a number that f32 has, at most ",
+                std::numeric_limits<float>::max(), ", got ", plan.scale);
   }
   if (!(plan.max_norm >= 0) || std::isinf(plan.max_norm)) {
     return text("max_norm: expected a finite number of at least 0, got ", plan.max_norm);
@@ -180,8 +186,10 @@ void agree_on_options(const ParameterSource& source, const nxd_finish_options_t&
                       const std::string& torn) {
   const std::string wrong = complaint(options);
   const Plan plan = wrong.empty() ? resolve(options) : Plan{};
-  const OwnRefusal own =
-      wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong);
+  OwnRefusal own = wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong);
+  if (own.why.empty() && plan.max_norm > 0) {
+    own = OwnRefusal(source.why_no_clipping(), NXD_ERROR_UNSUPPORTED);
+  }
   const OptimizerGroups& groups = source.groups();
   std::vector<ProcessGroup*> all, of_stage;
   for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
@@ -209,7 +217,9 @@ void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
     if (reducer) reducer->start_rest();
     agree_on_options(source, options, torn);
   } catch (const Error& error) {
-    if (reducer && error.status() != NXD_ERROR_INVALID_ARGUMENT) reducer->abandon();
+    const bool refused =
+        error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_UNSUPPORTED;
+    if (reducer && !refused) reducer->abandon();
     check_state(torn.empty(), torn);  // whatever became of the peers
     throw;
   }
@@ -229,9 +239,13 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
   finished.norm = std::fabs(plan.scale) * norm_of(source, pieces, over, plan.norm_type);
   finished.finite = std::isfinite(finished.norm);
   finished.factor = plan.scale;
+  double clip = 1;
   if (finished.finite && plan.max_norm > 0) {
-    finished.factor *= std::min(1.0, plan.max_norm / (finished.norm + 1e-6));
+    clip = std::min(1.0, plan.max_norm / (finished.norm + 1e-6));
+    finished.factor *= clip;
   }
+  // No element is larger than the norm. Where that is beyond F32 the multiplied gradients may be.
+  if (finished.norm * clip > std::numeric_limits<float>::max()) finished.finite = false;
   return finished;
 }
 

@@ -11,16 +11,17 @@ namespace nxd {
 
 // Gradients that are complete but for a factor: the scale, and the clip where the norm exceeds it.
 struct FinishedGradients {
-  double norm = 0;    // of the scaled gradients, before clipping; the same bits on all ranks
-  double factor = 1;  // what every gradient is to be multiplied by
-  bool finite = true;
+  double norm = 0;     // of the scaled gradients, before clipping; the same bits on all ranks
+  double factor = 1;   // what every gradient is to be multiplied by
+  bool finite = true;  // and within F32 once they are multiplied
   std::vector<char> present;  // of each parameter: it has a gradient
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
-// parameters; then the step may be finished with others. Other failures end the step. reducer: the
-// one that has begun to reduce the gradients; null where none has. torn: why this rank's
-// values are refused, with INVALID_STATE on all ranks; "" when they are whole.
+// parameters, and UNSUPPORTED where the norm that clipping needs is not known; then the step may be
+// finished with others. Other failures end the step. reducer: the one that has begun to reduce the
+// gradients; null where none has. torn: why this rank's values are refused, with INVALID_STATE on
+// all ranks; "" when they are whole.
 void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const nxd_finish_options_t& options, const std::string& torn = "");
 

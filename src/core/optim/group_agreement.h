@@ -22,7 +22,7 @@ struct OwnRefusal {
   OwnRefusal(std::string reason, nxd_status_t of) : why(std::move(reason)), status(of) {}
 
   std::string why;
-  nxd_status_t status = NXD_ERROR_INVALID_ARGUMENT;  // or INVALID_STATE
+  nxd_status_t status = NXD_ERROR_INVALID_ARGUMENT;  // or INVALID_STATE, UNSUPPORTED
 };
 
 // Compares what ranks were called with, over one group after another, before anything is changed.

@@ -64,6 +64,10 @@ class ParameterSource {
   // all there are. Nothing when other stages' are not known.
   virtual std::optional<std::vector<std::string>> names_of_whole() const;
 
+  // Why gradients cannot be clipped: other ranks have parameters of the same model that are in none
+  // of these groups, so that the norm is not theirs. "" where they can.
+  virtual std::string why_no_clipping() const { return ""; }
+
   virtual const OptimizerGroups& groups() const = 0;
   // The plain forms of kernels are asked for.
   virtual bool plain_kernels() const = 0;

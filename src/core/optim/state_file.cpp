@@ -100,7 +100,11 @@ int64_t parse(const SafetensorsReader& reader, const std::string& path, const st
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size()) value = -1;
   }
-  if (value < 0) fail(NXD_ERROR_CORRUPT, path, ": no count of ", key, " in the metadata");
+  // So many that no run comes to the end of the numbers.
+  constexpr int64_t kMost = int64_t{1} << 62;
+  if (value < 0 || value > kMost) {
+    fail(NXD_ERROR_CORRUPT, path, ": no count of ", key, " in the metadata");
+  }
   return value;
 }
 

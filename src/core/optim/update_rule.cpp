@@ -210,7 +210,8 @@ class CallbackRule final : public KnownRule {
     update.learning_rate = run.learning_rate;
     update.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
     update.step = run.step;
-    CallbackWatch().check(callback_(&update, user_data_), text("update of ", *run.name).c_str());
+    CallbackWatch().run([&] { return callback_(&update, user_data_); },
+                        text("update of ", *run.name).c_str());
     pass_on(run);
   }
 

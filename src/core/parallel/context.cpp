@@ -16,6 +16,7 @@
 #include "core/comm/hierarchical_group.h"
 #include "core/comm/ordered_group.h"
 #include "core/comm/refusals.h"
+#include "core/comm/secret.h"
 #include "core/comm/shm_group.h"
 #include "core/comm/socket.h"
 #include "core/comm/solo_group.h"
@@ -309,7 +310,7 @@ void Context::join(const nxd_context_options_t& options) {
   const std::string address = listening_address(interface_name, world, m);
   // Within one host, shared memory takes no connections and no threads.
   if (i.transport == NXD_TRANSPORT_GLOO || i.hosts.host_count() > 1) {
-    i.shared->connector = std::make_shared<Connector>(address, m.rank);
+    i.shared->connector = std::make_shared<Connector>(address, m.rank, Secret::of_environment());
     i.shared->device = create_device(i.shared->connector->address());
     world.store->set(Connector::key(m.rank), i.shared->connector->invitation());
     i.shared->ticker = std::make_shared<Ticker>();
@@ -333,7 +334,10 @@ int64_t Context::step() const { return impl_->step; }
 int64_t Context::microbatch() const { return impl_->microbatch; }
 
 void Context::set_step(int64_t step, int64_t microbatch) {
+  // So far from the end of the numbers that no run comes there.
+  constexpr int64_t kMostSteps = int64_t{1} << 62;
   check_argument(step >= 0, "step: expected 0 or more, got ", step);
+  check_argument(step <= kMostSteps, "step: expected at most 2^62, got ", step);
   check_argument(microbatch >= 0, "microbatch: expected 0 or more, got ", microbatch);
   impl_->step = step;
   impl_->microbatch = microbatch;

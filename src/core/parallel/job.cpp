@@ -1,11 +1,7 @@
 #include "core/parallel/job.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "core/base/environment.h"
@@ -25,12 +22,12 @@ extern char** environ;
 namespace nxd {
 namespace {
 
-using std::chrono::milliseconds;
-
 // How long the others may go on when one process has failed, so that they can say what they saw;
 // and how long a process may take to heed SIGTERM.
 constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
+
+const char* const kLoopback = "127.0.0.1";
 
 std::vector<std::string> own_arguments() {
   const std::string all = read_proc("/proc/self/cmdline").value_or("");
@@ -59,30 +56,13 @@ std::vector<std::string> environment_with(
   return out;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  for (std::string& s : strings) out.push_back(s.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-// Between fork and exec only async-signal-safe calls are allowed: everything was made before.
-[[noreturn]] void execute(const char* program, char* const* arguments, char* const* environment,
-                          int report, pid_t parent) {
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // the parent ended before the request
-  execvpe(program, arguments, environment);
-  const int error = errno;
-  const ssize_t written = write(report, &error, sizeof error);
-  static_cast<void>(written);
-  _exit(127);
-}
-
-int exit_code_of(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+// A signal to a process, and to no later one with its number.
+void send_signal(const Fd& handle, pid_t pid, int signal_number) {
+  if (handle) {
+    ::syscall(SYS_pidfd_send_signal, handle.get(), signal_number, nullptr, 0);
+  } else {
+    ::kill(pid, signal_number);
+  }
 }
 
 }  // namespace
@@ -96,7 +76,9 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
-  server_ = std::make_unique<TcpStoreServer>(0);
+  std::optional<Key> key;
+  if (!env::open_store()) key = secret_.store_key();
+  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, key);
   ranks_.resize(static_cast<size_t>(size));
   start_all(arguments, omp_num_threads);
 }
@@ -108,113 +90,100 @@ Job::~Job() {
 }
 
 void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
-  std::exception_ptr failure;
+  std::optional<Error> failure;
   parent_ = start_thread("for the processes", [this, &failure, &arguments, omp_num_threads] {
     try {
-      for (int rank = 0; rank < size(); ++rank) start(rank, arguments, omp_num_threads);
+      supervisor_.emplace(programs_of(arguments, omp_num_threads));
     } catch (...) {
-      failure = std::current_exception();
+      failure = Error::current();
     }
     started_.count_down();
     over_.wait();
   });
   started_.wait();
-  if (!failure) return;
+  try {
+    if (failure) throw Error(*failure);
+    return watch_all();
+  } catch (...) {
+    failure = Error::current();
+  }
   end_all();
   over_.count_down();
   parent_.join();
-  std::rethrow_exception(failure);
+  throw Error(*failure);
 }
 
-void Job::start(int rank, const std::vector<std::string>& given, int omp_num_threads) {
-  std::vector<std::string> arguments = given.empty() ? own_arguments() : given;
-  const std::string program = given.empty() ? "/proc/self/exe" : arguments[0];
+std::vector<Supervisor::Program> Job::programs_of(const std::vector<std::string>& given,
+                                                  int omp_num_threads) const {
+  std::vector<Supervisor::Program> programs;
+  const std::vector<std::string> arguments = given.empty() ? own_arguments() : given;
+  const std::string path = given.empty() ? "/proc/self/exe" : arguments[0];
+  for (int rank = 0; rank < size(); ++rank) {
+    programs.push_back({path, arguments, environment_of(rank, omp_num_threads)});
+  }
+  return programs;
+}
+
+std::vector<std::string> Job::environment_of(int rank, int omp_num_threads) const {
   std::vector<std::pair<std::string, std::string>> settings = {
       {"RANK", std::to_string(rank)},
       {"WORLD_SIZE", std::to_string(size())},
       {"LOCAL_RANK", std::to_string(rank)},
       {"LOCAL_WORLD_SIZE", std::to_string(size())},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_ADDR", kLoopback},
       {"MASTER_PORT", std::to_string(server_->port())},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"NXD_SPAWNED", "1"}};
+      {"NXD_SPAWNED", "1"},
+      {"NXD_SECRET", secret_.text()},
+      {"NXD_SECRET_FILE", ""}};  // counts as not set
   if (omp_num_threads > 0) {
     settings.emplace_back("OMP_NUM_THREADS", std::to_string(omp_num_threads));
   } else if (size() > 1 && !env::get("OMP_NUM_THREADS")) {
     settings.emplace_back("OMP_NUM_THREADS", "1");
   }
-  std::vector<std::string> environment = environment_with(settings);
-  const std::vector<char*> argv = pointers_to(arguments);
-  const std::vector<char*> envp = pointers_to(environment);
+  return environment_with(settings);
+}
 
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail(NXD_ERROR_IO, "pipe: ", std::strerror(errno));
-  Fd report_read(ends[0]), report_write(ends[1]);
-  const pid_t parent = ::getpid();
-  // All signals are blocked on this thread: no handler of the program may run in the child before
-  // it is another program.
-  const pid_t child = ::fork();
-  if (child == 0) execute(program.c_str(), argv.data(), envp.data(), ends[1], parent);
-  if (child < 0) fail(NXD_ERROR_IO, "fork: ", std::strerror(errno));
-  Process& process = ranks_[static_cast<size_t>(rank)];
-  process.pid = child;
-  process.running = true;
-  report_write.reset();
-  // The pipe closes when the program is executed, and carries the error when it cannot be.
-  int error = 0;
-  ssize_t n;
-  do {
-    n = ::read(report_read.get(), &error, sizeof error);
-  } while (n < 0 && errno == EINTR);
-  if (n == sizeof error) {
-    fail(NXD_ERROR_IO, "cannot execute \"", program, "\": ", std::strerror(error));
+// Those of very many go by their numbers alone.
+void Job::watch_all() {
+  constexpr size_t kMostWatched = 256;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    Process& process = ranks_[rank];
+    process.pid = supervisor_->pids()[rank];
+    process.running = true;
+    if (rank < kMostWatched) {
+      process.handle = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+    }
   }
 }
 
+void Job::ended(size_t rank, int exit_code) {
+  Process& process = ranks_[rank];
+  if (!process.running) return;
+  process.running = false;
+  process.handle.reset();
+  process.exit_code = exit_code;
+  if (exit_code != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+}
+
 bool Job::reap() {
+  if (!supervisor_) return false;
+  while (const auto end = supervisor_->next_end()) {
+    ended(static_cast<size_t>(end->number), end->exit_code);
+  }
   bool any = false;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    Process& process = ranks_[rank];
-    if (!process.running) continue;
-    int status = 0;
-    const pid_t pid = ::waitpid(process.pid, &status, WNOHANG);
-    if (pid == 0 || (pid < 0 && errno == EINTR)) {
-      any = true;
-      continue;
-    }
-    process.running = false;
-    // Somebody else has collected the process, as with SIGCHLD ignored; how it ended is unknown.
-    process.exit_code = pid < 0 ? 127 : exit_code_of(status);
-    if (process.exit_code != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+    // The processes of a supervisor that was killed end with it.
+    if (supervisor_->is_gone()) ended(rank, 128 + SIGKILL);
+    any = any || ranks_[rank].running;
   }
   return any;
 }
 
-// Sleeps until a process may have ended. Where processes cannot be watched, or are too many, and in
-// any case now and then, the caller looks by itself. Takes no memory.
-void Job::await_any_end(milliseconds at_most) const noexcept {
-  constexpr size_t kMostWatched = 256;
-  constexpr milliseconds kUnwatched(10), kWatched(200);
-  std::array<Fd, kMostWatched> watches;
-  std::array<pollfd, kMostWatched> polls;
-  size_t watched = 0;
-  milliseconds pause = kWatched;
-  for (const Process& process : ranks_) {
-    if (!process.running) continue;
-    Fd watch;
-    if (watched < kMostWatched) {
-      watch = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-    }
-    if (!watch) {
-      pause = kUnwatched;
-      break;
-    }
-    polls[watched] = {watch.get(), POLLIN, 0};
-    watches[watched++] = std::move(watch);
-  }
-  ::poll(polls.data(), watched, static_cast<int>(std::min(pause, at_most).count()));
+void Job::await_any_end(int64_t at_most_ms) const {
+  supervisor_->await_end(static_cast<int>(std::clamp<int64_t>(at_most_ms, 0, 1000)));
 }
 
 void Job::fail_with(int rank) const {
@@ -232,12 +201,12 @@ void Job::wait(int64_t timeout_ms) {
     if (deadline.expired()) {
       fail(NXD_ERROR_TIMEOUT, "nxd_job_wait: processes still run after ", timeout_ms, " ms");
     }
-    await_any_end(milliseconds(deadline.remaining_ms()));
+    await_any_end(deadline.remaining_ms());
   }
   if (first_failed_ < 0) return;
   const int failed = first_failed_;
   const Deadline grace = Deadline::after_ms(kReportGraceMs);
-  while (reap() && !grace.expired()) await_any_end(milliseconds(grace.remaining_ms()));
+  while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
   end_all();
   fail_with(failed);
 }
@@ -247,7 +216,7 @@ void Job::kill(int signal_number) {
                  NSIG - 1, ", got ", signal_number);
   reap();
   for (const Process& process : ranks_) {
-    if (process.running) ::kill(process.pid, signal_number);
+    if (process.running) send_signal(process.handle, process.pid, signal_number);
   }
 }
 
@@ -270,20 +239,17 @@ void Job::check_rank(int rank) const {
 void Job::end_all() {
   if (!reap()) return;
   for (const Process& process : ranks_) {
+    if (!process.running) continue;
+    send_signal(process.handle, process.pid, SIGTERM);
     // A stopped process heeds SIGTERM only when it goes on.
-    if (process.running) ::kill(process.pid, SIGTERM), ::kill(process.pid, SIGCONT);
+    send_signal(process.handle, process.pid, SIGCONT);
   }
   const Deadline grace = Deadline::after_ms(kTermGraceMs);
-  while (reap() && !grace.expired()) await_any_end(milliseconds(grace.remaining_ms()));
-  for (Process& process : ranks_) {
-    if (!process.running) continue;
-    ::kill(process.pid, SIGKILL);
-    int status = 0;
-    while (::waitpid(process.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    process.running = false;
-    process.exit_code = exit_code_of(status);
+  while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
+  for (const Process& process : ranks_) {
+    if (process.running) send_signal(process.handle, process.pid, SIGKILL);
   }
+  while (reap()) await_any_end(1000);
 }
 
 }  // namespace nxd

@@ -64,6 +64,7 @@ std::optional<Launch> torchrun(const Environment& env) {
   l.port = required(env.get_int("MASTER_PORT", 1, 65535), "MASTER_PORT");
   const auto served = env.get("TORCHELASTIC_USE_AGENT_STORE");
   l.store_is_served = served == "True" || served == "true" || served == "1";
+  l.store_is_of_torch = l.store_is_served && !env.get("NXD_SPAWNED");
   l.key_prefix = text("nxd/", env.get("TORCHELASTIC_RUN_ID").value_or("-"), "/",
                       env.get("TORCHELASTIC_RESTART_COUNT").value_or("0"), "/");
   return l;

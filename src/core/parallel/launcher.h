@@ -28,6 +28,8 @@ struct Launch {
   std::string job;
   // The launcher serves the store there; otherwise rank 0 does.
   bool store_is_served = false;
+  // By torchrun's agent, whose store knows no secret.
+  bool store_is_of_torch = false;
   // Tells the keys of this job and attempt from others in a store that outlives them.
   std::string key_prefix = "nxd/-/0/";
 };

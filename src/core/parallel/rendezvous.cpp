@@ -15,6 +15,7 @@
 #include "core/comm/failure_board.h"
 #include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
+#include "core/comm/store_patience.h"
 #include "core/comm/tcp_store.h"
 #include "core/parallel/launcher.h"
 #include "core/parallel/meeting_point.h"
@@ -254,7 +255,8 @@ World parse_world(const std::string& verdict, int size) {
 }
 
 // Tells those that wait, now or once they have met, that this rank does not.
-void leave(Store& store, const Membership& m) noexcept {
+void leave(Store& store, const Membership& m, int64_t timeout_ms) noexcept {
+  const StorePatience bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
   try {
     FailureBoard::leave_before_meeting(store, m.rank);
     if (m.rank == 0) {
@@ -276,16 +278,19 @@ Membership membership_of_environment(int64_t timeout_ms) {
   m.local_rank = launch.local_rank;
   if (m.size == 1) return m;
   const std::string host = launch.port > 0 ? launch.address : meeting_point(launch);
+  StoreAccess access;
+  access.is_of_torch = launch.store_is_of_torch;
+  if (!launch.store_is_of_torch) access.key = store_key_of_environment();
   std::shared_ptr<TcpStoreServer> server;
   // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
   if (m.rank == 0 && !launch.store_is_served) {
-    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(launch.port)
-                             : std::make_shared<TcpStoreServer>(host);
+    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(host, launch.port, access.key)
+                             : std::make_shared<TcpStoreServer>(host, access.key);
     m.owns_server = true;
   }
   while_joining(m, [&] {
     try {
-      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server);
+      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server, access);
     } catch (const Error& e) {
       const bool rank_0_is_away = m.rank != 0 && !launch.store_is_served;
       throw Error(e.status(),
@@ -319,6 +324,8 @@ Membership membership_of_options(const nxd_context_options_t& options) {
 }
 
 World meet(const Membership& m, int64_t timeout_ms) {
+  // A store of the caller's may have a longer bound of its own.
+  const StorePatience bounded(timeout_ms);
   return while_joining(m, [&] {
     const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
     const int64_t number =
@@ -336,7 +343,7 @@ World meet(const Membership& m, int64_t timeout_ms) {
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_verdict(*store, m.size, timeout_ms);
       } catch (...) {
-        leave(*store, m);
+        leave(*store, m, timeout_ms);
         throw;
       }
     }();

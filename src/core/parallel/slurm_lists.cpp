@@ -17,7 +17,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 // The numbers of "1-3,07" behind a prefix; false when it is malformed.
 bool expand_numbers(const std::string& prefix, const std::string& ranges,
                     std::vector<std::string>& out) {
-  constexpr int64_t kMostHosts = 1 << 20;
+  constexpr int64_t kMostHosts = 1 << 16;  // of a whole list, as of Slurm itself
   for (size_t at = 0; at <= ranges.size();) {
     const size_t end = std::min(ranges.find(',', at), ranges.size());
     const std::string range = ranges.substr(at, end - at);
@@ -26,9 +26,10 @@ bool expand_numbers(const std::string& prefix, const std::string& ranges,
     const std::string high = dash == std::string::npos ? low : range.substr(dash + 1);
     const auto first = parse_int(low), last = parse_int(high);
     if (!first || !last || !is_digit(low[0]) || !is_digit(high[0])) return false;
-    if (*last < *first || *last - *first > kMostHosts) return false;
-    for (int64_t number = *first; number <= *last; ++number) {
-      std::string digits = std::to_string(number);
+    const int64_t room = kMostHosts - static_cast<int64_t>(out.size());
+    if (*last < *first || *last - *first >= room) return false;
+    for (int64_t more = 0; more <= *last - *first; ++more) {
+      std::string digits = std::to_string(*first + more);
       if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
       out.push_back(prefix + digits);
     }
@@ -76,7 +77,7 @@ int tasks_of_node(const std::string& tasks_per_node, int index) {
       count = parse_int(part.substr(times + 2, part.size() - times - 3));
     }
     if (!tasks || !count || *tasks < 1 || *tasks > INT_MAX || *count < 1) return -1;
-    nodes += *count;
+    nodes += std::min<int64_t>(*count, INT_MAX);
     if (index < nodes) return static_cast<int>(*tasks);
     at = end + 1;
   }

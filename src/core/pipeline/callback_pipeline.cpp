@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/base/options.h"
 #include "core/parallel/shard_spec.h"
@@ -48,6 +49,7 @@ CallbackStages::Values read_values(const nxd_pp_value_t* values, const size_t* c
   size_t next = 0;
   for (int chunk = 0; chunk < chunks; ++chunk) {
     read.emplace_back();
+    check_count(counts[chunk], sizeof *values, name);
     for (size_t i = 0; i < counts[chunk]; ++i, ++next) {
       check_argument(values, name, ": expected an array of values, got NULL");
       read.back().push_back(read_value(values[next], text(name, "[", next, "]")));

@@ -102,8 +102,8 @@ PipelineBuffers CallbackStages::forward(const TaskPlace& place, const PipelineBu
   PipelineBuffers given = make_buffers(stock_, outputs(place.chunk), false);
   const Tensors in(this->inputs(place.chunk), inputs), out(outputs(place.chunk), given);
   double* loss = is_last_stage(place) ? &losses_[static_cast<size_t>(place.microbatch)] : nullptr;
-  CallbackWatch().check(
-      callbacks_.forward(&call, in.data(), out.data(), loss, callbacks_.user_data),
+  CallbackWatch().run(
+      [&] { return callbacks_.forward(&call, in.data(), out.data(), loss, callbacks_.user_data); },
       "the forward callback");
   if (training_) kept_[key(place)].inputs = inputs;
   return given;
@@ -117,8 +117,8 @@ PipelineBuffers CallbackStages::backward(const TaskPlace& place,
   const Tensors in(inputs(place.chunk), kept.inputs), of_out(outputs(place.chunk), grad_outputs),
       of_in(inputs(place.chunk), given);
   const auto callback = whole ? callbacks_.backward : callbacks_.backward_input;
-  CallbackWatch().check(
-      callback(&call, in.data(), of_out.data(), of_in.data(), callbacks_.user_data),
+  CallbackWatch().run(
+      [&] { return callback(&call, in.data(), of_out.data(), of_in.data(), callbacks_.user_data); },
       whole ? "the backward callback" : "the backward_input callback");
   if (whole) {
     kept_.erase(key(place));
@@ -133,8 +133,10 @@ void CallbackStages::weight_gradients(const TaskPlace& place) {
   const Kept& kept = kept_[key(place)];
   const Tensors in(inputs(place.chunk), kept.inputs),
       of_out(outputs(place.chunk), kept.grad_outputs);
-  CallbackWatch().check(
-      callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data),
+  CallbackWatch().run(
+      [&] {
+        return callbacks_.backward_weight(&call, in.data(), of_out.data(), callbacks_.user_data);
+      },
       "the backward_weight callback");
   kept_.erase(key(place));
 }

@@ -1,5 +1,6 @@
 #include "core/pipeline/pipeline.h"
 
+#include "core/parallel/trained_axes.h"
 #include "core/pipeline/timeline_file.h"
 
 namespace nxd {
@@ -18,7 +19,9 @@ void refuse(ProcessGroup& group, const char* operation, const char* reason) noex
 Pipeline::Pipeline(std::shared_ptr<Context> context, bool share_loss)
     : context_(std::move(context)),
       group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
-      share_loss_(share_loss) {}
+      share_loss_(share_loss) {
+  check_trained_axes(*context_, "a pipeline");
+}
 
 Pipeline::~Pipeline() = default;
 

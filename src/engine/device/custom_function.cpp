@@ -36,9 +36,12 @@ std::vector<at::Tensor> run_forward(const FunctionDefinition& f, nxd_function_ca
   BorrowedHandles given;
   for (const at::Tensor& input : inputs) given.add(input.detach());
   OwnedHandles outputs(f.options.n_outputs);
-  CallbackWatch().check(f.options.forward(&call, given.data(), given.size(), outputs.data(),
-                                          outputs.size(), f.options.user_data),
-                        text("function ", f.name, ": forward").c_str());
+  CallbackWatch().run(
+      [&] {
+        return f.options.forward(&call, given.data(), given.size(), outputs.data(), outputs.size(),
+                                 f.options.user_data);
+      },
+      text("function ", f.name, ": forward").c_str());
   return outputs.take(given, call, text("function ", f.name, ": forward: outputs"), true);
 }
 
@@ -56,9 +59,12 @@ std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
                                                   input.options().device(at::kMeta)));
   }
   OwnedHandles outputs(f.options.n_outputs);
-  CallbackWatch().check(f.options.shape(given.data(), given.size(), outputs.data(), outputs.size(),
-                                        f.options.user_data),
-                        text("function ", f.name, ": shape").c_str());
+  CallbackWatch().run(
+      [&] {
+        return f.options.shape(given.data(), given.size(), outputs.data(), outputs.size(),
+                               f.options.user_data);
+      },
+      text("function ", f.name, ": shape").c_str());
   std::vector<at::Tensor> out =
       outputs.take(given, {}, text("function ", f.name, ": shape: outputs"), true);
   for (size_t i = 0; i < out.size(); ++i) {

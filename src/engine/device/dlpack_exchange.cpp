@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/buffer_limit.h"
 #include "engine/device/call_recorder.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/host_copy.h"
@@ -102,6 +103,8 @@ Description describe(const DLTensor& source) {
   d.shape = checked_shape(source.shape, source.ndim, element_size);
   d.empty = std::find(d.shape.begin(), d.shape.end(), 0) != d.shape.end();
   check_argument(source.data || d.empty, "data: expected memory, got NULL");
+  check_argument(source.byte_offset <= kBufferLimit,
+                 "byte_offset: expected a place within memory, got ", source.byte_offset);
   d.data = source.data ? static_cast<char*>(source.data) + source.byte_offset : nullptr;
   if (source.strides && !d.empty) {
     d.strides.assign(source.strides, source.strides + d.shape.size());

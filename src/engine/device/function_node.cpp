@@ -114,9 +114,12 @@ variable_list FunctionNode::run_callback(const variable_list& grads) {
     }
   }
   OwnedHandles results(inputs_.size());
-  CallbackWatch().check(f.options.backward(&call, given.data(), given.size(), results.data(),
-                                           results.size(), f.options.user_data),
-                        text("function ", f.name, ": backward").c_str());
+  CallbackWatch().run(
+      [&] {
+        return f.options.backward(&call, given.data(), given.size(), results.data(), results.size(),
+                                  f.options.user_data);
+      },
+      text("function ", f.name, ": backward").c_str());
   variable_list out =
       results.take(given, call, text("function ", f.name, ": backward: grad_inputs"), false);
   for (size_t i = 0; i < out.size(); ++i) {

@@ -6,6 +6,8 @@ namespace nxd {
 
 std::vector<at::Tensor> unwrap_all(nxd_tensor_t* const* tensors, size_t count, const char* name) {
   check_argument(tensors || count == 0, name, ": expected ", count, " tensors, got NULL");
+  check_argument(count <= static_cast<size_t>(PTRDIFF_MAX) / sizeof *tensors, name, ": ", count,
+                 " tensors do not fit in memory");
   std::vector<at::Tensor> out;
   out.reserve(count);
   for (size_t i = 0; i < count; ++i) {

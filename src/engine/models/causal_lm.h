@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,12 @@ class CausalLm : public Model {
   std::shared_ptr<Module> body_;
   std::shared_ptr<LanguageHead> head_;
 };
+
+// An eps as the options of a norm take it, to which 0 is the default. The smallest of all numbers
+// is nothing beside any sum.
+inline double norm_eps(double eps) {
+  return eps == 0 ? std::numeric_limits<double>::denorm_min() : eps;
+}
 
 // A module's input, undefined where it was left out.
 inline at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/parallel/long_call.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/activation_op.h"
 #include "engine/nn/attention_op.h"
@@ -69,7 +70,7 @@ std::shared_ptr<LayerNorm> make_norm(Module& parent, const char* name, const Gpt
   norm.name = full.c_str();
   norm.dtype = options.dtype;
   norm.device = options.device;
-  norm.eps = config.norm_eps;
+  norm.eps = norm_eps(config.norm_eps);
   norm.sequence_parallel = options.sequence_parallel;
   auto module = std::make_shared<LayerNorm>(parent.context(), config.hidden, norm);
   parent.add_child(name, module);
@@ -224,6 +225,7 @@ Gpt2Model::Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config,
   auto list = std::make_shared<Holder>(this->context(), "ModuleList");
   add_child("h", list);
   for (int64_t i = 0; i < config.layers; ++i) {
+    check_interrupt(*this->context(), "nxd_model_create");
     const std::string name = std::to_string(i);
     blocks_.push_back(std::make_shared<Gpt2Block>(this->context(), config, i,
                                                   join_path(join_path(path, "h"), name), options));

@@ -4,6 +4,7 @@
 
 #include "core/base/config_fields.h"
 #include "core/base/error.h"
+#include "engine/models/common_fields.h"
 
 namespace nxd {
 namespace {
@@ -30,18 +31,19 @@ double read_dropout(const ConfigFields& fields, const char* name) {
 Gpt2Config Gpt2Config::parse(const std::string& json_text) {
   const ConfigFields fields = ConfigFields::parse(json_text);
   fields.choice<int>("model_type", "", {{"gpt2", 0}});
+  check_common_fields(fields);
   Gpt2Config config;
-  config.hidden = fields.size("n_embd");
-  config.layers = fields.size("n_layer");
-  config.heads = fields.size("n_head");
+  config.hidden = fields.size(fields.either("n_embd", "hidden_size"));
+  config.layers = fields.layers(fields.either("n_layer", "num_hidden_layers"));
+  config.heads = fields.size(fields.either("n_head", "num_attention_heads"));
   check_argument(config.hidden % config.heads == 0,
                  "config_json: n_head: expected a divisor of n_embd (", config.hidden, "), got ",
                  config.heads);
   config.intermediate = fields.size("n_inner", 4 * config.hidden);
   config.vocabulary = fields.size("vocab_size");
-  config.max_positions = fields.size("n_positions", 1024);
-  config.norm_eps = fields.positive("layer_norm_epsilon", 1e-5);
-  config.initializer_range = fields.positive("initializer_range", 0.02);
+  config.max_positions = fields.size(fields.either("n_positions", "max_position_embeddings"), 1024);
+  config.norm_eps = fields.not_negative("layer_norm_epsilon", 1e-5);
+  config.initializer_range = fields.not_negative("initializer_range", 0.02);
   config.tie_embeddings = fields.boolean("tie_word_embeddings", true);
   config.scale_by_head_dim = fields.boolean("scale_attn_weights", true);
   config.scale_by_layer_index = fields.boolean("scale_attn_by_inverse_layer_idx", false);
@@ -49,10 +51,6 @@ Gpt2Config Gpt2Config::parse(const std::string& json_text) {
   config.embedding_dropout = read_dropout(fields, "embd_pdrop");
   config.attention_dropout = read_dropout(fields, "attn_pdrop");
   config.residual_dropout = read_dropout(fields, "resid_pdrop");
-  if (fields.boolean("add_cross_attention", false)) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "config_json: add_cross_attention: only false is supported, got true");
-  }
   return config;
 }
 

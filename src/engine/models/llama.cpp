@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/parallel/long_call.h"
 #include "engine/nn/attention.h"
 #include "engine/nn/gated_mlp.h"
 #include "engine/nn/norm_op.h"
@@ -29,7 +30,7 @@ std::shared_ptr<RmsNorm> make_norm(Module& parent, const char* name, const Llama
   norm.name = full.c_str();
   norm.dtype = options.dtype;
   norm.device = options.device;
-  norm.eps = config.norm_eps;
+  norm.eps = norm_eps(config.norm_eps);
   norm.sequence_parallel = options.sequence_parallel;
   auto module = std::make_shared<RmsNorm>(parent.context(), config.hidden, norm);
   parent.add_child(name, module);
@@ -130,6 +131,7 @@ LlamaModel::LlamaModel(std::shared_ptr<Context> context, const LlamaConfig& conf
   auto list = std::make_shared<Container>(this->context(), "ModuleList");
   add_child("layers", list);
   for (int64_t i = 0; i < config.layers; ++i) {
+    check_interrupt(*this->context(), "nxd_model_create");
     const std::string name = std::to_string(i);
     layers_.push_back(std::make_shared<LlamaDecoderLayer>(
         this->context(), config, join_path(join_path(path, "layers"), name), options));
@@ -158,6 +160,11 @@ LlamaForCausalLM::LlamaForCausalLM(std::shared_ptr<Context> context, const Llama
   check_divides("vocab_size", config.vocabulary);
   check_divides("num_attention_heads", config.heads);
   check_divides("intermediate_size", config.intermediate);
+  const int ranks = group()->size();
+  check_argument(config.kv_heads % ranks == 0 || ranks % config.kv_heads == 0,
+                 "config_json: num_key_value_heads: expected ", config.kv_heads,
+                 " key heads to divide by the ", ranks, " ranks of group ", group()->name(),
+                 ", or the ranks by them");
   auto model = std::make_shared<LlamaModel>(this->context(), config, "model", options);
   set_body("model", model);
   const std::shared_ptr<Parameter> tied =

@@ -6,6 +6,7 @@
 
 #include "core/base/config_fields.h"
 #include "core/base/error.h"
+#include "engine/models/common_fields.h"
 
 namespace nxd {
 namespace {
@@ -48,25 +49,42 @@ void read_yarn(const ConfigFields& fields, nxd_rope_options_t& rope) {
 }
 
 // Newer files have one object "rope_parameters", older ones "rope_theta" and, where frequencies are
-// scaled, an object "rope_scaling".
+// scaled, an object "rope_scaling". With both transformers takes the older one, unless it is empty.
+std::optional<ConfigFields> rope_fields(const ConfigFields& fields) {
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    std::optional<ConfigFields> found = fields.object(name);
+    if (found && !found->empty()) {
+      found->refuse_objects("all layers turn alike; expected parameters of one kind");
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// The model's own field comes before that of the rotary embedding, as in transformers.
+int64_t original_positions(const ConfigFields& fields, const ConfigFields& rope,
+                           int64_t max_positions) {
+  constexpr const char* kName = "original_max_position_embeddings";
+  return fields.has(kName) ? fields.size(kName) : rope.size(kName, max_positions);
+}
+
 nxd_rope_options_t read_rope(const ConfigFields& fields, int64_t max_positions) {
   nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
   rope.theta = fields.positive("rope_theta", 10000);
-  std::optional<ConfigFields> scaling = fields.object("rope_parameters");
-  if (!scaling) scaling = fields.object("rope_scaling");
-  if (!scaling) return rope;
-  rope.theta = scaling->positive("rope_theta", rope.theta);
-  rope.type = read_rope_type(*scaling);
+  const std::optional<ConfigFields> found = rope_fields(fields);
+  const ConfigFields* scaling = found ? &*found : &fields;
   const ConfigFields& owner = scaling->has("partial_rotary_factor") ? *scaling : fields;
   if (owner.number("partial_rotary_factor", 1) != 1) {
     fail(NXD_ERROR_UNSUPPORTED, "config_json: ", owner.path("partial_rotary_factor"),
          ": a Llama turns whole heads; only 1 is supported");
   }
+  if (!found) return rope;
+  rope.theta = scaling->positive("rope_theta", rope.theta);
+  rope.type = read_rope_type(*scaling);
   if (rope.type == NXD_ROPE_DEFAULT) return rope;
-  rope.original_max_position_embeddings =
-      rope.type == NXD_ROPE_DYNAMIC
-          ? max_positions
-          : scaling->size("original_max_position_embeddings", max_positions);
+  rope.original_max_position_embeddings = rope.type == NXD_ROPE_LLAMA3 || rope.type == NXD_ROPE_YARN
+                                              ? original_positions(fields, *scaling, max_positions)
+                                              : max_positions;
   rope.factor = scaling->positive("factor");
   if (rope.factor < 1) {
     fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", scaling->path("factor"),
@@ -109,23 +127,24 @@ void read_heads(const ConfigFields& fields, LlamaConfig& config) {
 LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   const ConfigFields fields = ConfigFields::parse(json_text);
   fields.choice<int>("model_type", "", {{"llama", 0}});
+  check_common_fields(fields);
   LlamaConfig config;
   config.hidden = fields.size("hidden_size");
-  config.layers = fields.size("num_hidden_layers");
+  config.layers = fields.layers("num_hidden_layers");
   read_heads(fields, config);
   config.intermediate = fields.size("intermediate_size");
   config.vocabulary = fields.size("vocab_size");
   config.max_positions = fields.size("max_position_embeddings", 2048);
-  config.norm_eps = fields.positive("rms_norm_eps", 1e-6);
-  config.initializer_range = fields.positive("initializer_range", 0.02);
+  config.norm_eps = fields.not_negative("rms_norm_eps", 1e-6);
+  config.initializer_range = fields.not_negative("initializer_range", 0.02);
   config.tie_embeddings = fields.boolean("tie_word_embeddings", false);
   config.attention_bias = fields.boolean("attention_bias", false);
   config.mlp_bias = fields.boolean("mlp_bias", false);
   config.activation = read_activation(fields);
   config.rope = read_rope(fields, config.max_positions);
-  config.padding_idx = fields.integer("pad_token_id", -1, config.vocabulary - 1);
-  // Some published files say -1 where others say null.
-  if (config.padding_idx == -1) config.padding_idx.reset();
+  // A negative row counts from the end, as torch counts it: -1 is the last one.
+  config.padding_idx = fields.integer("pad_token_id", -config.vocabulary, config.vocabulary - 1);
+  if (config.padding_idx && *config.padding_idx < 0) *config.padding_idx += config.vocabulary;
   if (fields.number("attention_dropout", 0) != 0) {
     fail(NXD_ERROR_UNSUPPORTED,
          "config_json: attention_dropout: attention has no dropout; only 0 is supported");

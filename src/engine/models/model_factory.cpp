@@ -36,8 +36,14 @@ std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
                                              const nxd_model_options_t& options) {
   check_argument(options.device != NXD_DEVICE_META,
                  "options.device: a model without values cannot be loaded, got NXD_DEVICE_META");
-  const std::string config = read_text(directory + "/config.json", kConfigLimit);
-  std::shared_ptr<Model> model = create_model(std::move(context), config, options);
+  const std::string path = directory + "/config.json";
+  const std::string config = read_text(path, kConfigLimit);
+  std::shared_ptr<Model> model;
+  try {
+    model = create_model(std::move(context), config, options);
+  } catch (const Error& error) {
+    throw Error(error.status(), path + ": " + error.what(), error.context());
+  }
   load_safetensors(*model, directory, true).check();
   return model;
 }

@@ -25,8 +25,9 @@ Module::Tensors CallbackModule::forward(const Tensors& inputs, size_t n_outputs)
   }
   std::vector<nxd_tensor*> out(n_outputs, nullptr);
   const CallbackWatch watch;
-  const nxd_status_t status =
-      forward_(borrowed_handle(), in.data(), in.size(), out.data(), out.size(), user_data_);
+  const nxd_status_t status = CallbackWatch::answer([&] {
+    return forward_(borrowed_handle(), in.data(), in.size(), out.data(), out.size(), user_data_);
+  });
   // What the callback filled is ours, also when it failed.
   Tensors outputs(n_outputs);
   size_t filled = 0;

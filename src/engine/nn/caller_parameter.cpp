@@ -40,8 +40,8 @@ void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_dat
     if (destroy) destroy(data);
   });
   parameter.set_grad_hook([hook, owner](Parameter& self) {
-    CallbackWatch().check(hook(self.parameter_handle(), owner.get()),
-                          ("parameter " + self.canonical_name() + ": gradient hook").c_str());
+    CallbackWatch().run([&] { return hook(self.parameter_handle(), owner.get()); },
+                        ("parameter " + self.canonical_name() + ": gradient hook").c_str());
   });
 }
 

@@ -3,13 +3,17 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/parallel/trained_axes.h"
 #include "engine/device/autocast.h"
 #include "engine/device/collectives.h"
 #include "engine/device/dtype_map.h"
 
 namespace nxd {
 
-GroupRef tensor_group(const Context& context) { return context.parallel().group(NXD_AXIS_TENSOR); }
+GroupRef tensor_group(const Context& context) {
+  check_trained_axes(context, "layers");
+  return context.parallel().group(NXD_AXIS_TENSOR);
+}
 
 bool toggle(nxd_toggle_t value, bool default_value, const char* name) {
   switch (value) {
@@ -59,10 +63,16 @@ ParameterPlace parameter_place(nxd_dtype_t dtype, nxd_device_t device) {
 
 Parameter& make_parameter(Module& owner, const std::string& path, const std::string& name,
                           ShardSpec shard, const Initializer& initializer, ParameterPlace place) {
-  auto parameter = std::make_shared<Parameter>(join_path(path, name), std::move(shard), initializer,
-                                               place.dtype, place.meta);
-  parameter->initialize(owner.context()->seed(), parameter->canonical_name());
-  return owner.add_parameter(name, std::move(parameter));
+  try {
+    auto parameter = std::make_shared<Parameter>(join_path(path, name), shard, initializer,
+                                                 place.dtype, place.meta);
+    parameter->initialize(owner.context()->seed(), parameter->canonical_name());
+    return owner.add_parameter(name, std::move(parameter));
+  } catch (const Error& error) {
+    if (error.status() != NXD_ERROR_OUT_OF_MEMORY) throw;
+    fail(NXD_ERROR_OUT_OF_MEMORY, "parameter ", join_path(path, name), " of shape ",
+         shape_text(shard.shape()), ", here ", shape_text(shard.local_shape()), ": ", error.what());
+  }
 }
 
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel) {

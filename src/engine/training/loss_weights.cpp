@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/parallel/trained_axes.h"
 #include "engine/device/collectives.h"
 
 namespace nxd {
@@ -32,6 +33,7 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
   at::NoGradGuard no_grad;
   ProcessGroup* group = nullptr;
   if (context.model_parallel_is_initialized()) {
+    check_trained_axes(context, "weights of losses");
     group = context.parallel().group(NXD_AXIS_DATA).get();
   }
   const std::string wrong = complaint(labels);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/dtype.h"
+#include "core/base/printable.h"
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/optim/group_agreement.h"
@@ -49,8 +50,23 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
   if (names.empty()) return "";
   std::string out = text("; ", names.size(), " ", what, ": ");
-  for (size_t i = 0; i < names.size() && i < kShown; ++i) out += (i ? ", " : "") + names[i];
+  for (size_t i = 0; i < names.size() && i < kShown; ++i)
+    out += (i ? ", " : "") + printable(names[i]);
   return names.size() > kShown ? out + ", ..." : out;
+}
+
+// Of a tied parameter the file may have its value under each of its names. Where they differ, the
+// file is that of a model without the tie: transformers unties them, and one of the two would be
+// lost here. The whole tensors are compared, so that all ranks come to the same answer.
+void check_tie(const SafetensorsReader& reader, const std::vector<std::string>& names,
+               const std::string& read, LoadReport& report) {
+  for (const std::string& name : names) {
+    if (name == read || !reader.contains(name) || reader.same(name, read)) continue;
+    report.unexpected.push_back(name);
+    report.details += text("; ", name, ": expected the values of ", read,
+                           ", to which the model ties it, the file has others: is "
+                           "tie_word_embeddings to be false?");
+  }
 }
 
 // Compares the whole model with the file; gives those of the parameters that the root has.
@@ -65,7 +81,10 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
                                     [&](const std::string& n) { return reader.contains(n); });
     if (found == names.end()) {
       report.missing.push_back(names.front());
-    } else if (reader.tensor(*found).shape != parameter->shard().shape()) {
+      continue;
+    }
+    check_tie(reader, names, *found, report);
+    if (reader.tensor(*found).shape != parameter->shard().shape()) {
       report.shape.push_back(*found);
       report.details +=
           text("; ", *found, ": expected shape ", shape_text(parameter->shard().shape()),

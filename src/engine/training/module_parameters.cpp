@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/dtype.h"
+#include "core/parallel/trained_axes.h"
 #include "engine/device/dtype_map.h"
 #include "engine/device/pooled_tensor.h"
 #include "engine/nn/module_tree.h"
@@ -12,6 +13,7 @@
 namespace nxd {
 
 ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::move(root)) {
+  check_trained_axes(context(), "reductions, norms and updates of modules' gradients");
   for (const NamedParameter& entry : named_parameters(*root_)) {
     const Parameter& parameter = *entry.parameter;
     if (!parameter.tensor().requires_grad()) continue;

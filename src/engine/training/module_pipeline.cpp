@@ -164,9 +164,12 @@ void ModulePipeline::give_value(const NamedParameter& entry) {
   if (!options_.param_init) return parameter.materialize();
   parameter.materialize([&](at::Tensor& value) {
     nxd_tensor handle{value};
-    CallbackWatch().check(options_.param_init(parameter.parameter_handle(), entry.name.c_str(),
-                                              &handle, options_.param_init_data),
-                          "param_init");
+    CallbackWatch().run(
+        [&] {
+          return options_.param_init(parameter.parameter_handle(), entry.name.c_str(), &handle,
+                                     options_.param_init_data);
+        },
+        "param_init");
   });
 }
 

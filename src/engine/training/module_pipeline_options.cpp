@@ -93,8 +93,8 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
     out.trace.leaf_rule = [rule = options.leaf_rule, data = options.leaf_rule_data](
                               Module& module, const std::string& path, bool is_leaf) {
       int32_t answer = is_leaf ? 1 : 0;
-      CallbackWatch().check(rule(module.borrowed_handle(), path.c_str(), &answer, data),
-                            "leaf_rule");
+      CallbackWatch().run(
+          [&] { return rule(module.borrowed_handle(), path.c_str(), &answer, data); }, "leaf_rule");
       return flag(answer, "leaf_rule: is_leaf");
     };
   }

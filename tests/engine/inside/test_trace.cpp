@@ -12,7 +12,6 @@ namespace {
 
 // Runs a function with a context of one rank; what it throws is a failure.
 void on_one_rank(const std::function<void(nxd_context_t*)>& function) {
-  const int before = nxd_test_failures();
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
     try {
       function(ctx);
@@ -21,7 +20,6 @@ void on_one_rank(const std::function<void(nxd_context_t*)>& function) {
     }
     return 0;
   });
-  assert_int_equal(nxd_test_failures(), before);
 }
 
 at::Tensor rows(int64_t n, int64_t features) {

@@ -27,6 +27,22 @@ func New[T any](ptr *T, destroy func(*T), keep ...any) Handle[T] {
 	return Handle[T]{s}
 }
 
+// NewManual is New, for an object that Close alone destroys: something that the collector does not see
+// may use it. It and what it needs stay alive until then.
+func NewManual[T any](ptr *T, destroy func(*T), keep ...any) Handle[T] {
+	s := &state[T]{keep: keep}
+	s.destroy = func(ptr *T) {
+		manual.Delete(s)
+		destroy(ptr)
+	}
+	s.ptr.Store(ptr)
+	manual.Store(s, nil)
+	return Handle[T]{s}
+}
+
+// The objects of NewManual that are not closed.
+var manual sync.Map
+
 // NewSettling is New, for an object that must not be destroyed too early: one that was forgotten before
 // it has ended is settled first, on a goroutine of its own.
 func NewSettling[T any](ptr *T, destroy func(*T), ended func(*T) bool, settle func(*T), keep ...any) Handle[T] {

@@ -76,6 +76,13 @@ plain_kernels(context::Context) = number(out -> nxd_context_get_plain_kernels(co
 set_step!(context::Context, step::Integer, microbatch::Integer = 0) =
     check(nxd_context_set_step(context, step, microbatch))
 
+"The training step and microbatch that random bits are drawn for."
+function step(context::Context)
+    step, microbatch = Ref{Int64}(0), Ref{Int64}(0)
+    check(nxd_context_get_step(context, step, microbatch))
+    (Int(step[]), Int(microbatch[]))
+end
+
 "Prints a line on world rank 0."
 master_print(context::Context, parts...) = check(nxd_master_print(context, string(parts...)))
 

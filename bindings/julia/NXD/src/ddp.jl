@@ -12,13 +12,19 @@ they are; the arrays live as long as the ddp and its optimizers. Keywords are th
 
 function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
              grads::AbstractVector{<:AbstractArray}; names = nothing, group = nothing, options...)
-    length(params) == length(grads) || throw(DimensionMismatch(
-        "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
-    ps, gs = Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads]
     kept = Any[]
-    row = names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept)
+    ps, gs, row, made = try
+        length(params) == length(grads) || throw(DimensionMismatch(
+            "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
+        Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads],
+        names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept),
+        Options(nxd_ddp_options_t; options...)
+    catch e
+        # The peers are in the call already, or about to be.
+        reject(group === nothing ? default_group(context) : group, collective(""), e)
+        rethrow()
+    end
     in_group = group === nothing ? Ptr{nxd_group_t}(C_NULL) : group
-    made = Options(nxd_ddp_options_t; options...)
     GC.@preserve ps gs kept begin
         given(Ddp; kept = Any[collect(Any, params), collect(Any, grads)]) do out
             nxd_ddp_create_buffers(context, in_group, row, pointers(ps), pointers(gs), length(ps),

@@ -28,6 +28,9 @@ function group(context::Context, axis::Symbol)
     found
 end
 
+# That of a Ddp which is given none.
+default_group(context) = is_model_parallel(context) ? group(context, :data) : world(context)
+
 Base.size(group::Group) = number(out -> nxd_group_get_size(group, out))
 rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))
 "World ranks of the group."
@@ -88,31 +91,35 @@ function one_array_arguments(a, more...)
     (a, length(a), dtype(eltype(a)), more...)
 end
 
-# What is issued instead of arguments that are of no use: it fails, here and on all peers.
-const no_arrays = (C_NULL, C_NULL, 1, NXD_DTYPE_F32)
-const no_array = (C_NULL, 1, NXD_DTYPE_F32)
+# What an exception says, for the peers.
+reason(e) = replace(e isa Union{ArgumentError,DimensionMismatch,NXDError} ?
+    string(e isa NXDError ? e.message : e.msg) : sprint(showerror, e), '\0' => '?')
 
-function agreed(issue, arguments, refused)
+# Makes a call that this rank cannot make fail on its peers, with the reason. `call`: its name, and of
+# a message the peer and the tag.
+reject(group, call, e) = nxd_group_reject(group, call..., reason(e))
+reject_async(group, call, e) =
+    given(out -> nxd_group_reject_async(group, call..., reason(e), out), Work; kept = group)
+
+collective(name) = (name, Int32(-1), Int32(-1))
+
+function agreed(issue, arguments, refuse)
     found = try
         arguments()
-    catch
-        try
-            work = issue(refused...)
-            work isa Work && wait(work)
-        catch e
-            e isa NXDError || rethrow()
-        end
+    catch e
+        refuse(e)
         rethrow()
     end
     issue(found...)
 end
 
-waiting(f, group, arguments, refused) = agreed((a...) -> check(f(group, a...)), arguments, refused)
+waiting(f, group, arguments, call) =
+    agreed((a...) -> check(f(group, a...)), arguments, e -> reject(group, call, e))
 
 # The work roots what is borrowed until it is done: the arrays are among the arguments. A Ctrl-C must
 # not come between the call and the object that does so.
-function starting(f, group, arguments, refused)
-    agreed(arguments, refused) do a...
+function starting(f, group, arguments, call)
+    agreed(arguments, e -> reject_async(group, call, e)) do a...
         disable_sigint() do
             given(out -> f(group, a..., out), Work; kept = (group, a))
         end
@@ -128,11 +135,11 @@ Reduces every rank's `send` and leaves the result on every rank. `op`: `:sum`, `
 `:min` or `:prod`. [collective: group]
 """
 all_reduce!(group::Group, recv, send = recv; op = :sum) = waiting(nxd_all_reduce, group,
-    () -> all_reduce_arguments(recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+    () -> all_reduce_arguments(recv, send, op), collective("all_reduce"))
 
 "Joins every rank's `send`, in rank order. [collective: group]"
 all_gather!(group::Group, recv, send) =
-    waiting(nxd_all_gather, group, () -> all_gather_arguments(group, recv, send), no_arrays)
+    waiting(nxd_all_gather, group, () -> all_gather_arguments(group, recv, send), collective("all_gather"))
 
 "A new array of every rank's array, along one more dimension. [collective: group]"
 function all_gather(group::Group, send::AbstractArray{T}) where {T}
@@ -143,23 +150,23 @@ end
 
 "Reduces and leaves this rank's part of the result in `recv`. [collective: group]"
 reduce_scatter!(group::Group, recv, send; op = :sum) = waiting(nxd_reduce_scatter, group,
-    () -> reduce_scatter_arguments(group, recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+    () -> reduce_scatter_arguments(group, recv, send, op), collective("reduce_scatter"))
 
 "Copies an array of the rank `root` of the group to all others. [collective: group]"
 broadcast_from!(group::Group, a, root::Integer = 0) =
-    waiting(nxd_broadcast, group, () -> one_array_arguments(a, root), (no_array..., root))
+    waiting(nxd_broadcast, group, () -> one_array_arguments(a, root), collective("broadcast"))
 
 "Sends the i-th part of `send` to rank i and receives its part. [collective: group]"
 all_to_all!(group::Group, recv, send) =
-    waiting(nxd_all_to_all, group, () -> all_to_all_arguments(group, recv, send), no_arrays)
+    waiting(nxd_all_to_all, group, () -> all_to_all_arguments(group, recv, send), collective("all_to_all"))
 
 "Sends to a rank of the group, which calls `receive_from!` with the same tag."
 send_to(group::Group, a, to::Integer; tag::Integer = 0) =
-    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), (no_array..., to, tag))
+    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), ("send", to, tag))
 
 "Receives from a rank of the group, which calls `send_to` with the same tag."
 receive_from!(group::Group, a, from::Integer; tag::Integer = 0) =
-    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), (no_array..., from, tag))
+    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), ("receive", from, tag))
 
 "Returns when every rank of the group has called. [collective: group]"
 barrier(group::Group) = check(nxd_barrier(group))
@@ -167,17 +174,17 @@ barrier(group::Group) = check(nxd_barrier(group))
 # ---- the same without waiting: each gives a Work
 
 all_reduce_async!(group::Group, recv, send = recv; op = :sum) = starting(nxd_all_reduce_async, group,
-    () -> all_reduce_arguments(recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+    () -> all_reduce_arguments(recv, send, op), collective("all_reduce"))
 all_gather_async!(group::Group, recv, send) =
-    starting(nxd_all_gather_async, group, () -> all_gather_arguments(group, recv, send), no_arrays)
+    starting(nxd_all_gather_async, group, () -> all_gather_arguments(group, recv, send), collective("all_gather"))
 reduce_scatter_async!(group::Group, recv, send; op = :sum) = starting(nxd_reduce_scatter_async, group,
-    () -> reduce_scatter_arguments(group, recv, send, op), (no_arrays..., NXD_REDUCE_SUM))
+    () -> reduce_scatter_arguments(group, recv, send, op), collective("reduce_scatter"))
 broadcast_from_async!(group::Group, a, root::Integer = 0) =
-    starting(nxd_broadcast_async, group, () -> one_array_arguments(a, root), (no_array..., root))
+    starting(nxd_broadcast_async, group, () -> one_array_arguments(a, root), collective("broadcast"))
 all_to_all_async!(group::Group, recv, send) =
-    starting(nxd_all_to_all_async, group, () -> all_to_all_arguments(group, recv, send), no_arrays)
+    starting(nxd_all_to_all_async, group, () -> all_to_all_arguments(group, recv, send), collective("all_to_all"))
 send_to_async(group::Group, a, to::Integer; tag::Integer = 0) =
-    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), (no_array..., to, tag))
+    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), ("send", to, tag))
 receive_from_async!(group::Group, a, from::Integer; tag::Integer = 0) =
-    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), (no_array..., from, tag))
-barrier_async(group::Group) = starting(nxd_barrier_async, group, () -> (), ())
+    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), ("receive", from, tag))
+barrier_async(group::Group) = starting(nxd_barrier_async, group, () -> (), collective("barrier"))

@@ -806,6 +806,8 @@ end
     out_plain::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_context_set_step(ctx::Ptr{nxd_context_t}, step::Int64,
     microbatch::Int64)::nxd_status_t
+@call libnxd_core nxd_context_get_step(ctx::Ptr{nxd_context_t}, out_step::Ptr{Int64},
+    out_microbatch::Ptr{Int64})::nxd_status_t
 @call libnxd_core nxd_cpu_mode()::Int32
 @call libnxd_core nxd_get_device(out_device::Ptr{nxd_device_t})::nxd_status_t
 @call libnxd_core nxd_master_print(ctx::Ptr{nxd_context_t}, text::Cstring)::nxd_status_t
@@ -885,6 +887,10 @@ end
     dtype::nxd_dtype_t, from::Int32, tag::Int32, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_barrier_async(group::Ptr{nxd_group_t},
     out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
+@call libnxd_core nxd_group_reject(group::Ptr{nxd_group_t}, operation::Cstring, peer::Int32,
+    tag::Int32, reason::Cstring)::nxd_status_t
+@call libnxd_core nxd_group_reject_async(group::Ptr{nxd_group_t}, operation::Cstring, peer::Int32,
+    tag::Int32, reason::Cstring, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_work_test(work::Ptr{nxd_work_t}, out_done::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_work_wait(work::Ptr{nxd_work_t}, timeout_ms::Int64)::nxd_status_t
 @call libnxd_core nxd_work_cancel(work::Ptr{nxd_work_t})::nxd_status_t

@@ -208,15 +208,26 @@ end
 
 @testset "log callback" begin
     lines, guard = [], Threads.SpinLock()
-    NXD.set_log_callback((level, message) -> lock(() -> push!(lines, (level, message)), guard))
-    NXD.set_log_level(:debug)
-    two_ranks((r, ctx) -> barrier(world(ctx)))
+    # A group that fails says that it cannot write its flight record.
+    function written()
+        empty!(lines)
+        two_ranks(finalize = false) do r, ctx
+            r == 0 && @test thrown(() -> barrier(world(ctx))).status === :peer_lost
+        end
+        copy(lines)
+    end
+    withenv("NXD_FLIGHT_RECORD" => "/no/such/directory/record.") do
+        NXD.set_log_callback((level, message) -> lock(() -> push!(lines, (level, message)), guard))
+        @test any(line -> line[1] === :warn && occursin("flight record", line[2]), written())
+        NXD.set_log_level(:error)
+        @test isempty(written())
+        NXD.set_log_level(:debug)
+        @test !isempty(written())
+        NXD.set_log_level(:off)
+        NXD.set_log_callback(nothing)
+        @test isempty(written())
+    end
     NXD.set_log_level(:warn)
-    NXD.set_log_callback(nothing)
-    @test all(line -> line[1] isa Symbol && line[2] isa String, lines)
-    n = length(lines)
-    two_ranks((r, ctx) -> barrier(world(ctx)))
-    @test length(lines) == n
 end
 
 @testset "what the library says of itself and the machine" begin

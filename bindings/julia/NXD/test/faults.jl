@@ -38,6 +38,32 @@ end
     @test all(e -> e isa NXDError && e.status === :invalid_argument, found[2][1])
     @test found[1][2] == found[2][2] == [2.0]
     @test occursin("strides (1, 4)", found[1][1][1].msg)
+    for (own, told) in zip(found[1][1], found[2][1])
+        @test occursin("rank 0 refused its arguments: ", told.message) &&
+              occursin(first(NXD.reason(own), 100), told.message)
+    end
+end
+
+@testset "a ddp over arrays that one rank cannot use fails on every rank" begin
+    w, g = ones(3), zeros(3)
+    bad = [c -> Ddp(c, [w], [g, g]), c -> Ddp(c, [["a"]], [g]), c -> Ddp(c, [w], [g]; names = ["a\0"]),
+           c -> Ddp(c, [w], [g]; stage = 1), c -> Ddp(c, [w], [g]; group = world(c), names = [7])]
+    found = two_ranks() do r, ctx
+        make(i) = r == 0 ? bad[i](ctx) :
+            Ddp(ctx, [copy(w)], [copy(g)]; group = i == length(bad) ? world(ctx) : nothing)
+        errors = Any[thrown(() -> make(i)) for i in 1:length(bad)]
+        init_model_parallel!(ctx)
+        push!(errors, thrown(() -> make(1)))
+        close(Ddp(ctx, [copy(w)], [copy(g)]))
+        errors
+    end
+    @test all(f -> f isa Vector, found)
+    for (own, told) in zip(found...)
+        @test own !== nothing && !(own isa NXDError)
+        @test told isa NXDError && told.status === :invalid_argument &&
+              occursin("rank 0 refused its arguments: call: ", told.message)
+    end
+    @test occursin("expected one gradient for each of 1 parameters, got 2", found[2][1].message)
 end
 
 @testset "a rank that leaves" begin

@@ -1288,7 +1288,9 @@ impl Default for nxd_context_options_t {
 }
 
 /// A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor x
-/// pipeline x expert, must divide the world.
+/// pipeline x expert, must divide the world. Context- and expert-parallel groups are for a caller's
+/// own use: nothing is reduced over them, so with a size above 1 layers, models, their training,
+/// pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_parallel_options_t {
@@ -1487,7 +1489,7 @@ impl Default for nxd_ddp_options_t {
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_finish_options_t {
     pub struct_size: usize,
-    /// factor on all gradients before the norm; 0: 1
+    /// factor on all gradients before the norm, within F32; 0: 1
     pub scale: f64,
     /// gradients are scaled to this norm when theirs exceeds it; 0: no clipping
     pub max_norm: f64,
@@ -2746,6 +2748,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
 
+    /// The training step and microbatch that random bits are drawn for.  [local]
+    /// @param[out] out_microbatch  may be NULL.
+    /// @since 0.1
+    pub fn nxd_context_get_step(ctx: *mut nxd_context_t, out_step: *mut i64, out_microbatch: *mut i64) -> nxd_status_t;
+
     /// 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
     /// @since 0.1
     pub fn nxd_cpu_mode() -> i32;
@@ -3000,6 +3007,27 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_barrier_async(group: *mut nxd_group_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
+    /// Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
+    /// message: the two ranks]
+    ///
+    /// For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
+    /// as an array of another framework. Takes the place of this rank's next collective of the group,
+    /// or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+    /// the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+    ///
+    /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
+    /// NULL and any other name: a collective without a name.
+    /// @param peer, tag  of a message; not read otherwise.
+    /// @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+    /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
+    /// @since 0.1
+    pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
+
+    /// nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
+    /// the reason.  [collective: group; of a message: the two ranks]
+    /// @since 0.1
+    pub fn nxd_group_reject_async(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
     /// Whether the work is done, well or not; from any thread.  [local]
     ///
     /// @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
@@ -3159,7 +3187,9 @@ extern "C" {
     /// [collective: the group]
     ///
     /// Norms and saved states are those of the group's ranks alone: whoever splits tensors over other
-    /// ranks as well sums norms, and saves one file for each part.
+    /// ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in a
+    /// layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
+    /// between nxd_ddp_finish and nxd_optimizer_update there.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -3294,10 +3324,12 @@ extern "C" {
     /// [collective: tensor-, pipeline- and data-parallel groups]
     ///
     /// Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
-    /// When their norm is not finite nothing is updated, the step advances, and the report says so.
+    /// When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
+    /// advances, and the report says so.
     /// @param options     NULL: defaults.
     /// @param out_report  may be NULL.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are TORN); TIMEOUT or
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
+    /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
     /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
     /// are refused by forwards, steps and saves until they are loaded again, and so is the
     /// optimizer's state until nxd_optimizer_load.
@@ -4030,7 +4062,7 @@ extern "C" {
     /// Reads parameters from safetensors; each rank reads its own shards only.  [local]
     ///
     /// @param path    a .safetensors file, or a directory with model.safetensors or
-    /// model.safetensors.index.json.
+    /// model.safetensors.index.json; with both the file is read, as in transformers.
     /// @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
     /// @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
@@ -4040,7 +4072,8 @@ extern "C" {
     /// Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
     /// data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
     ///
-    /// @param path  file; replaced when complete.
+    /// @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
+    /// an older save, is removed then.
     /// @return NXD_OK on all ranks; IO on all ranks when the writer failed.
     /// @since 0.1
     pub fn nxd_module_save_safetensors(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
@@ -4242,7 +4275,8 @@ extern "C" {
     /// @param config_json  text of config.json.
     /// @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
     /// divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
-    /// known ones); INVALID_STATE (model parallel not initialised).
+    /// known ones; or a field that makes another model); INVALID_STATE (model parallel not
+    /// initialised).
     /// @since 0.1
     pub fn nxd_model_create(ctx: *mut nxd_context_t, config_json: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
 

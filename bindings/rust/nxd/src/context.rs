@@ -158,6 +158,13 @@ impl Context {
         check(unsafe { sys::nxd_context_set_step(self.as_raw(), step, microbatch) })
     }
 
+    /// The training step and microbatch that random bits are drawn for.
+    pub fn step(&self) -> Result<(i64, i64)> {
+        let (mut step, mut microbatch) = (0, 0);
+        check(unsafe { sys::nxd_context_get_step(self.as_raw(), &mut step, &mut microbatch) })?;
+        Ok((step, microbatch))
+    }
+
     /// Writes a line on world rank 0; does nothing elsewhere.
     pub fn master_print(&self, text: &str) -> Result<()> {
         let text = c_string(text)?;

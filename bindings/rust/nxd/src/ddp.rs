@@ -1,6 +1,6 @@
 use crate::arrays::{with_arrays, Array, Arrays};
 use crate::context::Context;
-use crate::error::{c_string, check, string, Result};
+use crate::error::{c_string, check, string, Error, Result};
 use crate::group::Group;
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
@@ -24,6 +24,15 @@ pub struct Ddp {
     pub(crate) arrays: Option<Rc<Arrays>>,
 }
 
+fn reject(ctx: &Context, group: Option<&Group>, error: Error) -> Error {
+    let why = error.message().to_string();
+    let told = match group {
+        Some(group) => Ok(group.reject("", why)),
+        None => ctx.data_group().map(|group| group.reject("", why)),
+    };
+    told.map_or_else(|failed| failed, |_| error)
+}
+
 impl Ddp {
     /// Over arrays, which the ddp takes; `group` `None`: the data-parallel group, or the world where
     /// model parallelism is not initialised. Collective: the group.
@@ -33,7 +42,12 @@ impl Ddp {
         arrays: Vec<Array>,
         options: &DdpOptions,
     ) -> Result<Ddp> {
-        let names = arrays.iter().map(|a| c_string(a.name())).collect::<Result<Vec<_>>>()?;
+        let names = arrays.iter().map(|a| c_string(a.name())).collect::<Result<Vec<_>>>();
+        // The peers are in the call already, or about to be.
+        let names = match names {
+            Ok(names) => names,
+            Err(error) => return Err(reject(ctx, group, error)),
+        };
         let names: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
         let arrays = Rc::new(Arrays(arrays));
         let (mut params, mut grads) = arrays.describe();

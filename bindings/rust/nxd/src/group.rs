@@ -4,9 +4,9 @@ use crate::error::{c_string, check, Error, Result, Status};
 use crate::object::{create, get, object, Owned};
 use crate::store::milliseconds;
 use nxd_sys as sys;
+use std::ffi::CString;
 use std::marker::PhantomData;
 use std::os::raw::c_void;
-use std::ptr::null_mut;
 use std::time::Duration;
 
 pub use sys::nxd_reduce_t as Reduce;
@@ -63,8 +63,8 @@ impl Group {
         let fits = self.require(recv.len() == send.len(), || {
             format!("recv: expected the {} elements of send, got {}", send.len(), recv.len())
         });
-        let (from, to, count) = fits.pointers(send, recv, send.len());
-        fits.result(unsafe {
+        let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), send.len());
+        self.collective("all_reduce", fits, || unsafe {
             sys::nxd_all_reduce(self.as_raw(), from, to, count, T::DTYPE, reduce)
         })
     }
@@ -79,8 +79,10 @@ impl Group {
     /// Concatenates the elements of every rank, in rank order, on every rank.
     pub fn all_gather<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         let fits = self.require_parts("recv", recv.len(), "send", send.len())?;
-        let (from, to, count) = fits.pointers(send, recv, send.len());
-        fits.result(unsafe { sys::nxd_all_gather(self.as_raw(), from, to, count, T::DTYPE) })
+        let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), send.len());
+        self.collective("all_gather", fits, || unsafe {
+            sys::nxd_all_gather(self.as_raw(), from, to, count, T::DTYPE)
+        })
     }
 
     /// Reduces the elements of every rank and leaves each rank its part of the result.
@@ -91,8 +93,8 @@ impl Group {
         reduce: Reduce,
     ) -> Result<()> {
         let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
-        let (from, to, count) = fits.pointers(send, recv, recv.len());
-        fits.result(unsafe {
+        let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), recv.len());
+        self.collective("reduce_scatter", fits, || unsafe {
             sys::nxd_reduce_scatter(self.as_raw(), from, to, count, T::DTYPE, reduce)
         })
     }
@@ -114,8 +116,10 @@ impl Group {
                 recv.len()
             )
         });
-        let (from, to, count) = fits.pointers(send, recv, send.len() / size);
-        fits.result(unsafe { sys::nxd_all_to_all(self.as_raw(), from, to, count, T::DTYPE) })
+        let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), send.len() / size);
+        self.collective("all_to_all", fits, || unsafe {
+            sys::nxd_all_to_all(self.as_raw(), from, to, count, T::DTYPE)
+        })
     }
 
     /// Sends to a rank of the group, which receives with the same tag.
@@ -133,6 +137,28 @@ impl Group {
     /// Returns when every rank of the group has called.
     pub fn barrier(&self) -> Result<()> {
         check(unsafe { sys::nxd_barrier(self.as_raw()) })
+    }
+
+    fn collective(
+        &self,
+        operation: &str,
+        fits: Lengths,
+        call: impl FnOnce() -> Status,
+    ) -> Result<()> {
+        match fits.bad {
+            None => check(call()),
+            Some(message) => Err(self.reject(operation, message)),
+        }
+    }
+
+    /// Makes a collective that this rank cannot make fail on its peers, with the reason, and gives
+    /// the error for this rank.
+    pub(crate) fn reject(&self, operation: &str, reason: String) -> Error {
+        let (operation, text) = (printable(operation), printable(&reason));
+        unsafe {
+            sys::nxd_group_reject(self.as_raw(), operation.as_ptr(), -1, -1, text.as_ptr());
+        }
+        Error::new(Status::INVALID_ARGUMENT, reason)
     }
 
     pub(crate) fn require(&self, good: bool, message: impl FnOnce() -> String) -> Lengths {
@@ -157,45 +183,15 @@ impl Group {
     }
 }
 
-/// Whether the lengths of a collective's slices fit. When they do not, the collective is called all
-/// the same, with arguments that it refuses: so the peers are told, and do not wait.
-pub(crate) struct Lengths {
-    bad: Option<String>,
+/// For the library, which takes no NUL.
+pub(crate) fn printable(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
-impl Lengths {
-    fn pointers<T>(
-        &self,
-        send: &[T],
-        recv: &mut [T],
-        n: usize,
-    ) -> (*const c_void, *mut c_void, usize) {
-        self.raw_pointers(send.as_ptr(), recv.as_mut_ptr(), n)
-    }
-
-    pub(crate) fn raw_pointers<T>(
-        &self,
-        send: *const T,
-        recv: *mut T,
-        n: usize,
-    ) -> (*const c_void, *mut c_void, usize) {
-        match self.bad {
-            None => (send.cast(), recv.cast(), n),
-            Some(_) => (null_mut(), null_mut(), n.max(1)),
-        }
-    }
-
-    fn result(self, status: Status) -> Result<()> {
-        let result = check(status);
-        match self.bad {
-            None => result,
-            Some(message) => Err(Error::new(Status::INVALID_ARGUMENT, message)),
-        }
-    }
-
-    pub(crate) fn message(self) -> Option<String> {
-        self.bad
-    }
+/// Whether the lengths of a collective's slices fit. When they do not, the collective is rejected: so
+/// the peers are told why, and do not wait.
+pub(crate) struct Lengths {
+    pub(crate) bad: Option<String>,
 }
 
 /// What any thread may do to a group.

@@ -41,6 +41,15 @@ impl Context {
         unsafe { borrow(|out| sys::nxd_parallel_get_group(self.as_raw(), axis, out)) }
     }
 
+    /// The data-parallel group, or the world where model parallelism is not initialised.
+    pub(crate) fn data_group(&self) -> Result<&Group> {
+        if self.model_parallel_is_initialized() {
+            self.parallel_group(Axis::DATA)
+        } else {
+            self.world_group()
+        }
+    }
+
     /// The ranks of all groups along an axis.
     pub fn parallel_groups(&self, axis: Axis) -> Result<Vec<Vec<i32>>> {
         let mut groups = Vec::new();

@@ -1,7 +1,7 @@
 use crate::context::ArenaBuffer;
 use crate::element::Element;
 use crate::error::{check, Error, Result, Status};
-use crate::group::{Group, Lengths, Reduce};
+use crate::group::{printable, Group, Lengths, Reduce};
 use crate::object::{create, get, object, Owned};
 use crate::store::milliseconds;
 use nxd_sys as sys;
@@ -116,29 +116,43 @@ impl<B> Work<B> {
     }
 }
 
-fn start<B>(
-    buffers: B,
-    refused: Option<String>,
-    call: impl FnOnce(*mut *mut sys::nxd_work_t) -> Status,
-) -> Result<Work<B>> {
-    Ok(Work { pending: create(call)?, buffers, refused })
+fn start<B>(buffers: B, call: impl FnOnce(*mut *mut sys::nxd_work_t) -> Status) -> Result<Work<B>> {
+    Ok(Work { pending: create(call)?, buffers, refused: None })
 }
 
-/// Pointers to a pair of buffers, or what makes the peers be told that they do not fit.
+/// Pointers to a pair of buffers.
 fn pair<S: Buffer, R: Buffer<Item = S::Item>>(
-    fits: &Lengths,
     send: &mut S,
     recv: &mut R,
-    n: usize,
-) -> (*const c_void, *mut c_void, usize) {
-    fits.raw_pointers(send.data() as *const S::Item, recv.data(), n)
+) -> (*const c_void, *mut c_void) {
+    (send.data() as *const c_void, recv.data().cast())
 }
 
 /// Asynchronous forms. They return at once, and fail later: through the work.
 impl Group {
+    /// Buffers that do not fit take the call's place, so that the peers are told why.
+    fn start_pair<B>(
+        &self,
+        operation: &str,
+        buffers: B,
+        fits: Lengths,
+        call: impl FnOnce(*mut *mut sys::nxd_work_t) -> Status,
+    ) -> Result<Work<B>> {
+        let refused = match fits.bad {
+            None => return start(buffers, call),
+            Some(message) => message,
+        };
+        let (operation, text) = (printable(operation), printable(&refused));
+        let pending = create(|out| unsafe {
+            let group = self.as_raw();
+            sys::nxd_group_reject_async(group, operation.as_ptr(), -1, -1, text.as_ptr(), out)
+        })?;
+        Ok(Work { pending, buffers, refused: Some(refused) })
+    }
+
     pub fn all_reduce_async<B: Buffer>(&self, mut buffer: B, reduce: Reduce) -> Result<Work<B>> {
         let (data, n): (*mut c_void, _) = (buffer.data().cast(), buffer.len());
-        start(buffer, None, |out| unsafe {
+        start(buffer, |out| unsafe {
             sys::nxd_all_reduce_async(self.as_raw(), data, data, n, B::Item::DTYPE, reduce, out)
         })
     }
@@ -150,9 +164,9 @@ impl Group {
     ) -> Result<Work<(S, R)>> {
         let fits = self.require_parts("recv", recv.len(), "send", send.len())?;
         let count = send.len();
-        let (from, to, n) = pair(&fits, &mut send, &mut recv, count);
-        start((send, recv), fits.message(), |out| unsafe {
-            sys::nxd_all_gather_async(self.as_raw(), from, to, n, S::Item::DTYPE, out)
+        let (from, to) = pair(&mut send, &mut recv);
+        self.start_pair("all_gather", (send, recv), fits, |out| unsafe {
+            sys::nxd_all_gather_async(self.as_raw(), from, to, count, S::Item::DTYPE, out)
         })
     }
 
@@ -164,15 +178,23 @@ impl Group {
     ) -> Result<Work<(S, R)>> {
         let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
         let count = recv.len();
-        let (from, to, n) = pair(&fits, &mut send, &mut recv, count);
-        start((send, recv), fits.message(), |out| unsafe {
-            sys::nxd_reduce_scatter_async(self.as_raw(), from, to, n, S::Item::DTYPE, reduce, out)
+        let (from, to) = pair(&mut send, &mut recv);
+        self.start_pair("reduce_scatter", (send, recv), fits, |out| unsafe {
+            sys::nxd_reduce_scatter_async(
+                self.as_raw(),
+                from,
+                to,
+                count,
+                S::Item::DTYPE,
+                reduce,
+                out,
+            )
         })
     }
 
     pub fn broadcast_async<B: Buffer>(&self, mut buffer: B, root: i32) -> Result<Work<B>> {
         let (data, n) = (buffer.data().cast(), buffer.len());
-        start(buffer, None, |out| unsafe {
+        start(buffer, |out| unsafe {
             sys::nxd_broadcast_async(self.as_raw(), data, n, B::Item::DTYPE, root, out)
         })
     }
@@ -188,27 +210,27 @@ impl Group {
             format!("expected equal multiples of {}, got {} and {}", size, sent, received)
         });
         let count = send.len() / size;
-        let (from, to, n) = pair(&fits, &mut send, &mut recv, count);
-        start((send, recv), fits.message(), |out| unsafe {
-            sys::nxd_all_to_all_async(self.as_raw(), from, to, n, S::Item::DTYPE, out)
+        let (from, to) = pair(&mut send, &mut recv);
+        self.start_pair("all_to_all", (send, recv), fits, |out| unsafe {
+            sys::nxd_all_to_all_async(self.as_raw(), from, to, count, S::Item::DTYPE, out)
         })
     }
 
     pub fn send_async<B: Buffer>(&self, mut buffer: B, to: i32, tag: i32) -> Result<Work<B>> {
         let (data, n) = (buffer.data().cast(), buffer.len());
-        start(buffer, None, |out| unsafe {
+        start(buffer, |out| unsafe {
             sys::nxd_send_async(self.as_raw(), data, n, B::Item::DTYPE, to, tag, out)
         })
     }
 
     pub fn receive_async<B: Buffer>(&self, mut buffer: B, from: i32, tag: i32) -> Result<Work<B>> {
         let (data, n) = (buffer.data().cast(), buffer.len());
-        start(buffer, None, |out| unsafe {
+        start(buffer, |out| unsafe {
             sys::nxd_receive_async(self.as_raw(), data, n, B::Item::DTYPE, from, tag, out)
         })
     }
 
     pub fn barrier_async(&self) -> Result<Work<()>> {
-        start((), None, |out| unsafe { sys::nxd_barrier_async(self.as_raw(), out) })
+        start((), |out| unsafe { sys::nxd_barrier_async(self.as_raw(), out) })
     }
 }

@@ -12,7 +12,9 @@ fn knows_its_place() {
     on_ranks(2, |ctx| {
         assert_eq!(ctx.size()?, 2);
         assert!(ctx.local_rank()? <= 1);
+        assert_eq!(ctx.step()?, (0, 0));
         ctx.set_step(3, 1)?;
+        assert_eq!(ctx.step()?, (3, 1));
         assert_eq!(ctx.set_step(-1, 0).unwrap_err().status(), Status::INVALID_ARGUMENT);
         ctx.set_plain_kernels(true)?;
         assert!(ctx.plain_kernels()?);

@@ -1,5 +1,5 @@
 use crate::common::{on_ranks, on_ranks_within};
-use nxd::{Bf16, Element, Group, Reduce, Status, Transport};
+use nxd::{Array, Bf16, Ddp, DdpOptions, Element, Group, Reduce, Status, Transport};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -83,9 +83,22 @@ fn lengths_that_do_not_fit() {
             error
         };
         let error = refused(world.all_reduce(&[1f32; 3], &mut vec![0.0; 3 - rank], Reduce::SUM));
-        assert!(rank == 0 || error.message().contains("expected the 3 elements"), "{}", error);
+        assert!(error.message().contains("recv: expected the 3 elements"), "{}", error);
+        let told = "rank 1 refused its arguments: all_reduce: recv";
+        assert!(rank == 1 || error.message().contains(told), "{}", error);
         let error = refused(world.all_gather(&[1i32; 2], &mut vec![0; 4 + rank]));
-        assert!(rank == 0 || error.message().contains("expected 2 times the 2"), "{}", error);
+        assert!(error.message().contains("expected 2 times the 2"), "{}", error);
+        let work = world.all_gather_async(vec![1i32; 2], vec![0; 4 + rank])?;
+        let error = refused(work.wait().map(drop));
+        assert!(error.message().contains("expected 2 times the 2"), "{}", error);
+        // A name that C does not take is found before the call, too.
+        let name = if rank == 0 { "weight" } else { "wei\0ght" };
+        for group in [None, Some(world)] {
+            let arrays = vec![Array::new(name, &[2], vec![1f32; 2])?];
+            let ddp = Ddp::over_arrays(&ctx, group, arrays, &DdpOptions::default());
+            let error = refused(ddp.map(drop));
+            assert!(error.message().contains("expected no NUL within a string"), "{}", error);
+        }
         refused(world.reduce_scatter(&vec![1f64; 4 + rank], &mut [0.0; 2], Reduce::SUM));
         refused(world.all_to_all(&[0u8; 2], &mut vec![0; 2 + 2 * rank]));
         // No elements on one side is no way around it.

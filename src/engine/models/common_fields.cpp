@@ -1,0 +1,22 @@
+#include "engine/models/common_fields.h"
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+void check_common_fields(const ConfigFields& fields) {
+  if (!fields.boolean("is_causal", true)) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "config_json: is_causal: attention sees no later position; only true is supported, got "
+         "false");
+  }
+  fields.refuse_unless_empty("quantization_config", "quantized weights are not read");
+  fields.refuse_unless_empty("per_layer_config", "all layers have the same sizes");
+  fields.refuse_unless_empty("pruned_heads", "all layers have all heads");
+  fields.refuse_unless_empty("is_encoder_decoder", "a model is a decoder alone");
+  fields.refuse_unless_empty("add_cross_attention", "there is no encoder to attend to");
+  fields.refuse_unless_empty("transformers_weights",
+                             "weights are read from model.safetensors or its index");
+}
+
+}  // namespace nxd

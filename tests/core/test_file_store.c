@@ -1,0 +1,133 @@
+/* What a store keeps, and how long it may take: values beyond its bounds, counters that are none,
+ * and a file that another process has locked and does not let go of. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/ranks.h"
+
+#define OK(call) assert_int_equal(nxd_test_ok(__FILE__, __LINE__, #call, (call)), 1)
+#define REFUSED(call, status, part) \
+  assert_int_equal(nxd_test_refused(__FILE__, __LINE__, #call, (call), (status), (part)), 1)
+
+static char path[] = "/tmp/nxd-file-store-XXXXXX";
+
+static int make_file(void** state) {
+  (void)state;
+  strcpy(path + strlen(path) - 6, "XXXXXX");
+  const int fd = mkstemp(path);
+  return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void** state) {
+  (void)state;
+  return unlink(path);
+}
+
+static void check_bounds(nxd_store_t* store) {
+  int64_t sum = 0;
+  char buf[8] = "";
+  size_t size = 0;
+  OK(nxd_store_set(store, "before", "b", 1));
+  const size_t limit = (size_t)1 << 30;
+  REFUSED(nxd_store_set(store, "large", "", limit + 1), NXD_ERROR_INVALID_ARGUMENT, "size");
+  REFUSED(nxd_store_set(store, "large", "", SIZE_MAX), NXD_ERROR_INVALID_ARGUMENT, "size");
+  REFUSED(nxd_store_get(store, "large", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT, "large");
+  OK(nxd_store_get(store, "before", 0, buf, sizeof buf, &size));
+  REFUSED(nxd_store_add(store, "before", 1, &sum), NXD_ERROR_INVALID_ARGUMENT,
+          "expected an integer");
+  assert_int_equal(sum, 0);
+  OK(nxd_store_set(store, "empty", "", 0));
+  REFUSED(nxd_store_add(store, "empty", 1, &sum), NXD_ERROR_INVALID_ARGUMENT,
+          "expected an integer");
+  OK(nxd_store_add(store, "most", INT64_MAX, &sum));
+  REFUSED(nxd_store_add(store, "most", 1, &sum), NXD_ERROR_INVALID_ARGUMENT, "no 64-bit integer");
+  OK(nxd_store_add(store, "most", -1, &sum));
+  assert_true(sum == INT64_MAX - 1);
+  OK(nxd_store_add(store, "least", INT64_MIN, &sum));
+  REFUSED(nxd_store_add(store, "least", -1, &sum), NXD_ERROR_INVALID_ARGUMENT, "no 64-bit integer");
+  OK(nxd_store_set(store, "after", "a", 1));
+  OK(nxd_store_get(store, "after", 0, buf, sizeof buf, &size));
+  assert_int_equal(size, 1);
+}
+
+static void bounds_of_files(void** state) {
+  (void)state;
+  nxd_store_t *store = NULL, *other = NULL;
+  OK(nxd_store_create_file(path, &store));
+  check_bounds(store);
+  nxd_store_destroy(store);
+  /* Another reader finds everything. */
+  OK(nxd_store_create_file(path, &other));
+  char buf[8] = "";
+  size_t size = 0;
+  OK(nxd_store_get(other, "after", 0, buf, sizeof buf, &size));
+  nxd_store_destroy(other);
+}
+
+static void bounds_of_memory(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  OK(nxd_store_create_local(&store));
+  check_bounds(store);
+  nxd_store_destroy(store);
+}
+
+/* As a process would that was stopped in the middle of a record. */
+static int hold_lock(void) {
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  assert_true(fd >= 0);
+  assert_int_equal(flock(fd, LOCK_EX), 0);
+  return fd;
+}
+
+static nxd_status_t give_up(void* data) {
+  (void)data;
+  return NXD_ERROR_USER;
+}
+
+static void held_lock(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  OK(nxd_store_create_file(path, &store));
+  const int holder = hold_lock();
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.rank = 1;
+  options.size = 2;
+  options.store = store;
+  options.timeout_ms = 300;
+  nxd_context_t* ctx = NULL;
+  REFUSED(nxd_context_create(&options, &ctx), NXD_ERROR_TIMEOUT, "held its lock");
+  assert_null(ctx);
+  char buf[8];
+  size_t size = 0;
+  REFUSED(nxd_store_get(store, "key", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT,
+          "held its lock");
+  /* Nobody need wait for an hour. */
+  options.timeout_ms = 3600000;
+  options.interrupt = give_up;
+  REFUSED(nxd_context_create(&options, &ctx), NXD_ERROR_USER, "interrupt");
+  assert_null(ctx);
+  close(holder);
+  OK(nxd_store_set(store, "key", "v", 1));
+  OK(nxd_store_get(store, "key", 0, buf, sizeof buf, &size));
+  nxd_store_destroy(store);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(bounds_of_files, make_file, remove_file),
+      cmocka_unit_test(bounds_of_memory),
+      cmocka_unit_test_setup_teardown(held_lock, make_file, remove_file),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

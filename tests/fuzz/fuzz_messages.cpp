@@ -1,0 +1,85 @@
+// What ranks of a group tell one another before data move: verdicts, headers, the envelope of a
+// message, a task that failed, the address of shared memory. The connections are between ranks that
+// know the world's secret, so that INTERNAL is an answer to what no rank says; a read out of bounds
+// is none.
+#include "core/comm/group_monitor.h"
+#include "core/comm/letter.h"
+#include "core/comm/shared_memory.h"
+#include "core/comm/verdict.h"
+#include "core/pipeline/task_failure.h"
+#include "fuzz.h"
+
+namespace {
+
+template <class Function>
+void parse_of_peer(Function&& function) {
+  try {
+    function();
+  } catch (const nxd::Error& e) {
+    nxd_fuzz::expect(nxd_fuzz::is_rejection(e.status()) || e.status() == NXD_ERROR_INTERNAL,
+                     "a message gives a status", std::to_string(e.status()));
+  } catch (const std::exception& e) {
+    nxd_fuzz::found("an exception that is not the library's", e.what());
+  }
+}
+
+nxd::GroupMonitor& monitor() {
+  static nxd::GroupMonitor value(std::make_shared<nxd::RankShared>(), "key", "group", 1, {0, 1, 2},
+                                 1000);
+  return value;
+}
+
+nxd::CallHeader header(nxd_fuzz::Input& in) { return in.number<nxd::CallHeader>(); }
+
+void verdicts(nxd_fuzz::Input& in) {
+  nxd::Verdict own(1, nxd::CallHeader(), in.byte() & 1 ? "reason" : "");
+  const int count = in.choice(1, 3);
+  for (int i = 0; i < count; ++i) {
+    nxd::Verdict other;
+    const std::string bytes = in.bytes(sizeof other);
+    if (!bytes.empty()) std::memcpy(static_cast<void*>(&other), bytes.data(), bytes.size());
+    parse_of_peer([&] { own.join(other); });
+    nxd_fuzz::expect(own.size() <= sizeof own, "a verdict of more bytes than there are");
+  }
+  parse_of_peer([&] { own.check(monitor(), {0, 1, 2}); });
+}
+
+void headers(nxd_fuzz::Input& in) {
+  const nxd::CallHeader first = header(in), second = header(in);
+  nxd_fuzz::expect(!first.agrees_with(second) || first.describe() == second.describe(),
+                   "headers that agree and read otherwise");
+  first.digest();
+  parse_of_peer([&] {
+    nxd::check_message(monitor(), {1, &first, in.bytes(8)}, {0, &second, in.bytes(8)});
+  });
+}
+
+void letters(nxd_fuzz::Input& in) {
+  alignas(64) unsigned char place[nxd::Letter::room_for(200)] = {};
+  const std::string bytes = in.bytes(sizeof place);
+  if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
+  char out[200];
+  nxd::Letter::read(place, out, static_cast<size_t>(in.choice(0, 200)), in.number<uint64_t>(), 1);
+}
+
+void texts(nxd_fuzz::Input& in) {
+  const std::string text = in.rest();
+  if (const auto failure = nxd::TaskFailure::find_in(text)) {
+    nxd_fuzz::expect(failure->status != NXD_OK, "a failure without a status");
+    nxd::TaskFailure::find_in(failure->to_reason());
+  }
+  nxd_fuzz::parse([&] { nxd::SharedMemory::Address::decode(text).encode(); });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  nxd_fuzz::Input in(data, size);
+  switch (in.choice(0, 3)) {
+    case 0: verdicts(in); break;
+    case 1: headers(in); break;
+    case 2: letters(in); break;
+    default: texts(in); break;
+  }
+  return 0;
+}

@@ -1,0 +1,29 @@
+// A Hugging Face config.json, as the engine's two models and the planner read it.
+#include "core/pipeline/layout_plan.h"
+#include "core/pipeline/plan_machine.h"
+#include "core/pipeline/plan_model.h"
+#include "engine/models/gpt2_config.h"
+#include "engine/models/llama_config.h"
+#include "fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using nxd_fuzz::expect;
+  const std::string json(reinterpret_cast<const char*>(data), size);
+  nxd_fuzz::parse([&] {
+    const auto config = nxd::LlamaConfig::parse(json);
+    expect(config.hidden > 0 && config.layers > 0 && config.heads % config.kv_heads == 0 &&
+               config.head_dim % 2 == 0,
+           "sizes of a Llama");
+  });
+  nxd_fuzz::parse([&] {
+    const auto config = nxd::Gpt2Config::parse(json);
+    expect(config.hidden > 0 && config.hidden % config.heads == 0, "sizes of a GPT-2");
+  });
+  nxd_fuzz::parse([&] {
+    const nxd_plan_model_t model = nxd::plan_model_of_config(json);
+    nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+    const auto plan = nxd::predict_layout(model, nxd::read_plan_machine(nullptr), &layout);
+    expect(plan.step_seconds > 0, "seconds of a step");
+  });
+  return 0;
+}

@@ -1,0 +1,28 @@
+// What a rank reads in the store of groups that its peers refused to make: lines of the input are
+// the list's entries.
+#include "core/comm/refusals.h"
+#include "fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  nxd_fuzz::Input in(data, size);
+  const int manner = in.byte();
+  const auto values = nxd_fuzz::pieces(in, '\n', 8);
+  if (values.empty() || std::count(values.begin(), values.end(), "") > 0) return 0;
+  const auto store = std::make_shared<nxd_fuzz::InputStore>(values);
+  constexpr int kRank = 1, kSize = 4;
+  // The count is the input's own in one of four, as far as it is one that there may be entries for:
+  // each that does not come is waited for.
+  const int64_t given = std::strtoll(values[0].c_str(), nullptr, 10);
+  if (manner & 3 || given > 64 || given < 0) store->set("count", std::to_string(values.size()));
+  const std::vector<int> ranks = manner & 4 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 3};
+  nxd::Refusals refusals(store, kRank);
+  for (int i = 0; i < 3; ++i) {
+    if (manner >> (3 + i) & 1) refusals.refuse(ranks, kSize, "bad arguments");
+    nxd::Refusals::Attempt attempt(refusals, ranks);
+    const auto error = attempt.refusal("group");
+    refusals.count_of(ranks);
+    if (!error) continue;
+    nxd_fuzz::expect(nxd_fuzz::is_rejection(error->status()), "status of a refusal");
+  }
+  return 0;
+}

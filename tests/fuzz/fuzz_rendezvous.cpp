@@ -1,0 +1,49 @@
+// What a rank reads in the store while it meets its world: lines of the input are the values. The
+// first byte chooses the rank and the size of the world.
+#include "core/parallel/host_map.h"
+#include "core/parallel/rendezvous.h"
+#include "fuzz.h"
+
+namespace {
+
+// A map of many ranks takes time in proportion, and finds nothing.
+bool has_large_number(const std::string& text) {
+  int digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    if (digits == 6) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  nxd_fuzz::Input in(data, size);
+  const int manner = in.byte();
+  // What the ranks say of themselves has several lines.
+  const std::vector<std::string> values = nxd_fuzz::pieces(in, '\0');
+  if (values.empty()) return 0;
+  for (const std::string& value : values) {
+    if (value.empty()) return 0;  // an absent key is waited for
+    if (has_large_number(value)) return 0;
+  }
+  nxd_fuzz::parse([&] {
+    const nxd::HostMap hosts = nxd::HostMap::decode(values[0]);
+    nxd_fuzz::expect(nxd::HostMap::decode(hosts.encode()) == hosts, "a map of hosts");
+  });
+  nxd::Membership m;
+  m.size = 2 + manner % 3;
+  m.rank = manner / 3 % m.size;
+  m.prefix = "nxd/";
+  m.store = std::make_shared<nxd_fuzz::InputStore>(values);
+  nxd_fuzz::parse([&] {
+    const nxd::World world = nxd::meet(m, 50);
+    nxd_fuzz::expect(world.hosts.size() == m.size, "a size of the world");
+    for (int rank = 0; rank < m.size; ++rank) {
+      const int lost = world.lost_with_store(rank);
+      nxd_fuzz::expect(lost >= -1 && lost < m.size, "a rank that is lost with the store");
+    }
+  });
+  return 0;
+}

@@ -1,0 +1,174 @@
+#!/usr/bin/python3
+"""Records every element of the models' gradients, and their training in double precision.
+
+    /usr/bin/python3 gradients.py        (python3-torch and python3-numpy of Debian)
+
+The two models are written out here with torch's basic operators, in f64, from config.json and
+model.safetensors alone; torch differentiates them. Each is first held against what Hugging Face's
+transformers gave (expected.json): its losses in f64 over 20 steps of AdamW, its logits and the norm
+of each gradient. Then it writes, beside expected.json,
+
+    gradients.npy    all gradients at the initial weights, one parameter after the other in the
+                     order of their names' bytes, computed in f64 and rounded to f32
+    fp64.json        in f64: each gradient's norm, 20 losses, the loss after them, all 21 norms,
+                     and the trained parameters' norms
+
+Hugging Face's Llama rounds its rotary angles, norms and losses to f32 also in an f64 model, so that
+it agrees to f32's last digits only; its GPT-2 does not, and agrees to f64's."""
+import json
+import math
+import pathlib
+import struct
+
+import numpy
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = 20
+
+
+def read_safetensors(path):
+    """The tensors of a file of f32, as f64."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        assert entry["dtype"] == "F32"
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        array = numpy.frombuffer(data[begin:end], "<f4").reshape(entry["shape"])
+        tensors[name] = torch.tensor(array.astype("f8"), requires_grad=True)
+    return tensors
+
+
+def attend(q, k, v):
+    """Causal attention of [batch, heads, length, dim]."""
+    length, dim = q.shape[-2:]
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(later, -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def loss_of(logits, labels):
+    """The mean over labels that count; each token is predicted from those before it."""
+    logp = torch.log_softmax(logits[:, :-1], -1)
+    wanted = labels[:, 1:]
+    counts = wanted != -100
+    taken = logp.gather(2, wanted.clamp(min=0)[..., None])[..., 0]
+    return -(taken * counts).sum() / counts.sum()
+
+
+def llama(config, w, ids):
+    batch, length = ids.shape
+    dim, eps = config["head_dim"], config["rms_norm_eps"]
+    theta = config["rope_parameters"]["rope_theta"]
+    frequencies = theta ** -(torch.arange(0, dim, 2).double() / dim)
+    angles = torch.arange(length).double()[:, None] * frequencies
+    cos, sin = angles.cos(), angles.sin()
+
+    def norm(x, weight):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+    def turn(x):
+        a, b = x[..., :dim // 2], x[..., dim // 2:]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def heads(x, weight):
+        return (x @ weight.T).view(batch, length, -1, dim).transpose(1, 2)
+
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        def layer(name, prefix=f"model.layers.{i}."):
+            return w[prefix + name + ".weight"]
+        h = norm(x, layer("input_layernorm"))
+        q = turn(heads(h, layer("self_attn.q_proj")))
+        k = turn(heads(h, layer("self_attn.k_proj")))
+        v = heads(h, layer("self_attn.v_proj"))
+        share = config["num_attention_heads"] // config["num_key_value_heads"]
+        mixed = attend(q, k.repeat_interleave(share, 1), v.repeat_interleave(share, 1))
+        x = x + mixed.transpose(1, 2).reshape(batch, length, -1) @ layer("self_attn.o_proj").T
+        h = norm(x, layer("post_attention_layernorm"))
+        gate = h @ layer("mlp.gate_proj").T
+        x = x + (gate * torch.sigmoid(gate) * (h @ layer("mlp.up_proj").T)) @ layer("mlp.down_proj").T
+    return norm(x, w["model.norm.weight"]) @ w["lm_head.weight"].T
+
+
+def gpt2(config, w, ids):
+    batch, length = ids.shape
+    eps, count = config["layer_norm_epsilon"], config["n_head"]
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdim=True)
+        scale = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
+        return centred * scale * w[name + ".weight"] + w[name + ".bias"]
+
+    def linear(x, name):
+        return x @ w[name + ".weight"] + w[name + ".bias"]
+
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:length]
+    for i in range(config["n_layer"]):
+        layer = f"transformer.h.{i}."
+        qkv = linear(norm(x, layer + "ln_1"), layer + "attn.c_attn").chunk(3, -1)
+        q, k, v = (t.view(batch, length, count, -1).transpose(1, 2) for t in qkv)
+        x = x + linear(attend(q, k, v).transpose(1, 2).reshape(batch, length, -1),
+                       layer + "attn.c_proj")
+        h = linear(norm(x, layer + "ln_2"), layer + "mlp.c_fc")
+        h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h ** 3)))
+        x = x + linear(h, layer + "mlp.c_proj")
+    return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
+
+
+def train(directory, model, config, batch):
+    """Logits and gradients of the first step, the losses and norms of 20 steps and after them, and
+    the parameters' norms then."""
+    ids, labels = (torch.tensor(batch[name]) for name in ("input_ids", "labels"))
+    weights = read_safetensors(directory / "model.safetensors")
+    optimizer = torch.optim.AdamW(weights.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
+                                  weight_decay=0.1)
+    losses, totals, first, logits = [], [], None, None
+    for step in range(STEPS + 1):
+        final = {name: math.sqrt((p.detach() ** 2).sum().item()) for name, p in weights.items()}
+        optimizer.zero_grad()
+        out = model(config, weights, ids)
+        loss = loss_of(out, labels)
+        losses.append(loss.item())
+        loss.backward()
+        totals.append(math.sqrt(sum((p.grad ** 2).sum().item() for p in weights.values())))
+        if step == 0:
+            first = {name: p.grad.clone() for name, p in weights.items()}
+            logits = out.detach().numpy()
+        optimizer.step()
+    return logits, first, losses, totals, final
+
+
+def agree(what, got, want, bound):
+    worst = numpy.max(numpy.abs(numpy.array(got) - want) / numpy.maximum(1, numpy.abs(want)))
+    print(f"{what}: {worst:.2e}, allowed {bound:g}")
+    assert worst <= bound, what
+
+
+def record(name, model, loss_bound):
+    directory = HERE / name
+    config = json.loads((directory / "config.json").read_text())
+    expected = json.loads((directory / "expected.json").read_text())
+    logits, first, losses, totals, final = train(directory, model, config, expected["batch"])
+    wanted = expected["loss_traj_fp64"] + [expected["loss_after_20_fp64"]]
+    agree(name + ": losses in f64", losses, numpy.array(wanted), loss_bound)
+    agree(name + ": logits in f32", logits, numpy.load(directory / "logits.npy"), 1e-6)
+    names = sorted(first, key=str.encode)
+    assert names == sorted(expected["grad_norms"], key=str.encode)
+    norms = {n: math.sqrt((first[n] ** 2).sum().item()) for n in names}
+    ratios = [norms[n] / expected["grad_norms"][n] for n in names]
+    agree(name + ": norms of gradients in f32", ratios, numpy.ones(len(names)), 1e-6)
+
+    joined = numpy.concatenate([first[n].numpy().ravel() for n in names])
+    numpy.save(directory / "gradients.npy", joined.astype("<f4"))
+    exact = {"grad_norms": norms, "loss_traj": losses[:STEPS], "loss_after_20": losses[STEPS],
+             "grad_norm_traj": totals, "final_param_norms": {n: final[n] for n in names}}
+    (directory / "fp64.json").write_text(json.dumps(exact, indent=1) + "\n")
+
+
+torch.set_num_threads(1)
+record("llama_tiny", llama, 5e-7)
+record("gpt2_tiny", gpt2, 1e-13)

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What script tests rely on: a skip is named and counted, a program that loads libtorch is found, and no
+# script has a check that cannot fail.
+# usage: test_script_rules.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cat > "$work/test_absent.sh" << 'END'
+set -euo pipefail
+. "$1"
+part=$2
+need_commands sh no-such-command:no-such-package
+END
+code=0
+bash "$work/test_absent.sh" "$source/tests/scripts/lib.sh" left > "$work/out" || code=$?
+[[ $code == 77 && $(< "$work/out") == "skip: absent left: no-such-command is missing; install no-such-package" ]] ||
+  { echo "a skip ends with $code and says:"; cat "$work/out"; exit 1; }
+
+# With set -e, as in a test.
+checks() { bash -ec '. "$0"; loads_no_libtorch "$1"; echo good' "$source/tests/scripts/lib.sh" "$1"; }
+[[ $(checks "$build/src/libnxd_core.so") == good ]] || { echo "libnxd_core is said to load libtorch"; exit 1; }
+if [[ -e $build/src/libnxd.so ]] && checks "$build/src/libnxd.so" > "$work/out"; then
+  echo "libtorch is not found in libnxd.so"
+  exit 1
+fi
+if checks "$work/out" 2> /dev/null > /dev/null; then echo "a file that is no program passes"; exit 1; fi
+
+# "! command" alone never ends a script with set -e, unless it is the last one.
+cd "$source"
+mapfile -t scripts < <(grep -rlE '^#!.*\b(ba)?sh' scripts tests/scripts tests/consumers bench tools examples bindings \
+  --exclude-dir=target --exclude-dir=node_modules)
+((${#scripts[@]} > 30)) || { echo "found only ${#scripts[@]} scripts"; exit 1; }
+if grep -nE '^[[:space:]]*! ' "${scripts[@]}" | grep -v '||'; then
+  echo "these never fail: write  if COMMAND; then echo WHY; exit 1; fi"
+  exit 1
+fi
+# A skip says what to install.
+if grep -nE 'exit 77' tests/scripts/*.sh | grep -vE '^tests/scripts/(lib|with_slurm|test_script_rules)\.sh'; then
+  echo "these skip without a name: use skip of tests/scripts/lib.sh"
+  exit 1
+fi
