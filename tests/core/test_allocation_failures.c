@@ -397,7 +397,6 @@ int main(int argc, char** argv) {
   /* What is made once and kept, such as tables of the library's, is made here. */
   for (int p = 0; p < n_programs; ++p) {
     rank_end_t ends[kMostRanks];
-    if (leaves_out(only_program, programs[p].name)) continue;
     run_program(&programs[p], kRetryTimeoutMs, file_path(), ends);
     for (int i = 0; i < programs[p].ranks; ++i) {
       if (ends[i].status == NXD_OK && !ends[i].wrong) continue;

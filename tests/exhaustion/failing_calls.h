@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
   kFailMemory,     /* malloc, calloc, realloc, aligned_alloc, posix_memalign, memalign */
   kFailMapping,    /* mmap */
@@ -46,5 +50,9 @@ size_t tracked_blocks(void);
 /* The code that took one of these blocks, and its size; 0 when there are not so many. */
 uintptr_t tracked_block(size_t index, size_t* out_size);
 int is_code_of_gloo(uintptr_t code);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -56,11 +57,17 @@ class Error : public std::exception {
   std::shared_ptr<const Content> content_;
 };
 
+// A stream that lacks memory for a value keeps quiet about it, and gives a part.
+inline void check_stream(const std::ios& stream) {
+  if (stream.bad()) throw std::bad_alloc();
+}
+
 // Concatenates values as by operator<<.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
+  check_stream(out);
   return out.str();
 }
 

@@ -287,9 +287,12 @@ void Connector::welcome(Guest& guest) {
 Fd Connector::take(int from, const std::string& purpose, milliseconds duration) {
   std::unique_lock<std::mutex> lock(mutex_);
   const std::pair<int, std::string> name(from, purpose);
-  const auto came = [&] { return arrived_.count(name) > 0; };
+  auto found = arrived_.end();
+  const auto came = [&] {
+    found = arrived_.find(name);
+    return found != arrived_.end() && !found->second.empty();
+  };
   if (!came_.wait_for(lock, duration, came)) return Fd();
-  const auto found = arrived_.find(name);
   Fd fd = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) arrived_.erase(found);

@@ -35,6 +35,7 @@ std::optional<Loss> decode(const std::string& value, int world_size) {
   if (loss.rank < 0 || loss.rank >= world_size) return std::nullopt;
   in.get();
   std::getline(in, loss.reason);
+  check_stream(in);
   return loss;
 }
 

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/proc_file.h"
 
 namespace nxd {
 namespace {
@@ -17,13 +17,13 @@ namespace {
 // 0 when there is no such process. proc(5): the 22nd field of stat, where the second, a name in
 // parentheses, may itself have blanks and parentheses.
 uint64_t start_time_of(int32_t pid) {
-  std::string line;
-  std::getline(std::ifstream(text("/proc/", pid, "/stat")), line);
+  const std::string line = read_proc(text("/proc/", pid, "/stat")).value_or("");
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::istringstream in(line.substr(name_end + 1));
   std::string skipped;
   for (int field = 3; field < 22; ++field) in >> skipped;
+  check_stream(in);
   uint64_t ticks = 0;
   in >> ticks;
   return ticks;

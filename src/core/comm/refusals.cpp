@@ -25,6 +25,7 @@ std::string Refusals::encode(const Refusal& refusal) {
   out << refusal.by << " " << refusal.culprit << " " << refusal.numbers.size();
   for (const auto& [rank, number] : refusal.numbers) out << " " << rank << " " << number;
   out << " " << refusal.reason;
+  check_stream(out);
   return out.str();
 }
 

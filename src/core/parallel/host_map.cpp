@@ -87,6 +87,7 @@ std::string HostMap::encode() const {
     out << ' ' << host_of_[start] << ' ' << end - start;
     start = end;
   }
+  check_stream(out);
   return out.str();
 }
 

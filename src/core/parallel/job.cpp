@@ -8,12 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <exception>
 #include <optional>
 #include <thread>
 
 #include "core/base/environment.h"
+#include "core/base/proc_file.h"
 #include "core/base/start_thread.h"
 #include "core/parallel/launcher.h"
 
@@ -30,8 +30,7 @@ constexpr int64_t kTermGraceMs = 2000;
 const char* const kLoopback = "127.0.0.1";
 
 std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string all = read_proc("/proc/self/cmdline").value_or("");
   std::vector<std::string> arguments;
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find('\0', at), all.size());

@@ -2,24 +2,25 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/proc_file.h"
 
 namespace nxd {
 namespace {
 
 // Fields of /proc/PID/stat from the third on; the second is a name and may hold anything.
 std::vector<std::string> status_fields(pid_t pid) {
-  std::ifstream file(text("/proc/", pid, "/stat"));
-  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string all = read_proc(text("/proc/", pid, "/stat")).value_or("");
   const size_t end_of_name = all.rfind(')');
   if (end_of_name == std::string::npos) return {};
   std::istringstream in(all.substr(end_of_name + 1));
-  return {std::istream_iterator<std::string>(in), std::istream_iterator<std::string>()};
+  std::vector<std::string> fields;
+  for (std::string field; in >> field;) fields.push_back(field);
+  check_stream(in);
+  return fields;
 }
 
 pid_t parent_of(pid_t pid) {
@@ -36,11 +37,8 @@ std::string start_time_of(pid_t pid) {
 // As it was when the process was executed. False also when it cannot be read: then the process
 // belongs to somebody else, and is no wrapper of ours.
 bool was_started_with(pid_t pid, const std::string& setting) {
-  std::ifstream file(text("/proc/", pid, "/environ"), std::ios::binary);
-  for (std::string entry; std::getline(file, entry, '\0');) {
-    if (entry == setting) return true;
-  }
-  return false;
+  const std::string all = read_proc(text("/proc/", pid, "/environ")).value_or("");
+  return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;
 }
 
 }  // namespace

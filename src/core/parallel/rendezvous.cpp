@@ -3,14 +3,15 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/environment.h"
+#include "core/base/proc_file.h"
 #include "core/comm/failure_board.h"
 #include "core/comm/socket.h"
 #include "core/comm/store_pace.h"
@@ -30,8 +31,8 @@ std::string link_of(const char* path) {
 
 // Two processes with the same one reach each other over the loopback.
 std::string network_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::string boot = read_proc("/proc/sys/kernel/random/boot_id").value_or("");
+  boot.resize(std::min(boot.size(), boot.find('\n')));
   char name[HOST_NAME_MAX + 1] = "";
   ::gethostname(name, sizeof name - 1);
   return text(boot, "/", link_of("/proc/self/ns/net"), "/", name);
@@ -85,6 +86,7 @@ std::optional<Info> parse_info(const std::string& value) {
   in.get();
   std::getline(in, info.network);
   std::getline(in, info.host, '\0');
+  check_stream(in);
   return info;
 }
 
@@ -207,6 +209,7 @@ void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) 
   }
   in.get();
   std::getline(in, message);
+  check_stream(in);
   throw Error(status, message, {root_rank, 0, "", ""});
 }
 
@@ -245,6 +248,7 @@ World parse_world(const std::string& verdict, int size) {
   world.one_host = one_host != 0;
   std::string hosts;
   std::getline(in, hosts);
+  check_stream(in);
   world.hosts = HostMap::decode(hosts);
   if (world.hosts.size() != size) fail_unreadable(kWorld, verdict);
   return world;

@@ -1,7 +1,6 @@
 #include "core/pipeline/timeline_file.h"
 
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "core/base/exchange_record.h"
+#include "core/base/proc_file.h"
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/write_outcome.h"
 #include "core/comm/deadline.h"
@@ -45,9 +45,7 @@ Form form_of(const char* path) {
 
 // The kernel's, by its boot.
 int64_t own_clock() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  in >> id;
+  const std::string id = read_proc("/proc/sys/kernel/random/boot_id").value_or("");
   return static_cast<int64_t>(std::hash<std::string>()(id));
 }
 

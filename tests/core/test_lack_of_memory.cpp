@@ -1,0 +1,117 @@
+// Parts of the core where memory or mappings cannot be had.
+#include <thread>
+
+#include "core/comm/arena.h"
+#include "core/optim/buffer_parameters.h"
+#include "core/optim/bucket_plan.h"
+#include "core/optim/parameter_gather.h"
+#include "core/parallel/context.h"
+#include "exhaustion/failing_calls.h"
+#include "support/ranks.h"
+
+#include "support/check.h"
+
+using namespace nxd;
+
+namespace {
+
+// Blocks whose neighbours are in use need an entry of their own among the free ones.
+void freeing_takes_no_memory(void**) {
+  Arena arena;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20; ++i) blocks.push_back(arena.allocate(5000));
+  fail_calls(kFailMemory, 1, UINT64_MAX);
+  bool threw = false;
+  try {
+    for (size_t i = 0; i < blocks.size(); i += 2) arena.free(blocks[i]);
+    for (size_t i = 1; i < blocks.size(); i += 2) arena.free(blocks[i]);
+  } catch (...) {
+    threw = true;
+  }
+  fail_no_calls();
+  assert_false(threw);
+  assert_ptr_equal(arena.allocate(20 * 8192), blocks[0]);  // they are one stretch again
+}
+
+// An allocation that fails leaves the arena as it was.
+void failed_allocations_change_nothing(void**) {
+  Arena arena;
+  void* first = arena.allocate(5000);
+  arena.free(first);
+  const Arena::Stats before = Arena::stats();
+  uint64_t failures = 0;
+  for (uint64_t n = 1;; ++n) {
+    fail_calls(kFailMemory, n, 1);
+    void* block = nullptr;
+    try {
+      block = arena.allocate(5000);
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    const bool failed = calls_failed() > 0;
+    fail_no_calls();
+    assert_true(failed == (block == nullptr));
+    if (!failed) {
+      assert_ptr_equal(block, first);
+      arena.free(block);
+      break;
+    }
+    assert_int_equal(Arena::stats().bytes_in_use, before.bytes_in_use);
+  }
+  assert_true(failures >= 2);
+}
+
+// A rank that cannot see what its peer has makes no rank write there: all gather instead.
+void memory_of_peers_that_cannot_be_mapped(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        constexpr int64_t kCount = 4096;
+        std::vector<float> value(kCount), grad(kCount);
+        int64_t shape[1] = {kCount};
+        DLTensor param{value.data(), {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, shape, nullptr, 0};
+        DLTensor gradient = param;
+        gradient.data = grad.data();
+        DLTensor *params[] = {&param}, *grads[] = {&gradient};
+        const char* names[] = {"w"};
+        const auto context = ctx->value;
+        const auto source = std::make_shared<BufferParameters>(context, context->world(), names,
+                                                               params, grads, size_t{1});
+        const BucketPlan plan({{kCount, NXD_DTYPE_F32, NXD_DTYPE_F32}}, 1 << 20, 2);
+        context->arena().free(context->arena().allocate(100));  // so that it has its mapping
+        context->world()->barrier();
+        if (rank == 0) fail_calls(kFailMapping, 1, 1);
+        context->world()->barrier();
+        ParameterGather gather(source, plan, true);
+        context->world()->barrier();
+        if (rank == 0) NXD_TEST_CHECK(calls_failed() == 1);
+        NXD_TEST_CHECK(!gather.is_mirrored());
+        gather.begin();
+        auto* home = static_cast<float*>(gather.home(0));
+        for (const auto& segment : plan.part(0, rank)) {
+          for (int64_t i = 0; i < segment.count; ++i) {
+            home[segment.parameter_offset + i] = static_cast<float>(segment.parameter_offset + i);
+          }
+        }
+        gather.gather();
+        for (int64_t i = 0; i < kCount; ++i) NXD_TEST_CHECK(home[i] == static_cast<float>(i));
+      },
+      nullptr);
+  fail_no_calls();
+}
+
+}  // namespace
+
+int main() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::printf("skipped: the sanitizers have an allocator of their own\n");
+  return 77;
+#else
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(freeing_takes_no_memory),
+      cmocka_unit_test(failed_allocations_change_nothing),
+      cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+#endif
+}
