@@ -1,6 +1,7 @@
 // Models in F32 under automatic casts: the training of a model in F32, to the precision of BF16, on
 // every layout.
 #include "engine/model_support.h"
+#include "support/npy.h"
 
 #include "support/check.h"
 
@@ -52,6 +53,30 @@ double largest_distance(const std::vector<double>& got, const std::vector<double
   return worst;
 }
 
+// How far a gradient is from the recorded one, of f64: the root of the squares of the differences
+// of its elements as a part of its norm. The farthest of all.
+double farthest_gradient(const ModelOracle& oracle, const Named& gradients) {
+  const std::vector<double> recorded = read_npy<double>(oracle.directory + "/gradients.npy").values;
+  double worst = 0;
+  size_t at = 0;
+  for (const auto& [name, gradient] : gradients) {
+    assert_true(at + gradient.size() <= recorded.size());
+    double difference = 0, whole = 0;
+    for (const double x : gradient) {
+      difference += (x - recorded[at]) * (x - recorded[at]);
+      whole += recorded[at] * recorded[at];
+      ++at;
+    }
+    const double part = std::sqrt(difference / whole);
+    worst = std::isnan(part) ? INFINITY : std::max(worst, part);
+  }
+  assert_int_equal(at, recorded.size());
+  return worst;
+}
+
+// Bounds are twice what was measured over both models and all layouts: losses along 20
+// steps 2.8e-3, the first norm 1.2e-3, elements of gradients 1.6e-2. BF16's spacing is 2^-8, 4e-3,
+// and a gradient is a product of some ten roundings of half of that each.
 void check_model(const char* name) {
   const ModelOracle oracle(name);
   std::vector<double> recorded = oracle.expected["loss_traj"].get<std::vector<double>>();
@@ -63,18 +88,17 @@ void check_model(const char* name) {
         const Layout layout{tp, sequence_parallel, NXD_DTYPE_F32, plain};
         const Run run = train_model(oracle, layout, NXD_DTYPE_BF16).run;
         const double distance = largest_distance(run.losses, recorded);
-        if (!(distance < 0.02)) fail_msg("%s: %s: %g", name, layout.name().c_str(), distance);
-        // A layout rounds elsewhere, by less than the spacing of BF16, 2^-8.
+        if (!(distance < 0.006)) fail_msg("%s: %s: %g", name, layout.name().c_str(), distance);
+        // A layout rounds elsewhere, by less than BF16 rounds: 1.3e-3 was measured.
         if (alone.empty()) alone = run.losses;
         const double between = largest_distance(run.losses, alone);
-        if (!(between < 0.004)) fail_msg("%s: %s: %g", name, layout.name().c_str(), between);
+        if (!(between < 0.0026)) fail_msg("%s: %s: %g", name, layout.name().c_str(), between);
         // Not that of F32: products were rounded.
         assert_true(distance > 1e-5);
-        for (const auto& [parameter, gradient] : run.gradients) {
-          const double got = norm(gradient);
-          if (!std::isfinite(got)) fail_msg("%s: gradient of %s", name, parameter.c_str());
-        }
-        check_loss("norm of the gradients", run.norms[0], oracle.expected["grad_norm_total"], 0.02);
+        const double farthest = farthest_gradient(oracle, run.gradients);
+        if (!(farthest < 0.03)) fail_msg("%s: %s: %g", name, layout.name().c_str(), farthest);
+        check_loss("norm of the gradients", run.norms[0], oracle.expected["grad_norm_total"],
+                   0.0024);
       }
     }
   }
