@@ -4249,7 +4249,8 @@ extern "C" {
     /// @param config_json  text of config.json.
     /// @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
     /// divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
-    /// known ones; or a field that makes another model); INVALID_STATE (model parallel not initialised).
+    /// known ones; or a field that makes another model); INVALID_STATE (model parallel not
+    /// initialised).
     /// @since 0.1
     pub fn nxd_model_create(ctx: *mut nxd_context_t, config_json: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
 
