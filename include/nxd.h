@@ -3079,7 +3079,7 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
  *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
  *          known ones; or a field that makes another model); INVALID_STATE (model parallel not
- * initialised).
+ *          initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
                                       const nxd_model_options_t* options, nxd_module_t** out_model);

@@ -263,7 +263,7 @@ void test_file_beside_index(void**) {
   assert_true(only_value(dir.path()) == old_value);
 }
 
-// What is no file is refused by its name, and nothing waits in its open.
+// A path that is no file is refused by its name, and nothing waits in its open.
 void test_no_files(void**) {
   const TempDir dir;
   const std::string file = dir.path() + "/model.safetensors", index = file + ".index.json";

@@ -1,5 +1,5 @@
-// What nothing is reduced over is refused: norms of a part of a model, and axes that training knows
-// nothing of. Gradients too large for F32 are no update.
+// Norms of a part of a model are refused, and so are axes that training does not reduce over.
+// Gradients too large for F32 are no update.
 #include <cfloat>
 #include <cmath>
 #include <limits>

@@ -118,7 +118,7 @@ class JsonBuilder {
     return std::string_view(strings_).substr(nodes_[index].string.begin, nodes_[index].string.size);
   }
 
-  // Of the object that ends: a member's name is followed by its value.
+  // The names of the object that ends; each is followed by its value.
   void check_names() {
     names_.clear();
     for (uint32_t i = open_.back() + 1; i < nodes_.size(); i = nodes_[i + 1].next) {

@@ -40,7 +40,7 @@ struct JsonNode {
   };
 };
 
-// What a text may be.
+// Bounds on a text.
 struct JsonLimits {
   size_t bytes = size_t{1} << 30U;
   size_t depth = 100;

@@ -14,7 +14,7 @@ class JsonWriter {
   void end_object() { close('}'); }
   void begin_array() { open('['); }
   void end_array() { close(']'); }
-  // Of an object's member; its value is next.
+  // The name of an object's member; its value is next.
   void key(std::string_view name);
   void string(std::string_view value);
   void number(int64_t value);

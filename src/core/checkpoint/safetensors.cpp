@@ -57,7 +57,7 @@ JsonDocument parse_object(std::string_view text, const std::string& path) {
   return document;
 }
 
-// What a header says of one tensor, checked. data_begin is where tensors begin in the file.
+// Reads and checks a header's entry of one tensor. data_begin is where tensors begin in the file.
 class TensorParser {
  public:
   TensorParser(const std::string& path, uint64_t data_begin, uint64_t data_size)

@@ -55,7 +55,7 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
   return names.size() > kShown ? out + ", ..." : out;
 }
 
-// Of a tied parameter the file may have its value under each of its names. Where they differ, the
+// The file may have a tied parameter's value under each of its names. Where they differ, the
 // file is that of a model without the tie: transformers unties them, and one of the two would be
 // lost here. The whole tensors are compared, so that all ranks come to the same answer.
 void check_tie(const SafetensorsReader& reader, const std::vector<std::string>& names,
