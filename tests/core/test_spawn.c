@@ -378,7 +378,8 @@ static void ignored_sigchld(void** state) {
   char command[2048], out[8192];
   for (int fails = 0; fails < 2; ++fails) {
     snprintf(command, sizeof command,
-             "env --ignore-signal=CHLD NXD_TEST_PART=fail " NXDRUN " -n %d %s 2>&1", fails + 1, self);
+             "env --ignore-signal=CHLD NXD_TEST_PART=fail " NXDRUN " -n %d %s 2>&1", fails + 1,
+             self);
     assert_int_equal(run(command, out, sizeof out), fails ? 37 : 0);
   }
 }
