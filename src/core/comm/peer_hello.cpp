@@ -30,6 +30,7 @@ std::optional<PeerAddress> PeerAddress::decode(const std::string& text) {
   std::string guard, more;
   std::istringstream in(text);
   in >> out.host >> out.port >> out.token >> guard;
+  check_stream(in);
   if (!in || in >> more || out.token.empty()) return std::nullopt;
   if (guard != kWithSecret && guard != kWithout) return std::nullopt;
   out.has_secret = guard == kWithSecret;
