@@ -7,7 +7,8 @@
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 ddp_toy.c -o ddp_toy \
- *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
+ *     $(pkg-config --cflags --libs nxd) -lm \
+ *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

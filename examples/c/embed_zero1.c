@@ -8,8 +8,8 @@
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 embed_zero1.c -o embed_zero1 \
- *     $(pkg-config --cflags --libs nxd-core) -lm -Wl,-rpath,$(pkg-config --variable=libdir
- * nxd-core) */
+ *     $(pkg-config --cflags --libs nxd-core) -lm \
+ *     -Wl,-rpath,$(pkg-config --variable=libdir nxd-core) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,8 @@
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 mlp_tensor_parallel.c -o mlp_tensor_parallel \
- *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
+ *     $(pkg-config --cflags --libs nxd) -lm \
+ *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

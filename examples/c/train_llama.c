@@ -11,7 +11,8 @@
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 train_llama.c loss_plot.c sampling.c text.c -o train_llama \
- *     $(pkg-config --cflags --libs nxd) -lm -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
+ *     $(pkg-config --cflags --libs nxd) -lm \
+ *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from nxd import _libtorch, raw
-from support import run_code
+from support import run_code, skip
 
 TRAIN = """
 import sys, threading
@@ -118,7 +118,7 @@ class Foreign(unittest.TestCase):
     def test_the_systems_own_is_shared(self):
         found = run_code("import importlib.util; print(bool(importlib.util.find_spec('torch')))")
         if found.stdout.strip() != "True":
-            self.skipTest("no torch")
+            skip(self, "the system's own libtorch", "torch is missing", "python3-torch")
         for code in ("import torch, nxd", "import nxd; nxd.tensor([1.0]); import torch"):
             run_code(f"{code}\nassert torch.from_dlpack(nxd.tensor([1.0])).item() == 1\n"
                      "maps = {l.split()[-1] for l in open('/proc/self/maps') if 'libc10' in l}\n"

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import PYTHON_ROOT, run_python
+from support import PYTHON_ROOT, run_python, skip
 from test_processes import losses, spawned
 
 
@@ -32,7 +32,7 @@ class Readme(unittest.TestCase):
 class Types(unittest.TestCase):
     def test_mypy(self):
         if run_python("-m", "mypy", "--version", check=False).returncode != 0:
-            self.skipTest("no mypy")
+            skip(self, "types of the Python binding", "mypy is missing", "mypy")
         with tempfile.TemporaryDirectory() as directory:
             shutil.copy(PYTHON_ROOT / "mypy.ini", directory)
             use = Path(directory, "use.py")

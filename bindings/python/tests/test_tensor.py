@@ -8,7 +8,7 @@ import numpy as np
 
 import nxd
 from nxd import ops, raw
-from support import resident_kb
+from support import resident_kb, skip
 
 try:
     import torch
@@ -120,8 +120,9 @@ class Dlpack(unittest.TestCase):
         loop(200)
         self.assertLess(resident_kb() - before, 4000)  # 200 MB went through
 
-    @unittest.skipUnless(torch, "no torch")
     def test_torch(self):
+        if torch is None:
+            skip(self, "tensors of torch", "torch is missing", "python3-torch")
         tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
         theirs = torch.from_dlpack(tensor)
         theirs[0, 0] = 9
