@@ -46,6 +46,7 @@ for file in *.c; do
   build "$program" "$line"
 done
 ((${#built[@]} >= 2)) || { echo "found only ${#built[@]} examples"; exit 1; }
-NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 ./embed_zero1 | grep -q "loss" || { echo "embed_zero1 does not run"; exit 1; }
+NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 ./embed_zero1 > log 2>&1 || { cat log; exit 1; }
+grep -q "loss" log || { cat log; exit 1; }
 loads_no_libtorch embed_zero1
 echo "built by their own lines: ${built[*]}"
