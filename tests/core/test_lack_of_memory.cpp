@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "core/comm/arena.h"
-#include "core/optim/buffer_parameters.h"
 #include "core/optim/bucket_plan.h"
+#include "core/optim/buffer_parameters.h"
 #include "core/optim/parameter_gather.h"
 #include "core/parallel/context.h"
 #include "exhaustion/failing_calls.h"
