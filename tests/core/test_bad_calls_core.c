@@ -176,7 +176,7 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
   }
   nxd_store_t* store = NULL;
   NXD_TEST_OK(nxd_store_create_local(&store));
-  NXD_TEST_REFUSED(nxd_store_set(store, "key", x, SIZE_MAX), bad, "fits in memory");
+  NXD_TEST_REFUSED(nxd_store_set(store, "key", x, SIZE_MAX), bad, "at most");
   nxd_store_destroy(store);
   NXD_TEST_OK(nxd_group_get_size(group, &number));
   NXD_TEST_CHECK(number == size);

@@ -49,11 +49,10 @@ static void check_bounds(nxd_store_t* store) {
   REFUSED(nxd_store_add(store, "empty", 1, &sum), NXD_ERROR_INVALID_ARGUMENT,
           "expected an integer");
   OK(nxd_store_add(store, "most", INT64_MAX, &sum));
-  REFUSED(nxd_store_add(store, "most", 1, &sum), NXD_ERROR_INVALID_ARGUMENT, "no 64-bit integer");
+  OK(nxd_store_add(store, "most", 1, &sum));
+  assert_true(sum == INT64_MIN);
   OK(nxd_store_add(store, "most", -1, &sum));
-  assert_true(sum == INT64_MAX - 1);
-  OK(nxd_store_add(store, "least", INT64_MIN, &sum));
-  REFUSED(nxd_store_add(store, "least", -1, &sum), NXD_ERROR_INVALID_ARGUMENT, "no 64-bit integer");
+  assert_true(sum == INT64_MAX);
   OK(nxd_store_set(store, "after", "a", 1));
   OK(nxd_store_get(store, "after", 0, buf, sizeof buf, &size));
   assert_int_equal(size, 1);

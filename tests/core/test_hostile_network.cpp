@@ -475,6 +475,22 @@ void no_descriptors(void**) {
   }
 }
 
+// The children of every thread, and theirs.
+std::vector<pid_t> with_descendants(pid_t parent) {
+  std::vector<pid_t> pids = {parent};
+  for (size_t i = 0; i < pids.size(); ++i) {
+    const std::string tasks = "/proc/" + std::to_string(pids[i]) + "/task";
+    DIR* directory = ::opendir(tasks.c_str());
+    if (!directory) continue;
+    while (const dirent* entry = ::readdir(directory)) {
+      std::ifstream in(tasks + "/" + entry->d_name + "/children");
+      for (pid_t pid; in >> pid;) pids.push_back(pid);
+    }
+    ::closedir(directory);
+  }
+  return pids;
+}
+
 // Under nxdrun, which serves the store, the same holds of its ports.
 void nxdrun_listens_on_the_loopback(void**) {
   int report[2], stop[2];
@@ -495,16 +511,7 @@ void nxdrun_listens_on_the_loopback(void**) {
   ::close(stop[0]);
   char byte;
   const bool has_begun = ::read(report[0], &byte, 1) == 1;
-  std::vector<pid_t> pids = {launcher};
-  // The ranks are children of another thread of nxdrun's.
-  const std::string tasks = "/proc/" + std::to_string(launcher) + "/task";
-  if (DIR* directory = ::opendir(tasks.c_str())) {
-    while (const dirent* entry = ::readdir(directory)) {
-      std::ifstream in(tasks + "/" + entry->d_name + "/children");
-      for (pid_t pid; in >> pid;) pids.push_back(pid);
-    }
-    ::closedir(directory);
-  }
+  const std::vector<pid_t> pids = with_descendants(launcher);
   size_t ports = 0;
   bool is_all_loopback = true;
   for (const pid_t pid : pids) {
@@ -519,7 +526,7 @@ void nxdrun_listens_on_the_loopback(void**) {
   ::close(report[0]);
   assert_int_equal(status, 0);
   assert_true(has_begun);
-  assert_int_equal(pids.size(), 1 + kRanks);
+  assert_int_equal(pids.size(), 2 + kRanks);  // nxdrun, its supervisor, the ranks
   assert_true(ports >= 1 + kRanks && is_all_loopback);
 }
 

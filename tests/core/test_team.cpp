@@ -95,7 +95,7 @@ void failures_reach_the_caller(void**) {
         ++done;
         if (begin == 7) throw std::runtime_error("seven");
       });
-    } catch (const std::runtime_error& error) {
+    } catch (const nxd::Error& error) {  // by value, from whichever thread
       caught = std::strstr(error.what(), "seven");
     }
     assert_true(caught);

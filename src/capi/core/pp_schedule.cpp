@@ -27,9 +27,10 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
   check_shape(shape);
   required(counts, "counts");
   std::vector<std::vector<PipelineTask>> lists(static_cast<size_t>(shape.ranks));
-  // Forward, and a backward pass in two parts.
+  // Forward, and a backward pass in two parts; and as many again, which the check of the schedule
+  // names one by one.
   const size_t most =
-      3 * static_cast<size_t>(shape.chunks) * static_cast<size_t>(shape.microbatches);
+      6 * static_cast<size_t>(shape.chunks) * static_cast<size_t>(shape.microbatches);
   for (size_t rank = 0; rank < lists.size(); ++rank) {
     check_argument(counts[rank] <= most, "counts[", rank, "]: expected at most ", most,
                    " tasks for ", shape.chunks, " chunks and ", shape.microbatches,
