@@ -168,7 +168,7 @@ static void operators(void** state) {
   BAD(nxd_op_set_tensor(op, NULL, tensor), "name");
   BAD(nxd_op_set_tensors(NULL, "self", &tensor, 1), "op");
   BAD(nxd_op_set_tensors(op, NULL, &tensor, 1), "name");
-  BAD(nxd_op_set_tensors(op, "self", NULL, 1), "tensors: expected 1 tensors, got NULL");
+  BAD(nxd_op_set_tensors(op, "self", NULL, 1), "tensors: expected an array of 1, got NULL");
   BAD(nxd_op_set_int(NULL, "dim", 1), "op");
   BAD(nxd_op_set_int(op, NULL, 1), "name");
   BAD(nxd_op_set_double(NULL, "dim", 1), "op");

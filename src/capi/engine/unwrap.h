@@ -54,17 +54,19 @@ inline nxd_module_t* new_handle(std::shared_ptr<Module> module) {
   return new nxd_module{std::move(module)};
 }
 
-// Copies a list into a caller's buffer by the rule of nxd_tensor_get_shape.
+// Copies a list into a caller's buffer by the rule of nxd_tensor_get_shape: how many there are is
+// told also when there is no room for them.
 template <class T>
 void copy_list(const std::vector<T>& values, T* buffer, size_t cap, size_t* out_count,
                const char* buffer_name) {
   auto& count = output(out_count, "out count");
   check_argument(cap == 0 || buffer != nullptr, buffer_name, ": expected room for ", cap,
                  ", got NULL");
-  check_argument(cap == 0 || values.size() <= cap, buffer_name, ": expected room for at least ",
-                 values.size(), ", got ", cap);
-  for (size_t i = 0; cap > 0 && i < values.size(); ++i) buffer[i] = values[i];
   count = values.size();
+  if (cap == 0) return;
+  check_argument(values.size() <= cap, buffer_name, ": expected room for at least ", values.size(),
+                 ", got ", cap);
+  for (size_t i = 0; i < values.size(); ++i) buffer[i] = values[i];
 }
 
 }  // namespace nxd

@@ -47,11 +47,7 @@ bool Verdict::is_of_group(int size) const {
 }
 
 void Verdict::check(const GroupMonitor& monitor, const std::vector<int>& world_ranks) const {
-  const auto world = [&](int rank) {
-    const bool is_member = rank >= 0 && static_cast<size_t>(rank) < world_ranks.size();
-    check_internal(is_member, "a verdict of rank ", rank, " in a group of ", world_ranks.size());
-    return world_ranks[static_cast<size_t>(rank)];
-  };
+  const auto world = [&](int rank) { return world_ranks[static_cast<size_t>(rank)]; };
   if (refused_by_ >= 0) {
     const int by = world(refused_by_);
     const std::string reason(reason_, reason_size_);
