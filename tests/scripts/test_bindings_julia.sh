@@ -22,6 +22,6 @@ NXD_C_EXAMPLES=$(find_c_examples "$build")
 export NXD_C_EXAMPLES
 
 package=$source/bindings/julia/NXD
-run() { timeout -k 10 280 "$julia" --startup-file=no --project="$package" "$@"; }
+run() { timeout -k 10 550 "$julia" --startup-file=no --project="$package" "$@"; }
 run -e 'using NXD'
 run "$package/test/runtests.jl"

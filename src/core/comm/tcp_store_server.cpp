@@ -251,7 +251,7 @@ bool TcpStoreServer::attend(Client& client, uint32_t events) {
 }
 
 bool TcpStoreServer::receive(Client& client) {
-  char chunk[size_t{64} << 10];
+  char chunk[size_t{8} << 10];  // threads may have small stacks
   const bool is_admitted = client.stage == Client::Stage::kAdmitted;
   const size_t most = is_admitted ? sizeof chunk : kGreetingBytes;
   for (size_t read = 0; read < kBytesAtATime && !stopping_ && may_read(client);) {
