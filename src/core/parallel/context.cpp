@@ -1,11 +1,15 @@
 #include "core/parallel/context.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <netdb.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <new>
 #include <optional>
 #include <set>
 
@@ -67,14 +71,28 @@ std::string listening_address(const std::string& interface_name, const World& wo
 // The event loop of this rank's connections. Gloo makes every connection listen for a moment before
 // it is given its socket; on the loopback, where there is one, no other host can interfere.
 std::shared_ptr<gloo::transport::tcp::Device> create_device(const std::string& address) {
-  // Gloo crashes on names it cannot resolve, so it gets none.
   gloo::transport::tcp::attr attributes;
   attributes.hostname = is_local_address("127.0.0.1") ? "127.0.0.1" : address;
+  // Gloo's own look-up crashes where it finds nothing, also for lack of memory.
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  const int error = ::getaddrinfo(attributes.hostname.c_str(), nullptr, &hints, &list);
+  if (error == EAI_MEMORY) throw std::bad_alloc();
+  if (error != 0) fail(NXD_ERROR_IO, attributes.hostname, ": ", gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> found(list, &freeaddrinfo);
+  attributes.ai_family = found->ai_family;
+  attributes.ai_socktype = found->ai_socktype;
+  attributes.ai_protocol = found->ai_protocol;
+  std::memcpy(&attributes.ai_addr, found->ai_addr, found->ai_addrlen);
+  attributes.ai_addrlen = static_cast<int>(found->ai_addrlen);
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
-    return std::static_pointer_cast<gloo::transport::tcp::Device>(
-        gloo::transport::tcp::CreateDevice(attributes));
+    return std::make_shared<gloo::transport::tcp::Device>(attributes);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     fail(NXD_ERROR_IO, "cannot use the address ", attributes.hostname, ": ", e.what());
   }
