@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "core/base/error.h"
@@ -80,11 +81,13 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   }
 }
 
-// On the first trace of a process. Kept for ever: threads may be tracing when the process ends.
+// On the first trace of a process. Never destroyed, for threads may be tracing when the process
+// ends; in static memory, where leak checkers see what it owns.
 void register_fallback() {
+  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
   static std::once_flag once;
   std::call_once(once, [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    auto* library = new (place) torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   });
 }
