@@ -388,11 +388,6 @@ static void read_arguments(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  (void)argc, (void)argv;
-  printf("skipped: the sanitizers have an allocator of their own\n");
-  return 77;
-#else
   read_arguments(argc, argv);
   /* What is made once and kept, such as tables of the library's, is made here. */
   for (int p = 0; p < n_programs; ++p) {
@@ -418,5 +413,4 @@ int main(int argc, char** argv) {
          (unsigned long long)total.runs, (unsigned long long)total.absorbed,
          (unsigned long long)total.errors, (unsigned long long)total.bad, now() - start);
   return total.bad != 0;
-#endif
 }
