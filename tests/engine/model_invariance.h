@@ -52,7 +52,8 @@ inline void check_all(const ModelOracle& oracle, const std::string& config, nxd_
   }
 }
 
-// bf16 is no further from f64 on two ranks than on one, but for a factor of two.
+// bf16 is about as far from f64 on two ranks as on one: 1.9e-3 and 2.1e-3 were measured on one, and
+// at most a twentieth more on two. A layout rounds other sums, some of which go the other way.
 inline void check_bf16(const ModelOracle& oracle) {
   const auto losses = [&](const Layout& layout) {
     return run_layout(oracle, layout, oracle.config, 5, 7).losses;
@@ -66,10 +67,10 @@ inline void check_bf16(const ModelOracle& oracle) {
     return worst;
   };
   const double alone = distance(losses(Layout{1, false, NXD_DTYPE_BF16}));
-  assert_true(alone < 0.03);
+  assert_true(alone < 0.005);
   for (const bool sequence_parallel : {false, true}) {
     const double split = distance(losses(Layout{2, sequence_parallel, NXD_DTYPE_BF16}));
-    if (split > 2 * alone + 2e-3) fail_msg("%g on two ranks, %g on one", split, alone);
+    if (split > 1.5 * alone + 5e-4) fail_msg("%g on two ranks, %g on one", split, alone);
   }
 }
 
