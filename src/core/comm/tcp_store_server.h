@@ -96,7 +96,7 @@ class TcpStoreServer {
   std::vector<int> touched_;                                  // to be settled
   size_t in_flight_ = 0;
   std::list<Client*> line_;  // for memory to read more
-  // Of the first in the line: for all of its request, and for the next bytes of it.
+  // Bounds of the first in the line: for all of its request, and for the next bytes of it.
   std::optional<Deadline> turn_until_, stall_until_;
   bool has_stalled_ = false;  // one did, since the line was empty
   std::thread thread_;

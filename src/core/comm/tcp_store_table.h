@@ -12,7 +12,7 @@
 
 namespace nxd::tcp_store {
 
-// What a store keeps for one client.
+// One client of a store.
 struct Session {
   int fd = -1;
   Answers out;
