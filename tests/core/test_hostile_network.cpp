@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -202,11 +203,11 @@ void say_some(const Fd& fd, const std::string& words) {
   if (fd)
     static_cast<void>(::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
-// All of it, or until the other end closes or takes nothing more for a second.
-void say_all(const Fd& fd, const std::string& words) {
+// All of it, or until the other end closes or takes nothing more for so long.
+void say_all(const Fd& fd, const std::string& words, int patience_ms = 1000) {
   for (size_t at = 0; fd && at < words.size();) {
     pollfd p{fd.get(), POLLOUT, 0};
-    if (::poll(&p, 1, 1000) <= 0) return;
+    if (::poll(&p, 1, patience_ms) <= 0) return;
     const ssize_t n =
         ::send(fd.get(), words.data() + at, words.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n <= 0) return;
@@ -215,6 +216,7 @@ void say_all(const Fd& fd, const std::string& words) {
 }
 // Whether the other end closes the connection, rather than to serve what was asked.
 bool is_let_go(const Fd& fd) {
+  assert_true(static_cast<bool>(fd));
   char bytes[4096];
   pollfd p{fd.get(), POLLIN, 0};
   for (;;) {
@@ -245,14 +247,20 @@ std::string random_bytes(std::mt19937_64& random, size_t size) {
   return out;
 }
 
-// ---- attacks
-// -------------------------------------------------------------------------------------
+// ---- attacks ------------------------------------------------------------------------------------
 
 using Held = std::vector<Fd>;  // connections that stay until the job has ended
 
 void stay_silent(const Job& job, Held& held) {
-  const int each = is_long() ? 5000 : 1200;
-  for (const int port : job.ports()) {
+  // The other attacks need some descriptors of this process too.
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::vector<int> ports = job.ports();
+  const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 100000));
+  const int room = std::max(most - (is_long() ? 3000 : 600), most / 4);
+  const int each = std::min(is_long() ? 5000 : 1200, room / static_cast<int>(ports.size()));
+  assert_true(each > 0);
+  for (const int port : ports) {
     for (int i = 0; i < each; ++i) held.push_back(come(port, false));
   }
 }
@@ -344,7 +352,7 @@ void append_without_end(const Job& job, Held&) {
   say_some(fd, kValidation);
   const std::string more =
       query(kAppend) + bytes("grows") + bytes(std::string(size_t{1} << 20, 'x'));
-  for (int i = 0; i < 80; ++i) say_all(fd, more);
+  for (int i = 0; i < 80; ++i) say_all(fd, more, 60000);
   assert_true(is_let_go(fd));
 }
 

@@ -40,14 +40,16 @@ inline bool is_rejection(nxd_status_t status) {
 }
 
 // Runs a parser. Input may make it fail in the library's own way alone: with a known status that is
-// not INTERNAL, and with a reason. True when it did not fail.
+// not INTERNAL unless the input says that a peer has it, and with a reason. True when it did not
+// fail.
 template <class Function>
-bool parse(Function&& function) {
+bool parse(Function&& function, bool relays_internal = false) {
   try {
     std::forward<Function>(function)();
     return true;
   } catch (const nxd::Error& e) {
-    expect(is_rejection(e.status()), "an input gives status",
+    const bool is_relayed = relays_internal && e.status() == NXD_ERROR_INTERNAL;
+    expect(is_rejection(e.status()) || is_relayed, "an input gives status",
            std::to_string(e.status()) + ": " + e.what());
     expect(*e.what() != '\0', "an error without a reason");
   } catch (const std::exception& e) {
@@ -140,7 +142,8 @@ class InputStore : public nxd::Store {
   }
   int64_t add(const std::string& key, int64_t amount) override {
     std::string& value = values_[key];
-    const int64_t sum = (value.empty() ? 0 : nxd::parse_counter(key, value)) + amount;
+    const int64_t old = value.empty() ? 0 : nxd::parse_counter(key, value);
+    const int64_t sum = nxd::wrapping_sum(old, amount);
     value = std::to_string(sum);
     return sum;
   }

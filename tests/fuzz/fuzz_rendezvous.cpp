@@ -1,5 +1,7 @@
 // What a rank reads in the store while it meets its world: lines of the input are the values. The
 // first byte chooses the rank and the size of the world.
+#include <algorithm>
+
 #include "core/parallel/host_map.h"
 #include "core/parallel/rendezvous.h"
 #include "fuzz.h"
@@ -14,6 +16,11 @@ bool has_large_number(const std::string& text) {
     if (digits == 6) return true;
   }
   return false;
+}
+
+// Whether a peer's failure, which starts with its status, is an internal one.
+bool is_internal_failure(const std::string& value) {
+  return value.rfind(std::to_string(NXD_ERROR_INTERNAL) + " ", 0) == 0;
 }
 
 }  // namespace
@@ -37,13 +44,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   m.rank = manner / 3 % m.size;
   m.prefix = "nxd/";
   m.store = std::make_shared<nxd_fuzz::InputStore>(values);
-  nxd_fuzz::parse([&] {
+  const bool relays_internal = std::any_of(values.begin(), values.end(), is_internal_failure);
+  const auto meet = [&] {
     const nxd::World world = nxd::meet(m, 50);
     nxd_fuzz::expect(world.hosts.size() == m.size, "a size of the world");
     for (int rank = 0; rank < m.size; ++rank) {
       const int lost = world.lost_with_store(rank);
       nxd_fuzz::expect(lost >= -1 && lost < m.size, "a rank that is lost with the store");
     }
-  });
+  };
+  nxd_fuzz::parse(meet, relays_internal);
   return 0;
 }

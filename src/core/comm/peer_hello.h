@@ -9,7 +9,7 @@
 
 namespace nxd {
 
-// What two ranks say to each other before a connection carries a group's messages. The rank that
+// The words of two ranks before a connection carries a group's messages. The rank that
 // connects says hello, the one that listens answers and proves itself, the first proves itself in
 // turn, and one byte says that it is welcome: a rank that strangers flood may let go of one of its
 // own before. This has no I/O.
@@ -48,7 +48,7 @@ Key peer_key(const std::optional<Secret>& secret, const std::string& token);
 
 // The hello is the whole of it, with the purpose.
 PeerAnswer answer_to(const Key& key, std::string_view hello);
-// What the connecting rank proves itself with; nothing when the answer does not prove its end.
+// The proof of the connecting rank; nothing when the answer does not prove its end.
 std::optional<Proof> check_answer(const Key& key, std::string_view hello, const PeerAnswer& answer);
 Proof expected_of_caller(const Key& key, std::string_view hello, const PeerAnswer& answer);
 

@@ -41,7 +41,7 @@ class Secret {
 std::optional<Key> store_key_of_environment();
 
 Nonce make_nonce();
-// Of one end of a connection: different ends give different sides.
+// Made by one end of a connection: different ends give different sides.
 Proof prove(const Key& key, std::string_view side,
             std::initializer_list<std::string_view> transcript);
 // In a time that does not depend on where they differ.

@@ -150,7 +150,7 @@ struct Address {
   }
 };
 
-// Those of this host that a name or address stands for; none: all of this host's.
+// The addresses of this host that a name stands for; none: listen at all of them.
 std::vector<Address> own_addresses(const std::string& host) {
   std::vector<Address> own;
   if (host.empty()) return own;

@@ -74,7 +74,7 @@ struct Challenge {
   Proof proof{};
 };
 
-// What either end proves itself with, by the whole hello and the server's nonce.
+// The proof of either end, by the whole hello and the server's nonce.
 inline Proof prove_server(const Key& key, const Hello& hello, const Nonce& nonce) {
   return prove(key, "store", {view_of(hello), view_of(nonce)});
 }

@@ -14,10 +14,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/environment.h"
 #include "core/base/log.h"
 #include "core/base/start_thread.h"
-#include "core/comm/store.h"
 
 namespace nxd {
 namespace {
@@ -35,8 +33,8 @@ constexpr int64_t kPauseMs = 100;
 
 }  // namespace
 
-struct TcpStoreServer::Client {
-  Fd fd;
+struct TcpStoreServer::Client : Session {
+  Fd socket;
   enum class Stage { kNew, kValidated, kChallenged, kRefused, kAdmitted };
   Stage stage = Stage::kNew;
   Proof expected{};      // of one that was challenged
@@ -44,9 +42,7 @@ struct TcpStoreServer::Client {
   std::string in;        // before done it was served
   size_t done = 0;
   RequestScanner scanner;  // of the request at done
-  Answers out;
-  std::unordered_set<std::string> awaited;  // keys of a pending WAIT
-  size_t accounted = 0;                     // in in_flight_
+  size_t accounted = 0;    // in in_flight_
   bool in_line = false;
   Deadline::Clock::time_point in_line_since{};
 
@@ -58,7 +54,7 @@ TcpStoreServer::TcpStoreServer(const std::string& host, int port, std::optional<
     : limits_(limits),
       key_(std::move(key)),
       pending_(limits.pending > 0 ? limits.pending : PendingPeers::usual_limit(), limits.hello_ms),
-      values_(limits.values) {
+      table_(limits.values) {
   listeners_ = listen_tcp(host, port, &port_);
   start();
 }
@@ -67,7 +63,7 @@ TcpStoreServer::TcpStoreServer(const std::string& local_name, std::optional<Key>
     : key_(std::move(key)),
       is_local_(true),
       pending_(PendingPeers::usual_limit(), limits_.hello_ms),
-      values_(limits_.values) {
+      table_(limits_.values) {
   listeners_.push_back(listen_local(local_name));
   start();
 }
@@ -134,6 +130,7 @@ void TcpStoreServer::serve_round() {
   }
   // A request of one client may have produced answers for others, or room for them.
   move_line();
+  table_.take_woken(touched_);
   while (!touched_.empty() && !stopping_) {
     for (const int fd : std::exchange(touched_, {})) {
       const auto found = clients_.find(fd);
@@ -141,6 +138,7 @@ void TcpStoreServer::serve_round() {
       drop_unless(*found->second, [&](Client& client) { return settle(client); });
     }
     move_line();
+    table_.take_woken(touched_);
   }
   // Last, so that no descriptor of this round has become another connection's.
   for (const Fd& fd : listeners_) {
@@ -207,7 +205,8 @@ bool TcpStoreServer::admit(Fd fd) {
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const int number = fd.get();
   auto made = std::make_unique<Client>();
-  made->fd = std::move(fd);
+  made->fd = number;
+  made->socket = std::move(fd);
   made->watched = EPOLLIN;
   clients_.emplace(number, std::move(made));
   pending_.add(number);
@@ -231,9 +230,9 @@ void TcpStoreServer::resume_listening() {
 }
 
 void TcpStoreServer::drop(Client& client) {
-  forget_wait(client);
+  table_.leave(client);
   leave_line(client);
-  const int fd = client.fd.get();
+  const int fd = client.fd;
   in_flight_ -= client.accounted;
   pending_.remove(fd);
   watch(EPOLL_CTL_DEL, fd, 0);
@@ -255,12 +254,12 @@ bool TcpStoreServer::receive(Client& client) {
   const bool is_admitted = client.stage == Client::Stage::kAdmitted;
   const size_t most = is_admitted ? sizeof chunk : kGreetingBytes;
   for (size_t read = 0; read < kBytesAtATime && !stopping_ && may_read(client);) {
-    const ssize_t n = ::recv(client.fd.get(), chunk, most, 0);
+    const ssize_t n = ::recv(client.fd, chunk, most, 0);
     if (n > 0) {
       client.in.append(chunk, static_cast<size_t>(n));
       account(client);
       read += static_cast<size_t>(n);
-      if (client.in_line) stall_until_ = Deadline::after_ms(limits_.stall_ms);
+      if (client.in_line) stall_until_ = Deadline::after_ms(stall_ms());
       // Later bytes wake us again.
       if (static_cast<size_t>(n) < most || !is_admitted) return true;
     } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -302,7 +301,7 @@ bool TcpStoreServer::send_answers(Client& client) {
     msghdr message{};
     message.msg_iov = pieces;
     message.msg_iovlen = client.out.front(pieces, std::size(pieces));
-    const ssize_t n = ::sendmsg(client.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = ::sendmsg(client.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     client.out.remove(static_cast<size_t>(n));
@@ -327,11 +326,11 @@ bool TcpStoreServer::settle(Client& client) {
   const uint32_t wanted = (reads ? uint32_t{EPOLLIN} : 0U) | (client.out.empty() ? 0U : EPOLLOUT);
   // Both may have become possible since they were tried.
   if (has_room && client.unserved() > 0 && client.scanner.size() == 0) {
-    touched_.push_back(client.fd.get());
+    touched_.push_back(client.fd);
   }
   if (wanted == client.watched) return true;
   client.watched = wanted;
-  return watch(EPOLL_CTL_MOD, client.fd.get(), wanted);
+  return watch(EPOLL_CTL_MOD, client.fd, wanted);
 }
 
 bool TcpStoreServer::may_read(const Client& client) const {
@@ -359,13 +358,20 @@ void TcpStoreServer::leave_line(Client& client) {
 // same, so that some request always becomes whole.
 void TcpStoreServer::move_line() {
   while (!line_.empty() && in_flight_ < limits_.in_flight) {
-    touched_.push_back(line_.front()->fd.get());
+    touched_.push_back(line_.front()->fd);
     leave_line(*line_.front());
   }
+  if (line_.empty()) has_stalled_ = false;
   if (line_.empty() || turn_until_) return;
   turn_until_ = Deadline::after_ms(limits_.turn_ms);
-  stall_until_ = Deadline::after_ms(limits_.stall_ms);
-  touched_.push_back(line_.front()->fd.get());
+  stall_until_ = Deadline::after_ms(stall_ms());
+  touched_.push_back(line_.front()->fd);
+}
+
+// Ranks that send large values do not stall. After one that did, more may follow, and those behind
+// them wait for all.
+int64_t TcpStoreServer::stall_ms() const {
+  return has_stalled_ ? limits_.stall_ms / 10 : limits_.stall_ms;
 }
 
 // Lets the first in the line go when it does not go on, and with it those behind it that have sent
@@ -373,11 +379,12 @@ void TcpStoreServer::move_line() {
 void TcpStoreServer::clear_line() {
   const bool stalls = stall_until_ && stall_until_->expired();
   if (!stalls && !(turn_until_ && turn_until_->expired())) return;
+  has_stalled_ = has_stalled_ || stalls;
   std::vector<Client*> leaving = {line_.front()};
   for (Client* client : line_) {
     int arrived = 0;
     if (!stalls || client == leaving[0] || ms_since(client->in_line_since) < limits_.stall_ms ||
-        ::ioctl(client->fd.get(), FIONREAD, &arrived) != 0 || arrived > 0) {
+        ::ioctl(client->fd, FIONREAD, &arrived) != 0 || arrived > 0) {
       continue;
     }
     leaving.push_back(client);
@@ -402,23 +409,8 @@ bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
 bool TcpStoreServer::serve_one(Client& client, std::string_view request) {
   RequestReader in(request);
   const auto query = in.number<uint8_t>();
-  switch (query) {
-    case kSet:
-    case kCompareSet:
-    case kGet:
-    case kAdd:
-    case kCheckedAdd:
-    case kAppend:
-    case kDeleteKey: return serve_value(client, query, in);
-    case kCheck:
-    case kWait:
-    case kCancelWait: return serve_waits(client, query, in);
-    case kGetNumKeys:
-    case kMultiGet:
-    case kMultiSet: return serve_many(client, query, in);
-    case kPing: client.out.put(in.number<uint32_t>()); return true;
-    default: return greet(client, query, in);
-  }
+  if (query == kValidate || query == kHello || query == kProve) return greet(client, query, in);
+  return table_.serve(client, query, in);
 }
 
 bool TcpStoreServer::greet(Client& client, uint8_t query, RequestReader in) {
@@ -431,7 +423,7 @@ bool TcpStoreServer::greet(Client& client, uint8_t query, RequestReader in) {
     client.stage = Client::Stage::kAdmitted;
     client.out.put(kWelcome);
   }
-  if (client.stage == Client::Stage::kAdmitted) pending_.remove(client.fd.get());
+  if (client.stage == Client::Stage::kAdmitted) pending_.remove(client.fd);
   return true;
 }
 
@@ -454,146 +446,6 @@ bool TcpStoreServer::answer_hello(Client& client, const Hello& hello) {
     client.stage = Client::Stage::kChallenged;
   }
   return true;
-}
-
-bool TcpStoreServer::serve_value(Client& client, uint8_t query, RequestReader in) {
-  const std::string key(in.bytes());
-  if (key.size() > kKeyLimit) return false;
-  switch (query) {
-    case kSet: return store(key, in.bytes());
-    case kAppend: return append(key, in.bytes());
-    case kAdd:
-    case kCheckedAdd: return serve_add(client, query, key, in.number<int64_t>());
-    case kDeleteKey: client.out.put<int64_t>(values_.erase(key) ? 1 : 0); return true;
-    default: break;
-  }
-  const Value found = values_.find(key);
-  switch (query) {
-    case kCompareSet: {
-      const std::string_view expected = in.bytes(), desired = in.bytes();
-      // As torch has it: an absent key equals an empty expectation, and otherwise the expectation
-      // comes back.
-      if (!found && !expected.empty()) {
-        client.out.put<uint64_t>(expected.size());
-        client.out.put_copy(expected);
-        return true;
-      }
-      if ((!found || *found == expected) && !store(key, desired)) return false;
-      client.out.put_value(values_.find(key));
-      return true;
-    }
-    default:
-      if (!found) return false;
-      client.out.put_value(found);
-      return true;
-  }
-}
-
-// A client of torch's that adds to something else than an integer is disconnected, as torch does.
-bool TcpStoreServer::serve_add(Client& client, uint8_t query, const std::string& key,
-                               int64_t amount) {
-  const Value found = values_.find(key);
-  const auto old = found ? env::parse_int(*found) : 0;
-  if (!old) {
-    if (query == kAdd) return false;
-    const std::string_view start = std::string_view(*found).substr(0, kShownOfValue);
-    client.out.put(kNoInteger);
-    client.out.put<uint64_t>(start.size());
-    client.out.put_copy(start);
-    return true;
-  }
-  const int64_t sum = wrapping_sum(*old, amount);
-  if (!store(key, std::to_string(sum))) return false;
-  if (query == kCheckedAdd) client.out.put(kAdded);
-  client.out.put(sum);
-  return true;
-}
-
-bool TcpStoreServer::serve_waits(Client& client, uint8_t query, RequestReader in) {
-  if (query == kCancelWait) {
-    forget_wait(client);
-    client.out.put(kWaitCanceled);
-    return true;
-  }
-  std::unordered_set<std::string> absent;
-  for (const std::string_view key : in.list()) {
-    if (!values_.find(std::string(key))) absent.emplace(key);
-  }
-  if (query == kCheck) {
-    client.out.put(absent.empty() ? kReady : kNotReady);
-  } else if (absent.empty()) {
-    client.out.put(kStopWaiting);
-  } else {
-    forget_wait(client);
-    client.awaited = std::move(absent);
-    for (const std::string& key : client.awaited) waiting_[key].insert(&client);
-  }
-  return true;
-}
-
-bool TcpStoreServer::serve_many(Client& client, uint8_t query, RequestReader in) {
-  if (query == kGetNumKeys) {
-    client.out.put(static_cast<int64_t>(values_.count()));
-    return true;
-  }
-  if (query == kMultiGet) {
-    size_t bytes = 0;
-    for (const std::string_view key : in.list()) {
-      const Value found = values_.find(std::string(key));
-      if (!found || (bytes += found->size()) > kRequestLimit) return false;
-      client.out.put_value(found);
-    }
-    return true;
-  }
-  for (auto count = in.number<uint64_t>(); count > 0; --count) {
-    const std::string_view key = in.bytes(), value = in.bytes();
-    if (key.size() > kKeyLimit || !store(std::string(key), value)) return false;
-  }
-  return true;
-}
-
-// False when there is no room for the value.
-bool TcpStoreServer::store(const std::string& key, std::string_view value) {
-  if (!values_.set(key, std::string(value))) return refuse_value(value.size());
-  wake_waiting(key);
-  return true;
-}
-
-bool TcpStoreServer::append(const std::string& key, std::string_view more) {
-  const size_t size = values_.size_of(key) + more.size();
-  if (size > kValueLimit) return false;
-  if (!values_.append(key, more)) return refuse_value(size);
-  wake_waiting(key);
-  return true;
-}
-
-bool TcpStoreServer::refuse_value(size_t size) {
-  if (std::exchange(has_said_full_, true)) return false;
-  log(NXD_LOG_WARN, "the store lets a client go that sets a value of ", size,
-      " bytes: all values take ", values_.bytes(), " bytes, and may take ", limits_.values);
-  return false;
-}
-
-void TcpStoreServer::wake_waiting(const std::string& key) {
-  const auto found = waiting_.find(key);
-  if (found == waiting_.end()) return;
-  for (Client* client : found->second) {
-    client->awaited.erase(key);
-    if (!client->awaited.empty()) continue;
-    client->out.put(kStopWaiting);
-    touched_.push_back(client->fd.get());
-  }
-  waiting_.erase(found);
-}
-
-void TcpStoreServer::forget_wait(Client& client) {
-  for (const std::string& key : client.awaited) {
-    const auto found = waiting_.find(key);
-    if (found == waiting_.end()) continue;
-    found->second.erase(&client);
-    if (found->second.empty()) waiting_.erase(found);
-  }
-  client.awaited.clear();
 }
 
 }  // namespace nxd

@@ -8,14 +8,13 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "core/comm/pending_peers.h"
 #include "core/comm/secret.h"
 #include "core/comm/socket.h"
 #include "core/comm/tcp_store_request.h"
-#include "core/comm/tcp_store_values.h"
+#include "core/comm/tcp_store_table.h"
 
 namespace nxd {
 
@@ -76,21 +75,12 @@ class TcpStoreServer {
   bool may_ask(const Client& client, uint8_t query) const;
   bool greet(Client& client, uint8_t query, tcp_store::RequestReader in);
   bool answer_hello(Client& client, const tcp_store::Hello& hello);
-  bool serve_value(Client& client, uint8_t query, tcp_store::RequestReader in);
-  bool serve_add(Client& client, uint8_t query, const std::string& key, int64_t amount);
-  bool serve_waits(Client& client, uint8_t query, tcp_store::RequestReader in);
-  bool serve_many(Client& client, uint8_t query, tcp_store::RequestReader in);
-
-  bool store(const std::string& key, std::string_view value);
-  bool append(const std::string& key, std::string_view more);
-  bool refuse_value(size_t size);
-  void wake_waiting(const std::string& key);
-  void forget_wait(Client& client);
   void account(Client& client);
   bool may_read(const Client& client) const;
   void leave_line(Client& client);
   void move_line();
   void clear_line();
+  int64_t stall_ms() const;
 
   const Limits limits_;
   const std::optional<Key> key_;
@@ -101,15 +91,14 @@ class TcpStoreServer {
   std::atomic<bool> stopping_{false};
   PendingPeers pending_;
   std::optional<Deadline> paused_until_;  // out of descriptors
-  tcp_store::Values values_;
-  bool has_said_full_ = false;
-  std::unordered_map<int, std::unique_ptr<Client>> clients_;              // by descriptor
-  std::vector<int> touched_;                                              // to be settled
-  std::unordered_map<std::string, std::unordered_set<Client*>> waiting_;  // by key
+  tcp_store::Table table_;
+  std::unordered_map<int, std::unique_ptr<Client>> clients_;  // by descriptor
+  std::vector<int> touched_;                                  // to be settled
   size_t in_flight_ = 0;
   std::list<Client*> line_;  // for memory to read more
-  // Of the first in the line: for all of its request, and for the next bytes of it.
+  // Bounds of the first in the line: for all of its request, and for the next bytes of it.
   std::optional<Deadline> turn_until_, stall_until_;
+  bool has_stalled_ = false;  // one did, since the line was empty
   std::thread thread_;
 };
 

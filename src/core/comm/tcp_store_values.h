@@ -30,6 +30,7 @@ class Values {
   bool erase(const std::string& key) { return values_.erase(key) > 0; }
   size_t count() const { return values_.size(); }
   size_t bytes() const { return *held_; }
+  size_t limit() const { return limit_; }
 
  private:
   // A value, the references to which count it.
