@@ -74,7 +74,7 @@ nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp) {
 nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync) {
   return guard([&] {
     DataParallel& self = unwrap(ddp);
-    check_argument(sync == 0 || sync == 1, "sync: expected 0 or 1, got ", sync);
+    flag(sync, "sync");
     self.set_sync(sync == 1);
   });
 }

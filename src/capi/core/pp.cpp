@@ -47,7 +47,7 @@ nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
     Pipeline& self = unwrap(pp);
-    check_argument(training == 0 || training == 1, "training: expected 0 or 1, got ", training);
+    flag(training, "training");
     const double loss = self.run(training == 1);
     if (out_loss) *out_loss = loss;
   });
@@ -77,7 +77,7 @@ nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes) {
 nxd_status_t nxd_pp_set_timeline(nxd_pp_t* pp, int32_t on) {
   return guard([&] {
     Pipeline& self = unwrap(pp);
-    check_argument(on == 0 || on == 1, "on: expected 0 or 1, got ", on);
+    flag(on, "on");
     self.set_timeline(on == 1);
   });
 }

@@ -21,7 +21,7 @@ nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, 
   return engine_guard([&] {
     Module& self = unwrap(root, "root");
     check_array(names, n_names, "names");
-    check_argument(on == 0 || on == 1, "on: expected 0 or 1, got ", on);
+    flag(on, "on");
     std::vector<std::string> chosen;
     for (size_t i = 0; i < n_names; ++i) {
       chosen.push_back(unwrap_text(names[i], text("names[", i, "]").c_str()));

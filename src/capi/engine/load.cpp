@@ -22,7 +22,7 @@ nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, i
   return engine_guard([&] {
     if (out_report) *out_report = nullptr;
     Module& self = unwrap(root, "root");
-    check_argument(strict == 0 || strict == 1, "strict: expected 0 or 1, got ", strict);
+    flag(strict, "strict");
     const std::string file = unwrap_text(path, "path");
     auto report = std::make_unique<nxd_load_report>();
     report->value = load_safetensors(self, file, strict == 1);

@@ -24,7 +24,7 @@ void give_list(at::IntArrayRef values, int64_t* out, size_t cap, size_t& out_cou
 
 nxd_status_t nxd_memory_set_aten_pool(int32_t on) {
   return engine_guard([&] {
-    check_argument(on == 0 || on == 1, "on: expected 0 or 1, got ", on);
+    flag(on, "on");
     set_aten_pool(on == 1);
   });
 }

@@ -82,6 +82,13 @@ void check_argument(bool holds, const Parts&... parts) {
   if (!holds) fail(NXD_ERROR_INVALID_ARGUMENT, parts...);
 }
 
+// A field or argument that is 0 or 1; the parts are its name.
+template <class... Parts>
+bool flag(int32_t value, const Parts&... name) {
+  check_argument(value == 0 || value == 1, name..., ": expected 0 or 1, got ", value);
+  return value == 1;
+}
+
 // Checks the order of calls: fails with INVALID_STATE.
 template <class... Parts>
 void check_state(bool holds, const Parts&... parts) {

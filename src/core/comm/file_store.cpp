@@ -20,7 +20,7 @@ namespace {
 
 // As a store over a network has by default.
 constexpr int64_t kLockBoundMs = 300000;
-constexpr auto kLongestPause = std::chrono::microseconds(10000);
+constexpr auto kLongestLockPause = std::chrono::microseconds(10000);
 
 constexpr uint64_t kMagic = 0x31534c4644584eULL;  // "NXDLFS1"
 
@@ -68,7 +68,7 @@ class FileStore::Lock {
     while (::flock(store_.fd_, mode | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) store_.fail_io("cannot lock");
-      if (pause >= kLongestPause) InterruptScope::check();
+      if (pause >= kLongestLockPause) InterruptScope::check();
       if (deadline.expired()) {
         fail(NXD_ERROR_TIMEOUT, "file store \"", store_.path_,
              "\": another process has held its "
@@ -76,7 +76,7 @@ class FileStore::Lock {
              bound_ms, " ms, and may be stopped");
       }
       std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, kLongestPause);
+      pause = std::min(pause * 2, kLongestLockPause);
     }
   }
   ~Lock() { ::flock(store_.fd_, LOCK_UN); }

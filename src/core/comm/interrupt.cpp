@@ -6,7 +6,7 @@
 namespace nxd {
 namespace {
 
-thread_local const InterruptScope* innermost = nullptr;
+thread_local const InterruptScope* innermost_scope = nullptr;
 
 }  // namespace
 
@@ -21,14 +21,14 @@ void Interrupt::check(const char* operation) const {
 }
 
 InterruptScope::InterruptScope(const Interrupt& interrupt, const char* operation)
-    : interrupt_(interrupt), operation_(operation), outer_(innermost) {
-  innermost = this;
+    : interrupt_(interrupt), operation_(operation), outer_(innermost_scope) {
+  innermost_scope = this;
 }
 
-InterruptScope::~InterruptScope() { innermost = outer_; }
+InterruptScope::~InterruptScope() { innermost_scope = outer_; }
 
 void InterruptScope::check() {
-  if (innermost) innermost->interrupt_.check(innermost->operation_);
+  if (innermost_scope) innermost_scope->interrupt_.check(innermost_scope->operation_);
 }
 
 }  // namespace nxd

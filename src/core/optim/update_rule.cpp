@@ -139,9 +139,7 @@ class SgdRule final : public KnownRule {
  public:
   explicit SgdRule(const nxd_sgd_options_t& options)
       : KnownRule("sgd", states_of(options), options.bf16_update),
-        nesterov_(options.nesterov != 0) {
-    check_argument(options.nesterov == 0 || options.nesterov == 1,
-                   "nesterov: expected 0 or 1, got ", options.nesterov);
+        nesterov_(flag(options.nesterov, "nesterov")) {
     have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
     have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
     have(NXD_HYPERPARAMETER_MOMENTUM, options.momentum);

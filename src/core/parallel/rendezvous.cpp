@@ -92,7 +92,7 @@ std::optional<Info> parse_info(const std::string& value) {
 
 // Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS ROOT_RANK message". Every rank
 // reads it, so its size matters.
-struct Verdict {
+struct Announcement {
   std::string words;
   int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
 
@@ -101,7 +101,7 @@ struct Verdict {
 
 // One that ends the world, because of a rank.
 template <class... Parts>
-Verdict failure(int readers, nxd_status_t status, int root_rank, const Parts&... why) {
+Announcement failure(int readers, nxd_status_t status, int root_rank, const Parts&... why) {
   return {text(status, " ", root_rank, " ", why...), readers};
 }
 
@@ -135,7 +135,8 @@ class Arrivals {
   std::vector<std::string> known_;  // from a multiple of kAtATime on
 };
 
-Verdict collect(Store& store, const Membership& m, const Deadline& deadline, int64_t timeout_ms) {
+Announcement collect(Store& store, const Membership& m, const Deadline& deadline,
+                     int64_t timeout_ms) {
   std::string missing;
   int missing_count = 0, first_missing = -1;
   int server_rank = -1, near_store = -1;
@@ -190,7 +191,7 @@ const char* const kWorld = "world";
 const char* const kReaders = "readers";
 
 // A store that rank 0 serves goes with it, but the others are to hear why they failed.
-void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) {
+void wait_for_readers(Store& store, const Announcement& verdict, int64_t timeout_ms) {
   const Deadline deadline =
       Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
   while (store.add(kReaders, 0) < verdict.readers && !deadline.expired()) {
@@ -213,14 +214,14 @@ void wait_for_readers(Store& store, const Verdict& verdict, int64_t timeout_ms) 
   throw Error(status, message, {root_rank, 0, "", ""});
 }
 
-Verdict decide(Store& store, const Membership& m, int64_t timeout_ms) {
-  Verdict verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
+Announcement decide(Store& store, const Membership& m, int64_t timeout_ms) {
+  Announcement verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
   store.set(kWorld, verdict.words);
   if (!verdict.good() && m.store->serves()) wait_for_readers(store, verdict, timeout_ms);
   return verdict;
 }
 
-Verdict await_verdict(Store& store, int size, int64_t timeout_ms) {
+Announcement await_verdict(Store& store, int size, int64_t timeout_ms) {
   // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
   const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
   const auto given = store.wait(kWorld, Deadline::after_ms(timeout_share(timeout_ms, 3, 2)), pause);
@@ -231,7 +232,7 @@ Verdict await_verdict(Store& store, int size, int64_t timeout_ms) {
                      timeout_ms, " ms"),
                 {0, 0, "", ""});
   }
-  const Verdict verdict{*given, 0};
+  const Announcement verdict{*given, 0};
   if (!verdict.good()) store.add(kReaders, 1);
   return verdict;
 }
@@ -334,7 +335,7 @@ World meet(const Membership& m, int64_t timeout_ms) {
     check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
                    " is in the store already: either two processes claim this rank, or the store "
                    "holds keys of an earlier job and is not fresh");
-    const Verdict verdict = [&] {
+    const Announcement verdict = [&] {
       try {
         const std::string server = m.store->server_host();
         const bool near_store = !server.empty() && is_local_address(server);

@@ -18,7 +18,7 @@ namespace nxd {
 
 namespace {
 
-enum Kind : int32_t { kStarted, kNotForked, kNotExecuted, kEnded };
+enum EventKind : int32_t { kStarted, kNotForked, kNotExecuted, kEnded };
 
 }  // namespace
 
@@ -77,7 +77,7 @@ struct Plan {
   int events, permission;
 };
 
-void send_event(int fd, Kind kind, size_t number, int32_t value) {
+void send_event(int fd, EventKind kind, size_t number, int32_t value) {
   const int32_t event[3] = {kind, static_cast<int32_t>(number), value};
   ssize_t n;
   do {

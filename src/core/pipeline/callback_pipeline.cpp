@@ -11,10 +11,6 @@
 namespace nxd {
 namespace {
 
-void check_flag(int32_t flag, const char* name) {
-  check_argument(flag == 0 || flag == 1, name, ": expected 0 or 1, got ", flag);
-}
-
 PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
   check_argument(given.name, what, ".name: expected a name, got NULL");
   const std::string named = text(what, " (", given.name, ")");
@@ -23,7 +19,7 @@ PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
                  " sizes, got NULL");
   check_argument(is_dtype(given.dtype), named, ".dtype: expected an NXD_DTYPE_*, got ",
                  given.dtype);
-  check_flag(given.needs_grad, (named + ".needs_grad").c_str());
+  flag(given.needs_grad, named, ".needs_grad");
   PipelineValue value;
   value.name = given.name;
   if (given.ndim > 0) value.shape.assign(given.shape, given.shape + given.ndim);
@@ -98,7 +94,7 @@ Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
                  options.num_microbatches);
   check_argument(shape.chunks >= 1, "virtual_size: expected at least 1, got ",
                  options.virtual_size);
-  check_flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
+  flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
   check_argument(callbacks, "callbacks: expected a struct, got NULL");
   const auto known = read_options(
       callbacks,

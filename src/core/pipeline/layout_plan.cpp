@@ -17,8 +17,6 @@ constexpr double kUpdateBytes = 28;
 // Microbatches that are received before they are needed.
 constexpr double kAhead = 2;
 
-double number(int64_t value) { return static_cast<double>(value); }
-
 uint64_t whole_bytes(double bytes) {
   constexpr double kMost = 1e18;
   return static_cast<uint64_t>(std::min(std::ceil(bytes), kMost));
@@ -28,10 +26,6 @@ void fill(int32_t& value, const char* name) {
   check_argument(value >= 0, "layout->", name, ": expected at least 1, or 0 for its default, got ",
                  value);
   if (value == 0) value = 1;
-}
-
-void check_flag(int32_t value, const char* name) {
-  check_argument(value == 0 || value == 1, "layout->", name, ": expected 0 or 1, got ", value);
 }
 
 void check_divides(const char* what, int64_t value, int tensor) {
@@ -78,10 +72,9 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_pla
                  "layout: expected at most ", INT32_MAX, " ranks");
   check_argument(layout.dtype == NXD_DTYPE_F32 || layout.dtype == NXD_DTYPE_BF16,
                  "layout->dtype: expected F32 or BF16, got ", layout.dtype);
-  check_argument(layout.zero_stage == 0 || layout.zero_stage == 1,
-                 "layout->zero_stage: expected 0 or 1, got ", layout.zero_stage);
-  check_flag(layout.sequence_parallel, "sequence_parallel");
-  check_flag(layout.recompute, "recompute");
+  flag(layout.zero_stage, "layout->zero_stage");
+  flag(layout.sequence_parallel, "layout->sequence_parallel");
+  flag(layout.recompute, "layout->recompute");
   check_argument(
       layout.partition >= NXD_PP_PARTITION_DEFAULT && layout.partition <= NXD_PP_PARTITION_COST,
       "layout->partition: expected an NXD_PP_PARTITION_*, got ", layout.partition);

@@ -16,8 +16,6 @@ void check_size(const char* name, int64_t value, int64_t most = kLargestSize) {
                  value);
 }
 
-double number(int64_t value) { return static_cast<double>(value); }
-
 nxd_plan_model_t llama_sizes(const ConfigFields& fields) {
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = fields.size("hidden_size");

@@ -8,6 +8,9 @@
 
 namespace nxd {
 
+// Sizes enter the planner's formulas as doubles.
+inline double number(int64_t value) { return static_cast<double>(value); }
+
 // A caller's sizes with their defaults filled in. INVALID_ARGUMENT names the field that is missing
 // or out of range.
 nxd_plan_model_t read_plan_model(const nxd_plan_model_t* given);

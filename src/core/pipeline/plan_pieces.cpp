@@ -93,7 +93,6 @@ class PieceMaker {
   }
 
  private:
-  static double number(int64_t value) { return static_cast<double>(value); }
   static double seconds(double operations, double rate) { return operations / rate; }
   double rows(int64_t tokens) const { return number(tokens) * number(hidden_); }
   double moved(double elements) const { return elements * element_ / machine_.memory_bandwidth; }

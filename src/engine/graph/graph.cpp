@@ -14,8 +14,6 @@ namespace {
 
 using Kind = GraphNode::Kind;
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 std::string dtype_text(at::ScalarType dtype) {
   try {
     return dtype_name(to_nxd_dtype(dtype));
@@ -31,7 +29,7 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 std::string value_name(const Graph& graph, ValueId value) {
-  return value == kNoValue ? "none" : graph.values[at(value)].name;
+  return value == kNoValue ? "none" : graph.values[slot(value)].name;
 }
 
 std::vector<std::string> value_names(const Graph& graph, const std::vector<ValueId>& values) {
@@ -103,7 +101,7 @@ std::string Graph::to_text() const {
     for (const ValueId value : node.outputs) {
       outputs.push_back(value == kNoValue
                             ? "none"
-                            : values[at(value)].name + ": " + type_text(values[at(value)]));
+                            : values[slot(value)].name + ": " + type_text(values[slot(value)]));
     }
     result += (outputs.empty() ? "" : joined(outputs) + " = ") + call_text(*this, node);
     if (!node.grad_mode) result += " without grad";
@@ -129,16 +127,16 @@ std::string Graph::to_dot() const {
         "  " + id(i) + " [label=" + quoted(node.name.empty() ? "root" : node.name) + style + "];\n";
     for (const ValueId value : node.inputs) {
       if (value == kNoValue) continue;
-      result += "  " + id(at(values[at(value)].producer)) + " -> " + id(i) +
-                " [label=" + quoted(type_text(values[at(value)])) + "];\n";
+      result += "  " + id(slot(values[slot(value)].producer)) + " -> " + id(i) +
+                " [label=" + quoted(type_text(values[slot(value)])) + "];\n";
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i] == kNoValue) continue;
     const std::string out = "out" + std::to_string(i);
     result += "  " + out + " [label=" + quoted("output " + std::to_string(i)) +
-              ", shape=ellipse];\n  " + id(at(values[at(outputs[i])].producer)) + " -> " + out +
-              " [label=" + quoted(type_text(values[at(outputs[i])])) + "];\n";
+              ", shape=ellipse];\n  " + id(slot(values[slot(outputs[i])].producer)) + " -> " + out +
+              " [label=" + quoted(type_text(values[slot(outputs[i])])) + "];\n";
   }
   return result + "}\n";
 }

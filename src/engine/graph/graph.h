@@ -17,6 +17,9 @@ namespace nxd {
 using ValueId = int32_t;
 constexpr ValueId kNoValue = -1;
 
+// The place of a value, node or stage in its vector.
+inline size_t slot(int index) { return static_cast<size_t>(index); }
+
 struct GraphValue {
   std::string name;  // unique in the graph, such as "layers_3" or "add_1"
   ValueId id = kNoValue;

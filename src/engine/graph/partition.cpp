@@ -12,8 +12,6 @@
 namespace nxd {
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 // The calls of a class, or of all modules, each path where it returned last.
 std::vector<ModuleCall> last_calls(const Graph& graph, const std::string* class_name = nullptr) {
   std::vector<ModuleCall> result;
@@ -73,12 +71,12 @@ class Cutter {
   int stages() const { return static_cast<int>(ends_.size()) + 1; }
 
   void find_stages() {
-    std::vector<bool> has_call(at(stages()));
+    std::vector<bool> has_call(slot(stages()));
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].is_source()) continue;
       const auto before = [&](int end) { return end < static_cast<int>(i); };
       stage_of_[i] = static_cast<int>(std::count_if(ends_.begin(), ends_.end(), before));
-      has_call[at(stage_of_[i])] = true;
+      has_call[slot(stage_of_[i])] = true;
     }
     for (size_t s = 0; s < has_call.size(); ++s) {
       check_argument(has_call[s], "cuts: stage ", s, " of ", stages(), " would be empty, ",
@@ -91,11 +89,11 @@ class Cutter {
   void find_uses() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       for (const ValueId value : graph_.nodes[i].inputs) {
-        if (value != kNoValue) used_by_[at(value)].insert(stage_of_[i]);
+        if (value != kNoValue) used_by_[slot(value)].insert(stage_of_[i]);
       }
     }
     for (const ValueId value : graph_.outputs) {
-      if (value != kNoValue) used_by_[at(value)].insert(stages() - 1);
+      if (value != kNoValue) used_by_[slot(value)].insert(stages() - 1);
     }
   }
 
@@ -107,8 +105,8 @@ class Cutter {
     };
     std::map<int, Places> places;  // by alias set
     for (const GraphValue& value : graph_.values) {
-      const int made_in = stage_of_[at(value.producer)];
-      const std::set<int>& users = used_by_[at(value.id)];
+      const int made_in = stage_of_[slot(value.producer)];
+      const std::set<int>& users = used_by_[slot(value.id)];
       Places& of_set = places[value.alias_set];
       if (made_in >= 0) of_set.made.insert(made_in);
       if (made_in < 0) of_set.sources.insert(users.begin(), users.end());
@@ -117,8 +115,8 @@ class Cutter {
       const GraphNode& node = graph_.nodes[i];
       if (!node.writes) continue;
       for (const ValueId value : node.inputs) {
-        if (value == kNoValue || !is_written(node, graph_.values[at(value)])) continue;
-        const GraphValue& written = graph_.values[at(value)];
+        if (value == kNoValue || !is_written(node, graph_.values[slot(value)])) continue;
+        const GraphValue& written = graph_.values[slot(value)];
         const Places& of_set = places.at(written.alias_set);
         int other = stage_of_[i];
         for (const int stage : of_set.sources) other = stage != stage_of_[i] ? stage : other;
@@ -135,20 +133,20 @@ class Cutter {
   bool is_written(const GraphNode& node, const GraphValue& input) const {
     return node.outputs.empty() ||
            std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
-             return output != kNoValue && graph_.values[at(output)].alias_set == input.alias_set;
+             return output != kNoValue && graph_.values[slot(output)].alias_set == input.alias_set;
            });
   }
 
   void place_nodes() {
-    result_.stages.resize(at(stages()));
+    result_.stages.resize(slot(stages()));
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const auto add = [&](int stage) {
-        result_.stages[at(stage)].nodes.push_back(static_cast<int>(i));
+        result_.stages[slot(stage)].nodes.push_back(static_cast<int>(i));
       };
       if (stage_of_[i] >= 0) {
         add(stage_of_[i]);
       } else {
-        for (const int stage : used_by_[at(graph_.nodes[i].outputs[0])]) add(stage);
+        for (const int stage : used_by_[slot(graph_.nodes[i].outputs[0])]) add(stage);
       }
     }
   }
@@ -156,12 +154,12 @@ class Cutter {
   // A value goes through every stage between the one that gives it and the last that uses it.
   void place_values() {
     for (const GraphValue& value : graph_.values) {
-      const int from = stage_of_[at(value.producer)];
-      const std::set<int>& users = used_by_[at(value.id)];
+      const int from = stage_of_[slot(value.producer)];
+      const std::set<int>& users = used_by_[slot(value.id)];
       if (from < 0 || users.empty()) continue;
       for (int s = from; s < *users.rbegin(); ++s) {
-        result_.stages[at(s)].outputs.push_back(value.id);
-        result_.stages[at(s + 1)].inputs.push_back(value.id);
+        result_.stages[slot(s)].outputs.push_back(value.id);
+        result_.stages[slot(s + 1)].inputs.push_back(value.id);
       }
     }
   }
@@ -171,7 +169,7 @@ class Cutter {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& node = graph_.nodes[i];
       if (node.kind == GraphNode::Kind::kParameter) {
-        const std::set<int>& stages = used_by_[at(node.outputs[0])];
+        const std::set<int>& stages = used_by_[slot(node.outputs[0])];
         users[node.parameter.get()].insert(stages.begin(), stages.end());
       } else if (node.callee) {
         for (const NamedParameter& entry : named_parameters(*node.callee)) {
@@ -204,7 +202,7 @@ std::vector<ModuleCall> layers_of(const Graph& graph, const std::string& layer_c
          "\": the graph calls no module of it outside of its leaves",
          near_names(layer_class, {known.begin(), known.end()}));
   }
-  check_argument(stages >= 1 && at(stages) <= layers.size(), "stages: expected 1 to ",
+  check_argument(stages >= 1 && slot(stages) <= layers.size(), "stages: expected 1 to ",
                  layers.size(), ", the number of modules of class ", layer_class, ", got ", stages);
   return layers;
 }
@@ -212,7 +210,7 @@ std::vector<ModuleCall> layers_of(const Graph& graph, const std::string& layer_c
 std::vector<std::string> names_of(const std::vector<ModuleCall>& layers,
                                   const std::vector<int>& points) {
   std::vector<std::string> names;
-  for (const int point : points) names.push_back(layers[at(point)].path);
+  for (const int point : points) names.push_back(layers[slot(point)].path);
   return names;
 }
 
@@ -239,7 +237,7 @@ std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_
     items.push_back(0);
     for (; node < end; ++node) items.back() += costs[node];
   };
-  for (const ModuleCall& layer : layers) add(at(layer.last_node) + 1);
+  for (const ModuleCall& layer : layers) add(slot(layer.last_node) + 1);
   const bool has_tail =
       std::any_of(graph.nodes.begin() + static_cast<ptrdiff_t>(node), graph.nodes.end(),
                   [](const GraphNode& n) { return !n.is_source(); });
@@ -254,7 +252,7 @@ std::vector<double> node_costs(const Graph& graph) {
     for (const ValueId output : node.is_source() ? std::vector<ValueId>() : node.outputs) {
       if (output == kNoValue) continue;
       double elements = 1;
-      for (const int64_t size : graph.values[at(output)].shape) {
+      for (const int64_t size : graph.values[slot(output)].shape) {
         elements *= static_cast<double>(size);
       }
       cost += elements;

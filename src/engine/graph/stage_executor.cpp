@@ -15,8 +15,6 @@ namespace {
 using Kind = GraphNode::Kind;
 using Tensors = Module::Tensors;
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
   std::vector<c10::IValue> stack = node.arguments;
   size_t next = 0;
@@ -54,9 +52,9 @@ class Substitution {
                const Tensors& values)
       : uses_(std::move(uses)) {
     for (const ValueId value : node.inputs) {
-      inputs_.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
+      inputs_.push_back(value == kNoValue ? at::Tensor() : values[slot(value)]);
       if (value == kNoValue) continue;
-      const GraphNode& from = graph.nodes[at(graph.values[at(value)].producer)];
+      const GraphNode& from = graph.nodes[slot(graph.values[slot(value)].producer)];
       for (const ParameterUse& use : uses_) {
         if (from.kind == Kind::kParameter && from.parameter == use.parameter) {
           inputs_.back() = use.tensor;
@@ -105,14 +103,14 @@ class AutocastScope {
 StageExecutor::StageExecutor(std::shared_ptr<const Graph> graph, const Partition& partition,
                              int stage)
     : graph_(std::move(graph)) {
-  check_internal(stage >= 0 && at(stage) < partition.stages.size(), "stage: no stage ", stage);
-  const Partition::Stage& own = partition.stages[at(stage)];
-  const bool is_last = at(stage) + 1 == partition.stages.size();
+  check_internal(stage >= 0 && slot(stage) < partition.stages.size(), "stage: no stage ", stage);
+  const Partition::Stage& own = partition.stages[slot(stage)];
+  const bool is_last = slot(stage) + 1 == partition.stages.size();
   inputs_ = own.inputs;
   outputs_ = is_last ? graph_->outputs : own.outputs;
   for (const int node : own.nodes) {
     steps_.push_back({node, {}});
-    const GraphNode& n = graph_->nodes[at(node)];
+    const GraphNode& n = graph_->nodes[slot(node)];
     if (n.kind == Kind::kInput) root_inputs_.push_back(n.input_index);
     const bool known =
         std::find(module_names_.begin(), module_names_.end(), n.name) != module_names_.end();
@@ -126,7 +124,7 @@ StageExecutor::StageExecutor(std::shared_ptr<const Graph> graph, const Partition
 void StageExecutor::find_releases() {
   std::unordered_set<ValueId> live(outputs_.begin(), outputs_.end());
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    const GraphNode& node = graph_->nodes[at(step->node)];
+    const GraphNode& node = graph_->nodes[slot(step->node)];
     const auto use = [&](ValueId value) {
       if (value != kNoValue && live.insert(value).second) step->released.push_back(value);
     };
@@ -142,7 +140,7 @@ void StageExecutor::find_parameters() {
     if (used.insert(parameter.get()).second) all.push_back({name, parameter});
   };
   for (const Step& step : steps_) {
-    const GraphNode& node = graph_->nodes[at(step.node)];
+    const GraphNode& node = graph_->nodes[slot(step.node)];
     if (node.kind == Kind::kParameter) add(node.name, node.parameter);
     if (!node.callee) continue;
     for (const NamedParameter& entry : named_parameters(*node.callee)) {
@@ -163,15 +161,15 @@ Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
   check_internal(inputs.size() == inputs_.size(), "stage: expected ", inputs_.size(),
                  " inputs, got ", inputs.size());
   Tensors values(graph_->values.size());
-  for (size_t i = 0; i < inputs.size(); ++i) values[at(inputs_[i])] = inputs[i];
+  for (size_t i = 0; i < inputs.size(); ++i) values[slot(inputs_[i])] = inputs[i];
   AutocastScope autocast;
   auto use = uses.begin();
   for (const Step& step : steps_) {
-    const GraphNode& node = graph_->nodes[at(step.node)];
+    const GraphNode& node = graph_->nodes[slot(step.node)];
     const auto first_use = use;
     while (use != uses.end() && use->node == step.node) ++use;
     if (node.is_source()) {
-      values[at(node.outputs[0])] = source_value(node, root_inputs);
+      values[slot(node.outputs[0])] = source_value(node, root_inputs);
     } else {
       const Substitution substitution(*graph_, node, {first_use, use}, values);
       autocast.set(node.autocast);
@@ -179,14 +177,14 @@ Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
       check_internal(results.size() == node.outputs.size(), "stage: ", node.name, ": expected ",
                      node.outputs.size(), " results, got ", results.size());
       for (size_t i = 0; i < results.size(); ++i) {
-        if (node.outputs[i] != kNoValue) values[at(node.outputs[i])] = std::move(results[i]);
+        if (node.outputs[i] != kNoValue) values[slot(node.outputs[i])] = std::move(results[i]);
       }
     }
-    for (const ValueId value : step.released) values[at(value)].reset();
+    for (const ValueId value : step.released) values[slot(value)].reset();
   }
   Tensors outputs;
   for (const ValueId value : outputs_) {
-    outputs.push_back(value == kNoValue ? at::Tensor() : values[at(value)]);
+    outputs.push_back(value == kNoValue ? at::Tensor() : values[slot(value)]);
   }
   return outputs;
 }

@@ -11,7 +11,7 @@
 namespace nxd {
 namespace {
 
-nxd_activation_t read_activation(const ConfigFields& fields) {
+nxd_activation_t read_hidden_act(const ConfigFields& fields) {
   return fields.choice<nxd_activation_t>("hidden_act", "silu",
                                          {{"silu", NXD_ACTIVATION_SILU},
                                           {"swish", NXD_ACTIVATION_SILU},
@@ -140,7 +140,7 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   config.tie_embeddings = fields.boolean("tie_word_embeddings", false);
   config.attention_bias = fields.boolean("attention_bias", false);
   config.mlp_bias = fields.boolean("mlp_bias", false);
-  config.activation = read_activation(fields);
+  config.activation = read_hidden_act(fields);
   config.rope = read_rope(fields, config.max_positions);
   // A negative row counts from the end, as torch counts it: -1 is the last one.
   config.padding_idx = fields.integer("pad_token_id", -config.vocabulary, config.vocabulary - 1);

@@ -17,8 +17,7 @@ constexpr uint64_t kConfigLimit = 16U << 20U;
 std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
                                     const std::string& config_json,
                                     const nxd_model_options_t& options) {
-  check_argument(options.sequence_parallel == 0 || options.sequence_parallel == 1,
-                 "options.sequence_parallel: expected 0 or 1, got ", options.sequence_parallel);
+  flag(options.sequence_parallel, "options.sequence_parallel");
   const std::string type = ConfigFields::parse(config_json).string("model_type", "");
   if (type == "llama") {
     return std::make_shared<LlamaForCausalLM>(std::move(context), LlamaConfig::parse(config_json),

@@ -45,7 +45,7 @@ kernels::HeadView view_of(SequenceLayout layout, const at::Tensor& x) {
   return {x.data_ptr(), s.batch, s.sequence, s.head};
 }
 
-struct Record : torch::CustomClassHolder {
+struct AttentionRecord : torch::CustomClassHolder {
   AttentionArgs args;
 };
 
@@ -67,7 +67,7 @@ kernels::AttentionShape shape_of(const AttentionArgs& args, const at::Tensor& q,
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_input,
                             const at::Tensor& k_input, const at::Tensor& v_input,
-                            const c10::intrusive_ptr<Record>& record) {
+                            const c10::intrusive_ptr<AttentionRecord>& record) {
     const AttentionArgs& args = record->args;
     const at::Tensor q = with_dense_heads(q_input), k = with_dense_heads(k_input),
                      v = with_dense_heads(v_input);
@@ -86,7 +86,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto record =
-        c10::static_intrusive_pointer_cast<Record>(ctx->saved_data["record"].toCapsule());
+        c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
     const AttentionArgs& args = record->args;
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
@@ -211,7 +211,7 @@ at::Tensor attention(const Context& context, const AttentionArgs& args, const at
   if (!use_fused(context, q) || args.weight_factors.defined()) {
     return plain_attention(args, q, k, v);
   }
-  auto record = c10::make_intrusive<Record>();
+  auto record = c10::make_intrusive<AttentionRecord>();
   record->args = args;
   return FusedAttention::apply(q, k, v, record);
 }

@@ -32,7 +32,7 @@ kernels::LogitShard shard_of(const at::Tensor& logits, const LossTargets& target
   return shard;
 }
 
-struct Record : torch::CustomClassHolder {
+struct CrossEntropyRecord : torch::CustomClassHolder {
   GroupRef group;
   bool fused = false;
   LossTargets targets;
@@ -83,8 +83,9 @@ RowLosses plain_row_losses(ProcessGroup& group, const at::Tensor& logits,
   return {max, log_sum, loss};
 }
 
-at::Tensor logits_gradient(const Record& r, const at::Tensor& logits, const at::Tensor& max,
-                           const at::Tensor& log_sum, const at::Tensor& grad_row) {
+at::Tensor logits_gradient(const CrossEntropyRecord& r, const at::Tensor& logits,
+                           const at::Tensor& max, const at::Tensor& log_sum,
+                           const at::Tensor& grad_row) {
   const LossTargets& targets = r.targets;
   if (r.fused) {
     at::Tensor out = pooled_empty_like(logits);
@@ -103,8 +104,8 @@ at::Tensor logits_gradient(const Record& r, const at::Tensor& logits, const at::
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   // logits [rows, cols] dense. Gives the loss per row.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
-                            const c10::intrusive_ptr<Record>& record) {
-    const Record& r = *record;
+                            const c10::intrusive_ptr<CrossEntropyRecord>& record) {
+    const CrossEntropyRecord& r = *record;
     const RowLosses rows =
         r.fused ? fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets)
                 : plain_row_losses(*r.group, logits, r.targets);
@@ -114,8 +115,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto record =
-        c10::static_intrusive_pointer_cast<Record>(ctx->saved_data["record"].toCapsule());
+    const auto record = c10::static_intrusive_pointer_cast<CrossEntropyRecord>(
+        ctx->saved_data["record"].toCapsule());
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor grad_row = (grads[0] * record->targets.valid).contiguous();
     return {logits_gradient(*record, saved[0], saved[1], saved[2], grad_row), at::Tensor()};
@@ -240,7 +241,7 @@ at::Tensor loss_shape(const at::Tensor& logits, nxd_reduction_t reduction) {
 at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at::Tensor& logits,
                          const at::Tensor& labels, const CrossEntropyOptions& options) {
   check_inputs(*group, logits, labels);
-  auto record = c10::make_intrusive<Record>();
+  auto record = c10::make_intrusive<CrossEntropyRecord>();
   record->group = group;
   record->fused = use_fused(context, logits);
   record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), options);

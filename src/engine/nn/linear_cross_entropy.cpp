@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear_cross_entropy";
 
-struct Record : torch::CustomClassHolder {
+struct LinearCrossEntropyRecord : torch::CustomClassHolder {
   ParallelLinearPlan plan;
   LossTargets targets;
   double divisor = 1;
@@ -41,14 +41,10 @@ int64_t block_rows(int64_t rows, int64_t cols) {
   return std::max<int64_t>((even + kUnit - 1) / kUnit * kUnit, 1);
 }
 
-at::Tensor enter(const ParallelLinearPlan& plan, const at::Tensor& x) {
-  return plan.input == Input::kGatherSequence ? all_gather(*plan.group, x, plan.dim) : x;
-}
-
 // The pass over the blocks. The gradients are those of the reduced loss.
 class Blocks {
  public:
-  Blocks(const Record& record, const at::Tensor& in, const at::Tensor& weight)
+  Blocks(const LinearCrossEntropyRecord& record, const at::Tensor& in, const at::Tensor& weight)
       : record_(record),
         x_(in.reshape({-1, in.size(-1)}).contiguous()),
         weight_(weight),
@@ -117,7 +113,7 @@ class Blocks {
     }
   }
 
-  const Record& record_;
+  const LinearCrossEntropyRecord& record_;
   at::Tensor x_, weight_;
   at::ScalarType dtype_;
   int64_t rows_;
@@ -134,8 +130,8 @@ at::Tensor scaled(const at::Tensor& x, double factor) {
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const c10::intrusive_ptr<Record>& record) {
-    const at::Tensor in = enter(record->plan, x);
+                            const c10::intrusive_ptr<LinearCrossEntropyRecord>& record) {
+    const at::Tensor in = input_in_region(record->plan, x);
     const Blocks blocks(*record, in, weight);
     // Neither x nor the weight is read again, so that they may change before backward.
     ctx->save_for_backward({blocks.dx(in.sizes()), blocks.dweight()});
@@ -189,7 +185,7 @@ at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
     if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);
     return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
   }
-  auto record = c10::make_intrusive<Record>();
+  auto record = c10::make_intrusive<LinearCrossEntropyRecord>();
   record->plan = plan;
   if (plan.group->size() == 1) record->plan.input = Input::kAsIs;
   record->targets = loss_targets(plan.group, kName, labels, weight.size(0), options);

@@ -26,7 +26,7 @@ at::Tensor move(ProcessGroup& group, Move kind, const at::Tensor& x, int64_t dim
   fail(NXD_ERROR_INTERNAL, "no such move");
 }
 
-struct Plan : torch::CustomClassHolder {
+struct MappingPlan : torch::CustomClassHolder {
   GroupRef group;
   Move forward = Move::kIdentity;
   Move backward = Move::kIdentity;
@@ -35,13 +35,14 @@ struct Plan : torch::CustomClassHolder {
 
 struct Mapping : torch::autograd::Function<Mapping> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const c10::intrusive_ptr<Plan>& plan) {
+                            const c10::intrusive_ptr<MappingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     return move(*plan->group, plan->forward, x, plan->dim);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
+    const auto plan =
+        c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
     return {move(*plan->group, plan->backward, grads[0], plan->dim), at::Tensor()};
   }
 };
@@ -49,7 +50,7 @@ struct Mapping : torch::autograd::Function<Mapping> {
 at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int64_t dim,
                Move forward, Move backward) {
   if (group->size() == 1) return x;
-  auto plan = c10::make_intrusive<Plan>();
+  auto plan = c10::make_intrusive<MappingPlan>();
   plan->group = group;
   plan->forward = forward;
   plan->backward = backward;

@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // What to look up, and what the ranks' results are put together to.
-struct Plan : torch::CustomClassHolder {
+struct EmbeddingPlan : torch::CustomClassHolder {
   enum class Sum {
     kNone,      // this rank's rows
     kRanks,     // the sum over the group; every rank has all of it
@@ -37,17 +37,19 @@ struct Plan : torch::CustomClassHolder {
 // contributes more than zero, so the sum is exact in any dtype.
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
-                            const c10::intrusive_ptr<Plan>& plan) {
+                            const c10::intrusive_ptr<EmbeddingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     ctx->save_for_backward({ids, table});
     at::Tensor y = rows_held(*plan, ids, table);
-    if (plan->sum == Plan::Sum::kNone) return y;
-    if (plan->sum == Plan::Sum::kScattered) return reduce_scatter(*plan->group, y, plan->dim);
+    if (plan->sum == EmbeddingPlan::Sum::kNone) return y;
+    if (plan->sum == EmbeddingPlan::Sum::kScattered)
+      return reduce_scatter(*plan->group, y, plan->dim);
     all_reduce_in_place(*plan->group, y);
     return y;
   }
 
-  static at::Tensor rows_held(const Plan& plan, const at::Tensor& ids, const at::Tensor& table) {
+  static at::Tensor rows_held(const EmbeddingPlan& plan, const at::Tensor& ids,
+                              const at::Tensor& table) {
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(table.size(1));
     if (table.is_meta() || is_tracing()) {
@@ -60,8 +62,9 @@ struct Lookup : torch::autograd::Function<Lookup> {
       return (rows * held.reshape({-1, 1})).view(sizes);
     }
     const at::ScalarType dtype = table.scalar_type();
-    at::Tensor y = plan.sum == Plan::Sum::kNone ? pooled_empty(sizes, dtype)
-                                                : exchanged_empty(*plan.group, sizes, dtype);
+    at::Tensor y = plan.sum == EmbeddingPlan::Sum::kNone
+                       ? pooled_empty(sizes, dtype)
+                       : exchanged_empty(*plan.group, sizes, dtype);
     kernels::embedding_forward(to_nxd_dtype(dtype), ids.numel(), table.size(1),
                                ids.data_ptr<int64_t>(), plan.first, table.size(0), table.data_ptr(),
                                y.data_ptr());
@@ -71,8 +74,9 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &ids = saved[0], &table = saved[1];
-    const auto plan = c10::static_intrusive_pointer_cast<Plan>(ctx->saved_data["plan"].toCapsule());
-    const at::Tensor dy = plan->sum == Plan::Sum::kScattered
+    const auto plan =
+        c10::static_intrusive_pointer_cast<EmbeddingPlan>(ctx->saved_data["plan"].toCapsule());
+    const at::Tensor dy = plan->sum == EmbeddingPlan::Sum::kScattered
                               ? all_gather(*plan->group, grads[0], plan->dim)
                               : grads[0];
     const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {
@@ -82,7 +86,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
   }
 
   // The gradient of the table: of each row the sum over the places where its id is.
-  static at::Tensor rows_summed(const Plan& plan, const at::Tensor& given_ids,
+  static at::Tensor rows_summed(const EmbeddingPlan& plan, const at::Tensor& given_ids,
                                 const at::Tensor& table, const at::Tensor& given_dy) {
     // The padding row gets no gradient: its id becomes one that no rank holds.
     const at::Tensor ids = plan.padding_idx < 0
@@ -150,7 +154,7 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
                      text("input: expected ids from 0 to ", num_embeddings_ - 1, ", got ",
                           least < 0 ? least : most));
   }
-  auto plan = c10::make_intrusive<Plan>();
+  auto plan = c10::make_intrusive<EmbeddingPlan>();
   plan->group = group_;
   plan->fused = use_fused(*context(), table);
   plan->padding_idx = padding_idx_;
@@ -163,7 +167,7 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
     plan->dim = check_dim(*group_, "reduce_scatter", ids.unsqueeze(-1), sequence_dim_);
   }
   if (group_->size() > 1) {
-    plan->sum = sequence_parallel_ ? Plan::Sum::kScattered : Plan::Sum::kRanks;
+    plan->sum = sequence_parallel_ ? EmbeddingPlan::Sum::kScattered : EmbeddingPlan::Sum::kRanks;
   }
   return {Lookup::apply(ids, table, plan)};
 }

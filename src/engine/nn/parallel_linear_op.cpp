@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // What the forward leaves to the backward besides tensors.
-struct Record : torch::CustomClassHolder {
+struct LinearRecord : torch::CustomClassHolder {
   ParallelLinearPlan plan;
   std::vector<bool> has_bias;  // per weight
 };
@@ -31,10 +31,6 @@ std::vector<int64_t> with_last(const at::Tensor& x, int64_t features) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = features;
   return sizes;
-}
-
-at::Tensor enter(const ParallelLinearPlan& plan, const at::Tensor& x) {
-  return plan.input == Input::kGatherSequence ? all_gather(*plan.group, x, plan.dim) : x;
 }
 
 at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, const at::Tensor& w,
@@ -79,7 +75,7 @@ class EnteredInput {
   EnteredInput(const ParallelLinearPlan& plan, at::Tensor x) : plan_(plan), x_(std::move(x)) {}
 
   const at::Tensor& rows() {
-    if (x_.defined()) rows_ = rows_of(enter(plan_, std::exchange(x_, {})));
+    if (x_.defined()) rows_ = rows_of(input_in_region(plan_, std::exchange(x_, {})));
     return rows_;
   }
 
@@ -104,13 +100,13 @@ at::Tensor weight_product(const ParallelLinearPlan& plan, const at::Tensor& dy, 
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
   // parameters: the weights, then the biases there are.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
-                               const c10::intrusive_ptr<Record>& record) {
+                               const c10::intrusive_ptr<LinearRecord>& record) {
     const size_t n_weights = record->has_bias.size();
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     variable_list saved{x};
     saved.insert(saved.end(), parameters.begin(), parameters.begin() + n_weights);
     ctx->save_for_backward(saved);
-    const at::Tensor in = enter(record->plan, x);
+    const at::Tensor in = input_in_region(record->plan, x);
     variable_list outputs;
     size_t next_bias = n_weights;
     for (size_t i = 0; i < n_weights; ++i) {
@@ -122,7 +118,7 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto record =
-        c10::static_intrusive_pointer_cast<Record>(ctx->saved_data["record"].toCapsule());
+        c10::static_intrusive_pointer_cast<LinearRecord>(ctx->saved_data["record"].toCapsule());
     const ParallelLinearPlan& plan = record->plan;
     const variable_list saved = ctx->get_saved_variables();
     const size_t n_weights = record->has_bias.size();
@@ -156,10 +152,16 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
 
 }  // namespace
 
+at::Tensor input_in_region(const ParallelLinearPlan& plan, const at::Tensor& x) {
+  return plan.input == ParallelLinearPlan::Input::kGatherSequence
+             ? all_gather(*plan.group, x, plan.dim)
+             : x;
+}
+
 variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
                                const std::vector<at::Tensor>& weights,
                                const std::vector<at::Tensor>& biases) {
-  auto record = c10::make_intrusive<Record>();
+  auto record = c10::make_intrusive<LinearRecord>();
   record->plan = plan;
   if (plan.group->size() == 1) {
     record->plan.input = Input::kAsIs;

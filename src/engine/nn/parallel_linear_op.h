@@ -35,6 +35,9 @@ struct ParallelLinearPlan {
   bool weights_in_out = false;  // weights are [in, out_i], as Hugging Face's Conv1D keeps them
 };
 
+// The input of the products: x, or what all ranks have of it.
+at::Tensor input_in_region(const ParallelLinearPlan& plan, const at::Tensor& x);
+
 // x [..., in], weights [out_i, in] unless the plan says otherwise, biases [out_i] or undefined, one
 // per weight; all of one dtype, once automatic casts have lowered them.
 torch::autograd::variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,

@@ -8,11 +8,6 @@
 namespace nxd {
 namespace {
 
-bool flag(int32_t value, const char* name) {
-  check_argument(value == 0 || value == 1, name, ": expected 0 or 1, got ", value);
-  return value == 1;
-}
-
 std::vector<std::string> read_names(const char* const* names, size_t n, const char* what) {
   check_argument(names || n == 0, what, ": expected an array of ", n, ", got NULL");
   std::vector<std::string> result;
