@@ -1,6 +1,7 @@
 // What a rank reads in the store while it meets its world: lines of the input are the values. The
 // first byte chooses the rank and the size of the world.
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/parallel/host_map.h"
 #include "core/parallel/rendezvous.h"
@@ -20,7 +21,7 @@ bool has_large_number(const std::string& text) {
 
 // Whether a peer's failure, which starts with its status, is an internal one.
 bool is_internal_failure(const std::string& value) {
-  return value.rfind(std::to_string(NXD_ERROR_INTERNAL) + " ", 0) == 0;
+  return std::strtol(value.c_str(), nullptr, 10) == NXD_ERROR_INTERNAL;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The step written with torch computes what bench_step does: a small Llama, the same losses in every
-# way of splitting it; and what the script says where torch is missing.
+# way of splitting it (NXD_LONG=1: in both dtypes); and what the script says where torch is missing.
 # usage: test_bench_peers.sh SOURCE_DIR BUILD_DIR     77: no benchmarks in this build, or no torch
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -23,11 +23,20 @@ cat > "$work/config.json" << 'JSON'
 {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
  "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 160}
 JSON
-# The script itself fails where losses differ.
-good=1
-timeout 250 "$source/scripts/bench_peers" "$build" --short --out-of-the-box --batch 2 \
-  --sequence 160 --config "$work/config.json" > "$work/table" || good=0
-cat "$work/table"
-[[ $good == 1 ]] || { echo "bench_peers found rows that differ or failed"; exit 1; }
-rows=$(grep -c ' torch  *[0-9]' "$work/table")
-[[ $rows == 9 ]] || { echo "expected 9 rows of torch, got $rows"; exit 1; }
+# compare ROWS OPTION...: the script itself fails where losses differ.
+compare() {
+  local expected=$1 rows good=1
+  shift
+  timeout 250 "$source/scripts/bench_peers" "$build" --short --out-of-the-box --batch 2 \
+    --sequence 160 --config "$work/config.json" "$@" > "$work/table" || good=0
+  cat "$work/table"
+  [[ $good == 1 ]] || { echo "bench_peers found rows that differ or failed"; exit 1; }
+  rows=$(grep -c ' torch  *[0-9]' "$work/table")
+  [[ $rows == "$expected" ]] || { echo "expected $expected rows of torch, got $rows"; exit 1; }
+}
+if [[ -n ${NXD_LONG:-} ]]; then
+  compare 9
+else
+  compare 3 --dtypes f32 --contenders one,sp,zero
+  compare 2 --dtypes bf16 --contenders tp,dp
+fi

@@ -204,7 +204,7 @@ void test_refusals(void**) {
         NXD_TEST_REFUSED(nxd_apply_checkpoint(nullptr, mixes, 1, 1), NXD_ERROR_INVALID_ARGUMENT,
                          "root: expected a module");
         NXD_TEST_REFUSED(nxd_apply_checkpoint(module.get(), nullptr, 1, 1),
-                         NXD_ERROR_INVALID_ARGUMENT, "names: expected 1 strings");
+                         NXD_ERROR_INVALID_ARGUMENT, "names: expected an array of 1");
         NXD_TEST_REFUSED(nxd_apply_checkpoint(module.get(), null, 1, 1), NXD_ERROR_INVALID_ARGUMENT,
                          "names[0]: expected a string");
         NXD_TEST_REFUSED(nxd_apply_checkpoint(module.get(), mixes, 1, 2),
