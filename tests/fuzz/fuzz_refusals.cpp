@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The count is the input's own in one of four. Entries that do not come are waited for, which
   // makes inputs slow, so that larger counts than there are take another bit.
   const int64_t given = std::strtoll(values[0].c_str(), nullptr, 10);
-  // The input's store has a value for every key, so that a large count below the bound is only slow.
+  // The input's store has a value for every key, so that a large count below the bound is only
+  // slow.
   if (given > 1000 && given <= int64_t{1} << 24) return 0;
   const bool is_larger = given > static_cast<int64_t>(values.size());
   if (manner & 3 || (is_larger && !(manner & 64))) {
