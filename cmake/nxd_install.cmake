@@ -57,6 +57,7 @@ foreach(page ${nxd_pages})
   nxd_install_page(${page} ${CMAKE_INSTALL_DOCDIR}/docs)
 endforeach()
 nxd_install_page(README.md ${CMAKE_INSTALL_DOCDIR})
+nxd_install_page(CHANGELOG.md ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY examples/c/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/c COMPONENT development
   FILES_MATCHING PATTERN "*.c" PATTERN "*.h")

@@ -1,5 +1,5 @@
 # Installs pages of the tree, with links that lead to where things are when they are installed: bindings
-# and the header lie elsewhere then, and tests do not come along.
+# and the header lie elsewhere then, and tests and the rules for changes do not come along.
 file(RELATIVE_PATH nxd_bindings_from_pages /${CMAKE_INSTALL_DOCDIR} /${CMAKE_INSTALL_DATADIR}/nxd)
 file(RELATIVE_PATH nxd_include_from_pages /${CMAKE_INSTALL_DOCDIR} /${CMAKE_INSTALL_INCLUDEDIR})
 
@@ -11,7 +11,7 @@ function(nxd_install_page page destination)
     string(REPLACE "](${up}bindings/" "](${up}${nxd_bindings_from_pages}/" text "${text}")
     string(REPLACE "](${up}include/" "](${up}${nxd_include_from_pages}/" text "${text}")
   endforeach()
-  string(REGEX REPLACE "\\[([^]]*)\\]\\((\\.\\./)?tests[^)]*\\)" "\\1" text "${text}")
+  string(REGEX REPLACE "\\[([^]]*)\\]\\((\\.\\./)?(tests|CONTRIBUTING)[^)]*\\)" "\\1" text "${text}")
   file(WRITE ${PROJECT_BINARY_DIR}/pages/${page} "${text}")
   install(FILES ${PROJECT_BINARY_DIR}/pages/${page} DESTINATION ${destination} COMPONENT development)
 endfunction()

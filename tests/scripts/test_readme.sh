@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cd "$source"
-mapfile -t pages < <(find README.md docs bindings examples tests -name '*.md' -not -path '*/target/*')
+mapfile -t pages < <(find ./*.md docs bindings examples tests -name '*.md' -not -path '*/target/*')
 "$source/tests/scripts/check_links.sh" . "${pages[@]}"
 
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/tune.c"

@@ -16,7 +16,7 @@ for function in $functions; do
 done
 
 mkdir -p "$work/bad/tests"
-cp -r "$source"/{include,docs,scripts,README.md} "$work/bad"
+cp -r "$source"/{include,docs,scripts,README.md,CHANGELOG.md,CONTRIBUTING.md} "$work/bad"
 cp -r "$source/tests/oracles" "$work/bad/tests"
 mkdir "$work/bad/bindings"
 cp "$source/bindings/README.md" "$work/bad/bindings"
