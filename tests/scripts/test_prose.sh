@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# scripts/format fails on a page with a line that is too wide, or a sentence that opens with a word
+# that is no subject, and names the line; code, tables and words that cannot be divided pass.
+# usage: test_prose.sh SOURCE_DIR [BUILD_DIR]
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+source=$1
+need_commands clang-format-14 python3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+word=$(printf 'x%.0s' {1..60})
+cat > good.md << END
+# A page of which nothing is wrong
+Rows say what they mean. The word "Of" is one, and \`What\` is code: those are fine. The
+Offer is no opener. The number 3.
+A link may be
+[long]($word/$word)
+https://$word.example/$word
+
+| Rows | may be as wide as they must be $word $word |
+|---|---|
+
+    code may be wide, too: $word $word
+    What is code. Of course.
+
+\`\`\`
+What is fenced. $word $word
+\`\`\`
+END
+cat > bad.md << END
+# What is wrong
+A line of $word $word
+Rows are good. What follows
+is not. A sentence that goes on over a line's end.
+Those are bad, too.
+
+* Whose is this item?
+  1. **Whoever** opens one
+> Of all lines, a quotation.
+
+| cell | What | and more. Of more |
+
+| is code over | \`\`\` |
+* an item that is too wide: $word $word
+A sentence (Those in brackets) goes on. (What stands in brackets is one.)
+END
+"$source/scripts/check_prose" good.md
+if "$source/scripts/check_prose" good.md bad.md 2> problems; then echo "a bad page passes"; exit 1; fi
+sed -E 's/: .*"(.*)".*/ \1/; s/: has .*/ wide/' problems > found
+diff found - << END
+bad.md:1 What
+bad.md:2 wide
+bad.md:3 What
+bad.md:5 Those
+bad.md:7 Whose
+bad.md:8 Whoever
+bad.md:9 Of
+bad.md:11 Of
+bad.md:11 What
+bad.md:14 wide
+bad.md:15 What
+END
+
+# A tree of its own, as scripts/format sees it.
+mkdir -p tree/{bench,examples,include,src,tests,scripts,docs}
+cp "$source"/scripts/{format,check_prose} tree/scripts
+echo 'int x;' > tree/src/x.c
+cp good.md tree/docs
+tree/scripts/format
+cp bad.md tree/docs
+for option in "" --fix; do
+  # shellcheck disable=SC2086
+  if tree/scripts/format $option > log 2>&1; then echo "scripts/format $option passes a bad page"; exit 1; fi
+  grep -q '^docs/bad.md:1: ' log || { cat log; exit 1; }
+done
+rm tree/docs/bad.md
+echo 'int  x;' > tree/src/x.c
+if tree/scripts/format > log 2>&1; then echo "scripts/format passes a bad source"; exit 1; fi
+tree/scripts/format --fix
+tree/scripts/format
