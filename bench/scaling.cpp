@@ -26,8 +26,8 @@
 #include "core/comm/store_pace.h"
 #include "core/comm/tcp_store.h"
 #include "core/comm/verdict.h"
-#include "core/parallel/context.h"
-#include "core/parallel/host_map.h"
+#include "core/world/context.h"
+#include "core/world/host_map.h"
 
 #include "support/counting_store.h"
 

@@ -5,8 +5,8 @@
 #include "core/base/error.h"
 #include "core/comm/ordered_group.h"
 #include "core/comm/store.h"
-#include "core/parallel/context.h"
-#include "core/parallel/job.h"
+#include "core/launch/job.h"
+#include "core/world/context.h"
 
 namespace nxd {
 

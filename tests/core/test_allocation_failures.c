@@ -269,7 +269,7 @@ static uint64_t count_calls(attempt_t a, tally_t* tally) {
 
 static const char *only_program, *only_kind, *only_mode;
 static uint64_t only_from, only_to, stride_of_whole = 1;
-static int whole, here, n_jobs = 1;
+static int whole, here, n_jobs = 2;
 static uint64_t offset;
 
 static int leaves_out(const char* only, const char* name) { return only && strcmp(only, name); }

@@ -5,7 +5,7 @@
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"
 #include "core/optim/parameter_gather.h"
-#include "core/parallel/context.h"
+#include "core/world/context.h"
 #include "exhaustion/failing_calls.h"
 #include "support/ranks.h"
 

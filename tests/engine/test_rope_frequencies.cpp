@@ -6,7 +6,7 @@
 #include <vector>
 
 // libnxd exports no C++ names; the source is pure and needs the core library only.
-#include "engine/nn/rope_frequencies.cpp"
+#include "engine/functional/rope_frequencies.cpp"
 
 #include "support/check.h"
 

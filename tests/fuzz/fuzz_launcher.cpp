@@ -1,6 +1,6 @@
 // Variables of a launcher, a NAME=VALUE each line, and Slurm's two short forms.
-#include "core/parallel/launcher.h"
-#include "core/parallel/slurm_lists.h"
+#include "core/launch/launcher.h"
+#include "core/launch/slurm_lists.h"
 #include "fuzz.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // A Hugging Face config.json, as the engine's two models and the planner read it.
-#include "core/pipeline/layout_plan.h"
-#include "core/pipeline/plan_machine.h"
-#include "core/pipeline/plan_model.h"
+#include "core/planner/layout_plan.h"
+#include "core/planner/plan_machine.h"
+#include "core/planner/plan_model.h"
 #include "engine/models/gpt2_config.h"
 #include "engine/models/llama_config.h"
 #include "fuzz.h"

@@ -1,8 +1,8 @@
 // The planner's structs: the input is a model, a machine, a layout and a search, byte for byte but
 // for struct_size. Sizes that no caller means are kept out, as they only take time.
-#include "core/pipeline/layout_plan.h"
-#include "core/pipeline/plan_machine.h"
-#include "core/pipeline/plan_model.h"
+#include "core/planner/layout_plan.h"
+#include "core/planner/plan_machine.h"
+#include "core/planner/plan_model.h"
 #include "fuzz.h"
 
 namespace {

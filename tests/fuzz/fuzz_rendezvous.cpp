@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/parallel/host_map.h"
-#include "core/parallel/rendezvous.h"
+#include "core/world/host_map.h"
+#include "core/world/rendezvous.h"
 #include "fuzz.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // A pipeline's schedule of a caller's own tasks, the library's own for any shape, and cut points.
-#include "core/pipeline/cut_points.h"
-#include "core/pipeline/schedule.h"
-#include "core/pipeline/schedule_report.h"
+#include "core/planner/cut_points.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/schedule_report.h"
 #include "fuzz.h"
 
 namespace {

@@ -1,45 +1,60 @@
 #!/usr/bin/env bash
-# Includes run downwards only, without cycles; nothing in core knows libtorch; nothing but the C
-# boundary includes the C boundary.
+# The table of rooms in docs/architecture.md holds: each source lies in a room, each room includes the
+# rooms that its row names, and rows name rooms below them. Includes make no cycle, nothing in core
+# knows libtorch, and a permission that nothing uses is taken back. Broken copies of the tree fail.
 # usage: test_layering.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
-exec python3 - "$1" <<'EOF'
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+check() {
+  python3 - "$1" <<'EOF'
 import pathlib
 import re
 import sys
 
-# From the top down. Files directly in engine/ serve every directory of the engine.
-ORDER = ["capi",
-         "engine/models", "engine/training", "engine/graph", "engine/nn", "engine/device", "engine",
-         "core/pipeline", "core/optim", "core/checkpoint", "core/data", "core/parallel",
-         "core/comm", "core/kernels", "core/base"]
-
 root = pathlib.Path(sys.argv[1])
 src = root / "src"
-problems, graph = [], {}
+problems, includes, used = [], {}, set()
+
+rooms, granted = [], {}
+for line in (root / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
+    row = re.match(r"\| `((?:core|engine|capi)[\w/]*)` \|[^|]*\|([^|]*)\|$", line)
+    if row:
+        rooms.append(row[1])
+        granted[row[1]] = row[2].split()
+names = {room.split("/")[-1]: room for room in rooms}
+for place, room in enumerate(rooms):
+    below = rooms[place + 1:]
+    if granted[room] == ["all"]:
+        granted[room] = below
+        used.update((room, other) for other in below)
+        continue
+    for name in granted[room]:
+        if names.get(name) not in below:
+            problems.append(f"docs/architecture.md: {room} names {name}, which is no room below it")
+    granted[room] = [names.get(name) for name in granted[room]]
 
 
-def layer(path):
+def room_of(path):
     parts = path.relative_to(src).parts
-    name = parts[0] if parts[0] == "capi" else "/".join(parts[:-1][:2])
-    if name not in ORDER:
-        problems.append(f"src/{path.relative_to(src)}: no directory of the house")
+    room = "capi" if parts[0] == "capi" else "/".join(parts[:-1][:2])
+    if room not in granted:
+        problems.append(f"src/{path.relative_to(src)}: docs/architecture.md knows no room {room}")
         return None
-    return ORDER.index(name)
+    return room
 
 
 files = sorted(p for p in src.rglob("*") if p.suffix in (".h", ".cpp", ".in"))
 for path in files:
-    own, name = layer(path), path.relative_to(root)
-    in_core = path.relative_to(src).parts[0] == "core"
-    text = path.read_text(encoding="utf-8")
-    graph[path] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    own, name = room_of(path), path.relative_to(root)
+    includes[path] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
         if not match:
             continue
         where, target = f"{name}:{number}", match[2]
-        if in_core and re.match(r"(torch|ATen|c10|caffe2)/", target):
+        if str(own).startswith("core") and re.match(r"(torch|ATen|c10|caffe2)/", target):
             problems.append(f"{where}: core includes {target}")
         if match[1] == "<":
             continue
@@ -49,19 +64,24 @@ for path in files:
                 problems.append(f"{where}: {target} does not exist")
             continue
         found = found.resolve()
-        graph[path].append(found)
-        other = layer(found)
-        if own is None or other is None:
+        includes[path].append(found)
+        other = room_of(found)
+        if own is None or other is None or own == other:
             continue
-        if other < own:
-            problems.append(f"{where}: {ORDER[own]} includes {target}, which is above it")
+        used.add((own, other))
+        if other not in granted[own]:
+            problems.append(f"{where}: {own} may not include {target}")
+for room in rooms:
+    for other in granted[room]:
+        if other in rooms and (room, other) not in used:
+            problems.append(f"docs/architecture.md: {room} includes nothing of {other}")
 
 state = {}
 
 
 def visit(path, trail):
     state[path] = "open"
-    for target in graph.get(path, []):
+    for target in includes.get(path, []):
         if target == path and path.name.endswith("-inl.h"):
             continue
         if state.get(target) == "open" and target != path:
@@ -72,9 +92,37 @@ def visit(path, trail):
     state[path] = "done"
 
 
-for path in list(graph):
+for path in list(includes):
     if path not in state:
         visit(path, [path])
-print("\n".join(sorted(set(problems))) or f"{len(files)} files keep the order")
-sys.exit(1 if problems or len(files) < 10 else 0)
+print("\n".join(sorted(set(problems))) or f"{len(files)} files in {len(rooms)} rooms keep the order")
+sys.exit(1 if problems or len(files) < 10 or len(rooms) < 10 else 0)
 EOF
+}
+
+check "$(cd "$1" && pwd -P)"
+
+# broken MESSAGE COMMAND...: in a copy that the command has changed, the check fails and says so.
+broken() {
+  local message=$1 out
+  shift
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/docs"
+  cp "$source/docs/architecture.md" "$work/tree/docs/"
+  cp -r "$source/src" "$work/tree/"
+  (cd "$work/tree" && "$@")
+  if out=$(check "$work/tree"); then
+    echo "accepted: $*"
+    exit 1
+  fi
+  grep -qF -- "$message" <<< "$out" || { echo "expected \"$message\" after $*, got:"; echo "$out"; exit 1; }
+}
+append() { echo "$2" >> "$1"; }
+source=$(cd "$1" && pwd -P)
+broken "core/base may not include core/comm/store.h" append src/core/base/log.h '#include "core/comm/store.h"'
+broken "core includes ATen/ATen.h" append src/core/optim/optimizer.cpp '#include <ATen/ATen.h>'
+broken "knows no room core/attic" install -D src/core/base/log.h src/core/attic/log.h
+broken "core/base/gone.h does not exist" append src/core/base/log.cpp '#include "core/base/gone.h"'
+broken "cycle: " append src/core/base/error.h '#include "core/base/log.h"'
+broken "names world, which is no room below it" sed -i '/^| `core\/layout`/s/ comm base / world comm base /' docs/architecture.md
+broken "core/data includes nothing of core/kernels" sed -i '/^| `core\/data`/s/ base / kernels base /' docs/architecture.md

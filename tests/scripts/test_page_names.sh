@@ -14,8 +14,8 @@ root = Path(sys.argv[1]).resolve()
 # Directories by which a path begins; the second ones are left out by pages about the sources.
 TOPS = "bench bindings cmake docs examples include scripts src tests tools".split()
 INNER = "capi core engine".split()
-# Stand for a name.
-PLACEHOLDER = re.compile(r"NAME|DIR|\$|<")
+# From a part on that stands for a name.
+PLACEHOLDER = re.compile(r"(^|/)[^/]*(NAME|DIR|\$|<).*")
 sources = {path.name for top in TOPS for path in (root / top).rglob("*") if path.suffix in (".h", ".cpp", ".sh")}
 
 
@@ -44,7 +44,8 @@ pages = sorted(root.glob("*.md")) + sorted((root / "docs").glob("*.md"))
 seen, absent = 0, []
 for page in pages:
     for number, name in names_of(page):
-        if PLACEHOLDER.search(name) or not re.fullmatch(r"[\w./*-]+", name):
+        name = PLACEHOLDER.sub("", name)
+        if not re.fullmatch(r"[\w./*-]+", name):
             continue
         seen += "/" in name or "." in name or name.startswith("test_")
         if not is_there(name):

@@ -5,7 +5,7 @@
 #include "core/base/environment.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/parallel/device.h"
+#include "core/world/device.h"
 
 using namespace nxd;
 

@@ -1,7 +1,7 @@
 // Section 3 of nxd.h: the functions that need no context.
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/parallel/rank_layout.h"
+#include "core/layout/rank_layout.h"
 
 using namespace nxd;
 

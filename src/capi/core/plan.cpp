@@ -4,8 +4,8 @@
 #include "capi/arguments.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/pipeline/layout_plan.h"
-#include "core/pipeline/plan_search.h"
+#include "core/planner/layout_plan.h"
+#include "core/planner/plan_search.h"
 
 using namespace nxd;
 

@@ -5,8 +5,8 @@
 #include "capi/arguments.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/pipeline/schedule.h"
-#include "core/pipeline/schedule_report.h"
+#include "core/schedule/schedule.h"
+#include "core/schedule/schedule_report.h"
 
 using namespace nxd;
 

@@ -1,7 +1,7 @@
 // Section 10 of nxd.h, without the custom functions.
 #include "capi/engine/handles.h"
-#include "engine/device/autocast.h"
-#include "engine/device/gradients.h"
+#include "engine/autograd/gradients.h"
+#include "engine/ops/autocast.h"
 
 using namespace nxd;
 

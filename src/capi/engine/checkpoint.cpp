@@ -1,7 +1,7 @@
 // Section 17 of nxd.h: recomputation.
 #include "capi/engine/unwrap.h"
-#include "engine/nn/model.h"
-#include "engine/nn/recomputation.h"
+#include "engine/module/model.h"
+#include "engine/module/recomputation.h"
 
 using namespace nxd;
 

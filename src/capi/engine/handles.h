@@ -1,9 +1,9 @@
 #pragma once
 
 #include "capi/arguments.h"
-#include "engine/device/custom_function.h"
-#include "engine/device/op_call.h"
-#include "engine/device/tensor_handle.h"
+#include "engine/autograd/custom_function.h"
+#include "engine/ops/op_call.h"
+#include "engine/tensor/tensor_handle.h"
 #include "engine/translate.h"
 
 struct nxd_op {

@@ -1,13 +1,13 @@
 // Section 12 of nxd.h.
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
-#include "engine/nn/attention.h"
-#include "engine/nn/dropout.h"
-#include "engine/nn/gated_mlp.h"
-#include "engine/nn/norm.h"
-#include "engine/nn/parallel_embedding.h"
-#include "engine/nn/parallel_linear.h"
-#include "engine/nn/rotary_embedding.h"
+#include "engine/layers/attention.h"
+#include "engine/layers/dropout.h"
+#include "engine/layers/gated_mlp.h"
+#include "engine/layers/norm.h"
+#include "engine/layers/parallel_embedding.h"
+#include "engine/layers/parallel_linear.h"
+#include "engine/layers/rotary_embedding.h"
 
 using namespace nxd;
 

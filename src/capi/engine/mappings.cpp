@@ -3,10 +3,10 @@
 
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
-#include "engine/device/collectives.h"
-#include "engine/nn/cross_entropy.h"
-#include "engine/nn/layer_support.h"
-#include "engine/nn/linear_cross_entropy.h"
+#include "engine/functional/cross_entropy.h"
+#include "engine/functional/linear_cross_entropy.h"
+#include "engine/layers/layer_support.h"
+#include "engine/ops/collectives.h"
 
 using namespace nxd;
 

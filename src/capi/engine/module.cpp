@@ -1,8 +1,8 @@
 // Section 11 of nxd.h: modules.
 #include "capi/engine/unwrap.h"
-#include "engine/nn/callback_module.h"
-#include "engine/nn/module_tree.h"
-#include "engine/nn/parallel_linear.h"
+#include "engine/layers/parallel_linear.h"
+#include "engine/module/callback_module.h"
+#include "engine/module/module_tree.h"
 
 using namespace nxd;
 

@@ -1,6 +1,6 @@
 // Section 9 of nxd.h.
 #include "capi/engine/handles.h"
-#include "engine/device/dtype_map.h"
+#include "engine/tensor/dtype_map.h"
 
 using namespace nxd;
 

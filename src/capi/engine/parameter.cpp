@@ -1,9 +1,9 @@
 // Section 11 of nxd.h: parameters.
 #include "capi/engine/unwrap.h"
 #include "core/base/last_error.h"
-#include "engine/nn/caller_parameter.h"
-#include "engine/nn/module_tree.h"
-#include "engine/nn/whole_parameter.h"
+#include "engine/layers/caller_parameter.h"
+#include "engine/module/module_tree.h"
+#include "engine/module/whole_parameter.h"
 
 using namespace nxd;
 

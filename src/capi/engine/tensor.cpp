@@ -1,10 +1,10 @@
 // Section 8 of nxd.h.
 #include "capi/engine/handles.h"
-#include "engine/device/aten_pool.h"
-#include "engine/device/call_recorder.h"
-#include "engine/device/dlpack_exchange.h"
-#include "engine/device/dtype_map.h"
-#include "engine/device/host_copy.h"
+#include "engine/tensor/aten_pool.h"
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dlpack_exchange.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/host_copy.h"
 
 using namespace nxd;
 

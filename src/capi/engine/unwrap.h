@@ -8,8 +8,8 @@
 
 #include "capi/engine/handles.h"
 #include "core/base/options.h"
-#include "engine/nn/module.h"
-#include "engine/nn/tape.h"
+#include "engine/module/module.h"
+#include "engine/module/tape.h"
 
 namespace nxd {
 

@@ -9,7 +9,7 @@
 namespace nxd::env {
 
 // The environment variables the library reads. One row each in the table of environment.cpp; the
-// launchers' own variables are read by core/parallel/launcher. Empty ones count as unset.
+// launchers' own variables are read by core/launch/launcher. Empty ones count as unset.
 std::optional<std::string> get(const char* name);
 
 // A decimal integer and nothing else.

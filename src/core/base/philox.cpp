@@ -3,6 +3,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core/base/hash.h"
+
 namespace nxd {
 namespace {
 
@@ -14,14 +16,12 @@ constexpr double kTwoToMinus53 = 0x1p-53;
 constexpr uint32_t low_word(uint64_t value) { return static_cast<uint32_t>(value); }
 constexpr uint32_t high_word(uint64_t value) { return static_cast<uint32_t>(value >> 32); }
 
-// FNV-1a, 64 bits, over the seed's bytes from the lowest and then the name's
-// (G. Fowler, L. C. Noll, K.-P. Vo), with the finalizer of A. Appleby's MurmurHash3 so that close
-// names differ in every bit of the key.
+// Over the seed's bytes from the lowest and then the name's, with the finalizer of A. Appleby's
+// MurmurHash3 so that close names differ in every bit of the key.
 uint64_t hash_site(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&](uint64_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };
-  for (int shift = 0; shift < 64; shift += 8) add((seed >> shift) & 0xff);
-  for (const char c : name) add(static_cast<unsigned char>(c));
+  Hash bytes;
+  for (int shift = 0; shift < 64; shift += 8) bytes.add((seed >> shift) & 0xff);
+  uint64_t hash = bytes.add(name).value();
   hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccdu;
   hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53u;
   return hash ^ (hash >> 33);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/checkpoint/file.h"
-#include "core/parallel/shard_spec.h"
+#include "core/layout/shard_spec.h"
 
 namespace nxd {
 

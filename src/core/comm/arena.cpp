@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/round_up.h"
 
 namespace nxd {
 namespace {
 
 constexpr size_t kChunk = size_t{64} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
 
 // Small blocks keep cache lines to themselves, large ones pages.
 size_t granularity(size_t bytes) { return bytes < 4096 ? 64 : 4096; }

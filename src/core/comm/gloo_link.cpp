@@ -282,16 +282,19 @@ bool was_completed(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind k
 }  // namespace
 
 // A buffer that is received from one peer and sent on to another fails with either connection, and
-// Gloo does not say with which. It fails the connection's sentinel in the same go, if not before.
+// Gloo does not say with which. It fails the connection's sentinel in the same go, if not before; a
+// busy machine may let its thread stand between the two.
 int GlooLink::broken_among(int awaited) {
-  for (int looks = 0; looks < 50; ++looks) {
+  const int64_t patience = timeout_share(monitor_->timeout_ms(), 1, 4);
+  const Deadline deadline = Deadline::after_ms(std::clamp<int64_t>(patience, 50, 2000));
+  for (;;) {
     if (is_broken(awaited)) return awaited;
     for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
       if (peer != rank_ && stage(peer) == Stage::kConnected && is_broken(peer)) return peer;
     }
+    if (deadline.expired()) return awaited;
     std::this_thread::sleep_for(milliseconds(1));
   }
-  return awaited;
 }
 
 void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/round_up.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -47,8 +48,6 @@ struct alignas(64) Header {
   Header* next;  // in the list of free blocks
 };
 static_assert(sizeof(Header) == 64);
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Eight classes per power of two, so at most an eighth is lost; the smallest has 64 bytes.
 constexpr size_t kClasses = 8 * 64;

@@ -4,13 +4,12 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/round_up.h"
 
 namespace nxd {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 

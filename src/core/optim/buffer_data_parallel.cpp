@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/parallel/trained_axes.h"
+#include "core/world/trained_axes.h"
 
 namespace nxd {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/optim/parameter_source.h"
-#include "core/parallel/context.h"
+#include "core/world/context.h"
 #include "nxd.h"
 
 namespace nxd {

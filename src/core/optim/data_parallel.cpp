@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/optim/gradient_finish.h"
 #include "core/optim/group_agreement.h"
 #include "core/optim/value_broadcast.h"
@@ -31,11 +32,7 @@ std::string complaint(const nxd_ddp_options_t& options) {
 }
 
 // Of a name, as a number that a double holds.
-double digest(const std::string& name) {
-  uint32_t hash = 2166136261U;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  return hash;
-}
+double digest(const std::string& name) { return Hash().add(name).folded(); }
 
 void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
   const int rank = source.groups().world_rank;

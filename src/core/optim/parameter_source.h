@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/comm/process_group.h"
-#include "core/parallel/shard_spec.h"
+#include "core/layout/shard_spec.h"
 
 namespace nxd {
 

@@ -12,8 +12,8 @@
 #include "core/base/printable.h"
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/layout/shard_gather.h"
 #include "core/optim/group_agreement.h"
-#include "core/parallel/shard_gather.h"
 
 namespace nxd {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/base/options.h"
-#include "core/parallel/shard_spec.h"
+#include "core/layout/shard_spec.h"
 
 namespace nxd {
 namespace {

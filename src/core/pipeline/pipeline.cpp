@@ -1,7 +1,7 @@
 #include "core/pipeline/pipeline.h"
 
-#include "core/parallel/trained_axes.h"
 #include "core/pipeline/timeline_file.h"
+#include "core/world/trained_axes.h"
 
 namespace nxd {
 namespace {

@@ -6,8 +6,9 @@
 
 #include "core/base/dtype.h"
 #include "core/base/exchange_record.h"
+#include "core/base/hash.h"
 #include "core/base/printable.h"
-#include "core/parallel/shard_spec.h"
+#include "core/layout/shard_spec.h"
 
 namespace nxd {
 namespace {
@@ -114,11 +115,8 @@ std::string find_bad_ends(const PipelineSide& first, const PipelineSide& last) {
 }
 
 uint64_t hash_of(const Schedule& schedule) {
-  // FNV-1a (Fowler, Noll and Vo), over words.
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  const auto mix = [&hash](int value) {
-    hash = (hash ^ static_cast<uint32_t>(value)) * 0x100000001b3ULL;
-  };
+  Hash hash;
+  const auto mix = [&hash](int value) { hash.add(uint64_t{static_cast<uint32_t>(value)}); };
   for (int rank = 0; rank < schedule.shape().ranks; ++rank) {
     mix(static_cast<int>(schedule.tasks(rank).size()));
     for (const PipelineTask& task : schedule.tasks(rank)) {
@@ -127,7 +125,7 @@ uint64_t hash_of(const Schedule& schedule) {
       mix(task.chunk);
     }
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/parallel/context.h"
 #include "core/pipeline/stage_program.h"
 #include "core/pipeline/timeline.h"
+#include "core/world/context.h"
 
 namespace nxd {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pipeline/schedule.h"
+#include "core/schedule/schedule.h"
 
 namespace nxd {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/parallel/context.h"
 #include "core/pipeline/timeline.h"
+#include "core/world/context.h"
 
 namespace nxd {
 

@@ -6,8 +6,8 @@
 
 #include "core/base/dtype.h"
 #include "core/checkpoint/file.h"
-#include "engine/device/dtype_map.h"
 #include "engine/graph/operator_arguments.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/call_recorder.h"
-#include "engine/nn/module.h"
+#include "engine/module/module.h"
+#include "engine/tensor/call_recorder.h"
 
 namespace nxd {
 

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "engine/device/call_recorder.h"
-#include "engine/device/graph_node.h"
+#include "engine/autograd/graph_node.h"
 #include "engine/graph/operator_arguments.h"
 #include "engine/graph/shape_functions.h"
+#include "engine/tensor/call_recorder.h"
 
 namespace nxd {
 namespace {

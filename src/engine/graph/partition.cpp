@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "core/base/near_names.h"
-#include "core/pipeline/cut_points.h"
-#include "engine/nn/module_tree.h"
+#include "core/planner/cut_points.h"
+#include "engine/module/module_tree.h"
 
 namespace nxd {
 namespace {

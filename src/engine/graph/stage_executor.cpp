@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "engine/device/autocast.h"
 #include "engine/graph/operator_arguments.h"
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
+#include "engine/ops/autocast.h"
 
 namespace nxd {
 namespace {

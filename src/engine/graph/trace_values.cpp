@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
 
 namespace nxd {
 namespace {

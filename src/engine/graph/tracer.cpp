@@ -8,12 +8,12 @@
 #include <unordered_set>
 
 #include "core/base/near_names.h"
-#include "engine/device/autocast.h"
 #include "engine/graph/operator_arguments.h"
 #include "engine/graph/operator_hook.h"
 #include "engine/graph/shape_functions.h"
 #include "engine/graph/trace_values.h"
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
+#include "engine/ops/autocast.h"
 
 namespace nxd {
 namespace {

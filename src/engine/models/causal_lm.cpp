@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include "engine/device/collectives.h"
-#include "engine/nn/cross_entropy.h"
-#include "engine/nn/layer_support.h"
-#include "engine/nn/linear_cross_entropy.h"
+#include "engine/functional/cross_entropy.h"
+#include "engine/functional/linear_cross_entropy.h"
+#include "engine/layers/layer_support.h"
+#include "engine/ops/collectives.h"
 
 namespace nxd {
 namespace {

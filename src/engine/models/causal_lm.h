@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/nn/model.h"
-#include "engine/nn/parallel_linear_op.h"
+#include "engine/functional/parallel_linear_op.h"
+#include "engine/module/model.h"
 
 namespace nxd {
 

@@ -5,12 +5,12 @@
 
 #include <cmath>
 
-#include "core/parallel/long_call.h"
-#include "engine/device/pooled_tensor.h"
-#include "engine/nn/activation_op.h"
-#include "engine/nn/attention_op.h"
-#include "engine/nn/parallel_conv1d.h"
-#include "engine/nn/parallel_embedding.h"
+#include "core/world/long_call.h"
+#include "engine/functional/activation_op.h"
+#include "engine/functional/attention_op.h"
+#include "engine/layers/parallel_conv1d.h"
+#include "engine/layers/parallel_embedding.h"
+#include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
 namespace {

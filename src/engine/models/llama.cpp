@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include "core/parallel/long_call.h"
-#include "engine/nn/attention.h"
-#include "engine/nn/gated_mlp.h"
-#include "engine/nn/norm_op.h"
-#include "engine/nn/parallel_embedding.h"
+#include "core/world/long_call.h"
+#include "engine/functional/norm_op.h"
+#include "engine/layers/attention.h"
+#include "engine/layers/gated_mlp.h"
+#include "engine/layers/parallel_embedding.h"
 
 namespace nxd {
 namespace {

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/layers/norm.h"
 #include "engine/models/causal_lm.h"
 #include "engine/models/llama_config.h"
-#include "engine/nn/norm.h"
 
 namespace nxd {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/nn/model.h"
+#include "engine/module/model.h"
 
 namespace nxd {
 

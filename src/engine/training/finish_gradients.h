@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/nn/module.h"
+#include "engine/module/module.h"
 
 namespace nxd {
 

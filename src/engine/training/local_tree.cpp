@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
 
 namespace nxd {
 namespace {

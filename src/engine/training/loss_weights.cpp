@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "core/parallel/trained_axes.h"
-#include "engine/device/collectives.h"
+#include "core/world/trained_axes.h"
+#include "engine/ops/collectives.h"
 
 namespace nxd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/parallel/context.h"
+#include "core/world/context.h"
 
 namespace nxd {
 

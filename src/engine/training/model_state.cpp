@@ -11,10 +11,10 @@
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/optim/group_agreement.h"
-#include "engine/device/dtype_map.h"
-#include "engine/device/pooled_tensor.h"
-#include "engine/nn/module_tree.h"
-#include "engine/nn/whole_parameter.h"
+#include "engine/module/module_tree.h"
+#include "engine/module/whole_parameter.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_tree.h"
 
 namespace nxd {

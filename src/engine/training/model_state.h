@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/nn/module.h"
+#include "engine/module/module.h"
 
 namespace nxd {
 

@@ -6,8 +6,8 @@
 
 #include "core/base/log.h"
 #include "core/kernels/elementwise.h"
-#include "engine/device/dtype_map.h"
-#include "engine/device/pooled_tensor.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
 namespace {

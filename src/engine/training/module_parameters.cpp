@@ -4,10 +4,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/dtype.h"
-#include "core/parallel/trained_axes.h"
-#include "engine/device/dtype_map.h"
-#include "engine/device/pooled_tensor.h"
-#include "engine/nn/module_tree.h"
+#include "core/world/trained_axes.h"
+#include "engine/module/module_tree.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_tree.h"
 
 namespace nxd {

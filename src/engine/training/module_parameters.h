@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/optim/parameter_source.h"
-#include "engine/nn/module.h"
+#include "engine/module/module.h"
 
 namespace nxd {
 

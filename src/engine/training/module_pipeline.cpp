@@ -7,8 +7,8 @@
 
 #include "core/base/last_error.h"
 #include "core/optim/group_agreement.h"
-#include "engine/device/autocast.h"
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
+#include "engine/ops/autocast.h"
 #include "engine/training/local_tree.h"
 #include "engine/training/loss_weights.h"
 

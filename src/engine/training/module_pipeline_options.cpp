@@ -2,7 +2,7 @@
 
 #include "core/base/last_error.h"
 #include "core/base/near_names.h"
-#include "engine/nn/model.h"
+#include "engine/module/model.h"
 #include "engine/training/module_pipeline.h"
 
 namespace nxd {

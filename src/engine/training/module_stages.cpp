@@ -7,9 +7,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/device/dtype_map.h"
-#include "engine/device/gradients.h"
-#include "engine/nn/module_tree.h"
+#include "engine/autograd/gradients.h"
+#include "engine/module/module_tree.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {

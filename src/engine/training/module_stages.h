@@ -10,7 +10,7 @@
 
 #include "core/optim/data_parallel.h"
 #include "core/pipeline/stage_program.h"
-#include "engine/device/deferred_gradients.h"
+#include "engine/autograd/deferred_gradients.h"
 #include "engine/training/shared_parameters.h"
 
 namespace nxd {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/device/collectives.h"
-#include "engine/device/dtype_map.h"
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
+#include "engine/ops/collectives.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {

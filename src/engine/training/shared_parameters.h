@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pipeline/schedule.h"
+#include "core/schedule/schedule.h"
 #include "engine/graph/stage_executor.h"
 
 namespace nxd {

@@ -3,7 +3,7 @@
 
 #include "core/base/last_error.h"
 #include "engine/inside/graph_support.h"
-#include "engine/nn/caller_parameter.h"
+#include "engine/layers/caller_parameter.h"
 
 namespace nxd_test {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/gradients.h"
+#include "engine/autograd/gradients.h"
 #include "engine/graph/stage_executor.h"
 #include "engine/graph/tracer.h"
 #include "engine/model_support.h"
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
 #include "support/ranks.h"
 
 namespace nxd_test {

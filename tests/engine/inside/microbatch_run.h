@@ -4,8 +4,8 @@
 
 #include "engine/model_support.h"
 
-#include "engine/device/deferred_gradients.h"
-#include "engine/nn/module_tree.h"
+#include "engine/autograd/deferred_gradients.h"
+#include "engine/module/module_tree.h"
 #include "support/check.h"
 
 namespace nxd_test {

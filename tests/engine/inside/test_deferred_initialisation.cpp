@@ -5,7 +5,7 @@
 
 #include "engine/model_support.h"
 
-#include "engine/nn/module_tree.h"
+#include "engine/module/module_tree.h"
 #include "support/check.h"
 
 namespace {

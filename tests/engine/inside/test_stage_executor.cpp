@@ -1,9 +1,9 @@
 // A traced model, run in stages, has the bits of the model: its loss, its logits, its gradients.
 #include <random>
 
-#include "engine/device/autocast.h"
 #include "engine/graph/partition.h"
 #include "engine/inside/callback_support.h"
+#include "engine/ops/autocast.h"
 
 #include "support/check.h"
 

@@ -1,0 +1,255 @@
+#include "core/launch/job.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "core/base/environment.h"
+#include "core/base/proc_file.h"
+#include "core/base/start_thread.h"
+#include "core/launch/launcher.h"
+
+extern char** environ;
+
+namespace nxd {
+namespace {
+
+// How long the others may go on when one process has failed, so that they can say what they saw;
+// and how long a process may take to heed SIGTERM.
+constexpr int64_t kReportGraceMs = 3000;
+constexpr int64_t kTermGraceMs = 2000;
+
+const char* const kLoopback = "127.0.0.1";
+
+std::vector<std::string> own_arguments() {
+  const std::string all = read_proc("/proc/self/cmdline").value_or("");
+  std::vector<std::string> arguments;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\0', at), all.size());
+    arguments.push_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  check_internal(!arguments.empty(), "/proc/self/cmdline is empty");
+  return arguments;
+}
+
+// The environment with some variables set.
+std::vector<std::string> environment_with(
+    const std::vector<std::pair<std::string, std::string>>& settings) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text(*entry);
+    const std::string name = text.substr(0, text.find('='));
+    const bool replaced = std::any_of(settings.begin(), settings.end(),
+                                      [&](const auto& setting) { return setting.first == name; });
+    if (!replaced) out.push_back(text);
+  }
+  for (const auto& [name, value] : settings) out.push_back(name + "=" + value);
+  return out;
+}
+
+// A signal to a process, and to no later one with its number.
+void send_signal(const Fd& handle, pid_t pid, int signal_number) {
+  if (handle) {
+    ::syscall(SYS_pidfd_send_signal, handle.get(), signal_number, nullptr, 0);
+  } else {
+    ::kill(pid, signal_number);
+  }
+}
+
+}  // namespace
+
+Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
+  const std::string evidence = launch_evidence();
+  check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
+              evidence, " is set), and must not start another job");
+  check_argument(size >= 0, "options.n_processes: expected 0 or more, got ", size);
+  if (size == 0) size = static_cast<int>(env::get_int("NEURON_NUM_DEVICES").value_or(1));
+  check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
+  check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
+                 omp_num_threads);
+  std::optional<Key> key;
+  if (!env::open_store()) key = secret_.store_key();
+  server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, key);
+  ranks_.resize(static_cast<size_t>(size));
+  start_all(arguments, omp_num_threads);
+}
+
+Job::~Job() {
+  end_all();
+  over_.count_down();
+  parent_.join();
+}
+
+void Job::start_all(const std::vector<std::string>& arguments, int omp_num_threads) {
+  std::optional<Error> failure;
+  parent_ = start_thread("for the processes", [this, &failure, &arguments, omp_num_threads] {
+    try {
+      supervisor_.emplace(programs_of(arguments, omp_num_threads));
+    } catch (...) {
+      failure = Error::current();
+    }
+    started_.count_down();
+    over_.wait();
+  });
+  started_.wait();
+  try {
+    if (failure) throw Error(*failure);
+    return watch_all();
+  } catch (...) {
+    failure = Error::current();
+  }
+  end_all();
+  over_.count_down();
+  parent_.join();
+  throw Error(*failure);
+}
+
+std::vector<Supervisor::Program> Job::programs_of(const std::vector<std::string>& given,
+                                                  int omp_num_threads) const {
+  std::vector<Supervisor::Program> programs;
+  const std::vector<std::string> arguments = given.empty() ? own_arguments() : given;
+  const std::string path = given.empty() ? "/proc/self/exe" : arguments[0];
+  for (int rank = 0; rank < size(); ++rank) {
+    programs.push_back({path, arguments, environment_of(rank, omp_num_threads)});
+  }
+  return programs;
+}
+
+std::vector<std::string> Job::environment_of(int rank, int omp_num_threads) const {
+  std::vector<std::pair<std::string, std::string>> settings = {
+      {"RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(size())},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(size())},
+      {"MASTER_ADDR", kLoopback},
+      {"MASTER_PORT", std::to_string(server_->port())},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"NXD_SPAWNED", "1"},
+      {"NXD_SECRET", secret_.text()},
+      {"NXD_SECRET_FILE", ""}};  // counts as not set
+  if (omp_num_threads > 0) {
+    settings.emplace_back("OMP_NUM_THREADS", std::to_string(omp_num_threads));
+  } else if (size() > 1 && !env::get("OMP_NUM_THREADS")) {
+    settings.emplace_back("OMP_NUM_THREADS", "1");
+  }
+  return environment_with(settings);
+}
+
+// Those of very many go by their numbers alone.
+void Job::watch_all() {
+  constexpr size_t kMostWatched = 256;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    Process& process = ranks_[rank];
+    process.pid = supervisor_->pids()[rank];
+    process.running = true;
+    if (rank < kMostWatched) {
+      process.handle = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+    }
+  }
+}
+
+void Job::ended(size_t rank, int exit_code) {
+  Process& process = ranks_[rank];
+  if (!process.running) return;
+  process.running = false;
+  process.handle.reset();
+  process.exit_code = exit_code;
+  if (exit_code != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+}
+
+bool Job::reap() {
+  if (!supervisor_) return false;
+  while (const auto end = supervisor_->next_end()) {
+    ended(static_cast<size_t>(end->number), end->exit_code);
+  }
+  bool any = false;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    // The processes of a supervisor that was killed end with it.
+    if (supervisor_->is_gone()) ended(rank, 128 + SIGKILL);
+    any = any || ranks_[rank].running;
+  }
+  return any;
+}
+
+void Job::await_any_end(int64_t at_most_ms) const {
+  supervisor_->await_end(static_cast<int>(std::clamp<int64_t>(at_most_ms, 0, 1000)));
+}
+
+void Job::fail_with(int rank) const {
+  const int code = ranks_[static_cast<size_t>(rank)].exit_code;
+  throw Error(NXD_ERROR_PEER_LOST,
+              text("nxd_job_wait: rank ", rank, " of ", size(),
+                   code > 128 ? " was ended by signal " : " ended with exit code ",
+                   code > 128 ? code - 128 : code),
+              {rank, 0, "", "job_wait"});
+}
+
+void Job::wait(int64_t timeout_ms) {
+  const Deadline deadline = Deadline::after_ms(timeout_ms < 0 ? INT64_MAX : timeout_ms);
+  while (reap() && first_failed_ < 0) {
+    if (deadline.expired()) {
+      fail(NXD_ERROR_TIMEOUT, "nxd_job_wait: processes still run after ", timeout_ms, " ms");
+    }
+    await_any_end(deadline.remaining_ms());
+  }
+  if (first_failed_ < 0) return;
+  const int failed = first_failed_;
+  const Deadline grace = Deadline::after_ms(kReportGraceMs);
+  while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
+  end_all();
+  fail_with(failed);
+}
+
+void Job::kill(int signal_number) {
+  check_argument(signal_number > 0 && signal_number < NSIG, "signal_number: expected 1 to ",
+                 NSIG - 1, ", got ", signal_number);
+  reap();
+  for (const Process& process : ranks_) {
+    if (process.running) send_signal(process.handle, process.pid, signal_number);
+  }
+}
+
+Job::Ended Job::exit_code(int rank) {
+  check_rank(rank);
+  reap();
+  const Process& process = ranks_[static_cast<size_t>(rank)];
+  return {process.running, process.running ? 0 : process.exit_code};
+}
+
+pid_t Job::pid(int rank) const {
+  check_rank(rank);
+  return ranks_[static_cast<size_t>(rank)].pid;
+}
+
+void Job::check_rank(int rank) const {
+  check_argument(rank >= 0 && rank < size(), "rank: expected 0 to ", size() - 1, ", got ", rank);
+}
+
+void Job::end_all() {
+  if (!reap()) return;
+  for (const Process& process : ranks_) {
+    if (!process.running) continue;
+    send_signal(process.handle, process.pid, SIGTERM);
+    // A stopped process heeds SIGTERM only when it goes on.
+    send_signal(process.handle, process.pid, SIGCONT);
+  }
+  const Deadline grace = Deadline::after_ms(kTermGraceMs);
+  while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
+  for (const Process& process : ranks_) {
+    if (process.running) send_signal(process.handle, process.pid, SIGKILL);
+  }
+  while (reap()) await_any_end(1000);
+}
+
+}  // namespace nxd

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <latch>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/fork_stamp.h"
+#include "core/comm/deadline.h"
+#include "core/comm/secret.h"
+#include "core/comm/tcp_store_server.h"
+#include "core/launch/supervisor.h"
+
+namespace nxd {
+
+// Processes started together on this host, one per rank. This process serves the store they meet
+// through, so that no port has to be found and then lost again, and makes the secret that keeps
+// others out.
+//
+// The kernel ends them and their supervisor with the thread that started it. So that is one of the
+// job's own, which lives as long as the job does: neither does the caller's thread matter, nor can
+// the processes outlive this one.
+class Job {
+ public:
+  // Empty arguments: this program, executed again with its own.
+  Job(int size, int omp_num_threads, std::vector<std::string> arguments);
+  ~Job();
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  // PEER_LOST when a process failed, TIMEOUT when some still run. A negative timeout has no bound.
+  void wait(int64_t timeout_ms);
+  void kill(int signal_number);
+
+  struct Ended {
+    bool running;
+    int exit_code;
+  };
+  Ended exit_code(int rank);
+  pid_t pid(int rank) const;
+
+ private:
+  struct Process {
+    pid_t pid = -1;
+    Fd handle;  // a pidfd; empty where there are too many
+    bool running = false;
+    int exit_code = 0;
+  };
+
+  void start_all(const std::vector<std::string>& arguments, int omp_num_threads);
+  std::vector<Supervisor::Program> programs_of(const std::vector<std::string>& arguments,
+                                               int omp_num_threads) const;
+  std::vector<std::string> environment_of(int rank, int omp_num_threads) const;
+  void watch_all();
+  void check_rank(int rank) const;
+  void ended(size_t rank, int exit_code);
+  bool reap();  // whether any process still runs
+  void await_any_end(int64_t at_most_ms) const;
+  void end_all();
+  [[noreturn]] void fail_with(int rank) const;
+
+  const Secret secret_ = Secret::random();
+  std::unique_ptr<TcpStoreServer> server_;
+  std::vector<Process> ranks_;
+  std::optional<Supervisor> supervisor_;
+  int first_failed_ = -1;
+  std::latch started_{1}, over_{1};  // which take no memory, as a promise does to be broken
+  std::thread parent_;               // of the supervisor
+};
+
+}  // namespace nxd
+
+struct nxd_job {
+  std::unique_ptr<nxd::Job> value;
+  nxd::ForkStamp stamp{};
+};

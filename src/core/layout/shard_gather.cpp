@@ -1,0 +1,76 @@
+#include "core/layout/shard_gather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "core/comm/exchanged_buffer.h"
+
+namespace nxd {
+namespace {
+
+using Ranges = std::vector<ShardSpec::Range>;
+
+// The ranges of every rank. Ranks tell one another, as a shard knows its own part only.
+std::vector<Ranges> gather_ranges(ProcessGroup& group, const Ranges& own) {
+  const auto size = static_cast<size_t>(group.size());
+  const auto own_count = static_cast<int64_t>(own.size());
+  std::vector<int64_t> counts(size);
+  group.all_gather(&own_count, counts.data(), 1, NXD_DTYPE_I64);
+  const auto most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
+  std::vector<int64_t> sent(2 * most, 0), flat(2 * most * size);
+  for (size_t i = 0; i < own.size(); ++i) {
+    sent[2 * i] = own[i].begin;
+    sent[2 * i + 1] = own[i].end;
+  }
+  group.all_gather(sent.data(), flat.data(), sent.size(), NXD_DTYPE_I64);
+  std::vector<Ranges> all(size);
+  for (size_t rank = 0; rank < size; ++rank) {
+    for (size_t i = 0; i < static_cast<size_t>(counts[rank]); ++i) {
+      const int64_t* pair = flat.data() + 2 * (rank * most + i);
+      all[rank].push_back({pair[0], pair[1]});
+    }
+  }
+  return all;
+}
+
+// What lies beyond the whole is padding, and left out.
+void place(const ShardSpec& shard, size_t element, const void* local, void* whole) {
+  shard.for_each_run([&](int64_t global, int64_t begin, int64_t count) {
+    std::memcpy(static_cast<char*>(whole) + static_cast<size_t>(global) * element,
+                static_cast<const char*>(local) + static_cast<size_t>(begin) * element,
+                static_cast<size_t>(count) * element);
+  });
+}
+
+}  // namespace
+
+void gather_shards(ProcessGroup* group, const ShardSpec& shard, nxd_dtype_t dtype,
+                   const void* local, void* whole) {
+  const size_t element = dtype_size(dtype);
+  if (shard.dim() < 0 || !group || group->size() == 1) {
+    place(shard, element, local, whole);
+    return;
+  }
+  const std::vector<Ranges> all = gather_ranges(*group, shard.ranges());
+  std::vector<ShardSpec> shards;
+  int64_t most = 0;
+  for (const Ranges& ranges : all) {
+    int64_t extent = shard.shape()[static_cast<size_t>(shard.dim())];
+    for (const ShardSpec::Range& range : ranges) extent = std::max(extent, range.end);
+    shards.push_back(ShardSpec::ranges(shard.shape(), shard.dim(), ranges, extent));
+    most = std::max(most, shards.back().local_size());
+  }
+  const size_t bytes = static_cast<size_t>(most) * element;
+  const ExchangedBuffer stacked(*group, bytes * static_cast<size_t>(group->size()));
+  char* own = stacked.data() + static_cast<size_t>(group->rank()) * bytes;
+  const size_t held = static_cast<size_t>(shard.local_size()) * element;
+  std::memcpy(own, local, held);
+  std::memset(own + held, 0, bytes - held);
+  group->all_gather(own, stacked.data(), static_cast<size_t>(most), dtype);
+  for (size_t rank = 0; rank < shards.size(); ++rank) {
+    place(shards[rank], element, stacked.data() + rank * bytes, whole);
+  }
+}
+
+}  // namespace nxd

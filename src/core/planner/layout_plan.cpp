@@ -1,0 +1,347 @@
+#include "core/planner/layout_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/options.h"
+#include "core/schedule/schedule_builders.h"
+
+namespace nxd {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 28;
+// AdamW reads the gradient, both moments and the F32 value, and writes the latter three; with BF16
+// parameters also these.
+constexpr double kUpdateBytes = 28;
+// Microbatches that are received before they are needed.
+constexpr double kAhead = 2;
+
+uint64_t whole_bytes(double bytes) {
+  constexpr double kMost = 1e18;
+  return static_cast<uint64_t>(std::min(std::ceil(bytes), kMost));
+}
+
+void fill(int32_t& value, const char* name) {
+  check_argument(value >= 0, "layout->", name, ": expected at least 1, or 0 for its default, got ",
+                 value);
+  if (value == 0) value = 1;
+}
+
+void check_divides(const char* what, int64_t value, int tensor) {
+  check_argument(value % tensor == 0, "layout->tensor_parallel_size: expected a divisor of ", what,
+                 " (", value, "), got ", tensor);
+}
+
+// What tensor-parallel layers demand; a GPT-2's vocabulary is padded.
+void check_tensor_size(const nxd_plan_layout_t& layout, const nxd_plan_model_t& model) {
+  const int tensor = layout.tensor_parallel_size;
+  check_divides("num_heads", model.num_heads, tensor);
+  check_divides("intermediate_size", model.intermediate_size, tensor);
+  if (model.max_positions == 0) check_divides("vocab_size", model.vocab_size, tensor);
+  check_argument(model.num_kv_heads % tensor == 0 || tensor % model.num_kv_heads == 0,
+                 "layout->tensor_parallel_size: expected a divisor or a multiple of the ",
+                 model.num_kv_heads, " key heads, got ", tensor);
+  if (layout.sequence_parallel) {
+    check_argument(layout.sequence_length % tensor == 0,
+                   "layout->sequence_length: expected a multiple of the ", tensor,
+                   " ranks that share it with sequence_parallel, got ", layout.sequence_length);
+  }
+}
+
+}  // namespace
+
+nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_plan_model_t& model) {
+  check_argument(given, "layout: expected a pointer, got NULL");
+  const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
+  nxd_plan_layout_t layout = read_options(given, defaults, "layout");
+  fill(layout.tensor_parallel_size, "tensor_parallel_size");
+  fill(layout.pipeline_parallel_size, "pipeline_parallel_size");
+  fill(layout.data_parallel_size, "data_parallel_size");
+  fill(layout.virtual_size, "virtual_size");
+  fill(layout.num_microbatches, "num_microbatches");
+  fill(layout.microbatch_size, "microbatch_size");
+  check_argument(layout.sequence_length >= 1, "layout->sequence_length: expected at least 1, got ",
+                 layout.sequence_length);
+  check_argument(int64_t{layout.microbatch_size} * layout.sequence_length <= kMostTokens,
+                 "layout: expected at most ", kMostTokens, " tokens in a microbatch, got ",
+                 layout.microbatch_size, " sequences of ", layout.sequence_length);
+  check_argument(int64_t{layout.tensor_parallel_size} * layout.pipeline_parallel_size *
+                         layout.data_parallel_size <=
+                     INT32_MAX,
+                 "layout: expected at most ", INT32_MAX, " ranks");
+  check_argument(layout.dtype == NXD_DTYPE_F32 || layout.dtype == NXD_DTYPE_BF16,
+                 "layout->dtype: expected F32 or BF16, got ", layout.dtype);
+  flag(layout.zero_stage, "layout->zero_stage");
+  flag(layout.sequence_parallel, "layout->sequence_parallel");
+  flag(layout.recompute, "layout->recompute");
+  check_argument(
+      layout.partition >= NXD_PP_PARTITION_DEFAULT && layout.partition <= NXD_PP_PARTITION_COST,
+      "layout->partition: expected an NXD_PP_PARTITION_*, got ", layout.partition);
+  check_argument(layout.reserved == 0, "layout->reserved: expected 0, got ", layout.reserved);
+  if (model.max_positions > 0) {
+    check_argument(layout.sequence_length <= model.max_positions,
+                   "layout->sequence_length: expected at most the ", model.max_positions,
+                   " positions of the model, got ", layout.sequence_length);
+  }
+  check_tensor_size(layout, model);
+  const PipelineShape shape{layout.pipeline_parallel_size, layout.virtual_size,
+                            layout.num_microbatches};
+  layout.schedule = resolve_schedule(layout.schedule, shape);
+  check_argument(layout.schedule != NXD_PP_SCHEDULE_INFERENCE,
+                 "layout->schedule: expected one that trains, got INFERENCE");
+  if (layout.partition == NXD_PP_PARTITION_DEFAULT) layout.partition = NXD_PP_PARTITION_EVEN;
+  return layout;
+}
+
+LayoutPlan::LayoutPlan(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+                       const nxd_plan_layout_t& layout, const std::vector<int>& layers)
+    : model_(model),
+      machine_(machine),
+      layout_(layout),
+      shape_{layout.pipeline_parallel_size, layout.virtual_size, layout.num_microbatches},
+      kind_(layout.schedule) {
+  const PlanPieces pieces = plan_pieces(model, machine, layout);
+  add_stages(pieces, layers);
+  boundary_bytes_ = pieces.boundary_bytes;
+  for (int rank = 0; rank < shape_.ranks; ++rank) add_finish(rank);
+}
+
+void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& layers) {
+  rank_elements_.assign(static_cast<size_t>(shape_.ranks), 0);
+  rank_transient_ = rank_elements_;
+  const auto add = [&](int stage, double count, const PlanPiece& piece) {
+    const auto s = static_cast<size_t>(stage);
+    const auto rank = static_cast<size_t>(shape_.rank_of(stage));
+    forward_[s] += count * piece.forward;
+    input_[s] += count * piece.input;
+    weight_[s] += count * piece.weight;
+    stage_kept_[s] += count * piece.kept_bytes;
+    rank_elements_[rank] += count * number(piece.elements);
+    if (count > 0) rank_transient_[rank] = std::max(rank_transient_[rank], piece.transient_bytes);
+  };
+  const int stages = shape_.stages();
+  forward_.resize(layers.size());
+  input_ = weight_ = forward_;
+  stage_kept_.resize(layers.size());
+  for (int stage = 0; stage < stages; ++stage) {
+    add(stage, layers[static_cast<size_t>(stage)], pieces.layer);
+  }
+  add(0, 1, pieces.embedding);
+  add(stages - 1, 1, pieces.head);
+  if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
+    rank_elements_[0] -= number(head_elements(model_, layout_.tensor_parallel_size));
+  }
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto s = static_cast<size_t>(stage);
+    costs_.forward.push_back(forward_[s].sum());
+    costs_.backward_input.push_back(input_[s].sum());
+    costs_.backward_weight.push_back(weight_[s].sum());
+  }
+  if (shape_.ranks > 1) {
+    const int stride = ranks_of_stage();
+    costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, pieces.boundary_bytes);
+  }
+}
+
+// Bytes of activations that a rank keeps at once at most.
+double LayoutPlan::kept_bytes(int rank) const {
+  const auto kept = [&](int chunk) {
+    return stage_kept_[static_cast<size_t>(shape_.stage_of(rank, chunk))];
+  };
+  if (shape_.chunks == 1) return most_activations(kind_, shape_, rank) * kept(0);
+  double now = 0, most = 0;
+  if (kind_ == NXD_PP_SCHEDULE_GPIPE) {
+    for (int chunk = 0; chunk < shape_.chunks; ++chunk) now += shape_.microbatches * kept(chunk);
+    return now;
+  }
+  // Interleaved tasks repeat after a group of microbatches: a few groups show all there is.
+  PipelineShape few = shape_;
+  few.microbatches = std::min(shape_.microbatches, 4 * shape_.ranks);
+  for (const PipelineTask& task : build_rank_tasks(kind_, few, rank)) {
+    now += task.kind == NXD_PP_TASK_FORWARD ? kept(task.chunk) : -kept(task.chunk);
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+LayoutPlan::Memory LayoutPlan::memory_of(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  const double element = number(bytes_of(layout_.dtype));
+  const double elements = rank_elements_[r];
+  Memory memory;
+  memory.parameters = element * elements;
+  memory.gradients = element * elements;
+  // Both moments in F32; BF16 parameters have an F32 copy.
+  memory.optimizer = (layout_.dtype == NXD_DTYPE_BF16 ? 12 : 8) * elements;
+  if (layout_.zero_stage == 1) memory.optimizer /= layout_.data_parallel_size;
+  memory.activations = kept_bytes(rank);
+  memory.buffers = rank_transient_[r];
+  if (shape_.ranks > 1) {
+    const double received = most_activations(kind_, shape_, rank) + kAhead;
+    const bool is_first = rank == 0 && shape_.chunks == 1;
+    const bool is_last = rank == shape_.ranks - 1 && shape_.chunks == 1;
+    memory.buffers += boundary_bytes_ * ((is_first ? 0 : received) + (is_last ? 0 : kAhead));
+  }
+  return memory;
+}
+
+int LayoutPlan::fullest_rank() const {
+  int fullest = 0;
+  double most = 0;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    const double bytes = memory_of(rank).total();
+    if (bytes > most) {
+      most = bytes;
+      fullest = rank;
+    }
+  }
+  return fullest;
+}
+
+double LayoutPlan::total_bytes() const { return memory_of(fullest_rank()).total(); }
+
+void LayoutPlan::add_finish(int rank) {
+  const auto r = static_cast<size_t>(rank);
+  const double element = number(bytes_of(layout_.dtype));
+  const double bytes = element * rank_elements_[r];
+  const double last_backward = costs_.backward_input[r] + costs_.backward_weight[r];
+  Finish finish;
+  const auto add = [&](const CollectiveTime& time, bool overlaps) {
+    finish.reduction += time.sum();
+    // Within a host the ranks themselves copy; only a link works beside them, from the last
+    // microbatch's backward pass on.
+    finish.exposed += time.host + (overlaps ? std::max(0.0, time.link - last_backward) : time.link);
+  };
+  if (layout_.data_parallel_size > 1) {
+    const GroupPlaces places =
+        group_places(machine_, layout_.data_parallel_size, layout_.tensor_parallel_size);
+    if (layout_.zero_stage == 1) {
+      add(reduce_scatter_time(machine_, places, bytes), true);
+      add(reduce_scatter_time(machine_, places, bytes), false);
+    } else {
+      add(all_reduce_time(machine_, places, bytes), true);
+    }
+  }
+  if (model_.tied_embeddings && shape_.ranks > 1 && (rank == 0 || rank == shape_.ranks - 1)) {
+    const int stride = ranks_of_stage();
+    const double tied =
+        message_time(machine_, stride * shape_.ranks, stride,
+                     element * number(head_elements(model_, layout_.tensor_parallel_size)));
+    finish.reduction += tied;
+    finish.exposed += tied;
+  }
+  // The norm reads the gradients once.
+  const double shards = layout_.zero_stage == 1 ? layout_.data_parallel_size : 1;
+  finish.optimizer =
+      (kUpdateBytes + element) * rank_elements_[r] / shards / machine_.memory_bandwidth;
+  finish_.push_back(finish);
+}
+
+// All ranks of a rank's place in the pipeline, in all microbatches.
+PassTime LayoutPlan::work_of(int rank) const {
+  PassTime work;
+  for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
+    const auto s = static_cast<size_t>(shape_.stage_of(rank, chunk));
+    work += forward_[s];
+    work += input_[s];
+    work += weight_[s];
+  }
+  return shape_.microbatches * work;
+}
+
+// The norm of the whole model is known when the last rank has its gradients.
+double LayoutPlan::finish_after(const std::vector<double>& ends) const {
+  double reduced = 0, update = 0;
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    reduced = std::max(reduced, ends[rank] + finish_[rank].exposed);
+    update = std::max(update, finish_[rank].optimizer);
+  }
+  return reduced + update;
+}
+
+// A rank waits for the first forward pass to come to it. Its own work follows, in which it may
+// leave weight gradients to the end; a gradient goes back from it to the first rank.
+double LayoutPlan::least_seconds() const {
+  std::vector<double> ends;
+  double before = 0, after = 0, last = 0;
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    const double work = work_of(rank).sum();
+    ends.push_back(before + work);
+    if (kind_ != NXD_PP_SCHEDULE_ZERO_BUBBLE) last = std::max(last, before + work + after);
+    before += costs_.forward[r] + costs_.transfer;
+    after += costs_.backward_input[r] + costs_.transfer;
+    if (kind_ != NXD_PP_SCHEDULE_ZERO_BUBBLE) after += costs_.backward_weight[r];
+  }
+  ends[0] = std::max(ends[0], last);
+  return finish_after(ends);
+}
+
+bool LayoutPlan::fits() const {
+  return machine_.memory_bytes == 0 || total_bytes() <= static_cast<double>(machine_.memory_bytes);
+}
+
+ScheduleReport LayoutPlan::play() const {
+  return report_schedule(Schedule::make(kind_, shape_), costs_);
+}
+
+nxd_plan_prediction_t LayoutPlan::predict(const ScheduleReport& report) const {
+  nxd_plan_prediction_t out = {};
+  out.struct_size = sizeof out;
+  const double sequences = number(int64_t{layout_.data_parallel_size} * layout_.microbatch_size) *
+                           layout_.num_microbatches;
+  const double flops =
+      layout_.dtype == NXD_DTYPE_BF16 ? machine_.gemm_flops_bf16 : machine_.gemm_flops_f32;
+  out.pipeline_seconds = report.makespan;
+  out.step_seconds = finish_after(report.end);
+  out.tokens_per_second = sequences * layout_.sequence_length / out.step_seconds;
+  out.gemm_share = step_operations(model_, sequences, layout_.sequence_length) /
+                   (out.step_seconds * flops * ranks_of_stage() * shape_.ranks);
+  out.bubble_share = report.bubble_share;
+  out.transfer_seconds = costs_.transfer;
+  out.fits = fits();
+  fill_busiest(report, out);
+  fill_memory(out);
+  return out;
+}
+
+void LayoutPlan::fill_busiest(const ScheduleReport& report, nxd_plan_prediction_t& out) const {
+  const auto busiest = static_cast<size_t>(
+      std::max_element(report.busy.begin(), report.busy.end()) - report.busy.begin());
+  const PassTime work = work_of(static_cast<int>(busiest));
+  out.busiest_rank = static_cast<int32_t>(busiest) * ranks_of_stage();
+  out.gemm_seconds = work.gemm;
+  out.attention_seconds = work.attention;
+  out.elementwise_seconds = work.elementwise;
+  out.tensor_parallel_seconds = work.collectives;
+  out.data_parallel_seconds = finish_[busiest].reduction;
+  out.exposed_seconds = finish_[busiest].exposed;
+  out.optimizer_seconds = finish_[busiest].optimizer;
+}
+
+void LayoutPlan::fill_memory(nxd_plan_prediction_t& out) const {
+  const int fullest = fullest_rank();
+  const Memory memory = memory_of(fullest);
+  out.fullest_rank = fullest * ranks_of_stage();
+  out.parameter_bytes = whole_bytes(memory.parameters);
+  out.gradient_bytes = whole_bytes(memory.gradients);
+  out.optimizer_bytes = whole_bytes(memory.optimizer);
+  out.activation_bytes = whole_bytes(memory.activations);
+  out.buffer_bytes = whole_bytes(memory.buffers);
+  out.total_bytes = out.parameter_bytes + out.gradient_bytes + out.optimizer_bytes +
+                    out.activation_bytes + out.buffer_bytes;
+}
+
+nxd_plan_prediction_t predict_layout(const nxd_plan_model_t& model,
+                                     const nxd_plan_machine_t& machine,
+                                     const nxd_plan_layout_t* given) {
+  const nxd_plan_layout_t layout = read_plan_layout(given, model);
+  const std::vector<int> layers =
+      stage_layers(model, layout.partition, layout.pipeline_parallel_size * layout.virtual_size,
+                   layout.sequence_length);
+  const LayoutPlan plan(model, machine, layout, layers);
+  return plan.predict(plan.play());
+}
+
+}  // namespace nxd

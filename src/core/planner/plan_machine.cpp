@@ -1,0 +1,80 @@
+#include "core/planner/plan_machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/base/options.h"
+
+namespace nxd {
+namespace {
+
+void fill(double& value, double fallback, double most, const char* name) {
+  check_argument(std::isfinite(value) && value >= 0 && value <= most, "machine->", name,
+                 ": expected 0 for its default, or a figure up to ", most, ", got ", value);
+  if (value == 0) value = fallback;
+}
+
+}  // namespace
+
+nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t* given) {
+  constexpr double kAny = std::numeric_limits<double>::max();
+  const nxd_plan_machine_t defaults = NXD_PLAN_MACHINE_INIT;
+  nxd_plan_machine_t machine = read_options(given, defaults, "machine");
+  check_argument(machine.ranks_per_host >= 0,
+                 "machine->ranks_per_host: expected 0 for all ranks, or their number, got ",
+                 machine.ranks_per_host);
+  check_argument(machine.reserved == 0, "machine->reserved: expected 0, got ", machine.reserved);
+  fill(machine.gemm_flops_f32, 100e9, kAny, "gemm_flops_f32");
+  fill(machine.gemm_flops_bf16, 200e9, kAny, "gemm_flops_bf16");
+  fill(machine.attention_share_f32, 0.59, 1, "attention_share_f32");
+  fill(machine.attention_share_bf16, 0.5, 1, "attention_share_bf16");
+  fill(machine.memory_bandwidth, 20e9, kAny, "memory_bandwidth");
+  fill(machine.host_bandwidth, 20e9, kAny, "host_bandwidth");
+  fill(machine.host_latency, 1e-6, kAny, "host_latency");
+  fill(machine.link_bandwidth, 1.25e9, kAny, "link_bandwidth");
+  fill(machine.link_latency, 50e-6, kAny, "link_latency");
+  return machine;
+}
+
+GroupPlaces group_places(const nxd_plan_machine_t& machine, int size, int stride) {
+  const int per_host = machine.ranks_per_host;
+  if (per_host == 0) return {size, 1, 1};
+  // Places in a host that are the stride apart; none where hosts do not begin at one.
+  const int slots = per_host % stride == 0 ? per_host / stride : 1;
+  const int on_host = std::gcd(size, slots);
+  return {on_host, size / on_host, per_host / on_host};
+}
+
+CollectiveTime all_reduce_time(const nxd_plan_machine_t& machine, const GroupPlaces& places,
+                               double bytes) {
+  const CollectiveTime half = reduce_scatter_time(machine, places, bytes);
+  return {2 * half.host, 2 * half.link};
+}
+
+// Hosts exchange what their ranks have put together: a slice for each rank, whose sum is the whole.
+CollectiveTime reduce_scatter_time(const nxd_plan_machine_t& machine, const GroupPlaces& places,
+                                   double bytes) {
+  CollectiveTime time;
+  const auto share = [](int ranks) { return static_cast<double>(ranks - 1) / ranks; };
+  if (places.on_host > 1) {
+    time.host = machine.host_latency + share(places.on_host) * bytes / machine.host_bandwidth;
+  }
+  if (places.hosts > 1) {
+    time.link = std::ceil(std::log2(places.hosts)) * machine.link_latency +
+                share(places.hosts) * bytes * places.groups / machine.link_bandwidth;
+  }
+  return time;
+}
+
+double message_time(const nxd_plan_machine_t& machine, int world, int stride, double bytes) {
+  const int per_host = machine.ranks_per_host;
+  if (per_host == 0 || world <= per_host) {
+    return machine.host_latency + bytes / machine.host_bandwidth;
+  }
+  return machine.link_latency + bytes * std::min(per_host, stride) / machine.link_bandwidth;
+}
+
+}  // namespace nxd

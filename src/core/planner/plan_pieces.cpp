@@ -1,0 +1,146 @@
+#include "core/planner/plan_pieces.h"
+
+#include <algorithm>
+
+namespace nxd {
+namespace {
+
+// The head forms the loss and its gradients for so many tokens at a time.
+constexpr int64_t kHeadBlock = 512;
+constexpr double kF32Bytes = 4;
+
+class PieceMaker {
+ public:
+  PieceMaker(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+             const nxd_plan_layout_t& layout)
+      : model_(model),
+        machine_(machine),
+        tensor_(layout.tensor_parallel_size),
+        recompute_(layout.recompute != 0),
+        split_sequence_(layout.sequence_parallel != 0),
+        element_(number(bytes_of(layout.dtype))),
+        tokens_(int64_t{layout.microbatch_size} * layout.sequence_length),
+        sequence_(layout.sequence_length),
+        local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
+        hidden_(model.hidden_size),
+        query_(query_width(model, tensor_)),
+        key_(key_width(model, tensor_)),
+        mlp_(model.intermediate_size / tensor_),
+        vocabulary_(head_elements(model, tensor_) / model.hidden_size),
+        places_(group_places(machine, tensor_, 1)) {
+    const bool bf16 = layout.dtype == NXD_DTYPE_BF16;
+    flops_ = bf16 ? machine.gemm_flops_bf16 : machine.gemm_flops_f32;
+    attention_flops_ = flops_ * (bf16 ? machine.attention_share_bf16 : machine.attention_share_f32);
+  }
+
+  // Between layers there are the last one's output and the residual that it is added to.
+  double boundary_bytes() const { return 2 * rows(local_) * element_; }
+
+  PlanPiece layer() const {
+    PlanPiece piece;
+    piece.elements = layer_elements(model_, tensor_);
+    // Both residual sums and both norms; q, k, v and the result; gate, up and their product.
+    const int64_t sharded = 2 * query_ + 2 * key_ + (model_.gated_mlp ? 3 : 2) * mlp_;
+    const double all = (4 * rows(local_) + number(tokens_) * number(sharded)) * element_;
+    piece.kept_bytes = recompute_ ? boundary_bytes() : all;
+    piece.transient_bytes = recompute_ ? 2 * all : all;  // gradients of what is kept
+
+    const double products =
+        seconds(2.0 * number(tokens_) * number(layer_matrix_elements(model_, tensor_)), flops_);
+    const double scores =
+        seconds(2.0 * number(tokens_) * number(sequence_) * number(query_), attention_flops_);
+    const int64_t rope = model_.max_positions == 0 ? 2 * (query_ + key_) : 0;
+    const int64_t activation = model_.gated_mlp ? 3 * mlp_ : 2 * mlp_;
+    const int64_t activation_back = model_.gated_mlp ? 5 * mlp_ : 3 * mlp_;
+    // Attention and the MLP: the input comes in, the partial sums go out.
+    piece.forward = {products, scores,
+                     moved(8 * rows(local_) + number(tokens_) * number(rope + activation)),
+                     2 * enter() + 2 * leave()};
+    piece.input = {products, 2 * scores,
+                   moved(8 * rows(local_) + number(tokens_) * number(rope + activation_back)),
+                   2 * enter_back() + 2 * leave_back()};
+    piece.weight = {products, 0, 0, 2 * enter()};
+    if (!split_sequence_) piece.weight.collectives = 0;
+    if (recompute_) piece.input += piece.forward;
+    return piece;
+  }
+
+  PlanPiece embedding() const {
+    PlanPiece piece;
+    piece.elements = embedding_elements(model_, tensor_);
+    piece.forward.elementwise = moved(2 * rows(tokens_));
+    piece.forward.collectives = leave();
+    piece.weight.elementwise = moved(3 * rows(tokens_));
+    piece.weight.collectives = leave_back();
+    return piece;
+  }
+
+  // Gradients of the head are formed with the loss, in the forward pass.
+  PlanPiece head() const {
+    PlanPiece piece;
+    piece.elements = norm_elements(model_) + head_elements(model_, tensor_);
+    const int64_t matrix = head_elements(model_, tensor_);
+    // What the last norm keeps, and both gradients.
+    piece.kept_bytes = (3 * rows(local_) + number(matrix)) * element_;
+    piece.transient_bytes = kF32Bytes * number(std::min(tokens_, kHeadBlock)) * number(vocabulary_);
+    piece.forward.gemm = 3 * seconds(2.0 * number(tokens_) * number(matrix), flops_);
+    piece.forward.elementwise = moved(4 * rows(local_)) + 3 * kF32Bytes * number(tokens_) *
+                                                              number(vocabulary_) /
+                                                              machine_.memory_bandwidth;
+    piece.forward.collectives = enter() + enter_back();
+    piece.input.elementwise = moved(4 * rows(local_));
+    return piece;
+  }
+
+ private:
+  static double seconds(double operations, double rate) { return operations / rate; }
+  double rows(int64_t tokens) const { return number(tokens) * number(hidden_); }
+  double moved(double elements) const { return elements * element_ / machine_.memory_bandwidth; }
+
+  double half_reduce(double element) const {
+    return tensor_ == 1 ? 0 : reduce_scatter_time(machine_, places_, rows(tokens_) * element).sum();
+  }
+  // Sums are exchanged in f32, what is gathered as it is.
+  double gather() const { return half_reduce(element_); }
+  double scatter() const { return half_reduce(kF32Bytes); }
+  double reduce() const { return 2 * scatter(); }
+
+  double enter() const { return split_sequence_ ? gather() : 0; }
+  double enter_back() const { return split_sequence_ ? scatter() : reduce(); }
+  double leave() const { return split_sequence_ ? scatter() : reduce(); }
+  double leave_back() const { return split_sequence_ ? gather() : 0; }
+
+  const nxd_plan_model_t& model_;
+  const nxd_plan_machine_t& machine_;
+  int tensor_;
+  bool recompute_, split_sequence_;
+  double element_;  // bytes
+  int64_t tokens_, sequence_;
+  int64_t local_;  // tokens of this rank, where activations are not split by features
+  int64_t hidden_, query_, key_, mlp_, vocabulary_;
+  GroupPlaces places_;
+  double flops_ = 0, attention_flops_ = 0;
+};
+
+}  // namespace
+
+PassTime& PassTime::operator+=(const PassTime& other) {
+  gemm += other.gemm;
+  attention += other.attention;
+  elementwise += other.elementwise;
+  collectives += other.collectives;
+  return *this;
+}
+
+PassTime operator*(double factor, PassTime time) {
+  return {factor * time.gemm, factor * time.attention, factor * time.elementwise,
+          factor * time.collectives};
+}
+
+PlanPieces plan_pieces(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+                       const nxd_plan_layout_t& layout) {
+  const PieceMaker maker(model, machine, layout);
+  return {maker.embedding(), maker.layer(), maker.head(), maker.boundary_bytes()};
+}
+
+}  // namespace nxd

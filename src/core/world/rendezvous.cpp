@@ -1,0 +1,360 @@
+#include "core/world/rendezvous.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/environment.h"
+#include "core/base/proc_file.h"
+#include "core/comm/failure_board.h"
+#include "core/comm/socket.h"
+#include "core/comm/store_pace.h"
+#include "core/comm/store_patience.h"
+#include "core/comm/tcp_store.h"
+#include "core/launch/launcher.h"
+#include "core/launch/meeting_point.h"
+
+namespace nxd {
+namespace {
+
+std::string link_of(const char* path) {
+  char target[128];
+  const ssize_t n = ::readlink(path, target, sizeof target);
+  return std::string(target, n > 0 ? static_cast<size_t>(n) : 0);
+}
+
+// Two processes with the same one reach each other over the loopback.
+std::string network_identity() {
+  std::string boot = read_proc("/proc/sys/kernel/random/boot_id").value_or("");
+  boot.resize(std::min(boot.size(), boot.find('\n')));
+  char name[HOST_NAME_MAX + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  return text(boot, "/", link_of("/proc/self/ns/net"), "/", name);
+}
+
+// Two processes with the same one may share memory and know each other's process numbers.
+std::string host_identity(const Membership& m) {
+  if (!m.host_id.empty()) return m.host_id;
+  const auto given = env::get("NXD_HOST_ID");
+  return given ? *given : text(network_identity(), "/", link_of("/proc/self/ns/pid"));
+}
+
+// Numbers names in the order they are met.
+class Numbering {
+ public:
+  int number_of(const std::string& name) {
+    return numbers_.try_emplace(name, static_cast<int>(numbers_.size())).first->second;
+  }
+  size_t count() const { return numbers_.size(); }
+
+ private:
+  std::unordered_map<std::string, int> numbers_;
+};
+
+std::string joined_key(int rank) { return "joined/" + std::to_string(rank); }
+std::string info_key(int rank) { return "info/" + std::to_string(rank); }
+
+// In place of the information of a rank that gave up waiting.
+const char* const kLeft = "left";
+const char* const kLeftEarly = " left before all ranks had come";
+
+// What a rank tells rank 0 of itself.
+struct Info {
+  int size = 0;
+  int serves = 0;
+  int near_store = 0;  // the store is served on this rank's host
+  int large_group = 0;
+  std::string network;
+  std::string host;
+};
+
+std::string encode(const Info& info) {
+  return text(info.size, " ", info.serves, " ", info.near_store, " ", info.large_group, "\n",
+              info.network, "\n", info.host);
+}
+
+std::optional<Info> parse_info(const std::string& value) {
+  Info info;
+  std::istringstream in(value);
+  if (!(in >> info.size >> info.serves >> info.near_store >> info.large_group)) return std::nullopt;
+  in.get();
+  std::getline(in, info.network);
+  std::getline(in, info.host, '\0');
+  check_stream(in);
+  return info;
+}
+
+// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS ROOT_RANK message". Every rank
+// reads it, so its size matters.
+struct Announcement {
+  std::string words;
+  int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
+
+  bool good() const { return words.starts_with("ok "); }
+};
+
+// One that ends the world, because of a rank.
+template <class... Parts>
+Announcement failure(int readers, nxd_status_t status, int root_rank, const Parts&... why) {
+  return {text(status, " ", root_rank, " ", why...), readers};
+}
+
+// What the ranks say of themselves, in order. Many are asked for at a time; when some of these are
+// still to come, one by one.
+class Arrivals {
+ public:
+  Arrivals(Store& store, int size) : store_(store), size_(size) {}
+
+  std::optional<std::string> next(int rank, const Deadline& deadline) {
+    const int place = rank % kAtATime;
+    if (place == 0) ask_from(rank);
+    if (!known_.empty()) return known_[static_cast<size_t>(place)];
+    return store_.wait(info_key(rank), deadline);
+  }
+
+ private:
+  static constexpr int kAtATime = 256;
+
+  void ask_from(int first) {
+    std::vector<std::string> keys;
+    for (int rank = first; rank < std::min(first + kAtATime, size_); ++rank) {
+      keys.push_back(info_key(rank));
+    }
+    known_.clear();
+    if (auto values = store_.get_all(keys)) known_.swap(*values);
+  }
+
+  Store& store_;
+  const int size_;
+  std::vector<std::string> known_;  // from a multiple of kAtATime on
+};
+
+Announcement collect(Store& store, const Membership& m, const Deadline& deadline,
+                     int64_t timeout_ms) {
+  std::string missing;
+  int missing_count = 0, first_missing = -1;
+  int server_rank = -1, near_store = -1;
+  Arrivals arrivals(store, m.size);
+  Numbering networks, hosts;
+  std::vector<int> host_of(static_cast<size_t>(m.size));
+  for (int rank = 0; rank < m.size; ++rank) {
+    const auto value = arrivals.next(rank, deadline);
+    if (!value) {
+      if (first_missing < 0) first_missing = rank;
+      if (++missing_count <= 8) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      continue;
+    }
+    if (*value == kLeft) {
+      return failure(INT_MAX, NXD_ERROR_PEER_LOST, rank, "rank ", rank, kLeftEarly);
+    }
+    const auto info = parse_info(*value);
+    if (!info) {
+      return failure(INT_MAX, NXD_ERROR_CORRUPT, rank, "store key \"", info_key(rank),
+                     "\": another version of the library wrote it, or a program that is no rank "
+                     "of this world");
+    }
+    if (info->size != m.size) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
+                     "ranks disagree about the size of the world: rank 0 has ", m.size, ", rank ",
+                     rank, " has ", info->size);
+    }
+    if (info->large_group != m.large_group) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
+                     "ranks disagree about NXD_LARGE_GROUP: rank 0 has ", m.large_group, ", rank ",
+                     rank, " has ", info->large_group);
+    }
+    if (info->serves && server_rank < 0) server_rank = rank;
+    if (info->near_store && near_store < 0) near_store = rank;
+    networks.number_of(info->network);
+    host_of[static_cast<size_t>(rank)] = hosts.number_of(info->host);
+  }
+  if (missing_count > 0) {
+    if (missing_count > 8) missing += ", ...";
+    return failure(m.size - 1 - missing_count, NXD_ERROR_TIMEOUT, first_missing, missing_count,
+                   " of ", m.size, " ranks did not come within ", timeout_ms, " ms: rank ",
+                   missing);
+  }
+  const bool one_network = networks.count() == 1;
+  if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
+  return {text("ok ", one_network ? 1 : 0, " ", server_rank, " ", near_store, " ",
+               HostMap(host_of).encode()),
+          m.size - 1};
+}
+
+const char* const kWorld = "world";
+const char* const kReaders = "readers";
+
+// A store that rank 0 serves goes with it, but the others are to hear why they failed.
+void wait_for_readers(Store& store, const Announcement& verdict, int64_t timeout_ms) {
+  const Deadline deadline =
+      Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
+  while (store.add(kReaders, 0) < verdict.readers && !deadline.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+[[noreturn]] void fail_with(const std::string& verdict, int size) {
+  std::istringstream in(verdict);
+  nxd_status_t status = NXD_OK;
+  std::string message;
+  int root_rank = -1;
+  const bool readable(in >> status >> root_rank);
+  if (!readable || !is_error(status) || root_rank < -1 || root_rank >= size) {
+    fail_unreadable(kWorld, verdict);
+  }
+  in.get();
+  std::getline(in, message);
+  check_stream(in);
+  throw Error(status, message, {root_rank, 0, "", ""});
+}
+
+Announcement decide(Store& store, const Membership& m, int64_t timeout_ms) {
+  Announcement verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
+  store.set(kWorld, verdict.words);
+  if (!verdict.good() && m.store->serves()) wait_for_readers(store, verdict, timeout_ms);
+  return verdict;
+}
+
+Announcement await_verdict(Store& store, int size, int64_t timeout_ms) {
+  // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
+  const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
+  const auto given = store.wait(kWorld, Deadline::after_ms(timeout_share(timeout_ms, 3, 2)), pause);
+  if (!given) {
+    const bool came = store.get(info_key(0)).has_value();
+    throw Error(NXD_ERROR_TIMEOUT,
+                text("rank 0 ", came ? "came, but did not answer" : "did not come", " within ",
+                     timeout_ms, " ms"),
+                {0, 0, "", ""});
+  }
+  const Announcement verdict{*given, 0};
+  if (!verdict.good()) store.add(kReaders, 1);
+  return verdict;
+}
+
+World parse_world(const std::string& verdict, int size) {
+  World world;
+  int one_host = 0;
+  std::istringstream in(verdict.substr(3));
+  const auto is_rank_or_none = [size](int rank) { return rank >= -1 && rank < size; };
+  if (!(in >> one_host >> world.server_rank >> world.near_store >> std::ws) ||
+      !is_rank_or_none(world.server_rank) || !is_rank_or_none(world.near_store)) {
+    fail_unreadable(kWorld, verdict);
+  }
+  world.one_host = one_host != 0;
+  std::string hosts;
+  std::getline(in, hosts);
+  check_stream(in);
+  world.hosts = HostMap::decode(hosts);
+  if (world.hosts.size() != size) fail_unreadable(kWorld, verdict);
+  return world;
+}
+
+// Tells those that wait, now or once they have met, that this rank does not.
+void leave(Store& store, const Membership& m, int64_t timeout_ms) noexcept {
+  const StorePatience bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
+  try {
+    FailureBoard::leave_before_meeting(store, m.rank);
+    if (m.rank == 0) {
+      store.set(kWorld, failure(0, NXD_ERROR_PEER_LOST, 0, "rank 0", kLeftEarly).words);
+    } else {
+      store.set(info_key(m.rank), kLeft);
+    }
+  } catch (...) {
+  }
+}
+
+}  // namespace
+
+Membership membership_of_environment(int64_t timeout_ms) {
+  const Launch launch = detect_launch();
+  Membership m;
+  m.size = launch.size;
+  m.rank = launch.rank;
+  m.local_rank = launch.local_rank;
+  if (m.size == 1) return m;
+  const std::string host = launch.port > 0 ? launch.address : meeting_point(launch);
+  StoreAccess access;
+  access.is_of_torch = launch.store_is_of_torch;
+  if (!launch.store_is_of_torch) access.key = store_key_of_environment();
+  std::shared_ptr<TcpStoreServer> server;
+  // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
+  if (m.rank == 0 && !launch.store_is_served) {
+    server = launch.port > 0 ? std::make_shared<TcpStoreServer>(host, launch.port, access.key)
+                             : std::make_shared<TcpStoreServer>(host, access.key);
+    m.owns_server = true;
+  }
+  while_joining(m, [&] {
+    try {
+      m.store = std::make_shared<TcpStore>(host, launch.port, timeout_ms, server, access);
+    } catch (const Error& e) {
+      const bool rank_0_is_away = m.rank != 0 && !launch.store_is_served;
+      throw Error(e.status(),
+                  text("started by ", launch.launcher, ": ", e.what(),
+                       launch.port > 0 ? ""
+                                       : "; rank 0 did not come, or the ranks are not on one host: "
+                                         "then set MASTER_ADDR and MASTER_PORT"),
+                  {rank_0_is_away && e.status() == NXD_ERROR_TIMEOUT ? 0 : -1, 0, "", ""});
+    }
+  });
+  m.fresh_keys = true;
+  m.prefix = launch.key_prefix;
+  return m;
+}
+
+Membership membership_of_options(const nxd_context_options_t& options) {
+  check_argument(options.size >= 1, "options.size: expected at least 1, got ", options.size);
+  check_argument(options.rank >= 0 && options.rank < options.size, "options.rank: expected 0 to ",
+                 options.size - 1, ", got ", options.rank);
+  check_argument(options.local_rank >= 0, "options.local_rank: expected 0 or more, got ",
+                 options.local_rank);
+  check_argument(options.size == 1 || options.store, "options.store: expected a store for ",
+                 options.size, " ranks, got NULL");
+  Membership m;
+  m.rank = options.rank;
+  m.size = options.size;
+  m.local_rank = options.local_rank;
+  if (options.size > 1) m.store = options.store->value;
+  m.prefix = "nxd/";
+  return m;
+}
+
+World meet(const Membership& m, int64_t timeout_ms) {
+  // A store of the caller's may have a longer bound of its own.
+  const StorePatience bounded(timeout_ms);
+  return while_joining(m, [&] {
+    const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
+    const int64_t number =
+        m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
+    const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
+    check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
+                   " is in the store already: either two processes claim this rank, or the store "
+                   "holds keys of an earlier job and is not fresh");
+    const Announcement verdict = [&] {
+      try {
+        const std::string server = m.store->server_host();
+        const bool near_store = !server.empty() && is_local_address(server);
+        store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
+                                             network_identity(), host_identity(m)}));
+        return m.rank == 0 ? decide(*store, m, timeout_ms)
+                           : await_verdict(*store, m.size, timeout_ms);
+      } catch (...) {
+        leave(*store, m, timeout_ms);
+        throw;
+      }
+    }();
+    if (!verdict.good()) fail_with(verdict.words, m.size);
+    return or_leave(*store, m.rank, [&] {
+      World world = parse_world(verdict.words, m.size);
+      world.store = store;
+      return world;
+    });
+  });
+}
+
+}  // namespace nxd

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/comm/failure_board.h"
+#include "core/comm/store.h"
+#include "core/world/host_map.h"
+
+namespace nxd {
+
+// A rank's place in the world, and the store through which it meets the others.
+struct Membership {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;            // -1: to be learned from the world
+  int large_group = 33;          // see RankShared
+  std::string host_id;           // names this rank's host; "": NXD_HOST_ID, or what the system says
+  std::shared_ptr<Store> store;  // null in a world of one
+  std::string prefix;            // of this job's keys
+  // The store's keys are this job's own: it was served for this job, or the launcher names the job.
+  bool fresh_keys = false;
+  // This process serves the store for this world alone.
+  bool owns_server = false;
+};
+
+// From the variables that torchrun, nxdrun, mpirun or srun set (see launcher.h). Without them it is
+// a world of one, with no network.
+Membership membership_of_environment(int64_t timeout_ms);
+Membership membership_of_options(const nxd_context_options_t& options);
+
+// What the ranks have learned of one another.
+struct World {
+  std::shared_ptr<Store> store;  // keys of this world alone
+  bool one_host = true;          // every rank reaches every other over the loopback
+  HostMap hosts;
+  int server_rank = -1;  // rank whose process serves the store; -1: none
+  int near_store = -1;   // first rank of the host that the store is served on; -1: none, unknown
+
+  // Whom a rank loses when the store does not answer: who serves it, or who lives where something
+  // else does, if that is another host. -1: nobody.
+  int lost_with_store(int rank) const {
+    if (server_rank >= 0 || near_store < 0) return server_rank;
+    return hosts.host_of(near_store) == hosts.host_of(rank) ? -1 : near_store;
+  }
+};
+
+// Calls a function; says of what it throws that this rank was joining its world.
+template <class Function>
+auto while_joining(const Membership& m, Function&& function) {
+  try {
+    return function();
+  } catch (const Error& e) {
+    throw Error(e.status(),
+                text("nxd_context_create (rank ", m.rank, " of ", m.size, "): ", e.what()),
+                e.context());
+  }
+}
+
+// What a rank does between having met the others and being able to tell them of a failure
+// otherwise: when it fails, they learn that this rank has left.
+template <class Function>
+auto or_leave(Store& world, int rank, Function&& function) {
+  try {
+    return function();
+  } catch (...) {
+    try {
+      FailureBoard::leave_before_meeting(world, rank);
+    } catch (...) {
+    }
+    throw;
+  }
+}
+
+// Waits for all ranks. Rank 0 collects what each tells of itself and gives everyone the verdict, so
+// that the load on the store grows with the number of ranks and not with its square. TIMEOUT names
+// the ranks that did not come.
+//
+// A store may carry several worlds, one after the other. Which one this is follows from how often
+// the rank has joined: with keys of this job's own, by the store's count; with a store that the
+// caller gave, by the store object's count, and then each rank may join it only once. Keys that an
+// earlier job has left behind make that fail.
+World meet(const Membership& membership, int64_t timeout_ms);
+
+}  // namespace nxd

@@ -1,0 +1,147 @@
+#include "engine/autograd/gradients.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "engine/ops/autocast.h"
+#include "engine/tensor/call_recorder.h"
+
+namespace nxd {
+namespace {
+
+// Backward passes may be nested, by callbacks that differentiate on their own. From 60 levels on
+// libtorch would move to a thread of its own, where callbacks must not run.
+constexpr int kMostNestedPasses = 48;
+
+class PassOnThisThread {
+ public:
+  PassOnThisThread() {
+    check_not_tracing("backward");
+    if (depth_ >= kMostNestedPasses) {
+      fail(NXD_ERROR_UNSUPPORTED, "backward: more than ", kMostNestedPasses,
+           " passes, each inside a callback of the one before");
+    }
+    ++depth_;
+  }
+  ~PassOnThisThread() { --depth_; }
+  PassOnThisThread(const PassOnThisThread&) = delete;
+  PassOnThisThread& operator=(const PassOnThisThread&) = delete;
+
+ private:
+  const AutocastPause casts_;
+  static thread_local int depth_;
+};
+
+thread_local int PassOnThisThread::depth_ = 0;
+
+void check_like(const at::Tensor& grad, const at::Tensor& tensor, const std::string& name,
+                const char* what) {
+  check_argument(grad.sizes() == tensor.sizes(), name, ": expected the shape ", tensor.sizes(),
+                 " of ", what, ", got ", grad.sizes());
+  check_argument(grad.scalar_type() == tensor.scalar_type(), name, ": expected the dtype ",
+                 tensor.scalar_type(), " of ", what, ", got ", grad.scalar_type());
+  check_argument(grad.device() == tensor.device(), name, ": expected the device ",
+                 tensor.device().str(), " of ", what, ", got ", grad.device().str());
+}
+
+// Gradients of the outputs, with the ones put in that the caller left out.
+std::vector<at::Tensor> checked_grads(const std::vector<at::Tensor>& outputs,
+                                      const std::vector<at::Tensor>& grads) {
+  check_argument(!outputs.empty(), "n_outputs: expected at least 1, got 0");
+  std::vector<at::Tensor> out(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    check_argument(outputs[i].requires_grad(), "outputs[", i,
+                   "]: it was not recorded and does not require a gradient");
+    if (grads[i].defined()) {
+      check_like(grads[i], outputs[i], text("grads[", i, "]"), "the output");
+      out[i] = grads[i];
+    } else {
+      check_argument(outputs[i].numel() == 1, "grads[", i,
+                     "]: only an output of one element may do without, this one has the shape ",
+                     outputs[i].sizes());
+      out[i] = at::ones_like(outputs[i]);
+    }
+  }
+  return out;
+}
+
+void check_leaf(const at::Tensor& tensor) {
+  check_state(tensor.is_leaf(), "tensor: expected a leaf, got the result of ",
+              tensor.is_leaf() ? "" : tensor.grad_fn()->name());
+}
+
+}  // namespace
+
+void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
+                  bool retain_graph) {
+  const std::vector<at::Tensor> given = checked_grads(outputs, grads);
+  const PassOnThisThread pass;
+  torch::autograd::backward(outputs, given, retain_graph, /*create_graph=*/false);
+}
+
+void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
+                       const std::vector<at::Tensor>& grads) {
+  const PassOnThisThread here;
+  torch::autograd::Engine::get_default_engine().execute(edges, grads, false, false, true, {});
+}
+
+std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
+                                      const std::vector<at::Tensor>& grads,
+                                      const std::vector<at::Tensor>& inputs, bool retain_graph) {
+  const std::vector<at::Tensor> given = checked_grads(outputs, grads);
+  check_argument(!inputs.empty(), "n_inputs: expected at least 1, got 0");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_argument(inputs[i].requires_grad(), "inputs[", i, "]: it does not require a gradient");
+  }
+  const PassOnThisThread pass;
+  return torch::autograd::grad(outputs, inputs, given, retain_graph, /*create_graph=*/false,
+                               /*allow_unused=*/true);
+}
+
+bool pass_adds_to(const at::Tensor& leaf) {
+  // Not empty when the gradients of some inputs are asked for.
+  const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();
+  if (!asked_for || !asked_for->empty() || at::GradMode::is_enabled()) return false;
+  return leaf.is_leaf() && torch::autograd::impl::hooks(leaf).empty();
+}
+
+at::Tensor gradient_in_place(const at::Tensor& leaf) {
+  const at::Tensor& grad = leaf.grad();
+  const bool fits = grad.defined() && !grad.requires_grad() && grad.layout() == at::kStrided &&
+                    grad.is_contiguous() && grad.scalar_type() == leaf.scalar_type() &&
+                    grad.device() == leaf.device();
+  return fits ? grad : at::Tensor();
+}
+
+at::Tensor gradient_to_add_to(const at::Tensor& leaf) {
+  return pass_adds_to(leaf) ? gradient_in_place(leaf) : at::Tensor();
+}
+
+void set_requires_grad(at::Tensor& tensor, bool requires_grad) {
+  check_leaf(tensor);
+  check_argument(!requires_grad || at::isFloatingType(tensor.scalar_type()) ||
+                     at::isComplexType(tensor.scalar_type()),
+                 "tensor: only floating-point tensors have gradients, got ", tensor.scalar_type());
+  tensor.set_requires_grad(requires_grad);
+}
+
+at::Tensor grad_of(const at::Tensor& tensor) {
+  check_leaf(tensor);
+  return tensor.grad();
+}
+
+void set_grad(at::Tensor& tensor, const at::Tensor& grad) {
+  check_leaf(tensor);
+  if (grad.defined()) {
+    check_like(grad, tensor, "grad", "the tensor");
+    // Either would be a cycle that is never released.
+    check_argument(!grad.is_same(tensor), "grad: expected another tensor than the leaf itself");
+    check_argument(!grad.requires_grad(),
+                   "grad: it requires a gradient itself; give what nxd_tensor_detach gives");
+  }
+  tensor.mutable_grad() = grad;
+}
+
+}  // namespace nxd

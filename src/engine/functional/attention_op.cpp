@@ -1,0 +1,225 @@
+#include "engine/functional/attention_op.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+
+#include "core/kernels/attention.h"
+#include "core/kernels/elementwise.h"
+#include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Dims {
+  int64_t batch, sequence;
+};
+
+Dims dims_of(SequenceLayout layout, const at::Tensor& x) {
+  return layout == SequenceLayout::kBatchFirst ? Dims{x.size(0), x.size(1)}
+                                               : Dims{x.size(1), x.size(0)};
+}
+
+struct Strides {
+  int64_t batch, sequence, head;
+};
+
+Strides strides_of(SequenceLayout layout, const at::Tensor& x) {
+  return layout == SequenceLayout::kBatchFirst ? Strides{x.stride(0), x.stride(1), x.stride(2)}
+                                               : Strides{x.stride(1), x.stride(0), x.stride(2)};
+}
+
+at::Tensor with_dense_heads(const at::Tensor& x) {
+  return x.stride(3) == 1 || x.size(3) <= 1 ? x : x.contiguous();
+}
+
+kernels::HeadView view_of(SequenceLayout layout, const at::Tensor& x) {
+  const Strides s = strides_of(layout, x);
+  return {x.data_ptr(), s.batch, s.sequence, s.head};
+}
+
+struct AttentionRecord : torch::CustomClassHolder {
+  AttentionArgs args;
+};
+
+kernels::AttentionShape shape_of(const AttentionArgs& args, const at::Tensor& q,
+                                 const at::Tensor& k) {
+  kernels::AttentionShape shape;
+  shape.batch = dims_of(args.layout, q).batch;
+  shape.query_length = dims_of(args.layout, q).sequence;
+  shape.key_length = dims_of(args.layout, k).sequence;
+  shape.query_heads = q.size(2);
+  shape.kv_heads = k.size(2);
+  shape.head_dim = q.size(3);
+  shape.scale = args.scale;
+  shape.causal = args.causal;
+  shape.key_mask = args.key_mask.defined() ? args.key_mask.data_ptr<uint8_t>() : nullptr;
+  return shape;
+}
+
+struct FusedAttention : torch::autograd::Function<FusedAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_input,
+                            const at::Tensor& k_input, const at::Tensor& v_input,
+                            const c10::intrusive_ptr<AttentionRecord>& record) {
+    const AttentionArgs& args = record->args;
+    const at::Tensor q = with_dense_heads(q_input), k = with_dense_heads(k_input),
+                     v = with_dense_heads(v_input);
+    const kernels::AttentionShape shape = shape_of(args, q, k);
+    at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
+    at::Tensor statistics = pooled_empty(
+        {shape.batch, shape.query_heads, kernels::kAttentionStatistics, shape.query_length},
+        at::kFloat);
+    kernels::attention_forward(to_nxd_dtype(q.scalar_type()), shape, view_of(args.layout, q),
+                               view_of(args.layout, k), view_of(args.layout, v),
+                               view_of(args.layout, out), statistics.data_ptr<float>());
+    ctx->saved_data["record"] = c10::IValue::make_capsule(record);
+    ctx->save_for_backward({q, k, v, out, statistics});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto record =
+        c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
+    const AttentionArgs& args = record->args;
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
+    const at::Tensor dout = with_dense_heads(grads[0]);
+    at::Tensor dq = pooled_empty(q.sizes(), q.scalar_type());
+    at::Tensor dk = pooled_empty(k.sizes(), k.scalar_type());
+    at::Tensor dv = pooled_empty(v.sizes(), v.scalar_type());
+    kernels::attention_backward(
+        to_nxd_dtype(q.scalar_type()), shape_of(args, q, k), view_of(args.layout, q),
+        view_of(args.layout, k), view_of(args.layout, v), view_of(args.layout, out),
+        saved[4].data_ptr<float>(), view_of(args.layout, dout), view_of(args.layout, dq),
+        view_of(args.layout, dk), view_of(args.layout, dv));
+    return {dq, dk, dv, at::Tensor()};
+  }
+};
+
+at::Tensor plain_attention(const AttentionArgs& args, const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v) {
+  // [batch, heads, sequence, head_dim]
+  const auto by_head = [&](const at::Tensor& x) {
+    return args.layout == SequenceLayout::kBatchFirst ? x.permute({0, 2, 1, 3})
+                                                      : x.permute({1, 2, 0, 3});
+  };
+  const int64_t shared = q.size(2) / k.size(2);
+  const at::Tensor keys = by_head(k).repeat_interleave(shared, 1);
+  const at::Tensor values = by_head(v).repeat_interleave(shared, 1);
+  const at::ScalarType wide = partial_sum_dtype(q.scalar_type());
+  at::Tensor scores = at::matmul(by_head(q).to(wide), keys.to(wide).transpose(2, 3)) * args.scale;
+  const int64_t n_queries = scores.size(2), n_keys = scores.size(3);
+  at::Tensor keep =
+      at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
+  if (args.causal) keep = keep.tril(n_keys - n_queries);
+  keep = keep.unsqueeze(0).unsqueeze(0);
+  if (args.key_mask.defined()) {
+    keep = keep.logical_and(args.key_mask.to(at::kBool).unsqueeze(1).unsqueeze(1));
+  }
+  // A query that sees no key gives zero, not the mean of what it must not see.
+  const at::Tensor hidden = keep.logical_not();
+  scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
+  at::Tensor weights = at::softmax(scores, -1).masked_fill(hidden, 0);
+  if (args.weight_factors.defined()) weights = weights * args.weight_factors;
+  const at::Tensor out = at::matmul(weights, values.to(wide)).to(q.scalar_type());
+  return args.layout == SequenceLayout::kBatchFirst ? out.permute({0, 2, 1, 3})
+                                                    : out.permute({2, 0, 1, 3});
+}
+
+at::Tensor fused_rope(SequenceLayout layout, const at::Tensor& input, const at::Tensor& cos,
+                      const at::Tensor& sin, bool inverse) {
+  const at::Tensor x = with_dense_heads(input);
+  at::Tensor y = pooled_empty(x.sizes(), x.scalar_type());
+  const Dims dims = dims_of(layout, x);
+  const Strides in = strides_of(layout, x), out = strides_of(layout, y);
+  kernels::RopeArgs args;
+  args.dtype = to_nxd_dtype(x.scalar_type());
+  args.batch = dims.batch;
+  args.seq = dims.sequence;
+  args.heads = x.size(2);
+  args.head_dim = x.size(3);
+  args.rotary_dim = 2 * cos.size(1);
+  args.in = x.data_ptr();
+  args.in_batch_stride = in.batch;
+  args.in_seq_stride = in.sequence;
+  args.in_head_stride = in.head;
+  args.out = y.data_ptr();
+  args.out_batch_stride = out.batch;
+  args.out_seq_stride = out.sequence;
+  args.out_head_stride = out.head;
+  args.cos = cos.data_ptr<float>();
+  args.sin = sin.data_ptr<float>();
+  args.inverse = inverse;
+  kernels::rope(args);
+  return y;
+}
+
+struct FusedRope : torch::autograd::Function<FusedRope> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
+                            const at::Tensor& sin, int64_t layout) {
+    ctx->save_for_backward({cos, sin});
+    ctx->saved_data["layout"] = layout;
+    return fused_rope(static_cast<SequenceLayout>(layout), x, cos, sin, false);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto layout = static_cast<SequenceLayout>(ctx->saved_data["layout"].toInt());
+    return {fused_rope(layout, grads[0], saved[0], saved[1], true), at::Tensor(), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+at::Tensor plain_rope(SequenceLayout layout, const at::Tensor& x, const at::Tensor& cos,
+                      const at::Tensor& sin) {
+  const int64_t half = cos.size(1);
+  const at::ScalarType wide = partial_sum_dtype(x.scalar_type());
+  const auto angles = [&](const at::Tensor& table) {
+    const at::Tensor t = table.to(wide).unsqueeze(1);  // [sequence, 1, half]
+    return layout == SequenceLayout::kBatchFirst ? t.unsqueeze(0) : t.unsqueeze(1);
+  };
+  const at::Tensor c = angles(cos), s = angles(sin), in = x.to(wide);
+  const at::Tensor first = in.narrow(3, 0, half), second = in.narrow(3, half, half);
+  return at::cat({first * c - second * s, second * c + first * s,
+                  in.narrow(3, 2 * half, x.size(3) - 2 * half)},
+                 3)
+      .to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence) {
+  if (!mask.defined()) return {};
+  check_with_group(
+      group, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
+      text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
+  check_with_group(
+      group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
+      text("key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type())));
+  return mask.ne(0).to(at::kByte).contiguous();
+}
+
+at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
+                     const at::Tensor& k, const at::Tensor& v) {
+  if (!use_fused(context, q) || args.weight_factors.defined()) {
+    return plain_attention(args, q, k, v);
+  }
+  auto record = c10::make_intrusive<AttentionRecord>();
+  record->args = args;
+  return FusedAttention::apply(q, k, v, record);
+}
+
+at::Tensor rotate(const Context& context, SequenceLayout layout, const at::Tensor& x,
+                  const at::Tensor& cos, const at::Tensor& sin) {
+  if (!use_fused(context, x)) return plain_rope(layout, x, cos, sin);
+  return FusedRope::apply(x, cos, sin, static_cast<int64_t>(layout));
+}
+
+}  // namespace nxd

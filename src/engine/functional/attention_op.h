@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/world/context.h"
+
+namespace nxd {
+
+// Where batch and sequence lie in [., ., heads, head_dim]: sequence parallelism puts the sequence
+// first.
+enum class SequenceLayout { kBatchFirst, kSequenceFirst };
+
+struct AttentionArgs {
+  SequenceLayout layout = SequenceLayout::kBatchFirst;
+  bool causal = true;
+  double scale = 1;
+  at::Tensor key_mask;  // [batch, sequence], u8, 1: keep; undefined: all
+  // Factors of the weights, [batch, heads, queries, keys] and of their dtype: a dropout's. They put
+  // all weights in memory, through plain operators. Undefined: 1.
+  at::Tensor weight_factors;
+};
+
+// AttentionArgs::key_mask of a caller's mask, i64 or bool, where not 0 means keep; undefined for an
+// undefined one. Refuses another shape or dtype on all ranks of the group.
+at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence);
+
+// softmax(scale q k^T) v by heads, differentiable. q [., ., heads, d], k and v [., ., kv_heads, d];
+// query head h uses key head h / (heads / kv_heads). Blocked, without the scores in memory, where
+// use_fused holds.
+at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
+                     const at::Tensor& k, const at::Tensor& v);
+
+// Turns the leading 2 * cos.size(-1) features of each head by the angle of its position. x as q
+// above; cos and sin [sequence, rotary_dim / 2], f32, or f64 for an f64 x.
+at::Tensor rotate(const Context& context, SequenceLayout layout, const at::Tensor& x,
+                  const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace nxd

@@ -1,0 +1,267 @@
+#include "engine/functional/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+
+#include "core/kernels/cross_entropy.h"
+#include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kParallelCrossEntropy = "parallel_cross_entropy";
+
+kernels::LogitShard shard_of(const at::Tensor& logits, const LossTargets& targets) {
+  kernels::LogitShard shard;
+  shard.dtype = to_nxd_dtype(logits.scalar_type());
+  shard.rows = logits.size(0);
+  shard.cols = logits.size(1);
+  shard.ld = logits.size(1);
+  shard.logits = logits.data_ptr();
+  shard.targets = targets.ids.data_ptr<int64_t>();
+  shard.first = targets.first;
+  return shard;
+}
+
+struct CrossEntropyRecord : torch::CustomClassHolder {
+  GroupRef group;
+  bool fused = false;
+  LossTargets targets;
+};
+
+// Positions of targets in this shard, and whether they are in it.
+std::pair<at::Tensor, at::Tensor> local_targets(const LossTargets& targets, int64_t cols) {
+  const at::Tensor local = targets.ids - targets.first;
+  const at::Tensor held = local.ge(0).logical_and(local.lt(cols));
+  return {(local * held).unsqueeze(1), held};
+}
+
+void check_shares(const ProcessGroup& group, const char* op, int64_t cols, double least,
+                  double most) {
+  check_argument(most == least, op, ": expected the same share of the vocabulary on all ranks of ",
+                 "group ", group.name(), ", got ", cols, " on rank ", group.rank(), " and from ",
+                 least, " to ", most, " on all");
+}
+
+RowLosses plain_row_losses(ProcessGroup& group, const at::Tensor& logits,
+                           const LossTargets& targets) {
+  const int64_t rows = logits.size(0);
+  const at::Tensor wide = logits.to(partial_sum_dtype(logits.scalar_type()));
+  // Behind the maxima go the number of columns and its negative: their maxima tell every rank
+  // whether all have the same share of the vocabulary.
+  at::Tensor maxima = at::empty({rows + 2}, wide.options());
+  at::Tensor max = maxima.narrow(0, 0, rows);
+  max.copy_(wide.amax(1));
+  if (group.size() > 1) {
+    maxima[rows] = logits.size(1);
+    maxima[rows + 1] = -logits.size(1);
+    maxima = all_reduce(group, maxima, NXD_REDUCE_MAX);
+    max = maxima.narrow(0, 0, rows);
+    check_shares(group, kParallelCrossEntropy, logits.size(1), -maxima[rows + 1].item<double>(),
+                 maxima[rows].item<double>());
+  }
+  at::Tensor sums = at::empty({3, rows}, wide.options());
+  const auto [position, held] = local_targets(targets, logits.size(1));
+  sums.select(0, 0).copy_((wide - max.unsqueeze(1)).exp().sum(1));
+  sums.select(0, 1).copy_(wide.gather(1, position).squeeze(1) * held);
+  sums.select(0, 2).copy_(wide.sum(1));
+  if (group.size() > 1) sums = all_reduce(group, sums);
+  const at::Tensor log_sum = sums.select(0, 0).log();
+  at::Tensor loss = max + log_sum - sums.select(0, 1) * (1 - targets.smoothing);
+  if (targets.smoothing != 0) {
+    loss = loss - sums.select(0, 2) * (targets.smoothing / static_cast<double>(targets.vocabulary));
+  }
+  return {max, log_sum, loss};
+}
+
+at::Tensor logits_gradient(const CrossEntropyRecord& r, const at::Tensor& logits,
+                           const at::Tensor& max, const at::Tensor& log_sum,
+                           const at::Tensor& grad_row) {
+  const LossTargets& targets = r.targets;
+  if (r.fused) {
+    at::Tensor out = pooled_empty_like(logits);
+    fused_logits_gradient(logits, targets, {max, log_sum, {}}, grad_row, out);
+    return out;
+  }
+  const auto [position, held] = local_targets(targets, logits.size(1));
+  at::Tensor d = (logits.to(max.scalar_type()) - (max + log_sum).unsqueeze(1)).exp();
+  d = d - targets.smoothing / static_cast<double>(targets.vocabulary);
+  d.scatter_add_(1, position, (held.to(d.scalar_type()) * (targets.smoothing - 1)).unsqueeze(1));
+  // An ignored row stays zero also where its logits are not finite.
+  d = d.mul_(grad_row.unsqueeze(1)).masked_fill(grad_row.eq(0).unsqueeze(1), 0);
+  return d.to(logits.scalar_type());
+}
+
+struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
+  // logits [rows, cols] dense. Gives the loss per row.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
+                            const c10::intrusive_ptr<CrossEntropyRecord>& record) {
+    const CrossEntropyRecord& r = *record;
+    const RowLosses rows =
+        r.fused ? fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets)
+                : plain_row_losses(*r.group, logits, r.targets);
+    ctx->saved_data["record"] = c10::IValue::make_capsule(record);
+    ctx->save_for_backward({logits, rows.max, rows.log_sum});
+    return at::where(r.targets.valid, rows.loss, at::zeros_like(rows.loss));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto record = c10::static_intrusive_pointer_cast<CrossEntropyRecord>(
+        ctx->saved_data["record"].toCapsule());
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor grad_row = (grads[0] * record->targets.valid).contiguous();
+    return {logits_gradient(*record, saved[0], saved[1], saved[2], grad_row), at::Tensor()};
+  }
+};
+
+void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tensor& labels) {
+  const char* op = kParallelCrossEntropy;
+  check_with_group(
+      group,
+      logits.dim() >= 1 && logits.size(-1) > 0 && logits.is_floating_point() &&
+          logits.scalar_type() != at::kHalf,
+      op,
+      text(
+          "logits: expected a tensor of f32, f64 or bf16 whose last dimension is the vocabulary's, "
+          "got ",
+          c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
+  check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,
+                   text("labels: expected the shape of the logits without the last dimension, ",
+                        logits.sizes(), ", got ", labels.sizes()));
+}
+
+}  // namespace
+
+CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
+  check_argument(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+                 "label_smoothing: expected 0 to 1, got ", options.label_smoothing);
+  check_argument(
+      options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
+      "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);
+  check_argument(options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
+                 "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
+  CrossEntropyOptions result;
+  result.label_smoothing = options.label_smoothing;
+  result.smoothing = options.smoothing;
+  result.reduction = options.reduction;
+  if (options.has_ignore_index) result.ignore_index = options.ignore_index;
+  return result;
+}
+
+void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
+  const int64_t cols = logits.size(-1);
+  const int64_t real = std::clamp<int64_t>(vocabulary - cols * group.rank(), 0, cols);
+  if (real == cols || logits.is_meta()) return;
+  const double least = logits.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                                           : -0x1p127;  // which bf16 has too
+  // With a version counter of its own: what autograd keeps is not touched.
+  logits.variable_data().narrow(-1, real, cols - real).fill_(least);
+}
+
+LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
+                         int64_t cols, const CrossEntropyOptions& options) {
+  check_with_group(*group, labels.scalar_type() == at::kLong, op,
+                   text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
+  LossTargets targets;
+  const int64_t all = cols * group->size();
+  targets.vocabulary = options.vocabulary > 0 ? options.vocabulary : all;
+  check_internal(
+      targets.vocabulary <= all && (options.label_smoothing == 0 || targets.vocabulary == all), op,
+      ": no smoothing over a padded vocabulary");
+  targets.first = cols * group->rank();
+  targets.smoothing = options.label_smoothing;
+  if (options.smoothing == NXD_SMOOTHING_MEGATRON && targets.vocabulary > 1) {
+    const auto v = static_cast<double>(targets.vocabulary);
+    targets.smoothing = options.label_smoothing * v / (v - 1);
+  }
+  targets.ids = labels.reshape({-1}).contiguous();
+  targets.valid = targets.ids.ne(options.ignore_index);
+  if (!targets.ids.is_meta() && targets.ids.numel() > 0) {
+    const at::Tensor outside =
+        targets.valid.logical_and(targets.ids.lt(0).logical_or(targets.ids.ge(targets.vocabulary)));
+    check_with_group(*group, !outside.any().item<bool>(), op,
+                     text("labels: expected 0 to ", targets.vocabulary - 1, " or ",
+                          options.ignore_index, " to ignore, got another value"));
+  }
+  return targets;
+}
+
+double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction) {
+  if (reduction != NXD_REDUCTION_MEAN) return 1;
+  return static_cast<double>(std::max<int64_t>(targets.valid.sum().item<int64_t>(), 1));
+}
+
+RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
+                           const LossTargets& targets) {
+  const int64_t rows = logits.size(0), cols = logits.size(1);
+  // Behind the statistics goes the number of columns, which all ranks must have alike.
+  const int64_t count = kernels::kRowStatistics * rows;
+  at::Tensor statistics = pooled_empty({1, count + 1}, at::kFloat);
+  auto* own = statistics.data_ptr<float>();
+  kernels::cross_entropy_statistics(shard_of(logits, targets), own);
+  own[count] = static_cast<float>(cols);
+  if (group.size() > 1) {
+    statistics = all_gather(group, statistics, 0);
+    const at::Tensor shares = statistics.select(1, count);
+    check_shares(group, op, cols, shares.min().item<double>(), shares.max().item<double>());
+  }
+  const auto row_values = [&] { return pooled_empty({rows}, at::kFloat); };
+  RowLosses out{row_values(), row_values(), row_values()};
+  kernels::cross_entropy_merge(statistics.size(0), rows, statistics.data_ptr<float>(), count + 1,
+                               targets.smoothing, targets.vocabulary, out.max.data_ptr<float>(),
+                               out.log_sum.data_ptr<float>(), out.loss.data_ptr<float>());
+  return out;
+}
+
+void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
+                           const RowLosses& rows, const at::Tensor& grad_row, at::Tensor& out) {
+  kernels::cross_entropy_backward(shard_of(logits, targets), rows.max.data_ptr<float>(),
+                                  rows.log_sum.data_ptr<float>(), grad_row.data_ptr<float>(),
+                                  targets.smoothing, targets.vocabulary,
+                                  to_nxd_dtype(out.scalar_type()), out.data_ptr(), out.size(1));
+}
+
+namespace {
+
+// On the meta device: the shape of the loss, and that of its gradient through autograd.
+at::Tensor loss_shape(const at::Tensor& logits, nxd_reduction_t reduction) {
+  const at::Tensor rows = logits.select(-1, 0).to(partial_sum_dtype(logits.scalar_type()));
+  return reduction == NXD_REDUCTION_NONE ? rows.contiguous() : rows.sum();
+}
+
+at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at::Tensor& logits,
+                         const at::Tensor& labels, const CrossEntropyOptions& options) {
+  check_inputs(*group, logits, labels);
+  auto record = c10::make_intrusive<CrossEntropyRecord>();
+  record->group = group;
+  record->fused = use_fused(context, logits);
+  record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), options);
+  if (logits.is_meta() || is_tracing()) return loss_shape(logits, options.reduction);
+  const at::Tensor rows = logits.reshape({-1, logits.size(-1)}).contiguous();
+  const at::Tensor loss = CrossEntropy::apply(rows, record);
+  if (options.reduction == NXD_REDUCTION_NONE) return loss.view(labels.sizes());
+  return loss.sum() / loss_divisor(record->targets, options.reduction);
+}
+
+}  // namespace
+
+at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
+                                  const at::Tensor& logits, const at::Tensor& labels,
+                                  const CrossEntropyOptions& options) {
+  const auto apply = [shared = context.shared_from_this(), group,
+                      options](const variable_list& inputs) {
+    return variable_list{cross_entropy(*shared, group, inputs[0], inputs[1], options)};
+  };
+  return call_whole(kParallelCrossEntropy, {logits, labels}, apply)[0];
+}
+
+}  // namespace nxd

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/world/context.h"
+#include "engine/functional/mappings.h"
+
+namespace nxd {
+
+// Options of the loss with their defaults resolved.
+struct CrossEntropyOptions {
+  double label_smoothing = 0;
+  nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
+  nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
+  int64_t ignore_index = -100;
+  int64_t vocabulary = 0;  // ids there are, where columns pad it to divide by the ranks; 0: all
+};
+
+// INVALID_ARGUMENT for values out of range.
+CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options);
+
+// Gives the columns that pad a vocabulary, the last ones of the last ranks, logits so small that no
+// softmax sees them: they get no gradient either, so autograd need not know.
+void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits);
+
+// The labels of a loss whose vocabulary is split over a group, the same on all ranks.
+struct LossTargets {
+  at::Tensor ids;          // [rows], i64
+  at::Tensor valid;        // [rows], bool
+  double smoothing = 0;    // weight of the uniform part, by torch's formula
+  int64_t vocabulary = 0;  // of all ranks, without padding
+  int64_t first = 0;       // of this rank's columns
+};
+
+// Of labels of any shape, where each rank has cols columns. Refuses, on all ranks and in op's name,
+// labels of another dtype than i64 or outside of the vocabulary.
+LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
+                         int64_t cols, const CrossEntropyOptions& options);
+
+// What the sum over rows is divided by: for the mean the number of valid labels, at least 1.
+double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction);
+
+// Per row, [rows] f32, the same bits on all ranks: log of the sum of exponentials as max + log_sum,
+// and the loss, which means nothing where the label is not valid.
+struct RowLosses {
+  at::Tensor max, log_sum, loss;
+};
+
+// Of this rank's columns of the logits, [rows, cols] dense, f32 or bf16, on the CPU; one small
+// all-gather, which also finds ranks with other shares of the vocabulary.
+RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
+                           const LossTargets& targets);
+
+// Gradient of the sum over rows of grad_row [rows] times loss by the logits, into out [rows, cols]
+// dense, f32 or bf16: may be the logits where the dtypes are equal. grad_row is 0 where the label
+// is not valid.
+void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
+                           const RowLosses& rows, const at::Tensor& grad_row, at::Tensor& out);
+
+// Cross entropy on logits [..., vocabulary / ranks] and labels [...]; see
+// nxd_parallel_cross_entropy.
+at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
+                                  const at::Tensor& logits, const at::Tensor& labels,
+                                  const CrossEntropyOptions& options);
+
+}  // namespace nxd

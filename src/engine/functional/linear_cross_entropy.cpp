@@ -1,0 +1,209 @@
+#include "engine/functional/linear_cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/base/round_up.h"
+#include "core/kernels/elementwise.h"
+#include "engine/ops/autocast.h"
+#include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using Input = ParallelLinearPlan::Input;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "linear_cross_entropy";
+
+struct LinearCrossEntropyRecord : torch::CustomClassHolder {
+  ParallelLinearPlan plan;
+  LossTargets targets;
+  double divisor = 1;
+  // Found where autograd is listening: inside of a custom function it records nothing.
+  bool wants_dx = false;
+  bool wants_dweight = false;
+};
+
+// Tokens of a block: as many as have kBlockBytes of logits, but enough that products run at speed,
+// and evenly divided, so that there are few shapes of products.
+int64_t block_rows(int64_t rows, int64_t cols) {
+  constexpr int64_t kBlockBytes = int64_t{16} << 20;
+  constexpr int64_t kLeast = 512, kMost = 4096, kUnit = 16;
+  const int64_t fitting = kBlockBytes / (cols * static_cast<int64_t>(sizeof(float)));
+  const int64_t most = std::clamp(fitting, kLeast, kMost);
+  const int64_t blocks = std::max<int64_t>((rows + most - 1) / most, 1);
+  const int64_t even = (rows + blocks - 1) / blocks;
+  return std::max<int64_t>(round_up(even, kUnit), 1);
+}
+
+// The pass over the blocks. The gradients are those of the reduced loss.
+class Blocks {
+ public:
+  Blocks(const LinearCrossEntropyRecord& record, const at::Tensor& in, const at::Tensor& weight)
+      : record_(record),
+        x_(in.reshape({-1, in.size(-1)}).contiguous()),
+        weight_(weight),
+        dtype_(weight.scalar_type()),
+        rows_(block_rows(x_.size(0), weight.size(0))),
+        grad_row_((record.targets.valid.to(at::kFloat) / record.divisor)),
+        losses_(at::empty({x_.size(0)}, at::kFloat)) {
+    const at::ScalarType wide = partial_sum_dtype(dtype_);
+    const bool summed = record.plan.input != Input::kAsIs;
+    if (record.wants_dx) {
+      dx_ = summed ? exchanged_empty(*record.plan.group, x_.sizes(), wide)
+                   : pooled_empty(x_.sizes(), dtype_);
+    }
+    // Sums of several blocks are rounded once.
+    if (record.wants_dweight) {
+      dweight_ = pooled_empty(weight.sizes(), x_.size(0) > rows_ ? wide : dtype_);
+      if (x_.size(0) == 0) dweight_.zero_();
+    }
+    for (int64_t first = 0; first < x_.size(0); first += rows_) {
+      run(first, std::min(rows_, x_.size(0) - first));
+    }
+  }
+
+  at::Tensor loss() const {
+    const at::Tensor& valid = record_.targets.valid;
+    return at::where(valid, losses_, at::zeros_like(losses_)).sum() / record_.divisor;
+  }
+
+  // As the rank's own x: summed over ranks, and scattered where x is a part.
+  at::Tensor dx(at::IntArrayRef in_sizes) const {
+    if (!dx_.defined()) return dx_;
+    const ParallelLinearPlan& plan = record_.plan;
+    at::Tensor dx = dx_.view(in_sizes);
+    if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
+    if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
+    return cast(*plan.context, dx, dtype_);
+  }
+
+  at::Tensor dweight() const {
+    return dweight_.defined() ? cast(*record_.plan.context, dweight_, dtype_) : dweight_;
+  }
+
+ private:
+  void run(int64_t first, int64_t rows) {
+    const Context& context = *record_.plan.context;
+    const at::Tensor x = x_.narrow(0, first, rows);
+    LossTargets targets = record_.targets;
+    targets.ids = targets.ids.narrow(0, first, rows);
+    at::Tensor logits = matrix_product(context, x, false, weight_, true, at::kFloat);
+    hide_padding(*record_.plan.group, targets.vocabulary, logits);
+    const RowLosses block = fused_row_losses(*record_.plan.group, kName, logits, targets);
+    losses_.narrow(0, first, rows).copy_(block.loss);
+    if (!record_.wants_dx && !record_.wants_dweight) return;
+    at::Tensor dlogits = dtype_ == at::kFloat ? logits : pooled_empty(logits.sizes(), dtype_);
+    fused_logits_gradient(logits, targets, block, grad_row_.narrow(0, first, rows), dlogits);
+    logits.reset();
+    if (dx_.defined()) {
+      at::Tensor dx = dx_.narrow(0, first, rows);
+      matrix_product_into(context, dlogits, false, weight_, false, dx);
+    }
+    if (!dweight_.defined()) return;
+    if (first == 0) {
+      matrix_product_into(context, dlogits, true, x, false, dweight_);
+    } else {
+      add_matrix_product(context, dlogits, true, x, false, dweight_);
+    }
+  }
+
+  const LinearCrossEntropyRecord& record_;
+  at::Tensor x_, weight_;
+  at::ScalarType dtype_;
+  int64_t rows_;
+  at::Tensor grad_row_, losses_;
+  at::Tensor dx_, dweight_;
+};
+
+at::Tensor scaled(const at::Tensor& x, double factor) {
+  if (!x.defined() || factor == 1) return x;
+  at::Tensor y = pooled_empty_like(x);
+  kernels::scale(to_nxd_dtype(x.scalar_type()), x.numel(), x.data_ptr(), factor, y.data_ptr());
+  return y;
+}
+
+struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const c10::intrusive_ptr<LinearCrossEntropyRecord>& record) {
+    const at::Tensor in = input_in_region(record->plan, x);
+    const Blocks blocks(*record, in, weight);
+    // Neither x nor the weight is read again, so that they may change before backward.
+    ctx->save_for_backward({blocks.dx(in.sizes()), blocks.dweight()});
+    return blocks.loss();
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (at::GradMode::is_enabled()) {
+      fail(NXD_ERROR_UNSUPPORTED, kName,
+           ": its gradient cannot be differentiated again (create_graph)");
+    }
+    const variable_list saved = ctx->get_saved_variables();
+    const double factor = grads[0].item<double>();
+    return {scaled(saved[0], factor), scaled(saved[1], factor), at::Tensor()};
+  }
+};
+
+void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& weight,
+                  const at::Tensor& labels) {
+  const auto check = [&](bool holds, const std::string& message) {
+    check_with_group(*plan.group, holds, kName, message);
+  };
+  const auto dtype = weight.scalar_type();
+  check(weight.dim() == 2 && weight.size(0) > 0 &&
+            (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16),
+        text("weight: expected [vocabulary / ranks, features] of f32, f64 or bf16, got ",
+             c10::toString(dtype), " of shape ", weight.sizes()));
+  check(x.dim() >= 1 && x.size(-1) == weight.size(1) && takes_input(dtype, x.scalar_type()),
+        text("x: expected ", c10::toString(dtype), " of shape [..., ", weight.size(1),
+             "], as the weight's rows, got ", c10::toString(x.scalar_type()), " of shape ",
+             x.sizes()));
+  std::vector<int64_t> tokens(x.sizes().begin(), x.sizes().end() - 1);
+  if (plan.input == Input::kGatherSequence) {
+    check(plan.dim >= 0 && plan.dim < x.dim() - 1,
+          text("sequence_dim: expected a dimension of x before the last, or -1, got ", plan.dim,
+               " for the shape ", x.sizes()));
+    tokens[static_cast<size_t>(plan.dim)] *= plan.group->size();
+  }
+  check(labels.sizes() == at::IntArrayRef(tokens),
+        text("labels: expected the whole x's shape without the features, ", at::IntArrayRef(tokens),
+             ", got ", labels.sizes()));
+}
+
+at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
+                   const at::Tensor& given_weight, const at::Tensor& labels,
+                   const CrossEntropyOptions& options) {
+  check_inputs(plan, given_x, given_weight, labels);
+  const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
+  if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
+    const at::Tensor logits = parallel_linear(plan, x, weight, at::Tensor());
+    if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);
+    return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
+  }
+  auto record = c10::make_intrusive<LinearCrossEntropyRecord>();
+  record->plan = plan;
+  if (plan.group->size() == 1) record->plan.input = Input::kAsIs;
+  record->targets = loss_targets(plan.group, kName, labels, weight.size(0), options);
+  record->divisor = loss_divisor(record->targets, options.reduction);
+  record->wants_dx = at::GradMode::is_enabled() && x.requires_grad();
+  record->wants_dweight = at::GradMode::is_enabled() && weight.requires_grad();
+  return LinearCrossEntropy::apply(x, weight, record);
+}
+
+}  // namespace
+
+at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
+                                const at::Tensor& weight, const at::Tensor& labels,
+                                const CrossEntropyOptions& options) {
+  return call_whole(kName, {x, weight, labels}, [plan, options](const variable_list& inputs) {
+    return variable_list{loss_of(plan, inputs[0], inputs[1], inputs[2], options)};
+  })[0];
+}
+
+}  // namespace nxd

@@ -1,0 +1,261 @@
+#include "engine/functional/norm_op.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/kernels/norms.h"
+#include "engine/ops/autocast.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Shape {
+  nxd_dtype_t dtype;
+  int64_t rows, cols;
+};
+
+Shape shape_of(const at::Tensor& x) {
+  return {to_nxd_dtype(x.scalar_type()), x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)};
+}
+
+// Custom functions take a tensor that may be missing in this form only.
+using Optional = c10::optional<at::Tensor>;
+
+Optional optional(const at::Tensor& x) { return x.defined() ? Optional(x) : c10::nullopt; }
+
+at::Tensor statistics(int64_t rows) { return pooled_empty({rows}, at::kFloat); }
+
+struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
+                            double eps) {
+    const at::Tensor x = input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
+                              y.data_ptr(), inv_rms.data_ptr<float>());
+    ctx->save_for_backward({x, weight, inv_rms});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat);
+    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
+                               dweight.data_ptr<float>());
+    return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
+  }
+};
+
+struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
+                               const Optional& residual_input, const at::Tensor& weight,
+                               double eps) {
+    const at::Tensor x = input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    ctx->saved_data["residual"] = residual_input.has_value();
+    if (!residual_input.has_value()) {
+      kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
+                                y.data_ptr(), inv_rms.data_ptr<float>());
+      ctx->save_for_backward({x, weight, inv_rms});
+      return {x.view_as(x), y};
+    }
+    const at::Tensor residual = residual_input->contiguous();
+    at::Tensor sum = pooled_empty_like(x);
+    kernels::add_rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                  weight.data_ptr(), eps, sum.data_ptr(), y.data_ptr(),
+                                  inv_rms.data_ptr<float>());
+    ctx->save_for_backward({sum, weight, inv_rms});
+    return {sum, y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &sum = saved[0], &weight = saved[1];
+    const at::Tensor dsum = grads[0].contiguous(), dy = grads[1].contiguous();
+    const Shape s = shape_of(sum);
+    at::Tensor dx = pooled_empty_like(sum), dweight = pooled_empty({s.cols}, at::kFloat);
+    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, sum.data_ptr(), weight.data_ptr(),
+                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
+                               dweight.data_ptr<float>(), dsum.data_ptr());
+    const bool has_residual = ctx->saved_data["residual"].toBool();
+    return {dx, has_residual ? dx : at::Tensor(), dweight.to(weight.scalar_type()), at::Tensor()};
+  }
+};
+
+// By x (or the sum), weight and bias, from what the two layer norms save; dsum may be undefined.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_gradients(AutogradContext* ctx,
+                                                                    const at::Tensor& grad,
+                                                                    const at::Tensor& grad_sum) {
+  const variable_list saved = ctx->get_saved_variables();
+  const at::Tensor &x = saved[0], &weight = saved[1], dy = grad.contiguous();
+  const at::Tensor dsum = grad_sum.defined() ? grad_sum.contiguous() : grad_sum;
+  const bool has_bias = ctx->saved_data["bias"].toBool();
+  const Shape s = shape_of(x);
+  at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
+  if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
+  kernels::layer_norm_backward(
+      s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), saved[2].data_ptr<float>(),
+      saved[3].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
+      has_bias ? dbias.data_ptr<float>() : nullptr, dsum.defined() ? dsum.data_ptr() : nullptr);
+  return {dx, dweight.to(weight.scalar_type()),
+          has_bias ? dbias.to(weight.scalar_type()) : at::Tensor()};
+}
+
+struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
+                            const Optional& bias, double eps) {
+    const at::Tensor x = input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), mean = statistics(s.rows), inv_std = statistics(s.rows);
+    kernels::layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                                bias ? bias->data_ptr() : nullptr, eps, y.data_ptr(),
+                                mean.data_ptr<float>(), inv_std.data_ptr<float>());
+    ctx->saved_data["bias"] = bias.has_value();
+    ctx->save_for_backward({x, weight, mean, inv_std});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[0], {});
+    return {dx, dweight, dbias, at::Tensor()};
+  }
+};
+
+struct FusedAddLayerNorm : torch::autograd::Function<FusedAddLayerNorm> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
+                               const at::Tensor& residual_input, const at::Tensor& weight,
+                               const Optional& bias, double eps) {
+    const at::Tensor x = input.contiguous(), residual = residual_input.contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor sum = pooled_empty_like(x), y = pooled_empty_like(x);
+    at::Tensor mean = statistics(s.rows), inv_std = statistics(s.rows);
+    kernels::add_layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                    weight.data_ptr(), bias ? bias->data_ptr() : nullptr, eps,
+                                    sum.data_ptr(), y.data_ptr(), mean.data_ptr<float>(),
+                                    inv_std.data_ptr<float>());
+    ctx->saved_data["bias"] = bias.has_value();
+    ctx->save_for_backward({sum, weight, mean, inv_std});
+    return {sum, y};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[1], grads[0]);
+    return {dx, dx, dweight, dbias, at::Tensor()};
+  }
+};
+
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
+  const at::Tensor y = wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps);
+  return (weight.defined() ? y * weight.to(wide.scalar_type()) : y).to(x.scalar_type());
+}
+
+// Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
+at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            double eps) {
+  const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
+  const at::Tensor centred = wide - wide.mean(-1, true);
+  at::Tensor y = centred * at::rsqrt(centred.pow(2).mean(-1, true) + eps);
+  if (weight.defined()) y = y * weight.to(wide.scalar_type());
+  if (bias.defined()) y = y + bias.to(wide.scalar_type());
+  return y.to(x.scalar_type());
+}
+
+at::Tensor rms_norm_of(const Context& context, const at::Tensor& input,
+                       const at::Tensor& given_weight, double eps) {
+  const at::Tensor x = cast_float(input), weight = cast_float(given_weight);
+  if (!use_fused(context, x) || !weight.defined()) return plain_rms_norm(x, weight, eps);
+  return FusedRmsNorm::apply(x, weight, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> add_rms_norm_of(const Context& context, const at::Tensor& input,
+                                                  const at::Tensor& residual_input,
+                                                  const at::Tensor& given_weight, double eps) {
+  const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
+  const at::Tensor weight = cast_float(given_weight);
+  if (!use_fused(context, x) || !weight.defined()) {
+    const at::Tensor sum = residual.defined() ? x + residual : x;
+    return {sum, plain_rms_norm(sum, weight, eps)};
+  }
+  const variable_list outputs = FusedAddRmsNorm::apply(x, optional(residual), weight, eps);
+  return {outputs[0], outputs[1]};
+}
+
+at::Tensor layer_norm_of(const Context& context, const at::Tensor& input,
+                         const at::Tensor& given_weight, const at::Tensor& given_bias, double eps) {
+  const at::Tensor x = cast_float(input);
+  const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
+  if (!use_fused(context, x) || !weight.defined()) return plain_layer_norm(x, weight, bias, eps);
+  return FusedLayerNorm::apply(x, weight, optional(bias), eps);
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm_of(const Context& context, const at::Tensor& input,
+                                                    const at::Tensor& residual_input,
+                                                    const at::Tensor& given_weight,
+                                                    const at::Tensor& given_bias, double eps) {
+  const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
+  if (!residual.defined()) return {x, layer_norm_of(context, x, given_weight, given_bias, eps)};
+  const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
+  if (!use_fused(context, x) || !weight.defined()) {
+    const at::Tensor sum = x + residual;
+    return {sum, plain_layer_norm(sum, weight, bias, eps)};
+  }
+  const variable_list outputs = FusedAddLayerNorm::apply(x, residual, weight, optional(bias), eps);
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace
+
+// The functions of the header are these, called as a whole.
+
+at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                    double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    return variable_list{rms_norm_of(*shared, in[0], in[1], eps)};
+  };
+  return call_whole("rms_norm", {x, weight}, apply)[0];
+}
+
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
+                                               const at::Tensor& residual, const at::Tensor& weight,
+                                               double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    const auto [sum, norm] = add_rms_norm_of(*shared, in[0], in[1], in[2], eps);
+    return variable_list{sum, norm};
+  };
+  const variable_list out = call_whole("add_rms_norm", {x, residual, weight}, apply);
+  return {out[0], out[1]};
+}
+
+at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    return variable_list{layer_norm_of(*shared, in[0], in[1], in[2], eps)};
+  };
+  return call_whole("layer_norm", {x, weight, bias}, apply)[0];
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
+                                                 const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    const auto [sum, norm] = add_layer_norm_of(*shared, in[0], in[1], in[2], in[3], eps);
+    return variable_list{sum, norm};
+  };
+  const variable_list out = call_whole("add_layer_norm", {x, residual, weight, bias}, apply);
+  return {out[0], out[1]};
+}
+
+}  // namespace nxd

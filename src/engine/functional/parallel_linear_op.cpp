@@ -1,0 +1,184 @@
+#include "engine/functional/parallel_linear_op.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "engine/autograd/deferred_gradients.h"
+#include "engine/ops/autocast.h"
+#include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
+
+namespace nxd {
+namespace {
+
+using Input = ParallelLinearPlan::Input;
+using Output = ParallelLinearPlan::Output;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// What the forward leaves to the backward besides tensors.
+struct LinearRecord : torch::CustomClassHolder {
+  ParallelLinearPlan plan;
+  std::vector<bool> has_bias;  // per weight
+};
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+std::vector<int64_t> with_last(const at::Tensor& x, int64_t features) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = features;
+  return sizes;
+}
+
+at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, const at::Tensor& w,
+                       const at::Tensor& bias) {
+  const bool partial = plan.output != Output::kAsIs;
+  const at::ScalarType dtype = in.scalar_type();
+  const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
+  at::Tensor y =
+      matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out, product_dtype,
+                     partial ? at::Tensor() : bias, partial ? plan.group.get() : nullptr)
+          .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
+  if (!partial) return y;
+  if (plan.output == Output::kReduce) {
+    all_reduce_in_place(*plan.group, y);
+  } else {
+    y = reduce_scatter(*plan.group, y, plan.dim);
+  }
+  if (bias.defined()) y.add_(bias.to(product_dtype));
+  return cast(*plan.context, y, dtype);
+}
+
+// Sum over the weights of dy_i W_i, moved back to where x came from.
+at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& dys,
+                          at::ArrayRef<at::Tensor> weights) {
+  const at::ScalarType dtype = weights[0].scalar_type();
+  const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
+  at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0],
+                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype, {},
+                                 plan.input != Input::kAsIs ? plan.group.get() : nullptr);
+  for (size_t i = 1; i < weights.size(); ++i) {
+    add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], plan.weights_in_out, dx);
+  }
+  dx = dx.view(with_last(dys[0], weights[0].size(plan.weights_in_out ? 0 : 1)));
+  if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
+  if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
+  return cast(*plan.context, dx, dtype);
+}
+
+// The input of several weights' products, which enters once, when the first of them is made.
+class EnteredInput {
+ public:
+  EnteredInput(const ParallelLinearPlan& plan, at::Tensor x) : plan_(plan), x_(std::move(x)) {}
+
+  const at::Tensor& rows() {
+    if (x_.defined()) rows_ = rows_of(input_in_region(plan_, std::exchange(x_, {})));
+    return rows_;
+  }
+
+ private:
+  ParallelLinearPlan plan_;
+  at::Tensor x_, rows_;
+};
+
+// The gradient of [out, in] weights is dy^T x, of [in, out] weights x^T dy. From the second
+// microbatch on the product adds to the gradient that is there, and nothing is left for autograd to
+// add.
+at::Tensor weight_product(const ParallelLinearPlan& plan, const at::Tensor& dy, const at::Tensor& x,
+                          at::Tensor sum) {
+  const at::Tensor& a = plan.weights_in_out ? x : dy;
+  const at::Tensor& b = plan.weights_in_out ? dy : x;
+  if (!sum.defined()) return matrix_product(*plan.context, a, true, b, false, x.scalar_type());
+  add_matrix_product(*plan.context, a, true, b, false, sum);
+  torch::autograd::impl::bump_version(sum);
+  return {};
+}
+
+struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
+  // parameters: the weights, then the biases there are.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
+                               const c10::intrusive_ptr<LinearRecord>& record) {
+    const size_t n_weights = record->has_bias.size();
+    ctx->saved_data["record"] = c10::IValue::make_capsule(record);
+    variable_list saved{x};
+    saved.insert(saved.end(), parameters.begin(), parameters.begin() + n_weights);
+    ctx->save_for_backward(saved);
+    const at::Tensor in = input_in_region(record->plan, x);
+    variable_list outputs;
+    size_t next_bias = n_weights;
+    for (size_t i = 0; i < n_weights; ++i) {
+      const at::Tensor bias = record->has_bias[i] ? parameters[next_bias++] : at::Tensor();
+      outputs.push_back(forward_one(record->plan, in, parameters[i], bias));
+    }
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto record =
+        c10::static_intrusive_pointer_cast<LinearRecord>(ctx->saved_data["record"].toCapsule());
+    const ParallelLinearPlan& plan = record->plan;
+    const variable_list saved = ctx->get_saved_variables();
+    const size_t n_weights = record->has_bias.size();
+    const at::Tensor& x = saved[0];
+
+    variable_list dys, dbiases;
+    for (size_t i = 0; i < n_weights; ++i) {
+      if (record->has_bias[i]) dbiases.push_back(sum_rows(grads[i]));
+      dys.push_back(plan.output == Output::kReduceScatterSequence
+                        ? all_gather(*plan.group, grads[i], plan.dim)
+                        : grads[i]);
+    }
+    variable_list result(1);
+    if (ctx->needs_input_grad(0)) {
+      result[0] = input_gradient(plan, dys, at::ArrayRef<at::Tensor>(saved).slice(1));
+    }
+    const auto in = std::make_shared<EnteredInput>(plan, x);
+    for (size_t i = 0; i < n_weights; ++i) {
+      result.emplace_back();
+      if (!ctx->needs_input_grad(1 + i)) continue;
+      result.back() =
+          weight_gradient(saved[1 + i], [record, in, dy = rows_of(dys[i])](at::Tensor sum) {
+            return weight_product(record->plan, dy, in->rows(), std::move(sum));
+          });
+    }
+    result.insert(result.end(), dbiases.begin(), dbiases.end());
+    result.emplace_back();
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor input_in_region(const ParallelLinearPlan& plan, const at::Tensor& x) {
+  return plan.input == ParallelLinearPlan::Input::kGatherSequence
+             ? all_gather(*plan.group, x, plan.dim)
+             : x;
+}
+
+variable_list parallel_linears(const ParallelLinearPlan& plan, const at::Tensor& x,
+                               const std::vector<at::Tensor>& weights,
+                               const std::vector<at::Tensor>& biases) {
+  auto record = c10::make_intrusive<LinearRecord>();
+  record->plan = plan;
+  if (plan.group->size() == 1) {
+    record->plan.input = Input::kAsIs;
+    record->plan.output = Output::kAsIs;
+  }
+  variable_list parameters;
+  for (const at::Tensor& weight : weights) parameters.push_back(cast_lower(weight));
+  for (const at::Tensor& bias : biases) {
+    record->has_bias.push_back(bias.defined());
+    if (bias.defined()) parameters.push_back(cast_lower(bias));
+  }
+  return ParallelLinears::apply(cast_lower(x), at::TensorList(parameters), record);
+}
+
+at::Tensor parallel_linear(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& w,
+                           const at::Tensor& bias) {
+  return parallel_linears(plan, x, {w}, {bias})[0];
+}
+
+}  // namespace nxd

@@ -1,0 +1,150 @@
+#include "engine/layers/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "engine/ops/collectives.h"
+
+namespace nxd {
+
+class Attention::Projection : public Module {
+ public:
+  // heads_total heads of head_dim features, of which this rank holds its share; shared heads are
+  // summed over the ranks of gradient_group.
+  Projection(std::shared_ptr<Context> context, const std::string& path, int64_t hidden,
+             int64_t heads_total, int64_t head_dim, const GroupRef& group,
+             const GroupRef& gradient_group, const nxd_attention_options_t& options)
+      : Module(std::move(context), "ColumnParallelLinear") {
+    const ParameterPlace place = parameter_place(options.dtype, options.device);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(hidden));
+    const Initializer init = initializer(options.init, options.init_a, options.init_b,
+                                         Initializer::uniform(-bound, bound), hidden);
+    const auto shard = [&](ShardSpec::Shape shape) {
+      return ShardSpec::heads(std::move(shape), 0, static_cast<int>(heads_total), group->rank(),
+                              group->size());
+    };
+    const auto add = [&](const char* name, ShardSpec spec, const Initializer& start) {
+      Parameter& p = make_parameter(*this, path, name, std::move(spec), start, place);
+      if (gradient_group) {
+        p.set_gradient_group(gradient_group);
+        p.set_counts_in_norm(gradient_group->rank() == 0);
+      }
+    };
+    add("weight", shard({heads_total * head_dim, hidden}), init);
+    if (toggle(options.qkv_bias, false, "qkv_bias")) {
+      add("bias", shard({heads_total * head_dim}),
+          options.init == NXD_INIT_DEFAULT ? init : Initializer::constant(0));
+    }
+  }
+
+  at::Tensor weight() const { return parameter_value("weight"); }
+  at::Tensor bias() const { return parameter_value("bias"); }
+
+ protected:
+  Tensors forward(const Tensors&, size_t) override {
+    fail(NXD_ERROR_UNSUPPORTED, "a projection of an attention layer runs as part of it only");
+  }
+};
+
+namespace {
+
+// Ranks of the tensor-parallel group that hold the same key head, or none when no two do.
+// Neighbours share a head: rank r holds head r * n_kv_heads / size.
+GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv_heads) {
+  if (n_kv_heads >= group->size()) return nullptr;
+  const auto shared = static_cast<int>(group->size() / n_kv_heads);
+  const int first = group->rank() / shared * shared;
+  std::vector<int> ranks;
+  for (int i = 0; i < shared; ++i) {
+    ranks.push_back(group->ranks()[static_cast<size_t>(first + i)]);
+  }
+  return context.shared_group(ranks, "kv");
+}
+
+}  // namespace
+
+Attention::Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n_heads,
+                     const nxd_attention_options_t& options)
+    : Module(std::move(context), "Attention"),
+      group_(tensor_group(*this->context())),
+      hidden_(hidden),
+      causal_(toggle(options.causal, true, "causal")),
+      sequence_parallel_(options.sequence_parallel != 0) {
+  check_argument(hidden > 0, "hidden: expected a positive number, got ", hidden);
+  check_argument(n_heads > 0, "n_heads: expected a positive number, got ", n_heads);
+  const int64_t n_kv_heads = options.n_kv_heads == 0 ? n_heads : options.n_kv_heads;
+  check_argument(n_kv_heads > 0 && n_heads % n_kv_heads == 0, "n_kv_heads: expected a divisor of ",
+                 n_heads, " heads, got ", n_kv_heads);
+  check_argument(options.head_dim > 0 || (options.head_dim == 0 && hidden % n_heads == 0),
+                 "head_dim: expected a positive number, or 0 and a hidden size (", hidden,
+                 ") that divides by ", n_heads, " heads, got ", options.head_dim);
+  head_dim_ = options.head_dim == 0 ? hidden / n_heads : options.head_dim;
+  const int size = group_->size();
+  check_argument(n_heads % size == 0, "n_heads: ", n_heads, " heads do not divide by the ", size,
+                 " ranks of group ", group_->name());
+  check_argument(n_kv_heads % size == 0 || size % n_kv_heads == 0, "n_kv_heads: expected ",
+                 n_kv_heads, " key heads to divide by the ", size, " ranks of group ",
+                 group_->name(), ", or the ranks by them");
+  plan_.context = this->context();
+  plan_.group = group_;
+  plan_.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
+                                   : ParallelLinearPlan::Input::kCopy;
+  const std::string path = options.name ? options.name : "";
+  const GroupRef sharing = key_sharing_group(*this->context(), group_, n_kv_heads);
+  const auto projection = [&](const char* name, int64_t heads, const GroupRef& gradient_group) {
+    auto module = std::make_shared<Projection>(this->context(), join_path(path, name), hidden,
+                                               heads, head_dim_, group_, gradient_group, options);
+    add_child(name, module);
+    return module;
+  };
+  q_ = projection("q_proj", n_heads, nullptr);
+  k_ = projection("k_proj", n_kv_heads, sharing);
+  v_ = projection("v_proj", n_kv_heads, sharing);
+
+  const std::string output_path = join_path(path, "o_proj");
+  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  linear.name = output_path.c_str();
+  linear.dtype = options.dtype;
+  linear.device = options.device;
+  linear.bias = toggle(options.output_bias, false, "output_bias") ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
+  linear.input_is_parallel = 1;
+  linear.sequence_parallel = options.sequence_parallel;
+  linear.init = options.init;
+  linear.init_a = options.init_a;
+  linear.init_b = options.init_b;
+  output_ =
+      std::make_shared<RowParallelLinear>(this->context(), n_heads * head_dim_, hidden, linear);
+  add_child("o_proj", output_);
+  if (options.rope) rotary_.emplace(*options.rope, head_dim_);
+}
+
+Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
+  const at::Tensor& x = inputs[0];
+  check_with_group(*group_, x.dim() == 3, "Attention",
+                   text("input: expected three dimensions, got shape ", x.sizes()));
+  check_features(*group_, class_name(), x, hidden_, q_->weight().scalar_type());
+  const auto projected = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
+                                          {q_->bias(), k_->bias(), v_->bias()});
+  const auto heads = [&](const at::Tensor& y) {
+    return y.view({y.size(0), y.size(1), y.size(2) / head_dim_, head_dim_});
+  };
+  at::Tensor q = heads(projected[0]), k = heads(projected[1]);
+  AttentionArgs args;
+  args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
+  args.causal = causal_;
+  args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
+  args.key_mask = key_mask(*group_, inputs.size() > 1 ? inputs[1] : at::Tensor(),
+                           q.size(sequence_parallel_ ? 1 : 0), sequence);
+  if (rotary_) {
+    const RotaryTables::Tables& tables = rotary_->get(sequence, q.scalar_type());
+    q = rotate(*context(), args.layout, q, tables.cos, tables.sin);
+    k = rotate(*context(), args.layout, k, tables.cos, tables.sin);
+  }
+  const at::Tensor out = attention(*context(), args, q, k, heads(projected[2]));
+  return {(*output_)(out.reshape({out.size(0), out.size(1), out.size(2) * head_dim_}))};
+}
+
+}  // namespace nxd

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+
+#include "engine/layers/layer_support.h"
+#include "engine/layers/parallel_linear.h"
+#include "engine/layers/rotary_embedding.h"
+
+namespace nxd {
+
+// Self-attention with grouped key and value heads, heads split over the tensor-parallel ranks.
+class Attention : public Module {
+ public:
+  Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n_heads,
+            const nxd_attention_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  // A projection to heads: a module that only holds its parameters, as q, k and v run at once.
+  class Projection;
+
+  GroupRef group_;
+  int64_t hidden_, head_dim_;
+  bool causal_;
+  bool sequence_parallel_;
+  ParallelLinearPlan plan_;
+  std::shared_ptr<Projection> q_, k_, v_;
+  std::shared_ptr<Module> output_;
+  std::optional<RotaryTables> rotary_;
+};
+
+}  // namespace nxd

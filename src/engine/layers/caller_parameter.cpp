@@ -1,0 +1,48 @@
+#include "engine/layers/caller_parameter.h"
+
+#include "core/base/last_error.h"
+#include "engine/layers/layer_support.h"
+
+namespace nxd {
+
+Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSpec::Shape shape,
+                                const nxd_parameter_options_t& options) {
+  for (const int64_t size : shape) {
+    check_argument(size >= 0, "global_shape: expected sizes of at least 0, got ",
+                   shape_text(shape));
+  }
+  const int dim = options.shard_dim_plus_one - 1;
+  check_argument(dim >= -1 && dim < static_cast<int>(shape.size()),
+                 "shard_dim_plus_one: expected 0 to ", shape.size(), ", got ",
+                 options.shard_dim_plus_one);
+  check_argument(dim < 0 || !options.sequence_parallel,
+                 "sequence_parallel: only for a replicated parameter");
+  const int64_t fan_in = shape.empty() ? 1 : shape.back();
+  const Initializer init = initializer(options.init, options.init_a, options.init_b,
+                                       Initializer::constant(0), std::max<int64_t>(fan_in, 1));
+  // Outside of model parallelism a replicated parameter needs no group.
+  const bool grouped = module.context()->model_parallel_is_initialized();
+  const GroupRef group =
+      grouped || dim >= 0 || options.sequence_parallel ? tensor_group(*module.context()) : nullptr;
+  ShardSpec shard = dim >= 0 ? ShardSpec::split(std::move(shape), dim, group->rank(), group->size())
+                             : ShardSpec::replicated(std::move(shape));
+  Parameter& parameter = make_parameter(module, "", name, std::move(shard), init,
+                                        parameter_place(options.dtype, options.device));
+  if (dim < 0 && group) mark_replicated(parameter, group, options.sequence_parallel != 0);
+  return parameter;
+}
+
+void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,
+                     nxd_destroy_fn destroy) {
+  parameter.check_takes_hook();  // before user_data has an owner that would destroy it
+  // A shared guard, because the function object may be copied.
+  auto owner = std::shared_ptr<void>(user_data, [destroy](void* data) {
+    if (destroy) destroy(data);
+  });
+  parameter.set_grad_hook([hook, owner](Parameter& self) {
+    CallbackWatch().run([&] { return hook(self.parameter_handle(), owner.get()); },
+                        ("parameter " + self.canonical_name() + ": gradient hook").c_str());
+  });
+}
+
+}  // namespace nxd

@@ -1,0 +1,68 @@
+#include "engine/layers/dropout.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/philox.h"
+#include "core/layout/shard_spec.h"
+#include "engine/layers/layer_support.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// 1 where an element of this rank's part is kept, drawn by global index.
+at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_dim,
+                     const ProcessGroup* group, double keep_probability) {
+  at::Tensor mask = pooled_empty(sizes, at::kByte);
+  auto* out = mask.data_ptr<uint8_t>();
+  ShardSpec::Shape global = sizes.vec();
+  if (group) global[static_cast<size_t>(shard_dim)] *= group->size();
+  const ShardSpec shard = group ? ShardSpec::split(global, shard_dim, group->rank(), group->size())
+                                : ShardSpec::replicated(global);
+  shard.for_each_run([&](int64_t first, int64_t local, int64_t count) {
+    site.fill_bernoulli(out + local, static_cast<uint64_t>(first), static_cast<size_t>(count),
+                        keep_probability);
+  });
+  return mask;
+}
+
+}  // namespace
+
+Dropout::Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim,
+                 bool transposed)
+    : Module(std::move(context), "Dropout"),
+      p_(p),
+      site_(site),
+      shard_dim_(shard_dim),
+      transposed_(transposed) {
+  check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
+  check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
+                 shard_dim);
+  if (shard_dim >= 0) tensor_group(*this->context());
+}
+
+Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, 1);
+  const at::Tensor& x = inputs[0];
+  check_argument(x.is_floating_point(), "Dropout: input: expected a float dtype, got ",
+                 c10::toString(x.scalar_type()));
+  check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
+                 " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
+  if (!active()) return {x};
+  if (x.is_meta()) return {x * 1.0};
+  return {x * factors(x.sizes(), x.scalar_type())};
+}
+
+at::Tensor Dropout::factors(at::IntArrayRef sizes, at::ScalarType dtype) const {
+  const Context& ctx = *context();
+  const RandomSite site =
+      RandomSite(ctx.seed(), "dropout:" + site_).at(ctx.step(), ctx.microbatch());
+  const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
+  std::vector<int64_t> numbered = sizes.vec();
+  if (transposed_) std::swap(numbered[0], numbered[1]);
+  at::Tensor mask = keep_mask(site, numbered, shard_dim_, group.get(), 1.0 - p_);
+  if (transposed_) mask = mask.transpose(0, 1);
+  return mask.to(dtype) * (1.0 / (1.0 - p_));
+}
+
+}  // namespace nxd

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "engine/functional/mappings.h"
+#include "engine/module/module.h"
+
+namespace nxd {
+
+// Dropout whose bits depend on (seed, site, global index, step, microbatch) only: nothing is kept
+// for the backward but the mask, and no layout changes it.
+class Dropout : public Module {
+ public:
+  // shard_dim: dimension of the input that is split over the tensor-parallel ranks; -1: none.
+  // transposed: the input's first two dimensions are the other way round than the one that elements
+  // are numbered by and shard_dim counts in, as [sequence, batch, ...] is.
+  Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim,
+          bool transposed = false);
+
+  // Whether an input is changed at all: not in evaluation.
+  bool active() const { return training() && p_ > 0; }
+  // What this rank's part, of these sizes, is multiplied by: 0 or 1 / (1 - p).
+  at::Tensor factors(at::IntArrayRef sizes, at::ScalarType dtype) const;
+
+  void set_site(const std::string& path) override { site_ = path; }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  double p_;
+  std::string site_;
+  int shard_dim_;
+  bool transposed_;
+};
+
+}  // namespace nxd

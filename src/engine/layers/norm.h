@@ -1,0 +1,49 @@
+#pragma once
+
+#include "engine/layers/layer_support.h"
+
+namespace nxd {
+
+// What the two norms share: a replicated weight, and for LayerNorm a bias.
+class Norm : public Module {
+ public:
+  int64_t size() const { return size_; }
+  double eps() const { return eps_; }
+  at::Tensor weight() const { return parameter_value("weight"); }
+
+ protected:
+  Norm(std::shared_ptr<Context> context, const char* class_name, int64_t size,
+       const nxd_norm_options_t& options, bool has_bias);
+
+  at::Tensor bias() const { return parameter_value("bias"); }
+  // x and optionally a residual.
+  void check_inputs(const Tensors& inputs, size_t n_outputs) const;
+  // The residual among the inputs, undefined when there is none.
+  static at::Tensor residual(const Tensors& inputs);
+  // {sum, norm of the sum} as the outputs that were asked for.
+  static Tensors results(const std::pair<at::Tensor, at::Tensor>& sum_and_norm, size_t n_outputs);
+
+ private:
+  GroupRef group_;
+  int64_t size_;
+  double eps_;
+  ParameterPlace place_;
+};
+
+class LayerNorm : public Norm {
+ public:
+  LayerNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+};
+
+class RmsNorm : public Norm {
+ public:
+  RmsNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+};
+
+}  // namespace nxd

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "engine/functional/parallel_linear_op.h"
+#include "engine/layers/layer_support.h"
+
+namespace nxd {
+
+// What Hugging Face's GPT-2 calls Conv1D: y = x W + b with a weight [in, out], here split over the
+// tensor-parallel ranks.
+class ParallelConv1d : public Module {
+ public:
+  enum class Split {
+    kColumns,  // this rank's features of the output; x is the same on all ranks
+    kRows      // x holds this rank's features; y is summed over the ranks
+  };
+  struct Options {
+    Split split = Split::kColumns;
+    int fused = 1;  // outputs of equal size, one after another, of each of which a rank has a part
+    double weight_std = 0.02;
+    bool sequence_parallel = false;  // outside of the layer, slices of [sequence, batch, hidden]
+    ParameterPlace place{};
+  };
+
+  ParallelConv1d(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
+                 const std::string& path, const Options& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  GroupRef group_;
+  int64_t local_in_;
+  ParallelLinearPlan plan_;
+};
+
+}  // namespace nxd

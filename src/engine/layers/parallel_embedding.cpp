@@ -1,0 +1,175 @@
+#include "engine/layers/parallel_embedding.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/kernels/embedding.h"
+#include "engine/autograd/deferred_gradients.h"
+#include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// What to look up, and what the ranks' results are put together to.
+struct EmbeddingPlan : torch::CustomClassHolder {
+  enum class Sum {
+    kNone,      // this rank's rows
+    kRanks,     // the sum over the group; every rank has all of it
+    kScattered  // this rank's part, along dim, of the sum
+  };
+  GroupRef group;
+  Sum sum = Sum::kNone;
+  int64_t dim = 0;
+  int64_t first = 0;  // id of the table's first row
+  int64_t padding_idx = -1;
+  bool fused = false;
+};
+
+// Rows of a table that holds the ids first ... first + rows; zeros for other ids. Summing is part
+// of it, so that the rows are written where the ranks sum them. Each element has one rank that
+// contributes more than zero, so the sum is exact in any dtype.
+struct Lookup : torch::autograd::Function<Lookup> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
+                            const c10::intrusive_ptr<EmbeddingPlan>& plan) {
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    ctx->save_for_backward({ids, table});
+    at::Tensor y = rows_held(*plan, ids, table);
+    if (plan->sum == EmbeddingPlan::Sum::kNone) return y;
+    if (plan->sum == EmbeddingPlan::Sum::kScattered)
+      return reduce_scatter(*plan->group, y, plan->dim);
+    all_reduce_in_place(*plan->group, y);
+    return y;
+  }
+
+  static at::Tensor rows_held(const EmbeddingPlan& plan, const at::Tensor& ids,
+                              const at::Tensor& table) {
+    std::vector<int64_t> sizes = ids.sizes().vec();
+    sizes.push_back(table.size(1));
+    if (table.is_meta() || is_tracing()) {
+      return at::empty(sizes, table.options().device(at::kMeta));
+    }
+    if (!plan.fused) {
+      const at::Tensor local = ids - plan.first;
+      const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+      const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
+      return (rows * held.reshape({-1, 1})).view(sizes);
+    }
+    const at::ScalarType dtype = table.scalar_type();
+    at::Tensor y = plan.sum == EmbeddingPlan::Sum::kNone
+                       ? pooled_empty(sizes, dtype)
+                       : exchanged_empty(*plan.group, sizes, dtype);
+    kernels::embedding_forward(to_nxd_dtype(dtype), ids.numel(), table.size(1),
+                               ids.data_ptr<int64_t>(), plan.first, table.size(0), table.data_ptr(),
+                               y.data_ptr());
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &ids = saved[0], &table = saved[1];
+    const auto plan =
+        c10::static_intrusive_pointer_cast<EmbeddingPlan>(ctx->saved_data["plan"].toCapsule());
+    const at::Tensor dy = plan->sum == EmbeddingPlan::Sum::kScattered
+                              ? all_gather(*plan->group, grads[0], plan->dim)
+                              : grads[0];
+    const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {
+      return rows_summed(*plan, ids, table, dy);
+    });
+    return {at::Tensor(), dtable, at::Tensor()};
+  }
+
+  // The gradient of the table: of each row the sum over the places where its id is.
+  static at::Tensor rows_summed(const EmbeddingPlan& plan, const at::Tensor& given_ids,
+                                const at::Tensor& table, const at::Tensor& given_dy) {
+    // The padding row gets no gradient: its id becomes one that no rank holds.
+    const at::Tensor ids = plan.padding_idx < 0
+                               ? given_ids
+                               : given_ids.masked_fill(given_ids.eq(plan.padding_idx), -1);
+    const at::Tensor dy = given_dy.reshape({-1, table.size(1)}).contiguous();
+    const at::ScalarType dtype = table.scalar_type(), wide = partial_sum_dtype(dtype);
+    if (plan.fused) {
+      at::Tensor dtable = pooled_empty(table.sizes(), wide).zero_();
+      kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
+                                  ids.data_ptr<int64_t>(), plan.first, table.size(0), dy.data_ptr(),
+                                  dtable.data_ptr());
+      return wide == dtype ? dtable : pooled_empty(table.sizes(), dtype).copy_(dtable);
+    }
+    at::Tensor dtable = at::zeros(table.sizes(), table.options().dtype(wide));
+    const at::Tensor local = (ids - plan.first).reshape({-1});
+    const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+    dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
+    return dtable.to(dtype);
+  }
+};
+
+}  // namespace
+
+ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t num_embeddings,
+                                     int64_t embedding_dim, const nxd_embedding_options_t& options,
+                                     bool pad_rows)
+    : Module(std::move(context), "ParallelEmbedding"),
+      group_(tensor_group(*this->context())),
+      num_embeddings_(num_embeddings),
+      embedding_dim_(embedding_dim),
+      padding_idx_(options.has_padding_idx ? options.padding_idx : -1),
+      shard_columns_(options.shard_across_embedding != 0),
+      sequence_parallel_(options.sequence_parallel != 0),
+      sequence_dim_(options.sequence_dim) {
+  check_argument(num_embeddings > 0, "num_embeddings: expected a positive number, got ",
+                 num_embeddings);
+  check_argument(embedding_dim > 0, "embedding_dim: expected a positive number, got ",
+                 embedding_dim);
+  check_argument(!options.has_padding_idx ||
+                     (options.padding_idx >= 0 && options.padding_idx < num_embeddings),
+                 "padding_idx: expected 0 to ", num_embeddings - 1, ", got ", options.padding_idx);
+  Initializer init = initializer(options.init, options.init_a, options.init_b,
+                                 Initializer::normal(0, 1), num_embeddings);
+  init.zero_row = padding_idx_;
+  const ShardSpec::Shape shape{num_embeddings, embedding_dim};
+  ShardSpec shard = pad_rows && !shard_columns_ ? vocabulary_shard(shape, *group_)
+                                                : ShardSpec::split(shape, shard_columns_ ? 1 : 0,
+                                                                   group_->rank(), group_->size());
+  make_parameter(*this, options.name ? options.name : "", "weight", std::move(shard), init,
+                 parameter_place(options.dtype, options.device));
+}
+
+Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
+  const at::Tensor table = parameter_value("weight");
+  check_with_group(
+      *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
+      text("input: expected ids of dtype i64, got ", c10::toString(inputs[0].scalar_type())));
+  const at::Tensor ids = inputs[0].contiguous();
+  if (!ids.is_meta() && ids.numel() > 0) {
+    const auto [low, high] = at::aminmax(ids);
+    const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
+    check_with_group(*group_, least >= 0 && most < num_embeddings_, "ParallelEmbedding",
+                     text("input: expected ids from 0 to ", num_embeddings_ - 1, ", got ",
+                          least < 0 ? least : most));
+  }
+  auto plan = c10::make_intrusive<EmbeddingPlan>();
+  plan->group = group_;
+  plan->fused = use_fused(*context(), table);
+  plan->padding_idx = padding_idx_;
+  if (shard_columns_) {
+    const at::Tensor y = gather_from_region(group_, Lookup::apply(ids, table, plan), -1);
+    return {sequence_parallel_ ? scatter_to_region(group_, y, sequence_dim_) : y};
+  }
+  plan->first = table.size(0) * group_->rank();
+  if (sequence_parallel_) {
+    plan->dim = check_dim(*group_, "reduce_scatter", ids.unsqueeze(-1), sequence_dim_);
+  }
+  if (group_->size() > 1) {
+    plan->sum = sequence_parallel_ ? EmbeddingPlan::Sum::kScattered : EmbeddingPlan::Sum::kRanks;
+  }
+  return {Lookup::apply(ids, table, plan)};
+}
+
+}  // namespace nxd

@@ -1,0 +1,158 @@
+#include "engine/layers/parallel_linear.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "engine/ops/autocast.h"
+#include "engine/ops/collectives.h"
+
+namespace nxd {
+namespace {
+
+// torch.nn.Linear's default: kaiming_uniform with a = sqrt(5), which is this bound, and the same
+// for the bias. fan_in is that of the whole weight, so no layout changes the model.
+Initializer default_initializer(int64_t fan_in) {
+  const double bound = fan_in > 0 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.0;
+  return Initializer::uniform(-bound, bound);
+}
+
+int stride_of(const nxd_linear_options_t& options) {
+  check_argument(options.stride >= 0, "stride: expected at least 0, got ", options.stride);
+  return options.stride == 0 ? 1 : options.stride;
+}
+
+}  // namespace
+
+ParallelLinearLayer::ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name,
+                                         int64_t in_features, int64_t out_features,
+                                         const nxd_linear_options_t& options)
+    : Module(std::move(context), class_name),
+      group_(tensor_group(*this->context())),
+      in_features_(in_features),
+      out_features_(out_features),
+      skip_bias_add_(options.skip_bias_add != 0),
+      sequence_parallel_(options.sequence_parallel != 0),
+      sequence_dim_(options.sequence_dim),
+      path_(options.name ? options.name : ""),
+      place_(parameter_place(options.dtype, options.device)) {
+  check_argument(in_features > 0, "in_features: expected a positive number, got ", in_features);
+  check_argument(out_features > 0, "out_features: expected a positive number, got ", out_features);
+}
+
+void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_t& options) {
+  const Initializer init = initializer(options.init, options.init_a, options.init_b,
+                                       default_initializer(in_features_), in_features_);
+  Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
+  keeps_master_weight_ = options.keep_master_weight != 0;
+  if (keeps_master_weight_ && weight.has_value()) make_master_weight();
+}
+
+Initializer ParallelLinearLayer::bias_initializer(const nxd_linear_options_t& options) const {
+  return options.init == NXD_INIT_DEFAULT ? default_initializer(in_features_)
+                                          : Initializer::constant(0);
+}
+
+void ParallelLinearLayer::make_master_weight() {
+  master_weight_handle_.value = parameter("weight")->initial_whole(context()->seed());
+}
+
+nxd_tensor* ParallelLinearLayer::master_weight_handle() {
+  check_state(keeps_master_weight_, class_name(),
+              ": the master weight was not kept; make the layer with keep_master_weight");
+  if (!master_weight_handle_.value.defined()) make_master_weight();
+  return &master_weight_handle_;
+}
+
+at::Tensor ParallelLinearLayer::bias_to_add() const {
+  return skip_bias_add_ ? at::Tensor() : bias();
+}
+
+Module::Tensors ParallelLinearLayer::result(at::Tensor y, size_t n_outputs) const {
+  Tensors outputs{std::move(y)};
+  if (n_outputs == 2) outputs.push_back(bias());
+  return outputs;
+}
+
+ColumnParallelLinear::ColumnParallelLinear(std::shared_ptr<Context> context, int64_t in_features,
+                                           int64_t out_features,
+                                           const nxd_linear_options_t& options)
+    : ParallelLinearLayer(std::move(context), "ColumnParallelLinear", in_features, out_features,
+                          options),
+      gather_output_(toggle(options.gather_output, !sequence_parallel_, "gather_output")) {
+  check_argument(!(gather_output_ && sequence_parallel_),
+                 "gather_output: cannot be on together with sequence_parallel");
+  const int stride = stride_of(options);
+  check_argument(!(gather_output_ && stride > 1), "gather_output: cannot be on with a stride of ",
+                 stride, ", whose parts are not in order");
+  make_weight(
+      ShardSpec::strided({out_features, in_features}, 0, group_->rank(), group_->size(), stride),
+      options);
+  if (!toggle(options.bias, true, "bias")) return;
+  // After gathering, the bias is added to whole rows: every rank holds all of it.
+  const bool whole = gather_output_;
+  Parameter& bias = make_parameter(
+      *this, path_, "bias",
+      whole ? ShardSpec::replicated({out_features})
+            : ShardSpec::strided({out_features}, 0, group_->rank(), group_->size(), stride),
+      bias_initializer(options), place_);
+  if (whole) mark_replicated(bias, group_, false);
+}
+
+Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
+  check_features(*group_, class_name(), inputs[0], in_features_, weight().scalar_type());
+  ParallelLinearPlan plan;
+  plan.context = context();
+  plan.group = group_;
+  plan.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
+                                  : ParallelLinearPlan::Input::kCopy;
+  if (sequence_parallel_) plan.dim = check_dim(*group_, "all_gather", inputs[0], sequence_dim_);
+  if (!gather_output_) {
+    return result(parallel_linear(plan, inputs[0], weight(), bias_to_add()), n_outputs);
+  }
+  at::Tensor y = parallel_linear(plan, inputs[0], weight(), at::Tensor());
+  y = gather_from_region(group_, y, -1);
+  const at::Tensor bias = bias_to_add();
+  return result(bias.defined() ? y + cast_lower(bias) : y, n_outputs);
+}
+
+RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t in_features,
+                                     int64_t out_features, const nxd_linear_options_t& options)
+    : ParallelLinearLayer(std::move(context), "RowParallelLinear", in_features, out_features,
+                          options),
+      input_is_parallel_(options.input_is_parallel != 0),
+      reduce_output_(toggle(options.reduce_output, true, "reduce_output")) {
+  check_argument(!sequence_parallel_ || input_is_parallel_,
+                 "sequence_parallel: needs input_is_parallel");
+  check_argument(!sequence_parallel_ || reduce_output_,
+                 "reduce_output: cannot be off together with sequence_parallel");
+  make_weight(ShardSpec::strided({out_features, in_features}, 1, group_->rank(), group_->size(),
+                                 stride_of(options)),
+              options);
+  if (!toggle(options.bias, true, "bias")) return;
+  mark_replicated(make_parameter(*this, path_, "bias", ShardSpec::replicated({out_features}),
+                                 bias_initializer(options), place_),
+                  group_, sequence_parallel_);
+}
+
+Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
+  const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
+  check_features(*group_, class_name(), inputs[0], features, weight().scalar_type());
+  const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);
+  ParallelLinearPlan plan;
+  plan.context = context();
+  plan.group = group_;
+  if (sequence_parallel_) {
+    plan.output = ParallelLinearPlan::Output::kReduceScatterSequence;
+    plan.dim = check_dim(*group_, "reduce_scatter", x, sequence_dim_);
+  } else if (reduce_output_) {
+    plan.output = ParallelLinearPlan::Output::kReduce;
+  }
+  // Partial sums get the bias once they are summed, by whoever sums them.
+  const at::Tensor bias = reduce_output_ ? bias_to_add() : at::Tensor();
+  return result(parallel_linear(plan, x, weight(), bias), n_outputs);
+}
+
+}  // namespace nxd

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "engine/functional/parallel_linear_op.h"
+#include "engine/layers/layer_support.h"
+
+namespace nxd {
+
+// What the column- and the row-parallel layer have in common: a weight [out, in] and a bias.
+class ParallelLinearLayer : public Module {
+ public:
+  // The whole initial weight; INVALID_STATE unless the options asked to keep it. On the meta device
+  // it is made when it is asked for.
+  nxd_tensor* master_weight_handle();
+
+  // This rank's shards, for layers that run several projections at once. The bias may be undefined.
+  at::Tensor weight() const { return parameter_value("weight"); }
+  at::Tensor bias() const { return parameter_value("bias"); }
+
+ protected:
+  ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name, int64_t in_features,
+                      int64_t out_features, const nxd_linear_options_t& options);
+
+  // The weight with its shard, and its bias' initial distribution.
+  void make_weight(ShardSpec shard, const nxd_linear_options_t& options);
+  Initializer bias_initializer(const nxd_linear_options_t& options) const;
+
+  // Result of forward: with skip_bias_add the bias is a second output.
+  Tensors result(at::Tensor y, size_t n_outputs) const;
+  at::Tensor bias_to_add() const;
+
+  GroupRef group_;
+  int64_t in_features_, out_features_;
+  bool skip_bias_add_;
+  bool sequence_parallel_;
+  int64_t sequence_dim_;
+  std::string path_;
+  ParameterPlace place_;
+
+ private:
+  void make_master_weight();
+
+  bool keeps_master_weight_ = false;
+  nxd_tensor master_weight_handle_;
+};
+
+class ColumnParallelLinear : public ParallelLinearLayer {
+ public:
+  ColumnParallelLinear(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
+                       const nxd_linear_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  bool gather_output_;
+};
+
+class RowParallelLinear : public ParallelLinearLayer {
+ public:
+  RowParallelLinear(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
+                    const nxd_linear_options_t& options);
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  bool input_is_parallel_;
+  bool reduce_output_;
+};
+
+}  // namespace nxd

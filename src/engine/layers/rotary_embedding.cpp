@@ -1,0 +1,44 @@
+#include "engine/layers/rotary_embedding.h"
+
+#include <ATen/ATen.h>
+
+namespace nxd {
+
+RotaryTables::RotaryTables(const nxd_rope_options_t& options, int64_t head_dim)
+    : options_(options), head_dim_(head_dim) {
+  check_argument(head_dim > 0, "head_dim: expected a positive number, got ", head_dim);
+  rope_frequencies(options_, head_dim_, 1);  // refuses bad options here rather than in forward
+}
+
+const RotaryTables::Tables& RotaryTables::get(int64_t sequence, at::ScalarType consumer) {
+  const at::ScalarType dtype = consumer == at::kDouble ? at::kDouble : at::kFloat;
+  if (sequence == sequence_ && dtype == dtype_) return tables_;
+  const RopeTable frequencies = rope_frequencies(options_, head_dim_, sequence);
+  CosSin values = cos_sin(frequencies, 0, sequence);
+  const auto tensor = [&](std::vector<double>& data) {
+    return at::from_blob(data.data(), {values.positions, values.width}, at::kDouble)
+        .to(dtype, /*non_blocking=*/false, /*copy=*/true);
+  };
+  tables_ = {tensor(values.cos), tensor(values.sin)};
+  sequence_ = sequence;
+  dtype_ = dtype;
+  return tables_;
+}
+
+RotaryEmbedding::RotaryEmbedding(std::shared_ptr<Context> context, int64_t head_dim,
+                                 const nxd_rope_options_t& options)
+    : Module(std::move(context), "RotaryEmbedding"),
+      head_dim_(head_dim),
+      tables_(options, head_dim) {}
+
+Module::Tensors RotaryEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
+  check_arity(inputs, n_outputs, 1, 1, 1);
+  const at::Tensor& x = inputs[0];
+  check_argument(x.dim() == 4 && x.size(3) == head_dim_ && x.is_floating_point(), class_name(),
+                 ": input: expected floats of shape [batch, sequence, heads, ", head_dim_,
+                 "], got ", c10::toString(x.scalar_type()), " of shape ", x.sizes());
+  const RotaryTables::Tables& tables = tables_.get(x.size(1), x.scalar_type());
+  return {rotate(*context(), SequenceLayout::kBatchFirst, x, tables.cos, tables.sin)};
+}
+
+}  // namespace nxd

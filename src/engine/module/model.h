@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/module/module.h"
+
+namespace nxd {
+
+// A built-in model: the root of its tree.
+class Model : public Module {
+ public:
+  using Module::Module;
+
+  // Floating-point operations of one training step on batch sequences, all ranks together: see
+  // nxd_model_get_step_flops.
+  virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
+  // Class of the layers that the model repeats.
+  virtual const char* transformer_layer_class() const = 0;
+  // Of the forward's inputs, as Hugging Face names them.
+  virtual std::vector<std::string> input_names() const = 0;
+};
+
+}  // namespace nxd

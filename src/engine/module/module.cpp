@@ -1,0 +1,143 @@
+#include "engine/module/module.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "core/base/near_names.h"
+#include "engine/module/module_tree.h"
+#include "engine/module/recomputation.h"
+#include "engine/ops/collectives.h"
+#include "engine/tensor/call_recorder.h"
+
+namespace nxd {
+
+std::string join_path(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
+
+Module::Module(std::shared_ptr<Context> context, std::string class_name)
+    : context_(std::move(context)), class_name_(std::move(class_name)) {}
+
+Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
+  context_->check_usable();
+  for (const auto& [name, parameter] : parameters_) parameter->check_whole();
+  // By value: a recomputation outlives this call.
+  const auto run = [this, n_outputs](const Tensors& given) {
+    Tensors outputs = forward(given, n_outputs);
+    check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
+                   " outputs where ", n_outputs, " were asked for");
+    return outputs;
+  };
+  if (CallRecorder* recorder = CallRecorder::current()) {
+    return recorder->call_module(*this, inputs, [&] { return run(inputs); });
+  }
+  const bool recompute = recomputes_ && at::GradMode::is_enabled();
+  return recompute ? call_recomputed(*this, inputs, run) : run(inputs);
+}
+
+void Module::set_training(bool training) {
+  training_ = training;
+  for (const auto& [name, child] : children_) child->set_training(training);
+}
+
+void Module::check_name(const std::string& name) const {
+  check_argument(!name.empty() && name.find('.') == std::string::npos,
+                 "name: expected a name that is not empty and has no dot, got \"", name, "\"");
+  const auto taken = [&](const auto& entry) { return entry.first == name; };
+  check_argument(std::none_of(children_.begin(), children_.end(), taken) &&
+                     std::none_of(parameters_.begin(), parameters_.end(), taken),
+                 class_name_, ": the name \"", name, "\" is taken already");
+}
+
+namespace {
+
+bool contains(const Module& tree, const Module* wanted) {
+  if (&tree == wanted) return true;
+  return std::any_of(tree.children().begin(), tree.children().end(),
+                     [&](const auto& entry) { return contains(*entry.second, wanted); });
+}
+
+}  // namespace
+
+void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
+  check_name(name);
+  check_argument(child->context() == context_, "child: expected a module of the parent's context");
+  check_argument(!contains(*child, this), "child: adding \"", name,
+                 "\" would make the module its own descendant");
+  children_.emplace_back(name, std::move(child));
+}
+
+Parameter& Module::add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter) {
+  check_name(name);
+  if (!parameter->shard_group() && context_->model_parallel_is_initialized()) {
+    parameter->set_shard_group(context_->parallel().group(NXD_AXIS_TENSOR));
+  }
+  parameters_.emplace_back(name, std::move(parameter));
+  return *parameters_.back().second;
+}
+
+void Module::alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner) {
+  parameter(name);
+  for (auto& entry : parameters_) {
+    if (entry.first == name) entry.second = owner;
+  }
+}
+
+std::shared_ptr<Parameter> Module::parameter(const std::string& name) const {
+  std::vector<std::string> known;
+  for (const auto& [own_name, parameter] : parameters_) {
+    if (own_name == name) return parameter;
+    known.push_back(own_name);
+  }
+  fail(NXD_ERROR_INVALID_ARGUMENT, class_name_, " has no parameter \"", name, "\"",
+       near_names(name, known));
+}
+
+at::Tensor Module::parameter_value(std::string_view name) const {
+  for (const auto& [own_name, parameter] : parameters_) {
+    if (own_name == name) return parameter->tensor();
+  }
+  return {};
+}
+
+nxd_module* Module::borrowed_handle() {
+  // Shares no ownership: a handle inside the module must not keep it alive.
+  borrowed_.value = std::shared_ptr<Module>(std::shared_ptr<void>(), this);
+  return &borrowed_;
+}
+
+const std::vector<NamedParameter>& Module::tree_parameters() {
+  std::vector<NamedParameter> fresh = named_parameters(*this);
+  const auto same = [](const NamedParameter& a, const NamedParameter& b) {
+    return a.name == b.name && a.parameter == b.parameter;
+  };
+  if (!std::equal(fresh.begin(), fresh.end(), tree_parameters_.begin(), tree_parameters_.end(),
+                  same)) {
+    tree_parameters_ = std::move(fresh);
+  }
+  return tree_parameters_;
+}
+
+void Module::check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs,
+                         size_t max_inputs, size_t max_outputs, ProcessGroup* group) const {
+  if (group) {
+    return check_with_group(*group, class_name_.c_str(), [&] {
+      check_arity(inputs, n_outputs, min_inputs, max_inputs, max_outputs);
+    });
+  }
+  check_argument(inputs.size() >= min_inputs && inputs.size() <= max_inputs, class_name_,
+                 ": expected ", min_inputs, min_inputs == max_inputs ? "" : " to ",
+                 min_inputs == max_inputs ? std::string() : std::to_string(max_inputs),
+                 " inputs, got ", inputs.size());
+  for (size_t i = 0; i < min_inputs; ++i) {
+    check_argument(inputs[i].defined(), class_name_, ": input ", i,
+                   ": expected a tensor, got NULL");
+  }
+  check_argument(n_outputs >= 1 && n_outputs <= max_outputs, class_name_, ": gives 1",
+                 max_outputs == 1 ? "" : " to ",
+                 max_outputs == 1 ? std::string() : std::to_string(max_outputs), " outputs, ",
+                 n_outputs, " were asked for");
+}
+
+}  // namespace nxd

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/world/context.h"
+#include "engine/module/parameter.h"
+
+namespace nxd {
+class Module;
+}
+
+struct nxd_module {
+  std::shared_ptr<nxd::Module> value;
+};
+
+namespace nxd {
+
+struct NamedParameter {
+  std::string name;  // path from the root
+  std::shared_ptr<Parameter> parameter;
+};
+
+// Node of a named tree. Built-in layers and the caller's own are subclasses. An undefined tensor
+// among the inputs stands for one that was left out.
+class Module : public std::enable_shared_from_this<Module> {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  template <class T>
+  using Named = std::vector<std::pair<std::string, T>>;
+
+  Module(std::shared_ptr<Context> context, std::string class_name);
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // Checks the context, then runs the module, under the eyes of this thread's CallRecorder if there
+  // is one; n_outputs results are asked for and given.
+  Tensors call(const Tensors& inputs, size_t n_outputs = 1);
+  // For modules with one input and one output.
+  at::Tensor operator()(const at::Tensor& input) { return call({input})[0]; }
+
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::string& class_name() const { return class_name_; }
+  bool training() const { return training_; }
+  void set_training(bool training);  // with all modules below
+  void set_own_training(bool training) { training_ = training; }
+
+  // Whether calls keep their inputs alone and run the forward again in backward; see
+  // nn/recomputation.h.
+  bool recomputes() const { return recomputes_; }
+  void set_recomputes(bool recomputes) { recomputes_ = recomputes; }
+
+  // Names are free of dots, not empty, and unique among children and parameters.
+  void add_child(const std::string& name, std::shared_ptr<Module> child);
+  Parameter& add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter);
+  // Makes a parameter of this module another name of the owner's.
+  void alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
+
+  const Named<std::shared_ptr<Module>>& children() const { return children_; }
+  const Named<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
+  // Fails with near names when there is none.
+  std::shared_ptr<Parameter> parameter(const std::string& name) const;
+  // The value of an own parameter, undefined when there is none. Layers ask for it anew each time:
+  // a parameter may have been tied to another since.
+  at::Tensor parameter_value(std::string_view name) const;
+
+  // Whether all that the forward does are calls of modules, of functions that go through call_whole
+  // and of operators, so that a trace may record them one by one. Else it is called as a whole.
+  virtual bool can_be_entered() const { return false; }
+
+  // The module's path becomes its name: what random sites are keyed on besides parameters.
+  virtual void set_site(const std::string& path) { (void)path; }
+
+  // Borrowed handle for the C boundary; valid as long as the module.
+  nxd_module* borrowed_handle();
+  // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
+  const std::vector<NamedParameter>& tree_parameters();
+
+ protected:
+  virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
+
+  // For subclasses: fails unless the number of inputs and outputs is in range, on all ranks of the
+  // group that the forward communicates in, if any.
+  void check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs, size_t max_inputs,
+                   size_t max_outputs, ProcessGroup* group = nullptr) const;
+
+ private:
+  void check_name(const std::string& name) const;
+
+  std::shared_ptr<Context> context_;
+  std::string class_name_;
+  bool training_ = true;
+  bool recomputes_ = false;
+  Named<std::shared_ptr<Module>> children_;
+  Named<std::shared_ptr<Parameter>> parameters_;
+  nxd_module borrowed_;
+  std::vector<NamedParameter> tree_parameters_;
+};
+
+// A layer's initial name joined with a member's.
+std::string join_path(const std::string& path, const std::string& name);
+
+}  // namespace nxd

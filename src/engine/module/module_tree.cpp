@@ -1,0 +1,123 @@
+#include "engine/module/module_tree.h"
+
+#include <unordered_set>
+
+#include "core/base/near_names.h"
+
+namespace nxd {
+namespace {
+
+template <class Visit>
+void walk(const Module& module, const std::string& path, const Visit& visit) {
+  for (const auto& [name, parameter] : module.parameters()) {
+    visit(join_path(path, name), parameter);
+  }
+  for (const auto& [name, child] : module.children()) walk(*child, join_path(path, name), visit);
+}
+
+// {path of the module, name in it}.
+std::pair<std::string, std::string> split_path(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+void name_sites(Module& module, const std::string& path) {
+  module.set_site(path);
+  for (const auto& [name, child] : module.children()) name_sites(*child, join_path(path, name));
+}
+
+}  // namespace
+
+std::vector<NamedParameter> all_parameter_names(const Module& root) {
+  std::vector<NamedParameter> result;
+  walk(root, "", [&](std::string name, const std::shared_ptr<Parameter>& parameter) {
+    result.push_back({std::move(name), parameter});
+  });
+  return result;
+}
+
+std::vector<NamedParameter> named_parameters(const Module& root) {
+  std::vector<NamedParameter> result;
+  std::unordered_set<const Parameter*> seen;
+  walk(root, "", [&](std::string name, const std::shared_ptr<Parameter>& parameter) {
+    if (seen.insert(parameter.get()).second) result.push_back({std::move(name), parameter});
+  });
+  return result;
+}
+
+std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string& path) {
+  std::vector<std::string> known;
+  for (const NamedParameter& entry : all_parameter_names(root)) {
+    if (entry.name == path) return entry.parameter;
+    known.push_back(entry.name);
+  }
+  fail(NXD_ERROR_INVALID_ARGUMENT, "name: ", root.class_name(), " has no parameter \"", path, "\"",
+       near_names(path, known));
+}
+
+std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const std::string& path) {
+  std::shared_ptr<Module> module = root;
+  size_t begin = 0;
+  while (begin < path.size()) {
+    const size_t dot = std::min(path.find('.', begin), path.size());
+    const std::string name = path.substr(begin, dot - begin);
+    std::shared_ptr<Module> next;
+    std::vector<std::string> known;
+    for (const auto& [child_name, child] : module->children()) {
+      if (child_name == name) next = child;
+      known.push_back(child_name);
+    }
+    check_argument(next != nullptr, "path: ", module->class_name(), " has no child \"", name,
+                   "\" (of \"", path, "\")", near_names(name, known));
+    module = next;
+    begin = dot + 1;
+  }
+  return module;
+}
+
+void initialize(Module& root, uint64_t seed) {
+  for (const NamedParameter& entry : named_parameters(root)) {
+    entry.parameter->initialize(seed, entry.name);
+  }
+  name_sites(root, "");
+}
+
+void zero_grad(const Module& root) {
+  for (const NamedParameter& entry : named_parameters(root)) {
+    entry.parameter->forget_gradient();
+  }
+}
+
+void move_to_device(const Module& root, nxd_device_t device) {
+  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
+                 "device: expected an NXD_DEVICE_*, got ", device);
+  if (device == NXD_DEVICE_NEURON) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "device: modules run on NXD_DEVICE_CPU, or are without values on NXD_DEVICE_META, got ",
+         device);
+  }
+  const std::vector<NamedParameter> parameters = named_parameters(root);
+  if (device == NXD_DEVICE_CPU) {
+    for (const NamedParameter& entry : parameters) entry.parameter->materialize();
+    return;
+  }
+  for (const NamedParameter& entry : parameters) entry.parameter->check_releasable();
+  for (const NamedParameter& entry : parameters) entry.parameter->release();
+}
+
+void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
+         const std::string& alias_path) {
+  const std::shared_ptr<Parameter> owner = find_parameter(*root, owner_path);
+  const std::shared_ptr<Parameter> alias = find_parameter(*root, alias_path);
+  check_argument(owner->shard() == alias->shard() &&
+                     owner->tensor().scalar_type() == alias->tensor().scalar_type(),
+                 "alias_path: expected \"", alias_path,
+                 "\" to have the shape, sharding and dtype of \"", owner_path,
+                 "\": ", shape_text(owner->shard().shape()), ", got ",
+                 shape_text(alias->shard().shape()));
+  const auto [module_path, name] = split_path(alias_path);
+  find_module(root, module_path)->alias_parameter(name, owner);
+}
+
+}  // namespace nxd

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/module/module.h"
+
+// Questions about a whole tree of modules.
+namespace nxd {
+
+// Every parameter once, depth first, a module's own before its children's. A tied parameter has the
+// name it is met under first: its owner's, as owners are added before aliases.
+std::vector<NamedParameter> named_parameters(const Module& root);
+// The same with every name that leads to a parameter.
+std::vector<NamedParameter> all_parameter_names(const Module& root);
+
+// By path; INVALID_ARGUMENT with near names when there is none.
+std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string& path);
+std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const std::string& path);
+
+// Draws all parameters anew under their paths from the root, and names the random sites.
+void initialize(Module& root, uint64_t seed);
+
+// Forgets the gradients of all parameters.
+void zero_grad(const Module& root);
+
+// Moves all parameters: see nxd_move_model_to_device.
+void move_to_device(const Module& root, nxd_device_t device);
+
+// Makes alias_path another name of the parameter at owner_path.
+void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
+         const std::string& alias_path);
+
+}  // namespace nxd

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/layout/shard_spec.h"
+#include "core/world/context.h"
+#include "engine/tensor/tensor_handle.h"
+
+namespace nxd {
+
+// Distribution that a parameter starts from; bounds that depend on the layer are resolved already.
+struct Initializer {
+  enum class Kind { kConstant, kNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  double a = 0;  // constant, mean or lower bound
+  double b = 0;  // standard deviation or upper bound
+  // One index of dimension 0 that starts as zeros: the padding row of an embedding; -1 for none.
+  int64_t zero_row = -1;
+
+  static Initializer constant(double value) { return {Kind::kConstant, value, 0, -1}; }
+  static Initializer normal(double mean, double std) { return {Kind::kNormal, mean, std, -1}; }
+  static Initializer uniform(double low, double high) { return {Kind::kUniform, low, high, -1}; }
+};
+
+class Parameter;
+using GroupOfShards = std::shared_ptr<ProcessGroup>;
+
+}  // namespace nxd
+
+struct nxd_parameter {
+  nxd::Parameter* value;
+};
+
+namespace nxd {
+
+// One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
+// pointers into it, so the tensor may be replaced.
+class Parameter {
+ public:
+  Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
+            at::ScalarType dtype, bool meta);
+  ~Parameter();
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& canonical_name() const { return canonical_name_; }
+  const ShardSpec& shard() const { return shard_; }
+  at::Tensor& tensor() { return handle_.value; }
+  const at::Tensor& tensor() const { return handle_.value; }
+
+  // Ranks that together hold the whole: the tensor-parallel group of the module's context when it
+  // was added; none before nxd_init_model_parallel.
+  const GroupOfShards& shard_group() const { return shard_group_; }
+  void set_shard_group(GroupOfShards group) { shard_group_ = std::move(group); }
+
+  // Ranks whose gradients for this very shard are partial and must be summed: the tensor-parallel
+  // group for norms under sequence parallelism, the ranks that share a key head, or none.
+  const std::shared_ptr<ProcessGroup>& gradient_group() const { return gradient_group_; }
+  void set_gradient_group(std::shared_ptr<ProcessGroup> group) {
+    gradient_group_ = std::move(group);
+  }
+
+  // Whether this rank counts the parameter in norms over its tensor-parallel group: of ranks that
+  // hold the same elements one counts them.
+  bool counts_in_norm() const { return counts_in_norm_; }
+  void set_counts_in_norm(bool counts) { counts_in_norm_ = counts; }
+
+  // Draws the initial value again, as a function of (seed, name, global index). On the meta device
+  // these are kept for materialize().
+  void initialize(uint64_t seed, const std::string& canonical_name);
+
+  // On the meta device there is no value.
+  bool has_value() const { return !tensor().is_meta(); }
+  // Gives a parameter on the meta device its initial value, or one that fill writes into an
+  // uninitialised tensor of the shard's shape. One that has a value keeps it. Hooks and whether a
+  // gradient is required stay.
+  void materialize();
+  void materialize(const std::function<void(at::Tensor& value)>& fill);
+  // Moves to the meta device: forgets value and gradient. INVALID_STATE while a ddp has them.
+  void release();
+  // The same error, before several are released.
+  void check_releasable() const;
+  // The whole initial value, drawn on this rank alone.
+  at::Tensor initial_whole(uint64_t seed) const;
+
+  // Overwrites the shard, or gives it its value, with its part of the whole.
+  void set_whole(const at::Tensor& whole);
+  // This rank's part of a tensor of the global shape.
+  at::Tensor slice_of(const at::Tensor& whole) const;
+
+  // An update broke off at the end of a step: values are of no step until they are loaded whole.
+  void mark_torn(int64_t step) { torn_step_ = step; }
+  void mark_whole() { torn_step_ = -1; }
+  // Why torn values are refused; "" when they are not torn.
+  std::string torn() const;
+  void check_whole() const;
+
+  // The gradient of a BF16 parameter in F32, where a reducer keeps it so: .grad is empty then but
+  // during a backward pass, whose gradient is added to this. Undefined when there is none.
+  at::Tensor& main_grad() { return main_grad_; }
+  bool has_main_grad() const { return main_grad_.defined(); }
+  // The gradient, wherever it is kept; undefined when there is none.
+  const at::Tensor& gradient() const { return main_grad_.defined() ? main_grad_ : tensor().grad(); }
+  void forget_gradient();
+
+  using GradHook = std::function<void(Parameter&)>;
+  // Called after a backward pass has added to the gradient; an empty function removes it.
+  void set_grad_hook(GradHook hook);
+  // The same for whoever reduces the gradient, after the hook: one at a time.
+  void set_reducer_hook(GradHook hook);
+  bool has_reducer() const;
+  // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.
+  void check_takes_hook() const;
+
+  // Borrowed handles for the C boundary.
+  nxd_parameter* parameter_handle() { return &parameter_handle_; }
+  nxd_tensor* tensor_handle() { return &handle_; }
+
+ private:
+  struct HookState;
+  HookState& hook_state();
+  void hang_hooks();
+  void replace_value(at::Tensor value);
+
+  std::string canonical_name_;
+  ShardSpec shard_;
+  Initializer initializer_;
+  uint64_t seed_ = 0;
+  GroupOfShards shard_group_;
+  std::shared_ptr<ProcessGroup> gradient_group_;
+  bool counts_in_norm_ = true;
+  int64_t torn_step_ = -1;
+  std::shared_ptr<HookState> hook_;
+  nxd_tensor handle_;
+  nxd_parameter parameter_handle_;
+  at::Tensor main_grad_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,63 @@
+#include "engine/module/tape.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "engine/ops/autocast.h"
+#include "engine/tensor/call_recorder.h"
+
+namespace nxd {
+
+Tape::Tape(Module& module, const Module::Tensors& inputs, size_t n_outputs)
+    : class_name_(module.class_name()) {
+  for (const at::Tensor& input : inputs) {
+    at::Tensor leaf = input.defined() ? input.detach() : input;
+    if (leaf.defined() && leaf.is_floating_point()) leaf.set_requires_grad(true);
+    inputs_.push_back(leaf);
+  }
+  at::AutoGradMode record(true);
+  outputs_ = module.call(inputs_, n_outputs);
+}
+
+Module::Tensors Tape::outputs() const {
+  Module::Tensors result;
+  for (const at::Tensor& output : outputs_) {
+    result.push_back(output.defined() ? output.detach() : output);
+  }
+  return result;
+}
+
+Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
+  check_not_tracing("nxd_tape_backward");
+  check_state(!used_, class_name_, ": the tape was used already");
+  check_argument(grad_outputs.size() == outputs_.size(), "n_outputs: expected ", outputs_.size(),
+                 ", got ", grad_outputs.size());
+  torch::autograd::variable_list roots, grads;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const at::Tensor &output = outputs_[i], &grad = grad_outputs[i];
+    if (!output.defined() || !output.requires_grad()) continue;
+    check_argument(!grad.defined() || (grad.sizes() == output.sizes() &&
+                                       grad.scalar_type() == output.scalar_type()),
+                   "grad_outputs[", i, "]: expected shape ", output.sizes(), " and dtype ",
+                   c10::toString(output.scalar_type()), ", got ",
+                   grad.defined() ? text(grad.sizes(), " ", c10::toString(grad.scalar_type()))
+                                  : std::string());
+    roots.push_back(output);
+    grads.push_back(grad.defined() ? grad.detach() : at::zeros_like(output));
+  }
+  used_ = true;
+  if (!roots.empty()) {
+    const AutocastPause casts;
+    torch::autograd::backward(roots, grads);
+  }
+  outputs_.clear();
+  Module::Tensors result;
+  for (at::Tensor& input : inputs_) {
+    result.push_back(input.defined() && input.is_leaf() && input.requires_grad() ? input.grad()
+                                                                                 : at::Tensor());
+  }
+  inputs_.assign(inputs_.size(), at::Tensor());
+  return result;
+}
+
+}  // namespace nxd

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "engine/module/module.h"
+
+namespace nxd {
+
+// One run of a module, kept for one vector-Jacobian product.
+class Tape {
+ public:
+  // Runs the module on inputs cut off from whatever was recorded of them.
+  Tape(Module& module, const Module::Tensors& inputs, size_t n_outputs);
+
+  // The results, cut off likewise.
+  Module::Tensors outputs() const;
+
+  // Adds to the gradients of the parameters and gives those of the inputs, undefined where an input
+  // has none. Undefined gradients of outputs count as zero.
+  Module::Tensors backward(const Module::Tensors& grad_outputs);
+
+  size_t input_count() const { return inputs_.size(); }
+
+ private:
+  std::string class_name_;
+  Module::Tensors inputs_;
+  Module::Tensors outputs_;
+  bool used_ = false;
+};
+
+}  // namespace nxd
+
+struct nxd_tape {
+  nxd::Tape value;
+};

@@ -1,0 +1,129 @@
+#include "engine/ops/collectives.h"
+
+#include <ATen/ATen.h>
+
+#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// While tracing, what ranks would exchange is not known, even where this rank's part is.
+bool gives_shapes_only(const at::Tensor& x) { return x.is_meta() || is_tracing(); }
+
+at::Tensor meta_empty(const at::Tensor& x, at::IntArrayRef sizes) {
+  return at::empty(sizes, x.options().device(at::kMeta));
+}
+
+at::Tensor empty_for(const at::Tensor& x, at::IntArrayRef sizes) {
+  return gives_shapes_only(x) ? meta_empty(x, sizes) : pooled_empty(sizes, x.scalar_type());
+}
+
+// x's sizes with ranks put in front.
+std::vector<int64_t> stacked_sizes(const at::Tensor& x, int ranks) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), ranks);
+  return sizes;
+}
+
+void check_divides(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
+  check_with_group(group, x.size(dim) % group.size() == 0, operation,
+                   text("dimension ", dim, " of size ", x.size(dim), " does not divide by the ",
+                        group.size(), " ranks of group ", group.name()));
+}
+
+}  // namespace
+
+void check_with_group(ProcessGroup& group, bool holds, const char* operation,
+                      const std::string& message) {
+  if (holds) return;
+  const std::string full = text(operation, ": ", message);
+  if (!is_tracing()) group.refuse(operation, message);
+  fail(NXD_ERROR_INVALID_ARGUMENT, full);
+}
+
+int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
+  const int64_t positive = dim < 0 ? dim + x.dim() : dim;
+  check_with_group(
+      group, positive >= 0 && positive < x.dim(), operation,
+      text("dim: expected a dimension of a tensor with ", x.dim(), " dimensions, got ", dim));
+  return positive;
+}
+
+at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce) {
+  at::Tensor y = empty_for(x, x.sizes());
+  if (gives_shapes_only(x)) return y;
+  const at::Tensor dense = x.contiguous();
+  group.all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
+                   to_nxd_dtype(x.scalar_type()), reduce);
+  return y;
+}
+
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce) {
+  if (gives_shapes_only(x)) {
+    if (!x.is_meta()) x = meta_empty(x, x.sizes());
+    return;
+  }
+  if (!x.is_contiguous()) x = x.contiguous();
+  group.all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
+                   to_nxd_dtype(x.scalar_type()), reduce);
+}
+
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  const std::vector<int64_t> all = stacked_sizes(x, group.size());
+  const bool shapes_only = gives_shapes_only(x);
+  at::Tensor stacked =
+      shapes_only ? meta_empty(x, all) : exchanged_empty(group, all, x.scalar_type());
+  if (!shapes_only) {
+    // The peers take this rank's part out of its own result.
+    at::Tensor own = stacked.select(0, group.rank());
+    own.copy_(x);
+    group.all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
+                     to_nxd_dtype(x.scalar_type()));
+  }
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const auto at_dim = static_cast<size_t>(dim);
+  sizes[at_dim] *= group.size();
+  if (dim == 0) return stacked.view(sizes);
+  at::Tensor y = empty_for(x, sizes);
+  // [..., ranks, part, ...] is the result's memory, seen with the ranks apart.
+  std::vector<int64_t> apart = x.sizes().vec();
+  apart.insert(apart.begin() + dim, group.size());
+  y.view(apart).copy_(stacked.movedim(0, dim));
+  return y;
+}
+
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  check_divides(group, "reduce_scatter", x, dim);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  const auto at_dim = static_cast<size_t>(dim);
+  sizes[at_dim] /= group.size();
+  at::Tensor y = empty_for(x, sizes);
+  if (gives_shapes_only(x)) return y;
+  at::Tensor stacked = x.contiguous();
+  if (dim != 0) {
+    std::vector<int64_t> apart = sizes;
+    apart.insert(apart.begin() + dim, group.size());
+    at::Tensor front = exchanged_empty(group, stacked_sizes(y, group.size()), x.scalar_type());
+    front.copy_(stacked.view(apart).movedim(dim, 0));
+    stacked = front;
+  }
+  group.reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
+                       to_nxd_dtype(x.scalar_type()), NXD_REDUCE_SUM);
+  return y;
+}
+
+at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  check_argument(x.size(dim) % group.size() == 0, "scatter: dimension ", dim, " of size ",
+                 x.size(dim), " does not divide by the ", group.size(), " ranks of group ",
+                 group.name());
+  const int64_t part = x.size(dim) / group.size();
+  const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
+  if (gives_shapes_only(x)) return mine.contiguous();
+  at::Tensor y = pooled_empty(mine.sizes(), x.scalar_type());
+  y.copy_(mine);
+  return y;
+}
+
+}  // namespace nxd

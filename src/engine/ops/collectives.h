@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/base/error.h"
+#include "core/comm/process_group.h"
+#include "engine/tensor/call_recorder.h"
+
+// Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
+// order, and inputs are left unchanged. A tensor on the meta device gives a result of the right
+// shape and no communication, and so does any tensor while this thread is tracing.
+namespace nxd {
+
+at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
+                      nxd_reduce_t reduce = NXD_REDUCE_SUM);
+// The same into x itself, or a dense copy of it; fastest for a tensor of exchanged_empty.
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce = NXD_REDUCE_SUM);
+// All ranks' parts in rank order along dim.
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+// This rank's part along dim of the sum; dim must divide by the group's size. Fastest for a tensor
+// of exchanged_empty.
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+// This rank's part along dim; no communication.
+at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+
+// Checks an argument on which the ranks of a group may differ: a rank whose own check fails tells
+// its peers, which then fail too instead of waiting for it. To be called where a collective is due.
+void check_with_group(ProcessGroup& group, bool holds, const char* operation,
+                      const std::string& message);
+
+// The same for checks that throw: checks() communicates nothing itself.
+template <class Checks>
+auto check_with_group(ProcessGroup& group, const char* operation, Checks&& checks) {
+  try {
+    return checks();
+  } catch (const Error& error) {
+    if (group.size() > 1 && !is_tracing() && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
+      group.refuse(operation, error.what());
+    }
+    throw;
+  }
+}
+
+// dim counted from the end when negative; INVALID_ARGUMENT, on all ranks, when out of range.
+int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim);
+
+}  // namespace nxd

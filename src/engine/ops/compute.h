@@ -1,0 +1,40 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "core/world/context.h"
+
+namespace nxd {
+
+// Whether layers take the fused kernels for this tensor: f32 or bf16 on the CPU, unless the context
+// asks for plain ATen operators, or this thread is tracing and there are no values.
+bool use_fused(const Context& context, const at::Tensor& x);
+
+// op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; through oneDNN where use_fused
+// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between. With a
+// group the result is a partial sum, in C order, that its ranks are about to exchange.
+at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
+                          const at::Tensor& b, bool transpose_b, at::ScalarType out,
+                          const at::Tensor& bias = {}, const ProcessGroup* exchange = nullptr);
+
+// op(a) op(b) into out, dense and of a dtype as above.
+void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
+                         const at::Tensor& b, bool transpose_b, at::Tensor& out);
+
+// out += op(a) op(b), in place.
+void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
+                        const at::Tensor& b, bool transpose_b, at::Tensor& out);
+
+// x in another dtype; x itself when it has it. The result comes from the pool where use_fused
+// holds.
+at::Tensor cast(const Context& context, const at::Tensor& x, at::ScalarType dtype);
+
+// Sum over all dimensions but the last, in f32 or wider, as the dtype of x.
+at::Tensor sum_rows(const at::Tensor& x);
+
+// The dtype in which partial sums of several ranks are exchanged: f32 for 16-bit floats.
+at::ScalarType partial_sum_dtype(at::ScalarType dtype);
+
+}  // namespace nxd

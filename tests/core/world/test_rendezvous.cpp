@@ -1,0 +1,344 @@
+// What ranks learn of one another when they meet: who shares a host, and why joining failed. Ranks
+// are threads.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/comm/failure_board.h"
+#include "core/comm/local_store.h"
+#include "core/comm/refusals.h"
+#include "core/comm/tcp_store.h"
+#include "core/world/rendezvous.h"
+
+#include "support/check.h"
+#include "support/ranks.h"
+
+namespace {
+
+using nxd::Membership;
+using nxd::World;
+
+struct Outcome {
+  World world;
+  nxd_status_t status = NXD_OK;
+  std::string message;
+  int root_rank = -1;
+};
+
+std::vector<Outcome> meet_all(const std::vector<Membership>& members, int64_t timeout_ms) {
+  std::vector<Outcome> outcomes(members.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < members.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        outcomes[i].world = nxd::meet(members[i], timeout_ms);
+      } catch (const nxd::Error& e) {
+        outcomes[i].status = e.status();
+        outcomes[i].message = e.what();
+        outcomes[i].root_rank = e.context().root_rank;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::vector<Membership> members_of(const std::vector<std::string>& hosts) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  std::vector<Membership> members(hosts.size());
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    members[i].rank = static_cast<int>(i);
+    members[i].size = static_cast<int>(hosts.size());
+    members[i].store = store;
+    members[i].host_id = hosts[i];
+  }
+  return members;
+}
+
+void assert_hosts(const std::vector<Membership>& members, const std::vector<int>& expected) {
+  for (const Outcome& o : meet_all(members, 30000)) {
+    if (o.status != NXD_OK) fail_msg("%s", o.message.c_str());
+    assert_true(o.world.hosts == nxd::HostMap(expected));
+    // Whatever their hosts are called, these ranks share a loopback.
+    assert_true(o.world.one_host);
+    assert_int_equal(o.world.server_rank, -1);
+  }
+}
+
+void hosts(void**) {
+  assert_hosts(members_of({"", "", ""}), {0, 0, 0});
+  assert_hosts(members_of({"a", "a", "b", "b"}), {0, 0, 1, 1});
+  assert_hosts(members_of({"a b", "a", "a b", "", "a\nb"}), {0, 1, 0, 2, 3});
+}
+
+void host_of_environment(void**) {
+  // The caller's name wins over the environment's, which is the same for all ranks here.
+  setenv("NXD_HOST_ID", "rack 7", 1);
+  assert_hosts(members_of({"", "other", "rack 7"}), {0, 1, 0});
+  unsetenv("NXD_HOST_ID");
+  assert_hosts(members_of({"", "other", "rack 7"}), {0, 1, 2});
+}
+
+// More than rank 0 reads at a time, and not a multiple of it.
+void many_ranks(void**) {
+  std::vector<std::string> names;
+  std::vector<int> expected;
+  for (int rank = 0; rank < 300; ++rank) {
+    names.push_back("host" + std::to_string(rank / 7));
+    expected.push_back(rank / 7);
+  }
+  assert_hosts(members_of(names), expected);
+}
+
+// Ranks with different algorithms would not understand one another.
+void large_groups_differ(void**) {
+  auto members = members_of({"", "", ""});
+  members[2].large_group = 2;
+  for (const Outcome& o : meet_all(members, 30000)) {
+    assert_int_equal(o.status, NXD_ERROR_INVALID_ARGUMENT);
+    if (o.message.find("NXD_LARGE_GROUP: rank 0 has 33, rank 2 has 2") == std::string::npos) {
+      fail_msg("%s", o.message.c_str());
+    }
+  }
+}
+
+// Rank 0 takes its store with it when it gives up, but not before the others have read why.
+void reason_outlives_rank_0(void**) {
+  auto server = std::make_shared<nxd::TcpStoreServer>("127.0.0.1", 0);
+  std::vector<Membership> members(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    Membership& m = members[static_cast<size_t>(rank)];
+    m.rank = rank;
+    m.size = 4;
+    m.fresh_keys = true;
+    m.store = std::make_shared<nxd::TcpStore>("127.0.0.1", server->port(), 10000,
+                                              rank == 0 ? server : nullptr);
+  }
+  server.reset();
+  std::vector<Outcome> outcomes(3);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      outcomes[i] = meet_all({members[i]}, 400)[0];
+      members[i].store.reset();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Outcome& o : outcomes) {
+    assert_int_equal(o.status, NXD_ERROR_TIMEOUT);
+    assert_int_equal(o.root_rank, 3);
+    if (o.message.find("1 of 4 ranks did not come within 400 ms: rank 3") == std::string::npos) {
+      fail_msg("%s", o.message.c_str());
+    }
+  }
+}
+
+// A store on a Unix socket of this host is a store like any other, and its name ends with it.
+void local_socket(void**) {
+  const std::string name = "nxd-test-" + std::to_string(getpid());
+  for (int turn = 0; turn < 2; ++turn) {
+    nxd::TcpStore store(name, 0, 10000, std::make_shared<nxd::TcpStoreServer>(name));
+    nxd::TcpStore other(name, 0, 10000);
+    store.set("key", "value");
+    // Setting is not answered, so another connection may be served before.
+    const auto value = other.wait("key", nxd::Deadline::after_ms(10000));
+    assert_string_equal(value.value_or("").c_str(), "value");
+    assert_int_equal(other.open_channel(1000)->add("n", 2), 2);
+    assert_string_equal(other.server_host().c_str(), "");
+    try {
+      nxd::TcpStoreServer second(name);
+      fail_msg("a second server took the name");
+    } catch (const nxd::Error& e) {
+      assert_int_equal(e.status(), NXD_ERROR_IO);
+    }
+  }
+  try {
+    nxd::TcpStore nobody(name, 0, 50);
+    fail_msg("connected to a name that nobody serves");
+  } catch (const nxd::Error& e) {
+    assert_int_equal(e.status(), NXD_ERROR_TIMEOUT);
+    assert_non_null(strstr(e.what(), name.c_str()));
+  }
+}
+
+// --- What comes from the store is checked ------------------------------------------------------
+
+// No rank 0 says any of these, and none may be taken for a world or for success.
+void unreadable_world(void**) {
+  for (const char* words :
+       {"", "rubbish", "0 -1 all is well", "5 0 a status of no error", "-99 0 nor this one", "-5",
+        "-5 2 a rank that is none", "-5 -2 another", "ok ", "ok 1", "ok 1 2 -1 even 2 2 1",
+        "ok 1 -1 -7 even 2 2 1", "ok 1 -1 -1 even 3 3 1", "ok 1 -1 -1 runs 0 1", "ok 1 -1 -1 odd",
+        "ok 1 -1 -1 even 2 0 1"}) {
+    auto members = members_of({"", ""});
+    members[1].store->set("world0/world", words);
+    const Outcome o = meet_all({members[1]}, 30000)[0];
+    if (o.status != NXD_ERROR_CORRUPT) {
+      fail_msg("\"%s\": status %d: %s", words, o.status, o.message.c_str());
+    }
+  }
+}
+
+void unreadable_rank(void**) {
+  for (const char* words : {"", "x", "2", "2 0 0 many"}) {
+    auto members = members_of({"", ""});
+    members[0].store->set("world0/info/1", words);
+    const Outcome o = meet_all({members[0]}, 30000)[0];
+    assert_int_equal(o.status, NXD_ERROR_CORRUPT);
+    assert_int_equal(o.root_rank, 1);
+  }
+}
+
+void nobody_comes(void**) {
+  const auto members = members_of({"", "", ""});
+  const Outcome o = meet_all({members[1]}, 100)[0];
+  assert_int_equal(o.status, NXD_ERROR_TIMEOUT);
+  assert_int_equal(o.root_rank, 0);
+}
+
+// "Never" is a timeout like any other.
+class AskedStore : public nxd::LocalStore {
+ public:
+  std::optional<std::string> get(const std::string& key) override {
+    if (key == "world0/world") ++asked;
+    return LocalStore::get(key);
+  }
+  std::atomic<int> asked{0};
+};
+
+void never(void**) {
+  for (const int64_t timeout_ms : {INT64_MAX, INT64_MAX / 3 * 2 + 1, INT64_MAX / 2}) {
+    const auto store = std::make_shared<AskedStore>();
+    auto members = members_of({"", ""});
+    for (Membership& m : members) m.store = store;
+    std::atomic<bool> ended{false};
+    Outcome later;
+    std::thread rank_1([&] {
+      later = meet_all({members[1]}, timeout_ms)[0];
+      ended = true;
+    });
+    while (store->asked < 3 && !ended) std::this_thread::yield();
+    const Outcome first = meet_all({members[0]}, timeout_ms)[0];
+    rank_1.join();
+    if (later.status != NXD_OK) fail_msg("%s", later.message.c_str());
+    assert_int_equal(first.status, NXD_OK);
+  }
+}
+
+void shares_of_timeouts(void**) {
+  assert_int_equal(nxd::timeout_share(1000, 3, 2), 1500);
+  assert_int_equal(nxd::timeout_share(1000, 1, 8), 125);
+  assert_int_equal(nxd::timeout_share(-1, 1, 2), 0);
+  assert_int_equal(nxd::timeout_share(INT64_MAX, 7, 4), nxd::kNeverMs);
+  assert_true(nxd::Deadline::after_ms(INT64_MAX).remaining_ms() > nxd::kNeverMs / 2);
+}
+
+void unreadable_loss(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  nxd::FailureBoard board(store, 1, 2, -1, -1);
+  for (const char* words : {"", "x", "0 1 x", "5 1 x", "-99 0 x", "-9 0 x", "-6 2 x", "-6 -1 x"}) {
+    store->set("lost", words);
+    board.look();
+    if (board.lost()) fail_msg("\"%s\" was taken for a loss", words);
+  }
+  for (const char* words : {"", "x", "2", "-1", "9999999999"}) {
+    store->set("wait/0", words);
+    assert_int_equal(board.find_culprit(0).rank, 0);
+  }
+  store->set("lost", "-6 0 left");
+  board.look();
+  assert_true(board.lost());
+  assert_int_equal(board.loss()->rank, 0);
+}
+
+// A count that is a lie is an error or passed over, and keeps nobody waiting.
+void unreadable_refusals(void**) {
+  for (const char* count : {"-1", "2147483648", "x", "9999999999999999999999"}) {
+    const auto store = std::make_shared<nxd::LocalStore>();
+    nxd::Refusals refusals(store, 0, 2);
+    store->set("count", count);
+    nxd::Refusals::Attempt attempt(refusals, {0, 1});
+    const auto error = attempt.refusal("group");
+    assert_true(error.has_value());
+    assert_int_equal(error->status(), NXD_ERROR_CORRUPT);
+  }
+  const auto store = std::make_shared<nxd::LocalStore>();
+  nxd::Refusals refusals(store, 0, 2);
+  store->set("count", "1000000");
+  nxd::Refusals::Attempt first(refusals, {0, 1});
+  assert_false(first.refusal("group").has_value());
+  const char* const entries[] = {
+      "",          "x",           "1 1 1 0",        "1 1 2147483647 0 0 why",
+      "1 1 0 why", "7 1 1 0 0 x", "1 -1 1 0 0 why", "1 1 1 9 0 why"};
+  int n = 2;
+  for (const char* entry : entries) store->set("entry/" + std::to_string(n++), entry);
+  assert_false(first.refusal("group").has_value());
+  store->set("entry/" + std::to_string(n + 1), "1 1 1 0 0 why");
+  const auto error = first.refusal("group");
+  assert_true(error.has_value());
+  assert_int_equal(error->status(), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(error->context().root_rank, 1);
+}
+
+// --- A server that is late -----------------------------------------------------------------------
+
+// Takes half of the timeout to accept another connection.
+class LateStore : public nxd::LocalStore {
+ public:
+  explicit LateStore(int64_t late_ms) : late_ms_(late_ms) {}
+  std::shared_ptr<nxd::Store> open_channel(int64_t timeout_ms) override {
+    if (timeout_ms < late_ms_) throw nxd::Error(NXD_ERROR_TIMEOUT, "no answer");
+    return shared_from_this();
+  }
+
+ private:
+  const int64_t late_ms_;
+};
+
+void late_server(void**) {
+  for (const int64_t timeout_ms : {60000, 2000000}) {
+    nxd_store store{std::make_shared<LateStore>(timeout_ms / 2)};
+    const auto join = [&](int rank) {
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.rendezvous = NXD_RENDEZVOUS_STORE;
+      options.rank = rank;
+      options.size = 2;
+      options.store = &store;
+      options.timeout_ms = timeout_ms;
+      nxd_context_t* ctx = nullptr;
+      if (NXD_TEST_OK(nxd_context_create(&options, &ctx))) NXD_TEST_OK(nxd_context_finalize(ctx));
+      nxd_context_destroy(ctx);
+    };
+    std::thread other(join, 1);
+    join(0);
+    other.join();
+    assert_int_equal(nxd_test_failures(), 0);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(hosts),
+      cmocka_unit_test(host_of_environment),
+      cmocka_unit_test(many_ranks),
+      cmocka_unit_test(large_groups_differ),
+      cmocka_unit_test(reason_outlives_rank_0),
+      cmocka_unit_test(local_socket),
+      cmocka_unit_test(unreadable_world),
+      cmocka_unit_test(unreadable_rank),
+      cmocka_unit_test(nobody_comes),
+      cmocka_unit_test(never),
+      cmocka_unit_test(shares_of_timeouts),
+      cmocka_unit_test(unreadable_loss),
+      cmocka_unit_test(unreadable_refusals),
+      cmocka_unit_test(late_server),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
