@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (status != NXD_OK) {
     nxd_fuzz::expect(prediction.total_bytes == 0, "a prediction that failed says something");
   }
-  if (search.world_size > 256 || model.num_layers > 64 || search.batch_size > 512) return 0;
+  if (search.world_size > 64 || model.num_layers > 32 || search.batch_size > 128) return 0;
   nxd_plan_layout_t layouts[3] = {};
   nxd_plan_prediction_t predictions[3] = {};
   for (int i = 0; i < 3; ++i) {
