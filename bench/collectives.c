@@ -240,25 +240,17 @@ static int run(const arguments_t* a, const own_arguments_t* own) {
 int main(int argc, char** argv) {
   arguments_t a = {.cases = "all_reduce:f32:4096", .label = "nxd", .seconds = 0.2};
   own_arguments_t own = {0, 0, NULL};
-  for (int i = 1; i < argc;) {
-    const char* value = i + 1 < argc ? argv[i + 1] : NULL;
-    int taken = take_argument(&a, argv[i], value);
-    if (!taken && value) {
-      taken = 2;
-      if (strcmp(argv[i], "--buffers") == 0)
-        own.in_arena = strcmp(value, "arena") == 0;
-      else if (strcmp(argv[i], "--bounds") == 0)
-        own.bounds = strcmp(value, "yes") == 0;
-      else if (strcmp(argv[i], "--transport") == 0)
-        own.transport = value;
-      else
-        taken = 0;
-    }
-    if (!taken) {
-      fprintf(stderr, "bench_collectives: cannot understand %s\n", argv[i]);
-      return 2;
-    }
-    i += taken;
+  static const struct option options[] = {COMMON_OPTIONS,
+                                          {"buffers", required_argument, NULL, 'b'},
+                                          {"bounds", required_argument, NULL, 'B'},
+                                          {"transport", required_argument, NULL, 't'},
+                                          {NULL, 0, NULL, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    if (c == '?') return 2;
+    if (take_option(&a, c)) continue;
+    if (c == 'b') own.in_arena = strcmp(optarg, "arena") == 0;
+    if (c == 'B') own.bounds = strcmp(optarg, "yes") == 0;
+    if (c == 't') own.transport = optarg;
   }
   if (!join()) return 1;
   workers = world_size < cores() ? world_size : cores();

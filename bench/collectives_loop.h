@@ -23,6 +23,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <getopt.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -93,25 +94,23 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Takes what all programs understand; a program's own options are left to it. Gives the number of
- * arguments taken, 0 for none. */
-static int take_argument(arguments_t* a, const char* name, const char* value) {
-  if (strcmp(name, "--pin") == 0) {
-    a->pin = 1;
-    return 1;
+/* What all programs understand; a program's own options follow in its table. */
+#define COMMON_OPTIONS                                                            \
+  {"cases", required_argument, NULL, 'c'}, {"out", required_argument, NULL, 'o'}, \
+      {"label", required_argument, NULL, 'l'}, {"pin", no_argument, NULL, 'p'}, { \
+    "seconds", required_argument, NULL, 's'                                       \
   }
-  if (!value) return 0;
-  if (strcmp(name, "--cases") == 0)
-    a->cases = value;
-  else if (strcmp(name, "--out") == 0)
-    a->out = value;
-  else if (strcmp(name, "--label") == 0)
-    a->label = value;
-  else if (strcmp(name, "--seconds") == 0)
-    a->seconds = atof(value);
-  else
-    return 0;
-  return 2;
+
+/* Takes one of these options; 0 for any other. */
+static int take_option(arguments_t* a, int option) {
+  switch (option) {
+    case 'c': a->cases = optarg; return 1;
+    case 'o': a->out = optarg; return 1;
+    case 'l': a->label = optarg; return 1;
+    case 's': a->seconds = atof(optarg); return 1;
+    case 'p': a->pin = 1; return 1;
+    default: return 0;
+  }
 }
 
 static void pin_rank(int rank) {

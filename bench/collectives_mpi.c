@@ -56,13 +56,9 @@ static const char* largest(double* values, size_t count) {
 int main(int argc, char** argv) {
   arguments_t a = {.cases = "all_reduce:f32:4096", .label = "MPI", .seconds = 0.2};
   MPI_Init(&argc, &argv);
-  for (int i = 1; i < argc;) {
-    const int taken = take_argument(&a, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-    if (!taken) {
-      fprintf(stderr, "collectives_mpi: cannot understand %s\n", argv[i]);
-      MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    i += taken;
+  static const struct option options[] = {COMMON_OPTIONS, {NULL, 0, NULL, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    if (!take_option(&a, c)) MPI_Abort(MPI_COMM_WORLD, 2);
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);

@@ -1,22 +1,21 @@
 #include "step_options.h"
 
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { kMostSteps = 10000 };
 
-static int refuse(const char* name, const char* value) {
-  fprintf(stderr,
-          "bench_step: cannot understand %s %s\n"
-          "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
-          "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
-          "  [--ddp | --zero1] [--stochastic]\n"
-          "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
-          "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
-          "--vocab N]\n",
-          name, value ? value : "");
-  return 0;
+static void usage(FILE* out) {
+  fputs(
+      "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
+      "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
+      "  [--ddp | --zero1] [--stochastic]\n"
+      "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
+      "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
+      "--vocab N]\n",
+      out);
 }
 
 static nxd_pp_schedule_kind_t schedule_of(const char* name) {
@@ -27,54 +26,68 @@ static nxd_pp_schedule_kind_t schedule_of(const char* name) {
   return NXD_PP_SCHEDULE_INVALID;
 }
 
-/* The number of arguments taken. */
-static int read_option(step_options_t* o, const char* name, const char* value) {
-  struct {
+/* A number from 1 to a million, in one of two places. */
+static int store_number(const char* value, int* narrow, int64_t* wide) {
+  char* end = NULL;
+  const long number = strtol(value, &end, 10);
+  if (!*value || *end || number < 1 || number > 1000000) return 0;
+  if (narrow) *narrow = (int)number;
+  if (wide) *wide = number;
+  return 1;
+}
+
+static int store_word(step_options_t* o, int option, const char* value) {
+  if (option == 'c') o->config = value;
+  if (option == 's') return (o->schedule = schedule_of(value)) != NXD_PP_SCHEDULE_INVALID;
+  if (option != 'd') return 1;
+  o->dtype = strcmp(value, "bf16") == 0 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
+  return o->dtype == NXD_DTYPE_BF16 || strcmp(value, "f32") == 0;
+}
+
+static int parse(step_options_t* o, int argc, char** argv) {
+  const struct {
     const char* name;
     int* narrow;
     int64_t* wide;
-  } numbers[] = {{"--tp", &o->tp, NULL},
-                 {"--threads", &o->threads, NULL},
-                 {"--pp", &o->pp, NULL},
-                 {"--virtual", &o->chunks, NULL},
-                 {"--steps", &o->steps, NULL},
-                 {"--microbatches", &o->microbatches, NULL},
-                 {"--hidden", NULL, &o->hidden},
-                 {"--layers", NULL, &o->layers},
-                 {"--heads", NULL, &o->heads},
-                 {"--kv-heads", NULL, &o->kv_heads},
-                 {"--intermediate", NULL, &o->intermediate},
-                 {"--vocab", NULL, &o->vocab},
-                 {"--sequence", NULL, &o->sequence},
-                 {"--batch", NULL, &o->batch}};
-  if (strcmp(name, "--sequence-parallel") == 0) return o->sequence_parallel = 1;
-  if (strcmp(name, "--plain") == 0) return o->plain = 1;
-  if (strcmp(name, "--ddp") == 0) return o->ddp = 1;
-  if (strcmp(name, "--cost") == 0) return o->cost = 1;
-  if (strcmp(name, "--zero1") == 0) return o->zero1 = 1;
-  if (strcmp(name, "--stochastic") == 0) return o->stochastic = 1;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers && value; ++i) {
-    if (strcmp(name, numbers[i].name) != 0) continue;
-    char* end = NULL;
-    const long number = strtol(value, &end, 10);
-    if (*end || number < 1 || number > 1000000) break;
-    if (numbers[i].narrow) *numbers[i].narrow = (int)number;
-    if (numbers[i].wide) *numbers[i].wide = number;
-    return 2;
+  } numbers[] = {{"tp", &o->tp, NULL},
+                 {"threads", &o->threads, NULL},
+                 {"pp", &o->pp, NULL},
+                 {"virtual", &o->chunks, NULL},
+                 {"steps", &o->steps, NULL},
+                 {"microbatches", &o->microbatches, NULL},
+                 {"hidden", NULL, &o->hidden},
+                 {"layers", NULL, &o->layers},
+                 {"heads", NULL, &o->heads},
+                 {"kv-heads", NULL, &o->kv_heads},
+                 {"intermediate", NULL, &o->intermediate},
+                 {"vocab", NULL, &o->vocab},
+                 {"sequence", NULL, &o->sequence},
+                 {"batch", NULL, &o->batch}};
+  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 9, kFirst = 256 };
+  struct option known[kNumbers + kOthers + 1] = {
+      [kNumbers] = {"sequence-parallel", no_argument, &o->sequence_parallel, 1},
+      {"plain", no_argument, &o->plain, 1},
+      {"ddp", no_argument, &o->ddp, 1},
+      {"cost", no_argument, &o->cost, 1},
+      {"zero1", no_argument, &o->zero1, 1},
+      {"stochastic", no_argument, &o->stochastic, 1},
+      {"schedule", required_argument, NULL, 's'},
+      {"config", required_argument, NULL, 'c'},
+      {"dtype", required_argument, NULL, 'd'}};
+  for (int i = 0; i < kNumbers; ++i) {
+    known[i] = (struct option){numbers[i].name, required_argument, NULL, kFirst + i};
   }
-  if (strcmp(name, "--schedule") == 0 && value) {
-    o->schedule = schedule_of(value);
-    if (o->schedule != NXD_PP_SCHEDULE_INVALID) return 2;
+  for (int c, i = 0; (c = getopt_long(argc, argv, "", known, &i)) != -1;) {
+    if (c == 0) continue;
+    if (c == '?') return 0;
+    const int good =
+        c >= kFirst ? store_number(optarg, numbers[c - kFirst].narrow, numbers[c - kFirst].wide)
+                    : store_word(o, c, optarg);
+    if (good) continue;
+    fprintf(stderr, "bench_step: --%s: cannot understand %s\n", known[i].name, optarg);
+    return 0;
   }
-  if (strcmp(name, "--config") == 0 && value) {
-    o->config = value;
-    return 2;
-  }
-  if (strcmp(name, "--dtype") == 0 && value) {
-    o->dtype = strcmp(value, "bf16") == 0 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
-    if (o->dtype == NXD_DTYPE_BF16 || strcmp(value, "f32") == 0) return 2;
-  }
-  return refuse(name, value);
+  return optind == argc;
 }
 
 int read_step_options(step_options_t* options, int argc, char** argv) {
@@ -91,10 +104,9 @@ int read_step_options(step_options_t* options, int argc, char** argv) {
                                    .batch = 4,
                                    .dtype = NXD_DTYPE_F32};
   *options = defaults;
-  for (int i = 1; i < argc;) {
-    const int taken = read_option(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-    if (!taken) return 0;
-    i += taken;
+  if (!parse(options, argc, argv)) {
+    usage(stderr);
+    return 0;
   }
   if (options->steps > kMostSteps) options->steps = kMostSteps;
   return 1;

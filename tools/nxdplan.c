@@ -1,6 +1,7 @@
 /* nxdplan: predicts what layouts of a model cost, and finds the best. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ typedef struct settings {
 
 /* An option and where its value goes: a double times a unit, a number, or one of a list of words.
  */
-typedef struct option {
+typedef struct plan_option {
   const char* name;
   const char* help;
   enum { FIGURE, NUMBER, WORD, FLAG } sort;
@@ -33,43 +34,41 @@ typedef struct option {
 
 #define PLACE(field) offsetof(settings_t, field)
 static const option_t options[] = {
-    {"--ranks", "ranks of the whole world; by default 1", NUMBER, PLACE(search.world_size), 0, 0,
-     0},
-    {"--batch", "sequences of a step over all ranks; by default 8 for each", NUMBER, PLACE(batch),
-     0, 0, 0},
-    {"--sequence", "tokens of a sequence; by default 512", NUMBER, PLACE(search.sequence_length), 0,
+    {"ranks", "ranks of the whole world; by default 1", NUMBER, PLACE(search.world_size), 0, 0, 0},
+    {"batch", "sequences of a step over all ranks; by default 8 for each", NUMBER, PLACE(batch), 0,
      0, 0},
-    {"--dtype", "f32 or bf16 (with F32 masters)", WORD, PLACE(search.dtype), 0, "f32 - bf16", 0},
-    {"--max-virtual", "chunks of a rank that are tried; by default 4", NUMBER,
+    {"sequence", "tokens of a sequence; by default 512", NUMBER, PLACE(search.sequence_length), 0,
+     0, 0},
+    {"dtype", "f32 or bf16 (with F32 masters)", WORD, PLACE(search.dtype), 0, "f32 - bf16", 0},
+    {"max-virtual", "chunks of a rank that are tried; by default 4", NUMBER,
      PLACE(search.max_virtual_size), 0, 0, 0},
-    {"--top", "rows of the table; by default 10", NUMBER, PLACE(top), 0, 0, 0},
-    {"--measure", "measure products and copies on this host instead of taking defaults", FLAG,
+    {"top", "rows of the table; by default 10", NUMBER, PLACE(top), 0, 0, 0},
+    {"measure", "measure products and copies on this host instead of taking defaults", FLAG,
      PLACE(measure), 0, 0, 0},
-    {"--ranks-per-host", "by default all", NUMBER, PLACE(machine.ranks_per_host), 0, 0, 0},
-    {"--memory", "GiB of a rank; by default no bound", FIGURE, PLACE(machine.memory_bytes),
+    {"ranks-per-host", "by default all", NUMBER, PLACE(machine.ranks_per_host), 0, 0, 0},
+    {"memory", "GiB of a rank; by default no bound", FIGURE, PLACE(machine.memory_bytes),
      1073741824.0, 0, 0},
-    {"--gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_f32), 1e9, 0, 0},
-    {"--gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_bf16), 1e9, 0, 0},
-    {"--memory-bandwidth", "GB/s of a rank", FIGURE, PLACE(machine.memory_bandwidth), 1e9, 0, 0},
-    {"--host-bandwidth", "GB/s between ranks of a host", FIGURE, PLACE(machine.host_bandwidth), 1e9,
+    {"gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_f32), 1e9, 0, 0},
+    {"gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_bf16), 1e9, 0, 0},
+    {"memory-bandwidth", "GB/s of a rank", FIGURE, PLACE(machine.memory_bandwidth), 1e9, 0, 0},
+    {"host-bandwidth", "GB/s between ranks of a host", FIGURE, PLACE(machine.host_bandwidth), 1e9,
      0, 0},
-    {"--host-latency", "us", FIGURE, PLACE(machine.host_latency), 1e-6, 0, 0},
-    {"--link-bandwidth", "GB/s of a host to others", FIGURE, PLACE(machine.link_bandwidth), 1e9, 0,
+    {"host-latency", "us", FIGURE, PLACE(machine.host_latency), 1e-6, 0, 0},
+    {"link-bandwidth", "GB/s of a host to others", FIGURE, PLACE(machine.link_bandwidth), 1e9, 0,
      0},
-    {"--link-latency", "us", FIGURE, PLACE(machine.link_latency), 1e-6, 0, 0},
-    {"--tp", "tensor-parallel ranks", NUMBER, PLACE(layout.tensor_parallel_size), 0, 0, 1},
-    {"--pp", "pipeline ranks", NUMBER, PLACE(layout.pipeline_parallel_size), 0, 0, 1},
-    {"--dp", "data-parallel ranks", NUMBER, PLACE(layout.data_parallel_size), 0, 0, 1},
-    {"--virtual", "chunks of each rank", NUMBER, PLACE(layout.virtual_size), 0, 0, 1},
-    {"--schedule", "1f1b, interleaved, gpipe or zero-bubble", WORD, PLACE(layout.schedule), 0,
+    {"link-latency", "us", FIGURE, PLACE(machine.link_latency), 1e-6, 0, 0},
+    {"tp", "tensor-parallel ranks", NUMBER, PLACE(layout.tensor_parallel_size), 0, 0, 1},
+    {"pp", "pipeline ranks", NUMBER, PLACE(layout.pipeline_parallel_size), 0, 0, 1},
+    {"dp", "data-parallel ranks", NUMBER, PLACE(layout.data_parallel_size), 0, 0, 1},
+    {"virtual", "chunks of each rank", NUMBER, PLACE(layout.virtual_size), 0, 0, 1},
+    {"schedule", "1f1b, interleaved, gpipe or zero-bubble", WORD, PLACE(layout.schedule), 0,
      "default 1f1b interleaved gpipe zero-bubble", 1},
-    {"--microbatches", "of each data-parallel rank", NUMBER, PLACE(layout.num_microbatches), 0, 0,
-     1},
-    {"--microbatch-size", "sequences", NUMBER, PLACE(layout.microbatch_size), 0, 0, 1},
-    {"--partition", "even or cost", WORD, PLACE(layout.partition), 0, "default even cost", 1},
-    {"--zero", "shard the optimizer's state", FLAG, PLACE(layout.zero_stage), 0, 0, 1},
-    {"--sequence-parallel", "", FLAG, PLACE(layout.sequence_parallel), 0, 0, 1},
-    {"--recompute", "keep the inputs of layers alone", FLAG, PLACE(layout.recompute), 0, 0, 1},
+    {"microbatches", "of each data-parallel rank", NUMBER, PLACE(layout.num_microbatches), 0, 0, 1},
+    {"microbatch-size", "sequences", NUMBER, PLACE(layout.microbatch_size), 0, 0, 1},
+    {"partition", "even or cost", WORD, PLACE(layout.partition), 0, "default even cost", 1},
+    {"zero", "shard the optimizer's state", FLAG, PLACE(layout.zero_stage), 0, 0, 1},
+    {"sequence-parallel", "", FLAG, PLACE(layout.sequence_parallel), 0, 0, 1},
+    {"recompute", "keep the inputs of layers alone", FLAG, PLACE(layout.recompute), 0, 0, 1},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -85,7 +84,7 @@ static void usage(FILE* out) {
       out);
   for (int i = 0; i < N_OPTIONS; ++i) {
     if (options[i].is_layout && !options[i - 1].is_layout) fputs("\n  one layout:\n", out);
-    fprintf(out, "  %-20s %s\n", options[i].name, options[i].help);
+    fprintf(out, "  --%-18s %s\n", options[i].name, options[i].help);
   }
   fputs("  -h, --help           this text\n", out);
 }
@@ -111,7 +110,7 @@ static int set_value(settings_t* settings, const option_t* option, const char* t
     memcpy(place, &on, sizeof on);
     return 1;
   }
-  if (!text || !*text) return 0;
+  if (!*text) return 0;
   if (option->sort == WORD) {
     const int32_t index = find_word(option->words, text);
     memcpy(place, &index, sizeof index);
@@ -136,34 +135,32 @@ static int set_value(settings_t* settings, const option_t* option, const char* t
 
 /* 0, 1 after --help, -1 when the arguments are wrong. */
 static int parse(int argc, char** argv, settings_t* settings) {
-  for (int i = 1; i < argc; ++i) {
-    if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return 1;
-    if (argv[i][0] != '-') {
-      if (settings->config) {
-        fprintf(stderr, "nxdplan: expected one configuration, got also %s\n", argv[i]);
-        return -1;
-      }
-      settings->config = argv[i];
-      continue;
-    }
-    const option_t* option = NULL;
-    for (int k = 0; k < N_OPTIONS; ++k) {
-      if (!strcmp(argv[i], options[k].name)) option = &options[k];
-    }
-    if (!option) {
-      fprintf(stderr, "nxdplan: unknown option %s\n", argv[i]);
-      return -1;
-    }
-    const char* value = option->sort != FLAG && i + 1 < argc ? argv[++i] : NULL;
-    if (!set_value(settings, option, value)) {
-      fprintf(stderr, "nxdplan: %s: expected %s, got %s\n", option->name,
-              option->sort == WORD ? option->help : "a number above 0", value ? value : "nothing");
+  enum { FIRST = 256 }; /* values of options, beyond any letter */
+  struct option known[N_OPTIONS + 2] = {{"help", no_argument, NULL, 'h'}};
+  for (int i = 0; i < N_OPTIONS; ++i) {
+    const int wants = options[i].sort == FLAG ? no_argument : required_argument;
+    known[i + 1] = (struct option){options[i].name, wants, NULL, FIRST + i};
+  }
+  for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
+    if (c == 'h') return 1;
+    if (c == '?') return -1;
+    const option_t* option = &options[c - FIRST];
+    if (!set_value(settings, option, optarg)) {
+      fprintf(stderr, "nxdplan: --%s: expected %s, got %s\n", option->name,
+              option->sort == WORD ? option->help : "a number above 0", optarg);
       return -1;
     }
     settings->one_layout |= option->is_layout;
   }
-  if (settings->config) return 0;
-  fputs("nxdplan: no configuration was given\n", stderr);
+  if (argc - optind == 1) {
+    settings->config = argv[optind];
+    return 0;
+  }
+  if (optind == argc) {
+    fputs("nxdplan: no configuration was given\n", stderr);
+  } else {
+    fprintf(stderr, "nxdplan: expected one configuration, got also %s\n", argv[optind + 1]);
+  }
   return -1;
 }
 

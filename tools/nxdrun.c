@@ -1,4 +1,5 @@
 /* nxdrun: runs a program once per rank on this host. */
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,38 +30,31 @@ static void usage(FILE* out) {
       out);
 }
 
-/* A positive number, or -1. */
-static int32_t parse_number(const char* text) {
+/* Whether the text is a number of processes or threads, which is then stored. */
+static int parse_number(const char* option, const char* text, int32_t* out) {
   char* end = NULL;
-  const long value = text ? strtol(text, &end, 10) : 0;
-  return text && *text && *end == '\0' && value > 0 && value <= 65536 ? (int32_t)value : -1;
+  const long value = strtol(text, &end, 10);
+  *out = (int32_t)value;
+  if (*text && *end == '\0' && value > 0 && value <= 65536) return 1;
+  fprintf(stderr, "nxdrun: %s: expected a number from 1 to 65536, got %s\n", option, text);
+  return 0;
 }
 
 /* Index of the program in argv; 0 after --help, -1 when the arguments are wrong. */
 static int parse(int argc, char** argv, nxd_spawn_options_t* options) {
-  int i = 1;
-  for (; i < argc && argv[i][0] == '-'; ++i) {
-    int32_t* target = NULL;
-    if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) return 0;
-    if (!strcmp(argv[i], "--")) {
-      ++i;
-      break;
-    }
-    if (!strcmp(argv[i], "-n")) target = &options->n_processes;
-    if (!strcmp(argv[i], "--omp-threads")) target = &options->omp_num_threads;
-    if (!target) {
-      fprintf(stderr, "nxdrun: unknown option %s\n", argv[i]);
+  static const struct option known[] = {{"omp-threads", required_argument, NULL, 't'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+  /* The plus: what follows the program is the program's. */
+  for (int c; (c = getopt_long(argc, argv, "+n:h", known, NULL)) != -1;) {
+    if (c == 'h') return 0;
+    if (c == '?') return -1;
+    if (!(c == 'n' ? parse_number("-n", optarg, &options->n_processes)
+                   : parse_number("--omp-threads", optarg, &options->omp_num_threads))) {
       return -1;
     }
-    *target = parse_number(i + 1 < argc ? argv[i + 1] : NULL);
-    if (*target < 0) {
-      fprintf(stderr, "nxdrun: %s: expected a number from 1 to 65536, got %s\n", argv[i],
-              i + 1 < argc ? argv[i + 1] : "nothing");
-      return -1;
-    }
-    ++i;
   }
-  if (i < argc) return i;
+  if (optind < argc) return optind;
   fputs("nxdrun: no program was given\n", stderr);
   return -1;
 }

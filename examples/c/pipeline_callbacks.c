@@ -12,6 +12,7 @@
  *   cc -std=c99 -O2 pipeline_callbacks.c -o pipeline_callbacks \
  *     $(pkg-config --cflags --libs nxd-core) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd-core) */
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,23 +241,24 @@ static nxd_status_t run_all(example_t* e) {
 }
 
 static int read_arguments(example_t* e, int argc, char** argv) {
-  static const char* const names[] = {"default", "1f1b", "interleaved", "gpipe", "zero_bubble"};
+  static const char* const schedules[] = {"default", "1f1b", "interleaved", "gpipe", "zero_bubble"};
+  static const struct option options[] = {{"chunks", required_argument, NULL, 'c'},
+                                          {"schedule", required_argument, NULL, 's'},
+                                          {"timeline", required_argument, NULL, 't'},
+                                          {NULL, 0, NULL, 0}};
   e->chunks = 1;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (!strcmp(argv[i], "--chunks")) {
-      e->chunks = atoi(argv[i + 1]);
-    } else if (!strcmp(argv[i], "--timeline")) {
-      e->timeline = argv[i + 1];
-    } else if (!strcmp(argv[i], "--schedule")) {
-      e->schedule = NXD_PP_SCHEDULE_INVALID;
-      for (int k = 0; k < 5; ++k)
-        if (!strcmp(argv[i + 1], names[k])) e->schedule = k;
-      if (e->schedule == NXD_PP_SCHEDULE_INVALID) return 0;
-    } else {
-      return 0;
+  for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    if (c == '?') return 0;
+    if (c == 'c') e->chunks = atoi(optarg);
+    if (c == 't') e->timeline = optarg;
+    if (c != 's') continue;
+    e->schedule = NXD_PP_SCHEDULE_INVALID;
+    for (int k = 0; k < 5; ++k) {
+      if (!strcmp(optarg, schedules[k])) e->schedule = k;
     }
+    if (e->schedule == NXD_PP_SCHEDULE_INVALID) return 0;
   }
-  return argc % 2 == 1 && e->chunks >= 1 && e->chunks <= kMaxChunks;
+  return optind == argc && e->chunks >= 1 && e->chunks <= kMaxChunks;
 }
 
 int main(int argc, char** argv) {

@@ -15,6 +15,7 @@
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,94 +92,93 @@ static void usage(FILE* out) {
       out);
 }
 
-static int read_number(const char* name, const char* value, double least, double* out) {
+/* An option, and one place for its value. */
+typedef struct {
+  const char* name;
+  int* narrow;
+  int64_t* wide;
+  double* real;
+  const char** words;
+  double least;
+} place_t;
+
+static int store(const place_t* place, const char* value) {
   char* end = NULL;
-  *out = value ? strtod(value, &end) : 0;
-  if (value && *value && !*end && *out >= least && *out <= 1e9) return 1;
-  fprintf(stderr, "train_llama: %s: expected a number of at least %g, got %s\n", name, least,
-          value ? value : "nothing");
-  return 0;
-}
-
-/* One option with its value; 2 when it took the value, 1 when it stands alone, 0 on failure. */
-static int read_option(arguments_t* a, const char* name, const char* value) {
-  struct {
-    const char* name;
-    const char** target;
-  } texts[] = {
-      {"--text", &a->text}, {"--out", &a->out}, {"--config", &a->config}, {"--save", &a->save}};
-  struct {
-    const char* name;
-    int* narrow;
-    int64_t* wide;
-    double least;
-  } numbers[] = {{"--tp", &a->tp, NULL, 1},
-                 {"--pp", &a->pp, NULL, 1},
-                 {"--microbatches", &a->microbatches, NULL, 1},
-                 {"--steps", &a->steps, NULL, 1},
-                 {"--layers", &a->layers, NULL, 1},
-                 {"--heads", &a->heads, NULL, 1},
-                 {"--kv-heads", &a->kv_heads, NULL, 1},
-                 {"--sample", &a->sample, NULL, 0},
-                 {"--hidden", NULL, &a->hidden, 1},
-                 {"--intermediate", NULL, &a->intermediate, 1},
-                 {"--seq", NULL, &a->sequence, 2},
-                 {"--batch", NULL, &a->batch, 1}};
-  double number = 0;
-  if (strcmp(name, "--sequence-parallel") == 0) return a->sequence_parallel = 1;
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
-    if (strcmp(name, texts[i].name) == 0 && value) {
-      *texts[i].target = value;
-      return 2;
-    }
+  const double number = place->words ? 0 : strtod(value, &end);
+  if (place->words) {
+    *place->words = value;
+  } else if (!*value || *end || !(number >= place->least && number <= 1e9)) {
+    fprintf(stderr, "train_llama: --%s: expected a number of at least %g, got %s\n", place->name,
+            place->least, value);
+    return 0;
   }
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
-    if (strcmp(name, numbers[i].name) != 0) continue;
-    if (!read_number(name, value, numbers[i].least, &number)) return 0;
-    if (numbers[i].narrow) *numbers[i].narrow = (int)number;
-    if (numbers[i].wide) *numbers[i].wide = (int64_t)number;
-    return 2;
-  }
-  if (strcmp(name, "--lr") == 0) return read_number(name, value, 0, &a->learning_rate) ? 2 : 0;
-  if (strcmp(name, "--seed") == 0) {
-    if (!read_number(name, value, 0, &number)) return 0;
-    a->seed = (uint64_t)number;
-    return 2;
-  }
-  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; ++i) {
-    if (strcmp(name, "--dtype") != 0 || !value || strcmp(value, precisions[i].name) != 0) continue;
-    a->precision = &precisions[i];
-    return 2;
-  }
-  fprintf(stderr, "train_llama: cannot understand %s %s\n", name, value ? value : "");
-  usage(stderr);
-  return 0;
-}
-
-static int read_arguments(arguments_t* a, int argc, char** argv) {
-  const arguments_t defaults = {.tp = 2,
-                                .pp = 1,
-                                .microbatches = 1,
-                                .steps = 240,
-                                .layers = 4,
-                                .heads = 8,
-                                .kv_heads = 4,
-                                .sample = 400,
-                                .hidden = 256,
-                                .intermediate = 704,
-                                .sequence = 256,
-                                .batch = 8,
-                                .learning_rate = 2e-3,
-                                .seed = 1,
-                                .precision = &precisions[0],
-                                .out = "out"};
-  *a = defaults;
-  for (int i = 1; i < argc;) {
-    const int taken = read_option(a, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-    if (!taken) return 0;
-    i += taken;
-  }
+  if (place->narrow) *place->narrow = (int)number;
+  if (place->wide) *place->wide = (int64_t)number;
+  if (place->real) *place->real = number;
   return 1;
+}
+
+static const struct precision* precision_of(const char* name) {
+  for (size_t i = 0; i < sizeof precisions / sizeof *precisions; ++i) {
+    if (strcmp(name, precisions[i].name) == 0) return &precisions[i];
+  }
+  fprintf(stderr, "train_llama: --dtype: unknown %s\n", name);
+  return NULL;
+}
+
+/* 1, 0 after --help, -1 for arguments that are wrong. */
+static int read_arguments(arguments_t* a, int argc, char** argv) {
+  static const arguments_t defaults = {.tp = 2,
+                                       .pp = 1,
+                                       .microbatches = 1,
+                                       .steps = 240,
+                                       .layers = 4,
+                                       .heads = 8,
+                                       .kv_heads = 4,
+                                       .sample = 400,
+                                       .hidden = 256,
+                                       .intermediate = 704,
+                                       .sequence = 256,
+                                       .batch = 8,
+                                       .learning_rate = 2e-3,
+                                       .precision = &precisions[0],
+                                       .out = "out"};
+  int64_t seed = 1;
+  const place_t places[] = {{"tp", &a->tp, 0, 0, 0, 1},
+                            {"pp", &a->pp, 0, 0, 0, 1},
+                            {"microbatches", &a->microbatches, 0, 0, 0, 1},
+                            {"steps", &a->steps, 0, 0, 0, 1},
+                            {"layers", &a->layers, 0, 0, 0, 1},
+                            {"heads", &a->heads, 0, 0, 0, 1},
+                            {"kv-heads", &a->kv_heads, 0, 0, 0, 1},
+                            {"sample", &a->sample, 0, 0, 0, 0},
+                            {"hidden", 0, &a->hidden, 0, 0, 1},
+                            {"intermediate", 0, &a->intermediate, 0, 0, 1},
+                            {"seq", 0, &a->sequence, 0, 0, 2},
+                            {"batch", 0, &a->batch, 0, 0, 1},
+                            {"seed", 0, &seed, 0, 0, 0},
+                            {"lr", 0, 0, &a->learning_rate, 0, 0},
+                            {"text", 0, 0, 0, &a->text, 0},
+                            {"out", 0, 0, 0, &a->out, 0},
+                            {"config", 0, 0, 0, &a->config, 0},
+                            {"save", 0, 0, 0, &a->save, 0}};
+  enum { kPlaces = sizeof places / sizeof *places, kFirst = 256 };
+  struct option known[kPlaces + 4] = {{"dtype", required_argument, NULL, 'd'},
+                                      {"sequence-parallel", no_argument, NULL, 's'},
+                                      {"help", no_argument, NULL, 'h'}};
+  for (int i = 0; i < kPlaces; ++i) {
+    known[i + 3] = (struct option){places[i].name, required_argument, NULL, kFirst + i};
+  }
+  *a = defaults;
+  for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
+    if (c == 'h') return 0;
+    if (c == 's') a->sequence_parallel = 1;
+    if (c == 'd') a->precision = precision_of(optarg);
+    if (c == '?' || !a->precision) return -1;
+    if (c >= kFirst && !store(&places[c - kFirst], optarg)) return -1;
+  }
+  a->seed = (uint64_t)seed;
+  return optind == argc ? 1 : -1;
 }
 
 /* A Hugging Face configuration: the file given, or one made of the sizes given. */
@@ -413,11 +413,11 @@ static int finish(rank_t* r, const arguments_t* a) {
 int main(int argc, char** argv) {
   arguments_t a;
   rank_t r = {0};
-  if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-    usage(stdout);
-    return 0;
+  const int parsed = read_arguments(&a, argc, argv);
+  if (parsed != 1) {
+    usage(parsed == 0 ? stdout : stderr);
+    return parsed == 0 ? 0 : 2;
   }
-  if (!read_arguments(&a, argc, argv)) return 2;
   if (!getenv("RANK") && a.tp * a.pp > 1) return spawn_ranks(a.tp * a.pp) ? 0 : 1;
   int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL;
   if (good && r.text.size <= (size_t)a.sequence) {

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -356,34 +357,26 @@ static int run_here(void) {
 static void read_arguments(int argc, char** argv) {
   const char* given = getenv("NXD_FAILURES_OFFSET");
   offset = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  for (int i = 1; i < argc; ++i) {
-    if (!strcmp(argv[i], "--whole")) {
-      whole = 1;
-    } else if (!strcmp(argv[i], "--here")) {
-      here = 1;
-    } else if (i + 1 == argc) {
-      fprintf(stderr, "%s: expected an option and its value\n", argv[i]);
-      exit(2);
-    } else if (!strcmp(argv[i], "--program")) {
-      only_program = argv[++i];
-    } else if (!strcmp(argv[i], "--kind")) {
-      only_kind = argv[++i];
-    } else if (!strcmp(argv[i], "--mode")) {
-      only_mode = argv[++i];
-    } else if (!strcmp(argv[i], "--from")) {
-      only_from = strtoull(argv[++i], NULL, 10);
-    } else if (!strcmp(argv[i], "--to")) {
-      only_to = strtoull(argv[++i], NULL, 10);
-    } else if (!strcmp(argv[i], "--stride")) {
-      stride_of_whole = strtoull(argv[++i], NULL, 10);
-      if (stride_of_whole == 0) stride_of_whole = 1;
-    } else if (!strcmp(argv[i], "--jobs")) {
-      n_jobs = atoi(argv[++i]);
-    } else {
-      fprintf(stderr, "%s: no such option\n", argv[i]);
-      exit(2);
+  static const struct option options[] = {
+      {"whole", no_argument, &whole, 1},         {"here", no_argument, &here, 1},
+      {"program", required_argument, NULL, 'p'}, {"kind", required_argument, NULL, 'k'},
+      {"mode", required_argument, NULL, 'm'},    {"from", required_argument, NULL, 'f'},
+      {"to", required_argument, NULL, 't'},      {"stride", required_argument, NULL, 's'},
+      {"jobs", required_argument, NULL, 'j'},    {NULL, 0, NULL, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    switch (c) {
+      case 0: break;
+      case 'p': only_program = optarg; break;
+      case 'k': only_kind = optarg; break;
+      case 'm': only_mode = optarg; break;
+      case 'f': only_from = strtoull(optarg, NULL, 10); break;
+      case 't': only_to = strtoull(optarg, NULL, 10); break;
+      case 's': stride_of_whole = strtoull(optarg, NULL, 10); break;
+      case 'j': n_jobs = atoi(optarg); break;
+      default: exit(2);
     }
   }
+  if (stride_of_whole == 0) stride_of_whole = 1;
   if (n_jobs < 1 || n_jobs > kMostJobs) n_jobs = 1;
 }
 

@@ -3,6 +3,7 @@
  * more. Each rank that fails says so, and ends; with --threads N the ranks are threads, with
  * --spawn N processes of nxd_spawn.
  * usage: finalizations ROUNDS [--threads N | --spawn N] */
+#include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,15 +97,22 @@ static int run_spawned(const char* program, const char* how_often, int size) {
 }
 
 int main(int argc, char** argv) {
-  rounds = argc > 1 ? atoi(argv[1]) : 0;
-  if (rounds > 0 && argc == 2) {
-    const nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
-    return run_rounds(&options);
+  static const struct option options[] = {{"threads", required_argument, NULL, 't'},
+                                          {"spawn", required_argument, NULL, 's'},
+                                          {NULL, 0, NULL, 0}};
+  int threads = 0, processes = 0, wrong = 0;
+  for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    if (c == 't') threads = atoi(optarg);
+    if (c == 's') processes = atoi(optarg);
+    wrong |= c == '?';
   }
-  if (rounds > 0 && argc == 4 && !strcmp(argv[2], "--threads")) return run_threads(atoi(argv[3]));
-  if (rounds > 0 && argc == 4 && !strcmp(argv[2], "--spawn")) {
-    return run_spawned(argv[0], argv[1], atoi(argv[3]));
+  rounds = argc - optind == 1 ? atoi(argv[optind]) : 0;
+  if (wrong || rounds < 1) {
+    fputs("usage: finalizations ROUNDS [--threads N | --spawn N]\n", stderr);
+    return 2;
   }
-  fputs("usage: finalizations ROUNDS [--threads N | --spawn N]\n", stderr);
-  return 2;
+  if (threads > 0) return run_threads(threads);
+  if (processes > 0) return run_spawned(argv[0], argv[optind], processes);
+  const nxd_context_options_t defaults = NXD_CONTEXT_OPTIONS_INIT;
+  return run_rounds(&defaults);
 }

@@ -27,7 +27,9 @@ grep -q '^step' "$work/out" && grep -q 'bubble' "$work/out" || fail "a predictio
 run --measure --gemm-f32 100 --gemm-bf16 200 --ranks 2 --top 1 "$config" || fail measure
 grep -q 'measured: 100 GFLOP/s f32, 200 bf16' "$work/out" || fail "given figures are kept"
 
-refuses 2 'unknown option --rank' --rank 2 "$config"
+refuses 2 "option '--rank' is ambiguous" --rank 2 "$config"
+refuses 2 "unrecognized option '--colour'" --colour "$config"
+refuses 2 "option '--tp' requires an argument" "$config" --tp
 refuses 2 '--ranks: expected a number above 0, got x' --ranks x "$config"
 refuses 2 '--dtype: expected f32 or bf16' --dtype f64 "$config"
 refuses 2 'no configuration was given'

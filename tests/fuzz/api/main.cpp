@@ -9,6 +9,7 @@
 //   --ranks   in each world; by default every fourth seed has two
 //   --all     fail when a function was never called, or never called with success
 #include <fcntl.h>
+#include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -266,31 +267,25 @@ bool report(uint64_t seeds, uint64_t failures) {
 }
 
 bool read_arguments(int argc, char** argv, Settings& out) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--all") {
-      out.all = true;
-    } else if (name == "--print") {
-      out.print = true;
-    } else if (i + 1 < argc) {
-      const uint64_t value = std::strtoull(argv[++i], nullptr, 10);
-      if (name == "--seed")
-        out.seed = value;
-      else if (name == "--seeds")
-        out.seeds = value;
-      else if (name == "--calls")
-        out.calls = value;
-      else if (name == "--ranks")
-        out.ranks = static_cast<int>(value);
-      else if (name == "--seconds")
-        out.seconds = static_cast<int>(value);
-      else
-        return false;
-    } else {
-      return false;
+  const option options[] = {
+      {"all", no_argument, nullptr, 'a'},           {"print", no_argument, nullptr, 'p'},
+      {"seed", required_argument, nullptr, 's'},    {"seeds", required_argument, nullptr, 'n'},
+      {"calls", required_argument, nullptr, 'c'},   {"ranks", required_argument, nullptr, 'r'},
+      {"seconds", required_argument, nullptr, 't'}, {nullptr, 0, nullptr, 0}};
+  for (int c; (c = getopt_long(argc, argv, "", options, nullptr)) != -1;) {
+    const uint64_t value = optarg ? std::strtoull(optarg, nullptr, 10) : 0;
+    switch (c) {
+      case 'a': out.all = true; break;
+      case 'p': out.print = true; break;
+      case 's': out.seed = value; break;
+      case 'n': out.seeds = value; break;
+      case 'c': out.calls = value; break;
+      case 'r': out.ranks = static_cast<int>(value); break;
+      case 't': out.seconds = static_cast<int>(value); break;
+      default: return false;
     }
   }
-  return out.ranks >= 0 && out.ranks <= 2;
+  return optind == argc && out.ranks >= 0 && out.ranks <= 2;
 }
 
 }  // namespace
