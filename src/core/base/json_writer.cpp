@@ -1,8 +1,7 @@
 #include "core/base/json_writer.h"
 
 #include <cstdio>
-
-#include "core/base/utf8.h"
+#include <nlohmann/json.hpp>
 
 namespace nxd {
 
@@ -55,26 +54,10 @@ void JsonWriter::thousandths(int64_t value) {
   out_ += digits;
 }
 
+// nlohmann's documents are not used for more than a string: the destructors of containers allocate.
 void JsonWriter::quote(std::string_view text) {
-  constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-  out_ += '"';
-  while (!text.empty()) {
-    const Utf8Character character = first_character(text);
-    const size_t letter = kEscaped.find(text[0]);
-    if (character.bytes == 0) {
-      out_ += "\xef\xbf\xbd";
-    } else if (letter != std::string_view::npos) {
-      out_ += {'\\', kLetters[letter]};
-    } else if (character.code < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", character.code);
-      out_ += escape;
-    } else {
-      out_ += text.substr(0, character.bytes);
-    }
-    text.remove_prefix(character.bytes == 0 ? 1 : character.bytes);
-  }
-  out_ += '"';
+  using Json = nlohmann::json;
+  out_ += Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace nxd

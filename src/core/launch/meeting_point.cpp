@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/proc_file.h"
 
 namespace nxd {
@@ -55,9 +56,8 @@ std::string meeting_point(const Launch& launch) {
     const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
     job = text(launch.launcher, " ", pid, " ", start_time_of(pid));
   }
-  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: names of sockets are short
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return text("nxd-", ::geteuid(), "-", std::hex, hash);
+  // Names of sockets are short.
+  return text("nxd-", ::geteuid(), "-", std::hex, Hash().add(job).value());
 }
 
 }  // namespace nxd

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <limits>
+
+#include "core/base/error.h"
+#include "core/base/json_writer.h"
 
 namespace nxd {
 namespace {
@@ -20,28 +22,48 @@ size_t lane_of(const Event& event) {
   return std::min<size_t>(static_cast<size_t>(lane - kLanes.begin()), kLanes.size() - 1);
 }
 
-// Microseconds, exact to the nanosecond.
-std::string us(int64_t ns) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%lld.%03lld", static_cast<long long>(ns / 1000),
-                static_cast<long long>(ns % 1000));
-  return out;
+// The head of an event of the format; its own members follow.
+void begin_event(JsonWriter& out, const char* phase, const std::string& name, int pid, size_t tid) {
+  out.begin_object();
+  out.key("ph");
+  out.string(phase);
+  out.key("name");
+  out.string(name);
+  out.key("pid");
+  out.number(pid);
+  out.key("tid");
+  out.natural(tid);
 }
 
-std::string meta(const char* kind, int pid, size_t tid, const std::string& name) {
-  return "{\"ph\":\"M\",\"name\":\"" + std::string(kind) + "\",\"pid\":" + std::to_string(pid) +
-         ",\"tid\":" + std::to_string(tid) + ",\"args\":{\"name\":\"" + name + "\"}}";
+void write_name(JsonWriter& out, const char* kind, int pid, size_t tid, const std::string& name) {
+  begin_event(out, "M", kind, pid, tid);
+  out.key("args");
+  out.begin_object();
+  out.key("name");
+  out.string(name);
+  out.end_object();
+  out.end_object();
 }
 
-// Names and categories are the library's own: none needs an escape.
-std::string complete(const Event& event, int pid, int64_t start_ns) {
-  const std::string microbatch = std::to_string(event.microbatch);
-  const std::string chunk = std::to_string(event.chunk);
-  return "{\"ph\":\"X\",\"name\":\"" + event.name + " mb " + microbatch + " chunk " + chunk +
-         "\",\"cat\":\"" + event.category + "\",\"pid\":" + std::to_string(pid) +
-         ",\"tid\":" + std::to_string(lane_of(event)) + ",\"ts\":" + us(event.begin_ns - start_ns) +
-         ",\"dur\":" + us(event.end_ns - event.begin_ns) +
-         ",\"args\":{\"microbatch\":" + microbatch + ",\"chunk\":" + chunk + "}}";
+void write_event(JsonWriter& out, const Event& event, int pid, int64_t start_ns) {
+  begin_event(out, "X", text(event.name, " mb ", event.microbatch, " chunk ", event.chunk), pid,
+              lane_of(event));
+  out.key("cat");
+  out.string(event.category);
+  out.key("ts");  // microseconds
+  out.thousandths(event.begin_ns - start_ns);
+  out.key("dur");
+  out.thousandths(event.end_ns - event.begin_ns);
+  out.key("args");
+  out.begin_object();
+  out.key("task");
+  out.string(event.name);
+  out.key("microbatch");
+  out.number(event.microbatch);
+  out.key("chunk");
+  out.number(event.chunk);
+  out.end_object();
+  out.end_object();
 }
 
 }  // namespace
@@ -51,22 +73,23 @@ std::string timeline_trace(const std::vector<RankTimeline>& ranks) {
   for (const RankTimeline& rank : ranks) {
     for (const Event& event : rank.events) start = std::min(start, event.begin_ns);
   }
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-  const char* separator = "\n";
-  const auto add = [&](const std::string& entry) {
-    out += separator + entry;
-    separator = ",\n";
-  };
+  JsonWriter out;
+  out.begin_object();
+  out.key("displayTimeUnit");
+  out.string("ms");
+  out.key("traceEvents");
+  out.begin_array();
   for (const RankTimeline& rank : ranks) {
-    add(meta("process_name", rank.rank, 0,
-             "pipeline rank " + std::to_string(rank.rank) + " (rank " +
-                 std::to_string(rank.world_rank) + ")"));
+    write_name(out, "process_name", rank.rank, 0,
+               text("pipeline rank ", rank.rank, " (rank ", rank.world_rank, ")"));
     for (size_t lane = 0; lane < kLanes.size(); ++lane) {
-      add(meta("thread_name", rank.rank, lane, kLanes[lane]));
+      write_name(out, "thread_name", rank.rank, lane, kLanes[lane]);
     }
-    for (const Event& event : rank.events) add(complete(event, rank.rank, start));
+    for (const Event& event : rank.events) write_event(out, event, rank.rank, start);
   }
-  return out + "\n]}\n";
+  out.end_array();
+  out.end_object();
+  return out.take();
 }
 
 }  // namespace nxd
