@@ -1,9 +1,9 @@
 // A Hugging Face config.json, as the engine's two models and the planner read it.
+#include "core/model/gpt2_config.h"
+#include "core/model/llama_config.h"
 #include "core/planner/layout_plan.h"
 #include "core/planner/plan_machine.h"
 #include "core/planner/plan_model.h"
-#include "engine/models/gpt2_config.h"
-#include "engine/models/llama_config.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect(config.hidden > 0 && config.hidden % config.heads == 0, "sizes of a GPT-2");
   });
   nxd_fuzz::parse([&] {
-    const nxd_plan_model_t model = nxd::plan_model_of_config(json);
+    const nxd_plan_model_t filled = nxd::plan_model_of(nxd::sizes_of_config(json));
+    const nxd::ModelSizes model = nxd::read_plan_model(&filled);
     nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
     const auto plan = nxd::predict_layout(model, nxd::read_plan_machine(nullptr), &layout);
     expect(plan.step_seconds > 0, "seconds of a step");

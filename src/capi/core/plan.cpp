@@ -41,7 +41,7 @@ nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, si
 nxd_status_t nxd_plan_model_from_config(const char* config_json, nxd_plan_model_t* out_model) {
   return guard([&] {
     OutputStruct out(out_model, "out_model");
-    out.write(plan_model_of_config(&required(config_json, "config_json")));
+    out.write(plan_model_of(sizes_of_config(&required(config_json, "config_json"))));
   });
 }
 

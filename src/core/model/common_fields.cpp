@@ -1,8 +1,13 @@
-#include "engine/models/common_fields.h"
+#include "core/model/common_fields.h"
 
 #include "core/base/error.h"
 
 namespace nxd {
+
+ModelType model_type_of(const std::string& json_text) {
+  return ConfigFields::parse(json_text).choice<ModelType>(
+      "model_type", "", {{"gpt2", ModelType::kGpt2}, {"llama", ModelType::kLlama}});
+}
 
 void check_common_fields(const ConfigFields& fields) {
   if (!fields.boolean("is_causal", true)) {

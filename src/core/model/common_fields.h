@@ -1,8 +1,17 @@
 #pragma once
 
-#include "core/base/config_fields.h"
+#include <cstdint>
+#include <string>
+
+#include "core/model/config_fields.h"
 
 namespace nxd {
+
+// The families of models that are known.
+enum class ModelType : uint8_t { kLlama, kGpt2 };
+
+// That of a Hugging Face config.json, by its "model_type". UNSUPPORTED for one that is not known.
+ModelType model_type_of(const std::string& json_text);
 
 // Refuses fields of any family's configuration by which transformers makes another model, or reads
 // other weights, than this library would: UNSUPPORTED names the field.

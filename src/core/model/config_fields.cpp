@@ -1,4 +1,4 @@
-#include "core/base/config_fields.h"
+#include "core/model/config_fields.h"
 
 #include <cmath>
 

@@ -3,21 +3,15 @@
 #include <cstdint>
 #include <string>
 
+#include "core/model/model_sizes.h"
 #include "nxd.h"
 
 namespace nxd {
 
 // Sizes and settings of a GPT-2, from Hugging Face's config.json. Pure.
-struct Gpt2Config {
-  int64_t hidden = 0;
-  int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t intermediate = 0;
-  int64_t vocabulary = 0;
-  int64_t max_positions = 0;
+struct Gpt2Config : ModelSizes {
   double norm_eps = 0;
   double initializer_range = 0;
-  bool tie_embeddings = true;
   bool scale_by_head_dim = true;      // scores are divided by sqrt(head_dim)
   bool scale_by_layer_index = false;  // and those of layer i by i + 1
   nxd_activation_t activation = NXD_ACTIVATION_GELU_TANH;

@@ -1,12 +1,12 @@
-#include "engine/models/llama_config.h"
+#include "core/model/llama_config.h"
 
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "core/base/config_fields.h"
 #include "core/base/error.h"
-#include "engine/models/common_fields.h"
+#include "core/model/common_fields.h"
+#include "core/model/config_fields.h"
 
 namespace nxd {
 namespace {
@@ -116,6 +116,9 @@ void read_heads(const ConfigFields& fields, LlamaConfig& config) {
                    config.hidden, ") where there is no head_dim, got ", config.heads);
     config.head_dim = config.hidden / config.heads;
   }
+  check_argument(config.heads * config.head_dim <= kLargestSize,
+                 "config_json: head_dim: expected at most ", kLargestSize, " features of ",
+                 config.heads, " heads, got ", config.head_dim, " of each");
   check_argument(config.head_dim % 2 == 0,
                  "config_json: head_dim: expected an even number, as rotary positions turn pairs, "
                  "got ",
@@ -129,6 +132,7 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   fields.choice<int>("model_type", "", {{"llama", 0}});
   check_common_fields(fields);
   LlamaConfig config;
+  config.gated_mlp = true;
   config.hidden = fields.size("hidden_size");
   config.layers = fields.layers("num_hidden_layers");
   read_heads(fields, config);
@@ -137,7 +141,7 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   config.max_positions = fields.size("max_position_embeddings", 2048);
   config.norm_eps = fields.not_negative("rms_norm_eps", 1e-6);
   config.initializer_range = fields.not_negative("initializer_range", 0.02);
-  config.tie_embeddings = fields.boolean("tie_word_embeddings", false);
+  config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
   config.attention_bias = fields.boolean("attention_bias", false);
   config.mlp_bias = fields.boolean("mlp_bias", false);
   config.activation = read_hidden_act(fields);

@@ -34,14 +34,14 @@ void check_divides(const char* what, int64_t value, int tensor) {
 }
 
 // What tensor-parallel layers demand; a GPT-2's vocabulary is padded.
-void check_tensor_size(const nxd_plan_layout_t& layout, const nxd_plan_model_t& model) {
+void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model) {
   const int tensor = layout.tensor_parallel_size;
-  check_divides("num_heads", model.num_heads, tensor);
-  check_divides("intermediate_size", model.intermediate_size, tensor);
-  if (model.max_positions == 0) check_divides("vocab_size", model.vocab_size, tensor);
-  check_argument(model.num_kv_heads % tensor == 0 || tensor % model.num_kv_heads == 0,
+  check_divides("num_heads", model.heads, tensor);
+  check_divides("intermediate_size", model.intermediate, tensor);
+  if (model.positions == 0) check_divides("vocab_size", model.vocabulary, tensor);
+  check_argument(model.kv_heads % tensor == 0 || tensor % model.kv_heads == 0,
                  "layout->tensor_parallel_size: expected a divisor or a multiple of the ",
-                 model.num_kv_heads, " key heads, got ", tensor);
+                 model.kv_heads, " key heads, got ", tensor);
   if (layout.sequence_parallel) {
     check_argument(layout.sequence_length % tensor == 0,
                    "layout->sequence_length: expected a multiple of the ", tensor,
@@ -51,7 +51,7 @@ void check_tensor_size(const nxd_plan_layout_t& layout, const nxd_plan_model_t& 
 
 }  // namespace
 
-nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_plan_model_t& model) {
+nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSizes& model) {
   check_argument(given, "layout: expected a pointer, got NULL");
   const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
   nxd_plan_layout_t layout = read_options(given, defaults, "layout");
@@ -79,9 +79,9 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_pla
       layout.partition >= NXD_PP_PARTITION_DEFAULT && layout.partition <= NXD_PP_PARTITION_COST,
       "layout->partition: expected an NXD_PP_PARTITION_*, got ", layout.partition);
   check_argument(layout.reserved == 0, "layout->reserved: expected 0, got ", layout.reserved);
-  if (model.max_positions > 0) {
-    check_argument(layout.sequence_length <= model.max_positions,
-                   "layout->sequence_length: expected at most the ", model.max_positions,
+  if (model.positions > 0) {
+    check_argument(layout.sequence_length <= model.positions,
+                   "layout->sequence_length: expected at most the ", model.positions,
                    " positions of the model, got ", layout.sequence_length);
   }
   check_tensor_size(layout, model);
@@ -94,7 +94,7 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_pla
   return layout;
 }
 
-LayoutPlan::LayoutPlan(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+LayoutPlan::LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machine,
                        const nxd_plan_layout_t& layout, const std::vector<int>& layers)
     : model_(model),
       machine_(machine),
@@ -130,7 +130,7 @@ void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& la
   add(0, 1, pieces.embedding);
   add(stages - 1, 1, pieces.head);
   if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
-    rank_elements_[0] -= number(head_elements(model_, layout_.tensor_parallel_size));
+    rank_elements_[0] -= number(model_.head_elements(layout_.tensor_parallel_size));
   }
   for (int stage = 0; stage < stages; ++stage) {
     const auto s = static_cast<size_t>(stage);
@@ -227,7 +227,7 @@ void LayoutPlan::add_finish(int rank) {
     const int stride = ranks_of_stage();
     const double tied =
         message_time(machine_, stride * shape_.ranks, stride,
-                     element * number(head_elements(model_, layout_.tensor_parallel_size)));
+                     element * number(model_.head_elements(layout_.tensor_parallel_size)));
     finish.reduction += tied;
     finish.exposed += tied;
   }
@@ -296,7 +296,7 @@ nxd_plan_prediction_t LayoutPlan::predict(const ScheduleReport& report) const {
   out.pipeline_seconds = report.makespan;
   out.step_seconds = finish_after(report.end);
   out.tokens_per_second = sequences * layout_.sequence_length / out.step_seconds;
-  out.gemm_share = step_operations(model_, sequences, layout_.sequence_length) /
+  out.gemm_share = model_.step_operations(sequences, layout_.sequence_length) /
                    (out.step_seconds * flops * ranks_of_stage() * shape_.ranks);
   out.bubble_share = report.bubble_share;
   out.transfer_seconds = costs_.transfer;
@@ -333,8 +333,7 @@ void LayoutPlan::fill_memory(nxd_plan_prediction_t& out) const {
                     out.activation_bytes + out.buffer_bytes;
 }
 
-nxd_plan_prediction_t predict_layout(const nxd_plan_model_t& model,
-                                     const nxd_plan_machine_t& machine,
+nxd_plan_prediction_t predict_layout(const ModelSizes& model, const nxd_plan_machine_t& machine,
                                      const nxd_plan_layout_t* given) {
   const nxd_plan_layout_t layout = read_plan_layout(given, model);
   const std::vector<int> layers =

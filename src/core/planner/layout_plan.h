@@ -10,14 +10,14 @@ namespace nxd {
 
 // A caller's layout with its defaults filled in. INVALID_ARGUMENT names what does not divide, or is
 // out of range.
-nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const nxd_plan_model_t& model);
+nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSizes& model);
 
 // What a layout of a model costs on a machine, of which all have been read. Memory and bounds come
 // without looking at single tasks; a prediction plays the schedule.
 class LayoutPlan {
  public:
   // layers: of each stage.
-  LayoutPlan(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+  LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machine,
              const nxd_plan_layout_t& layout, const std::vector<int>& layers);
 
   // No step is shorter. In time of the stages.
@@ -52,7 +52,7 @@ class LayoutPlan {
   // Ranks of a stage are numbered one after the other.
   int ranks_of_stage() const { return layout_.tensor_parallel_size * layout_.data_parallel_size; }
 
-  const nxd_plan_model_t& model_;
+  const ModelSizes& model_;
   const nxd_plan_machine_t& machine_;
   nxd_plan_layout_t layout_;
   PipelineShape shape_;
@@ -66,8 +66,7 @@ class LayoutPlan {
 };
 
 // Reads a caller's layout and predicts it.
-nxd_plan_prediction_t predict_layout(const nxd_plan_model_t& model,
-                                     const nxd_plan_machine_t& machine,
+nxd_plan_prediction_t predict_layout(const ModelSizes& model, const nxd_plan_machine_t& machine,
                                      const nxd_plan_layout_t* layout);
 
 }  // namespace nxd

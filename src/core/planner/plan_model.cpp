@@ -1,11 +1,10 @@
 #include "core/planner/plan_model.h"
 
-#include <algorithm>
 #include <cstddef>
 
-#include "core/base/config_fields.h"
 #include "core/base/error.h"
 #include "core/base/options.h"
+#include "core/model/config_fields.h"
 #include "core/planner/cut_points.h"
 
 namespace nxd {
@@ -16,53 +15,9 @@ void check_size(const char* name, int64_t value, int64_t most = kLargestSize) {
                  value);
 }
 
-nxd_plan_model_t llama_sizes(const ConfigFields& fields) {
-  nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
-  model.hidden_size = fields.size("hidden_size");
-  model.num_layers = fields.layers("num_hidden_layers");
-  model.num_heads = fields.size("num_attention_heads");
-  model.num_kv_heads = fields.size("num_key_value_heads", model.num_heads);
-  if (fields.has("head_dim")) model.head_dim = fields.size("head_dim");
-  model.intermediate_size = fields.size("intermediate_size");
-  model.vocab_size = fields.size("vocab_size");
-  model.gated_mlp = 1;
-  model.attention_bias = fields.boolean("attention_bias", false);
-  model.mlp_bias = fields.boolean("mlp_bias", false);
-  model.tied_embeddings = fields.boolean("tie_word_embeddings", false);
-  return model;
-}
-
-nxd_plan_model_t gpt2_sizes(const ConfigFields& fields) {
-  nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
-  model.hidden_size = fields.size(fields.either("n_embd", "hidden_size"));
-  model.num_layers = fields.layers(fields.either("n_layer", "num_hidden_layers"));
-  model.num_heads = fields.size(fields.either("n_head", "num_attention_heads"));
-  model.intermediate_size = fields.size("n_inner", 4 * model.hidden_size);
-  model.vocab_size = fields.size("vocab_size");
-  model.max_positions = fields.size(fields.either("n_positions", "max_position_embeddings"), 1024);
-  model.attention_bias = model.mlp_bias = model.norm_bias = 1;
-  model.tied_embeddings = fields.boolean("tie_word_embeddings", true);
-  return model;
-}
-
-// Of one sequence through all layers' matrices, forwards.
-double matrix_operations(const nxd_plan_model_t& model, int64_t sequence) {
-  return 2 * number(sequence) * number(model.num_layers) * number(layer_matrix_elements(model, 1));
-}
-
-// And of attention's scores and what they weigh, each of which sees all keys.
-double attention_operations(const nxd_plan_model_t& model, int64_t sequence) {
-  return 4 * number(sequence) * number(sequence) * number(model.num_layers) *
-         number(query_width(model, 1));
-}
-
-double head_operations(const nxd_plan_model_t& model, int64_t sequence) {
-  return 2 * number(sequence) * number(model.hidden_size) * number(model.vocab_size);
-}
-
 }  // namespace
 
-nxd_plan_model_t read_plan_model(const nxd_plan_model_t* given) {
+ModelSizes read_plan_model(const nxd_plan_model_t* given) {
   check_argument(given, "model: expected a pointer, got NULL");
   const nxd_plan_model_t defaults = NXD_PLAN_MODEL_INIT;
   nxd_plan_model_t model = read_options(given, defaults, "model");
@@ -88,65 +43,52 @@ nxd_plan_model_t read_plan_model(const nxd_plan_model_t* given) {
                  "model->max_positions: expected 0 to ", kLargestSize, ", got ",
                  model.max_positions);
   check_argument(model.reserved == 0, "model->reserved: expected 0, got ", model.reserved);
+  ModelSizes sizes;
+  sizes.hidden = model.hidden_size;
+  sizes.layers = model.num_layers;
+  sizes.heads = model.num_heads;
+  sizes.kv_heads = model.num_kv_heads;
+  sizes.head_dim = model.head_dim;
+  sizes.intermediate = model.intermediate_size;
+  sizes.vocabulary = model.vocab_size;
+  sizes.positions = model.max_positions;
+  sizes.gated_mlp = model.gated_mlp != 0;
+  sizes.attention_bias = model.attention_bias != 0;
+  sizes.mlp_bias = model.mlp_bias != 0;
+  sizes.norm_bias = model.norm_bias != 0;
+  sizes.tied_embeddings = model.tied_embeddings != 0;
+  return sizes;
+}
+
+nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
+  nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  model.hidden_size = sizes.hidden;
+  model.num_layers = sizes.layers;
+  model.num_heads = sizes.heads;
+  model.num_kv_heads = sizes.kv_heads;
+  model.head_dim = sizes.head_dim;
+  model.intermediate_size = sizes.intermediate;
+  model.vocab_size = sizes.vocabulary;
+  model.max_positions = sizes.positions;
+  model.gated_mlp = sizes.gated_mlp;
+  model.attention_bias = sizes.attention_bias;
+  model.mlp_bias = sizes.mlp_bias;
+  model.norm_bias = sizes.norm_bias;
+  model.tied_embeddings = sizes.tied_embeddings;
   return model;
 }
 
-nxd_plan_model_t plan_model_of_config(const std::string& json_text) {
-  const ConfigFields fields = ConfigFields::parse(json_text);
-  const bool is_llama = fields.choice<bool>("model_type", "", {{"llama", true}, {"gpt2", false}});
-  const nxd_plan_model_t model = is_llama ? llama_sizes(fields) : gpt2_sizes(fields);
-  return read_plan_model(&model);
-}
-
-int64_t query_width(const nxd_plan_model_t& model, int tensor) {
-  return model.num_heads / tensor * model.head_dim;
-}
-
-// Key heads fewer than ranks are held several times.
-int64_t key_width(const nxd_plan_model_t& model, int tensor) {
-  return std::max<int64_t>(model.num_kv_heads / tensor, 1) * model.head_dim;
-}
-
-int64_t layer_matrix_elements(const nxd_plan_model_t& model, int tensor) {
-  const int64_t attention = 2 * query_width(model, tensor) + 2 * key_width(model, tensor);
-  const int64_t mlp = (model.gated_mlp ? 3 : 2) * (model.intermediate_size / tensor);
-  return model.hidden_size * (attention + mlp);
-}
-
-int64_t norm_elements(const nxd_plan_model_t& model) {
-  return model.hidden_size * (model.norm_bias ? 2 : 1);
-}
-
-int64_t layer_elements(const nxd_plan_model_t& model, int tensor) {
-  int64_t elements = layer_matrix_elements(model, tensor) + 2 * norm_elements(model);
-  if (model.attention_bias) {
-    elements += query_width(model, tensor) + 2 * key_width(model, tensor) + model.hidden_size;
-  }
-  if (model.mlp_bias) {
-    elements += (model.gated_mlp ? 2 : 1) * (model.intermediate_size / tensor) + model.hidden_size;
-  }
-  return elements;
-}
-
-int64_t head_elements(const nxd_plan_model_t& model, int tensor) {
-  return (model.vocab_size + tensor - 1) / tensor * model.hidden_size;
-}
-
-int64_t embedding_elements(const nxd_plan_model_t& model, int tensor) {
-  return head_elements(model, tensor) + model.max_positions * model.hidden_size;
-}
-
-std::vector<int> stage_layers(const nxd_plan_model_t& model, nxd_pp_partition_t partition,
-                              int stages, int64_t sequence) {
-  const auto layers = static_cast<int>(model.num_layers);
+std::vector<int> stage_layers(const ModelSizes& model, nxd_pp_partition_t partition, int stages,
+                              int64_t sequence) {
+  const auto layers = static_cast<int>(model.layers);
   check_argument(stages <= layers, "layout: expected at most one stage for each of the ", layers,
                  " layers, got ", stages);
   std::vector<int> cuts;
   if (partition == NXD_PP_PARTITION_COST) {
     const double layer =
-        (matrix_operations(model, sequence) + attention_operations(model, sequence)) / layers;
+        (model.matrix_operations(sequence) + model.attention_operations(sequence)) / layers;
     std::vector<double> costs(static_cast<size_t>(layers), layer);
-    costs.push_back(head_operations(model, sequence));
+    costs.push_back(model.head_operations(sequence));
     cuts = balanced_cut_points(costs, stages);
   } else {
     cuts = even_cut_points(layers, stages);
@@ -159,14 +101,6 @@ std::vector<int> stage_layers(const nxd_plan_model_t& model, nxd_pp_partition_t 
     begin = cut + 1;
   }
   return sizes;
-}
-
-// Causal attention sees half of the scores.
-double step_operations(const nxd_plan_model_t& model, double sequences, int64_t sequence) {
-  const double forward = matrix_operations(model, sequence) +
-                         attention_operations(model, sequence) / 2 +
-                         head_operations(model, sequence);
-  return 3 * forward * sequences;
 }
 
 }  // namespace nxd

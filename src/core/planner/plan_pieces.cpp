@@ -11,7 +11,7 @@ constexpr double kF32Bytes = 4;
 
 class PieceMaker {
  public:
-  PieceMaker(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+  PieceMaker(const ModelSizes& model, const nxd_plan_machine_t& machine,
              const nxd_plan_layout_t& layout)
       : model_(model),
         machine_(machine),
@@ -22,11 +22,11 @@ class PieceMaker {
         tokens_(int64_t{layout.microbatch_size} * layout.sequence_length),
         sequence_(layout.sequence_length),
         local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
-        hidden_(model.hidden_size),
-        query_(query_width(model, tensor_)),
-        key_(key_width(model, tensor_)),
-        mlp_(model.intermediate_size / tensor_),
-        vocabulary_(head_elements(model, tensor_) / model.hidden_size),
+        hidden_(model.hidden),
+        query_(model.query_width(tensor_)),
+        key_(model.key_width(tensor_)),
+        mlp_(model.intermediate / tensor_),
+        vocabulary_(model.head_elements(tensor_) / model.hidden),
         places_(group_places(machine, tensor_, 1)) {
     const bool bf16 = layout.dtype == NXD_DTYPE_BF16;
     flops_ = bf16 ? machine.gemm_flops_bf16 : machine.gemm_flops_f32;
@@ -38,7 +38,7 @@ class PieceMaker {
 
   PlanPiece layer() const {
     PlanPiece piece;
-    piece.elements = layer_elements(model_, tensor_);
+    piece.elements = model_.layer_elements(tensor_);
     // Both residual sums and both norms; q, k, v and the result; gate, up and their product.
     const int64_t sharded = 2 * query_ + 2 * key_ + (model_.gated_mlp ? 3 : 2) * mlp_;
     const double all = (4 * rows(local_) + number(tokens_) * number(sharded)) * element_;
@@ -46,10 +46,10 @@ class PieceMaker {
     piece.transient_bytes = recompute_ ? 2 * all : all;  // gradients of what is kept
 
     const double products =
-        seconds(2.0 * number(tokens_) * number(layer_matrix_elements(model_, tensor_)), flops_);
+        seconds(2.0 * number(tokens_) * number(model_.layer_matrix_elements(tensor_)), flops_);
     const double scores =
         seconds(2.0 * number(tokens_) * number(sequence_) * number(query_), attention_flops_);
-    const int64_t rope = model_.max_positions == 0 ? 2 * (query_ + key_) : 0;
+    const int64_t rope = model_.positions == 0 ? 2 * (query_ + key_) : 0;
     const int64_t activation = model_.gated_mlp ? 3 * mlp_ : 2 * mlp_;
     const int64_t activation_back = model_.gated_mlp ? 5 * mlp_ : 3 * mlp_;
     // Attention and the MLP: the input comes in, the partial sums go out.
@@ -67,7 +67,7 @@ class PieceMaker {
 
   PlanPiece embedding() const {
     PlanPiece piece;
-    piece.elements = embedding_elements(model_, tensor_);
+    piece.elements = model_.embedding_elements(tensor_);
     piece.forward.elementwise = moved(2 * rows(tokens_));
     piece.forward.collectives = leave();
     piece.weight.elementwise = moved(3 * rows(tokens_));
@@ -78,8 +78,8 @@ class PieceMaker {
   // Gradients of the head are formed with the loss, in the forward pass.
   PlanPiece head() const {
     PlanPiece piece;
-    piece.elements = norm_elements(model_) + head_elements(model_, tensor_);
-    const int64_t matrix = head_elements(model_, tensor_);
+    piece.elements = model_.norm_elements() + model_.head_elements(tensor_);
+    const int64_t matrix = model_.head_elements(tensor_);
     // What the last norm keeps, and both gradients.
     piece.kept_bytes = (3 * rows(local_) + number(matrix)) * element_;
     piece.transient_bytes = kF32Bytes * number(std::min(tokens_, kHeadBlock)) * number(vocabulary_);
@@ -110,7 +110,7 @@ class PieceMaker {
   double leave() const { return split_sequence_ ? scatter() : reduce(); }
   double leave_back() const { return split_sequence_ ? gather() : 0; }
 
-  const nxd_plan_model_t& model_;
+  const ModelSizes& model_;
   const nxd_plan_machine_t& machine_;
   int tensor_;
   bool recompute_, split_sequence_;
@@ -137,7 +137,7 @@ PassTime operator*(double factor, PassTime time) {
           factor * time.collectives};
 }
 
-PlanPieces plan_pieces(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+PlanPieces plan_pieces(const ModelSizes& model, const nxd_plan_machine_t& machine,
                        const nxd_plan_layout_t& layout) {
   const PieceMaker maker(model, machine, layout);
   return {maker.embedding(), maker.layer(), maker.head(), maker.boundary_bytes()};

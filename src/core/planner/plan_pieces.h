@@ -31,7 +31,7 @@ struct PlanPieces {
 };
 
 // The layout has been checked.
-PlanPieces plan_pieces(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+PlanPieces plan_pieces(const ModelSizes& model, const nxd_plan_machine_t& machine,
                        const nxd_plan_layout_t& layout);
 
 inline int64_t bytes_of(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 4; }

@@ -39,7 +39,7 @@ struct Candidate {
 
 class PlanSearch {
  public:
-  PlanSearch(const nxd_plan_model_t& model, const nxd_plan_machine_t& machine,
+  PlanSearch(const ModelSizes& model, const nxd_plan_machine_t& machine,
              const nxd_plan_search_options_t& options)
       : model_(model), machine_(machine), options_(options) {}
 
@@ -89,8 +89,8 @@ class PlanSearch {
     if (candidates_.empty()) {
       fail(NXD_ERROR_INVALID_ARGUMENT, "options: expected ", options_.world_size,
            " ranks and a batch of ", options_.batch_size,
-           " sequences that some layout divides; the model has ", model_.num_layers, " layers, ",
-           model_.num_heads, " heads and ", model_.num_kv_heads, " key heads");
+           " sequences that some layout divides; the model has ", model_.layers, " layers, ",
+           model_.heads, " heads and ", model_.kv_heads, " key heads");
     }
     fail(NXD_ERROR_INVALID_ARGUMENT, "machine->memory_bytes: expected at least ",
          static_cast<uint64_t>(fewest_bytes_), " for tensor ", leanest_.tensor_parallel_size,
@@ -108,9 +108,9 @@ class PlanSearch {
   }
 
   void list_candidates() {
-    for (const int tensor : divisors(options_.world_size, model_.num_heads)) {
+    for (const int tensor : divisors(options_.world_size, model_.heads)) {
       const int rest = options_.world_size / tensor;
-      for (const int pipeline : divisors(rest, model_.num_layers)) {
+      for (const int pipeline : divisors(rest, model_.layers)) {
         nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
         layout.tensor_parallel_size = tensor;
         layout.pipeline_parallel_size = pipeline;
@@ -135,7 +135,7 @@ class PlanSearch {
       list_schedule(layout, NXD_PP_SCHEDULE_GPIPE);
       for (int chunks = 2; chunks <= options_.max_virtual_size; ++chunks) {
         layout.virtual_size = chunks;
-        if (int64_t{chunks} * layout.pipeline_parallel_size > model_.num_layers) break;
+        if (int64_t{chunks} * layout.pipeline_parallel_size > model_.layers) break;
         if (microbatches % layout.pipeline_parallel_size == 0) {
           list_schedule(layout, NXD_PP_SCHEDULE_INTERLEAVED);
         }
@@ -182,7 +182,7 @@ class PlanSearch {
     }
   }
 
-  const nxd_plan_model_t& model_;
+  const ModelSizes& model_;
   const nxd_plan_machine_t& machine_;
   const nxd_plan_search_options_t& options_;
   std::map<std::pair<int, nxd_pp_partition_t>, std::vector<int>> layers_;
@@ -213,8 +213,7 @@ nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* give
   return options;
 }
 
-std::vector<FoundPlan> search_plans(const nxd_plan_model_t& model,
-                                    const nxd_plan_machine_t& machine,
+std::vector<FoundPlan> search_plans(const ModelSizes& model, const nxd_plan_machine_t& machine,
                                     const nxd_plan_search_options_t& options, size_t count) {
   return PlanSearch(model, machine, options).best(count);
 }

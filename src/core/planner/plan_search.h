@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/model/model_sizes.h"
 #include "nxd.h"
 
 namespace nxd {
@@ -17,8 +18,7 @@ nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* give
 
 // The `count` layouts whose predicted steps are shortest, of those that fit; see nxd_plan_search.
 // Model and machine have been read.
-std::vector<FoundPlan> search_plans(const nxd_plan_model_t& model,
-                                    const nxd_plan_machine_t& machine,
+std::vector<FoundPlan> search_plans(const ModelSizes& model, const nxd_plan_machine_t& machine,
                                     const nxd_plan_search_options_t& options, size_t count);
 
 }  // namespace nxd

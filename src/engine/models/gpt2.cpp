@@ -216,7 +216,7 @@ Gpt2Model::Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config,
   embedding_ = make_embedding(*this, config, path, options);
   positions_ = std::make_shared<Holder>(this->context(), "Embedding");
   mark_replicated(make_parameter(*positions_, join_path(path, "wpe"), "weight",
-                                 ShardSpec::replicated({config.max_positions, config.hidden}),
+                                 ShardSpec::replicated({config.positions, config.hidden}),
                                  Initializer::normal(0, config.initializer_range),
                                  parameter_place(options.dtype, options.device)),
                   group_, sequence_parallel_);
@@ -257,26 +257,20 @@ Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
 
 Gpt2LmHeadModel::Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
                                  const nxd_model_options_t& options)
-    : CausalLm(std::move(context), "GPT2LMHeadModel", options, config.vocabulary,
-               config.max_positions),
+    : CausalLm(std::move(context), "GPT2LMHeadModel", options, config.vocabulary, config.positions),
       config_(config) {
   check_divides("n_head", config.heads);
   check_divides("n_inner", config.intermediate);
   auto model = std::make_shared<Gpt2Model>(this->context(), config, "transformer", options);
   set_body("transformer", model);
   const std::shared_ptr<Parameter> tied =
-      config.tie_embeddings ? model->embedding()->parameter("weight") : nullptr;
+      config.tied_embeddings ? model->embedding()->parameter("weight") : nullptr;
   const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
   set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
 }
 
 double Gpt2LmHeadModel::step_flops(int64_t batch, int64_t sequence) const {
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const double hidden = number(config_.hidden), layers = number(config_.layers);
-  const double per_layer = 4 * hidden * hidden + 2 * hidden * number(config_.intermediate);
-  const double matrices = layers * per_layer + hidden * number(config_.vocabulary);
-  const double tokens = number(batch) * number(sequence);
-  return tokens * (6 * matrices + 6 * layers * number(sequence) * hidden);
+  return config_.step_operations(number(batch), sequence);
 }
 
 }  // namespace nxd

@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include "core/model/gpt2_config.h"
 #include "engine/layers/dropout.h"
 #include "engine/layers/norm.h"
 #include "engine/models/causal_lm.h"
-#include "engine/models/gpt2_config.h"
 
 namespace nxd {
 

@@ -168,21 +168,13 @@ LlamaForCausalLM::LlamaForCausalLM(std::shared_ptr<Context> context, const Llama
   auto model = std::make_shared<LlamaModel>(this->context(), config, "model", options);
   set_body("model", model);
   const std::shared_ptr<Parameter> tied =
-      config.tie_embeddings ? model->embedding()->parameter("weight") : nullptr;
+      config.tied_embeddings ? model->embedding()->parameter("weight") : nullptr;
   const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
   set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
 }
 
 double LlamaForCausalLM::step_flops(int64_t batch, int64_t sequence) const {
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const double hidden = number(config_.hidden);
-  const double width = number(config_.heads) * number(config_.head_dim);
-  const double kv_width = number(config_.kv_heads) * number(config_.head_dim);
-  const double per_layer =
-      hidden * (2 * width + 2 * kv_width) + 3 * hidden * number(config_.intermediate);
-  const double matrices = number(config_.layers) * per_layer + hidden * number(config_.vocabulary);
-  const double tokens = number(batch) * number(sequence);
-  return tokens * (6 * matrices + 6 * number(config_.layers) * number(sequence) * width);
+  return config_.step_operations(number(batch), sequence);
 }
 
 }  // namespace nxd

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "core/model/llama_config.h"
 #include "engine/layers/norm.h"
 #include "engine/models/causal_lm.h"
-#include "engine/models/llama_config.h"
 
 namespace nxd {
 

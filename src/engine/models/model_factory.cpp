@@ -1,7 +1,7 @@
 #include "engine/models/model_factory.h"
 
-#include "core/base/config_fields.h"
 #include "core/checkpoint/file.h"
+#include "core/model/common_fields.h"
 #include "engine/models/gpt2.h"
 #include "engine/models/llama.h"
 #include "engine/training/model_state.h"
@@ -18,16 +18,12 @@ std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
                                     const std::string& config_json,
                                     const nxd_model_options_t& options) {
   flag(options.sequence_parallel, "options.sequence_parallel");
-  const std::string type = ConfigFields::parse(config_json).string("model_type", "");
-  if (type == "llama") {
+  if (model_type_of(config_json) == ModelType::kLlama) {
     return std::make_shared<LlamaForCausalLM>(std::move(context), LlamaConfig::parse(config_json),
                                               options);
   }
-  if (type == "gpt2") {
-    return std::make_shared<Gpt2LmHeadModel>(std::move(context), Gpt2Config::parse(config_json),
-                                             options);
-  }
-  refuse_unknown("model_type", type, {"gpt2", "llama"});
+  return std::make_shared<Gpt2LmHeadModel>(std::move(context), Gpt2Config::parse(config_json),
+                                           options);
 }
 
 std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,

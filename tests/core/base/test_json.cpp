@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/base/config_fields.h"
 #include "core/base/json_value.h"
 #include "core/base/json_writer.h"
 #include "core/base/printable.h"
+#include "core/model/config_fields.h"
 #include "support/check.h"
 
 using nxd::JsonDocument;

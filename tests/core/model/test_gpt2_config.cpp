@@ -3,11 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// libnxd exports no C++ names; these sources are pure and need the core library only.
-#include "core/base/config_fields.cpp"
-#include "engine/models/common_fields.cpp"
-#include "engine/models/gpt2_config.cpp"
-
+#include "core/base/error.h"
+#include "core/model/gpt2_config.h"
 #include "support/check.h"
 
 namespace {
@@ -32,9 +29,9 @@ void defaults(void**) {
   assert_int_equal(c.heads, 4);
   assert_int_equal(c.intermediate, 256);
   assert_int_equal(c.vocabulary, 251);
-  assert_int_equal(c.max_positions, 1024);
+  assert_int_equal(c.positions, 1024);
   assert_true(c.norm_eps == 1e-5 && c.initializer_range == 0.02);
-  assert_true(c.tie_embeddings && c.scale_by_head_dim && !c.scale_by_layer_index);
+  assert_true(c.tied_embeddings && c.scale_by_head_dim && !c.scale_by_layer_index);
   assert_int_equal(c.activation, NXD_ACTIVATION_GELU_TANH);
   assert_true(c.embedding_dropout == 0.1 && c.attention_dropout == 0.1);
   assert_true(c.residual_dropout == 0.1);
@@ -54,10 +51,10 @@ void settings(void**) {
                               {"attn_pdrop", 0.25},
                               {"resid_pdrop", 0.5}});
   assert_int_equal(c.intermediate, 100);
-  assert_int_equal(c.max_positions, 48);
+  assert_int_equal(c.positions, 48);
   assert_true(c.norm_eps == 1e-3 && c.initializer_range == 0.5);
   assert_int_equal(c.activation, NXD_ACTIVATION_GELU);
-  assert_true(!c.tie_embeddings && !c.scale_by_head_dim && c.scale_by_layer_index);
+  assert_true(!c.tied_embeddings && !c.scale_by_head_dim && c.scale_by_layer_index);
   assert_true(c.embedding_dropout == 0 && c.attention_dropout == 0.25);
   assert_true(c.residual_dropout == 0.5);
   assert_int_equal(parse({{"n_inner", nullptr}}).intermediate, 256);
@@ -71,7 +68,7 @@ void settings(void**) {
                                   {"num_attention_heads", 2},
                                   {"max_position_embeddings", 99}});
   assert_true(other.hidden == 32 && other.layers == 2 && other.heads == 2);
-  assert_int_equal(other.max_positions, 99);
+  assert_int_equal(other.positions, 99);
 }
 
 void bad_fields(void**) {

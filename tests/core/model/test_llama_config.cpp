@@ -3,11 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-// libnxd exports no C++ names; these sources are pure and need the core library only.
-#include "core/base/config_fields.cpp"
-#include "engine/models/common_fields.cpp"
-#include "engine/models/llama_config.cpp"
-
+#include "core/base/error.h"
+#include "core/model/llama_config.h"
 #include "support/check.h"
 
 namespace {
@@ -46,7 +43,7 @@ void defaults(void**) {
   assert_int_equal(c.vocabulary, 256);
   assert_int_equal(c.max_positions, 2048);
   assert_true(c.norm_eps == 1e-6 && c.initializer_range == 0.02);
-  assert_false(c.tie_embeddings || c.attention_bias || c.mlp_bias);
+  assert_false(c.tied_embeddings || c.attention_bias || c.mlp_bias);
   assert_int_equal(c.activation, NXD_ACTIVATION_SILU);
   assert_int_equal(c.rope.type, NXD_ROPE_DEFAULT);
   assert_true(c.rope.theta == 10000);
@@ -65,7 +62,7 @@ void defaults(void**) {
   assert_true(LlamaConfig::parse(with("initializer_range", 0.0).dump()).initializer_range == 0);
   assert_int_equal(LlamaConfig::parse(with("hidden_act", "gelu_new").dump()).activation,
                    NXD_ACTIVATION_GELU_TANH);
-  assert_true(LlamaConfig::parse(with("tie_word_embeddings", true).dump()).tie_embeddings);
+  assert_true(LlamaConfig::parse(with("tie_word_embeddings", true).dump()).tied_embeddings);
 }
 
 void rope_forms(void**) {

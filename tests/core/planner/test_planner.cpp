@@ -75,9 +75,10 @@ void test_models(void**) {
       expected += elements;
     }
     const nxd_plan_model_t model = model_of(name);
-    int64_t elements = nxd::embedding_elements(model, 1) + nxd::norm_elements(model) +
-                       model.num_layers * nxd::layer_elements(model, 1);
-    if (!model.tied_embeddings) elements += nxd::head_elements(model, 1);
+    const nxd::ModelSizes sizes = nxd::read_plan_model(&model);
+    int64_t elements =
+        sizes.embedding_elements() + sizes.norm_elements() + sizes.layers * sizes.layer_elements();
+    if (!sizes.tied_embeddings) elements += sizes.head_elements();
     assert_int_equal(elements, expected);
     const auto alone = predict(model, round_machine(), layout_of(1, 1, 1, 1, 8));
     assert_int_equal(alone.parameter_bytes, 4 * expected);
@@ -90,8 +91,8 @@ void test_models(void**) {
   model.intermediate_size = 1408;
   model.vocab_size = 8192;
   model.gated_mlp = 1;
-  const nxd_plan_model_t read = nxd::read_plan_model(&model);
-  assert_near(nxd::step_operations(read, 4, 512),
+  const nxd::ModelSizes read = nxd::read_plan_model(&model);
+  assert_near(read.step_operations(4, 512),
               2048.0 * (6 * (8 * 2949120.0 + 4194304) + 6 * 8 * 512 * 512.0));
 }
 
@@ -178,7 +179,7 @@ void test_zero_memory(void**) {
 void test_pipeline_report(void**) {
   const nxd_plan_model_t model = small_model();
   const nxd_plan_machine_t machine = round_machine();
-  const nxd_plan_model_t read = nxd::read_plan_model(&model);
+  const nxd::ModelSizes read = nxd::read_plan_model(&model);
   for (const auto kind : {NXD_PP_SCHEDULE_1F1B, NXD_PP_SCHEDULE_GPIPE, NXD_PP_SCHEDULE_INTERLEAVED,
                           NXD_PP_SCHEDULE_ZERO_BUBBLE}) {
     nxd_plan_layout_t layout = layout_of(1, 2, 1, 6, 10);
@@ -248,7 +249,7 @@ void test_cuts(void**) {
   model.num_layers = 5;
   const int64_t layer = 2 * 640 + 4 * 10 * 8;  // operations of a token, of ten
   model.vocab_size = 3 * layer / (2 * 8);
-  const nxd_plan_model_t m = nxd::read_plan_model(&model);
+  const nxd::ModelSizes m = nxd::read_plan_model(&model);
   const auto check = [&](nxd_pp_partition_t partition, const std::vector<int>& expected) {
     const int stages = static_cast<int>(expected.size());
     assert_true(nxd::stage_layers(m, partition, stages, 10) == expected);
@@ -329,7 +330,7 @@ void test_properties(void**) {
                                         p.activation_bytes + p.buffer_bytes);
 
     // The bound that the search prunes by.
-    const nxd_plan_model_t m = nxd::read_plan_model(&model);
+    const nxd::ModelSizes m = nxd::read_plan_model(&model);
     const nxd_plan_machine_t read = nxd::read_plan_machine(&machine);
     const nxd_plan_layout_t l = nxd::read_plan_layout(&layout, m);
     const nxd::LayoutPlan plan(

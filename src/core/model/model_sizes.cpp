@@ -1,0 +1,63 @@
+#include "core/model/model_sizes.h"
+
+#include <algorithm>
+
+#include "core/model/common_fields.h"
+#include "core/model/gpt2_config.h"
+#include "core/model/llama_config.h"
+
+namespace nxd {
+
+int64_t ModelSizes::query_width(int tensor) const { return heads / tensor * head_dim; }
+
+int64_t ModelSizes::key_width(int tensor) const {
+  return std::max<int64_t>(kv_heads / tensor, 1) * head_dim;
+}
+
+int64_t ModelSizes::layer_matrix_elements(int tensor) const {
+  const int64_t attention = 2 * query_width(tensor) + 2 * key_width(tensor);
+  const int64_t mlp = (gated_mlp ? 3 : 2) * (intermediate / tensor);
+  return hidden * (attention + mlp);
+}
+
+int64_t ModelSizes::layer_elements(int tensor) const {
+  int64_t elements = layer_matrix_elements(tensor) + 2 * norm_elements();
+  if (attention_bias) elements += query_width(tensor) + 2 * key_width(tensor) + hidden;
+  if (mlp_bias) elements += (gated_mlp ? 2 : 1) * (intermediate / tensor) + hidden;
+  return elements;
+}
+
+int64_t ModelSizes::embedding_elements(int tensor) const {
+  return head_elements(tensor) + positions * hidden;
+}
+
+int64_t ModelSizes::norm_elements() const { return hidden * (norm_bias ? 2 : 1); }
+
+int64_t ModelSizes::head_elements(int tensor) const {
+  return (vocabulary + tensor - 1) / tensor * hidden;
+}
+
+double ModelSizes::matrix_operations(int64_t sequence) const {
+  return 2 * number(sequence) * number(layers) * number(layer_matrix_elements());
+}
+
+double ModelSizes::attention_operations(int64_t sequence) const {
+  return 4 * number(sequence) * number(sequence) * number(layers) * number(query_width());
+}
+
+double ModelSizes::head_operations(int64_t sequence) const {
+  return 2 * number(sequence) * number(hidden) * number(vocabulary);
+}
+
+double ModelSizes::step_operations(double sequences, int64_t sequence) const {
+  const double forward =
+      matrix_operations(sequence) + attention_operations(sequence) / 2 + head_operations(sequence);
+  return 3 * forward * sequences;
+}
+
+ModelSizes sizes_of_config(const std::string& json_text) {
+  if (model_type_of(json_text) == ModelType::kLlama) return LlamaConfig::parse(json_text);
+  return Gpt2Config::parse(json_text);
+}
+
+}  // namespace nxd

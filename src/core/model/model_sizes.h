@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace nxd {
+
+// Sizes enter formulas as doubles.
+inline double number(int64_t value) { return static_cast<double>(value); }
+
+// The sizes of a decoder that predicts the next token, and all that follows from them alone:
+// parameters and operations. Counts for `tensor` ranks are those of one of so many tensor-parallel
+// ranks, whose number divides the sizes. Pure.
+struct ModelSizes {
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate = 0;
+  int64_t vocabulary = 0;
+  int64_t positions = 0;  // rows of a table that is learned; 0: rotary positions
+  bool gated_mlp = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  bool norm_bias = false;
+  bool tied_embeddings = false;
+
+  // Features of queries and of keys. Key heads fewer than ranks are held several times.
+  int64_t query_width(int tensor = 1) const;
+  int64_t key_width(int tensor = 1) const;
+
+  // Elements of a layer's matrices, and of all of its parameters.
+  int64_t layer_matrix_elements(int tensor = 1) const;
+  int64_t layer_elements(int tensor = 1) const;
+  int64_t embedding_elements(int tensor = 1) const;
+  // Of one norm, and of the head's matrix.
+  int64_t norm_elements() const;
+  int64_t head_elements(int tensor = 1) const;
+
+  // Operations of one sequence, forwards: all layers' matrices; attention's scores and what they
+  // weigh, each of which sees all keys; the head.
+  double matrix_operations(int64_t sequence) const;
+  double attention_operations(int64_t sequence) const;
+  double head_operations(int64_t sequence) const;
+  // Of a training step: three times a forward pass, in which attention sees half of the scores.
+  double step_operations(double sequences, int64_t sequence) const;
+};
+
+// The sizes of a Hugging Face config.json of any family that is known. INVALID_ARGUMENT and
+// UNSUPPORTED as the family's own reading says.
+ModelSizes sizes_of_config(const std::string& json_text);
+
+}  // namespace nxd
