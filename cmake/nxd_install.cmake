@@ -16,8 +16,15 @@ if(TARGET nxd)
     COMPONENT development)
 endif()
 install(EXPORT nxdTargets NAMESPACE nxd:: DESTINATION ${nxd_package_dir} COMPONENT development)
-install(FILES include/nxd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
-install(FILES include/nxd/dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nxd COMPONENT development)
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+  FILES_MATCHING PATTERN "*.h")
+# The same as one file, for projects that keep a copy of it.
+file(GLOB nxd_headers CONFIGURE_DEPENDS include/*.h include/nxd/*.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${nxd_headers})
+execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/single_header ${PROJECT_BINARY_DIR}/nxd_single.h
+  COMMAND_ERROR_IS_FATAL ANY)
+install(FILES ${PROJECT_BINARY_DIR}/nxd_single.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  COMPONENT development)
 
 configure_package_config_file(cmake/nxdConfig.cmake.in ${PROJECT_BINARY_DIR}/nxdConfig.cmake
   INSTALL_DESTINATION ${nxd_package_dir} NO_SET_AND_CHECK_MACRO)

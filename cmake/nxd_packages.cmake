@@ -27,7 +27,7 @@ endfunction()
 nxd_package(libraries libnxd${NXD_ABI} libs
   "This package has the libraries: libnxd_core, which needs no libtorch,\nand libnxd.")
 nxd_package(development libnxd-dev libdevel
-  "This package has the header, what pkg-config and CMake need, documents,\nand the bindings for Rust, Go, Julia and Python as sources.")
+  "This package has the headers, what pkg-config and CMake need, documents,\nand the bindings for Rust, Go, Julia and Python as sources.")
 nxd_package(tools nxd-tools utils
   "This package has nxdrun, which starts ranks, and nxdplan, which predicts\nlayouts.")
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)

@@ -7,6 +7,7 @@ _SCALARS = {"size_t": "Csize_t", "int32_t": "Int32", "int64_t": "Int64", "uint8_
             "uint16_t": "UInt16", "uint32_t": "UInt32", "uint64_t": "UInt64", "double": "Cdouble",
             "float": "Cfloat", "char": "UInt8", "void": "Cvoid", "function": "Ptr{Cvoid}",
             "int": "Cint", "DLDeviceType": "Int32"}
+_HEAD = "# Generated from include/nxd.h by scripts/bindings: do not edit.\n\n"
 _KEYWORDS = {"begin", "end", "function", "module", "struct", "const", "local", "global"}
 
 
@@ -48,24 +49,32 @@ def _function(function, callbacks):
                                    break_on_hyphens=False)) + "\n"
 
 
-def _initial(api):
+def _initial(api, structs):
     """Which function fills a struct with its defaults."""
     names = {f["name"] for f in api["functions"]}
-    for struct in api["structs"]:
+    for struct in structs:
         init = struct["name"].removesuffix("_t") + "_init"
         if init in names:
             yield f"fill_defaults(r::Ref{{{struct['name']}}}) = {init}(r, sizeof({struct['name']}))\n"
 
 
+def _topic(api, topic):
+    """The declarations of one topic; "" is DLPack's own."""
+    callbacks = {c["name"] for c in api["callbacks"]}
+    own = {kind: [item for item in api[kind] if item["topic"] == topic]
+           for kind in ("handles", "enums", "structs", "functions")}
+    parts = ["".join(f"mutable struct {h['name']} end\n" for h in own["handles"]),
+             *(_code(e) for e in own["enums"]),
+             *(_struct(s, callbacks) for s in own["structs"]),
+             "".join(_function(f, callbacks) for f in own["functions"]),
+             "".join(_initial(api, own["structs"]))]
+    return _HEAD + "\n".join(part for part in parts if part)
+
+
 def files(api, sizes):
     del sizes  # asserted by the binding's tests
-    callbacks = {c["name"] for c in api["callbacks"]}
-    opaque = [h["name"] for h in api["handles"]]
-    parts = ["# Generated from include/nxd.h by scripts/bindings: do not edit.\n\n",
-             "".join(f"const {m['name']} = {m['value']}\n" for m in api["macros"]), "\n",
-             "".join(f"mutable struct {name} end\n" for name in opaque), "\n",
-             "\n".join(_code(e) for e in api["enums"]), "\n",
-             "\n".join(_struct(s, callbacks) for s in api["structs"]), "\n",
-             "".join(_function(f, callbacks) for f in api["functions"]), "\n",
-             "".join(_initial(api))]
-    return {"bindings/julia/NXD/src/raw.jl": "".join(parts)}
+    topics = {"dlpack": ""} | {t["name"]: t["name"] for t in api["topics"]}
+    root = [_HEAD, "".join(f"const {m['name']} = {m['value']}\n" for m in api["macros"]), "\n",
+            "".join(f'include("raw/{name}.jl")\n' for name in topics)]
+    return {"bindings/julia/NXD/src/raw.jl": "".join(root)} | {
+        f"bindings/julia/NXD/src/raw/{name}.jl": _topic(api, topic) for name, topic in topics.items()}

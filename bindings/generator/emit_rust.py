@@ -105,8 +105,12 @@ def _function(function):
             f"{_signature(function['result'], function['params'], True)};\n")
 
 
-def _raw(api):
-    functions = {f["name"]: f for f in api["functions"]}
+def _named(topics):
+    return "".join(f"mod {t};\npub use {t}::*;\n" for t in topics)
+
+
+def _root(api, topics):
+    """What the topics share, and the list of them."""
     parts = [_HEAD, "\nuse std::marker::{PhantomData, PhantomPinned};\n"
              "use std::os::raw::{c_char, c_void};\n\n",
              "/// Structs that begin with their own size.\n///\n/// # Safety\n///\n"
@@ -118,15 +122,24 @@ def _raw(api):
              "    unsafe { std::mem::zeroed() }\n}\n\n"]
     for m in api["macros"]:
         parts.append(f"pub const {m['name']}: {'u32' if 'ABI' in m['name'] else 'i32'} = {m['value']};\n")
-    parts.append("\n")
-    parts += [_enum(e) for e in api["enums"]]
-    parts += [_handle(h) for h in api["handles"]]
-    parts += [_callback(c) for c in api["callbacks"]]
-    parts += [_struct(s, functions) for s in api["structs"]]
-    for library, gate in (("nxd_core", ""), ("nxd", "#[cfg(feature = \"engine\")]\n")):
+    return "".join([*parts, "\n", _named(topics)])
+
+
+def _topic(api, topic):
+    """The declarations of one topic; "" is DLPack's own."""
+    functions = {f["name"]: f for f in api["functions"]}
+    own = {kind: [item for item in api[kind] if item["topic"] == topic]
+           for kind in ("enums", "handles", "callbacks", "structs", "functions")}
+    parts = [_HEAD, "\n#[allow(unused_imports)]\nuse super::*;\n\n"]
+    parts += [_enum(e) for e in own["enums"]]
+    parts += [_handle(h) for h in own["handles"]]
+    parts += [_callback(c) for c in own["callbacks"]]
+    parts += [_struct(s, functions) for s in own["structs"]]
+    if own["functions"]:
+        gate = "#[cfg(feature = \"engine\")]\n" if own["functions"][0]["library"] == "nxd" else ""
         parts.append(f"{gate}extern \"C\" {{\n")
-        parts.append("\n".join(_function(f) for f in api["functions"] if f["library"] == library))
-        parts.append("}\n\n")
+        parts.append("\n".join(_function(f) for f in own["functions"]))
+        parts.append("}\n")
     return "".join(parts).rstrip() + "\n"
 
 
@@ -159,6 +172,9 @@ def _tests(api, sizes):
 
 
 def files(api, sizes):
-    """The two generated files of nxd-sys."""
-    return {"bindings/rust/nxd-sys/src/raw.rs": _raw(api),
-            "bindings/rust/nxd-sys/tests/layout.rs": _tests(api, sizes)}
+    """The generated files of nxd-sys: a module for each topic, and a test."""
+    topics = {t["name"]: t["name"] for t in api["topics"]} | {"dlpack": ""}
+    out = {f"bindings/rust/nxd-sys/src/raw/{name}.rs": _topic(api, topic)
+           for name, topic in topics.items()}
+    return out | {"bindings/rust/nxd-sys/src/raw/mod.rs": _root(api, topics),
+                  "bindings/rust/nxd-sys/tests/layout.rs": _tests(api, sizes)}

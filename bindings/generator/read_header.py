@@ -1,4 +1,4 @@
-"""Reads include/nxd.h into the description that bindings are generated from (api.json).
+"""Reads include/nxd.h and include/nxd into the description that bindings are generated from (api.json).
 
 The C parser gives declarations; comments, which it drops, are found again by name.
 """
@@ -10,14 +10,38 @@ from pathlib import Path
 from pycparser import c_ast, c_generator, c_parser
 from pycparser.plyparser import ParseError
 
-_SECTION = re.compile(r"^ \* (\d+)\. (.+?)(?: \(libnxd\))?$", re.M)
 _COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(.*?)(?=;|\{|\n\s*\n)", re.S)
 _TAG = re.compile(r"\[(local|collective)(?:, (blocking))?(?:: ([^\]]*))?\]")
-_FIRST_ENGINE_SECTION = 9
+# Which library the topics of an umbrella are in.
+_UMBRELLAS = {"core": "nxd_core", "engine": "nxd"}
 
 
 class HeaderError(Exception):
     """The header breaks a rule that bindings rely on."""
+
+
+def topics(include_dir):
+    """Name, library and text of each topical header; each comes after those that it includes."""
+    directory = Path(include_dir, "nxd")
+
+    def included(name):
+        return re.findall(r'^#include "(\w+)\.h"$', (directory / (name + ".h")).read_text(), re.M)
+
+    libraries = {name: library for umbrella, library in _UMBRELLAS.items()
+                 for name in included(umbrella) if name not in _UMBRELLAS}
+    ordered = {}
+
+    def place(name):
+        for other in included(name):
+            if other in libraries and other not in ordered:
+                place(other)
+        ordered[name] = libraries[name]
+
+    for name in libraries:
+        if name not in ordered and (directory / (name + ".h")).exists():
+            place(name)
+    for name, library in ordered.items():
+        yield name, library, (directory / (name + ".h")).read_text()
 
 
 def preprocess(include_dir):
@@ -41,8 +65,7 @@ def _flat(text):
 
 
 def _comments(header):
-    """Doc comment and section number by the name declared after it."""
-    sections = [(m.start(), int(m[1])) for m in _SECTION.finditer(header)]
+    """Doc comments by the name declared after them."""
     found = {}
     for m in _COMMENTED.finditer(header):
         declaration = re.sub(r"__attribute__\(\(.*?\)\)", "", m[2])
@@ -50,10 +73,8 @@ def _comments(header):
                 or re.search(r"NXD_API .*?\b(nxd_\w+)\(", declaration, re.S)
                 or re.search(r"typedef struct (nxd_\w+)", declaration)
                 or re.search(r"typedef \w+ (nxd_\w+)", declaration))
-        if not name:
-            continue
-        number = max((n for at, n in sections if at < m.start()), default=0)
-        found[name[1]] = (_plain(m[1]), number)
+        if name:
+            found[name[1]] = _plain(m[1])
     return found
 
 
@@ -187,10 +208,14 @@ def _since(name, doc):
 
 
 class _Reader:
-    def __init__(self, header):
-        self.header = header
-        self.docs = _comments(header)
-        self.enumerators = _trailing_comments(header)
+    def __init__(self, parts):
+        self.header = "".join(text for _, _, text in parts)
+        self.docs, self.places = {}, {}
+        for topic, library, text in parts:
+            comments = _comments(text)
+            self.docs.update(comments)
+            self.places.update(dict.fromkeys(comments, (topic, library)))
+        self.enumerators = _trailing_comments(self.header)
         self.enums, self.handles, self.callbacks = [], [], []
         self.structs, self.functions = [], []
         self.scalars = {}
@@ -200,16 +225,20 @@ class _Reader:
             if key in self.docs:
                 return self.docs[key]
         if name.startswith("DL"):
-            return "", 0  # DLPack's own
+            return ""  # DLPack's own
         raise HeaderError(f"{name}: no comment")
+
+    def place(self, name):
+        """Topic and library of a declaration."""
+        return self.places.get(name) or self.places.get(name.removesuffix("_t"), ("", ""))
 
     def typedef(self, node):
         name, inner = node.name, node.type
         if isinstance(inner, c_ast.PtrDecl) and isinstance(inner.type, c_ast.FuncDecl):
             function = inner.type
             params = _params(function)
-            self.callbacks.append({"name": name, "doc": self.doc(name)[0],
-                                   "result": _result(function), "params": params})
+            self.callbacks.append({"name": name, "topic": self.place(name)[0],
+                                   "doc": self.doc(name), "result": _result(function), "params": params})
         elif isinstance(inner.type, c_ast.Struct):
             self.struct(name, inner.type)
         elif isinstance(inner.type, c_ast.IdentifierType):
@@ -219,7 +248,7 @@ class _Reader:
         if node.decls is None and not name.startswith("nxd_"):
             return
         if node.decls is None:
-            self.handles.append({"name": name, "doc": self.doc(name)[0]})
+            self.handles.append({"name": name, "topic": self.place(name)[0], "doc": self.doc(name)})
             return
         for field in node.decls:
             if field.bitsize:
@@ -229,23 +258,24 @@ class _Reader:
             comments = _trailing_comments(_body(self.header, name.removesuffix("_t")))
         fields = [{"name": d.name, "type": _unnamed(d), "doc": comments.get(d.name, "")}
                   for d in node.decls]
-        self.structs.append({"name": name, "doc": self.doc(name)[0], "fields": fields})
+        self.structs.append({"name": name, "topic": self.place(name)[0], "doc": self.doc(name),
+                             "fields": fields})
 
     def enum(self, node, typename):
         values = [{"name": e.name, "doc": self.enumerators.get(e.name, "")}
                   for e in node.values.enumerators]
-        self.enums.append({"name": typename, "doc": self.doc(typename)[0],
-                           "type": self.scalars[typename], "values": values})
+        self.enums.append({"name": typename, "topic": self.place(typename)[0],
+                           "doc": self.doc(typename), "type": self.scalars[typename], "values": values})
 
     def function(self, declaration):
         name, function = declaration.name, declaration.type
-        doc, section = self.doc(name)
+        doc = self.doc(name)
+        topic, library = self.place(name)
         params = _params(function)
         for p in params:
             p["direction"] = _direction(p, doc)
         self.functions.append({
-            "name": name, "section": section,
-            "library": "nxd" if section >= _FIRST_ENGINE_SECTION else "nxd_core",
+            "name": name, "topic": topic, "library": library,
             "tag": _tag(name, doc), "since": _since(name, doc), "doc": doc,
             "result": _result(function), "params": params})
 
@@ -294,15 +324,15 @@ class _Reader:
 
 def read(include_dir):
     """The description of the header as plain lists and dictionaries."""
-    header = (Path(include_dir) / "nxd.h").read_text()
-    reader = _Reader(header)
+    reader = _Reader([("", "", Path(include_dir, "nxd.h").read_text()), *topics(include_dir)])
     try:
         tree = c_parser.CParser().parse(preprocess(Path(include_dir)), "nxd.h")
     except ParseError as e:
         raise HeaderError(f"as preprocessed: {e}") from e
     reader.read(tree)
-    macros = re.findall(r"^#define (NXD_[A-Z0-9_]+) (-?\d+)\s*$", header, re.M)
+    macros = re.findall(r"^#define (NXD_[A-Z0-9_]+) (-?\d+)\s*$", reader.header, re.M)
     return {
+        "topics": [{"name": name, "library": library} for name, library, _ in topics(include_dir)],
         "macros": [{"name": name, "value": int(value)} for name, value in macros],
         "enums": reader.enums,
         "handles": reader.handles,

@@ -38,8 +38,8 @@ def _function_problems(function, known):
     name = function["name"]
     if not _is_name(name):
         yield f"{name}: expected a name of the form nxd_<object>_<verb>"
-    if function["section"] == 0:
-        yield f"{name}: is in no section"
+    if not function["topic"]:
+        yield f"{name}: is in no topic that nxd/core.h or nxd/engine.h includes"
     yield from _type_problems(f"{name}, result", function["result"], known, is_result=True)
     for p in function["params"]:
         yield from _type_problems(f"{name}, {p['name']}", p["type"], known)

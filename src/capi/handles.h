@@ -1,6 +1,6 @@
 #pragma once
 
-// What stands behind the handles of sections 2 to 5 of nxd.h, and how functions take them apart.
+// Handles of communication, and how functions take them apart.
 #include "capi/arguments.h"
 #include "core/base/error.h"
 #include "core/comm/ordered_group.h"

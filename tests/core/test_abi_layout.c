@@ -1,4 +1,4 @@
-/* The structs of sections 1 to 8 of nxd.h as compiled programs know them: sizes and offsets of
+/* The structs of nxd/core.h as compiled programs know them: sizes and offsets of
  * every field, and that a macro initialises as its function does. Only growth at the end is ever
  * right; then a line is added here, and none is changed. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* The structs of sections 8 and up of nxd.h as compiled programs know them; see
+/* The structs of nxd/engine.h as compiled programs know them; see
  * tests/core/test_abi_layout.c. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -301,7 +301,7 @@ static nxd_status_t use_pipeline(const void* options) {
   return status == NXD_ERROR_INVALID_ARGUMENT ? NXD_OK : status;
 }
 
-/* The structs of section 7, over a module. */
+/* The structs of data parallelism, over a module. */
 static nxd_status_t use_adamw(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
   const nxd_status_t status = nxd_adamw_create(linear, options, &optimizer);

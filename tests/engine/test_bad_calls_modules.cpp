@@ -1,4 +1,4 @@
-// Bad calls of section 12: NULL for each pointer, wrong shapes, names, indices and options. Outputs
+// Bad calls of modules: NULL for each pointer, wrong shapes, names, indices and options. Outputs
 // are cleared, and what is refused leaves nothing behind.
 #include "support/tensor.h"
 

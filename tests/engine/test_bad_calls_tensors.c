@@ -1,5 +1,5 @@
-/* Bad calls of sections 7 to 9: a NULL for each pointer, wrong shapes, sizes and dtypes. Every
- * output is cleared, and nothing is leaked: see also the loop at the end. */
+/* Bad calls of tensors, operators and gradients: a NULL for each pointer, wrong shapes, sizes and
+ * dtypes. Every output is cleared, and nothing is leaked: see also the loop at the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// What is refused: configurations, layouts, inputs and handles of section 15, alike on all ranks.
+// What is refused: configurations, layouts, inputs and handles of models, alike on all ranks.
 #include <fstream>
 
 #include "engine/model_support.h"

@@ -1,4 +1,4 @@
-/* Section 7 of nxd.h without DLPack: creation, copies, shapes, handles. */
+/* Tensors without DLPack: creation, copies, shapes, handles. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -53,45 +53,46 @@ edit() {
 }
 
 copy && passes "nothing changed" ", 0 additions, 0 problems"
-copy && edit nxd.h 's|  double weight;.*|&\n  int64_t depth;|'
+copy && edit nxd/box.h 's|  double weight;.*|&\n  int64_t depth;|'
 passes "a field behind the options' last" "nxd_box_options_t.depth"
-copy && edit nxd.h 's|^#endif|/** New.  [local]\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
+copy && edit nxd/thing.h 's|^#endif|/** New.  [local]\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
   edit nxd.c '$a void nxd_thing_stop(void) {}'
 passes "a new function" "nxd_thing_stop"
-copy && edit nxd.h 's|NXD_ERROR_FULL = -2|&, NXD_ERROR_LOST = -3|'
+copy && edit nxd/box.h 's|NXD_ERROR_FULL = -2|&, NXD_ERROR_LOST = -3|'
 passes "a new constant" "NXD_ERROR_LOST"
 
-copy && edit nxd.h 's|  int32_t height;|  int64_t depth;\n&|'
+copy && edit nxd/box.h 's|  int32_t height;|  int64_t depth;\n&|'
 refuses "a field in the middle" "nxd_box_options_t.height: was"
 grep -q "abidiff libnxd_core.abi" "$work/log" || { echo "FAILED: abidiff saw no field"; exit 1; }
-copy && edit nxd.h 's|  int32_t height;|  float height;|'
+copy && edit nxd/box.h 's|  int32_t height;|  float height;|'
 refuses "a field of another type" "nxd_box_options_t.height: was"
-copy && edit nxd.h 's|  int32_t height;|  float height;|;s|  double weight;.*|&\n  int64_t depth;|'
+copy && edit nxd/box.h 's|  int32_t height;|  float height;|;s|  double weight;.*|&\n  int64_t depth;|'
 refuses "a field of another type, and one behind the last" "nxd_box_options_t.height: was"
-copy && edit nxd.h 's|  int32_t x, y;|  int32_t x, y, z;|'
+copy && edit nxd/box.h 's|  int32_t x, y;|  int32_t x, y, z;|'
 refuses "a longer struct without struct_size" "nxd_place_t.z is added to a struct without"
-copy && edit nxd.h '/^\/\*\* Shows/,/^NXD_API/d' && edit nxd_core.c '/nxd_box_look/,/^}/d'
+copy && edit nxd/box.h '/^\/\*\* Shows/,/^NXD_API/d' && edit nxd_core.c '/nxd_box_look/,/^}/d'
 refuses "a function that is gone" "functions: nxd_box_look is gone"
 copy && edit nxd_core.c '/nxd_box_look/,/^}/d'
 refuses "a function that is declared alone" "nxd_box_look is declared, not exported"
 copy && edit nxd_core.c '$a void nxd_box_secret(void) {}'
 refuses "a function that is exported alone" "nxd_box_secret is exported, not declared"
-copy && edit nxd.h 's|NXD_ERROR_FULL = -2|NXD_ERROR_FULL = -3|'
+copy && edit nxd/box.h 's|NXD_ERROR_FULL = -2|NXD_ERROR_FULL = -3|'
 refuses "a constant with another value" "NXD_ERROR_FULL: was -2, is -3"
-copy && edit nxd.h 's|, NXD_ERROR_FULL = -2||'
+copy && edit nxd/box.h 's|, NXD_ERROR_FULL = -2||'
 refuses "a constant that is gone" "NXD_ERROR_FULL is gone"
-copy && edit nxd.h 's|int64_t steps|int32_t steps|' && edit nxd.c 's|int64_t steps|int32_t steps|'
+copy && edit nxd/thing.h 's|int64_t steps|int32_t steps|' && edit nxd.c 's|int64_t steps|int32_t steps|'
 refuses "another parameter" "nxd_thing_move: was"
 grep -q "abidiff libnxd.abi" "$work/log" || { echo "FAILED: abidiff saw no parameter"; exit 1; }
-copy && edit nxd.h 's|(\*nxd_look_fn)(int32_t|(*nxd_look_fn)(int64_t|'
+copy && edit nxd/box.h 's|(\*nxd_look_fn)(int32_t|(*nxd_look_fn)(int64_t|'
 refuses "another callback" "nxd_look_fn: was"
-copy && edit nxd.h 's|#define NXD_ABI_VERSION 0|#define NXD_ABI_VERSION 1|'
+copy && edit nxd/box.h 's|#define NXD_ABI_VERSION 0|#define NXD_ABI_VERSION 1|'
 refuses "another ABI number" "is not in NXD_1"
 copy && edit map 's|NXD_0|NXD_9|'
 refuses "another version node" "is not in NXD_0"
 # The debug information disagrees with the header: only abidiff sees it.
-copy && mkdir "$work/now/built" && cp "$work/now"/*.[ch] "$work/now/map" "$work/now/built" &&
-  sed -i 's|int64_t steps|uint64_t steps|' "$work/now/built"/nxd.[ch] && build_fake "$work/now/built" &&
+copy && mkdir "$work/now/built" &&
+  cp -r "$work/now"/*.[ch] "$work/now/nxd" "$work/now/map" "$work/now/built" &&
+  sed -i 's|int64_t steps|uint64_t steps|' "$work/now/built"/nxd{.c,/thing.h} && build_fake "$work/now/built" &&
   mv "$work/now/built"/*.so "$work/now"
 refuses "a library that was built from another header" "abidiff libnxd.abi" built
 copy && strip "$work/now/libnxd.so"

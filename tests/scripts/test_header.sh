@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# nxd.h alone compiles as C99, C11 and C++17 with gcc and clang, also after an older dlpack.h that
-# has the same include guard.
+# nxd.h compiles as C99, C11 and C++17 with gcc and clang, alone and after an older dlpack.h that has
+# the same include guard; so does each topic, and all of it as one file, which declares the same. A
+# topic has at most 450 lines.
 # usage: test_header.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source=$1
@@ -29,26 +30,43 @@ EOF
 printf '#include "dlpack06.h"\n#include "nxd.h"\n' > "$work/after.c"
 cp "$work/alone.c" "$work/alone.cpp"
 cp "$work/after.c" "$work/after.cpp"
-inputs=(alone after)
+inputs=(alone after single)
+"$source/scripts/single_header" "$work/nxd_single.h"
+echo '#include "nxd_single.h"' | tee "$work/single.c" > "$work/single.cpp"
+# Without a directory to search: an umbrella finds its topics beside it.
+for header in "$source"/include/nxd/*.h; do
+  name=$(basename "$header" .h)
+  [[ $name == dlpack ]] && continue
+  echo "#include \"$header\"" | tee "$work/topic_$name.c" > "$work/topic_$name.cpp"
+  inputs+=("topic_$name")
+done
 aten=$(echo '#include <ATen/dlpack.h>' | g++ -x c++ -M - 2>/dev/null | grep -o '[^ ]*ATen/dlpack.h' || true)
 if [[ -n $aten ]]; then
   printf '#include <ATen/dlpack.h>\n#include "nxd.h"\n' | tee "$work/aten.c" > "$work/aten.cpp"
   inputs+=(aten)
 fi
 
-flags=(-fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$source/include" -I"$work")
+flags=(-fsyntax-only -Wall -Wextra -Wpedantic -Werror)
 failed=0
+declared() { gcc -E -P "$@" | tr -d '\n' | grep -o '\bnxd_[a-z0-9_]*(' | sort; }
+diff <(declared -I"$source/include" "$work/alone.c") <(declared "$work/single.c") ||
+  { echo "FAILED: nxd_single.h declares something else"; failed=1; }
+for header in "$source"/include/nxd.h "$source"/include/nxd/*.h; do
+  (($(wc -l < "$header") <= 450)) || { echo "FAILED: $header has more than 450 lines"; failed=1; }
+done
 compile() {
   "$@" || { echo "FAILED: $*"; failed=1; }
 }
 for input in "${inputs[@]}"; do
+  search=(-I"$source/include" -I"$work")
+  case $input in topic_*) search=() ;; single) search=(-I"$work") ;; esac
   for compiler in gcc clang-14; do
     for standard in c99 c11; do
-      compile $compiler -std=$standard -Wstrict-prototypes "${flags[@]}" "$work/$input.c"
+      compile $compiler -std=$standard -Wstrict-prototypes "${flags[@]}" "${search[@]}" "$work/$input.c"
     done
   done
   for compiler in g++ clang++-14; do
-    compile $compiler -std=c++17 "${flags[@]}" "$work/$input.cpp"
+    compile $compiler -std=c++17 "${flags[@]}" "${search[@]}" "$work/$input.cpp"
   done
 done
 exit $failed

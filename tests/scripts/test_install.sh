@@ -14,9 +14,8 @@ libdir=$(dirname "$(find "$prefix" -name libnxd_core.so)")
 engine=0
 [[ -e $libdir/libnxd.so ]] && engine=1
 
-for header in nxd.h nxd/dlpack.h; do
-  cmp "$source/include/$header" "$prefix/include/$header"
-done
+diff -r --exclude nxd_single.h "$source/include" "$prefix/include"
+"$source/scripts/single_header" | cmp - "$prefix/include/nxd_single.h"
 if grep -rn "$work/first\|$source\|$build" "$prefix" --include='*.pc' --include='*.cmake'; then
   echo "installed files name the directories they were made in"
   exit 1

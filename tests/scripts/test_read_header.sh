@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_python pycparser
 export PYTHONDONTWRITEBYTECODE=1
-PYTHONPATH=$1/bindings/generator exec /usr/bin/python3 - "$1/tests/abi/fake/nxd.h" <<'PYTHON'
+PYTHONPATH=$1/bindings/generator exec /usr/bin/python3 - "$1/tests/abi/fake" <<'PYTHON'
 import sys
 import tempfile
 from pathlib import Path
@@ -14,15 +14,21 @@ from pathlib import Path
 import generate
 from read_header import HeaderError
 
-GOOD = Path(sys.argv[1]).read_text()
+# The files of the small header as one text: each begins with a line that names it.
+FILES = ["nxd.h", "nxd/core.h", "nxd/engine.h", "nxd/box.h", "nxd/thing.h"]
+GOOD = "".join(f"=== {name}\n{Path(sys.argv[1], name).read_text()}" for name in FILES)
 LOOK = "NXD_API nxd_status_t nxd_box_look(nxd_box_t* box, nxd_look_fn look, void* user_data);"
 FIELD = "  int32_t height;\n"
 MOVE = "int64_t steps"
+HIDE = "\n/** Hides it.  [local]\n *  @since 0.1 */\nNXD_API void nxd_box_hide(void);\n"
 
 
 def describe(header):
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "nxd.h").write_text(header)
+        Path(directory, "nxd").mkdir()
+        for part in header.split("=== ")[1:]:
+            name, text = part.split("\n", 1)
+            Path(directory, name).write_text(text)
         return generate.describe(Path(directory))
 
 
@@ -38,6 +44,8 @@ check(functions["nxd_thing_move"]["tag"] == {"kind": "collective", "blocking": T
       and functions["nxd_box_destroy"]["tag"]["kind"] == "local", "tags")
 check(functions["nxd_thing_move"]["library"] == "nxd"
       and functions["nxd_box_look"]["library"] == "nxd_core", "libraries")
+check([functions[f"nxd_{f}"]["topic"] for f in ("box_look", "thing_move")] == ["box", "thing"],
+      "topics")
 check(api["handles"][0]["destroy"] == "nxd_box_destroy", "how a handle is destroyed")
 check([v["value"] for v in api["enums"][0]["values"]] == [0, -1, -2], "values")
 check(api["callbacks"][0]["params"][0]["type"]["c"] == "int32_t", "callbacks")
@@ -86,7 +94,8 @@ BAD = [  # what is replaced, by what, what is said of it
      "struct_size is a size_t and the first field"),
     ("  size_t struct_size;\n", "", "nxd_box_options_t: options begin with struct_size"),
     ("/** A box. */\n", "", "nxd_box_t: no comment"),
-    (" * 1. Boxes\n", " * Boxes\n", "nxd_box_look: is in no section"),
+    ('#include "nxd/engine.h"\n', '#include "nxd/engine.h"\n' + HIDE, "nxd_box_hide: is in no topic"),
+    ('#include "box.h"\n\n#endif\n===', "#endif\n===", "nxd_status_t: no comment"),
 ]
 for old, new, said in BAD:
     check(old in GOOD, f"{old!r} is not in the good header")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The reference is made without a warning and has every function of nxd.h; a comment that names a
+# The reference is made without a warning and has every function on its topic's page; a comment that names a
 # parameter that is not there, and a page with a dead link, are refused.
 # usage: test_reference.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
@@ -10,9 +10,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 "$source/scripts/reference" "$work/out"
-functions=$(grep -o '"name": "nxd_[a-z0-9_]*", "section"' "$source/bindings/api.json" | cut -d'"' -f4)
-for function in $functions; do
-  grep -q ">$function</a>" "$work/out/html/nxd_8h.html" || { echo "$function is not in the reference"; exit 1; }
+functions=$(sed -n 's/^ *{"name": "\(nxd_[a-z0-9_]*\)", "topic": "\([a-z_]*\)", "library".*/\1:\2/p' "$source/bindings/api.json")
+for entry in $functions; do
+  page=${entry#*:}
+  page=$work/out/html/${page//_/__}_8h.html
+  grep -q ">${entry%:*}</a>" "$page" || { echo "${entry%:*} is not in the reference of its topic"; exit 1; }
 done
 
 mkdir -p "$work/bad/tests"
@@ -24,9 +26,9 @@ refuses() {
   if "$work/bad/scripts/reference" "$work/out" > "$work/log" 2>&1; then echo "FAILED: $1 passes"; exit 1; fi
   grep -q "$2" "$work/log" || { echo "FAILED: $1"; cat "$work/log"; exit 1; }
 }
-sed -i 's|@param buf  may be NULL|@param buffer  may be NULL|' "$work/bad/include/nxd.h"
+sed -i 's|@param buf  may be NULL|@param buffer  may be NULL|' "$work/bad/include/nxd/base.h"
 refuses "a parameter that is not there" "argument 'buffer'"
-cp "$source/include/nxd.h" "$work/bad/include"
+cp "$source/include/nxd/base.h" "$work/bad/include/nxd"
 echo '[gone](gone.md)' >> "$work/bad/docs/errors.md"
 refuses "a dead link" "gone.md"
 wc -w <<< "$functions" | sed 's/$/ functions are in the reference/'

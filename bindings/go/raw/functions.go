@@ -249,18 +249,6 @@ func ContextGetStep(ctx *Context) (stepOut int64, microbatchOut int64, err error
 	return int64(r.out_step), int64(r.out_microbatch), TakeError(unsafe.Pointer(r.error))
 }
 
-// CPUMode is nxd_cpu_mode. 1 when NXD_CPU_MODE asks for eager execution on the CPU. [local]
-func CPUMode() int32 {
-	return int32(C.nxd_cpu_mode())
-}
-
-// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1, else a
-// Neuron device. [local]
-func GetDevice() (deviceOut Device, err error) {
-	r := C.nxdgo_get_device()
-	return Device(r.out_device), TakeError(unsafe.Pointer(r.error))
-}
-
 // MasterPrint is nxd_master_print. Writes text and a newline to stdout on world rank 0; does
 // nothing elsewhere. [local]
 func MasterPrint(ctx *Context, text string) error {
@@ -269,97 +257,6 @@ func MasterPrint(ctx *Context, text string) error {
 		return err
 	}
 	return TakeError(unsafe.Pointer(C.nxdgo_master_print((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(textC)))))
-}
-
-// ParallelOptionsInit is nxd_parallel_options_init. Fills options with defaults. [local]
-func ParallelOptionsInit(options *ParallelOptions, size int) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_parallel_options_init((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.size_t(size))))
-}
-
-// LayoutGetGroupCount is nxd_layout_get_group_count. Number of groups along an axis of a layout; no
-// context needed. [local]
-func LayoutGetGroupCount(options *ParallelOptions, worldSize int32, axis Axis) (countOut int32, err error) {
-	r := C.nxdgo_layout_get_group_count((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis))
-	return int32(r.out_count), TakeError(unsafe.Pointer(r.error))
-}
-
-// LayoutGetGroup is nxd_layout_get_group. Ranks of one group of a layout, in group order; no
-// context needed. [local]
-func LayoutGetGroup(options *ParallelOptions, worldSize int32, axis Axis, index int32, ranks *int32, cap int) (sizeOut int, err error) {
-	r := C.nxdgo_layout_get_group((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis), C.int32_t(index), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap))
-	return int(r.out_size), TakeError(unsafe.Pointer(r.error))
-}
-
-// LayoutFindRank is nxd_layout_find_rank. Group that a rank belongs to, and its place in it; no
-// context needed. [local]
-func LayoutFindRank(options *ParallelOptions, worldSize int32, axis Axis, rank int32) (groupIndexOut int32, rankInGroupOut int32, err error) {
-	r := C.nxdgo_layout_find_rank((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis), C.int32_t(rank))
-	return int32(r.out_group_index), int32(r.out_rank_in_group), TakeError(unsafe.Pointer(r.error))
-}
-
-// InitModelParallel is nxd_init_model_parallel. Lays out the context's world and makes its groups.
-// [collective: world]
-func InitModelParallel(ctx *Context, options *ParallelOptions) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_init_model_parallel((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_parallel_options_t)(unsafe.Pointer(options)))))
-}
-
-// DestroyModelParallel is nxd_destroy_model_parallel. Forgets the layout, so that
-// nxd_init_model_parallel may be called again. [local]
-func DestroyModelParallel(ctx *Context) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_destroy_model_parallel((*C.nxd_context_t)(unsafe.Pointer(ctx)))))
-}
-
-// ModelParallelIsInitialized is nxd_model_parallel_is_initialized. 1 between
-// nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL. [local]
-func ModelParallelIsInitialized(ctx *Context) int32 {
-	return int32(C.nxd_model_parallel_is_initialized((*C.nxd_context_t)(unsafe.Pointer(ctx))))
-}
-
-// ParallelGetSize is nxd_parallel_get_size. Ranks in this rank's group along an axis. [local]
-func ParallelGetSize(ctx *Context, axis Axis) (sizeOut int32, err error) {
-	r := C.nxdgo_parallel_get_size((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
-	return int32(r.out_size), TakeError(unsafe.Pointer(r.error))
-}
-
-// ParallelGetRank is nxd_parallel_get_rank. This rank's place in its group along an axis. [local]
-func ParallelGetRank(ctx *Context, axis Axis) (rankOut int32, err error) {
-	r := C.nxdgo_parallel_get_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
-	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
-}
-
-// ParallelGetSourceRank is nxd_parallel_get_source_rank. World rank of the first member of this
-// rank's group along an axis. [local]
-func ParallelGetSourceRank(ctx *Context, axis Axis) (rankOut int32, err error) {
-	r := C.nxdgo_parallel_get_source_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
-	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
-}
-
-// ParallelGetGroup is nxd_parallel_get_group. This rank's group along an axis; borrowed from the
-// context until the layout is destroyed. [local]
-func ParallelGetGroup(ctx *Context, axis Axis) (groupOut *Group, err error) {
-	r := C.nxdgo_parallel_get_group((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
-	return (*Group)(unsafe.Pointer(r.out_group)), TakeError(unsafe.Pointer(r.error))
-}
-
-// ParallelGetGroupList is nxd_parallel_get_group_list. All groups along an axis: their number, and
-// the ranks of one by index. [local]
-func ParallelGetGroupList(ctx *Context, axis Axis, index int32, ranks *int32, cap int) (sizeOut int, countOut int32, err error) {
-	r := C.nxdgo_parallel_get_group_list((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis), C.int32_t(index), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap))
-	return int(r.out_size), int32(r.out_count), TakeError(unsafe.Pointer(r.error))
-}
-
-// PipelineGetNextRank is nxd_pipeline_get_next_rank. World rank of the next pipeline stage; the
-// last stage's next is the first. [local]
-func PipelineGetNextRank(ctx *Context) (rankOut int32, err error) {
-	r := C.nxdgo_pipeline_get_next_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
-	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
-}
-
-// PipelineGetPreviousRank is nxd_pipeline_get_previous_rank. World rank of the previous pipeline
-// stage; the first stage's previous is the last. [local]
-func PipelineGetPreviousRank(ctx *Context) (rankOut int32, err error) {
-	r := C.nxdgo_pipeline_get_previous_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
-	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
 }
 
 // GroupCreate is nxd_group_create. Makes a group of some of the world's ranks. [collective: the
@@ -417,19 +314,6 @@ func GroupGetTransport(group *Group) (transportOut Transport, err error) {
 	return Transport(r.out_transport), TakeError(unsafe.Pointer(r.error))
 }
 
-// ArenaAlloc is nxd_arena_alloc. Memory that the other ranks of this host can read and write too.
-// [local]
-func ArenaAlloc(ctx *Context, size int) (dataOut unsafe.Pointer, err error) {
-	r := C.nxdgo_arena_alloc((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.size_t(size))
-	return r.out_data, TakeError(unsafe.Pointer(r.error))
-}
-
-// ArenaFree is nxd_arena_free. Takes back memory of nxd_arena_alloc for later calls of it; no call
-// may be using it. [local]
-func ArenaFree(ctx *Context, data unsafe.Pointer) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_arena_free((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.uint8_t)(data))))
-}
-
 // AllReduce is nxd_all_reduce. Reduces count elements of every rank and leaves the result on every
 // rank. [collective: group]
 func AllReduce(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) error {
@@ -474,227 +358,6 @@ func Receive(group *Group, buffer unsafe.Pointer, count int, dtype DType, from i
 // Barrier is nxd_barrier. Returns when every rank of the group has called. [collective: group]
 func Barrier(group *Group) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_barrier((*C.nxd_group_t)(unsafe.Pointer(group)))))
-}
-
-// AllReduceAsync is nxd_all_reduce_async. nxd_all_reduce without waiting. [collective: group]
-func AllReduceAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
-	r := C.nxdgo_all_reduce_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// AllGatherAsync is nxd_all_gather_async. nxd_all_gather without waiting. [collective: group]
-func AllGatherAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
-	r := C.nxdgo_all_gather_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// ReduceScatterAsync is nxd_reduce_scatter_async. nxd_reduce_scatter without waiting. [collective:
-// group]
-func ReduceScatterAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
-	r := C.nxdgo_reduce_scatter_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// BroadcastAsync is nxd_broadcast_async. nxd_broadcast without waiting. [collective: group]
-func BroadcastAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, root int32) (workOut *Work, err error) {
-	r := C.nxdgo_broadcast_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(root))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// AllToAllAsync is nxd_all_to_all_async. nxd_all_to_all without waiting. [collective: group]
-func AllToAllAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
-	r := C.nxdgo_all_to_all_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// SendAsync is nxd_send_async. nxd_send without waiting; the other rank may call nxd_receive or
-// nxd_receive_async. [collective: the two ranks]
-func SendAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, to int32, tag int32) (workOut *Work, err error) {
-	r := C.nxdgo_send_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(to), C.int32_t(tag))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// ReceiveAsync is nxd_receive_async. nxd_receive without waiting; the other rank may call nxd_send
-// or nxd_send_async. [collective: the two ranks]
-func ReceiveAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, from int32, tag int32) (workOut *Work, err error) {
-	r := C.nxdgo_receive_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(from), C.int32_t(tag))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// BarrierAsync is nxd_barrier_async. nxd_barrier without waiting: the work is done when every rank
-// of the group has called. [collective: group]
-func BarrierAsync(group *Group) (workOut *Work, err error) {
-	r := C.nxdgo_barrier_async((*C.nxd_group_t)(unsafe.Pointer(group)))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// GroupReject is nxd_group_reject. Fails a call that this rank cannot make, on all ranks that make
-// it. [collective: group; of a message: the two ranks]
-func GroupReject(group *Group, operation string, peer int32, tag int32, reason string) error {
-	operationC, err := CString("operation", operation)
-	if err != nil {
-		return err
-	}
-	reasonC, err := CString("reason", reason)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_group_reject((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))))
-}
-
-// GroupRejectAsync is nxd_group_reject_async. nxd_group_reject without waiting: the work takes the
-// call's place in the order, and fails with the reason. [collective: group; of a message: the two
-// ranks]
-func GroupRejectAsync(group *Group, operation string, peer int32, tag int32, reason string) (workOut *Work, err error) {
-	operationC, err := CString("operation", operation)
-	if err != nil {
-		return workOut, err
-	}
-	reasonC, err := CString("reason", reason)
-	if err != nil {
-		return workOut, err
-	}
-	r := C.nxdgo_group_reject_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))
-	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
-}
-
-// WorkTest is nxd_work_test. Whether the work is done, well or not; from any thread. [local]
-func WorkTest(work *Work) (doneOut int32, err error) {
-	r := C.nxdgo_work_test((*C.nxd_work_t)(unsafe.Pointer(work)))
-	return int32(r.out_done), TakeError(unsafe.Pointer(r.error))
-}
-
-// WorkWait is nxd_work_wait. Waits until the work is done, and returns how it ended. [local: until
-// the work is done]
-func WorkWait(work *Work, timeoutMs int64) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_work_wait((*C.nxd_work_t)(unsafe.Pointer(work)), C.int64_t(timeoutMs))))
-}
-
-// WorkCancel is nxd_work_cancel. Takes back a work that has not begun on this rank: it is done,
-// with ABORTED. [local]
-func WorkCancel(work *Work) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_work_cancel((*C.nxd_work_t)(unsafe.Pointer(work)))))
-}
-
-// WorkGetErrorInfo is nxd_work_get_error_info. How the work ended, as nxd_last_error_info. [local]
-func WorkGetErrorInfo(work *Work, outInfo *ErrorInfo) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_work_get_error_info((*C.nxd_work_t)(unsafe.Pointer(work)), (*C.nxd_error_info_t)(unsafe.Pointer(outInfo)))))
-}
-
-// WorkDestroy is nxd_work_destroy. Releases the work: one that has not begun is cancelled, one that
-// runs is waited for, which the group's timeout bounds. Afterwards its buffers are the caller's.
-// [local]
-func WorkDestroy(work *Work) {
-	C.nxd_work_destroy((*C.nxd_work_t)(unsafe.Pointer(work)))
-}
-
-// SpawnOptionsInit is nxd_spawn_options_init. Fills options with defaults. [local]
-func SpawnOptionsInit(options *SpawnOptions, size int) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_spawn_options_init((*C.nxd_spawn_options_t)(unsafe.Pointer(options)), C.size_t(size))))
-}
-
-// Spawn is nxd_spawn. Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
-// MASTER_PORT set, so that nxd_context_create(NULL, ...) joins them. [local]
-func Spawn(options *SpawnOptions) (jobOut *Job, err error) {
-	r := C.nxdgo_spawn((*C.nxd_spawn_options_t)(unsafe.Pointer(options)))
-	return (*Job)(unsafe.Pointer(r.out_job)), TakeError(unsafe.Pointer(r.error))
-}
-
-// JobWait is nxd_job_wait. Waits until all processes have ended, or one has failed. [local: until
-// then]
-func JobWait(job *Job, timeoutMs int64) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_job_wait((*C.nxd_job_t)(unsafe.Pointer(job)), C.int64_t(timeoutMs))))
-}
-
-// JobKill is nxd_job_kill. Sends a signal to every process still running. [local]
-func JobKill(job *Job, signalNumber int32) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_job_kill((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(signalNumber))))
-}
-
-// JobGetSize is nxd_job_get_size. Number of processes of the job. [local]
-func JobGetSize(job *Job) (sizeOut int32, err error) {
-	r := C.nxdgo_job_get_size((*C.nxd_job_t)(unsafe.Pointer(job)))
-	return int32(r.out_size), TakeError(unsafe.Pointer(r.error))
-}
-
-// JobGetExitCode is nxd_job_get_exit_code. How a process ended. [local]
-func JobGetExitCode(job *Job, rank int32) (runningOut int32, exitCodeOut int32, err error) {
-	r := C.nxdgo_job_get_exit_code((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(rank))
-	return int32(r.out_running), int32(r.out_exit_code), TakeError(unsafe.Pointer(r.error))
-}
-
-// JobGetPID is nxd_job_get_pid. Process id of a rank. [local]
-func JobGetPID(job *Job, rank int32) (pidOut int64, err error) {
-	r := C.nxdgo_job_get_pid((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(rank))
-	return int64(r.out_pid), TakeError(unsafe.Pointer(r.error))
-}
-
-// JobDestroy is nxd_job_destroy. Ends what still runs, and releases the job. [local]
-func JobDestroy(job *Job) {
-	C.nxd_job_destroy((*C.nxd_job_t)(unsafe.Pointer(job)))
-}
-
-// MeasureGemmPeak is nxd_measure_gemm_peak. Measures the machine's matrix-product peak: square
-// products of size n, the median of a few runs on this thread's OpenMP team. [local]
-func MeasureGemmPeak(dtype DType, n int32) (flopsOut float64, err error) {
-	r := C.nxdgo_measure_gemm_peak(C.nxd_dtype_t(dtype), C.int32_t(n))
-	return float64(r.out_flops), TakeError(unsafe.Pointer(r.error))
-}
-
-// ReleaseThreads is nxd_release_threads. Ends the threads that the library and OpenMP keep for the
-// calling thread between calls; the next call that needs some makes them anew. Without it the
-// library's look for work for 50 us after each call, OpenMP's for some milliseconds, and then
-// sleep. [local]
-func ReleaseThreads() error {
-	return TakeError(unsafe.Pointer(C.nxdgo_release_threads()))
-}
-
-// MemoryGetStats is nxd_memory_get_stats. Reads the pool's figures. [local]
-func MemoryGetStats(outStats *MemoryStats) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_memory_get_stats((*C.nxd_memory_stats_t)(unsafe.Pointer(outStats)))))
-}
-
-// MemorySetCap is nxd_memory_set_cap. Bounds what the pool hands out: beyond it, calls that need
-// memory fail with OUT_OF_MEMORY naming what was asked for and the cap. Blocks in use stay, also
-// when they are more than that. [local]
-func MemorySetCap(bytes uint64) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_memory_set_cap(C.uint64_t(bytes))))
-}
-
-// MemoryTrim is nxd_memory_trim. Gives the pool's unused memory back to the system. [local]
-func MemoryTrim() error {
-	return TakeError(unsafe.Pointer(C.nxdgo_memory_trim()))
-}
-
-// ProfileStart is nxd_profile_start. Clears the phases of the process and counts from now on. Fused
-// kernels and collectives count, plain ATen operators do not. What a kernel calls inside of it is
-// part of it. Two reads of a clock per kernel while on, nothing that could be measured while off.
-// [local]
-func ProfileStart() error {
-	return TakeError(unsafe.Pointer(C.nxdgo_profile_start()))
-}
-
-// ProfileStop is nxd_profile_stop. Ends counting; the phases keep what they have. Kernels in
-// progress are counted still. [local]
-func ProfileStop() error {
-	return TakeError(unsafe.Pointer(C.nxdgo_profile_stop()))
-}
-
-// ProfileGetPhase is nxd_profile_get_phase. Reads one phase, while counting or later. [local]
-func ProfileGetPhase(phase Phase, outStats *PhaseStats) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_profile_get_phase(C.nxd_phase_t(phase), (*C.nxd_phase_stats_t)(unsafe.Pointer(outStats)))))
-}
-
-// ScheduleOptionsInit is nxd_schedule_options_init. Fills options with defaults. [local]
-func ScheduleOptionsInit(options *ScheduleOptions, size int) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_schedule_options_init((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.size_t(size))))
-}
-
-// ScheduleGetFactor is nxd_schedule_get_factor. The factor on the learning rate at a step, a pure
-// function. [local]
-func ScheduleGetFactor(options *ScheduleOptions, step int64) (factorOut float64, err error) {
-	r := C.nxdgo_schedule_get_factor((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.int64_t(step))
-	return float64(r.out_factor), TakeError(unsafe.Pointer(r.error))
 }
 
 // DDPOptionsInit is nxd_ddp_options_init. Fills options with defaults. [local]
@@ -785,6 +448,147 @@ func FinishOptionsInit(options *FinishOptions, size int) error {
 func DDPFinish(ddp *DDP, options *FinishOptions) (normOut float64, err error) {
 	r := C.nxdgo_ddp_finish((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
 	return float64(r.out_norm), TakeError(unsafe.Pointer(r.error))
+}
+
+// SampleEpoch is nxd_sample_epoch. Which samples of a data set a data-parallel rank takes in an
+// epoch: as torch.utils.data.DistributedSampler, with a permutation of this library's own. [local]
+func SampleEpoch(nSamples int64, ranks int32, rank int32, epoch int64, seed uint64, shuffle int32, dropLast int32, outIndices *int64, cap int) (countOut int, err error) {
+	r := C.nxdgo_sample_epoch(C.int64_t(nSamples), C.int32_t(ranks), C.int32_t(rank), C.int64_t(epoch), C.uint64_t(seed), C.int32_t(shuffle), C.int32_t(dropLast), (*C.int64_t)(unsafe.Pointer(outIndices)), C.size_t(cap))
+	return int(r.out_count), TakeError(unsafe.Pointer(r.error))
+}
+
+// SpawnOptionsInit is nxd_spawn_options_init. Fills options with defaults. [local]
+func SpawnOptionsInit(options *SpawnOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_spawn_options_init((*C.nxd_spawn_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// Spawn is nxd_spawn. Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+// MASTER_PORT set, so that nxd_context_create(NULL, ...) joins them. [local]
+func Spawn(options *SpawnOptions) (jobOut *Job, err error) {
+	r := C.nxdgo_spawn((*C.nxd_spawn_options_t)(unsafe.Pointer(options)))
+	return (*Job)(unsafe.Pointer(r.out_job)), TakeError(unsafe.Pointer(r.error))
+}
+
+// JobWait is nxd_job_wait. Waits until all processes have ended, or one has failed. [local: until
+// then]
+func JobWait(job *Job, timeoutMs int64) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_job_wait((*C.nxd_job_t)(unsafe.Pointer(job)), C.int64_t(timeoutMs))))
+}
+
+// JobKill is nxd_job_kill. Sends a signal to every process still running. [local]
+func JobKill(job *Job, signalNumber int32) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_job_kill((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(signalNumber))))
+}
+
+// JobGetSize is nxd_job_get_size. Number of processes of the job. [local]
+func JobGetSize(job *Job) (sizeOut int32, err error) {
+	r := C.nxdgo_job_get_size((*C.nxd_job_t)(unsafe.Pointer(job)))
+	return int32(r.out_size), TakeError(unsafe.Pointer(r.error))
+}
+
+// JobGetExitCode is nxd_job_get_exit_code. How a process ended. [local]
+func JobGetExitCode(job *Job, rank int32) (runningOut int32, exitCodeOut int32, err error) {
+	r := C.nxdgo_job_get_exit_code((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(rank))
+	return int32(r.out_running), int32(r.out_exit_code), TakeError(unsafe.Pointer(r.error))
+}
+
+// JobGetPID is nxd_job_get_pid. Process id of a rank. [local]
+func JobGetPID(job *Job, rank int32) (pidOut int64, err error) {
+	r := C.nxdgo_job_get_pid((*C.nxd_job_t)(unsafe.Pointer(job)), C.int32_t(rank))
+	return int64(r.out_pid), TakeError(unsafe.Pointer(r.error))
+}
+
+// JobDestroy is nxd_job_destroy. Ends what still runs, and releases the job. [local]
+func JobDestroy(job *Job) {
+	C.nxd_job_destroy((*C.nxd_job_t)(unsafe.Pointer(job)))
+}
+
+// CPUMode is nxd_cpu_mode. 1 when NXD_CPU_MODE asks for eager execution on the CPU. [local]
+func CPUMode() int32 {
+	return int32(C.nxd_cpu_mode())
+}
+
+// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1, else a
+// Neuron device. [local]
+func GetDevice() (deviceOut Device, err error) {
+	r := C.nxdgo_get_device()
+	return Device(r.out_device), TakeError(unsafe.Pointer(r.error))
+}
+
+// MeasureGemmPeak is nxd_measure_gemm_peak. Measures the machine's matrix-product peak: square
+// products of size n, the median of a few runs on this thread's OpenMP team. [local]
+func MeasureGemmPeak(dtype DType, n int32) (flopsOut float64, err error) {
+	r := C.nxdgo_measure_gemm_peak(C.nxd_dtype_t(dtype), C.int32_t(n))
+	return float64(r.out_flops), TakeError(unsafe.Pointer(r.error))
+}
+
+// ReleaseThreads is nxd_release_threads. Ends the threads that the library and OpenMP keep for the
+// calling thread between calls; the next call that needs some makes them anew. Without it the
+// library's look for work for 50 us after each call, OpenMP's for some milliseconds, and then
+// sleep. [local]
+func ReleaseThreads() error {
+	return TakeError(unsafe.Pointer(C.nxdgo_release_threads()))
+}
+
+// ProfileStart is nxd_profile_start. Clears the phases of the process and counts from now on. Fused
+// kernels and collectives count, plain ATen operators do not. What a kernel calls inside of it is
+// part of it. Two reads of a clock per kernel while on, nothing that could be measured while off.
+// [local]
+func ProfileStart() error {
+	return TakeError(unsafe.Pointer(C.nxdgo_profile_start()))
+}
+
+// ProfileStop is nxd_profile_stop. Ends counting; the phases keep what they have. Kernels in
+// progress are counted still. [local]
+func ProfileStop() error {
+	return TakeError(unsafe.Pointer(C.nxdgo_profile_stop()))
+}
+
+// ProfileGetPhase is nxd_profile_get_phase. Reads one phase, while counting or later. [local]
+func ProfileGetPhase(phase Phase, outStats *PhaseStats) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_profile_get_phase(C.nxd_phase_t(phase), (*C.nxd_phase_stats_t)(unsafe.Pointer(outStats)))))
+}
+
+// ArenaAlloc is nxd_arena_alloc. Memory that the other ranks of this host can read and write too.
+// [local]
+func ArenaAlloc(ctx *Context, size int) (dataOut unsafe.Pointer, err error) {
+	r := C.nxdgo_arena_alloc((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.size_t(size))
+	return r.out_data, TakeError(unsafe.Pointer(r.error))
+}
+
+// ArenaFree is nxd_arena_free. Takes back memory of nxd_arena_alloc for later calls of it; no call
+// may be using it. [local]
+func ArenaFree(ctx *Context, data unsafe.Pointer) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_arena_free((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.uint8_t)(data))))
+}
+
+// MemoryGetStats is nxd_memory_get_stats. Reads the pool's figures. [local]
+func MemoryGetStats(outStats *MemoryStats) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_memory_get_stats((*C.nxd_memory_stats_t)(unsafe.Pointer(outStats)))))
+}
+
+// MemorySetCap is nxd_memory_set_cap. Bounds what the pool hands out: beyond it, calls that need
+// memory fail with OUT_OF_MEMORY naming what was asked for and the cap. Blocks in use stay, also
+// when they are more than that. [local]
+func MemorySetCap(bytes uint64) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_memory_set_cap(C.uint64_t(bytes))))
+}
+
+// MemoryTrim is nxd_memory_trim. Gives the pool's unused memory back to the system. [local]
+func MemoryTrim() error {
+	return TakeError(unsafe.Pointer(C.nxdgo_memory_trim()))
+}
+
+// ScheduleOptionsInit is nxd_schedule_options_init. Fills options with defaults. [local]
+func ScheduleOptionsInit(options *ScheduleOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_schedule_options_init((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// ScheduleGetFactor is nxd_schedule_get_factor. The factor on the learning rate at a step, a pure
+// function. [local]
+func ScheduleGetFactor(options *ScheduleOptions, step int64) (factorOut float64, err error) {
+	r := C.nxdgo_schedule_get_factor((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.int64_t(step))
+	return float64(r.out_factor), TakeError(unsafe.Pointer(r.error))
 }
 
 // AdamWOptionsInit is nxd_adamw_options_init. Fills options with defaults. [local]
@@ -923,11 +727,95 @@ func OptimizerDestroy(optimizer *Optimizer) {
 	C.nxd_optimizer_destroy((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)))
 }
 
-// SampleEpoch is nxd_sample_epoch. Which samples of a data set a data-parallel rank takes in an
-// epoch: as torch.utils.data.DistributedSampler, with a permutation of this library's own. [local]
-func SampleEpoch(nSamples int64, ranks int32, rank int32, epoch int64, seed uint64, shuffle int32, dropLast int32, outIndices *int64, cap int) (countOut int, err error) {
-	r := C.nxdgo_sample_epoch(C.int64_t(nSamples), C.int32_t(ranks), C.int32_t(rank), C.int64_t(epoch), C.uint64_t(seed), C.int32_t(shuffle), C.int32_t(dropLast), (*C.int64_t)(unsafe.Pointer(outIndices)), C.size_t(cap))
-	return int(r.out_count), TakeError(unsafe.Pointer(r.error))
+// ParallelOptionsInit is nxd_parallel_options_init. Fills options with defaults. [local]
+func ParallelOptionsInit(options *ParallelOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_parallel_options_init((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// LayoutGetGroupCount is nxd_layout_get_group_count. Number of groups along an axis of a layout; no
+// context needed. [local]
+func LayoutGetGroupCount(options *ParallelOptions, worldSize int32, axis Axis) (countOut int32, err error) {
+	r := C.nxdgo_layout_get_group_count((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis))
+	return int32(r.out_count), TakeError(unsafe.Pointer(r.error))
+}
+
+// LayoutGetGroup is nxd_layout_get_group. Ranks of one group of a layout, in group order; no
+// context needed. [local]
+func LayoutGetGroup(options *ParallelOptions, worldSize int32, axis Axis, index int32, ranks *int32, cap int) (sizeOut int, err error) {
+	r := C.nxdgo_layout_get_group((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis), C.int32_t(index), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap))
+	return int(r.out_size), TakeError(unsafe.Pointer(r.error))
+}
+
+// LayoutFindRank is nxd_layout_find_rank. Group that a rank belongs to, and its place in it; no
+// context needed. [local]
+func LayoutFindRank(options *ParallelOptions, worldSize int32, axis Axis, rank int32) (groupIndexOut int32, rankInGroupOut int32, err error) {
+	r := C.nxdgo_layout_find_rank((*C.nxd_parallel_options_t)(unsafe.Pointer(options)), C.int32_t(worldSize), C.nxd_axis_t(axis), C.int32_t(rank))
+	return int32(r.out_group_index), int32(r.out_rank_in_group), TakeError(unsafe.Pointer(r.error))
+}
+
+// InitModelParallel is nxd_init_model_parallel. Lays out the context's world and makes its groups.
+// [collective: world]
+func InitModelParallel(ctx *Context, options *ParallelOptions) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_init_model_parallel((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_parallel_options_t)(unsafe.Pointer(options)))))
+}
+
+// DestroyModelParallel is nxd_destroy_model_parallel. Forgets the layout, so that
+// nxd_init_model_parallel may be called again. [local]
+func DestroyModelParallel(ctx *Context) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_destroy_model_parallel((*C.nxd_context_t)(unsafe.Pointer(ctx)))))
+}
+
+// ModelParallelIsInitialized is nxd_model_parallel_is_initialized. 1 between
+// nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL. [local]
+func ModelParallelIsInitialized(ctx *Context) int32 {
+	return int32(C.nxd_model_parallel_is_initialized((*C.nxd_context_t)(unsafe.Pointer(ctx))))
+}
+
+// ParallelGetSize is nxd_parallel_get_size. Ranks in this rank's group along an axis. [local]
+func ParallelGetSize(ctx *Context, axis Axis) (sizeOut int32, err error) {
+	r := C.nxdgo_parallel_get_size((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
+	return int32(r.out_size), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelGetRank is nxd_parallel_get_rank. This rank's place in its group along an axis. [local]
+func ParallelGetRank(ctx *Context, axis Axis) (rankOut int32, err error) {
+	r := C.nxdgo_parallel_get_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
+	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelGetSourceRank is nxd_parallel_get_source_rank. World rank of the first member of this
+// rank's group along an axis. [local]
+func ParallelGetSourceRank(ctx *Context, axis Axis) (rankOut int32, err error) {
+	r := C.nxdgo_parallel_get_source_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
+	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelGetGroup is nxd_parallel_get_group. This rank's group along an axis; borrowed from the
+// context until the layout is destroyed. [local]
+func ParallelGetGroup(ctx *Context, axis Axis) (groupOut *Group, err error) {
+	r := C.nxdgo_parallel_get_group((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis))
+	return (*Group)(unsafe.Pointer(r.out_group)), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelGetGroupList is nxd_parallel_get_group_list. All groups along an axis: their number, and
+// the ranks of one by index. [local]
+func ParallelGetGroupList(ctx *Context, axis Axis, index int32, ranks *int32, cap int) (sizeOut int, countOut int32, err error) {
+	r := C.nxdgo_parallel_get_group_list((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.nxd_axis_t(axis), C.int32_t(index), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(cap))
+	return int(r.out_size), int32(r.out_count), TakeError(unsafe.Pointer(r.error))
+}
+
+// PipelineGetNextRank is nxd_pipeline_get_next_rank. World rank of the next pipeline stage; the
+// last stage's next is the first. [local]
+func PipelineGetNextRank(ctx *Context) (rankOut int32, err error) {
+	r := C.nxdgo_pipeline_get_next_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
+}
+
+// PipelineGetPreviousRank is nxd_pipeline_get_previous_rank. World rank of the previous pipeline
+// stage; the first stage's previous is the last. [local]
+func PipelineGetPreviousRank(ctx *Context) (rankOut int32, err error) {
+	r := C.nxdgo_pipeline_get_previous_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
 }
 
 // PPScheduleCreate is nxd_pp_schedule_create. Makes one of the library's schedules. [local]
@@ -1080,4 +968,116 @@ func PlanSearchOptionsInit(options *PlanSearchOptions, size int) error {
 func PlanSearch(model *PlanModel, machine *PlanMachine, options *PlanSearchOptions, layouts *PlanLayout, predictions *PlanPrediction, cap int) (countOut int, err error) {
 	r := C.nxdgo_plan_search((*C.nxd_plan_model_t)(unsafe.Pointer(model)), (*C.nxd_plan_machine_t)(unsafe.Pointer(machine)), (*C.nxd_plan_search_options_t)(unsafe.Pointer(options)), (*C.nxd_plan_layout_t)(unsafe.Pointer(layouts)), (*C.nxd_plan_prediction_t)(unsafe.Pointer(predictions)), C.size_t(cap))
 	return int(r.out_count), TakeError(unsafe.Pointer(r.error))
+}
+
+// AllReduceAsync is nxd_all_reduce_async. nxd_all_reduce without waiting. [collective: group]
+func AllReduceAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
+	r := C.nxdgo_all_reduce_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// AllGatherAsync is nxd_all_gather_async. nxd_all_gather without waiting. [collective: group]
+func AllGatherAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
+	r := C.nxdgo_all_gather_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// ReduceScatterAsync is nxd_reduce_scatter_async. nxd_reduce_scatter without waiting. [collective:
+// group]
+func ReduceScatterAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
+	r := C.nxdgo_reduce_scatter_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// BroadcastAsync is nxd_broadcast_async. nxd_broadcast without waiting. [collective: group]
+func BroadcastAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, root int32) (workOut *Work, err error) {
+	r := C.nxdgo_broadcast_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(root))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// AllToAllAsync is nxd_all_to_all_async. nxd_all_to_all without waiting. [collective: group]
+func AllToAllAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
+	r := C.nxdgo_all_to_all_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// SendAsync is nxd_send_async. nxd_send without waiting; the other rank may call nxd_receive or
+// nxd_receive_async. [collective: the two ranks]
+func SendAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, to int32, tag int32) (workOut *Work, err error) {
+	r := C.nxdgo_send_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(to), C.int32_t(tag))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// ReceiveAsync is nxd_receive_async. nxd_receive without waiting; the other rank may call nxd_send
+// or nxd_send_async. [collective: the two ranks]
+func ReceiveAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType, from int32, tag int32) (workOut *Work, err error) {
+	r := C.nxdgo_receive_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(buffer), C.size_t(count), C.nxd_dtype_t(dtype), C.int32_t(from), C.int32_t(tag))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// BarrierAsync is nxd_barrier_async. nxd_barrier without waiting: the work is done when every rank
+// of the group has called. [collective: group]
+func BarrierAsync(group *Group) (workOut *Work, err error) {
+	r := C.nxdgo_barrier_async((*C.nxd_group_t)(unsafe.Pointer(group)))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// GroupReject is nxd_group_reject. Fails a call that this rank cannot make, on all ranks that make
+// it. [collective: group; of a message: the two ranks]
+func GroupReject(group *Group, operation string, peer int32, tag int32, reason string) error {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return err
+	}
+	return TakeError(unsafe.Pointer(C.nxdgo_group_reject((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))))
+}
+
+// GroupRejectAsync is nxd_group_reject_async. nxd_group_reject without waiting: the work takes the
+// call's place in the order, and fails with the reason. [collective: group; of a message: the two
+// ranks]
+func GroupRejectAsync(group *Group, operation string, peer int32, tag int32, reason string) (workOut *Work, err error) {
+	operationC, err := CString("operation", operation)
+	if err != nil {
+		return workOut, err
+	}
+	reasonC, err := CString("reason", reason)
+	if err != nil {
+		return workOut, err
+	}
+	r := C.nxdgo_group_reject_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(operationC)), C.int32_t(peer), C.int32_t(tag), (*C.char)(unsafe.Pointer(reasonC)))
+	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
+}
+
+// WorkTest is nxd_work_test. Whether the work is done, well or not; from any thread. [local]
+func WorkTest(work *Work) (doneOut int32, err error) {
+	r := C.nxdgo_work_test((*C.nxd_work_t)(unsafe.Pointer(work)))
+	return int32(r.out_done), TakeError(unsafe.Pointer(r.error))
+}
+
+// WorkWait is nxd_work_wait. Waits until the work is done, and returns how it ended. [local: until
+// the work is done]
+func WorkWait(work *Work, timeoutMs int64) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_work_wait((*C.nxd_work_t)(unsafe.Pointer(work)), C.int64_t(timeoutMs))))
+}
+
+// WorkCancel is nxd_work_cancel. Takes back a work that has not begun on this rank: it is done,
+// with ABORTED. [local]
+func WorkCancel(work *Work) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_work_cancel((*C.nxd_work_t)(unsafe.Pointer(work)))))
+}
+
+// WorkGetErrorInfo is nxd_work_get_error_info. How the work ended, as nxd_last_error_info. [local]
+func WorkGetErrorInfo(work *Work, outInfo *ErrorInfo) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_work_get_error_info((*C.nxd_work_t)(unsafe.Pointer(work)), (*C.nxd_error_info_t)(unsafe.Pointer(outInfo)))))
+}
+
+// WorkDestroy is nxd_work_destroy. Releases the work: one that has not begun is cancelled, one that
+// runs is waited for, which the group's timeout bounds. Afterwards its buffers are the caller's.
+// [local]
+func WorkDestroy(work *Work) {
+	C.nxd_work_destroy((*C.nxd_work_t)(unsafe.Pointer(work)))
 }

@@ -203,143 +203,8 @@ static inline nxdgo_context_get_step_t nxdgo_context_get_step(nxd_context_t* ctx
   return r;
 }
 
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_device_t out_device;
-} nxdgo_get_device_t;
-
-static inline nxdgo_get_device_t nxdgo_get_device(void) {
-  nxdgo_get_device_t r = {0};
-  r.error = nxdgo_outcome(nxd_get_device(&r.out_device));
-  return r;
-}
-
 static inline nxdgo_error_t* nxdgo_master_print(nxd_context_t* ctx, const char* text) {
   return nxdgo_outcome(nxd_master_print(ctx, text));
-}
-
-static inline nxdgo_error_t* nxdgo_parallel_options_init(nxd_parallel_options_t* options, size_t size) {
-  return nxdgo_outcome(nxd_parallel_options_init(options, size));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_count;
-} nxdgo_layout_get_group_count_t;
-
-static inline nxdgo_layout_get_group_count_t nxdgo_layout_get_group_count(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis) {
-  nxdgo_layout_get_group_count_t r = {0};
-  r.error = nxdgo_outcome(nxd_layout_get_group_count(options, world_size, axis, &r.out_count));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  size_t out_size;
-} nxdgo_layout_get_group_t;
-
-static inline nxdgo_layout_get_group_t nxdgo_layout_get_group(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap) {
-  nxdgo_layout_get_group_t r = {0};
-  r.error = nxdgo_outcome(nxd_layout_get_group(options, world_size, axis, index, ranks, cap, &r.out_size));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_group_index;
-  int32_t out_rank_in_group;
-} nxdgo_layout_find_rank_t;
-
-static inline nxdgo_layout_find_rank_t nxdgo_layout_find_rank(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t rank) {
-  nxdgo_layout_find_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_layout_find_rank(options, world_size, axis, rank, &r.out_group_index, &r.out_rank_in_group));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options) {
-  return nxdgo_outcome(nxd_init_model_parallel(ctx, options));
-}
-
-static inline nxdgo_error_t* nxdgo_destroy_model_parallel(nxd_context_t* ctx) {
-  return nxdgo_outcome(nxd_destroy_model_parallel(ctx));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_size;
-} nxdgo_parallel_get_size_t;
-
-static inline nxdgo_parallel_get_size_t nxdgo_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis) {
-  nxdgo_parallel_get_size_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_get_size(ctx, axis, &r.out_size));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_rank;
-} nxdgo_parallel_get_rank_t;
-
-static inline nxdgo_parallel_get_rank_t nxdgo_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis) {
-  nxdgo_parallel_get_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_get_rank(ctx, axis, &r.out_rank));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_rank;
-} nxdgo_parallel_get_source_rank_t;
-
-static inline nxdgo_parallel_get_source_rank_t nxdgo_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis) {
-  nxdgo_parallel_get_source_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_get_source_rank(ctx, axis, &r.out_rank));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_group_t* out_group;
-} nxdgo_parallel_get_group_t;
-
-static inline nxdgo_parallel_get_group_t nxdgo_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis) {
-  nxdgo_parallel_get_group_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_get_group(ctx, axis, &r.out_group));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  size_t out_size;
-  int32_t out_count;
-} nxdgo_parallel_get_group_list_t;
-
-static inline nxdgo_parallel_get_group_list_t nxdgo_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap) {
-  nxdgo_parallel_get_group_list_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_get_group_list(ctx, axis, index, ranks, cap, &r.out_size, &r.out_count));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_rank;
-} nxdgo_pipeline_get_next_rank_t;
-
-static inline nxdgo_pipeline_get_next_rank_t nxdgo_pipeline_get_next_rank(nxd_context_t* ctx) {
-  nxdgo_pipeline_get_next_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_pipeline_get_next_rank(ctx, &r.out_rank));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_rank;
-} nxdgo_pipeline_get_previous_rank_t;
-
-static inline nxdgo_pipeline_get_previous_rank_t nxdgo_pipeline_get_previous_rank(nxd_context_t* ctx) {
-  nxdgo_pipeline_get_previous_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_pipeline_get_previous_rank(ctx, &r.out_rank));
-  return r;
 }
 
 typedef struct {
@@ -405,21 +270,6 @@ static inline nxdgo_group_get_transport_t nxdgo_group_get_transport(nxd_group_t*
   return r;
 }
 
-typedef struct {
-  nxdgo_error_t* error;
-  void* out_data;
-} nxdgo_arena_alloc_t;
-
-static inline nxdgo_arena_alloc_t nxdgo_arena_alloc(nxd_context_t* ctx, size_t size) {
-  nxdgo_arena_alloc_t r = {0};
-  r.error = nxdgo_outcome(nxd_arena_alloc(ctx, size, &r.out_data));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_arena_free(nxd_context_t* ctx, uint8_t* data) {
-  return nxdgo_outcome(nxd_arena_free(ctx, data));
-}
-
 static inline nxdgo_error_t* nxdgo_all_reduce(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   return nxdgo_outcome(nxd_all_reduce(group, send, recv, count, dtype, reduce));
 }
@@ -450,243 +300,6 @@ static inline nxdgo_error_t* nxdgo_receive(nxd_group_t* group, uint8_t* buffer, 
 
 static inline nxdgo_error_t* nxdgo_barrier(nxd_group_t* group) {
   return nxdgo_outcome(nxd_barrier(group));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_all_reduce_async_t;
-
-static inline nxdgo_all_reduce_async_t nxdgo_all_reduce_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  nxdgo_all_reduce_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_reduce_async(group, send, recv, count, dtype, reduce, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_all_gather_async_t;
-
-static inline nxdgo_all_gather_async_t nxdgo_all_gather_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
-  nxdgo_all_gather_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_gather_async(group, send, recv, count, dtype, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_reduce_scatter_async_t;
-
-static inline nxdgo_reduce_scatter_async_t nxdgo_reduce_scatter_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  nxdgo_reduce_scatter_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_reduce_scatter_async(group, send, recv, count, dtype, reduce, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_broadcast_async_t;
-
-static inline nxdgo_broadcast_async_t nxdgo_broadcast_async(nxd_group_t* group, uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t root) {
-  nxdgo_broadcast_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_broadcast_async(group, buffer, count, dtype, root, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_all_to_all_async_t;
-
-static inline nxdgo_all_to_all_async_t nxdgo_all_to_all_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
-  nxdgo_all_to_all_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_to_all_async(group, send, recv, count, dtype, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_send_async_t;
-
-static inline nxdgo_send_async_t nxdgo_send_async(nxd_group_t* group, const uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t to, int32_t tag) {
-  nxdgo_send_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_send_async(group, buffer, count, dtype, to, tag, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_receive_async_t;
-
-static inline nxdgo_receive_async_t nxdgo_receive_async(nxd_group_t* group, uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t from, int32_t tag) {
-  nxdgo_receive_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_receive_async(group, buffer, count, dtype, from, tag, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_barrier_async_t;
-
-static inline nxdgo_barrier_async_t nxdgo_barrier_async(nxd_group_t* group) {
-  nxdgo_barrier_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_barrier_async(group, &r.out_work));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
-  return nxdgo_outcome(nxd_group_reject(group, operation, peer, tag, reason));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_work_t* out_work;
-} nxdgo_group_reject_async_t;
-
-static inline nxdgo_group_reject_async_t nxdgo_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
-  nxdgo_group_reject_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_group_reject_async(group, operation, peer, tag, reason, &r.out_work));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_done;
-} nxdgo_work_test_t;
-
-static inline nxdgo_work_test_t nxdgo_work_test(nxd_work_t* work) {
-  nxdgo_work_test_t r = {0};
-  r.error = nxdgo_outcome(nxd_work_test(work, &r.out_done));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_work_wait(nxd_work_t* work, int64_t timeout_ms) {
-  return nxdgo_outcome(nxd_work_wait(work, timeout_ms));
-}
-
-static inline nxdgo_error_t* nxdgo_work_cancel(nxd_work_t* work) {
-  return nxdgo_outcome(nxd_work_cancel(work));
-}
-
-static inline nxdgo_error_t* nxdgo_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info) {
-  return nxdgo_outcome(nxd_work_get_error_info(work, out_info));
-}
-
-static inline nxdgo_error_t* nxdgo_spawn_options_init(nxd_spawn_options_t* options, size_t size) {
-  return nxdgo_outcome(nxd_spawn_options_init(options, size));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_job_t* out_job;
-} nxdgo_spawn_t;
-
-static inline nxdgo_spawn_t nxdgo_spawn(const nxd_spawn_options_t* options) {
-  nxdgo_spawn_t r = {0};
-  r.error = nxdgo_outcome(nxd_spawn(options, &r.out_job));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_job_wait(nxd_job_t* job, int64_t timeout_ms) {
-  return nxdgo_outcome(nxd_job_wait(job, timeout_ms));
-}
-
-static inline nxdgo_error_t* nxdgo_job_kill(nxd_job_t* job, int32_t signal_number) {
-  return nxdgo_outcome(nxd_job_kill(job, signal_number));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_size;
-} nxdgo_job_get_size_t;
-
-static inline nxdgo_job_get_size_t nxdgo_job_get_size(nxd_job_t* job) {
-  nxdgo_job_get_size_t r = {0};
-  r.error = nxdgo_outcome(nxd_job_get_size(job, &r.out_size));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int32_t out_running;
-  int32_t out_exit_code;
-} nxdgo_job_get_exit_code_t;
-
-static inline nxdgo_job_get_exit_code_t nxdgo_job_get_exit_code(nxd_job_t* job, int32_t rank) {
-  nxdgo_job_get_exit_code_t r = {0};
-  r.error = nxdgo_outcome(nxd_job_get_exit_code(job, rank, &r.out_running, &r.out_exit_code));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  int64_t out_pid;
-} nxdgo_job_get_pid_t;
-
-static inline nxdgo_job_get_pid_t nxdgo_job_get_pid(nxd_job_t* job, int32_t rank) {
-  nxdgo_job_get_pid_t r = {0};
-  r.error = nxdgo_outcome(nxd_job_get_pid(job, rank, &r.out_pid));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  double out_flops;
-} nxdgo_measure_gemm_peak_t;
-
-static inline nxdgo_measure_gemm_peak_t nxdgo_measure_gemm_peak(nxd_dtype_t dtype, int32_t n) {
-  nxdgo_measure_gemm_peak_t r = {0};
-  r.error = nxdgo_outcome(nxd_measure_gemm_peak(dtype, n, &r.out_flops));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_release_threads(void) {
-  return nxdgo_outcome(nxd_release_threads());
-}
-
-static inline nxdgo_error_t* nxdgo_memory_get_stats(nxd_memory_stats_t* out_stats) {
-  return nxdgo_outcome(nxd_memory_get_stats(out_stats));
-}
-
-static inline nxdgo_error_t* nxdgo_memory_set_cap(uint64_t bytes) {
-  return nxdgo_outcome(nxd_memory_set_cap(bytes));
-}
-
-static inline nxdgo_error_t* nxdgo_memory_trim(void) {
-  return nxdgo_outcome(nxd_memory_trim());
-}
-
-static inline nxdgo_error_t* nxdgo_profile_start(void) {
-  return nxdgo_outcome(nxd_profile_start());
-}
-
-static inline nxdgo_error_t* nxdgo_profile_stop(void) {
-  return nxdgo_outcome(nxd_profile_stop());
-}
-
-static inline nxdgo_error_t* nxdgo_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
-  return nxdgo_outcome(nxd_profile_get_phase(phase, out_stats));
-}
-
-static inline nxdgo_error_t* nxdgo_schedule_options_init(nxd_schedule_options_t* options, size_t size) {
-  return nxdgo_outcome(nxd_schedule_options_init(options, size));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  double out_factor;
-} nxdgo_schedule_get_factor_t;
-
-static inline nxdgo_schedule_get_factor_t nxdgo_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step) {
-  nxdgo_schedule_get_factor_t r = {0};
-  r.error = nxdgo_outcome(nxd_schedule_get_factor(options, step, &r.out_factor));
-  return r;
 }
 
 static inline nxdgo_error_t* nxdgo_ddp_options_init(nxd_ddp_options_t* options, size_t size) {
@@ -769,6 +382,154 @@ typedef struct {
 static inline nxdgo_ddp_finish_t nxdgo_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options) {
   nxdgo_ddp_finish_t r = {0};
   r.error = nxdgo_outcome(nxd_ddp_finish(ddp, options, &r.out_norm));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_count;
+} nxdgo_sample_epoch_t;
+
+static inline nxdgo_sample_epoch_t nxdgo_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap) {
+  nxdgo_sample_epoch_t r = {0};
+  r.error = nxdgo_outcome(nxd_sample_epoch(n_samples, ranks, rank, epoch, seed, shuffle, drop_last, out_indices, cap, &r.out_count));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_spawn_options_init(nxd_spawn_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_spawn_options_init(options, size));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_job_t* out_job;
+} nxdgo_spawn_t;
+
+static inline nxdgo_spawn_t nxdgo_spawn(const nxd_spawn_options_t* options) {
+  nxdgo_spawn_t r = {0};
+  r.error = nxdgo_outcome(nxd_spawn(options, &r.out_job));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_job_wait(nxd_job_t* job, int64_t timeout_ms) {
+  return nxdgo_outcome(nxd_job_wait(job, timeout_ms));
+}
+
+static inline nxdgo_error_t* nxdgo_job_kill(nxd_job_t* job, int32_t signal_number) {
+  return nxdgo_outcome(nxd_job_kill(job, signal_number));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_size;
+} nxdgo_job_get_size_t;
+
+static inline nxdgo_job_get_size_t nxdgo_job_get_size(nxd_job_t* job) {
+  nxdgo_job_get_size_t r = {0};
+  r.error = nxdgo_outcome(nxd_job_get_size(job, &r.out_size));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_running;
+  int32_t out_exit_code;
+} nxdgo_job_get_exit_code_t;
+
+static inline nxdgo_job_get_exit_code_t nxdgo_job_get_exit_code(nxd_job_t* job, int32_t rank) {
+  nxdgo_job_get_exit_code_t r = {0};
+  r.error = nxdgo_outcome(nxd_job_get_exit_code(job, rank, &r.out_running, &r.out_exit_code));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int64_t out_pid;
+} nxdgo_job_get_pid_t;
+
+static inline nxdgo_job_get_pid_t nxdgo_job_get_pid(nxd_job_t* job, int32_t rank) {
+  nxdgo_job_get_pid_t r = {0};
+  r.error = nxdgo_outcome(nxd_job_get_pid(job, rank, &r.out_pid));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_device_t out_device;
+} nxdgo_get_device_t;
+
+static inline nxdgo_get_device_t nxdgo_get_device(void) {
+  nxdgo_get_device_t r = {0};
+  r.error = nxdgo_outcome(nxd_get_device(&r.out_device));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  double out_flops;
+} nxdgo_measure_gemm_peak_t;
+
+static inline nxdgo_measure_gemm_peak_t nxdgo_measure_gemm_peak(nxd_dtype_t dtype, int32_t n) {
+  nxdgo_measure_gemm_peak_t r = {0};
+  r.error = nxdgo_outcome(nxd_measure_gemm_peak(dtype, n, &r.out_flops));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_release_threads(void) {
+  return nxdgo_outcome(nxd_release_threads());
+}
+
+static inline nxdgo_error_t* nxdgo_profile_start(void) {
+  return nxdgo_outcome(nxd_profile_start());
+}
+
+static inline nxdgo_error_t* nxdgo_profile_stop(void) {
+  return nxdgo_outcome(nxd_profile_stop());
+}
+
+static inline nxdgo_error_t* nxdgo_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
+  return nxdgo_outcome(nxd_profile_get_phase(phase, out_stats));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  void* out_data;
+} nxdgo_arena_alloc_t;
+
+static inline nxdgo_arena_alloc_t nxdgo_arena_alloc(nxd_context_t* ctx, size_t size) {
+  nxdgo_arena_alloc_t r = {0};
+  r.error = nxdgo_outcome(nxd_arena_alloc(ctx, size, &r.out_data));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_arena_free(nxd_context_t* ctx, uint8_t* data) {
+  return nxdgo_outcome(nxd_arena_free(ctx, data));
+}
+
+static inline nxdgo_error_t* nxdgo_memory_get_stats(nxd_memory_stats_t* out_stats) {
+  return nxdgo_outcome(nxd_memory_get_stats(out_stats));
+}
+
+static inline nxdgo_error_t* nxdgo_memory_set_cap(uint64_t bytes) {
+  return nxdgo_outcome(nxd_memory_set_cap(bytes));
+}
+
+static inline nxdgo_error_t* nxdgo_memory_trim(void) {
+  return nxdgo_outcome(nxd_memory_trim());
+}
+
+static inline nxdgo_error_t* nxdgo_schedule_options_init(nxd_schedule_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_schedule_options_init(options, size));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  double out_factor;
+} nxdgo_schedule_get_factor_t;
+
+static inline nxdgo_schedule_get_factor_t nxdgo_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step) {
+  nxdgo_schedule_get_factor_t r = {0};
+  r.error = nxdgo_outcome(nxd_schedule_get_factor(options, step, &r.out_factor));
   return r;
 }
 
@@ -901,14 +662,127 @@ static inline nxdgo_error_t* nxdgo_optimizer_load(nxd_optimizer_t* optimizer, co
   return nxdgo_outcome(nxd_optimizer_load(optimizer, path));
 }
 
+static inline nxdgo_error_t* nxdgo_parallel_options_init(nxd_parallel_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_parallel_options_init(options, size));
+}
+
 typedef struct {
   nxdgo_error_t* error;
-  size_t out_count;
-} nxdgo_sample_epoch_t;
+  int32_t out_count;
+} nxdgo_layout_get_group_count_t;
 
-static inline nxdgo_sample_epoch_t nxdgo_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap) {
-  nxdgo_sample_epoch_t r = {0};
-  r.error = nxdgo_outcome(nxd_sample_epoch(n_samples, ranks, rank, epoch, seed, shuffle, drop_last, out_indices, cap, &r.out_count));
+static inline nxdgo_layout_get_group_count_t nxdgo_layout_get_group_count(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis) {
+  nxdgo_layout_get_group_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_layout_get_group_count(options, world_size, axis, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_size;
+} nxdgo_layout_get_group_t;
+
+static inline nxdgo_layout_get_group_t nxdgo_layout_get_group(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap) {
+  nxdgo_layout_get_group_t r = {0};
+  r.error = nxdgo_outcome(nxd_layout_get_group(options, world_size, axis, index, ranks, cap, &r.out_size));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_group_index;
+  int32_t out_rank_in_group;
+} nxdgo_layout_find_rank_t;
+
+static inline nxdgo_layout_find_rank_t nxdgo_layout_find_rank(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t rank) {
+  nxdgo_layout_find_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_layout_find_rank(options, world_size, axis, rank, &r.out_group_index, &r.out_rank_in_group));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options) {
+  return nxdgo_outcome(nxd_init_model_parallel(ctx, options));
+}
+
+static inline nxdgo_error_t* nxdgo_destroy_model_parallel(nxd_context_t* ctx) {
+  return nxdgo_outcome(nxd_destroy_model_parallel(ctx));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_size;
+} nxdgo_parallel_get_size_t;
+
+static inline nxdgo_parallel_get_size_t nxdgo_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis) {
+  nxdgo_parallel_get_size_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_size(ctx, axis, &r.out_size));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_rank;
+} nxdgo_parallel_get_rank_t;
+
+static inline nxdgo_parallel_get_rank_t nxdgo_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis) {
+  nxdgo_parallel_get_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_rank(ctx, axis, &r.out_rank));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_rank;
+} nxdgo_parallel_get_source_rank_t;
+
+static inline nxdgo_parallel_get_source_rank_t nxdgo_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis) {
+  nxdgo_parallel_get_source_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_source_rank(ctx, axis, &r.out_rank));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_group_t* out_group;
+} nxdgo_parallel_get_group_t;
+
+static inline nxdgo_parallel_get_group_t nxdgo_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis) {
+  nxdgo_parallel_get_group_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_group(ctx, axis, &r.out_group));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_size;
+  int32_t out_count;
+} nxdgo_parallel_get_group_list_t;
+
+static inline nxdgo_parallel_get_group_list_t nxdgo_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap) {
+  nxdgo_parallel_get_group_list_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_group_list(ctx, axis, index, ranks, cap, &r.out_size, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_rank;
+} nxdgo_pipeline_get_next_rank_t;
+
+static inline nxdgo_pipeline_get_next_rank_t nxdgo_pipeline_get_next_rank(nxd_context_t* ctx) {
+  nxdgo_pipeline_get_next_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_pipeline_get_next_rank(ctx, &r.out_rank));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_rank;
+} nxdgo_pipeline_get_previous_rank_t;
+
+static inline nxdgo_pipeline_get_previous_rank_t nxdgo_pipeline_get_previous_rank(nxd_context_t* ctx) {
+  nxdgo_pipeline_get_previous_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_pipeline_get_previous_rank(ctx, &r.out_rank));
   return r;
 }
 
@@ -1064,4 +938,130 @@ static inline nxdgo_plan_search_t nxdgo_plan_search(const nxd_plan_model_t* mode
   nxdgo_plan_search_t r = {0};
   r.error = nxdgo_outcome(nxd_plan_search(model, machine, options, layouts, predictions, cap, &r.out_count));
   return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_all_reduce_async_t;
+
+static inline nxdgo_all_reduce_async_t nxdgo_all_reduce_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  nxdgo_all_reduce_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_all_reduce_async(group, send, recv, count, dtype, reduce, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_all_gather_async_t;
+
+static inline nxdgo_all_gather_async_t nxdgo_all_gather_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
+  nxdgo_all_gather_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_all_gather_async(group, send, recv, count, dtype, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_reduce_scatter_async_t;
+
+static inline nxdgo_reduce_scatter_async_t nxdgo_reduce_scatter_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  nxdgo_reduce_scatter_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_reduce_scatter_async(group, send, recv, count, dtype, reduce, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_broadcast_async_t;
+
+static inline nxdgo_broadcast_async_t nxdgo_broadcast_async(nxd_group_t* group, uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t root) {
+  nxdgo_broadcast_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_broadcast_async(group, buffer, count, dtype, root, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_all_to_all_async_t;
+
+static inline nxdgo_all_to_all_async_t nxdgo_all_to_all_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
+  nxdgo_all_to_all_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_all_to_all_async(group, send, recv, count, dtype, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_send_async_t;
+
+static inline nxdgo_send_async_t nxdgo_send_async(nxd_group_t* group, const uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t to, int32_t tag) {
+  nxdgo_send_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_send_async(group, buffer, count, dtype, to, tag, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_receive_async_t;
+
+static inline nxdgo_receive_async_t nxdgo_receive_async(nxd_group_t* group, uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t from, int32_t tag) {
+  nxdgo_receive_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_receive_async(group, buffer, count, dtype, from, tag, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_barrier_async_t;
+
+static inline nxdgo_barrier_async_t nxdgo_barrier_async(nxd_group_t* group) {
+  nxdgo_barrier_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_barrier_async(group, &r.out_work));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  return nxdgo_outcome(nxd_group_reject(group, operation, peer, tag, reason));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_work_t* out_work;
+} nxdgo_group_reject_async_t;
+
+static inline nxdgo_group_reject_async_t nxdgo_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag, const char* reason) {
+  nxdgo_group_reject_async_t r = {0};
+  r.error = nxdgo_outcome(nxd_group_reject_async(group, operation, peer, tag, reason, &r.out_work));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_done;
+} nxdgo_work_test_t;
+
+static inline nxdgo_work_test_t nxdgo_work_test(nxd_work_t* work) {
+  nxdgo_work_test_t r = {0};
+  r.error = nxdgo_outcome(nxd_work_test(work, &r.out_done));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_work_wait(nxd_work_t* work, int64_t timeout_ms) {
+  return nxdgo_outcome(nxd_work_wait(work, timeout_ms));
+}
+
+static inline nxdgo_error_t* nxdgo_work_cancel(nxd_work_t* work) {
+  return nxdgo_outcome(nxd_work_cancel(work));
+}
+
+static inline nxdgo_error_t* nxdgo_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info) {
+  return nxdgo_outcome(nxd_work_get_error_info(work, out_info));
 }

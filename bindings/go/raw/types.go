@@ -73,6 +73,16 @@ const (
 	LogOff     LogLevel = 4
 )
 
+// Device is nxd_device_t. Kind of a device.
+type Device int32
+
+const (
+	DeviceInvalid Device = -1
+	DeviceCPU     Device = 0
+	DeviceNeuron  Device = 1
+	DeviceMeta    Device = 2
+)
+
 // Rendezvous is nxd_rendezvous_t. Where a context learns its rank and meets its peers.
 type Rendezvous int32
 
@@ -91,40 +101,6 @@ const (
 	TransportGloo         Transport = 1
 	TransportSharedMemory Transport = 2
 	TransportHierarchical Transport = 3
-)
-
-// Device is nxd_device_t. Kind of a device.
-type Device int32
-
-const (
-	DeviceInvalid Device = -1
-	DeviceCPU     Device = 0
-	DeviceNeuron  Device = 1
-	DeviceMeta    Device = 2
-)
-
-// Axis is nxd_axis_t. Axes of the rank layout.
-type Axis int32
-
-const (
-	AxisInvalid     Axis = -1
-	AxisWorld       Axis = 0
-	AxisTensor      Axis = 1
-	AxisPipeline    Axis = 2
-	AxisData        Axis = 3
-	AxisContext     Axis = 4
-	AxisExpertModel Axis = 5
-	AxisExpertData  Axis = 6
-)
-
-// Platform is nxd_platform_t. Hardware whose rank order to follow.
-type Platform int32
-
-const (
-	PlatformInvalid Platform = -1
-	PlatformNeutral Platform = 0
-	PlatformTRN1    Platform = 1
-	PlatformTRN2    Platform = 2
 )
 
 // Reduce is nxd_reduce_t. Reductions.
@@ -199,6 +175,30 @@ const (
 	HyperparameterDampening    Hyperparameter = 6
 )
 
+// Axis is nxd_axis_t. Axes of the rank layout.
+type Axis int32
+
+const (
+	AxisInvalid     Axis = -1
+	AxisWorld       Axis = 0
+	AxisTensor      Axis = 1
+	AxisPipeline    Axis = 2
+	AxisData        Axis = 3
+	AxisContext     Axis = 4
+	AxisExpertModel Axis = 5
+	AxisExpertData  Axis = 6
+)
+
+// Platform is nxd_platform_t. Hardware whose rank order to follow.
+type Platform int32
+
+const (
+	PlatformInvalid Platform = -1
+	PlatformNeutral Platform = 0
+	PlatformTRN1    Platform = 1
+	PlatformTRN2    Platform = 2
+)
+
 // PPScheduleKind is nxd_pp_schedule_kind_t. Orders in which ranks compute.
 type PPScheduleKind int32
 
@@ -241,6 +241,25 @@ const (
 	PPPartitionDefault PPPartition = 0
 	PPPartitionEven    PPPartition = 1
 	PPPartitionCost    PPPartition = 2
+)
+
+// Reduction is nxd_reduction_t. What a loss gives back.
+type Reduction int32
+
+const (
+	ReductionInvalid Reduction = -1
+	ReductionMean    Reduction = 0
+	ReductionSum     Reduction = 1
+	ReductionNone    Reduction = 2
+)
+
+// Smoothing is nxd_smoothing_t. Formula of label smoothing.
+type Smoothing int32
+
+const (
+	SmoothingInvalid  Smoothing = -1
+	SmoothingTorch    Smoothing = 0
+	SmoothingMegatron Smoothing = 1
 )
 
 // Toggle is nxd_toggle_t. On, off, or the default that the field's comment names.
@@ -298,25 +317,6 @@ const (
 	ActivationReLU     Activation = 3
 )
 
-// Reduction is nxd_reduction_t. What a loss gives back.
-type Reduction int32
-
-const (
-	ReductionInvalid Reduction = -1
-	ReductionMean    Reduction = 0
-	ReductionSum     Reduction = 1
-	ReductionNone    Reduction = 2
-)
-
-// Smoothing is nxd_smoothing_t. Formula of label smoothing.
-type Smoothing int32
-
-const (
-	SmoothingInvalid  Smoothing = -1
-	SmoothingTorch    Smoothing = 0
-	SmoothingMegatron Smoothing = 1
-)
-
 // Store is nxd_store_t, an object of the library's. Key-value store through which ranks find one
 // another.
 type Store struct{ _ opaque }
@@ -328,15 +328,11 @@ type Context struct{ _ opaque }
 // Group is nxd_group_t, an object of the library's. An ordered set of ranks that communicate.
 type Group struct{ _ opaque }
 
-// Work is nxd_work_t, an object of the library's. A call that goes on while its caller does other
-// things.
-type Work struct{ _ opaque }
+// DDP is nxd_ddp_t, an object of the library's. Data parallelism over a set of parameters.
+type DDP struct{ _ opaque }
 
 // Job is nxd_job_t, an object of the library's. Processes started together on this host.
 type Job struct{ _ opaque }
-
-// DDP is nxd_ddp_t, an object of the library's. Data parallelism over a set of parameters.
-type DDP struct{ _ opaque }
 
 // Optimizer is nxd_optimizer_t, an object of the library's. Updates parameters from their
 // gradients.
@@ -350,13 +346,13 @@ type PPSchedule struct{ _ opaque }
 // schedule they run by.
 type PP struct{ _ opaque }
 
+// Work is nxd_work_t, an object of the library's. A call that goes on while its caller does other
+// things.
+type Work struct{ _ opaque }
+
 // Tensor is nxd_tensor_t, an object of the library's. Handle on a tensor. Several handles may share
 // one storage.
 type Tensor struct{ _ opaque }
-
-// Op is nxd_op_t, an object of the library's. One call of an ATen operator: arguments are set by
-// name, then it runs.
-type Op struct{ _ opaque }
 
 // Function is nxd_function_t, an object of the library's. A differentiable function written by the
 // caller.
@@ -379,6 +375,55 @@ type Tape struct{ _ opaque }
 
 // LoadReport is nxd_load_report_t, an object of the library's. What a load did not match.
 type LoadReport struct{ _ opaque }
+
+// Op is nxd_op_t, an object of the library's. One call of an ATen operator: arguments are set by
+// name, then it runs.
+type Op struct{ _ opaque }
+
+// ErrorInfo is nxd_error_info_t. What a failed distributed call was doing. Strings are borrowed
+// like nxd_last_error.
+type ErrorInfo struct {
+	StructSize uint64
+	Status     Status
+	RootRank   int32
+	Sequence   uint64
+	Group      *byte
+	Operation  *byte
+	Step       int64
+	Parameters ParameterState
+	Reserved   int32
+}
+
+// StoreCallbacks is nxd_store_callbacks_t. A store of the caller's own. Each callback returns
+// NXD_OK or an error, which passes through. They are called from the thread that is inside the nxd
+// call. What asynchronous work asks of the store is asked by threads that are inside nxd_work_wait,
+// nxd_work_test or another call that waits or uses the store.
+type StoreCallbacks struct {
+	StructSize uint64
+	UserData   uintptr
+	Destroy    uintptr
+	Set        uintptr
+	Get        uintptr
+	Add        uintptr
+}
+
+// ContextOptions is nxd_context_options_t. Options of nxd_context_create.
+type ContextOptions struct {
+	StructSize    uint64
+	Rendezvous    Rendezvous
+	Rank          int32
+	Size          int32
+	LocalRank     int32
+	Store         *Store
+	TimeoutMs     int64
+	InterfaceName *byte
+	Seed          uint64
+	PlainKernels  int32
+	Transport     Transport
+	HostID        *byte
+	Interrupt     uintptr
+	InterruptData uintptr
+}
 
 // DLPackVersion is DLPackVersion.
 type DLPackVersion struct {
@@ -426,110 +471,6 @@ type DLManagedTensorVersioned struct {
 	DlTensor   DLTensor
 }
 
-// ErrorInfo is nxd_error_info_t. What a failed distributed call was doing. Strings are borrowed
-// like nxd_last_error.
-type ErrorInfo struct {
-	StructSize uint64
-	Status     Status
-	RootRank   int32
-	Sequence   uint64
-	Group      *byte
-	Operation  *byte
-	Step       int64
-	Parameters ParameterState
-	Reserved   int32
-}
-
-// StoreCallbacks is nxd_store_callbacks_t. A store of the caller's own. Each callback returns
-// NXD_OK or an error, which passes through. They are called from the thread that is inside the nxd
-// call. What asynchronous work asks of the store is asked by threads that are inside nxd_work_wait,
-// nxd_work_test or another call that waits or uses the store.
-type StoreCallbacks struct {
-	StructSize uint64
-	UserData   uintptr
-	Destroy    uintptr
-	Set        uintptr
-	Get        uintptr
-	Add        uintptr
-}
-
-// ContextOptions is nxd_context_options_t. Options of nxd_context_create.
-type ContextOptions struct {
-	StructSize    uint64
-	Rendezvous    Rendezvous
-	Rank          int32
-	Size          int32
-	LocalRank     int32
-	Store         *Store
-	TimeoutMs     int64
-	InterfaceName *byte
-	Seed          uint64
-	PlainKernels  int32
-	Transport     Transport
-	HostID        *byte
-	Interrupt     uintptr
-	InterruptData uintptr
-}
-
-// ParallelOptions is nxd_parallel_options_t. A layout of ranks. Sizes are refused, never clamped:
-// tensor x pipeline x context, and tensor x pipeline x expert, must divide the world. Context- and
-// expert-parallel groups are for a caller's own use: nothing is reduced over them, so with a size
-// above 1 layers, models, their training, pipelines, and ddps over buffers without a group of their
-// own are UNSUPPORTED.
-type ParallelOptions struct {
-	StructSize           uint64
-	TensorParallelSize   int32
-	PipelineParallelSize int32
-	ContextParallelSize  int32
-	ExpertParallelSize   int32
-	Platform             Platform
-	LNCSize              int32
-	LocalWorldSize       int32
-	Reserved             int32
-}
-
-// SpawnOptions is nxd_spawn_options_t. Options of nxd_spawn.
-type SpawnOptions struct {
-	StructSize    uint64
-	NProcesses    int32
-	OMPNumThreads int32
-	Argv          **byte
-}
-
-// MemoryStats is nxd_memory_stats_t. Figures of the pool that tensors are drawn from, and of the
-// contexts' arenas.
-type MemoryStats struct {
-	StructSize         uint64
-	BytesInUse         uint64
-	BytesReserved      uint64
-	PeakBytesInUse     uint64
-	Allocations        uint64
-	SystemAllocations  uint64
-	CapBytes           uint64
-	ArenaBytesInUse    uint64
-	ArenaBytesReserved uint64
-}
-
-// PhaseStats is nxd_phase_stats_t. What nxd_profile_get_phase gives.
-type PhaseStats struct {
-	StructSize uint64
-	Name       *byte
-	Seconds    float64
-	Operations float64
-	Calls      uint64
-}
-
-// ScheduleOptions is nxd_schedule_options_t. A schedule of learning rates. Steps count from 0;
-// after total_steps the factor stays.
-type ScheduleOptions struct {
-	StructSize  uint64
-	Kind        Schedule
-	Reserved    int32
-	WarmupSteps int64
-	TotalSteps  int64
-	FinalFactor float64
-}
-
 // DDPOptions is nxd_ddp_options_t. Options of nxd_ddp_create and nxd_ddp_create_buffers; the same
 // on all ranks.
 type DDPOptions struct {
@@ -551,6 +492,48 @@ type FinishOptions struct {
 	NormType           float64
 	DataParallelReduce Reduce
 	SkipNonfiniteCheck int32
+}
+
+// SpawnOptions is nxd_spawn_options_t. Options of nxd_spawn.
+type SpawnOptions struct {
+	StructSize    uint64
+	NProcesses    int32
+	OMPNumThreads int32
+	Argv          **byte
+}
+
+// PhaseStats is nxd_phase_stats_t. What nxd_profile_get_phase gives.
+type PhaseStats struct {
+	StructSize uint64
+	Name       *byte
+	Seconds    float64
+	Operations float64
+	Calls      uint64
+}
+
+// MemoryStats is nxd_memory_stats_t. Figures of the pool that tensors are drawn from, and of the
+// contexts' arenas.
+type MemoryStats struct {
+	StructSize         uint64
+	BytesInUse         uint64
+	BytesReserved      uint64
+	PeakBytesInUse     uint64
+	Allocations        uint64
+	SystemAllocations  uint64
+	CapBytes           uint64
+	ArenaBytesInUse    uint64
+	ArenaBytesReserved uint64
+}
+
+// ScheduleOptions is nxd_schedule_options_t. A schedule of learning rates. Steps count from 0;
+// after total_steps the factor stays.
+type ScheduleOptions struct {
+	StructSize  uint64
+	Kind        Schedule
+	Reserved    int32
+	WarmupSteps int64
+	TotalSteps  int64
+	FinalFactor float64
 }
 
 // AdamWOptions is nxd_adamw_options_t. Options of nxd_adamw_create.
@@ -615,6 +598,23 @@ type StepReport struct {
 	Updates      int64
 	Skipped      int32
 	Reserved     int32
+}
+
+// ParallelOptions is nxd_parallel_options_t. A layout of ranks. Sizes are refused, never clamped:
+// tensor x pipeline x context, and tensor x pipeline x expert, must divide the world. Context- and
+// expert-parallel groups are for a caller's own use: nothing is reduced over them, so with a size
+// above 1 layers, models, their training, pipelines, and ddps over buffers without a group of their
+// own are UNSUPPORTED.
+type ParallelOptions struct {
+	StructSize           uint64
+	TensorParallelSize   int32
+	PipelineParallelSize int32
+	ContextParallelSize  int32
+	ExpertParallelSize   int32
+	Platform             Platform
+	LNCSize              int32
+	LocalWorldSize       int32
+	Reserved             int32
 }
 
 // PPTask is nxd_pp_task_t. One computation of one rank. The layout never changes.
@@ -799,6 +799,17 @@ type FunctionOptions struct {
 	Destroy    uintptr
 }
 
+// CrossEntropyOptions is nxd_cross_entropy_options_t. Options of nxd_parallel_cross_entropy.
+type CrossEntropyOptions struct {
+	StructSize     uint64
+	LabelSmoothing float64
+	Smoothing      Smoothing
+	Reduction      Reduction
+	HasIgnoreIndex int32
+	Reserved       int32
+	IgnoreIndex    int64
+}
+
 // ParameterOptions is nxd_parameter_options_t. How a parameter of the caller's is sharded and
 // initialised.
 type ParameterOptions struct {
@@ -912,17 +923,6 @@ type MLPOptions struct {
 	InitB            float64
 }
 
-// CrossEntropyOptions is nxd_cross_entropy_options_t. Options of nxd_parallel_cross_entropy.
-type CrossEntropyOptions struct {
-	StructSize     uint64
-	LabelSmoothing float64
-	Smoothing      Smoothing
-	Reduction      Reduction
-	HasIgnoreIndex int32
-	Reserved       int32
-	IgnoreIndex    int64
-}
-
 // ModelOptions is nxd_model_options_t. Options of nxd_model_create.
 type ModelOptions struct {
 	StructSize       uint64
@@ -983,7 +983,13 @@ func (x ContextOptions) Sized() ContextOptions {
 }
 
 // Sized returns x with its StructSize set.
-func (x ParallelOptions) Sized() ParallelOptions {
+func (x DDPOptions) Sized() DDPOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// Sized returns x with its StructSize set.
+func (x FinishOptions) Sized() FinishOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }
@@ -995,31 +1001,19 @@ func (x SpawnOptions) Sized() SpawnOptions {
 }
 
 // Sized returns x with its StructSize set.
-func (x MemoryStats) Sized() MemoryStats {
-	x.StructSize = uint64(unsafe.Sizeof(x))
-	return x
-}
-
-// Sized returns x with its StructSize set.
 func (x PhaseStats) Sized() PhaseStats {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }
 
 // Sized returns x with its StructSize set.
+func (x MemoryStats) Sized() MemoryStats {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// Sized returns x with its StructSize set.
 func (x ScheduleOptions) Sized() ScheduleOptions {
-	x.StructSize = uint64(unsafe.Sizeof(x))
-	return x
-}
-
-// Sized returns x with its StructSize set.
-func (x DDPOptions) Sized() DDPOptions {
-	x.StructSize = uint64(unsafe.Sizeof(x))
-	return x
-}
-
-// Sized returns x with its StructSize set.
-func (x FinishOptions) Sized() FinishOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }
@@ -1050,6 +1044,12 @@ func (x CustomOptimizerOptions) Sized() CustomOptimizerOptions {
 
 // Sized returns x with its StructSize set.
 func (x StepReport) Sized() StepReport {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// Sized returns x with its StructSize set.
+func (x ParallelOptions) Sized() ParallelOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }
@@ -1115,6 +1115,12 @@ func (x FunctionOptions) Sized() FunctionOptions {
 }
 
 // Sized returns x with its StructSize set.
+func (x CrossEntropyOptions) Sized() CrossEntropyOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// Sized returns x with its StructSize set.
 func (x ParameterOptions) Sized() ParameterOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
@@ -1152,12 +1158,6 @@ func (x AttentionOptions) Sized() AttentionOptions {
 
 // Sized returns x with its StructSize set.
 func (x MLPOptions) Sized() MLPOptions {
-	x.StructSize = uint64(unsafe.Sizeof(x))
-	return x
-}
-
-// Sized returns x with its StructSize set.
-func (x CrossEntropyOptions) Sized() CrossEntropyOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }

@@ -20,8 +20,8 @@ func init() {
 }
 
 // MemorySetATenPool is nxd_memory_set_aten_pool. Whether ATen, libtorch's tensor library, takes the
-// memory of new CPU tensors from the pool of section 6 too. For the whole process, and at any time:
-// memory goes back to where it came from. [local]
+// memory of new CPU tensors from the pool of nxd_memory_get_stats too. For the whole process, and
+// at any time: memory goes back to where it came from. [local]
 func MemorySetATenPool(on int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_memory_set_aten_pool(C.int32_t(on))))
 }
@@ -158,159 +158,6 @@ func TensorGetItem(tensor *raw.Tensor) (valueOut float64, err error) {
 	return float64(r.out_value), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// OpCreate is nxd_op_create. Looks up an operator. [local]
-func OpCreate(name string, overload string) (opOut *raw.Op, err error) {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return opOut, err
-	}
-	overloadC, err := raw.CString("overload", overload)
-	if err != nil {
-		return opOut, err
-	}
-	r := C.nxdgo_op_create((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)))
-	return (*raw.Op)(unsafe.Pointer(r.out_op)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// OpDestroy is nxd_op_destroy. Releases the call and what it holds. [local]
-func OpDestroy(op *raw.Op) {
-	C.nxd_op_destroy((*C.nxd_op_t)(unsafe.Pointer(op)))
-}
-
-// OpGetSchema is nxd_op_get_schema. The operator's schema as text, such as "aten::relu(Tensor self)
-// -> Tensor"; borrowed. [local]
-func OpGetSchema(op *raw.Op) (schemaOut string, err error) {
-	r := C.nxdgo_op_get_schema((*C.nxd_op_t)(unsafe.Pointer(op)))
-	return C.GoString(r.out_schema), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// OpSetTensor is nxd_op_set_tensor. Sets a tensor argument; NULL sets None where the schema allows
-// it. [local]
-func OpSetTensor(op *raw.Op, name string, tensor *raw.Tensor) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.nxd_tensor_t)(unsafe.Pointer(tensor)))))
-}
-
-// OpSetTensors is nxd_op_set_tensors. Sets a tensor-list argument. [local]
-func OpSetTensors(op *raw.Op, name string, tensors **raw.Tensor, nTensors int) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensors((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(nTensors))))
-}
-
-// OpSetInt is nxd_op_set_int. Sets an integer, or a scalar by an integer. [local]
-func OpSetInt(op *raw.Op, name string, value int64) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_int((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.int64_t(value))))
-}
-
-// OpSetDouble is nxd_op_set_double. Sets a float, or a scalar by a float. [local]
-func OpSetDouble(op *raw.Op, name string, value float64) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_double((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.double(value))))
-}
-
-// OpSetBool is nxd_op_set_bool. Sets a boolean. [local]
-func OpSetBool(op *raw.Op, name string, value int32) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_bool((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(value))))
-}
-
-// OpSetString is nxd_op_set_string. Sets a string, or a device by its name such as "meta". [local]
-func OpSetString(op *raw.Op, name string, value string) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	valueC, err := raw.CString("value", value)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_string((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(valueC)))))
-}
-
-// OpSetDType is nxd_op_set_dtype. Sets a dtype argument. [local]
-func OpSetDType(op *raw.Op, name string, value raw.DType) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_dtype((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.nxd_dtype_t(value))))
-}
-
-// OpSetInts is nxd_op_set_ints. Sets an integer list, also for a list of scalars or booleans.
-// [local]
-func OpSetInts(op *raw.Op, name string, values *int64, nValues int) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_ints((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.int64_t)(unsafe.Pointer(values)), C.size_t(nValues))))
-}
-
-// OpSetDoubles is nxd_op_set_doubles. Sets a float list, also for a list of scalars. [local]
-func OpSetDoubles(op *raw.Op, name string, values *float64, nValues int) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_doubles((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.double)(unsafe.Pointer(values)), C.size_t(nValues))))
-}
-
-// OpRun is nxd_op_run. Runs the operator; arguments not set take the schema's defaults. May be
-// called again. [local]
-func OpRun(op *raw.Op) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_run((*C.nxd_op_t)(unsafe.Pointer(op)))))
-}
-
-// OpGetResultCount is nxd_op_get_result_count. Number of results of the last run; a tensor list
-// counts its members. [local]
-func OpGetResultCount(op *raw.Op) (countOut int, err error) {
-	r := C.nxdgo_op_get_result_count((*C.nxd_op_t)(unsafe.Pointer(op)))
-	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// OpGetTensor is nxd_op_get_tensor. A tensor result of the last run; the caller destroys it.
-// [local]
-func OpGetTensor(op *raw.Op, index int) (tensorOut *raw.Tensor, err error) {
-	r := C.nxdgo_op_get_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// OpGetDouble is nxd_op_get_double. A number or boolean result of the last run. [local]
-func OpGetDouble(op *raw.Op, index int) (valueOut float64, err error) {
-	r := C.nxdgo_op_get_double((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
-	return float64(r.out_value), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// OpCall is nxd_op_call. Calls an operator whose required arguments are all tensors, in one go.
-// [local]
-func OpCall(name string, overload string, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	overloadC, err := raw.CString("overload", overload)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_call((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))))
-}
-
 // TensorGetRequiresGrad is nxd_tensor_get_requires_grad. Whether operations on the tensor are
 // recorded for differentiation. [local]
 func TensorGetRequiresGrad(tensor *raw.Tensor) (requiresOut int32, err error) {
@@ -407,6 +254,78 @@ func FunctionCallGetSaved(call *raw.FunctionCall, index int) (tensorOut *raw.Ten
 func FunctionCallNeedsGrad(call *raw.FunctionCall, inputIndex int) (needsOut int32, err error) {
 	r := C.nxdgo_function_call_needs_grad((*C.nxd_function_call_t)(unsafe.Pointer(call)), C.size_t(inputIndex))
 	return int32(r.out_needs), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// CopyToTensorRegion is nxd_copy_to_tensor_region. Identity; its backward sums the gradients of all
+// ranks. [collective: tensor-parallel group, in backward]
+func CopyToTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_copy_to_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ReduceFromTensorRegion is nxd_reduce_from_tensor_region. Sum over ranks; its backward is the
+// identity. [collective: tensor-parallel group]
+func ReduceFromTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_reduce_from_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ScatterToTensorRegion is nxd_scatter_to_tensor_region. This rank's part of the last dimension;
+// its backward gathers. [collective: tensor-parallel group, in backward]
+func ScatterToTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_scatter_to_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// GatherFromTensorRegion is nxd_gather_from_tensor_region. All ranks' parts side by side in the
+// last dimension; its backward takes this rank's part. [collective: tensor-parallel group]
+func GatherFromTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_gather_from_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ScatterToSequenceRegion is nxd_scatter_to_sequence_region. This rank's part of a dimension; its
+// backward gathers. [collective: tensor-parallel group, in backward]
+func ScatterToSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_scatter_to_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// GatherFromSequenceRegion is nxd_gather_from_sequence_region. All ranks' parts along a dimension.
+// [collective: tensor-parallel group]
+func GatherFromSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32, toModelParallel int32) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_gather_from_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim), C.int32_t(toModelParallel))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ReduceScatterToSequenceRegion is nxd_reduce_scatter_to_sequence_region. This rank's part, along a
+// dimension, of the sum over ranks; its backward gathers. [collective: tensor-parallel group]
+func ReduceScatterToSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32) (yOut *raw.Tensor, err error) {
+	r := C.nxdgo_reduce_scatter_to_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// CrossEntropyOptionsInit is nxd_cross_entropy_options_init. Fills options with defaults. [local]
+func CrossEntropyOptionsInit(options *raw.CrossEntropyOptions, size int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_cross_entropy_options_init((*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// ParallelCrossEntropy is nxd_parallel_cross_entropy. Cross entropy on logits whose vocabulary is
+// split over ranks; never gathers it. [collective: tensor-parallel group]
+func ParallelCrossEntropy(ctx *raw.Context, logits *raw.Tensor, labels *raw.Tensor, options *raw.CrossEntropyOptions) (lossOut *raw.Tensor, err error) {
+	r := C.nxdgo_parallel_cross_entropy((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(logits)), (*C.nxd_tensor_t)(unsafe.Pointer(labels)), (*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_loss)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// LinearCrossEntropy is nxd_linear_cross_entropy. Cross entropy of the logits x weight^T, whose
+// vocabulary is split over ranks, in blocks of tokens: the logits of one block exist at a time.
+// Gradients of x and weight are formed with the loss, where autograd will ask for them, so that
+// backward only scales them; it cannot be differentiated again. With REDUCTION_NONE, F64 or plain
+// kernels all logits are made, as by nxd_parallel_cross_entropy. [collective: tensor-parallel
+// group]
+func LinearCrossEntropy(ctx *raw.Context, x *raw.Tensor, weight *raw.Tensor, labels *raw.Tensor, sequenceDim int32, options *raw.CrossEntropyOptions) (lossOut *raw.Tensor, err error) {
+	r := C.nxdgo_linear_cross_entropy((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), (*C.nxd_tensor_t)(unsafe.Pointer(weight)), (*C.nxd_tensor_t)(unsafe.Pointer(labels)), C.int32_t(sequenceDim), (*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_loss)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // ModuleCreate is nxd_module_create. Makes a module with the caller's forward function. [local]
@@ -764,78 +683,6 @@ func DropoutCreate(ctx *raw.Context, p float64, name string, shardDim int32) (mo
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// CopyToTensorRegion is nxd_copy_to_tensor_region. Identity; its backward sums the gradients of all
-// ranks. [collective: tensor-parallel group, in backward]
-func CopyToTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_copy_to_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// ReduceFromTensorRegion is nxd_reduce_from_tensor_region. Sum over ranks; its backward is the
-// identity. [collective: tensor-parallel group]
-func ReduceFromTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_reduce_from_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// ScatterToTensorRegion is nxd_scatter_to_tensor_region. This rank's part of the last dimension;
-// its backward gathers. [collective: tensor-parallel group, in backward]
-func ScatterToTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_scatter_to_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// GatherFromTensorRegion is nxd_gather_from_tensor_region. All ranks' parts side by side in the
-// last dimension; its backward takes this rank's part. [collective: tensor-parallel group]
-func GatherFromTensorRegion(ctx *raw.Context, x *raw.Tensor) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_gather_from_tensor_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// ScatterToSequenceRegion is nxd_scatter_to_sequence_region. This rank's part of a dimension; its
-// backward gathers. [collective: tensor-parallel group, in backward]
-func ScatterToSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_scatter_to_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// GatherFromSequenceRegion is nxd_gather_from_sequence_region. All ranks' parts along a dimension.
-// [collective: tensor-parallel group]
-func GatherFromSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32, toModelParallel int32) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_gather_from_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim), C.int32_t(toModelParallel))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// ReduceScatterToSequenceRegion is nxd_reduce_scatter_to_sequence_region. This rank's part, along a
-// dimension, of the sum over ranks; its backward gathers. [collective: tensor-parallel group]
-func ReduceScatterToSequenceRegion(ctx *raw.Context, x *raw.Tensor, dim int32) (yOut *raw.Tensor, err error) {
-	r := C.nxdgo_reduce_scatter_to_sequence_region((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), C.int32_t(dim))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_y)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// CrossEntropyOptionsInit is nxd_cross_entropy_options_init. Fills options with defaults. [local]
-func CrossEntropyOptionsInit(options *raw.CrossEntropyOptions, size int) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_cross_entropy_options_init((*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)), C.size_t(size))))
-}
-
-// ParallelCrossEntropy is nxd_parallel_cross_entropy. Cross entropy on logits whose vocabulary is
-// split over ranks; never gathers it. [collective: tensor-parallel group]
-func ParallelCrossEntropy(ctx *raw.Context, logits *raw.Tensor, labels *raw.Tensor, options *raw.CrossEntropyOptions) (lossOut *raw.Tensor, err error) {
-	r := C.nxdgo_parallel_cross_entropy((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(logits)), (*C.nxd_tensor_t)(unsafe.Pointer(labels)), (*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_loss)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// LinearCrossEntropy is nxd_linear_cross_entropy. Cross entropy of the logits x weight^T, whose
-// vocabulary is split over ranks, in blocks of tokens: the logits of one block exist at a time.
-// Gradients of x and weight are formed with the loss, where autograd will ask for them, so that
-// backward only scales them; it cannot be differentiated again. With REDUCTION_NONE, F64 or plain
-// kernels all logits are made, as by nxd_parallel_cross_entropy. [collective: tensor-parallel
-// group]
-func LinearCrossEntropy(ctx *raw.Context, x *raw.Tensor, weight *raw.Tensor, labels *raw.Tensor, sequenceDim int32, options *raw.CrossEntropyOptions) (lossOut *raw.Tensor, err error) {
-	r := C.nxdgo_linear_cross_entropy((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(x)), (*C.nxd_tensor_t)(unsafe.Pointer(weight)), (*C.nxd_tensor_t)(unsafe.Pointer(labels)), C.int32_t(sequenceDim), (*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_loss)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
 // ModelOptionsInit is nxd_model_options_init. Fills options with defaults. [local]
 func ModelOptionsInit(options *raw.ModelOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_model_options_init((*C.nxd_model_options_t)(unsafe.Pointer(options)), C.size_t(size))))
@@ -869,49 +716,6 @@ func ModelFromPretrained(ctx *raw.Context, directory string, options *raw.ModelO
 func ModelGetStepFlops(model *raw.Module, batch int64, sequence int64) (flopsOut float64, err error) {
 	r := C.nxdgo_model_get_step_flops((*C.nxd_module_t)(unsafe.Pointer(model)), C.int64_t(batch), C.int64_t(sequence))
 	return float64(r.out_flops), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// FinishGradients is nxd_finish_gradients. Finishes the gradients of a model after backward: sums
-// those of norms under sequence parallelism and of replicated key and value heads, reduces over
-// data-parallel ranks, scales, takes the norm of the whole model and clips. [collective: tensor-,
-// pipeline- and data-parallel groups]
-func FinishGradients(root *raw.Module, options *raw.FinishOptions) (normOut float64, err error) {
-	r := C.nxdgo_finish_gradients((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
-	return float64(r.out_norm), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// DDPCreate is nxd_ddp_create. Data parallelism over a tree's trainable parameters, over the
-// data-parallel group. [collective: the data-parallel group]
-func DDPCreate(root *raw.Module, options *raw.DDPOptions) (ddpOut *raw.DDP, err error) {
-	r := C.nxdgo_ddp_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
-	return (*raw.DDP)(unsafe.Pointer(r.out_ddp)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// AdamWCreate is nxd_adamw_create. AdamW over all trainable parameters of a tree (Loshchilov and
-// Hutter 2019). [local]
-func AdamWCreate(root *raw.Module, options *raw.AdamWOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_adamw_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
-	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// SGDCreate is nxd_sgd_create. SGD over all trainable parameters of a tree. [local]
-func SGDCreate(root *raw.Module, options *raw.SGDOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_sgd_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
-	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// CustomOptimizerCreate is nxd_custom_optimizer_create. A caller's own update rule over all
-// trainable parameters of a tree. [local]
-func CustomOptimizerCreate(root *raw.Module, options *raw.CustomOptimizerOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_custom_optimizer_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
-	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
-}
-
-// LossWeights is nxd_loss_weights. Weights that make mean losses of microbatches add up to the mean
-// over all valid tokens of the step: each one's valid labels divided by those of all microbatches
-// of all data-parallel ranks. [collective: the data-parallel group]
-func LossWeights(ctx *raw.Context, labels **raw.Tensor, n int, ignoreIndex int64, shifted int32, outWeights *float64) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_loss_weights((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_tensor_t)(unsafe.Pointer(labels)), C.size_t(n), C.int64_t(ignoreIndex), C.int32_t(shifted), (*C.double)(unsafe.Pointer(outWeights)))))
 }
 
 // PPOptionsInit is nxd_pp_options_init. Fills options with defaults. [local]
@@ -1008,6 +812,202 @@ func PPGetUnsplitCount(pp *raw.PP) (countOut int, err error) {
 func PPGetUnsplitName(pp *raw.PP, index int) (nameOut string, err error) {
 	r := C.nxdgo_pp_get_unsplit_name((*C.nxd_pp_t)(unsafe.Pointer(pp)), C.size_t(index))
 	return C.GoString(r.out_name), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpCreate is nxd_op_create. Looks up an operator. [local]
+func OpCreate(name string, overload string) (opOut *raw.Op, err error) {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return opOut, err
+	}
+	overloadC, err := raw.CString("overload", overload)
+	if err != nil {
+		return opOut, err
+	}
+	r := C.nxdgo_op_create((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)))
+	return (*raw.Op)(unsafe.Pointer(r.out_op)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpDestroy is nxd_op_destroy. Releases the call and what it holds. [local]
+func OpDestroy(op *raw.Op) {
+	C.nxd_op_destroy((*C.nxd_op_t)(unsafe.Pointer(op)))
+}
+
+// OpGetSchema is nxd_op_get_schema. The operator's schema as text, such as "aten::relu(Tensor self)
+// -> Tensor"; borrowed. [local]
+func OpGetSchema(op *raw.Op) (schemaOut string, err error) {
+	r := C.nxdgo_op_get_schema((*C.nxd_op_t)(unsafe.Pointer(op)))
+	return C.GoString(r.out_schema), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpSetTensor is nxd_op_set_tensor. Sets a tensor argument; NULL sets None where the schema allows
+// it. [local]
+func OpSetTensor(op *raw.Op, name string, tensor *raw.Tensor) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.nxd_tensor_t)(unsafe.Pointer(tensor)))))
+}
+
+// OpSetTensors is nxd_op_set_tensors. Sets a tensor-list argument. [local]
+func OpSetTensors(op *raw.Op, name string, tensors **raw.Tensor, nTensors int) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensors((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(nTensors))))
+}
+
+// OpSetInt is nxd_op_set_int. Sets an integer, or a scalar by an integer. [local]
+func OpSetInt(op *raw.Op, name string, value int64) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_int((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.int64_t(value))))
+}
+
+// OpSetDouble is nxd_op_set_double. Sets a float, or a scalar by a float. [local]
+func OpSetDouble(op *raw.Op, name string, value float64) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_double((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.double(value))))
+}
+
+// OpSetBool is nxd_op_set_bool. Sets a boolean. [local]
+func OpSetBool(op *raw.Op, name string, value int32) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_bool((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(value))))
+}
+
+// OpSetString is nxd_op_set_string. Sets a string, or a device by its name such as "meta". [local]
+func OpSetString(op *raw.Op, name string, value string) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	valueC, err := raw.CString("value", value)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_string((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(valueC)))))
+}
+
+// OpSetDType is nxd_op_set_dtype. Sets a dtype argument. [local]
+func OpSetDType(op *raw.Op, name string, value raw.DType) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_dtype((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.nxd_dtype_t(value))))
+}
+
+// OpSetInts is nxd_op_set_ints. Sets an integer list, also for a list of scalars or booleans.
+// [local]
+func OpSetInts(op *raw.Op, name string, values *int64, nValues int) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_ints((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.int64_t)(unsafe.Pointer(values)), C.size_t(nValues))))
+}
+
+// OpSetDoubles is nxd_op_set_doubles. Sets a float list, also for a list of scalars. [local]
+func OpSetDoubles(op *raw.Op, name string, values *float64, nValues int) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_doubles((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.double)(unsafe.Pointer(values)), C.size_t(nValues))))
+}
+
+// OpRun is nxd_op_run. Runs the operator; arguments not set take the schema's defaults. May be
+// called again. [local]
+func OpRun(op *raw.Op) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_run((*C.nxd_op_t)(unsafe.Pointer(op)))))
+}
+
+// OpGetResultCount is nxd_op_get_result_count. Number of results of the last run; a tensor list
+// counts its members. [local]
+func OpGetResultCount(op *raw.Op) (countOut int, err error) {
+	r := C.nxdgo_op_get_result_count((*C.nxd_op_t)(unsafe.Pointer(op)))
+	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpGetTensor is nxd_op_get_tensor. A tensor result of the last run; the caller destroys it.
+// [local]
+func OpGetTensor(op *raw.Op, index int) (tensorOut *raw.Tensor, err error) {
+	r := C.nxdgo_op_get_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpGetDouble is nxd_op_get_double. A number or boolean result of the last run. [local]
+func OpGetDouble(op *raw.Op, index int) (valueOut float64, err error) {
+	r := C.nxdgo_op_get_double((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
+	return float64(r.out_value), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// OpCall is nxd_op_call. Calls an operator whose required arguments are all tensors, in one go.
+// [local]
+func OpCall(name string, overload string, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	overloadC, err := raw.CString("overload", overload)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_call((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))))
+}
+
+// FinishGradients is nxd_finish_gradients. Finishes the gradients of a model after backward: sums
+// those of norms under sequence parallelism and of replicated key and value heads, reduces over
+// data-parallel ranks, scales, takes the norm of the whole model and clips. [collective: tensor-,
+// pipeline- and data-parallel groups]
+func FinishGradients(root *raw.Module, options *raw.FinishOptions) (normOut float64, err error) {
+	r := C.nxdgo_finish_gradients((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
+	return float64(r.out_norm), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// DDPCreate is nxd_ddp_create. Data parallelism over a tree's trainable parameters, over the
+// data-parallel group. [collective: the data-parallel group]
+func DDPCreate(root *raw.Module, options *raw.DDPOptions) (ddpOut *raw.DDP, err error) {
+	r := C.nxdgo_ddp_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
+	return (*raw.DDP)(unsafe.Pointer(r.out_ddp)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// AdamWCreate is nxd_adamw_create. AdamW over all trainable parameters of a tree (Loshchilov and
+// Hutter 2019). [local]
+func AdamWCreate(root *raw.Module, options *raw.AdamWOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_adamw_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
+	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// SGDCreate is nxd_sgd_create. SGD over all trainable parameters of a tree. [local]
+func SGDCreate(root *raw.Module, options *raw.SGDOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_sgd_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
+	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// CustomOptimizerCreate is nxd_custom_optimizer_create. A caller's own update rule over all
+// trainable parameters of a tree. [local]
+func CustomOptimizerCreate(root *raw.Module, options *raw.CustomOptimizerOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_custom_optimizer_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
+	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// LossWeights is nxd_loss_weights. Weights that make mean losses of microbatches add up to the mean
+// over all valid tokens of the step: each one's valid labels divided by those of all microbatches
+// of all data-parallel ranks. [collective: the data-parallel group]
+func LossWeights(ctx *raw.Context, labels **raw.Tensor, n int, ignoreIndex int64, shifted int32, outWeights *float64) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_loss_weights((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_tensor_t)(unsafe.Pointer(labels)), C.size_t(n), C.int64_t(ignoreIndex), C.int32_t(shifted), (*C.double)(unsafe.Pointer(outWeights)))))
 }
 
 // ApplyCheckpoint is nxd_apply_checkpoint. Recomputes the activations of modules in their backward

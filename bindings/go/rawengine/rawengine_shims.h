@@ -206,105 +206,6 @@ static inline nxdgo_tensor_get_item_t nxdgo_tensor_get_item(nxd_tensor_t* tensor
 
 typedef struct {
   nxdgo_error_t* error;
-  nxd_op_t* out_op;
-} nxdgo_op_create_t;
-
-static inline nxdgo_op_create_t nxdgo_op_create(const char* name, const char* overload) {
-  nxdgo_op_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_create(name, overload, &r.out_op));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  const char* out_schema;
-} nxdgo_op_get_schema_t;
-
-static inline nxdgo_op_get_schema_t nxdgo_op_get_schema(nxd_op_t* op) {
-  nxdgo_op_get_schema_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_get_schema(op, &r.out_schema));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor) {
-  return nxdgo_outcome(nxd_op_set_tensor(op, name, tensor));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors, size_t n_tensors) {
-  return nxdgo_outcome(nxd_op_set_tensors(op, name, tensors, n_tensors));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_int(nxd_op_t* op, const char* name, int64_t value) {
-  return nxdgo_outcome(nxd_op_set_int(op, name, value));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_double(nxd_op_t* op, const char* name, double value) {
-  return nxdgo_outcome(nxd_op_set_double(op, name, value));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_bool(nxd_op_t* op, const char* name, int32_t value) {
-  return nxdgo_outcome(nxd_op_set_bool(op, name, value));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_string(nxd_op_t* op, const char* name, const char* value) {
-  return nxdgo_outcome(nxd_op_set_string(op, name, value));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value) {
-  return nxdgo_outcome(nxd_op_set_dtype(op, name, value));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values, size_t n_values) {
-  return nxdgo_outcome(nxd_op_set_ints(op, name, values, n_values));
-}
-
-static inline nxdgo_error_t* nxdgo_op_set_doubles(nxd_op_t* op, const char* name, const double* values, size_t n_values) {
-  return nxdgo_outcome(nxd_op_set_doubles(op, name, values, n_values));
-}
-
-static inline nxdgo_error_t* nxdgo_op_run(nxd_op_t* op) {
-  return nxdgo_outcome(nxd_op_run(op));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  size_t out_count;
-} nxdgo_op_get_result_count_t;
-
-static inline nxdgo_op_get_result_count_t nxdgo_op_get_result_count(nxd_op_t* op) {
-  nxdgo_op_get_result_count_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_get_result_count(op, &r.out_count));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_tensor;
-} nxdgo_op_get_tensor_t;
-
-static inline nxdgo_op_get_tensor_t nxdgo_op_get_tensor(nxd_op_t* op, size_t index) {
-  nxdgo_op_get_tensor_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_get_tensor(op, index, &r.out_tensor));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  double out_value;
-} nxdgo_op_get_double_t;
-
-static inline nxdgo_op_get_double_t nxdgo_op_get_double(nxd_op_t* op, size_t index) {
-  nxdgo_op_get_double_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_get_double(op, index, &r.out_value));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
-  return nxdgo_outcome(nxd_op_call(name, overload, inputs, n_inputs, outputs, n_outputs));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
   int32_t out_requires;
 } nxdgo_tensor_get_requires_grad_t;
 
@@ -416,6 +317,109 @@ typedef struct {
 static inline nxdgo_function_call_needs_grad_t nxdgo_function_call_needs_grad(nxd_function_call_t* call, size_t input_index) {
   nxdgo_function_call_needs_grad_t r = {0};
   r.error = nxdgo_outcome(nxd_function_call_needs_grad(call, input_index, &r.out_needs));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_copy_to_tensor_region_t;
+
+static inline nxdgo_copy_to_tensor_region_t nxdgo_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
+  nxdgo_copy_to_tensor_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_copy_to_tensor_region(ctx, x, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_reduce_from_tensor_region_t;
+
+static inline nxdgo_reduce_from_tensor_region_t nxdgo_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
+  nxdgo_reduce_from_tensor_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_reduce_from_tensor_region(ctx, x, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_scatter_to_tensor_region_t;
+
+static inline nxdgo_scatter_to_tensor_region_t nxdgo_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
+  nxdgo_scatter_to_tensor_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_scatter_to_tensor_region(ctx, x, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_gather_from_tensor_region_t;
+
+static inline nxdgo_gather_from_tensor_region_t nxdgo_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
+  nxdgo_gather_from_tensor_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_gather_from_tensor_region(ctx, x, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_scatter_to_sequence_region_t;
+
+static inline nxdgo_scatter_to_sequence_region_t nxdgo_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim) {
+  nxdgo_scatter_to_sequence_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_scatter_to_sequence_region(ctx, x, dim, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_gather_from_sequence_region_t;
+
+static inline nxdgo_gather_from_sequence_region_t nxdgo_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim, int32_t to_model_parallel) {
+  nxdgo_gather_from_sequence_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_gather_from_sequence_region(ctx, x, dim, to_model_parallel, &r.out_y));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_y;
+} nxdgo_reduce_scatter_to_sequence_region_t;
+
+static inline nxdgo_reduce_scatter_to_sequence_region_t nxdgo_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim) {
+  nxdgo_reduce_scatter_to_sequence_region_t r = {0};
+  r.error = nxdgo_outcome(nxd_reduce_scatter_to_sequence_region(ctx, x, dim, &r.out_y));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_cross_entropy_options_init(nxd_cross_entropy_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_cross_entropy_options_init(options, size));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_loss;
+} nxdgo_parallel_cross_entropy_t;
+
+static inline nxdgo_parallel_cross_entropy_t nxdgo_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits, nxd_tensor_t* labels, const nxd_cross_entropy_options_t* options) {
+  nxdgo_parallel_cross_entropy_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_cross_entropy(ctx, logits, labels, options, &r.out_loss));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_loss;
+} nxdgo_linear_cross_entropy_t;
+
+static inline nxdgo_linear_cross_entropy_t nxdgo_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t* weight, nxd_tensor_t* labels, int32_t sequence_dim, const nxd_cross_entropy_options_t* options) {
+  nxdgo_linear_cross_entropy_t r = {0};
+  r.error = nxdgo_outcome(nxd_linear_cross_entropy(ctx, x, weight, labels, sequence_dim, options, &r.out_loss));
   return r;
 }
 
@@ -806,109 +810,6 @@ static inline nxdgo_dropout_create_t nxdgo_dropout_create(nxd_context_t* ctx, do
   return r;
 }
 
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_copy_to_tensor_region_t;
-
-static inline nxdgo_copy_to_tensor_region_t nxdgo_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
-  nxdgo_copy_to_tensor_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_copy_to_tensor_region(ctx, x, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_reduce_from_tensor_region_t;
-
-static inline nxdgo_reduce_from_tensor_region_t nxdgo_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
-  nxdgo_reduce_from_tensor_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_reduce_from_tensor_region(ctx, x, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_scatter_to_tensor_region_t;
-
-static inline nxdgo_scatter_to_tensor_region_t nxdgo_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
-  nxdgo_scatter_to_tensor_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_scatter_to_tensor_region(ctx, x, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_gather_from_tensor_region_t;
-
-static inline nxdgo_gather_from_tensor_region_t nxdgo_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x) {
-  nxdgo_gather_from_tensor_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_gather_from_tensor_region(ctx, x, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_scatter_to_sequence_region_t;
-
-static inline nxdgo_scatter_to_sequence_region_t nxdgo_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim) {
-  nxdgo_scatter_to_sequence_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_scatter_to_sequence_region(ctx, x, dim, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_gather_from_sequence_region_t;
-
-static inline nxdgo_gather_from_sequence_region_t nxdgo_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim, int32_t to_model_parallel) {
-  nxdgo_gather_from_sequence_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_gather_from_sequence_region(ctx, x, dim, to_model_parallel, &r.out_y));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_y;
-} nxdgo_reduce_scatter_to_sequence_region_t;
-
-static inline nxdgo_reduce_scatter_to_sequence_region_t nxdgo_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim) {
-  nxdgo_reduce_scatter_to_sequence_region_t r = {0};
-  r.error = nxdgo_outcome(nxd_reduce_scatter_to_sequence_region(ctx, x, dim, &r.out_y));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_cross_entropy_options_init(nxd_cross_entropy_options_t* options, size_t size) {
-  return nxdgo_outcome(nxd_cross_entropy_options_init(options, size));
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_loss;
-} nxdgo_parallel_cross_entropy_t;
-
-static inline nxdgo_parallel_cross_entropy_t nxdgo_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits, nxd_tensor_t* labels, const nxd_cross_entropy_options_t* options) {
-  nxdgo_parallel_cross_entropy_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_cross_entropy(ctx, logits, labels, options, &r.out_loss));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_tensor_t* out_loss;
-} nxdgo_linear_cross_entropy_t;
-
-static inline nxdgo_linear_cross_entropy_t nxdgo_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t* weight, nxd_tensor_t* labels, int32_t sequence_dim, const nxd_cross_entropy_options_t* options) {
-  nxdgo_linear_cross_entropy_t r = {0};
-  r.error = nxdgo_outcome(nxd_linear_cross_entropy(ctx, x, weight, labels, sequence_dim, options, &r.out_loss));
-  return r;
-}
-
 static inline nxdgo_error_t* nxdgo_model_options_init(nxd_model_options_t* options, size_t size) {
   return nxdgo_outcome(nxd_model_options_init(options, size));
 }
@@ -944,65 +845,6 @@ static inline nxdgo_model_get_step_flops_t nxdgo_model_get_step_flops(nxd_module
   nxdgo_model_get_step_flops_t r = {0};
   r.error = nxdgo_outcome(nxd_model_get_step_flops(model, batch, sequence, &r.out_flops));
   return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  double out_norm;
-} nxdgo_finish_gradients_t;
-
-static inline nxdgo_finish_gradients_t nxdgo_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options) {
-  nxdgo_finish_gradients_t r = {0};
-  r.error = nxdgo_outcome(nxd_finish_gradients(root, options, &r.out_norm));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_ddp_t* out_ddp;
-} nxdgo_ddp_create_t;
-
-static inline nxdgo_ddp_create_t nxdgo_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options) {
-  nxdgo_ddp_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_ddp_create(root, options, &r.out_ddp));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_optimizer_t* out_optimizer;
-} nxdgo_adamw_create_t;
-
-static inline nxdgo_adamw_create_t nxdgo_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options) {
-  nxdgo_adamw_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_adamw_create(root, options, &r.out_optimizer));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_optimizer_t* out_optimizer;
-} nxdgo_sgd_create_t;
-
-static inline nxdgo_sgd_create_t nxdgo_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options) {
-  nxdgo_sgd_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_sgd_create(root, options, &r.out_optimizer));
-  return r;
-}
-
-typedef struct {
-  nxdgo_error_t* error;
-  nxd_optimizer_t* out_optimizer;
-} nxdgo_custom_optimizer_create_t;
-
-static inline nxdgo_custom_optimizer_create_t nxdgo_custom_optimizer_create(nxd_module_t* root, const nxd_custom_optimizer_options_t* options) {
-  nxdgo_custom_optimizer_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_custom_optimizer_create(root, options, &r.out_optimizer));
-  return r;
-}
-
-static inline nxdgo_error_t* nxdgo_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n, int64_t ignore_index, int32_t shifted, double* out_weights) {
-  return nxdgo_outcome(nxd_loss_weights(ctx, labels, n, ignore_index, shifted, out_weights));
 }
 
 static inline nxdgo_error_t* nxdgo_pp_options_init(nxd_pp_options_t* options, size_t size) {
@@ -1143,6 +985,164 @@ static inline nxdgo_pp_get_unsplit_name_t nxdgo_pp_get_unsplit_name(nxd_pp_t* pp
   nxdgo_pp_get_unsplit_name_t r = {0};
   r.error = nxdgo_outcome(nxd_pp_get_unsplit_name(pp, index, &r.out_name));
   return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_op_t* out_op;
+} nxdgo_op_create_t;
+
+static inline nxdgo_op_create_t nxdgo_op_create(const char* name, const char* overload) {
+  nxdgo_op_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_create(name, overload, &r.out_op));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  const char* out_schema;
+} nxdgo_op_get_schema_t;
+
+static inline nxdgo_op_get_schema_t nxdgo_op_get_schema(nxd_op_t* op) {
+  nxdgo_op_get_schema_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_get_schema(op, &r.out_schema));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor) {
+  return nxdgo_outcome(nxd_op_set_tensor(op, name, tensor));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors, size_t n_tensors) {
+  return nxdgo_outcome(nxd_op_set_tensors(op, name, tensors, n_tensors));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_int(nxd_op_t* op, const char* name, int64_t value) {
+  return nxdgo_outcome(nxd_op_set_int(op, name, value));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_double(nxd_op_t* op, const char* name, double value) {
+  return nxdgo_outcome(nxd_op_set_double(op, name, value));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_bool(nxd_op_t* op, const char* name, int32_t value) {
+  return nxdgo_outcome(nxd_op_set_bool(op, name, value));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_string(nxd_op_t* op, const char* name, const char* value) {
+  return nxdgo_outcome(nxd_op_set_string(op, name, value));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value) {
+  return nxdgo_outcome(nxd_op_set_dtype(op, name, value));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values, size_t n_values) {
+  return nxdgo_outcome(nxd_op_set_ints(op, name, values, n_values));
+}
+
+static inline nxdgo_error_t* nxdgo_op_set_doubles(nxd_op_t* op, const char* name, const double* values, size_t n_values) {
+  return nxdgo_outcome(nxd_op_set_doubles(op, name, values, n_values));
+}
+
+static inline nxdgo_error_t* nxdgo_op_run(nxd_op_t* op) {
+  return nxdgo_outcome(nxd_op_run(op));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_count;
+} nxdgo_op_get_result_count_t;
+
+static inline nxdgo_op_get_result_count_t nxdgo_op_get_result_count(nxd_op_t* op) {
+  nxdgo_op_get_result_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_get_result_count(op, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_tensor;
+} nxdgo_op_get_tensor_t;
+
+static inline nxdgo_op_get_tensor_t nxdgo_op_get_tensor(nxd_op_t* op, size_t index) {
+  nxdgo_op_get_tensor_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_get_tensor(op, index, &r.out_tensor));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  double out_value;
+} nxdgo_op_get_double_t;
+
+static inline nxdgo_op_get_double_t nxdgo_op_get_double(nxd_op_t* op, size_t index) {
+  nxdgo_op_get_double_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_get_double(op, index, &r.out_value));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
+  return nxdgo_outcome(nxd_op_call(name, overload, inputs, n_inputs, outputs, n_outputs));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  double out_norm;
+} nxdgo_finish_gradients_t;
+
+static inline nxdgo_finish_gradients_t nxdgo_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options) {
+  nxdgo_finish_gradients_t r = {0};
+  r.error = nxdgo_outcome(nxd_finish_gradients(root, options, &r.out_norm));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_ddp_t* out_ddp;
+} nxdgo_ddp_create_t;
+
+static inline nxdgo_ddp_create_t nxdgo_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options) {
+  nxdgo_ddp_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_ddp_create(root, options, &r.out_ddp));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_optimizer_t* out_optimizer;
+} nxdgo_adamw_create_t;
+
+static inline nxdgo_adamw_create_t nxdgo_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options) {
+  nxdgo_adamw_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_adamw_create(root, options, &r.out_optimizer));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_optimizer_t* out_optimizer;
+} nxdgo_sgd_create_t;
+
+static inline nxdgo_sgd_create_t nxdgo_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options) {
+  nxdgo_sgd_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_sgd_create(root, options, &r.out_optimizer));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_optimizer_t* out_optimizer;
+} nxdgo_custom_optimizer_create_t;
+
+static inline nxdgo_custom_optimizer_create_t nxdgo_custom_optimizer_create(nxd_module_t* root, const nxd_custom_optimizer_options_t* options) {
+  nxdgo_custom_optimizer_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_custom_optimizer_create(root, options, &r.out_optimizer));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n, int64_t ignore_index, int32_t shifted, double* out_weights) {
+  return nxdgo_outcome(nxd_loss_weights(ctx, labels, n, ignore_index, shifted, out_weights));
 }
 
 static inline nxdgo_error_t* nxdgo_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t n_names, int32_t on) {

@@ -79,7 +79,7 @@ class Handle:
 
 
 class EngineHandle(Handle):
-    """An object of sections 9 to 17."""
+    """An object of libnxd."""
 
     __slots__ = ()
     _library = engine

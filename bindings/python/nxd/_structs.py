@@ -62,84 +62,6 @@ class ContextOptions(TypedDict, total=False):
     interrupt_data: Any
 
 
-class ParallelOptions(TypedDict, total=False):
-    """A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor
-    x pipeline x expert, must divide the world. Context- and expert-parallel groups are for a
-    caller's own use: nothing is reduced over them, so with a size above 1 layers, models, their
-    training, pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
-    """
-
-    # 0: 1
-    tensor_parallel_size: int
-    # 0: 1
-    pipeline_parallel_size: int
-    # 0: 1
-    context_parallel_size: int
-    # 0: 1
-    expert_parallel_size: int
-    platform: Platform | str
-    # logical core configuration, 1 or 2; 0: 1
-    lnc_size: int
-    # ranks per host, for TRN1 and TRN2; 0: the whole world
-    local_world_size: int
-
-
-class SpawnOptions(TypedDict, total=False):
-    """Options of nxd_spawn."""
-
-    # 0: NEURON_NUM_DEVICES, or 1
-    n_processes: int
-    # OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
-    omp_num_threads: int
-    # NULL-terminated program and arguments; NULL: this program, re-executed with its own arguments
-    argv: Sequence[str]
-
-
-class MemoryStats(NamedTuple):
-    """Figures of the pool that tensors are drawn from, and of the contexts' arenas."""
-
-    # in live tensors
-    bytes_in_use: int
-    # held from the system, live or ready for reuse
-    bytes_reserved: int
-    peak_bytes_in_use: int
-    # since the process started
-    allocations: int
-    # of these, the ones that had to ask the system
-    system_allocations: int
-    # of nxd_memory_set_cap; 0: none
-    cap_bytes: int
-    # of all contexts' arenas: of nxd_arena_alloc, and in tensors that ranks of a host exchange in
-    # place
-    arena_bytes_in_use: int
-    # address space of the arenas; pages never used take no memory
-    arena_bytes_reserved: int
-
-
-class PhaseStats(NamedTuple):
-    """What nxd_profile_get_phase gives."""
-
-    # static storage, such as "GEMM forward"
-    name: str
-    # wall time of the threads that called kernels, added up
-    seconds: float
-    # floating-point operations: of GEMMs 2 m n k, of attention those that the mask leaves, without
-    # the scores computed again; 0 elsewhere
-    operations: float
-    calls: int
-
-
-class ScheduleOptions(TypedDict, total=False):
-    """A schedule of learning rates. Steps count from 0; after total_steps the factor stays."""
-
-    kind: Schedule | str
-    warmup_steps: int
-    # LINEAR and COSINE: more than warmup_steps
-    total_steps: int
-    # of [0, 1]
-    final_factor: float
-
-
 class DdpOptions(TypedDict, total=False):
     """Options of nxd_ddp_create and nxd_ddp_create_buffers; the same on all ranks."""
 
@@ -170,6 +92,62 @@ class FinishOptions(TypedDict, total=False):
     data_parallel_reduce: Reduce | str
     # 1: a norm that is not finite is no reason to stop
     skip_nonfinite_check: int
+
+
+class SpawnOptions(TypedDict, total=False):
+    """Options of nxd_spawn."""
+
+    # 0: NEURON_NUM_DEVICES, or 1
+    n_processes: int
+    # OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
+    omp_num_threads: int
+    # NULL-terminated program and arguments; NULL: this program, re-executed with its own arguments
+    argv: Sequence[str]
+
+
+class PhaseStats(NamedTuple):
+    """What nxd_profile_get_phase gives."""
+
+    # static storage, such as "GEMM forward"
+    name: str
+    # wall time of the threads that called kernels, added up
+    seconds: float
+    # floating-point operations: of GEMMs 2 m n k, of attention those that the mask leaves, without
+    # the scores computed again; 0 elsewhere
+    operations: float
+    calls: int
+
+
+class MemoryStats(NamedTuple):
+    """Figures of the pool that tensors are drawn from, and of the contexts' arenas."""
+
+    # in live tensors
+    bytes_in_use: int
+    # held from the system, live or ready for reuse
+    bytes_reserved: int
+    peak_bytes_in_use: int
+    # since the process started
+    allocations: int
+    # of these, the ones that had to ask the system
+    system_allocations: int
+    # of nxd_memory_set_cap; 0: none
+    cap_bytes: int
+    # of all contexts' arenas: of nxd_arena_alloc, and in tensors that ranks of a host exchange in
+    # place
+    arena_bytes_in_use: int
+    # address space of the arenas; pages never used take no memory
+    arena_bytes_reserved: int
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """A schedule of learning rates. Steps count from 0; after total_steps the factor stays."""
+
+    kind: Schedule | str
+    warmup_steps: int
+    # LINEAR and COSINE: more than warmup_steps
+    total_steps: int
+    # of [0, 1]
+    final_factor: float
 
 
 class AdamwOptions(TypedDict, total=False):
@@ -231,6 +209,28 @@ class StepReport(NamedTuple):
     updates: int
     # 1: the norm was not finite, and nothing was updated
     skipped: int
+
+
+class ParallelOptions(TypedDict, total=False):
+    """A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor
+    x pipeline x expert, must divide the world. Context- and expert-parallel groups are for a
+    caller's own use: nothing is reduced over them, so with a size above 1 layers, models, their
+    training, pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
+    """
+
+    # 0: 1
+    tensor_parallel_size: int
+    # 0: 1
+    pipeline_parallel_size: int
+    # 0: 1
+    context_parallel_size: int
+    # 0: 1
+    expert_parallel_size: int
+    platform: Platform | str
+    # logical core configuration, 1 or 2; 0: 1
+    lnc_size: int
+    # ranks per host, for TRN1 and TRN2; 0: the whole world
+    local_world_size: int
 
 
 class PpTask(NamedTuple):
@@ -461,6 +461,18 @@ class FunctionOptions(TypedDict, total=False):
     destroy: Any
 
 
+class CrossEntropyOptions(TypedDict, total=False):
+    """Options of nxd_parallel_cross_entropy."""
+
+    # 0 to 1
+    label_smoothing: float
+    smoothing: Smoothing | str
+    reduction: Reduction | str
+    # 1: ignore_index counts; 0: -100
+    has_ignore_index: int
+    ignore_index: int
+
+
 class ParameterOptions(TypedDict, total=False):
     """How a parameter of the caller's is sharded and initialised."""
 
@@ -613,18 +625,6 @@ class MlpOptions(TypedDict, total=False):
     init_b: float
 
 
-class CrossEntropyOptions(TypedDict, total=False):
-    """Options of nxd_parallel_cross_entropy."""
-
-    # 0 to 1
-    label_smoothing: float
-    smoothing: Smoothing | str
-    reduction: Reduction | str
-    # 1: ignore_index counts; 0: -100
-    has_ignore_index: int
-    ignore_index: int
-
-
 class ModelOptions(TypedDict, total=False):
     """Options of nxd_model_create."""
 
@@ -697,17 +697,14 @@ FIELDS: dict[str, dict[str, type]] = {
         "rendezvous": Rendezvous,
         "transport": Transport,
     },
-    "nxd_parallel_options_t": {
-        "platform": Platform,
-    },
-    "nxd_schedule_options_t": {
-        "kind": Schedule,
-    },
     "nxd_ddp_options_t": {
         "reduce": Reduce,
     },
     "nxd_finish_options_t": {
         "data_parallel_reduce": Reduce,
+    },
+    "nxd_schedule_options_t": {
+        "kind": Schedule,
     },
     "nxd_adamw_options_t": {
         "formula": AdamwFormula,
@@ -722,6 +719,9 @@ FIELDS: dict[str, dict[str, type]] = {
     },
     "nxd_custom_optimizer_options_t": {
         "bf16_update": Bf16Update,
+    },
+    "nxd_parallel_options_t": {
+        "platform": Platform,
     },
     "nxd_pp_task_t": {
         "kind": PpTaskKind,
@@ -739,6 +739,10 @@ FIELDS: dict[str, dict[str, type]] = {
     },
     "nxd_plan_search_options_t": {
         "dtype": DType,
+    },
+    "nxd_cross_entropy_options_t": {
+        "smoothing": Smoothing,
+        "reduction": Reduction,
     },
     "nxd_parameter_options_t": {
         "dtype": DType,
@@ -781,10 +785,6 @@ FIELDS: dict[str, dict[str, type]] = {
         "activation": Activation,
         "bias": Toggle,
         "init": Init,
-    },
-    "nxd_cross_entropy_options_t": {
-        "smoothing": Smoothing,
-        "reduction": Reduction,
     },
     "nxd_model_options_t": {
         "dtype": DType,

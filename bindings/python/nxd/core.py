@@ -1,4 +1,4 @@
-"""Sections 1 to 8 of nxd.h: what needs no libtorch in the process, and gets along with any.
+"""The functions of nxd/core.h: what needs no libtorch in the process, and gets along with any.
 
 Stores, contexts, groups and collectives, processes, data parallelism and optimizers over arrays
 the caller owns, pipelines of the caller's own stages, planning.

@@ -75,6 +75,15 @@ class LogLevel(IntEnum):
     OFF = 4
 
 
+class Device(IntEnum):
+    """Kind of a device."""
+
+    INVALID = -1
+    CPU = 0
+    NEURON = 1
+    META = 2
+
+
 class Rendezvous(IntEnum):
     """Where a context learns its rank and meets its peers."""
 
@@ -94,40 +103,6 @@ class Transport(IntEnum):
     SHARED_MEMORY = 2
     # shared memory within hosts, Gloo between them
     HIERARCHICAL = 3
-
-
-class Device(IntEnum):
-    """Kind of a device."""
-
-    INVALID = -1
-    CPU = 0
-    NEURON = 1
-    META = 2
-
-
-class Axis(IntEnum):
-    """Axes of the rank layout."""
-
-    INVALID = -1
-    WORLD = 0
-    TENSOR = 1
-    PIPELINE = 2
-    DATA = 3
-    CONTEXT = 4
-    EXPERT_MODEL = 5
-    EXPERT_DATA = 6
-
-
-class Platform(IntEnum):
-    """Hardware whose rank order to follow."""
-
-    INVALID = -1
-    # tensor-parallel ranks adjacent, then context, data, pipeline
-    NEUTRAL = 0
-    # as neutral, but tensor groups of 4 are strided within a host
-    TRN1 = 1
-    # as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings
-    TRN2 = 2
 
 
 class Reduce(IntEnum):
@@ -212,6 +187,31 @@ class Hyperparameter(IntEnum):
     DAMPENING = 6
 
 
+class Axis(IntEnum):
+    """Axes of the rank layout."""
+
+    INVALID = -1
+    WORLD = 0
+    TENSOR = 1
+    PIPELINE = 2
+    DATA = 3
+    CONTEXT = 4
+    EXPERT_MODEL = 5
+    EXPERT_DATA = 6
+
+
+class Platform(IntEnum):
+    """Hardware whose rank order to follow."""
+
+    INVALID = -1
+    # tensor-parallel ranks adjacent, then context, data, pipeline
+    NEUTRAL = 0
+    # as neutral, but tensor groups of 4 are strided within a host
+    TRN1 = 1
+    # as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings
+    TRN2 = 2
+
+
 class PpScheduleKind(IntEnum):
     """Orders in which ranks compute."""
 
@@ -265,6 +265,27 @@ class PpPartition(IntEnum):
     # the most expensive stage is as cheap as can be: floating-point operations, counted from
     # shapes, of layers, embedding, head and loss
     COST = 2
+
+
+class Reduction(IntEnum):
+    """What a loss gives back."""
+
+    INVALID = -1
+    # over valid tokens; 0 when there is none
+    MEAN = 0
+    SUM = 1
+    # one value per token
+    NONE = 2
+
+
+class Smoothing(IntEnum):
+    """Formula of label smoothing."""
+
+    INVALID = -1
+    # (1 - s) nll + s mean of -log p, as torch's cross_entropy
+    TORCH = 0
+    # the same with s V / (V - 1), over the whole vocabulary V
+    MEGATRON = 1
 
 
 class Toggle(IntEnum):
@@ -325,24 +346,3 @@ class Activation(IntEnum):
     GELU = 1
     GELU_TANH = 2
     RELU = 3
-
-
-class Reduction(IntEnum):
-    """What a loss gives back."""
-
-    INVALID = -1
-    # over valid tokens; 0 when there is none
-    MEAN = 0
-    SUM = 1
-    # one value per token
-    NONE = 2
-
-
-class Smoothing(IntEnum):
-    """Formula of label smoothing."""
-
-    INVALID = -1
-    # (1 - s) nll + s mean of -log p, as torch's cross_entropy
-    TORCH = 0
-    # the same with s V / (V - 1), over the whole vocabulary V
-    MEGATRON = 1

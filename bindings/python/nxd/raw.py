@@ -1,5 +1,5 @@
-"""The C API as cffi sees it: `raw.core.nxd_*` are sections 1 to 8 of nxd.h, `raw.engine.nxd_*`
-sections 9 to 17. Everything else in this package is written with these; what has no wrapper is
+"""The C API as cffi sees it: `raw.core.nxd_*` are the functions of nxd/core.h, `raw.engine.nxd_*`
+those of nxd/engine.h. Everything else in this package is written with these; what has no wrapper is
 called here, with `raw.ffi` for memory and `nxd.check` for statuses.
 
 libnxd.so.0, and with it libtorch, is loaded by the first use of `raw.engine`.
@@ -81,7 +81,7 @@ def _load_engine() -> Any:
     path = os.path.join(os.path.dirname(core_path), ENGINE_NAME)
     if not os.path.exists(path):
         raise ImportError(f"nxd: {ENGINE_NAME} is not beside {core_path}: this installation has "
-                          "sections 1 to 8 of nxd.h only (nxd.core)")
+                          "the functions of nxd/core.h only (nxd.core)")
     _libtorch.refuse_foreign(path)
     library = ffi.dlopen(path, _FLAGS)
     _check_abi(library)

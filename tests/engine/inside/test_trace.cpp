@@ -1,5 +1,5 @@
 // What a trace records, and what it refuses.
-#include "capi/engine/unwrap.h"
+#include "capi/engine_handles.h"
 #include "engine/inside/callback_support.h"
 #include "support/temp_dir.h"
 

@@ -169,7 +169,7 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
   }
 }
 
-// The functions of section 14, on a product with a parameter so that there are gradients.
+// Region mappings and losses, on a product with a parameter so that there are gradients.
 void check_functions(nxd_context_t* ctx, const Setting& set) {
   const at::ScalarType dtype = scalar_type(set.dtype);
   const at::Tensor x = at::arange(2 * 4 * 8, at::kFloat).sin().to(dtype).view({2, 4, 8});

@@ -74,7 +74,7 @@ function load_core()
     nothing
 end
 
-# Sections 9 and up bring libtorch into the process: at the first call that needs it.
+# The functions of nxd/engine.h bring libtorch into the process: at the first call that needs it.
 @noinline function load_engine()
     open_library(libnxd)
     engine_loaded[] = true

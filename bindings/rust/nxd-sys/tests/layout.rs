@@ -20,6 +20,50 @@ macro_rules! place {
 }
 
 #[test]
+fn layout_of_nxd_error_info_t() {
+    assert_eq!((size_of::<nxd_error_info_t>(), align_of::<nxd_error_info_t>()), (56, 8));
+    assert_eq!(place!(nxd_error_info_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_error_info_t, status), (8, 4), "status");
+    assert_eq!(place!(nxd_error_info_t, root_rank), (12, 4), "root_rank");
+    assert_eq!(place!(nxd_error_info_t, sequence), (16, 8), "sequence");
+    assert_eq!(place!(nxd_error_info_t, group), (24, 8), "group");
+    assert_eq!(place!(nxd_error_info_t, operation), (32, 8), "operation");
+    assert_eq!(place!(nxd_error_info_t, step), (40, 8), "step");
+    assert_eq!(place!(nxd_error_info_t, parameters), (48, 4), "parameters");
+    assert_eq!(place!(nxd_error_info_t, reserved), (52, 4), "reserved");
+}
+
+#[test]
+fn layout_of_nxd_store_callbacks_t() {
+    assert_eq!((size_of::<nxd_store_callbacks_t>(), align_of::<nxd_store_callbacks_t>()), (48, 8));
+    assert_eq!(place!(nxd_store_callbacks_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_store_callbacks_t, user_data), (8, 8), "user_data");
+    assert_eq!(place!(nxd_store_callbacks_t, destroy), (16, 8), "destroy");
+    assert_eq!(place!(nxd_store_callbacks_t, set), (24, 8), "set");
+    assert_eq!(place!(nxd_store_callbacks_t, get), (32, 8), "get");
+    assert_eq!(place!(nxd_store_callbacks_t, add), (40, 8), "add");
+}
+
+#[test]
+fn layout_of_nxd_context_options_t() {
+    assert_eq!((size_of::<nxd_context_options_t>(), align_of::<nxd_context_options_t>()), (88, 8));
+    assert_eq!(place!(nxd_context_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_context_options_t, rendezvous), (8, 4), "rendezvous");
+    assert_eq!(place!(nxd_context_options_t, rank), (12, 4), "rank");
+    assert_eq!(place!(nxd_context_options_t, size), (16, 4), "size");
+    assert_eq!(place!(nxd_context_options_t, local_rank), (20, 4), "local_rank");
+    assert_eq!(place!(nxd_context_options_t, store), (24, 8), "store");
+    assert_eq!(place!(nxd_context_options_t, timeout_ms), (32, 8), "timeout_ms");
+    assert_eq!(place!(nxd_context_options_t, interface_name), (40, 8), "interface_name");
+    assert_eq!(place!(nxd_context_options_t, seed), (48, 8), "seed");
+    assert_eq!(place!(nxd_context_options_t, plain_kernels), (56, 4), "plain_kernels");
+    assert_eq!(place!(nxd_context_options_t, transport), (60, 4), "transport");
+    assert_eq!(place!(nxd_context_options_t, host_id), (64, 8), "host_id");
+    assert_eq!(place!(nxd_context_options_t, interrupt), (72, 8), "interrupt");
+    assert_eq!(place!(nxd_context_options_t, interrupt_data), (80, 8), "interrupt_data");
+}
+
+#[test]
 fn layout_of_dlpackversion() {
     assert_eq!((size_of::<DLPackVersion>(), align_of::<DLPackVersion>()), (8, 4));
     assert_eq!(place!(DLPackVersion, major), (0, 4), "major");
@@ -72,108 +116,6 @@ fn layout_of_dlmanagedtensorversioned() {
 }
 
 #[test]
-fn layout_of_nxd_error_info_t() {
-    assert_eq!((size_of::<nxd_error_info_t>(), align_of::<nxd_error_info_t>()), (56, 8));
-    assert_eq!(place!(nxd_error_info_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_error_info_t, status), (8, 4), "status");
-    assert_eq!(place!(nxd_error_info_t, root_rank), (12, 4), "root_rank");
-    assert_eq!(place!(nxd_error_info_t, sequence), (16, 8), "sequence");
-    assert_eq!(place!(nxd_error_info_t, group), (24, 8), "group");
-    assert_eq!(place!(nxd_error_info_t, operation), (32, 8), "operation");
-    assert_eq!(place!(nxd_error_info_t, step), (40, 8), "step");
-    assert_eq!(place!(nxd_error_info_t, parameters), (48, 4), "parameters");
-    assert_eq!(place!(nxd_error_info_t, reserved), (52, 4), "reserved");
-}
-
-#[test]
-fn layout_of_nxd_store_callbacks_t() {
-    assert_eq!((size_of::<nxd_store_callbacks_t>(), align_of::<nxd_store_callbacks_t>()), (48, 8));
-    assert_eq!(place!(nxd_store_callbacks_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_store_callbacks_t, user_data), (8, 8), "user_data");
-    assert_eq!(place!(nxd_store_callbacks_t, destroy), (16, 8), "destroy");
-    assert_eq!(place!(nxd_store_callbacks_t, set), (24, 8), "set");
-    assert_eq!(place!(nxd_store_callbacks_t, get), (32, 8), "get");
-    assert_eq!(place!(nxd_store_callbacks_t, add), (40, 8), "add");
-}
-
-#[test]
-fn layout_of_nxd_context_options_t() {
-    assert_eq!((size_of::<nxd_context_options_t>(), align_of::<nxd_context_options_t>()), (88, 8));
-    assert_eq!(place!(nxd_context_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_context_options_t, rendezvous), (8, 4), "rendezvous");
-    assert_eq!(place!(nxd_context_options_t, rank), (12, 4), "rank");
-    assert_eq!(place!(nxd_context_options_t, size), (16, 4), "size");
-    assert_eq!(place!(nxd_context_options_t, local_rank), (20, 4), "local_rank");
-    assert_eq!(place!(nxd_context_options_t, store), (24, 8), "store");
-    assert_eq!(place!(nxd_context_options_t, timeout_ms), (32, 8), "timeout_ms");
-    assert_eq!(place!(nxd_context_options_t, interface_name), (40, 8), "interface_name");
-    assert_eq!(place!(nxd_context_options_t, seed), (48, 8), "seed");
-    assert_eq!(place!(nxd_context_options_t, plain_kernels), (56, 4), "plain_kernels");
-    assert_eq!(place!(nxd_context_options_t, transport), (60, 4), "transport");
-    assert_eq!(place!(nxd_context_options_t, host_id), (64, 8), "host_id");
-    assert_eq!(place!(nxd_context_options_t, interrupt), (72, 8), "interrupt");
-    assert_eq!(place!(nxd_context_options_t, interrupt_data), (80, 8), "interrupt_data");
-}
-
-#[test]
-fn layout_of_nxd_parallel_options_t() {
-    assert_eq!((size_of::<nxd_parallel_options_t>(), align_of::<nxd_parallel_options_t>()), (40, 8));
-    assert_eq!(place!(nxd_parallel_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_parallel_options_t, tensor_parallel_size), (8, 4), "tensor_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, pipeline_parallel_size), (12, 4), "pipeline_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, context_parallel_size), (16, 4), "context_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, expert_parallel_size), (20, 4), "expert_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, platform), (24, 4), "platform");
-    assert_eq!(place!(nxd_parallel_options_t, lnc_size), (28, 4), "lnc_size");
-    assert_eq!(place!(nxd_parallel_options_t, local_world_size), (32, 4), "local_world_size");
-    assert_eq!(place!(nxd_parallel_options_t, reserved), (36, 4), "reserved");
-}
-
-#[test]
-fn layout_of_nxd_spawn_options_t() {
-    assert_eq!((size_of::<nxd_spawn_options_t>(), align_of::<nxd_spawn_options_t>()), (24, 8));
-    assert_eq!(place!(nxd_spawn_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_spawn_options_t, n_processes), (8, 4), "n_processes");
-    assert_eq!(place!(nxd_spawn_options_t, omp_num_threads), (12, 4), "omp_num_threads");
-    assert_eq!(place!(nxd_spawn_options_t, argv), (16, 8), "argv");
-}
-
-#[test]
-fn layout_of_nxd_memory_stats_t() {
-    assert_eq!((size_of::<nxd_memory_stats_t>(), align_of::<nxd_memory_stats_t>()), (72, 8));
-    assert_eq!(place!(nxd_memory_stats_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_memory_stats_t, bytes_in_use), (8, 8), "bytes_in_use");
-    assert_eq!(place!(nxd_memory_stats_t, bytes_reserved), (16, 8), "bytes_reserved");
-    assert_eq!(place!(nxd_memory_stats_t, peak_bytes_in_use), (24, 8), "peak_bytes_in_use");
-    assert_eq!(place!(nxd_memory_stats_t, allocations), (32, 8), "allocations");
-    assert_eq!(place!(nxd_memory_stats_t, system_allocations), (40, 8), "system_allocations");
-    assert_eq!(place!(nxd_memory_stats_t, cap_bytes), (48, 8), "cap_bytes");
-    assert_eq!(place!(nxd_memory_stats_t, arena_bytes_in_use), (56, 8), "arena_bytes_in_use");
-    assert_eq!(place!(nxd_memory_stats_t, arena_bytes_reserved), (64, 8), "arena_bytes_reserved");
-}
-
-#[test]
-fn layout_of_nxd_phase_stats_t() {
-    assert_eq!((size_of::<nxd_phase_stats_t>(), align_of::<nxd_phase_stats_t>()), (40, 8));
-    assert_eq!(place!(nxd_phase_stats_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_phase_stats_t, name), (8, 8), "name");
-    assert_eq!(place!(nxd_phase_stats_t, seconds), (16, 8), "seconds");
-    assert_eq!(place!(nxd_phase_stats_t, operations), (24, 8), "operations");
-    assert_eq!(place!(nxd_phase_stats_t, calls), (32, 8), "calls");
-}
-
-#[test]
-fn layout_of_nxd_schedule_options_t() {
-    assert_eq!((size_of::<nxd_schedule_options_t>(), align_of::<nxd_schedule_options_t>()), (40, 8));
-    assert_eq!(place!(nxd_schedule_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_schedule_options_t, kind), (8, 4), "kind");
-    assert_eq!(place!(nxd_schedule_options_t, reserved), (12, 4), "reserved");
-    assert_eq!(place!(nxd_schedule_options_t, warmup_steps), (16, 8), "warmup_steps");
-    assert_eq!(place!(nxd_schedule_options_t, total_steps), (24, 8), "total_steps");
-    assert_eq!(place!(nxd_schedule_options_t, final_factor), (32, 8), "final_factor");
-}
-
-#[test]
 fn layout_of_nxd_ddp_options_t() {
     assert_eq!((size_of::<nxd_ddp_options_t>(), align_of::<nxd_ddp_options_t>()), (40, 8));
     assert_eq!(place!(nxd_ddp_options_t, struct_size), (0, 8), "struct_size");
@@ -195,6 +137,50 @@ fn layout_of_nxd_finish_options_t() {
     assert_eq!(place!(nxd_finish_options_t, norm_type), (24, 8), "norm_type");
     assert_eq!(place!(nxd_finish_options_t, data_parallel_reduce), (32, 4), "data_parallel_reduce");
     assert_eq!(place!(nxd_finish_options_t, skip_nonfinite_check), (36, 4), "skip_nonfinite_check");
+}
+
+#[test]
+fn layout_of_nxd_spawn_options_t() {
+    assert_eq!((size_of::<nxd_spawn_options_t>(), align_of::<nxd_spawn_options_t>()), (24, 8));
+    assert_eq!(place!(nxd_spawn_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_spawn_options_t, n_processes), (8, 4), "n_processes");
+    assert_eq!(place!(nxd_spawn_options_t, omp_num_threads), (12, 4), "omp_num_threads");
+    assert_eq!(place!(nxd_spawn_options_t, argv), (16, 8), "argv");
+}
+
+#[test]
+fn layout_of_nxd_phase_stats_t() {
+    assert_eq!((size_of::<nxd_phase_stats_t>(), align_of::<nxd_phase_stats_t>()), (40, 8));
+    assert_eq!(place!(nxd_phase_stats_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_phase_stats_t, name), (8, 8), "name");
+    assert_eq!(place!(nxd_phase_stats_t, seconds), (16, 8), "seconds");
+    assert_eq!(place!(nxd_phase_stats_t, operations), (24, 8), "operations");
+    assert_eq!(place!(nxd_phase_stats_t, calls), (32, 8), "calls");
+}
+
+#[test]
+fn layout_of_nxd_memory_stats_t() {
+    assert_eq!((size_of::<nxd_memory_stats_t>(), align_of::<nxd_memory_stats_t>()), (72, 8));
+    assert_eq!(place!(nxd_memory_stats_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_memory_stats_t, bytes_in_use), (8, 8), "bytes_in_use");
+    assert_eq!(place!(nxd_memory_stats_t, bytes_reserved), (16, 8), "bytes_reserved");
+    assert_eq!(place!(nxd_memory_stats_t, peak_bytes_in_use), (24, 8), "peak_bytes_in_use");
+    assert_eq!(place!(nxd_memory_stats_t, allocations), (32, 8), "allocations");
+    assert_eq!(place!(nxd_memory_stats_t, system_allocations), (40, 8), "system_allocations");
+    assert_eq!(place!(nxd_memory_stats_t, cap_bytes), (48, 8), "cap_bytes");
+    assert_eq!(place!(nxd_memory_stats_t, arena_bytes_in_use), (56, 8), "arena_bytes_in_use");
+    assert_eq!(place!(nxd_memory_stats_t, arena_bytes_reserved), (64, 8), "arena_bytes_reserved");
+}
+
+#[test]
+fn layout_of_nxd_schedule_options_t() {
+    assert_eq!((size_of::<nxd_schedule_options_t>(), align_of::<nxd_schedule_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_schedule_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_schedule_options_t, kind), (8, 4), "kind");
+    assert_eq!(place!(nxd_schedule_options_t, reserved), (12, 4), "reserved");
+    assert_eq!(place!(nxd_schedule_options_t, warmup_steps), (16, 8), "warmup_steps");
+    assert_eq!(place!(nxd_schedule_options_t, total_steps), (24, 8), "total_steps");
+    assert_eq!(place!(nxd_schedule_options_t, final_factor), (32, 8), "final_factor");
 }
 
 #[test]
@@ -262,6 +248,20 @@ fn layout_of_nxd_step_report_t() {
     assert_eq!(place!(nxd_step_report_t, updates), (24, 8), "updates");
     assert_eq!(place!(nxd_step_report_t, skipped), (32, 4), "skipped");
     assert_eq!(place!(nxd_step_report_t, reserved), (36, 4), "reserved");
+}
+
+#[test]
+fn layout_of_nxd_parallel_options_t() {
+    assert_eq!((size_of::<nxd_parallel_options_t>(), align_of::<nxd_parallel_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_parallel_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_parallel_options_t, tensor_parallel_size), (8, 4), "tensor_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, pipeline_parallel_size), (12, 4), "pipeline_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, context_parallel_size), (16, 4), "context_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, expert_parallel_size), (20, 4), "expert_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, platform), (24, 4), "platform");
+    assert_eq!(place!(nxd_parallel_options_t, lnc_size), (28, 4), "lnc_size");
+    assert_eq!(place!(nxd_parallel_options_t, local_world_size), (32, 4), "local_world_size");
+    assert_eq!(place!(nxd_parallel_options_t, reserved), (36, 4), "reserved");
 }
 
 #[test]
@@ -449,6 +449,18 @@ fn layout_of_nxd_function_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_cross_entropy_options_t() {
+    assert_eq!((size_of::<nxd_cross_entropy_options_t>(), align_of::<nxd_cross_entropy_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
+    assert_eq!(place!(nxd_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
+    assert_eq!(place!(nxd_cross_entropy_options_t, reduction), (20, 4), "reduction");
+    assert_eq!(place!(nxd_cross_entropy_options_t, has_ignore_index), (24, 4), "has_ignore_index");
+    assert_eq!(place!(nxd_cross_entropy_options_t, reserved), (28, 4), "reserved");
+    assert_eq!(place!(nxd_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
+}
+
+#[test]
 fn layout_of_nxd_parameter_options_t() {
     assert_eq!((size_of::<nxd_parameter_options_t>(), align_of::<nxd_parameter_options_t>()), (48, 8));
     assert_eq!(place!(nxd_parameter_options_t, struct_size), (0, 8), "struct_size");
@@ -567,18 +579,6 @@ fn layout_of_nxd_mlp_options_t() {
 }
 
 #[test]
-fn layout_of_nxd_cross_entropy_options_t() {
-    assert_eq!((size_of::<nxd_cross_entropy_options_t>(), align_of::<nxd_cross_entropy_options_t>()), (40, 8));
-    assert_eq!(place!(nxd_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
-    assert_eq!(place!(nxd_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
-    assert_eq!(place!(nxd_cross_entropy_options_t, reduction), (20, 4), "reduction");
-    assert_eq!(place!(nxd_cross_entropy_options_t, has_ignore_index), (24, 4), "has_ignore_index");
-    assert_eq!(place!(nxd_cross_entropy_options_t, reserved), (28, 4), "reserved");
-    assert_eq!(place!(nxd_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
-}
-
-#[test]
 fn layout_of_nxd_model_options_t() {
     assert_eq!((size_of::<nxd_model_options_t>(), align_of::<nxd_model_options_t>()), (24, 8));
     assert_eq!(place!(nxd_model_options_t, struct_size), (0, 8), "struct_size");
@@ -661,6 +661,10 @@ fn constants() {
     assert_eq!(nxd_log_level_t::WARN.0, 2);
     assert_eq!(nxd_log_level_t::ERROR.0, 3);
     assert_eq!(nxd_log_level_t::OFF.0, 4);
+    assert_eq!(nxd_device_t::INVALID.0, -1);
+    assert_eq!(nxd_device_t::CPU.0, 0);
+    assert_eq!(nxd_device_t::NEURON.0, 1);
+    assert_eq!(nxd_device_t::META.0, 2);
     assert_eq!(nxd_rendezvous_t::INVALID.0, -1);
     assert_eq!(nxd_rendezvous_t::ENVIRONMENT.0, 0);
     assert_eq!(nxd_rendezvous_t::STORE.0, 1);
@@ -669,22 +673,6 @@ fn constants() {
     assert_eq!(nxd_transport_t::GLOO.0, 1);
     assert_eq!(nxd_transport_t::SHARED_MEMORY.0, 2);
     assert_eq!(nxd_transport_t::HIERARCHICAL.0, 3);
-    assert_eq!(nxd_device_t::INVALID.0, -1);
-    assert_eq!(nxd_device_t::CPU.0, 0);
-    assert_eq!(nxd_device_t::NEURON.0, 1);
-    assert_eq!(nxd_device_t::META.0, 2);
-    assert_eq!(nxd_axis_t::INVALID.0, -1);
-    assert_eq!(nxd_axis_t::WORLD.0, 0);
-    assert_eq!(nxd_axis_t::TENSOR.0, 1);
-    assert_eq!(nxd_axis_t::PIPELINE.0, 2);
-    assert_eq!(nxd_axis_t::DATA.0, 3);
-    assert_eq!(nxd_axis_t::CONTEXT.0, 4);
-    assert_eq!(nxd_axis_t::EXPERT_MODEL.0, 5);
-    assert_eq!(nxd_axis_t::EXPERT_DATA.0, 6);
-    assert_eq!(nxd_platform_t::INVALID.0, -1);
-    assert_eq!(nxd_platform_t::NEUTRAL.0, 0);
-    assert_eq!(nxd_platform_t::TRN1.0, 1);
-    assert_eq!(nxd_platform_t::TRN2.0, 2);
     assert_eq!(nxd_reduce_t::INVALID.0, -1);
     assert_eq!(nxd_reduce_t::SUM.0, 0);
     assert_eq!(nxd_reduce_t::AVG.0, 1);
@@ -719,6 +707,18 @@ fn constants() {
     assert_eq!(nxd_hyperparameter_t::EPS.0, 4);
     assert_eq!(nxd_hyperparameter_t::MOMENTUM.0, 5);
     assert_eq!(nxd_hyperparameter_t::DAMPENING.0, 6);
+    assert_eq!(nxd_axis_t::INVALID.0, -1);
+    assert_eq!(nxd_axis_t::WORLD.0, 0);
+    assert_eq!(nxd_axis_t::TENSOR.0, 1);
+    assert_eq!(nxd_axis_t::PIPELINE.0, 2);
+    assert_eq!(nxd_axis_t::DATA.0, 3);
+    assert_eq!(nxd_axis_t::CONTEXT.0, 4);
+    assert_eq!(nxd_axis_t::EXPERT_MODEL.0, 5);
+    assert_eq!(nxd_axis_t::EXPERT_DATA.0, 6);
+    assert_eq!(nxd_platform_t::INVALID.0, -1);
+    assert_eq!(nxd_platform_t::NEUTRAL.0, 0);
+    assert_eq!(nxd_platform_t::TRN1.0, 1);
+    assert_eq!(nxd_platform_t::TRN2.0, 2);
     assert_eq!(nxd_pp_schedule_kind_t::INVALID.0, -1);
     assert_eq!(nxd_pp_schedule_kind_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_schedule_kind_t::_1F1B.0, 1);
@@ -739,6 +739,13 @@ fn constants() {
     assert_eq!(nxd_pp_partition_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_partition_t::EVEN.0, 1);
     assert_eq!(nxd_pp_partition_t::COST.0, 2);
+    assert_eq!(nxd_reduction_t::INVALID.0, -1);
+    assert_eq!(nxd_reduction_t::MEAN.0, 0);
+    assert_eq!(nxd_reduction_t::SUM.0, 1);
+    assert_eq!(nxd_reduction_t::NONE.0, 2);
+    assert_eq!(nxd_smoothing_t::INVALID.0, -1);
+    assert_eq!(nxd_smoothing_t::TORCH.0, 0);
+    assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
     assert_eq!(nxd_toggle_t::INVALID.0, -1);
     assert_eq!(nxd_toggle_t::DEFAULT.0, 0);
     assert_eq!(nxd_toggle_t::ON.0, 1);
@@ -764,11 +771,4 @@ fn constants() {
     assert_eq!(nxd_activation_t::GELU.0, 1);
     assert_eq!(nxd_activation_t::GELU_TANH.0, 2);
     assert_eq!(nxd_activation_t::RELU.0, 3);
-    assert_eq!(nxd_reduction_t::INVALID.0, -1);
-    assert_eq!(nxd_reduction_t::MEAN.0, 0);
-    assert_eq!(nxd_reduction_t::SUM.0, 1);
-    assert_eq!(nxd_reduction_t::NONE.0, 2);
-    assert_eq!(nxd_smoothing_t::INVALID.0, -1);
-    assert_eq!(nxd_smoothing_t::TORCH.0, 0);
-    assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
 }

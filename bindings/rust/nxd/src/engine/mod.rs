@@ -1,4 +1,4 @@
-//! Tensors, modules, layers and models: sections 9 to 17 of nxd.h, in libnxd.
+//! Tensors, modules, layers and models: the functions of nxd/engine.h, in libnxd.
 pub(crate) mod autograd;
 pub mod layers;
 pub(crate) mod load;

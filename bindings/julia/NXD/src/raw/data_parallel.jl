@@ -1,0 +1,50 @@
+# Generated from include/nxd.h by scripts/bindings: do not edit.
+
+mutable struct nxd_ddp_t end
+
+struct nxd_ddp_options_t
+    struct_size::Csize_t
+    bucket_bytes::Int64
+    reduce::nxd_reduce_t
+    zero_stage::Int32
+    fp32_gradients::Int32
+    no_overlap::Int32
+    no_broadcast::Int32
+    reserved::Int32
+end
+
+struct nxd_finish_options_t
+    struct_size::Csize_t
+    scale::Cdouble
+    max_norm::Cdouble
+    norm_type::Cdouble
+    data_parallel_reduce::nxd_reduce_t
+    skip_nonfinite_check::Int32
+end
+
+@call libnxd_core nxd_ddp_options_init(options::Ptr{nxd_ddp_options_t}, size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_ddp_create_buffers(ctx::Ptr{nxd_context_t}, group::Ptr{nxd_group_t},
+    names::Ptr{Cstring}, params::Ptr{Ptr{DLTensor}}, grads::Ptr{Ptr{DLTensor}}, n::Csize_t,
+    options::Ptr{nxd_ddp_options_t}, out_ddp::Ptr{Ptr{nxd_ddp_t}})::nxd_status_t
+@call libnxd_core nxd_ddp_rebind(ddp::Ptr{nxd_ddp_t}, index::Csize_t, param::Ptr{DLTensor},
+    grad::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_ddp_get_count(ddp::Ptr{nxd_ddp_t}, out_count::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_ddp_get_name(ddp::Ptr{nxd_ddp_t}, index::Csize_t,
+    out_name::Ptr{Cstring})::nxd_status_t
+@call libnxd_core nxd_ddp_mark_ready(ddp::Ptr{nxd_ddp_t}, index::Csize_t)::nxd_status_t
+@call libnxd_core nxd_ddp_mark_unused(ddp::Ptr{nxd_ddp_t}, index::Csize_t)::nxd_status_t
+@call libnxd_core nxd_ddp_set_sync(ddp::Ptr{nxd_ddp_t}, sync::Int32)::nxd_status_t
+@call libnxd_core nxd_ddp_get_buffer_bytes(ddp::Ptr{nxd_ddp_t},
+    out_bytes::Ptr{UInt64})::nxd_status_t
+@call libnxd_core nxd_ddp_mark_reloaded(ddp::Ptr{nxd_ddp_t})::nxd_status_t
+@call libnxd_core nxd_ddp_destroy(ddp::Ptr{nxd_ddp_t})::Cvoid
+@call libnxd_core nxd_finish_options_init(options::Ptr{nxd_finish_options_t},
+    size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_ddp_finish(ddp::Ptr{nxd_ddp_t}, options::Ptr{nxd_finish_options_t},
+    out_norm::Ptr{Cdouble})::nxd_status_t
+@call libnxd_core nxd_sample_epoch(n_samples::Int64, ranks::Int32, rank::Int32, epoch::Int64,
+    seed::UInt64, shuffle::Int32, drop_last::Int32, out_indices::Ptr{Int64}, cap::Csize_t,
+    out_count::Ptr{Csize_t})::nxd_status_t
+
+fill_defaults(r::Ref{nxd_ddp_options_t}) = nxd_ddp_options_init(r, sizeof(nxd_ddp_options_t))
+fill_defaults(r::Ref{nxd_finish_options_t}) = nxd_finish_options_init(r, sizeof(nxd_finish_options_t))

@@ -1,0 +1,233 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Where a context learns its rank and meets its peers.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_rendezvous_t(pub i32);
+
+impl nxd_rendezvous_t {
+    pub const INVALID: Self = Self(-1);
+    pub const ENVIRONMENT: Self = Self(0);
+    pub const STORE: Self = Self(1);
+}
+
+impl std::fmt::Debug for nxd_rendezvous_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::ENVIRONMENT => f.write_str("ENVIRONMENT"),
+            Self::STORE => f.write_str("STORE"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_rendezvous_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// What carries the data of a group.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_transport_t(pub i32);
+
+impl nxd_transport_t {
+    pub const INVALID: Self = Self(-1);
+    pub const AUTO: Self = Self(0);
+    /// TCP between all ranks
+    pub const GLOO: Self = Self(1);
+    /// groups that span hosts are refused
+    pub const SHARED_MEMORY: Self = Self(2);
+    /// shared memory within hosts, Gloo between them
+    pub const HIERARCHICAL: Self = Self(3);
+}
+
+impl std::fmt::Debug for nxd_transport_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::AUTO => f.write_str("AUTO"),
+            Self::GLOO => f.write_str("GLOO"),
+            Self::SHARED_MEMORY => f.write_str("SHARED_MEMORY"),
+            Self::HIERARCHICAL => f.write_str("HIERARCHICAL"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_transport_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// One rank: its identity, its groups and its failure state. Normally one per process; several on
+/// several threads of one process work too.
+#[repr(C)]
+pub struct nxd_context_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// An ordered set of ranks that communicate.
+#[repr(C)]
+pub struct nxd_group_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Asked every few tens of milliseconds while a call blocks, on the calling thread. Anything but
+/// NXD_OK ends the call, which returns that status unchanged. A collective or a message so ended
+/// poisons its group, and peers that wait for this rank get PEER_LOST, as they do when
+/// nxd_context_create is ended; nxd_work_wait leaves the work as it is.
+pub type nxd_interrupt_fn = Option<
+    unsafe extern "C" fn(user_data: *mut c_void) -> nxd_status_t,
+>;
+
+/// Options of nxd_context_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_context_options_t {
+    pub struct_size: usize,
+    pub rendezvous: nxd_rendezvous_t,
+    /// with RENDEZVOUS_STORE: 0..size-1
+    pub rank: i32,
+    /// with RENDEZVOUS_STORE: ranks in the world, at least 1
+    pub size: i32,
+    /// rank on this host; with RENDEZVOUS_STORE; else the launcher's
+    pub local_rank: i32,
+    /// with RENDEZVOUS_STORE: required when size > 1; kept alive
+    pub store: *mut nxd_store_t,
+    /// bound of every collective; 0: NXD_TIMEOUT_MS or 1800000
+    pub timeout_ms: i64,
+    /// network interface or address; NULL: NXD_SOCKET_IFNAME, or loopback when all ranks share one host
+    pub interface_name: *const c_char,
+    /// of initial weights and random bits; 0: NXD_SEED or 0
+    pub seed: u64,
+    /// 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or off
+    pub plain_kernels: i32,
+    /// of all groups; AUTO: NXD_TRANSPORT or by topology
+    pub transport: nxd_transport_t,
+    /// ranks that give the same name share memory; NULL: NXD_HOST_ID, or found out
+    pub host_id: *const c_char,
+    /// NULL: a blocked call ends by itself or by the timeout
+    pub interrupt: nxd_interrupt_fn,
+    /// must outlive the context
+    pub interrupt_data: *mut c_void,
+}
+
+unsafe impl Versioned for nxd_context_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_context_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_context_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+extern "C" {
+    /// Fills options with defaults.  [local]
+    /// @param size  sizeof(nxd_context_options_t) as the caller's header has it.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (size).
+    /// @since 0.1
+    pub fn nxd_context_options_init(options: *mut nxd_context_options_t, size: usize) -> nxd_status_t;
+
+    /// Joins the world: every rank meets every other.  [collective: world]
+    ///
+    /// @param options      NULL: from the environment.
+    /// @param[out] out_ctx the caller destroys it.
+    /// @return NXD_OK; INVALID_ARGUMENT (rank, size, address); TIMEOUT (a rank did not come, its number
+    /// is in the message); IO.
+    /// @since 0.1
+    pub fn nxd_context_create(options: *const nxd_context_options_t, out_ctx: *mut *mut nxd_context_t) -> nxd_status_t;
+
+    /// Leaves in agreement: waits for this rank's works and for all ranks, then disconnects.
+    /// [collective: world]
+    ///
+    /// Afterwards only getters and destroy work on the context.
+    /// @return NXD_OK; TIMEOUT; PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_context_finalize(ctx: *mut nxd_context_t) -> nxd_status_t;
+
+    /// Leaves now; peers that wait for this rank get PEER_LOST.  [local]
+    ///
+    /// Works still pending on its groups end with ABORTED first; their buffers are then the caller's.
+    /// @since 0.1
+    pub fn nxd_context_destroy(ctx: *mut nxd_context_t);
+
+    /// Makes every pending and later collective of this context return ABORTED; idempotent, from any
+    /// thread.  [local]
+    /// @since 0.1
+    pub fn nxd_context_abort(ctx: *mut nxd_context_t) -> nxd_status_t;
+
+    /// The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
+    /// called with, when it started, how long it took or has been waiting, and for whom.  [local]
+    ///
+    /// For the question what every rank was doing when nothing moves any more. May be asked from any
+    /// thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
+    /// its part to a file by itself.
+    ///
+    /// @param buf  room for cap bytes; may be NULL when cap is 0.
+    /// @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+    /// cap other than 0 is INVALID_ARGUMENT. The record may have grown by the
+    /// next call: leave some room.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (after fork).
+    /// @since 0.1
+    pub fn nxd_context_get_flight_record(ctx: *mut nxd_context_t, buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
+
+    /// Rank of this context in the world.  [local]
+    /// @since 0.1
+    pub fn nxd_context_get_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
+
+    /// Number of ranks in the world.  [local]
+    /// @since 0.1
+    pub fn nxd_context_get_size(ctx: *mut nxd_context_t, out_size: *mut i32) -> nxd_status_t;
+
+    /// Rank among the ranks of this host.  [local]
+    /// @since 0.1
+    pub fn nxd_context_get_local_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
+
+    /// Group of all ranks; borrowed from the context.  [local]
+    /// @since 0.1
+    pub fn nxd_context_get_world_group(ctx: *mut nxd_context_t, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
+
+    /// Switches every layer made from this context between fused kernels (0) and plain ATen operators
+    /// (1).  [local]
+    ///
+    /// All ranks should agree. f64 always takes the plain path.
+    /// @since 0.1
+    pub fn nxd_context_set_plain_kernels(ctx: *mut nxd_context_t, plain: i32) -> nxd_status_t;
+
+    /// Whether layers run through plain ATen operators.  [local]
+    /// @since 0.1
+    pub fn nxd_context_get_plain_kernels(ctx: *mut nxd_context_t, out_plain: *mut i32) -> nxd_status_t;
+
+    /// Sets the training step and microbatch that random bits are drawn for; both start at 0.  [local]
+    ///
+    /// All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
+    /// the microbatch to 0.
+    /// @return NXD_OK; INVALID_ARGUMENT (negative).
+    /// @since 0.1
+    pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
+
+    /// The training step and microbatch that random bits are drawn for.  [local]
+    /// @param[out] out_microbatch  may be NULL.
+    /// @since 0.1
+    pub fn nxd_context_get_step(ctx: *mut nxd_context_t, out_step: *mut i64, out_microbatch: *mut i64) -> nxd_status_t;
+
+    /// Writes text and a newline to stdout on world rank 0; does nothing elsewhere.  [local]
+    /// @since 0.1
+    pub fn nxd_master_print(ctx: *mut nxd_context_t, text: *const c_char) -> nxd_status_t;
+}

@@ -1,0 +1,184 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Data parallelism over a set of parameters.
+#[repr(C)]
+pub struct nxd_ddp_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Options of nxd_ddp_create and nxd_ddp_create_buffers; the same on all ranks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_ddp_options_t {
+    pub struct_size: usize,
+    /// 0: 25 MiB; a parameter that is larger has a bucket of its own
+    pub bucket_bytes: i64,
+    /// SUM or AVG over the group
+    pub reduce: nxd_reduce_t,
+    /// 0, or 1: state is sharded over the group
+    pub zero_stage: i32,
+    /// 1: gradients of BF16 parameters of a module are accumulated and reduced in f32
+    pub fp32_gradients: i32,
+    /// 1: buckets are reduced when gradients are finished, not before
+    pub no_overlap: i32,
+    /// 1: parameters are alike already; else the first rank's are sent
+    pub no_broadcast: i32,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_ddp_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_ddp_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_ddp_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// How gradients are completed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_finish_options_t {
+    pub struct_size: usize,
+    /// factor on all gradients before the norm, within F32; 0: 1
+    pub scale: f64,
+    /// gradients are scaled to this norm when theirs exceeds it; 0: no clipping
+    pub max_norm: f64,
+    /// 0: 2; 1 and infinity too
+    pub norm_type: f64,
+    /// SUM or AVG over data-parallel ranks; a ddp's own option counts where there is one
+    pub data_parallel_reduce: nxd_reduce_t,
+    /// 1: a norm that is not finite is no reason to stop
+    pub skip_nonfinite_check: i32,
+}
+
+unsafe impl Versioned for nxd_finish_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_finish_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_finish_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+extern "C" {
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_options_init(options: *mut nxd_ddp_options_t, size: usize) -> nxd_status_t;
+
+    /// Data parallelism over buffers that the caller owns, such as another framework's.
+    /// [collective: the group]
+    ///
+    /// Norms and saved states are those of the group's ranks alone: whoever splits tensors over other
+    /// ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in a
+    /// layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
+    /// between nxd_ddp_finish and nxd_optimizer_update there.
+    /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
+    /// initialised.
+    /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
+    /// random bits key on; NULL: "0", "1" and so on.
+    /// @param params  CPU tensors in C order, F32, F64 or BF16, the same shapes in the same order on
+    /// all ranks, in the order of use. The structs are borrowed for the call; the memory
+    /// until the ddp and its optimizers are destroyed, or nxd_ddp_rebind.
+    /// @param grads   of the parameters' shapes, of their dtype, or F32 for BF16. Gradients are summed
+    /// over backward passes by the caller, and reduced in place: with zero_stage 1 only
+    /// this rank's part of them is meaningful afterwards.
+    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
+    /// TIMEOUT; PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, n: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
+
+    /// Says that a buffer has moved: for frameworks that allocate gradients anew.  [local]
+    /// Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
+    /// @param param  NULL: as before.
+    /// @param grad   NULL: as before.
+    /// @return NXD_OK; INVALID_ARGUMENT (another shape or dtype); INVALID_STATE (a ddp of a module, or
+    /// a reduction under way).
+    /// @since 0.1
+    pub fn nxd_ddp_rebind(ddp: *mut nxd_ddp_t, index: usize, param: *mut DLTensor, grad: *mut DLTensor) -> nxd_status_t;
+
+    /// Number of parameters.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_get_count(ddp: *mut nxd_ddp_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// Name of a parameter; borrowed from the ddp.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_get_name(ddp: *mut nxd_ddp_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
+
+    /// Says that a gradient is complete for this step; when all of a bucket's are, and the buckets
+    /// before it have started, its reduction starts.  [collective: the group]
+    ///
+    /// For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
+    /// Parameters that are not marked when gradients are finished are taken then, as they are: so
+    /// marking is never needed, it only overlaps reduction with the backward pass.
+    /// @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, nxd_ddp_set_sync off, or
+    /// a module's ddp); an error of an earlier bucket's reduction.
+    /// @since 0.1
+    pub fn nxd_ddp_mark_ready(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
+
+    /// Says that a parameter took no part in this step on this rank: its gradient counts as zeros. One
+    /// that took part on no rank is left alone by the update.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_mark_unused(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
+
+    /// Reduces during the next backward passes (1, the default), or lets gradients add up (0): off for
+    /// all microbatches of a step but the last.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_set_sync(ddp: *mut nxd_ddp_t, sync: i32) -> nxd_status_t;
+
+    /// Bytes of buffers that the ddp holds on this rank beside parameters and gradients.  [local]
+    /// @since 0.1
+    pub fn nxd_ddp_get_buffer_bytes(ddp: *mut nxd_ddp_t, out_bytes: *mut u64) -> nxd_status_t;
+
+    /// Says that the caller's buffers hold the values of one step again, after a step that left them
+    /// TORN. A module's parameters know: nxd_parameter_set_whole, nxd_module_load_safetensors and
+    /// nxd_module_initialize make them whole.  [local]
+    /// @return NXD_OK; INVALID_STATE (a module's ddp).
+    /// @since 0.1
+    pub fn nxd_ddp_mark_reloaded(ddp: *mut nxd_ddp_t) -> nxd_status_t;
+
+    /// Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
+    /// [local]
+    /// @since 0.1
+    pub fn nxd_ddp_destroy(ddp: *mut nxd_ddp_t);
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_finish_options_init(options: *mut nxd_finish_options_t, size: usize) -> nxd_status_t;
+
+    /// Finishes the gradients of a ddp of zero_stage 0: waits for the reductions, then does what
+    /// nxd_finish_gradients does.  [collective: tensor-, pipeline- and data-parallel groups]
+    /// @param[out] out_norm  as nxd_finish_gradients; may be NULL.
+    /// @since 0.1
+    pub fn nxd_ddp_finish(ddp: *mut nxd_ddp_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
+
+    /// Which samples of a data set a data-parallel rank takes in an epoch: as
+    /// torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
+    ///
+    /// Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,
+    /// r + ranks and so on. Without drop_last the permutation is continued from its start until the
+    /// ranks have equally many; with it the tail is dropped.
+    /// @param shuffle  0: the samples in order.
+    /// @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
+    /// @param[out] out_count    indices of this rank.
+    /// @since 0.1
+    pub fn nxd_sample_epoch(n_samples: i64, ranks: i32, rank: i32, epoch: i64, seed: u64, shuffle: i32, drop_last: i32, out_indices: *mut i64, cap: usize, out_count: *mut usize) -> nxd_status_t;
+}

@@ -1,0 +1,435 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Scaling of rotary frequencies, as in Hugging Face configurations.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_rope_t(pub i32);
+
+impl nxd_rope_t {
+    pub const INVALID: Self = Self(-1);
+    pub const DEFAULT: Self = Self(0);
+    pub const LINEAR: Self = Self(1);
+    /// NTK-aware, by the length of the input
+    pub const DYNAMIC: Self = Self(2);
+    /// Peng et al. 2023
+    pub const YARN: Self = Self(3);
+    pub const LLAMA3: Self = Self(4);
+}
+
+impl std::fmt::Debug for nxd_rope_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::DEFAULT => f.write_str("DEFAULT"),
+            Self::LINEAR => f.write_str("LINEAR"),
+            Self::DYNAMIC => f.write_str("DYNAMIC"),
+            Self::YARN => f.write_str("YARN"),
+            Self::LLAMA3 => f.write_str("LLAMA3"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_rope_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Activation of a gated MLP.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_activation_t(pub i32);
+
+impl nxd_activation_t {
+    pub const INVALID: Self = Self(-1);
+    pub const SILU: Self = Self(0);
+    pub const GELU: Self = Self(1);
+    pub const GELU_TANH: Self = Self(2);
+    pub const RELU: Self = Self(3);
+}
+
+impl std::fmt::Debug for nxd_activation_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::SILU => f.write_str("SILU"),
+            Self::GELU => f.write_str("GELU"),
+            Self::GELU_TANH => f.write_str("GELU_TANH"),
+            Self::RELU => f.write_str("RELU"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_activation_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Options of nxd_parallel_embedding_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_embedding_options_t {
+    pub struct_size: usize,
+    /// canonical name of the layer for its initial weights; NULL: ""
+    pub name: *const c_char,
+    /// of the weight: F32 (0), F64, BF16
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// DEFAULT: normal(0, 1)
+    pub init: nxd_init_t,
+    /// 1: padding_idx gets no gradient, and starts as zeros
+    pub has_padding_idx: i32,
+    pub init_a: f64,
+    pub init_b: f64,
+    pub padding_idx: i64,
+    /// 1: embedding_dim is split instead of the vocabulary
+    pub shard_across_embedding: i32,
+    /// 1: the output is scattered along sequence_dim
+    pub sequence_parallel: i32,
+    /// of the output
+    pub sequence_dim: i32,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_embedding_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_embedding_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_embedding_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of the two parallel linear layers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_linear_options_t {
+    pub struct_size: usize,
+    /// canonical name of the layer for its initial weights; NULL: ""
+    pub name: *const c_char,
+    /// of weight and bias: F32 (0), F64, BF16
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// default on
+    pub bias: nxd_toggle_t,
+    /// column only; default on, off with sequence_parallel
+    pub gather_output: nxd_toggle_t,
+    /// row only; default on; off: the partial sums are the output
+    pub reduce_output: nxd_toggle_t,
+    /// row only; 1: the input is split along its last dimension already
+    pub input_is_parallel: i32,
+    pub sequence_parallel: i32,
+    pub sequence_dim: i32,
+    /// 1: a second output gives the bias, which is not added
+    pub skip_bias_add: i32,
+    /// 1: nxd_module_get_master_weight gives the whole initial weight
+    pub keep_master_weight: i32,
+    /// 0: 1; blocks per rank of the split dimension, for fused weights
+    pub stride: i32,
+    /// DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too
+    pub init: nxd_init_t,
+    pub init_a: f64,
+    pub init_b: f64,
+}
+
+unsafe impl Versioned for nxd_linear_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_linear_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_linear_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of the norms.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_norm_options_t {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// 0: 1e-5
+    pub eps: f64,
+    /// default on: a weight (and a bias, LayerNorm)
+    pub affine: nxd_toggle_t,
+    /// LayerNorm only; default on
+    pub bias: nxd_toggle_t,
+    /// 1: inputs are slices, and the gradients of its parameters partial
+    pub sequence_parallel: i32,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_norm_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_norm_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_norm_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Rotary position embedding (Su et al. 2021): pairs are the two halves of a head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_rope_options_t {
+    pub struct_size: usize,
+    pub r#type: nxd_rope_t,
+    /// leading features that turn; 0: the whole head
+    pub rotary_dim: i32,
+    /// 0: 10000
+    pub theta: f64,
+    /// of LINEAR, DYNAMIC, YARN and LLAMA3; 0: 1
+    pub factor: f64,
+    /// LLAMA3; 0: 1
+    pub low_freq_factor: f64,
+    /// LLAMA3; 0: 4
+    pub high_freq_factor: f64,
+    /// YARN; 0: 32
+    pub beta_fast: f64,
+    /// YARN; 0: 1
+    pub beta_slow: f64,
+    /// YARN; 0: 0.1 ln(factor) + 1
+    pub attention_factor: f64,
+    /// DYNAMIC, YARN, LLAMA3
+    pub original_max_position_embeddings: i64,
+}
+
+unsafe impl Versioned for nxd_rope_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_rope_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_rope_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of nxd_attention_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_attention_options_t {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// 0: n_heads
+    pub n_kv_heads: i64,
+    /// 0: hidden / n_heads
+    pub head_dim: i64,
+    /// NULL: no rotary embedding; copied
+    pub rope: *const nxd_rope_options_t,
+    /// default on
+    pub causal: nxd_toggle_t,
+    /// default off
+    pub qkv_bias: nxd_toggle_t,
+    /// default off
+    pub output_bias: nxd_toggle_t,
+    pub sequence_parallel: i32,
+    /// DEFAULT: as the linear layers
+    pub init: nxd_init_t,
+    pub reserved: i32,
+    pub init_a: f64,
+    pub init_b: f64,
+}
+
+unsafe impl Versioned for nxd_attention_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_attention_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_attention_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of nxd_gated_mlp_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_mlp_options_t {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    pub activation: nxd_activation_t,
+    /// default off
+    pub bias: nxd_toggle_t,
+    /// 1: x is a slice of dimension 0
+    pub sequence_parallel: i32,
+    /// DEFAULT: as the linear layers
+    pub init: nxd_init_t,
+    pub init_a: f64,
+    pub init_b: f64,
+}
+
+unsafe impl Versioned for nxd_mlp_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_mlp_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_mlp_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+#[cfg(feature = "engine")]
+extern "C" {
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_embedding_options_init(options: *mut nxd_embedding_options_t, size: usize) -> nxd_status_t;
+
+    /// Embedding table split over the tensor-parallel ranks.  [local]
+    ///
+    /// Forward: ids [...], I64, the same on all ranks -> [..., embedding_dim]. Ids outside of the table
+    /// are INVALID_ARGUMENT on every rank.
+    /// @param num_embeddings  rows; must divide by the group's size (embedding_dim with
+    /// shard_across_embedding).
+    /// @since 0.1
+    pub fn nxd_parallel_embedding_create(ctx: *mut nxd_context_t, num_embeddings: i64, embedding_dim: i64, options: *const nxd_embedding_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_linear_options_init(options: *mut nxd_linear_options_t, size: usize) -> nxd_status_t;
+
+    /// Linear layer whose output features are split over the tensor-parallel ranks.  [local]
+    ///
+    /// Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
+    /// -> [..., out_features / tp], or [..., out_features] with gather_output.
+    /// @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
+    /// sequence_parallel); INVALID_STATE (model parallel not initialised).
+    /// @since 0.1
+    pub fn nxd_column_parallel_linear_create(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Linear layer whose input features are split over the tensor-parallel ranks.  [local]
+    ///
+    /// Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
+    /// split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
+    /// along sequence_dim with sequence_parallel.
+    /// @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
+    /// input_is_parallel); INVALID_STATE.
+    /// @since 0.1
+    pub fn nxd_row_parallel_linear_create(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// The whole initial weight of a layer made with keep_master_weight; borrowed.  [local]
+    /// @return NXD_OK; INVALID_STATE (not kept).
+    /// @since 0.1
+    pub fn nxd_module_get_master_weight(module: *mut nxd_module_t, out_weight: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_norm_options_init(options: *mut nxd_norm_options_t, size: usize) -> nxd_status_t;
+
+    /// Layer normalisation over the last dimension (Ba et al. 2016).  [local]
+    /// Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+    /// when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
+    /// @since 0.1
+    pub fn nxd_layer_norm_create(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
+    ///
+    /// Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
+    /// @since 0.1
+    pub fn nxd_rms_norm_create(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_rope_options_init(options: *mut nxd_rope_options_t, size: usize) -> nxd_status_t;
+
+    /// Rotates query or key heads by their position.  [local]
+    ///
+    /// Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
+    /// i.
+    /// @since 0.1
+    pub fn nxd_rotary_embedding_create(ctx: *mut nxd_context_t, head_dim: i64, options: *const nxd_rope_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_attention_options_init(options: *mut nxd_attention_options_t, size: usize) -> nxd_status_t;
+
+    /// Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over the
+    /// tensor-parallel ranks.  [local]
+    ///
+    /// Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
+    /// several ranks and its gradients are summed by nxd_finish_gradients.
+    /// Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
+    /// sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
+    /// padding -> the shape of x.
+    /// @param n_heads  must divide by the group's size; n_kv_heads must divide it or be divided by it.
+    /// @since 0.1
+    pub fn nxd_attention_create(ctx: *mut nxd_context_t, hidden: i64, n_heads: i64, options: *const nxd_attention_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_mlp_options_init(options: *mut nxd_mlp_options_t, size: usize) -> nxd_status_t;
+
+    /// down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
+    /// (Shazeer 2020).  [local]
+    ///
+    /// Forward: x [..., hidden] -> [..., hidden].
+    /// @since 0.1
+    pub fn nxd_gated_mlp_create(ctx: *mut nxd_context_t, hidden: i64, intermediate: i64, options: *const nxd_mlp_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Dropout whose bits depend on the seed, the layer's name, the global index of each element, the
+    /// step and the microbatch, and on nothing else.  [local]
+    ///
+    /// Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
+    /// the others scaled by 1 / (1 - p); in evaluation x itself.
+    /// @param name       canonical name of the site; sites with one name draw the same bits. Replaced
+    /// by the module's path in nxd_module_initialize.
+    /// @param shard_dim  dimension of x that is split over the tensor-parallel ranks, so that each rank
+    /// drops its own part of the whole; -1: x is replicated and dropped alike.
+    /// @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
+    /// @since 0.1
+    pub fn nxd_dropout_create(ctx: *mut nxd_context_t, p: f64, name: *const c_char, shard_dim: i32, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+}

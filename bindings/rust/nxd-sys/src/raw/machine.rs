@@ -1,0 +1,125 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// What the library spends time on while it trains.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_phase_t(pub i32);
+
+impl nxd_phase_t {
+    pub const INVALID: Self = Self(-1);
+    /// y = x W^T of linear layers
+    pub const GEMM_FORWARD: Self = Self(0);
+    /// dx = dy W
+    pub const GEMM_INPUT_GRADIENT: Self = Self(1);
+    /// dW = dy^T x
+    pub const GEMM_WEIGHT_GRADIENT: Self = Self(2);
+    /// with its products
+    pub const ATTENTION: Self = Self(3);
+    pub const CROSS_ENTROPY: Self = Self(4);
+    /// norms, activations, rotary and other embeddings, casts
+    pub const ELEMENTWISE: Self = Self(5);
+    /// updates, and norms and scaling of gradients
+    pub const OPTIMIZER: Self = Self(6);
+    /// collectives and messages, with the wait for other ranks
+    pub const COMMUNICATION: Self = Self(7);
+}
+
+impl std::fmt::Debug for nxd_phase_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::GEMM_FORWARD => f.write_str("GEMM_FORWARD"),
+            Self::GEMM_INPUT_GRADIENT => f.write_str("GEMM_INPUT_GRADIENT"),
+            Self::GEMM_WEIGHT_GRADIENT => f.write_str("GEMM_WEIGHT_GRADIENT"),
+            Self::ATTENTION => f.write_str("ATTENTION"),
+            Self::CROSS_ENTROPY => f.write_str("CROSS_ENTROPY"),
+            Self::ELEMENTWISE => f.write_str("ELEMENTWISE"),
+            Self::OPTIMIZER => f.write_str("OPTIMIZER"),
+            Self::COMMUNICATION => f.write_str("COMMUNICATION"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_phase_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// What nxd_profile_get_phase gives.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_phase_stats_t {
+    pub struct_size: usize,
+    /// static storage, such as "GEMM forward"
+    pub name: *const c_char,
+    /// wall time of the threads that called kernels, added up
+    pub seconds: f64,
+    /// floating-point operations: of GEMMs 2 m n k, of attention those that the mask leaves, without the scores computed again; 0 elsewhere
+    pub operations: f64,
+    pub calls: u64,
+}
+
+unsafe impl Versioned for nxd_phase_stats_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_phase_stats_t {
+    fn default() -> Self {
+        zeroed::<Self>().with_size()
+    }
+}
+
+extern "C" {
+    /// 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
+    /// @since 0.1
+    pub fn nxd_cpu_mode() -> i32;
+
+    /// Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.  [local]
+    ///
+    /// @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
+    /// message lists what was looked for.
+    /// @since 0.1
+    pub fn nxd_get_device(out_device: *mut nxd_device_t) -> nxd_status_t;
+
+    /// Measures the machine's matrix-product peak: square products of size n, the median of a few runs
+    /// on this thread's OpenMP team.  [local]
+    ///
+    /// @param dtype  F32 or BF16.
+    /// @param n      edge; 0: 2048.
+    /// @param[out] out_flops  floating-point operations per second, 2 n^3 per product.
+    /// @since 0.1
+    pub fn nxd_measure_gemm_peak(dtype: nxd_dtype_t, n: i32, out_flops: *mut f64) -> nxd_status_t;
+
+    /// Ends the threads that the library and OpenMP keep for the calling thread between calls; the next
+    /// call that needs some makes them anew. Without it the library's look for work for 50 us after each
+    /// call, OpenMP's for some milliseconds, and then sleep.  [local]
+    ///
+    /// @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+    /// @since 0.1
+    pub fn nxd_release_threads() -> nxd_status_t;
+
+    /// Clears the phases of the process and counts from now on. Fused kernels and collectives count,
+    /// plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+    /// clock per kernel while on, nothing that could be measured while off.  [local]
+    /// @since 0.1
+    pub fn nxd_profile_start() -> nxd_status_t;
+
+    /// Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+    /// @since 0.1
+    pub fn nxd_profile_stop() -> nxd_status_t;
+
+    /// Reads one phase, while counting or later.  [local]
+    ///
+    /// @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
+    /// @param[in,out] out_stats  struct_size set by the caller.
+    /// @since 0.1
+    pub fn nxd_profile_get_phase(phase: nxd_phase_t, out_stats: *mut nxd_phase_stats_t) -> nxd_status_t;
+}

@@ -1,0 +1,69 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Options of nxd_model_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_model_options_t {
+    pub struct_size: usize,
+    /// of the parameters: F32 (0), F64, BF16
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// 1: norms and residuals on slices of the sequence
+    pub sequence_parallel: i32,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_model_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_model_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_model_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+#[cfg(feature = "engine")]
+extern "C" {
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_model_options_init(options: *mut nxd_model_options_t, size: usize) -> nxd_status_t;
+
+    /// Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
+    ///
+    /// Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
+    /// Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
+    /// token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
+    /// [batch, sequence], 0 where a position is padding.
+    /// Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
+    /// loss over valid tokens, and as a second output, if asked for, the logits. A GPT-2's vocabulary
+    /// is rounded up to a multiple of tp; logits of ids beyond it are below -1e30.
+    /// With sequence_parallel the sequence must divide by the tensor-parallel size.
+    /// @param config_json  text of config.json.
+    /// @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
+    /// divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
+    /// known ones; or a field that makes another model); INVALID_STATE (model parallel not
+    /// initialised).
+    /// @since 0.1
+    pub fn nxd_model_create(ctx: *mut nxd_context_t, config_json: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Builds a model from a directory's config.json and loads its safetensors, strictly.  [local]
+    /// @since 0.1
+    pub fn nxd_model_from_pretrained(ctx: *mut nxd_context_t, directory: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Floating-point operations of one training step of a built-in model, all ranks together: 6 per
+    /// matrix parameter and token, and 6 layers * sequence * attention width per token for causal
+    /// attention; the input embedding counts nothing.  [local]
+    /// @since 0.1
+    pub fn nxd_model_get_step_flops(model: *mut nxd_module_t, batch: i64, sequence: i64, out_flops: *mut f64) -> nxd_status_t;
+}

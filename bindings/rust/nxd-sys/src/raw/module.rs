@@ -1,0 +1,395 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// On, off, or the default that the field's comment names.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_toggle_t(pub i32);
+
+impl nxd_toggle_t {
+    pub const INVALID: Self = Self(-1);
+    pub const DEFAULT: Self = Self(0);
+    pub const ON: Self = Self(1);
+    pub const OFF: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_toggle_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::DEFAULT => f.write_str("DEFAULT"),
+            Self::ON => f.write_str("ON"),
+            Self::OFF => f.write_str("OFF"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_toggle_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Distribution of initial weights.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_init_t(pub i32);
+
+impl nxd_init_t {
+    pub const INVALID: Self = Self(-1);
+    /// of the layer: see its comment
+    pub const DEFAULT: Self = Self(0);
+    /// mean a, standard deviation b
+    pub const NORMAL: Self = Self(1);
+    /// from a to b
+    pub const UNIFORM: Self = Self(2);
+    /// a
+    pub const CONSTANT: Self = Self(3);
+    /// He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in))
+    pub const KAIMING_UNIFORM: Self = Self(4);
+}
+
+impl std::fmt::Debug for nxd_init_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::DEFAULT => f.write_str("DEFAULT"),
+            Self::NORMAL => f.write_str("NORMAL"),
+            Self::UNIFORM => f.write_str("UNIFORM"),
+            Self::CONSTANT => f.write_str("CONSTANT"),
+            Self::KAIMING_UNIFORM => f.write_str("KAIMING_UNIFORM"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_init_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Ways not to match.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_mismatch_t(pub i32);
+
+impl nxd_mismatch_t {
+    pub const INVALID: Self = Self(-1);
+    /// a parameter that the file lacks
+    pub const MISSING: Self = Self(0);
+    /// a tensor that the model lacks
+    pub const UNEXPECTED: Self = Self(1);
+    /// a tensor of another shape than the parameter's
+    pub const SHAPE: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_mismatch_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::MISSING => f.write_str("MISSING"),
+            Self::UNEXPECTED => f.write_str("UNEXPECTED"),
+            Self::SHAPE => f.write_str("SHAPE"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_mismatch_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Node of a model.
+#[repr(C)]
+pub struct nxd_module_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Parameter of a module, or rather this rank's shard of it.
+#[repr(C)]
+pub struct nxd_parameter_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// One run of a module that a framework with its own differentiation can go back through.
+#[repr(C)]
+pub struct nxd_tape_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// What a load did not match.
+#[repr(C)]
+pub struct nxd_load_report_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Forward function of a module written by the caller.
+///
+/// @param inputs   n_inputs borrowed tensors; a NULL stands for an input that was left out.
+/// @param outputs  to be filled with n_outputs new handles, which the library takes over, also
+/// those filled before the function fails.
+pub type nxd_forward_fn = Option<
+    unsafe extern "C" fn(this: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize, user_data: *mut c_void) -> nxd_status_t,
+>;
+
+/// Called when a backward pass has added to the parameter's gradient.
+pub type nxd_grad_hook_fn = Option<
+    unsafe extern "C" fn(parameter: *mut nxd_parameter_t, user_data: *mut c_void) -> nxd_status_t,
+>;
+
+/// How a parameter of the caller's is sharded and initialised.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_parameter_options_t {
+    pub struct_size: usize,
+    /// F32 (0), F64 or BF16
+    pub dtype: nxd_dtype_t,
+    /// 0: replicated; d + 1: dimension d is split over tensor-parallel ranks
+    pub shard_dim_plus_one: i32,
+    /// 1: its gradient is partial per tensor-parallel rank and summed
+    pub sequence_parallel: i32,
+    /// DEFAULT: zeros
+    pub init: nxd_init_t,
+    pub init_a: f64,
+    pub init_b: f64,
+    /// META: without values until nxd_move_model_to_device or nxd_pp_create
+    pub device: nxd_device_t,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_parameter_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_parameter_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_parameter_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+#[cfg(feature = "engine")]
+extern "C" {
+    /// Makes a module with the caller's forward function.  [local]
+    ///
+    /// @param class_name  such as "MyBlock"; copied.
+    /// @param forward     called by nxd_module_forward; NULL for a mere container.
+    /// @param destroy     called with user_data when the module is gone; may be NULL. On failure it is
+    /// not called.
+    /// @since 0.1
+    pub fn nxd_module_create(ctx: *mut nxd_context_t, class_name: *const c_char, forward: nxd_forward_fn, user_data: *mut c_void, destroy: nxd_destroy_fn, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Releases a handle; a module lives as long as a handle or a parent refers to it.  [local]
+    /// @since 0.1
+    pub fn nxd_module_destroy(module: *mut nxd_module_t);
+
+    /// Adds a child; the parent keeps it alive.  [local]
+    ///
+    /// @param name   no dots, not empty, not taken by another child or parameter.
+    /// @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
+    /// @since 0.1
+    pub fn nxd_module_add_child(parent: *mut nxd_module_t, name: *const c_char, child: *mut nxd_module_t) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_parameter_options_init(options: *mut nxd_parameter_options_t, size: usize) -> nxd_status_t;
+
+    /// Adds a parameter to a module.  [local]
+    ///
+    /// @param global_shape  sizes of the whole parameter; a split dimension must divide.
+    /// @param[out] out_parameter  borrowed from the module; may be NULL.
+    /// @since 0.1
+    pub fn nxd_module_add_parameter(module: *mut nxd_module_t, name: *const c_char, global_shape: *const i64, ndim: i32, options: *const nxd_parameter_options_t, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
+
+    /// Makes a parameter of one module stand for another's as well; the first is the owner, and the
+    /// second name leads to it.  [local]
+    ///
+    /// @param root         module that both paths start at.
+    /// @param owner_path   such as "embed.weight".
+    /// @param alias_path   such as "head.weight"; same global shape and sharding.
+    /// @since 0.1
+    pub fn nxd_module_tie(root: *mut nxd_module_t, owner_path: *const c_char, alias_path: *const c_char) -> nxd_status_t;
+
+    /// Runs the module.  [collective: the groups of its layers]
+    ///
+    /// @param inputs   n_inputs borrowed tensors; NULL where an optional input is left out.
+    /// @param outputs  room for n_outputs handles, which the caller destroys.
+    /// @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
+    /// what a callback returned.
+    /// @since 0.1
+    pub fn nxd_module_forward(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize) -> nxd_status_t;
+
+    /// Runs the module and keeps what its backward needs.  [collective: the groups of its layers]
+    ///
+    /// Inputs of a float dtype are differentiated; what was recorded of them before is not.
+    /// @param[out] out_tape  the caller destroys it.
+    /// @since 0.1
+    pub fn nxd_module_forward_tape(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize, out_tape: *mut *mut nxd_tape_t) -> nxd_status_t;
+
+    /// Vector-Jacobian product: adds to the parameters' gradients and gives those of the inputs.
+    /// [collective: the groups of its layers]
+    ///
+    /// Gradients of replicated outputs are replicated, not partial; so are those given back.
+    /// @param grad_outputs  one per output, of its shape; NULL: zero.
+    /// @param[out] out_grad_inputs  room for one per input, which the caller destroys; NULL where an
+    /// input has no gradient.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_tape_backward(tape: *mut nxd_tape_t, grad_outputs: *const *mut nxd_tensor_t, n_outputs: usize, out_grad_inputs: *mut *mut nxd_tensor_t, n_inputs: usize) -> nxd_status_t;
+
+    /// Releases the tape and what it kept.  [local]
+    /// @since 0.1
+    pub fn nxd_tape_destroy(tape: *mut nxd_tape_t);
+
+    /// Class name of the module, such as "ColumnParallelLinear"; borrowed.  [local]
+    /// @since 0.1
+    pub fn nxd_module_get_class_name(module: *mut nxd_module_t, out_name: *mut *const c_char) -> nxd_status_t;
+
+    /// A module below this one by its dotted path; "" is the module itself. Borrowed.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (no such module; near names are in the message).
+    /// @since 0.1
+    pub fn nxd_module_get_module(root: *mut nxd_module_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// Number of direct children.  [local]
+    /// @since 0.1
+    pub fn nxd_module_get_child_count(module: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// A direct child and its name, in order of addition; both borrowed, either may be NULL.  [local]
+    /// @since 0.1
+    pub fn nxd_module_get_child(module: *mut nxd_module_t, index: usize, out_child: *mut *mut nxd_module_t, out_name: *mut *const c_char) -> nxd_status_t;
+
+    /// Switches the module and all below it between training (1) and evaluation (0): dropout.  [local]
+    /// @since 0.1
+    pub fn nxd_module_set_training(module: *mut nxd_module_t, training: i32) -> nxd_status_t;
+
+    /// Draws all parameters of the tree anew, with canonical names that start at this module.  [local]
+    ///
+    /// Built-in layers are initialised when they are made, under the name their options give; a model
+    /// put together from them is initialised by one call on its root.
+    /// @param seed  the same on all ranks.
+    /// @since 0.1
+    pub fn nxd_module_initialize(root: *mut nxd_module_t, seed: u64) -> nxd_status_t;
+
+    /// Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
+    /// [local]
+    ///
+    /// To the CPU: those on the meta device get the initial values of their names and seed, as if they
+    /// had been made on the CPU; others keep theirs. To the meta device: values and gradients are
+    /// forgotten, and their memory is free.
+    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (to the meta device: a ddp holds
+    /// a parameter's values or gradients; none is changed).
+    /// @since 0.1
+    pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
+
+    /// Number of parameters of the tree; tied ones count once.  [local]
+    /// @since 0.1
+    pub fn nxd_module_get_parameter_count(root: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// A parameter of the tree by index, in a fixed order, and its name from this root.  [local]
+    ///
+    /// @param[out] out_parameter  borrowed from its module; may be NULL.
+    /// @param[out] out_name       borrowed, valid until the tree changes; may be NULL.
+    /// @since 0.1
+    pub fn nxd_module_get_parameter(root: *mut nxd_module_t, index: usize, out_parameter: *mut *mut nxd_parameter_t, out_name: *mut *const c_char) -> nxd_status_t;
+
+    /// A parameter of the tree by its name from this root, tied names included.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (no such parameter; near names are in the message).
+    /// @since 0.1
+    pub fn nxd_module_find_parameter(root: *mut nxd_module_t, name: *const c_char, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
+
+    /// This rank's shard; borrowed from the parameter.  [local]
+    ///
+    /// Its gradient is read and set by nxd_tensor_get_grad and nxd_tensor_set_grad.
+    /// @since 0.1
+    pub fn nxd_parameter_get_tensor(parameter: *mut nxd_parameter_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// Shape of the whole parameter; as nxd_tensor_get_shape.  [local]
+    /// @since 0.1
+    pub fn nxd_parameter_get_global_shape(parameter: *mut nxd_parameter_t, shape: *mut i64, cap: usize, out_ndim: *mut usize) -> nxd_status_t;
+
+    /// Which part of the whole this rank has.  [local]
+    ///
+    /// @param[out] out_dim      split dimension, or -1 for a replicated parameter.
+    /// @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
+    /// be NULL when cap is 0.
+    /// @param[out] out_ranges   number of ranges.
+    /// @since 0.1
+    pub fn nxd_parameter_get_shard(parameter: *mut nxd_parameter_t, out_dim: *mut i32, begins: *mut i64, ends: *mut i64, cap: usize, out_ranges: *mut usize) -> nxd_status_t;
+
+    /// Overwrites this rank's shard with its part of the whole parameter's value.  [local]
+    /// @param whole  tensor of the global shape, any float dtype.
+    /// @since 0.1
+    pub fn nxd_parameter_set_whole(parameter: *mut nxd_parameter_t, whole: *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// The whole parameter's value.  [collective: tensor-parallel group]
+    /// @param[out] out_whole  the caller destroys it.
+    /// @since 0.1
+    pub fn nxd_parameter_get_whole(parameter: *mut nxd_parameter_t, out_whole: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// The whole parameter's gradient, as far as it is finished.  [collective: tensor-parallel group]
+    /// @param[out] out_whole  the caller destroys it; NULL with NXD_OK when there is no gradient.
+    /// @since 0.1
+    pub fn nxd_parameter_get_whole_grad(parameter: *mut nxd_parameter_t, out_whole: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// Freezes (0) or frees (1) a parameter.  [local]
+    /// @since 0.1
+    pub fn nxd_parameter_set_trainable(parameter: *mut nxd_parameter_t, trainable: i32) -> nxd_status_t;
+
+    /// Sets the parameter's gradient hook; NULL removes it.  [local]
+    /// @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
+    /// NULL. On failure it is not called.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
+    /// @since 0.1
+    pub fn nxd_parameter_set_grad_hook(parameter: *mut nxd_parameter_t, hook: nxd_grad_hook_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
+
+    /// Forgets the gradients of all parameters of the tree.  [local]
+    /// @since 0.1
+    pub fn nxd_module_zero_grad(root: *mut nxd_module_t) -> nxd_status_t;
+
+    /// Number of mismatches of a kind.  [local]
+    /// @since 0.1
+    pub fn nxd_load_report_get_count(report: *mut nxd_load_report_t, kind: nxd_mismatch_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// Name of a mismatch; borrowed from the report.  [local]
+    /// @since 0.1
+    pub fn nxd_load_report_get_name(report: *mut nxd_load_report_t, kind: nxd_mismatch_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
+
+    /// Releases the report.  [local]
+    /// @since 0.1
+    pub fn nxd_load_report_destroy(report: *mut nxd_load_report_t);
+
+    /// Reads parameters from safetensors; each rank reads its own shards only.  [local]
+    ///
+    /// @param path    a .safetensors file, or a directory with model.safetensors or
+    /// model.safetensors.index.json; with both the file is read, as in transformers.
+    /// @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
+    /// @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+    /// @since 0.1
+    pub fn nxd_module_load_safetensors(root: *mut nxd_module_t, path: *const c_char, strict: i32, out_report: *mut *mut nxd_load_report_t) -> nxd_status_t;
+
+    /// Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
+    /// data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
+    ///
+    /// @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
+    /// an older save, is removed then.
+    /// @return NXD_OK on all ranks; IO on all ranks when the writer failed.
+    /// @since 0.1
+    pub fn nxd_module_save_safetensors(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
+}

@@ -1,0 +1,475 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Learning rates over time; all rise linearly from rate / warmup_steps over the warm-up.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_schedule_t(pub i32);
+
+impl nxd_schedule_t {
+    pub const INVALID: Self = Self(-1);
+    pub const CONSTANT: Self = Self(0);
+    /// down to final_factor at total_steps
+    pub const LINEAR: Self = Self(1);
+    /// the same along half a cosine (Loshchilov and Hutter 2017)
+    pub const COSINE: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_schedule_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::CONSTANT => f.write_str("CONSTANT"),
+            Self::LINEAR => f.write_str("LINEAR"),
+            Self::COSINE => f.write_str("COSINE"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_schedule_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// How parameters of BF16 are updated, whose spacing is wider than most steps.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_bf16_update_t(pub i32);
+
+impl nxd_bf16_update_t {
+    pub const INVALID: Self = Self(-1);
+    /// an f32 copy is updated, and rounded to nearest
+    pub const MASTER: Self = Self(0);
+    /// rounded stochastically; no copy
+    pub const STOCHASTIC: Self = Self(1);
+    /// rounded to nearest; no copy: small steps are lost
+    pub const NEAREST: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_bf16_update_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::MASTER => f.write_str("MASTER"),
+            Self::STOCHASTIC => f.write_str("STOCHASTIC"),
+            Self::NEAREST => f.write_str("NEAREST"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_bf16_update_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Formulas of AdamW.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_adamw_formula_t(pub i32);
+
+impl nxd_adamw_formula_t {
+    pub const INVALID: Self = Self(-1);
+    /// torch.optim.AdamW
+    pub const TORCH: Self = Self(0);
+    /// NxD Core's: eps beside the uncorrected root; decay last
+    pub const NXD: Self = Self(1);
+}
+
+impl std::fmt::Debug for nxd_adamw_formula_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::TORCH => f.write_str("TORCH"),
+            Self::NXD => f.write_str("NXD"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_adamw_formula_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Hyperparameters; see the options of each optimizer.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_hyperparameter_t(pub i32);
+
+impl nxd_hyperparameter_t {
+    pub const INVALID: Self = Self(-1);
+    /// without the schedule's factor
+    pub const LEARNING_RATE: Self = Self(0);
+    pub const WEIGHT_DECAY: Self = Self(1);
+    pub const BETA1: Self = Self(2);
+    pub const BETA2: Self = Self(3);
+    pub const EPS: Self = Self(4);
+    pub const MOMENTUM: Self = Self(5);
+    pub const DAMPENING: Self = Self(6);
+}
+
+impl std::fmt::Debug for nxd_hyperparameter_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::LEARNING_RATE => f.write_str("LEARNING_RATE"),
+            Self::WEIGHT_DECAY => f.write_str("WEIGHT_DECAY"),
+            Self::BETA1 => f.write_str("BETA1"),
+            Self::BETA2 => f.write_str("BETA2"),
+            Self::EPS => f.write_str("EPS"),
+            Self::MOMENTUM => f.write_str("MOMENTUM"),
+            Self::DAMPENING => f.write_str("DAMPENING"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_hyperparameter_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Updates parameters from their gradients.
+#[repr(C)]
+pub struct nxd_optimizer_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// An update rule of the caller's own. A call that fails leaves param and states as they were, so
+/// that parameters are OLD after the first of a step, and TORN after a later one.
+pub type nxd_update_fn = Option<
+    unsafe extern "C" fn(update: *const nxd_update_t, user_data: *mut c_void) -> nxd_status_t,
+>;
+
+/// A schedule of learning rates. Steps count from 0; after total_steps the factor stays.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_schedule_options_t {
+    pub struct_size: usize,
+    pub kind: nxd_schedule_t,
+    pub reserved: i32,
+    pub warmup_steps: i64,
+    /// LINEAR and COSINE: more than warmup_steps
+    pub total_steps: i64,
+    /// of [0, 1]
+    pub final_factor: f64,
+}
+
+unsafe impl Versioned for nxd_schedule_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_schedule_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_schedule_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of nxd_adamw_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_adamw_options_t {
+    pub struct_size: usize,
+    /// 0: 1e-3
+    pub learning_rate: f64,
+    /// 0: 0.9
+    pub beta1: f64,
+    /// 0: 0.999
+    pub beta2: f64,
+    /// 0: 1e-8
+    pub eps: f64,
+    /// 0: none
+    pub weight_decay: f64,
+    pub formula: nxd_adamw_formula_t,
+    pub bf16_update: nxd_bf16_update_t,
+}
+
+unsafe impl Versioned for nxd_adamw_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_adamw_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_adamw_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of nxd_sgd_create: torch.optim.SGD.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_sgd_options_t {
+    pub struct_size: usize,
+    /// 0: 1e-3
+    pub learning_rate: f64,
+    /// of [0, 1)
+    pub momentum: f64,
+    pub dampening: f64,
+    pub weight_decay: f64,
+    /// 1: needs a momentum, and no dampening
+    pub nesterov: i32,
+    pub bf16_update: nxd_bf16_update_t,
+}
+
+unsafe impl Versioned for nxd_sgd_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_sgd_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_sgd_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// What a caller's update works on: a run of elements of one parameter. With ZeRO a parameter may
+/// be cut anywhere, so an update treats each element by itself. Valid during the call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_update_t {
+    pub struct_size: usize,
+    /// name
+    pub parameter: *const c_char,
+    /// the first element's index within this rank's parameter
+    pub begin: i64,
+    /// elements
+    pub count: i64,
+    /// of param and states: F32 or F64; BF16 for bf16_update NEAREST
+    pub dtype: nxd_dtype_t,
+    pub grad_dtype: nxd_dtype_t,
+    pub param: *mut c_void,
+    pub grad: *const c_void,
+    /// the gradient is to be multiplied by this first
+    pub grad_scale: f64,
+    /// state_count arrays, F32 or F64, zeros at the first update
+    pub states: *const *mut c_void,
+    /// with the schedule's factor
+    pub learning_rate: f64,
+    pub weight_decay: f64,
+    /// of this parameter, 1 for its first update
+    pub step: i64,
+}
+
+unsafe impl Versioned for nxd_update_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_update_t {
+    fn default() -> Self {
+        zeroed::<Self>().with_size()
+    }
+}
+
+/// Options of nxd_custom_optimizer_create.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_custom_optimizer_options_t {
+    pub struct_size: usize,
+    /// called on the thread of nxd_optimizer_step or _update
+    pub update: nxd_update_fn,
+    pub user_data: *mut c_void,
+    /// called with user_data when the optimizer is gone; may be NULL
+    pub destroy: nxd_destroy_fn,
+    /// 0: 1e-3
+    pub learning_rate: f64,
+    pub weight_decay: f64,
+    /// 0 to 8
+    pub state_count: i32,
+    /// not STOCHASTIC
+    pub bf16_update: nxd_bf16_update_t,
+}
+
+unsafe impl Versioned for nxd_custom_optimizer_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_custom_optimizer_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_custom_optimizer_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// What a step did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_step_report_t {
+    /// set it before the call
+    pub struct_size: usize,
+    /// of all gradients before clipping; the same bits on all ranks
+    pub norm: f64,
+    /// of group 0, with the schedule's factor
+    pub learning_rate: f64,
+    /// made so far, this one included
+    pub updates: i64,
+    /// 1: the norm was not finite, and nothing was updated
+    pub skipped: i32,
+    pub reserved: i32,
+}
+
+unsafe impl Versioned for nxd_step_report_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_step_report_t {
+    fn default() -> Self {
+        zeroed::<Self>().with_size()
+    }
+}
+
+extern "C" {
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_schedule_options_init(options: *mut nxd_schedule_options_t, size: usize) -> nxd_status_t;
+
+    /// The factor on the learning rate at a step, a pure function.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (a field out of range, a negative step).
+    /// @since 0.1
+    pub fn nxd_schedule_get_factor(options: *const nxd_schedule_options_t, step: i64, out_factor: *mut f64) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_adamw_options_init(options: *mut nxd_adamw_options_t, size: usize) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_sgd_options_init(options: *mut nxd_sgd_options_t, size: usize) -> nxd_status_t;
+
+    /// Fills options with defaults.  [local]
+    /// @since 0.1
+    pub fn nxd_custom_optimizer_options_init(options: *mut nxd_custom_optimizer_options_t, size: usize) -> nxd_status_t;
+
+    /// AdamW over the parameters of a ddp; see nxd_adamw_create.  [local]
+    /// With zero_stage 1 the state is that of this rank's parts only.
+    /// @since 0.1
+    pub fn nxd_adamw_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_adamw_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+
+    /// SGD over the parameters of a ddp.  [local]
+    /// @since 0.1
+    pub fn nxd_sgd_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_sgd_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+
+    /// A caller's own update rule over the parameters of a ddp.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
+    /// @since 0.1
+    pub fn nxd_custom_optimizer_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+
+    /// Puts parameters into a group with hyperparameters of its own, which start as group 0's.  [local]
+    ///
+    /// @param patterns  names, or patterns in which * stands for any characters and ? for one, such as
+    /// "*.bias"; each must match a parameter. A parameter is in the last group that
+    /// took it.
+    /// @param[out] out_group  index of the group; may be NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT (a pattern without a match: near names are given).
+    /// @since 0.1
+    pub fn nxd_optimizer_add_group(optimizer: *mut nxd_optimizer_t, patterns: *const *const c_char, n: usize, out_group: *mut i32) -> nxd_status_t;
+
+    /// Sets a hyperparameter from the next step on.  [local]
+    /// @param group  -1: of all groups.
+    /// @return NXD_OK; INVALID_ARGUMENT (out of range, no such group, or another kind of optimizer's).
+    /// @since 0.1
+    pub fn nxd_optimizer_set_hyperparameter(optimizer: *mut nxd_optimizer_t, group: i32, which: nxd_hyperparameter_t, value: f64) -> nxd_status_t;
+
+    /// A hyperparameter of a group.  [local]
+    /// @since 0.1
+    pub fn nxd_optimizer_get_hyperparameter(optimizer: *mut nxd_optimizer_t, group: i32, which: nxd_hyperparameter_t, out_value: *mut f64) -> nxd_status_t;
+
+    /// Makes the learning rate of all groups follow a schedule over the optimizer's updates.  [local]
+    /// @since 0.1
+    pub fn nxd_optimizer_set_schedule(optimizer: *mut nxd_optimizer_t, options: *const nxd_schedule_options_t) -> nxd_status_t;
+
+    /// A training step's end: completes the gradients as nxd_finish_gradients does, updates every
+    /// parameter that has one, and advances the context's step.
+    /// [collective: tensor-, pipeline- and data-parallel groups]
+    ///
+    /// Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
+    /// When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
+    /// advances, and the report says so.
+    /// @param options     NULL: defaults.
+    /// @param out_report  may be NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
+    /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
+    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
+    /// are refused by forwards, steps and saves until they are loaded again, and so is the
+    /// optimizer's state until nxd_optimizer_load.
+    /// @since 0.1
+    pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
+
+    /// Updates every parameter that has a gradient, from gradients that are finished, and advances the
+    /// context's step.  [local]
+    /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
+    /// @since 0.1
+    pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
+
+    /// What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
+    /// Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
+    /// @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
+    /// @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
+    /// @since 0.1
+    pub fn nxd_optimizer_get_parameter_state(optimizer: *mut nxd_optimizer_t, out_state: *mut nxd_parameter_state_t, out_step: *mut i64) -> nxd_status_t;
+
+    /// Sets the learning rate of all groups from the next step on.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+    /// @since 0.1
+    pub fn nxd_optimizer_set_learning_rate(optimizer: *mut nxd_optimizer_t, rate: f64) -> nxd_status_t;
+
+    /// The learning rate of group 0 at the next step, with the schedule's factor.  [local]
+    /// @since 0.1
+    pub fn nxd_optimizer_get_learning_rate(optimizer: *mut nxd_optimizer_t, out_rate: *mut f64) -> nxd_status_t;
+
+    /// Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.  [local]
+    /// @since 0.1
+    pub fn nxd_optimizer_get_state_bytes(optimizer: *mut nxd_optimizer_t, out_bytes: *mut u64) -> nxd_status_t;
+
+    /// Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
+    /// parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
+    /// master; updates are in the metadata. Crash-safe.  [collective: tensor, data, pipeline groups]
+    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
+
+    /// Reads this rank's part of a state that any layout wrote.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
+    /// After a failure the state is as before.
+    /// @since 0.1
+    pub fn nxd_optimizer_load(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
+
+    /// Releases the optimizer and its state.  [local]
+    /// @since 0.1
+    pub fn nxd_optimizer_destroy(optimizer: *mut nxd_optimizer_t);
+}

@@ -1,0 +1,107 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Key-value store through which ranks find one another.
+#[repr(C)]
+pub struct nxd_store_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// A store of the caller's own. Each callback returns NXD_OK or an error, which passes through.
+/// They are called from the thread that is inside the nxd call. What asynchronous work asks of the
+/// store is asked by threads that are inside nxd_work_wait, nxd_work_test or another call that
+/// waits or uses the store.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_store_callbacks_t {
+    pub struct_size: usize,
+    pub user_data: *mut c_void,
+    /// may be NULL
+    pub destroy: nxd_destroy_fn,
+    pub set: Option<unsafe extern "C" fn(*const c_char, *const u8, usize, *mut c_void) -> nxd_status_t>,
+    pub get: Option<unsafe extern "C" fn(*const c_char, *mut u8, usize, *mut usize, *mut i32, *mut c_void) -> nxd_status_t>,
+    pub add: Option<unsafe extern "C" fn(*const c_char, i64, *mut i64, *mut c_void) -> nxd_status_t>,
+}
+
+unsafe impl Versioned for nxd_store_callbacks_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_store_callbacks_t {
+    fn default() -> Self {
+        zeroed::<Self>().with_size()
+    }
+}
+
+extern "C" {
+    /// Store of the ranks that live on threads of this process.  [local]
+    ///
+    /// @param[out] out_store  shared by the threads; the caller destroys it.
+    /// @since 0.1
+    pub fn nxd_store_create_local(out_store: *mut *mut nxd_store_t) -> nxd_status_t;
+
+    /// Store in a file that all ranks of this host or shared file system can write.  [local]
+    ///
+    /// @param path  created when absent, and left in place by destroy. The path must be fresh for each
+    /// job: keys of an earlier job are refused by nxd_context_create.
+    /// @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file).
+    /// @since 0.1
+    pub fn nxd_store_create_file(path: *const c_char, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
+
+    /// Store served over TCP by one rank; speaks the protocol of torch's TCPStore.  [local, blocking:
+    /// until the server answers or timeout_ms has passed]
+    ///
+    /// With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
+    /// docs/security.md.
+    ///
+    /// @param host        name or address of the server, which listens there alone.
+    /// @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
+    /// @param is_server   1: serve in this process and connect to it; 0: connect.
+    /// @param timeout_ms  0: 300000. Also bounds each later get and wait.
+    /// @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found, no store or
+    /// one with another secret at the port); TIMEOUT (no server).
+    /// @since 0.1
+    pub fn nxd_store_create_tcp(host: *const c_char, port: i32, is_server: i32, timeout_ms: i64, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
+
+    /// Store over the caller's callbacks, which are copied; set, get and add are required.  [local]
+    ///
+    /// On failure destroy is not called: user_data stays the caller's.
+    /// @return NXD_OK; INVALID_ARGUMENT (a callback is NULL); ABI_MISMATCH.
+    /// @since 0.1
+    pub fn nxd_store_create_callbacks(callbacks: *const nxd_store_callbacks_t, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
+
+    /// Port the store's server listens on, for stores made by nxd_store_create_tcp.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (not a TCP store).
+    /// @since 0.1
+    pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
+
+    /// Stores a copy of the value under the key.  [local]
+    /// @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
+    /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
+    /// @since 0.1
+    pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
+
+    /// Waits for the key and copies its value.  [local, blocking: until the key is set]
+    ///
+    /// @param timeout_ms   0 asks once and does not wait.
+    /// @param[out] out_size  bytes of the value, also when cap is too small.
+    /// @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied); TIMEOUT (key absent).
+    /// @since 0.1
+    pub fn nxd_store_get(store: *mut nxd_store_t, key: *const c_char, timeout_ms: i64, buf: *mut c_void, cap: usize, out_size: *mut usize) -> nxd_status_t;
+
+    /// Adds to an integer key that starts at 0, atomically. Sums wrap.  [local]
+    /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
+    /// connection instead); IO, TIMEOUT (the store is lost or silent).
+    /// @since 0.1
+    pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
+
+    /// Releases the store; contexts made from it keep what they need.  [local]
+    /// @since 0.1
+    pub fn nxd_store_destroy(store: *mut nxd_store_t);
+}

@@ -1,0 +1,120 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// A call that goes on while its caller does other things.
+#[repr(C)]
+pub struct nxd_work_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+extern "C" {
+    /// nxd_all_reduce without waiting.  [collective: group]
+    ///
+    /// @param send, recv     as for nxd_all_reduce; borrowed until the work is done.
+    /// @param[out] out_work  the caller destroys it.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
+    /// fork). All other failures are the work's. The same for all *_async functions.
+    /// @since 0.1
+    pub fn nxd_all_reduce_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_all_gather without waiting.  [collective: group]
+    /// @since 0.1
+    pub fn nxd_all_gather_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_reduce_scatter without waiting.  [collective: group]
+    /// @since 0.1
+    pub fn nxd_reduce_scatter_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_broadcast without waiting.  [collective: group]
+    /// @since 0.1
+    pub fn nxd_broadcast_async(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, root: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_all_to_all without waiting.  [collective: group]
+    /// @since 0.1
+    pub fn nxd_all_to_all_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_send without waiting; the other rank may call nxd_receive or nxd_receive_async.
+    /// [collective: the two ranks]
+    ///
+    /// Each peer and tag with a work pending takes a thread.
+    /// @since 0.1
+    pub fn nxd_send_async(group: *mut nxd_group_t, buffer: *const c_void, count: usize, dtype: nxd_dtype_t, to: i32, tag: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_receive without waiting; the other rank may call nxd_send or nxd_send_async.
+    /// [collective: the two ranks]
+    /// @since 0.1
+    pub fn nxd_receive_async(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, from: i32, tag: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// nxd_barrier without waiting: the work is done when every rank of the group has called.
+    /// [collective: group]
+    /// @since 0.1
+    pub fn nxd_barrier_async(group: *mut nxd_group_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
+    /// message: the two ranks]
+    ///
+    /// For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
+    /// as an array of another framework. Takes the place of this rank's next collective of the group,
+    /// or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+    /// the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+    ///
+    /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
+    /// NULL and any other name: a collective without a name.
+    /// @param peer, tag  of a message; not read otherwise.
+    /// @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+    /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
+    /// @since 0.1
+    pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
+
+    /// nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
+    /// the reason.  [collective: group; of a message: the two ranks]
+    /// @since 0.1
+    pub fn nxd_group_reject_async(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+
+    /// Whether the work is done, well or not; from any thread.  [local]
+    ///
+    /// @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
+    /// @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
+    /// @since 0.1
+    pub fn nxd_work_test(work: *mut nxd_work_t, out_done: *mut i32) -> nxd_status_t;
+
+    /// Waits until the work is done, and returns how it ended.  [local, blocking: until the work is
+    /// done]
+    ///
+    /// May be called again; the outcome stays.
+    ///
+    /// @param timeout_ms  0 asks once; negative waits until the work is done, which the group's timeout
+    /// bounds.
+    /// @return what the call without _async would have returned; ABORTED for a cancelled work, or when
+    /// the group was aborted or destroyed; TIMEOUT when timeout_ms has passed, or the interrupt
+    /// callback's status: then the work goes on, and the group is unharmed. nxd_work_test tells
+    /// this TIMEOUT from that of a work that failed.
+    /// @since 0.1
+    pub fn nxd_work_wait(work: *mut nxd_work_t, timeout_ms: i64) -> nxd_status_t;
+
+    /// Takes back a work that has not begun on this rank: it is done, with ABORTED.  [local]
+    ///
+    /// Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
+    /// rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
+    /// @return NXD_OK; INVALID_STATE (it has begun or ended).
+    /// @since 0.1
+    pub fn nxd_work_cancel(work: *mut nxd_work_t) -> nxd_status_t;
+
+    /// How the work ended, as nxd_last_error_info.  [local]
+    ///
+    /// @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
+    /// from the work. A work that went well has status NXD_OK, its group and
+    /// its operation, and no more.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet); ABI_MISMATCH
+    /// (struct_size).
+    /// @since 0.1
+    pub fn nxd_work_get_error_info(work: *mut nxd_work_t, out_info: *mut nxd_error_info_t) -> nxd_status_t;
+
+    /// Releases the work: one that has not begun is cancelled, one that runs is waited for, which the
+    /// group's timeout bounds. Afterwards its buffers are the caller's.  [local]
+    /// @since 0.1
+    pub fn nxd_work_destroy(work: *mut nxd_work_t);
+}

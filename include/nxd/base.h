@@ -1,0 +1,172 @@
+/** @file
+ * Versions, status codes and errors, dtypes and devices, logging. */
+#ifndef NXD_BASE_H
+#define NXD_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32) || defined(SWIG)
+#define NXD_API
+#else
+#define NXD_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NXD_ABI_VERSION 0
+#define NXD_VERSION_MAJOR 0
+#define NXD_VERSION_MINOR 1
+#define NXD_VERSION_PATCH 0
+
+/** Outcome of a call. Values never change their meaning. */
+typedef int32_t nxd_status_t;
+enum {
+  NXD_OK = 0,
+  NXD_ERROR_INVALID_ARGUMENT = -1, /**< NULL, shape, dtype, size, range, or ranks that disagree */
+  NXD_ERROR_INVALID_STATE = -2,    /**< wrong order of calls, after fork, after finalize */
+  NXD_ERROR_UNSUPPORTED = -3,      /**< valid, but not on this device, build or layout */
+  NXD_ERROR_OUT_OF_MEMORY = -4,
+  NXD_ERROR_TIMEOUT = -5,       /**< a peer did not answer in time; the group is poisoned */
+  NXD_ERROR_PEER_LOST = -6,     /**< a peer died or left; the context's groups are poisoned */
+  NXD_ERROR_ABORTED = -7,       /**< nxd_group_abort or nxd_context_abort was called */
+  NXD_ERROR_IO = -8,            /**< file or network, not a peer of the group */
+  NXD_ERROR_CORRUPT = -9,       /**< a file's content contradicts itself or its checksum */
+  NXD_ERROR_INTERNAL = -10,     /**< a defect of the library: please report it */
+  NXD_ERROR_ABI_MISMATCH = -11, /**< a struct from a header this library does not know */
+  NXD_ERROR_USER = -12          /**< a callback's own failure; passed through unchanged */
+};
+
+/** Element types. */
+typedef int32_t nxd_dtype_t;
+enum {
+  NXD_DTYPE_INVALID = -1,
+  NXD_DTYPE_F32 = 0,
+  NXD_DTYPE_F64 = 1,
+  NXD_DTYPE_BF16 = 2,
+  NXD_DTYPE_F16 = 3,
+  NXD_DTYPE_I32 = 4,
+  NXD_DTYPE_I64 = 5,
+  NXD_DTYPE_U8 = 6,
+  NXD_DTYPE_I8 = 7,
+  NXD_DTYPE_I16 = 8,
+  NXD_DTYPE_BOOL = 9
+};
+
+/** ABI number of the loaded library: bindings compare it with NXD_ABI_VERSION first.  [local]
+ *  @since 0.1 */
+NXD_API uint32_t nxd_abi_version(void);
+
+/** Release of the loaded library, such as "0.1.0"; static storage.  [local]
+ *  @since 0.1 */
+NXD_API const char* nxd_version(void);
+
+/** Name of a status code, such as "INVALID_ARGUMENT"; "UNKNOWN" for other values.  [local]
+ *  @since 0.1 */
+NXD_API const char* nxd_status_string(nxd_status_t status);
+
+/** Message of this thread's last failed call; "" when none failed yet, never NULL.  [local]
+ *
+ *  Borrowed: valid until the next nxd call on this thread. A successful call leaves it as it is.
+ *  @since 0.1 */
+NXD_API const char* nxd_last_error(void);
+
+/** Copies this thread's last error message into buf, cut to cap - 1 bytes and terminated.  [local]
+ *
+ *  @param buf  may be NULL when cap is 0.
+ *  @return bytes needed for the whole message and its terminator.
+ *  @since 0.1 */
+NXD_API size_t nxd_last_error_copy(char* buf, size_t cap);
+
+/** Which step this rank's parameters belong to after an optimizer's step. */
+typedef int32_t nxd_parameter_state_t;
+enum {
+  NXD_PARAMETERS_INVALID = -1,
+  NXD_PARAMETERS_NONE = 0, /**< no step was concerned */
+  NXD_PARAMETERS_OLD = 1,  /**< all are as before the step */
+  NXD_PARAMETERS_NEW = 2,  /**< all are as after it */
+  NXD_PARAMETERS_TORN = 3  /**< some of each: of no use until they are loaded again */
+};
+
+/** What a failed distributed call was doing. Strings are borrowed like nxd_last_error. */
+typedef struct nxd_error_info {
+  size_t struct_size;
+  nxd_status_t status;
+  int32_t root_rank;     /**< world rank that was lost or disagreed; -1 when none is to blame */
+  uint64_t sequence;     /**< number of the collective in its group, from 0 */
+  const char* group;     /**< name of the group; "" when no group was involved */
+  const char* operation; /**< such as "all_reduce"; "" when no collective was involved */
+  int64_t step;          /**< of the training step whose end failed; -1 when none did */
+  nxd_parameter_state_t parameters; /**< what that failure has left of this rank's parameters */
+  int32_t reserved;
+} nxd_error_info_t;
+
+/** Structured form of this thread's last error.  [local]
+ *
+ *  @param[in,out] out_info  struct_size set by the caller; the rest is filled.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (struct_size).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
+
+/** Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it over: give
+ * this function's address to PyCapsule_New.  [local]
+ *
+ *  A destructor in C, since one that runs Python would disturb the error that a consumer has just
+ *  raised when it refused the tensor. Does nothing in a process without a Python interpreter.
+ *  @param capsule  a PyObject, named "dltensor" or "dltensor_versioned" until it is consumed.
+ *  @since 0.1 */
+NXD_API void nxd_python_capsule_destroy(void* capsule);
+
+/** Severity of log lines; lines below the process-wide level are dropped. */
+typedef int32_t nxd_log_level_t;
+enum {
+  NXD_LOG_INVALID = -1,
+  NXD_LOG_DEBUG = 0,
+  NXD_LOG_INFO = 1,
+  NXD_LOG_WARN = 2,
+  NXD_LOG_ERROR = 3,
+  NXD_LOG_OFF = 4
+};
+
+/** Receives log lines, without a newline. Called only on a thread that is inside an nxd call. */
+typedef void (*nxd_log_fn)(nxd_log_level_t level, const char* message, void* user_data);
+
+/** Releases a callback's user_data; called exactly once. */
+typedef void (*nxd_destroy_fn)(void* user_data);
+
+/** Replaces the process-wide log callback; NULL restores the default, lines on stderr.  [local]
+ *
+ *  @param user_data  kept until the callback is replaced; then destroy(user_data) is called if
+ *                    destroy is not NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_set_log_callback(nxd_log_fn callback, void* user_data,
+                                          nxd_destroy_fn destroy);
+
+/** Sets the process-wide log level; the default is NXD_LOG_LEVEL or WARN.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (level).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_set_log_level(nxd_log_level_t level);
+
+/** Versions of the library, its compiler, libtorch, Gloo and oneDNN as a JSON object.  [local]
+ *
+ *  Static storage.
+ *  @since 0.1 */
+NXD_API const char* nxd_build_info(void);
+
+/** Every environment variable the library reads, one per line: name, default, meaning.  [local]
+ *
+ *  Static storage.
+ *  @since 0.1 */
+NXD_API const char* nxd_environment_table(void);
+
+/** Kind of a device. */
+typedef int32_t nxd_device_t;
+enum { NXD_DEVICE_INVALID = -1, NXD_DEVICE_CPU = 0, NXD_DEVICE_NEURON = 1, NXD_DEVICE_META = 2 };
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_BASE_H */

@@ -1,0 +1,175 @@
+/** @file
+ * Contexts: one rank's place in the world, its settings and its end. */
+#ifndef NXD_CONTEXT_H
+#define NXD_CONTEXT_H
+
+#include "store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One rank: its identity, its groups and its failure state. Normally one per process; several on
+ *  several threads of one process work too. */
+typedef struct nxd_context nxd_context_t;
+
+/** An ordered set of ranks that communicate. */
+typedef struct nxd_group nxd_group_t;
+
+/** Where a context learns its rank and meets its peers. */
+typedef int32_t nxd_rendezvous_t;
+enum {
+  NXD_RENDEZVOUS_INVALID = -1,
+  /** The variables that torchrun, nxdrun, mpirun (MPICH's or Open MPI's) or srun set; see
+   *  docs/launchers.md. Without a launcher a world of one rank. */
+  NXD_RENDEZVOUS_ENVIRONMENT = 0,
+  /** rank, size and store of the options. */
+  NXD_RENDEZVOUS_STORE = 1
+};
+
+/** What carries the data of a group. */
+typedef int32_t nxd_transport_t;
+enum {
+  NXD_TRANSPORT_INVALID = -1,
+  /** By topology: shared memory between ranks of one host; hierarchical when several hosts have
+   *  several ranks each; Gloo otherwise. */
+  NXD_TRANSPORT_AUTO = 0,
+  NXD_TRANSPORT_GLOO = 1,          /**< TCP between all ranks */
+  NXD_TRANSPORT_SHARED_MEMORY = 2, /**< groups that span hosts are refused */
+  NXD_TRANSPORT_HIERARCHICAL = 3   /**< shared memory within hosts, Gloo between them */
+};
+
+/** Asked every few tens of milliseconds while a call blocks, on the calling thread. Anything but
+ *  NXD_OK ends the call, which returns that status unchanged. A collective or a message so ended
+ *  poisons its group, and peers that wait for this rank get PEER_LOST, as they do when
+ *  nxd_context_create is ended; nxd_work_wait leaves the work as it is. */
+typedef nxd_status_t (*nxd_interrupt_fn)(void* user_data);
+
+/** Options of nxd_context_create. */
+typedef struct nxd_context_options {
+  size_t struct_size;
+  nxd_rendezvous_t rendezvous;
+  int32_t rank;               /**< with RENDEZVOUS_STORE: 0..size-1 */
+  int32_t size;               /**< with RENDEZVOUS_STORE: ranks in the world, at least 1 */
+  int32_t local_rank;         /**< rank on this host; with RENDEZVOUS_STORE; else the launcher's */
+  nxd_store_t* store;         /**< with RENDEZVOUS_STORE: required when size > 1; kept alive */
+  int64_t timeout_ms;         /**< bound of every collective; 0: NXD_TIMEOUT_MS or 1800000 */
+  const char* interface_name; /**< network interface or address; NULL: NXD_SOCKET_IFNAME, or
+                                 loopback when all ranks share one host */
+  uint64_t seed;              /**< of initial weights and random bits; 0: NXD_SEED or 0 */
+  int32_t plain_kernels; /**< 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or
+                            off */
+  nxd_transport_t transport;  /**< of all groups; AUTO: NXD_TRANSPORT or by topology */
+  const char* host_id;        /**< ranks that give the same name share memory; NULL: NXD_HOST_ID, or
+                                 found out */
+  nxd_interrupt_fn interrupt; /**< NULL: a blocked call ends by itself or by the timeout */
+  void* interrupt_data;       /**< must outlive the context */
+} nxd_context_options_t;
+
+#define NXD_CONTEXT_OPTIONS_INIT                                                             \
+  {                                                                                          \
+    sizeof(nxd_context_options_t), NXD_RENDEZVOUS_ENVIRONMENT, 0, 0, 0, NULL, 0, NULL, 0, 0, \
+        NXD_TRANSPORT_AUTO, NULL, NULL, NULL                                                 \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @param size  sizeof(nxd_context_options_t) as the caller's header has it.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (size).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size);
+
+/** Joins the world: every rank meets every other.  [collective: world]
+ *
+ *  @param options      NULL: from the environment.
+ *  @param[out] out_ctx the caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (rank, size, address); TIMEOUT (a rank did not come, its number
+ *          is in the message); IO.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
+                                        nxd_context_t** out_ctx);
+
+/** Leaves in agreement: waits for this rank's works and for all ranks, then disconnects.
+ *  [collective: world]
+ *
+ *  Afterwards only getters and destroy work on the context.
+ *  @return NXD_OK; TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
+
+/** Leaves now; peers that wait for this rank get PEER_LOST.  [local]
+ *
+ *  Works still pending on its groups end with ABORTED first; their buffers are then the caller's.
+ *  @since 0.1 */
+NXD_API void nxd_context_destroy(nxd_context_t* ctx);
+
+/** Makes every pending and later collective of this context return ABORTED; idempotent, from any
+ *  thread.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
+
+/** The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
+ *  called with, when it started, how long it took or has been waiting, and for whom.  [local]
+ *
+ *  For the question what every rank was doing when nothing moves any more. May be asked from any
+ *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
+ *  its part to a file by itself.
+ *
+ *  @param buf  room for cap bytes; may be NULL when cap is 0.
+ *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+ *                          cap other than 0 is INVALID_ARGUMENT. The record may have grown by the
+ *                          next call: leave some room.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (after fork).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap,
+                                                   size_t* out_needed);
+
+/** Rank of this context in the world.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank);
+
+/** Number of ranks in the world.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_size(nxd_context_t* ctx, int32_t* out_size);
+
+/** Rank among the ranks of this host.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_local_rank(nxd_context_t* ctx, int32_t* out_rank);
+
+/** Group of all ranks; borrowed from the context.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_group);
+
+/** Switches every layer made from this context between fused kernels (0) and plain ATen operators
+ *  (1).  [local]
+ *
+ *  All ranks should agree. f64 always takes the plain path.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
+
+/** Whether layers run through plain ATen operators.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
+
+/** Sets the training step and microbatch that random bits are drawn for; both start at 0.  [local]
+ *
+ *  All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
+ *  the microbatch to 0.
+ *  @return NXD_OK; INVALID_ARGUMENT (negative).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
+
+/** The training step and microbatch that random bits are drawn for.  [local]
+ *  @param[out] out_microbatch  may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step,
+                                          int64_t* out_microbatch);
+
+/** Writes text and a newline to stdout on world rank 0; does nothing elsewhere.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_CONTEXT_H */

@@ -1,0 +1,166 @@
+/** @file
+ * Data parallelism over buffers.
+ *
+ * Data-parallel ranks hold the same parameters and see different data. A nxd_ddp_t reduces their
+ * gradients over a group, in buckets, while the backward pass goes on; with ZeRO stage 1 each rank
+ * gets the reduced gradients of one part of every bucket, keeps the optimizer's state for that part
+ * alone, and updates it, and the parts are gathered (Rajbhandari et al. 2020). Parameters and
+ * gradients are either buffers of the caller's (nxd_ddp_create_buffers) or a module's
+ * (nxd_ddp_create); optimizers work over a module (nxd_adamw_create) or over either kind of
+ * nxd_ddp_t (nxd_adamw_create_ddp), and are used alike. */
+#ifndef NXD_DATA_PARALLEL_H
+#define NXD_DATA_PARALLEL_H
+
+#include "dlpack.h"
+#include "group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Data parallelism over a set of parameters. */
+typedef struct nxd_ddp nxd_ddp_t;
+
+/** Options of nxd_ddp_create and nxd_ddp_create_buffers; the same on all ranks. */
+typedef struct nxd_ddp_options {
+  size_t struct_size;
+  int64_t bucket_bytes;   /**< 0: 25 MiB; a parameter that is larger has a bucket of its own */
+  nxd_reduce_t reduce;    /**< SUM or AVG over the group */
+  int32_t zero_stage;     /**< 0, or 1: state is sharded over the group */
+  int32_t fp32_gradients; /**< 1: gradients of BF16 parameters of a module are accumulated and
+                             reduced in f32 */
+  int32_t no_overlap;     /**< 1: buckets are reduced when gradients are finished, not before */
+  int32_t no_broadcast;   /**< 1: parameters are alike already; else the first rank's are sent */
+  int32_t reserved;
+} nxd_ddp_options_t;
+
+#define NXD_DDP_OPTIONS_INIT \
+  { sizeof(nxd_ddp_options_t), 0, NXD_REDUCE_SUM, 0, 0, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size);
+
+/** Data parallelism over buffers that the caller owns, such as another framework's.
+ *  [collective: the group]
+ *
+ *  Norms and saved states are those of the group's ranks alone: whoever splits tensors over other
+ *  ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in a
+ *  layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
+ *  between nxd_ddp_finish and nxd_optimizer_update there.
+ *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
+ *                 initialised.
+ *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
+ *                 random bits key on; NULL: "0", "1" and so on.
+ *  @param params  CPU tensors in C order, F32, F64 or BF16, the same shapes in the same order on
+ *                 all ranks, in the order of use. The structs are borrowed for the call; the memory
+ *                 until the ddp and its optimizers are destroyed, or nxd_ddp_rebind.
+ *  @param grads   of the parameters' shapes, of their dtype, or F32 for BF16. Gradients are summed
+ *                 over backward passes by the caller, and reduced in place: with zero_stage 1 only
+ *                 this rank's part of them is meaningful afterwards.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
+ *          TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
+                                            const char* const* names, DLTensor* const* params,
+                                            DLTensor* const* grads, size_t n,
+                                            const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
+
+/** Says that a buffer has moved: for frameworks that allocate gradients anew.  [local]
+ *  Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
+ *  @param param  NULL: as before.
+ *  @param grad   NULL: as before.
+ *  @return NXD_OK; INVALID_ARGUMENT (another shape or dtype); INVALID_STATE (a ddp of a module, or
+ *          a reduction under way).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
+
+/** Number of parameters.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count);
+
+/** Name of a parameter; borrowed from the ddp.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name);
+
+/** Says that a gradient is complete for this step; when all of a bucket's are, and the buckets
+ *  before it have started, its reduction starts.  [collective: the group]
+ *
+ *  For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
+ *  Parameters that are not marked when gradients are finished are taken then, as they are: so
+ *  marking is never needed, it only overlaps reduction with the backward pass.
+ *  @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, nxd_ddp_set_sync off, or
+ *          a module's ddp); an error of an earlier bucket's reduction.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
+
+/** Says that a parameter took no part in this step on this rank: its gradient counts as zeros. One
+ *  that took part on no rank is left alone by the update.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
+
+/** Reduces during the next backward passes (1, the default), or lets gradients add up (0): off for
+ *  all microbatches of a step but the last.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
+
+/** Bytes of buffers that the ddp holds on this rank beside parameters and gradients.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
+
+/** Says that the caller's buffers hold the values of one step again, after a step that left them
+ *  TORN. A module's parameters know: nxd_parameter_set_whole, nxd_module_load_safetensors and
+ *  nxd_module_initialize make them whole.  [local]
+ *  @return NXD_OK; INVALID_STATE (a module's ddp).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp);
+
+/** Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
+ *  [local]
+ *  @since 0.1 */
+NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
+
+/** How gradients are completed. */
+typedef struct nxd_finish_options {
+  size_t struct_size;
+  double scale;     /**< factor on all gradients before the norm, within F32; 0: 1 */
+  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
+  double norm_type; /**< 0: 2; 1 and infinity too */
+  nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
+                                        counts where there is one */
+  int32_t skip_nonfinite_check;      /**< 1: a norm that is not finite is no reason to stop */
+} nxd_finish_options_t;
+
+#define NXD_FINISH_OPTIONS_INIT \
+  { sizeof(nxd_finish_options_t), 0.0, 0.0, 0.0, NXD_REDUCE_SUM, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
+
+/** Finishes the gradients of a ddp of zero_stage 0: waits for the reductions, then does what
+ *  nxd_finish_gradients does.  [collective: tensor-, pipeline- and data-parallel groups]
+ *  @param[out] out_norm  as nxd_finish_gradients; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
+                                    double* out_norm);
+
+/** Which samples of a data set a data-parallel rank takes in an epoch: as
+ *  torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
+ *
+ *  Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,
+ *  r + ranks and so on. Without drop_last the permutation is continued from its start until the
+ *  ranks have equally many; with it the tail is dropped.
+ *  @param shuffle  0: the samples in order.
+ *  @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
+ *  @param[out] out_count    indices of this rank.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch,
+                                      uint64_t seed, int32_t shuffle, int32_t drop_last,
+                                      int64_t* out_indices, size_t cap, size_t* out_count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_DATA_PARALLEL_H */

@@ -1,0 +1,139 @@
+/** @file
+ * Region mappings and losses.
+ *
+ * Differentiable moves between what tensor-parallel ranks hold alike and what they hold in parts.
+ * Each takes x and gives a new handle that the caller destroys; with one rank it is x itself. */
+#ifndef NXD_FUNCTIONAL_H
+#define NXD_FUNCTIONAL_H
+
+#include "context.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Identity; its backward sums the gradients of all ranks.  [collective: tensor-parallel group, in
+ *  backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_copy_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                               nxd_tensor_t** out_y);
+
+/** Sum over ranks; its backward is the identity.  [collective: tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                   nxd_tensor_t** out_y);
+
+/** This rank's part of the last dimension; its backward gathers.  [collective: tensor-parallel
+ *  group, in backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_scatter_to_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                  nxd_tensor_t** out_y);
+
+/** All ranks' parts side by side in the last dimension; its backward takes this rank's part.
+ *  [collective: tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gather_from_tensor_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                   nxd_tensor_t** out_y);
+
+/** This rank's part of a dimension; its backward gathers.  [collective: tensor-parallel group, in
+ *  backward]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                    int32_t dim, nxd_tensor_t** out_y);
+
+/** All ranks' parts along a dimension.  [collective: tensor-parallel group]
+ *
+ *  @param to_model_parallel  1: what follows is split over ranks, so the backward sums and scatters
+ *                            the gradients; 0: what follows is replicated, so it takes this rank's
+ *                            part.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                     int32_t dim, int32_t to_model_parallel,
+                                                     nxd_tensor_t** out_y);
+
+/** This rank's part, along a dimension, of the sum over ranks; its backward gathers.  [collective:
+ *  tensor-parallel group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
+                                                           int32_t dim, nxd_tensor_t** out_y);
+
+/** What a loss gives back. */
+typedef int32_t nxd_reduction_t;
+enum {
+  NXD_REDUCTION_INVALID = -1,
+  NXD_REDUCTION_MEAN = 0, /**< over valid tokens; 0 when there is none */
+  NXD_REDUCTION_SUM = 1,
+  NXD_REDUCTION_NONE = 2 /**< one value per token */
+};
+
+/** Formula of label smoothing. */
+typedef int32_t nxd_smoothing_t;
+enum {
+  NXD_SMOOTHING_INVALID = -1,
+  NXD_SMOOTHING_TORCH = 0,   /**< (1 - s) nll + s mean of -log p, as torch's cross_entropy */
+  NXD_SMOOTHING_MEGATRON = 1 /**< the same with s V / (V - 1), over the whole vocabulary V */
+};
+
+/** Options of nxd_parallel_cross_entropy. */
+typedef struct nxd_cross_entropy_options {
+  size_t struct_size;
+  double label_smoothing; /**< 0 to 1 */
+  nxd_smoothing_t smoothing;
+  nxd_reduction_t reduction;
+  int32_t has_ignore_index; /**< 1: ignore_index counts; 0: -100 */
+  int32_t reserved;
+  int64_t ignore_index;
+} nxd_cross_entropy_options_t;
+
+#define NXD_CROSS_ENTROPY_OPTIONS_INIT \
+  { sizeof(nxd_cross_entropy_options_t), 0.0, NXD_SMOOTHING_TORCH, NXD_REDUCTION_MEAN, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t* options,
+                                                    size_t size);
+
+/** Cross entropy on logits whose vocabulary is split over ranks; never gathers it.  [collective:
+ *  tensor-parallel group]
+ *
+ *  @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
+ *  @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.
+ *  @param[out] out_loss  scalar, or [...] with REDUCTION_NONE; F32, or F64 for F64 logits. The
+ *                        caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
+                                                nxd_tensor_t* labels,
+                                                const nxd_cross_entropy_options_t* options,
+                                                nxd_tensor_t** out_loss);
+
+/** Cross entropy of the logits x weight^T, whose vocabulary is split over ranks, in blocks of
+ *  tokens: the logits of one block exist at a time. Gradients of x and weight are formed with the
+ *  loss, where autograd will ask for them, so that backward only scales them; it cannot be
+ *  differentiated again. With REDUCTION_NONE, F64 or plain kernels all logits are made, as by
+ *  nxd_parallel_cross_entropy.  [collective: tensor-parallel group]
+ *
+ *  @param x       [..., features], F32, F64 or BF16: the same on all ranks, or this rank's part
+ *                 along sequence_dim. Its gradient is summed over ranks.
+ *  @param weight  [vocabulary / tp, features], of the dtype of x: this rank's rows.
+ *  @param labels  the whole x's shape without features, I64, the same on all ranks; ignored where
+ *                 equal to ignore_index.
+ *  @param sequence_dim  dimension of x of which ranks hold parts (sequence parallelism), not the
+ *                       last; -1: none.
+ *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
+                                              nxd_tensor_t* weight, nxd_tensor_t* labels,
+                                              int32_t sequence_dim,
+                                              const nxd_cross_entropy_options_t* options,
+                                              nxd_tensor_t** out_loss);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_FUNCTIONAL_H */

@@ -1,0 +1,155 @@
+/** @file
+ * Collectives over buffers the caller owns.
+ *
+ * Before any data moves, the ranks of a group compare operation, dtype, count, root, reduction and
+ * sequence number. Where they differ, every rank gets INVALID_ARGUMENT naming both sides, no buffer
+ * is changed and the group stays usable. A rank whose own arguments are bad gets INVALID_ARGUMENT
+ * and so do its peers. After TIMEOUT or PEER_LOST the group is poisoned: every later call returns
+ * that first error.
+ *
+ * Sums are added in an order that the group's ranks and hosts alone decide, 16-bit floats in f32
+ * and rounded once; so results are the same on all ranks and from run to run. The order is that of
+ * the ranks or, over a hierarchical transport, of the ranks of each host and then of the hosts.
+ * Over Gloo, NXD_LARGE_GROUP (33) or more ranks, or hosts, are added as a balanced binary tree over
+ * them. */
+#ifndef NXD_GROUP_H
+#define NXD_GROUP_H
+
+#include "context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Reductions. */
+typedef int32_t nxd_reduce_t;
+enum {
+  NXD_REDUCE_INVALID = -1,
+  NXD_REDUCE_SUM = 0,
+  NXD_REDUCE_AVG = 1, /**< sum divided by the group's size; floats only */
+  NXD_REDUCE_MAX = 2, /**< NaN wins */
+  NXD_REDUCE_MIN = 3, /**< NaN wins */
+  NXD_REDUCE_PROD = 4
+};
+
+/** Makes a group of some of the world's ranks.  [collective: the listed ranks]
+ *
+ *  @param ranks  world ranks in group order, each once, this rank among them; the same list in the
+ *                same order on every member. Members make groups in the same order.
+ *  @param name   part of messages; NULL: "group".
+ *  @param[out] out_group  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks,
+                                      const char* name, nxd_group_t** out_group);
+
+/** Releases a group made by nxd_group_create; borrowed groups are left alone.  [local]
+ *
+ *  Works still pending on it end with ABORTED first, and so do later calls of modules that use the
+ *  group; the works' buffers are then the caller's.
+ *  @since 0.1 */
+NXD_API void nxd_group_destroy(nxd_group_t* group);
+
+/** Makes every pending and later call on the group return ABORTED; idempotent, from any thread.
+ *  [local]
+ *
+ *  Peers that wait for this rank get PEER_LOST or TIMEOUT.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_abort(nxd_group_t* group);
+
+/** Ranks in the group.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_get_size(nxd_group_t* group, int32_t* out_size);
+
+/** This rank's place in the group.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_get_rank(nxd_group_t* group, int32_t* out_rank);
+
+/** World ranks of the group, as from nxd_layout_get_group.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap,
+                                         size_t* out_size);
+
+/** Bound of every later call on the group, in milliseconds; all ranks should agree.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (not positive).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
+
+/** What carries the group's data; for a group of one, SHARED_MEMORY.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
+
+/** Reduces count elements of every rank and leaves the result on every rank.  [collective: group]
+ *
+ *  @param send   count elements; may equal recv, must not overlap it otherwise.
+ *  @param recv   count elements.
+ *  @param count  0 is allowed; then buffers may be NULL.
+ *  @param dtype  F32, F64, BF16, F16, I32 or I64.
+ *  @return NXD_OK; INVALID_ARGUMENT (also when ranks disagree); TIMEOUT; PEER_LOST; ABORTED.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                    nxd_dtype_t dtype, nxd_reduce_t reduce);
+
+/** Concatenates count elements of every rank, in rank order, on every rank.  [collective: group]
+ *
+ *  @param send   count elements; may be recv + rank * count elements.
+ *  @param recv   size * count elements.
+ *  @param dtype  any.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                    nxd_dtype_t dtype);
+
+/** Reduces size * count elements and leaves the rank-th part of the result.  [collective: group]
+ *
+ *  @param send   size * count elements.
+ *  @param recv   count elements; may be send + rank * count elements.
+ *  @param dtype  F32, F64, BF16, F16, I32 or I64.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* recv,
+                                        size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce);
+
+/** Copies count elements of one rank to all others.  [collective: group]
+ *
+ *  @param buffer  count elements; read on root, written elsewhere.
+ *  @param root    rank in the group.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count,
+                                   nxd_dtype_t dtype, int32_t root);
+
+/** Sends the i-th part of send to rank i and receives its part for this rank.  [collective: group]
+ *
+ *  Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
+ *
+ *  @param send  size * count elements; must not overlap recv.
+ *  @param recv  size * count elements, the i-th part from rank i.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                    nxd_dtype_t dtype);
+
+/** Sends count elements to one rank, which calls nxd_receive with the same tag.  [collective: the
+ *  two ranks]
+ *
+ *  Several sends from one rank to another arrive in order per tag. Returns when the buffer may be
+ *  reused.
+ *  @param to   rank in the group, not this one.
+ *  @param tag  0..65535.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count,
+                              nxd_dtype_t dtype, int32_t to, int32_t tag);
+
+/** Receives count elements from one rank, which calls nxd_send with the same tag.  [collective: the
+ *  two ranks]
+ *
+ *  @return NXD_OK; INVALID_ARGUMENT when the sender's count or dtype differ, on both sides.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
+                                 int32_t from, int32_t tag);
+
+/** Returns when every rank of the group has called.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_barrier(nxd_group_t* group);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_GROUP_H */

@@ -1,0 +1,297 @@
+/** @file
+ * Layers.
+ *
+ * Layers are modules over the tensor-parallel group of the context, which must be initialised. With
+ * sequence_parallel, activations between layers are slices of dimension sequence_dim, equal on all
+ * ranks; the default dimension is 0, for inputs of shape [sequence, batch, hidden].
+ * Linear weights are stored [out_features, in_features]; Y = X W^T + b. */
+#ifndef NXD_LAYERS_H
+#define NXD_LAYERS_H
+
+#include "module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Options of nxd_parallel_embedding_create. */
+typedef struct nxd_embedding_options {
+  size_t struct_size;
+  const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
+  nxd_dtype_t dtype; /**< of the weight: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  nxd_init_t init;         /**< DEFAULT: normal(0, 1) */
+  int32_t has_padding_idx; /**< 1: padding_idx gets no gradient, and starts as zeros */
+  double init_a;
+  double init_b;
+  int64_t padding_idx;
+  int32_t shard_across_embedding; /**< 1: embedding_dim is split instead of the vocabulary */
+  int32_t sequence_parallel;      /**< 1: the output is scattered along sequence_dim */
+  int32_t sequence_dim;           /**< of the output */
+  int32_t reserved;
+} nxd_embedding_options_t;
+
+#define NXD_EMBEDDING_OPTIONS_INIT                                                             \
+  {                                                                                            \
+    sizeof(nxd_embedding_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, NXD_INIT_DEFAULT, 0, \
+        0.0, 0.0, 0, 0, 0, 0, 0                                                                \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_embedding_options_init(nxd_embedding_options_t* options, size_t size);
+
+/** Embedding table split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: ids [...], I64, the same on all ranks -> [..., embedding_dim]. Ids outside of the table
+ *  are INVALID_ARGUMENT on every rank.
+ *  @param num_embeddings  rows; must divide by the group's size (embedding_dim with
+ *                         shard_across_embedding).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_embedding_create(nxd_context_t* ctx, int64_t num_embeddings,
+                                                   int64_t embedding_dim,
+                                                   const nxd_embedding_options_t* options,
+                                                   nxd_module_t** out_module);
+
+/** Options of the two parallel linear layers. */
+typedef struct nxd_linear_options {
+  size_t struct_size;
+  const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
+  nxd_dtype_t dtype; /**< of weight and bias: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  nxd_toggle_t bias;          /**< default on */
+  nxd_toggle_t gather_output; /**< column only; default on, off with sequence_parallel */
+  nxd_toggle_t reduce_output; /**< row only; default on; off: the partial sums are the output */
+  int32_t
+      input_is_parallel; /**< row only; 1: the input is split along its last dimension already */
+  int32_t sequence_parallel;
+  int32_t sequence_dim;
+  int32_t skip_bias_add;      /**< 1: a second output gives the bias, which is not added */
+  int32_t keep_master_weight; /**< 1: nxd_module_get_master_weight gives the whole initial weight */
+  int32_t stride;  /**< 0: 1; blocks per rank of the split dimension, for fused weights */
+  nxd_init_t init; /**< DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too */
+  double init_a;
+  double init_b;
+} nxd_linear_options_t;
+
+#define NXD_LINEAR_OPTIONS_INIT                                                                   \
+  {                                                                                               \
+    sizeof(nxd_linear_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        NXD_INIT_DEFAULT, 0.0, 0.0                                                                \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size_t size);
+
+/** Linear layer whose output features are split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
+ *  -> [..., out_features / tp], or [..., out_features] with gather_output.
+ *  @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
+ *          sequence_parallel); INVALID_STATE (model parallel not initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
+                                                       int64_t out_features,
+                                                       const nxd_linear_options_t* options,
+                                                       nxd_module_t** out_module);
+
+/** Linear layer whose input features are split over the tensor-parallel ranks.  [local]
+ *
+ *  Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
+ *  split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
+ *  along sequence_dim with sequence_parallel.
+ *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
+ *          input_is_parallel); INVALID_STATE.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
+                                                    int64_t out_features,
+                                                    const nxd_linear_options_t* options,
+                                                    nxd_module_t** out_module);
+
+/** The whole initial weight of a layer made with keep_master_weight; borrowed.  [local]
+ *  @return NXD_OK; INVALID_STATE (not kept).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight);
+
+/** Options of the norms. */
+typedef struct nxd_norm_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  double eps;          /**< 0: 1e-5 */
+  nxd_toggle_t affine; /**< default on: a weight (and a bias, LayerNorm) */
+  nxd_toggle_t bias;   /**< LayerNorm only; default on */
+  int32_t
+      sequence_parallel; /**< 1: inputs are slices, and the gradients of its parameters partial */
+  int32_t reserved;
+} nxd_norm_options_t;
+
+#define NXD_NORM_OPTIONS_INIT \
+  { sizeof(nxd_norm_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0.0, 0, 0, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
+
+/** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
+ *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
+ *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
+                                           const nxd_norm_options_t* options,
+                                           nxd_module_t** out_module);
+
+/** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
+ *
+ *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
+                                         const nxd_norm_options_t* options,
+                                         nxd_module_t** out_module);
+
+/** Scaling of rotary frequencies, as in Hugging Face configurations. */
+typedef int32_t nxd_rope_t;
+enum {
+  NXD_ROPE_INVALID = -1,
+  NXD_ROPE_DEFAULT = 0,
+  NXD_ROPE_LINEAR = 1,
+  NXD_ROPE_DYNAMIC = 2, /**< NTK-aware, by the length of the input */
+  NXD_ROPE_YARN = 3,    /**< Peng et al. 2023 */
+  NXD_ROPE_LLAMA3 = 4
+};
+
+/** Rotary position embedding (Su et al. 2021): pairs are the two halves of a head. */
+typedef struct nxd_rope_options {
+  size_t struct_size;
+  nxd_rope_t type;
+  int32_t rotary_dim;                       /**< leading features that turn; 0: the whole head */
+  double theta;                             /**< 0: 10000 */
+  double factor;                            /**< of LINEAR, DYNAMIC, YARN and LLAMA3; 0: 1 */
+  double low_freq_factor;                   /**< LLAMA3; 0: 1 */
+  double high_freq_factor;                  /**< LLAMA3; 0: 4 */
+  double beta_fast;                         /**< YARN; 0: 32 */
+  double beta_slow;                         /**< YARN; 0: 1 */
+  double attention_factor;                  /**< YARN; 0: 0.1 ln(factor) + 1 */
+  int64_t original_max_position_embeddings; /**< DYNAMIC, YARN, LLAMA3 */
+} nxd_rope_options_t;
+
+#define NXD_ROPE_OPTIONS_INIT \
+  { sizeof(nxd_rope_options_t), NXD_ROPE_DEFAULT, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t size);
+
+/** Rotates query or key heads by their position.  [local]
+ *
+ *  Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
+ * i.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_rotary_embedding_create(nxd_context_t* ctx, int64_t head_dim,
+                                                 const nxd_rope_options_t* options,
+                                                 nxd_module_t** out_module);
+
+/** Options of nxd_attention_create. */
+typedef struct nxd_attention_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  int64_t n_kv_heads;             /**< 0: n_heads */
+  int64_t head_dim;               /**< 0: hidden / n_heads */
+  const nxd_rope_options_t* rope; /**< NULL: no rotary embedding; copied */
+  nxd_toggle_t causal;            /**< default on */
+  nxd_toggle_t qkv_bias;          /**< default off */
+  nxd_toggle_t output_bias;       /**< default off */
+  int32_t sequence_parallel;
+  nxd_init_t init; /**< DEFAULT: as the linear layers */
+  int32_t reserved;
+  double init_a;
+  double init_b;
+} nxd_attention_options_t;
+
+#define NXD_ATTENTION_OPTIONS_INIT                                                                \
+  {                                                                                               \
+    sizeof(nxd_attention_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, NULL, 0, 0, 0, 0, \
+        NXD_INIT_DEFAULT, 0, 0.0, 0.0                                                             \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t size);
+
+/** Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over the
+ *  tensor-parallel ranks.  [local]
+ *
+ *  Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
+ *  several ranks and its gradients are summed by nxd_finish_gradients.
+ *  Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
+ *  sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
+ *  padding -> the shape of x.
+ *  @param n_heads  must divide by the group's size; n_kv_heads must divide it or be divided by it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads,
+                                          const nxd_attention_options_t* options,
+                                          nxd_module_t** out_module);
+
+/** Activation of a gated MLP. */
+typedef int32_t nxd_activation_t;
+enum {
+  NXD_ACTIVATION_INVALID = -1,
+  NXD_ACTIVATION_SILU = 0,
+  NXD_ACTIVATION_GELU = 1,
+  NXD_ACTIVATION_GELU_TANH = 2,
+  NXD_ACTIVATION_RELU = 3
+};
+
+/** Options of nxd_gated_mlp_create. */
+typedef struct nxd_mlp_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  nxd_activation_t activation;
+  nxd_toggle_t bias;         /**< default off */
+  int32_t sequence_parallel; /**< 1: x is a slice of dimension 0 */
+  nxd_init_t init;           /**< DEFAULT: as the linear layers */
+  double init_a;
+  double init_b;
+} nxd_mlp_options_t;
+
+#define NXD_MLP_OPTIONS_INIT \
+  { sizeof(nxd_mlp_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0.0, 0.0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size);
+
+/** down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
+ *  (Shazeer 2020).  [local]
+ *
+ *  Forward: x [..., hidden] -> [..., hidden].
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t intermediate,
+                                          const nxd_mlp_options_t* options,
+                                          nxd_module_t** out_module);
+
+/** Dropout whose bits depend on the seed, the layer's name, the global index of each element, the
+ *  step and the microbatch, and on nothing else.  [local]
+ *
+ *  Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
+ *  the others scaled by 1 / (1 - p); in evaluation x itself.
+ *  @param name       canonical name of the site; sites with one name draw the same bits. Replaced
+ * by the module's path in nxd_module_initialize.
+ *  @param shard_dim  dimension of x that is split over the tensor-parallel ranks, so that each rank
+ *                    drops its own part of the whole; -1: x is replicated and dropped alike.
+ *  @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char* name,
+                                        int32_t shard_dim, nxd_module_t** out_module);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_LAYERS_H */

@@ -1,0 +1,85 @@
+/** @file
+ * The machine: its device, limits to compare with, where the time goes. */
+#ifndef NXD_MACHINE_H
+#define NXD_MACHINE_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
+ *  @since 0.1 */
+NXD_API int32_t nxd_cpu_mode(void);
+
+/** Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.  [local]
+ *
+ *  @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
+ *          message lists what was looked for.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_get_device(nxd_device_t* out_device);
+
+/** Measures the machine's matrix-product peak: square products of size n, the median of a few runs
+ *  on this thread's OpenMP team.  [local]
+ *
+ *  @param dtype  F32 or BF16.
+ *  @param n      edge; 0: 2048.
+ *  @param[out] out_flops  floating-point operations per second, 2 n^3 per product.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
+
+/** Ends the threads that the library and OpenMP keep for the calling thread between calls; the next
+ * call that needs some makes them anew. Without it the library's look for work for 50 us after each
+ * call, OpenMP's for some milliseconds, and then sleep.  [local]
+ *
+ *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_release_threads(void);
+
+/** What the library spends time on while it trains. */
+typedef int32_t nxd_phase_t;
+enum {
+  NXD_PHASE_INVALID = -1,
+  NXD_PHASE_GEMM_FORWARD = 0,         /**< y = x W^T of linear layers */
+  NXD_PHASE_GEMM_INPUT_GRADIENT = 1,  /**< dx = dy W */
+  NXD_PHASE_GEMM_WEIGHT_GRADIENT = 2, /**< dW = dy^T x */
+  NXD_PHASE_ATTENTION = 3,            /**< with its products */
+  NXD_PHASE_CROSS_ENTROPY = 4,
+  NXD_PHASE_ELEMENTWISE = 5,  /**< norms, activations, rotary and other embeddings, casts */
+  NXD_PHASE_OPTIMIZER = 6,    /**< updates, and norms and scaling of gradients */
+  NXD_PHASE_COMMUNICATION = 7 /**< collectives and messages, with the wait for other ranks */
+};
+
+/** What nxd_profile_get_phase gives. */
+typedef struct nxd_phase_stats {
+  size_t struct_size;
+  const char* name;  /**< static storage, such as "GEMM forward" */
+  double seconds;    /**< wall time of the threads that called kernels, added up */
+  double operations; /**< floating-point operations: of GEMMs 2 m n k, of attention those that the
+                          mask leaves, without the scores computed again; 0 elsewhere */
+  uint64_t calls;
+} nxd_phase_stats_t;
+
+/** Clears the phases of the process and counts from now on. Fused kernels and collectives count,
+ *  plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+ * clock per kernel while on, nothing that could be measured while off.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_start(void);
+
+/** Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_stop(void);
+
+/** Reads one phase, while counting or later.  [local]
+ *
+ *  @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
+ *  @param[in,out] out_stats  struct_size set by the caller.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_MACHINE_H */

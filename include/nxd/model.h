@@ -1,0 +1,64 @@
+/** @file
+ * Models. */
+#ifndef NXD_MODEL_H
+#define NXD_MODEL_H
+
+#include "module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Options of nxd_model_create. */
+typedef struct nxd_model_options {
+  size_t struct_size;
+  nxd_dtype_t dtype; /**< of the parameters: F32 (0), F64, BF16 */
+  nxd_device_t device;
+  int32_t sequence_parallel; /**< 1: norms and residuals on slices of the sequence */
+  int32_t reserved;
+} nxd_model_options_t;
+
+#define NXD_MODEL_OPTIONS_INIT \
+  { sizeof(nxd_model_options_t), NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0 }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t size);
+
+/** Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
+ *
+ *  Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
+ *  Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
+ *  token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
+ *  [batch, sequence], 0 where a position is padding.
+ *  Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
+ *  loss over valid tokens, and as a second output, if asked for, the logits. A GPT-2's vocabulary
+ *  is rounded up to a multiple of tp; logits of ids beyond it are below -1e30.
+ *  With sequence_parallel the sequence must divide by the tensor-parallel size.
+ *  @param config_json  text of config.json.
+ *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
+ *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the
+ *          known ones; or a field that makes another model); INVALID_STATE (model parallel not
+ *          initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
+                                      const nxd_model_options_t* options, nxd_module_t** out_model);
+
+/** Builds a model from a directory's config.json and loads its safetensors, strictly.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory,
+                                               const nxd_model_options_t* options,
+                                               nxd_module_t** out_model);
+
+/** Floating-point operations of one training step of a built-in model, all ranks together: 6 per
+ *  matrix parameter and token, and 6 layers * sequence * attention width per token for causal
+ *  attention; the input embedding counts nothing.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
+                                              double* out_flops);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_MODEL_H */

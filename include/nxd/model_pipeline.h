@@ -1,0 +1,174 @@
+/** @file
+ * Pipelines of modules.
+ *
+ * A model is traced, cut into stages, and run by a schedule. Parameters keep their names. */
+#ifndef NXD_MODEL_PIPELINE_H
+#define NXD_MODEL_PIPELINE_H
+
+#include "data_parallel.h"
+#include "module.h"
+#include "pipeline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A caller's own rule of tracing: whether a module that could be entered is called as a whole.
+ * Built-in layers, and modules without children, always are. The same answers on all ranks.
+ *
+ *  @param path             from the root; of a module that is in no place of the tree its class.
+ *  @param[in,out] is_leaf  comes with what leaf_modules and transformer_layer_class say, 0 or 1. */
+typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf,
+                                    void* user_data);
+
+/** Gives a parameter on the meta device its first values; name is its path from the root, and
+ * tensor this rank's shard, to be filled. */
+typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name,
+                                          nxd_tensor_t* tensor, void* user_data);
+
+/** Options of nxd_pp_create; the same on all ranks. Strings and lists are copied. */
+typedef struct nxd_pp_options {
+  size_t struct_size;
+  int32_t num_microbatches;        /**< 0: 1; divides the batch, dimension 0 of every input */
+  int32_t virtual_size;            /**< virtual_pipeline_size, chunks of each rank; 0: 1 */
+  nxd_pp_schedule_kind_t schedule; /**< of training */
+  nxd_pp_partition_t partition;
+  nxd_pp_schedule_t* custom_schedule;  /**< instead of schedule; NULL: none */
+  const char* transformer_layer_class; /**< a leaf, and what EVEN and COST count in; NULL: that
+                                          of a built-in model */
+  const char* const* pipeline_cuts;    /**< paths of modules, each the last of its stage */
+  size_t n_cuts;
+  const char* const* leaf_modules; /**< more leaves, by class name or by path */
+  size_t n_leaf_modules;
+  const char* const* input_names; /**< of the model's inputs; NULL: a built-in model's own,
+                                     else "input_0" and so on */
+  size_t n_input_names;
+  int32_t n_outputs;   /**< of the model's forward; 0: 1 */
+  int32_t loss_output; /**< which of them is the loss: a scalar */
+  nxd_pp_loss_t loss;
+  int32_t labels_input;               /**< with TOKENS: which input has the labels; 0: the one
+                                         named "labels" */
+  int64_t ignore_index;               /**< with TOKENS: of labels that do not count; 0: -100 */
+  int32_t labels_shifted;             /**< with TOKENS: 1: labels are used as they are; 0: the
+                                         first label of a row predicts nothing */
+  int32_t broadcast_and_average_loss; /**< 1: every rank gets the loss of all data-parallel
+                                         ranks; not with return_mb_loss */
+  int32_t return_mb_loss;             /**< 1: losses of microbatches: nxd_pp_get_losses */
+  int32_t keep_outputs;               /**< 1: a stage's outputs are kept until their backward;
+                                         0: let go once sent (deallocate_pipeline_outputs) */
+  nxd_param_init_fn param_init;       /**< for parameters on the meta device; NULL: the
+                                         built-in initialisers, by seed and name */
+  void* param_init_data;
+  const char* trace_file_path; /**< the graph as text, or as DOT if it ends in ".dot";
+                                  written on rank 0; NULL: not */
+  nxd_leaf_fn leaf_rule;       /**< NULL: leaves are those named above */
+  void* leaf_rule_data;        /**< used as long as the pipeline lives */
+} nxd_pp_options_t;
+
+#define NXD_PP_OPTIONS_INIT                                                                        \
+  {                                                                                                \
+    sizeof(nxd_pp_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, NXD_PP_PARTITION_DEFAULT, NULL, NULL, \
+        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
+        NULL, NULL                                                                                 \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
+
+/** Traces a model, cuts it and keeps this rank's stages.  [collective: the pipeline-parallel group]
+ *
+ *  Parameters outside of this rank's stages lose their values; those inside that are on the meta
+ *  device get theirs. Parameters that several stages share are made equal to their owner's, that of
+ *  the first stage that has them, and their gradients are summed by every training run.
+ *  @param model    the root; kept alive. Its forward runs once, on tensors without data: reading a
+ *                  value fails, and the message names the module and the operation.
+ *  @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
+ *                  the batch. They may be on the meta device; NULL: left out in every run.
+ *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
+ * given; sizes that do not divide; a schedule that does not admit the shape); INVALID_STATE (model
+ *          parallel not initialised; a value is read); UNSUPPORTED (an operator without a shape
+ *          function); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs,
+                                   size_t n_inputs, const nxd_pp_options_t* options,
+                                   nxd_pp_t** out_pp);
+
+/** Forwards and backwards of all microbatches of a batch.  [collective: the pipeline-parallel
+ *  group, and the data-parallel group with a loss over tokens or broadcast_and_average_loss]
+ *
+ *  Gradients add to those there are, microbatch by microbatch, and are partial as after
+ *  nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
+ *  nxd_optimizer_step or nxd_finish_gradients over nxd_pp_get_local_module completes them.
+ *  @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
+ *                 sequence length makes the model be traced again.
+ *  @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
+ *                        everywhere; else 0. May be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                      double* out_loss);
+
+/** Forwards alone, without recording gradients, in evaluation mode.  [collective: as
+ *  nxd_pp_run_train]
+ *
+ *  @param[out] out_loss  as of nxd_pp_run_train; 0 when the model gives no loss. May be NULL.
+ *  @param outputs  filled, on the rank with the last stage, with n_outputs new handles: the model's
+ *                  outputs of all microbatches, joined along dimension 0, scalars as a vector; the
+ *                  caller destroys them. NULL elsewhere. outputs itself may be NULL when n_outputs
+ *                  is 0.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                     double* out_loss, nxd_tensor_t** outputs, size_t n_outputs);
+
+/** Losses of the last run's microbatches, on the rank with the last stage, by the rule of
+ *  nxd_layout_get_group; with return_mb_loss.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
+
+/** Reduces gradients while runs go on: the ddp is off for all microbatches but the last. NULL: no
+ *  more. The pipeline keeps nothing of it alive: take it away before it is destroyed.  [local]
+ *  @param ddp  over nxd_pp_get_local_module.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
+
+/** The part of the model that this rank has: a tree of the same names whose modules and parameters
+ *  are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a root.
+ *  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
+
+/** Number of modules that this rank's stages call, and the path of each; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Path of a module that this rank's stages call; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index,
+                                                  const char** out_name);
+
+/** Number of cuts: one less than stages.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Path of the module that a cut comes after; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name);
+
+/** The traced graph as text; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text);
+
+/** Number of modules and operators of this rank's stages whose weight gradients cannot be put off:
+ *  in a zero-bubble schedule these are made together with their input gradients.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count);
+
+/** Name of such a parameter's node; borrowed. Known after a first training run.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_MODEL_PIPELINE_H */

@@ -1,0 +1,327 @@
+/** @file
+ * Modules and parameters.
+ *
+ * A module is a node of a named tree with a class name, parameters and a forward function. A
+ * parameter has one owner and one canonical name: the path from the root, such as
+ * "model.layers.0.mlp.down_proj.weight". Initial weights are a function of the seed, the canonical
+ * name and the global index of each element, so that every layout starts from the same model.
+ *
+ * Gradients that a backward pass leaves in parameters are partial until nxd_finish_gradients:
+ * those of norms under sequence parallelism, of replicated key and value heads, and of all
+ * parameters under data parallelism still lack the other ranks' contributions. */
+#ifndef NXD_MODULE_H
+#define NXD_MODULE_H
+
+#include "context.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Node of a model. */
+typedef struct nxd_module nxd_module_t;
+
+/** Parameter of a module, or rather this rank's shard of it. */
+typedef struct nxd_parameter nxd_parameter_t;
+
+/** On, off, or the default that the field's comment names. */
+typedef int32_t nxd_toggle_t;
+enum { NXD_TOGGLE_INVALID = -1, NXD_TOGGLE_DEFAULT = 0, NXD_TOGGLE_ON = 1, NXD_TOGGLE_OFF = 2 };
+
+/** Distribution of initial weights. */
+typedef int32_t nxd_init_t;
+enum {
+  NXD_INIT_INVALID = -1,
+  NXD_INIT_DEFAULT = 0,        /**< of the layer: see its comment */
+  NXD_INIT_NORMAL = 1,         /**< mean a, standard deviation b */
+  NXD_INIT_UNIFORM = 2,        /**< from a to b */
+  NXD_INIT_CONSTANT = 3,       /**< a */
+  NXD_INIT_KAIMING_UNIFORM = 4 /**< He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in)) */
+};
+
+/** Forward function of a module written by the caller.
+ *
+ *  @param inputs   n_inputs borrowed tensors; a NULL stands for an input that was left out.
+ *  @param outputs  to be filled with n_outputs new handles, which the library takes over, also
+ *                  those filled before the function fails. */
+typedef nxd_status_t (*nxd_forward_fn)(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                       size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                       void* user_data);
+
+/** Makes a module with the caller's forward function.  [local]
+ *
+ *  @param class_name  such as "MyBlock"; copied.
+ *  @param forward     called by nxd_module_forward; NULL for a mere container.
+ *  @param destroy     called with user_data when the module is gone; may be NULL. On failure it is
+ *                     not called.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name,
+                                       nxd_forward_fn forward, void* user_data,
+                                       nxd_destroy_fn destroy, nxd_module_t** out_module);
+
+/** Releases a handle; a module lives as long as a handle or a parent refers to it.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_module_destroy(nxd_module_t* module);
+
+/** Adds a child; the parent keeps it alive.  [local]
+ *
+ *  @param name   no dots, not empty, not taken by another child or parameter.
+ *  @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name,
+                                          nxd_module_t* child);
+
+/** How a parameter of the caller's is sharded and initialised. */
+typedef struct nxd_parameter_options {
+  size_t struct_size;
+  nxd_dtype_t dtype;          /**< F32 (0), F64 or BF16 */
+  int32_t shard_dim_plus_one; /**< 0: replicated; d + 1: dimension d is split over tensor-parallel
+                                 ranks */
+  int32_t sequence_parallel;  /**< 1: its gradient is partial per tensor-parallel rank and summed */
+  nxd_init_t init;            /**< DEFAULT: zeros */
+  double init_a;
+  double init_b;
+  nxd_device_t device; /**< META: without values until nxd_move_model_to_device or nxd_pp_create */
+  int32_t reserved;
+} nxd_parameter_options_t;
+
+#define NXD_PARAMETER_OPTIONS_INIT                                                    \
+  {                                                                                   \
+    sizeof(nxd_parameter_options_t), NXD_DTYPE_F32, 0, 0, NXD_INIT_DEFAULT, 0.0, 0.0, \
+        NXD_DEVICE_CPU, 0                                                             \
+  }
+
+/** Fills options with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size);
+
+/** Adds a parameter to a module.  [local]
+ *
+ *  @param global_shape  sizes of the whole parameter; a split dimension must divide.
+ *  @param[out] out_parameter  borrowed from the module; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
+                                              const int64_t* global_shape, int32_t ndim,
+                                              const nxd_parameter_options_t* options,
+                                              nxd_parameter_t** out_parameter);
+
+/** Makes a parameter of one module stand for another's as well; the first is the owner, and the
+ *  second name leads to it.  [local]
+ *
+ *  @param root         module that both paths start at.
+ *  @param owner_path   such as "embed.weight".
+ *  @param alias_path   such as "head.weight"; same global shape and sharding.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
+                                    const char* alias_path);
+
+/** Runs the module.  [collective: the groups of its layers]
+ *
+ *  @param inputs   n_inputs borrowed tensors; NULL where an optional input is left out.
+ *  @param outputs  room for n_outputs handles, which the caller destroys.
+ *  @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
+ *          what a callback returned.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                        size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+
+/** One run of a module that a framework with its own differentiation can go back through. */
+typedef struct nxd_tape nxd_tape_t;
+
+/** Runs the module and keeps what its backward needs.  [collective: the groups of its layers]
+ *
+ *  Inputs of a float dtype are differentiated; what was recorded of them before is not.
+ *  @param[out] out_tape  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                             size_t n_inputs, nxd_tensor_t** outputs,
+                                             size_t n_outputs, nxd_tape_t** out_tape);
+
+/** Vector-Jacobian product: adds to the parameters' gradients and gives those of the inputs.
+ *  [collective: the groups of its layers]
+ *
+ *  Gradients of replicated outputs are replicated, not partial; so are those given back.
+ *  @param grad_outputs  one per output, of its shape; NULL: zero.
+ *  @param[out] out_grad_inputs  room for one per input, which the caller destroys; NULL where an
+ *                               input has no gradient.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
+                                       size_t n_outputs, nxd_tensor_t** out_grad_inputs,
+                                       size_t n_inputs);
+
+/** Releases the tape and what it kept.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_tape_destroy(nxd_tape_t* tape);
+
+/** Class name of the module, such as "ColumnParallelLinear"; borrowed.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name);
+
+/** A module below this one by its dotted path; "" is the module itself. Borrowed.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (no such module; near names are in the message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
+                                           nxd_module_t** out_module);
+
+/** Number of direct children.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count);
+
+/** A direct child and its name, in order of addition; both borrowed, either may be NULL.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index,
+                                          nxd_module_t** out_child, const char** out_name);
+
+/** Switches the module and all below it between training (1) and evaluation (0): dropout.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training);
+
+/** Draws all parameters of the tree anew, with canonical names that start at this module.  [local]
+ *
+ *  Built-in layers are initialised when they are made, under the name their options give; a model
+ *  put together from them is initialised by one call on its root.
+ *  @param seed  the same on all ranks.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
+
+/** Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
+ *  [local]
+ *
+ *  To the CPU: those on the meta device get the initial values of their names and seed, as if they
+ *  had been made on the CPU; others keep theirs. To the meta device: values and gradients are
+ *  forgotten, and their memory is free.
+ *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (to the meta device: a ddp holds
+ *          a parameter's values or gradients; none is changed).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
+
+/** Number of parameters of the tree; tied ones count once.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);
+
+/** A parameter of the tree by index, in a fixed order, and its name from this root.  [local]
+ *
+ *  @param[out] out_parameter  borrowed from its module; may be NULL.
+ *  @param[out] out_name       borrowed, valid until the tree changes; may be NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index,
+                                              nxd_parameter_t** out_parameter,
+                                              const char** out_name);
+
+/** A parameter of the tree by its name from this root, tied names included.  [local]
+ *  @return NXD_OK; INVALID_ARGUMENT (no such parameter; near names are in the message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name,
+                                               nxd_parameter_t** out_parameter);
+
+/** This rank's shard; borrowed from the parameter.  [local]
+ *
+ *  Its gradient is read and set by nxd_tensor_get_grad and nxd_tensor_set_grad.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter,
+                                              nxd_tensor_t** out_tensor);
+
+/** Shape of the whole parameter; as nxd_tensor_get_shape.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape,
+                                                    size_t cap, size_t* out_ndim);
+
+/** Which part of the whole this rank has.  [local]
+ *
+ *  @param[out] out_dim      split dimension, or -1 for a replicated parameter.
+ *  @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
+ *                           be NULL when cap is 0.
+ *  @param[out] out_ranges   number of ranges.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim,
+                                             int64_t* begins, int64_t* ends, size_t cap,
+                                             size_t* out_ranges);
+
+/** Overwrites this rank's shard with its part of the whole parameter's value.  [local]
+ *  @param whole  tensor of the global shape, any float dtype.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole);
+
+/** The whole parameter's value.  [collective: tensor-parallel group]
+ *  @param[out] out_whole  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole);
+
+/** The whole parameter's gradient, as far as it is finished.  [collective: tensor-parallel group]
+ *  @param[out] out_whole  the caller destroys it; NULL with NXD_OK when there is no gradient.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter,
+                                                  nxd_tensor_t** out_whole);
+
+/** Freezes (0) or frees (1) a parameter.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable);
+
+/** Called when a backward pass has added to the parameter's gradient. */
+typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_data);
+
+/** Sets the parameter's gradient hook; NULL removes it.  [local]
+ *  @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
+ *                  NULL. On failure it is not called.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
+                                                 void* user_data, nxd_destroy_fn destroy);
+
+/** Forgets the gradients of all parameters of the tree.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_zero_grad(nxd_module_t* root);
+
+/** What a load did not match. */
+typedef struct nxd_load_report nxd_load_report_t;
+
+/** Ways not to match. */
+typedef int32_t nxd_mismatch_t;
+enum {
+  NXD_MISMATCH_INVALID = -1,
+  NXD_MISMATCH_MISSING = 0,    /**< a parameter that the file lacks */
+  NXD_MISMATCH_UNEXPECTED = 1, /**< a tensor that the model lacks */
+  NXD_MISMATCH_SHAPE = 2       /**< a tensor of another shape than the parameter's */
+};
+
+/** Number of mismatches of a kind.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
+                                               size_t* out_count);
+
+/** Name of a mismatch; borrowed from the report.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t kind,
+                                              size_t index, const char** out_name);
+
+/** Releases the report.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
+
+/** Reads parameters from safetensors; each rank reads its own shards only.  [local]
+ *
+ *  @param path    a .safetensors file, or a directory with model.safetensors or
+ *                 model.safetensors.index.json; with both the file is read, as in transformers.
+ *  @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
+ *  @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
+                                                 int32_t strict, nxd_load_report_t** out_report);
+
+/** Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
+ *  data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
+ *
+ *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
+ *               an older save, is removed then.
+ *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_MODULE_H */

@@ -1,0 +1,184 @@
+/** @file
+ * Planning: the cost of a layout, from counts alone. Nothing runs, and no rank needs to exist. */
+#ifndef NXD_PLANNER_H
+#define NXD_PLANNER_H
+
+#include "pipeline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Sizes of a decoder that predicts the next token. nxd_plan_model_from_config fills it. */
+typedef struct nxd_plan_model {
+  size_t struct_size;
+  int64_t hidden_size;
+  int64_t num_layers; /**< at most 1024 */
+  int64_t num_heads;
+  int64_t num_kv_heads; /**< 0: num_heads */
+  int64_t head_dim;     /**< 0: hidden_size / num_heads */
+  int64_t intermediate_size;
+  int64_t vocab_size;
+  int64_t max_positions; /**< rows of a table of positions that is learned; 0: there is none */
+  int32_t gated_mlp;     /**< 1: three matrices, as Llama's; 0: two, as GPT-2's */
+  int32_t attention_bias, mlp_bias, norm_bias; /**< 1: layers of that sort have biases */
+  int32_t tied_embeddings;                     /**< 1: the head's weight is the embedding's */
+  int32_t reserved;
+} nxd_plan_model_t;
+
+#define NXD_PLAN_MODEL_INIT \
+  { sizeof(nxd_plan_model_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Fills model with zeros: sizes have no defaults but those that say so.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
+
+/** Reads the sizes of a Hugging Face configuration of a family that nxd_model_create knows: "llama"
+ *  or "gpt2".  [local]
+ *
+ *  @param config_json  text of config.json.
+ *  @param[in,out] out_model  struct_size set by the caller; the rest is filled.
+ *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range); UNSUPPORTED
+ *          (model_type).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_model_from_config(const char* config_json,
+                                                nxd_plan_model_t* out_model);
+
+/** Figures of a machine, for each rank while all ranks are at it. Floating-point operations and
+ *  bytes are per second, latencies in seconds. The defaults are round figures of one core of a
+ * small host: good to compare layouts, not to foretell a time. */
+typedef struct nxd_plan_machine {
+  size_t struct_size;
+  int32_t ranks_per_host; /**< 0: all ranks are on one host */
+  int32_t reserved;
+  uint64_t memory_bytes;       /**< of a rank, for what is predicted; 0: no bound */
+  double gemm_flops_f32;       /**< of nxd_measure_gemm_peak; 0: 100e9 */
+  double gemm_flops_bf16;      /**< 0: 200e9 */
+  double attention_share_f32;  /**< of these, what attention's products reach; 0: 0.59 */
+  double attention_share_bf16; /**< 0: 0.5 */
+  double memory_bandwidth;     /**< read and written, of arrays that fit no cache; 0: 20e9 */
+  double host_bandwidth;       /**< received from ranks of the same host; 0: 20e9 */
+  double host_latency;         /**< 0: 1e-6 */
+  double link_bandwidth;       /**< of a host to all others, in one direction; 0: 1.25e9 */
+  double link_latency;         /**< 0: 50e-6 */
+} nxd_plan_machine_t;
+
+#define NXD_PLAN_MACHINE_INIT \
+  { sizeof(nxd_plan_machine_t), 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
+
+/** Fills machine with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_machine_init(nxd_plan_machine_t* machine, size_t size);
+
+/** How a model would be trained with AdamW. */
+typedef struct nxd_plan_layout {
+  size_t struct_size;
+  int32_t tensor_parallel_size;    /**< 0: 1 */
+  int32_t pipeline_parallel_size;  /**< 0: 1 */
+  int32_t data_parallel_size;      /**< 0: 1 */
+  int32_t virtual_size;            /**< chunks of each rank; 0: 1 */
+  nxd_pp_schedule_kind_t schedule; /**< not INFERENCE */
+  int32_t num_microbatches;        /**< of each data-parallel rank; 0: 1 */
+  int32_t microbatch_size;         /**< sequences; 0: 1 */
+  int32_t sequence_length;         /**< tokens; at least 1 */
+  nxd_dtype_t dtype;               /**< of parameters: F32, or BF16 with F32 masters */
+  int32_t zero_stage;              /**< 0 or 1 */
+  int32_t sequence_parallel;       /**< 1: sequence_length divides by tensor_parallel_size */
+  int32_t recompute;               /**< 1: every layer keeps its input alone */
+  nxd_pp_partition_t partition;    /**< DEFAULT: EVEN */
+  int32_t reserved;
+} nxd_plan_layout_t;
+
+#define NXD_PLAN_LAYOUT_INIT                                                                      \
+  {                                                                                               \
+    sizeof(nxd_plan_layout_t), 0, 0, 0, 0, NXD_PP_SCHEDULE_DEFAULT, 0, 0, 0, NXD_DTYPE_F32, 0, 0, \
+        0, NXD_PP_PARTITION_DEFAULT, 0                                                            \
+  }
+
+/** Fills layout with defaults.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_layout_init(nxd_plan_layout_t* layout, size_t size);
+
+/** What a layout would cost. Times are seconds of one step. */
+typedef struct nxd_plan_prediction {
+  size_t struct_size;
+  double step_seconds;
+  double tokens_per_second; /**< of all ranks */
+  double gemm_share;        /**< of the ranks' GEMM peaks, by the operations of
+                               nxd_model_get_step_flops */
+  double bubble_share;      /**< of the pipeline, by nxd_pp_schedule_get_report */
+  double pipeline_seconds;  /**< until the last rank has made its last task */
+
+  /* Of the rank that computes longest. */
+  int32_t busiest_rank; /**< of the world; the first of those that are alike */
+  int32_t fits;         /**< 1: total_bytes is at most the machine's memory_bytes */
+  double gemm_seconds;
+  double attention_seconds;
+  double elementwise_seconds;
+  double tensor_parallel_seconds; /**< collectives of layers */
+  double transfer_seconds;        /**< one value or gradient to the next stage, the slowest */
+  double data_parallel_seconds;   /**< reduction of gradients and gathering of parameters */
+  double exposed_seconds;         /**< of these, those in which nothing else is done */
+  double optimizer_seconds;
+
+  /* Of the rank that keeps most, with the most that it keeps at once. */
+  int32_t fullest_rank;
+  int32_t reserved;
+  uint64_t parameter_bytes;
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t activation_bytes;
+  uint64_t buffer_bytes; /**< received values, sums under way, gradients of activations */
+  uint64_t total_bytes;
+} nxd_plan_prediction_t;
+
+/** Predicts a layout, with the schedules that pipelines run and the rules by which they are cut.
+ *  docs/planner.md says how, and how far off it is.  [local]
+ *
+ *  @param machine  NULL: all defaults.
+ *  @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
+ *  @return NXD_OK; INVALID_ARGUMENT (a size that is missing, out of range, or does not divide).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model,
+                                      const nxd_plan_machine_t* machine,
+                                      const nxd_plan_layout_t* layout,
+                                      nxd_plan_prediction_t* out_prediction);
+
+/** What nxd_plan_search looks for. */
+typedef struct nxd_plan_search_options {
+  size_t struct_size;
+  int32_t world_size;       /**< 1 to 65536 ranks */
+  int32_t sequence_length;  /**< tokens */
+  int64_t batch_size;       /**< sequences of a step, of all ranks together */
+  nxd_dtype_t dtype;        /**< F32 or BF16 */
+  int32_t max_virtual_size; /**< 0: 4 */
+} nxd_plan_search_options_t;
+
+#define NXD_PLAN_SEARCH_OPTIONS_INIT \
+  { sizeof(nxd_plan_search_options_t), 0, 0, 0, NXD_DTYPE_F32, 0 }
+
+/** Fills options with defaults; sizes have none.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, size_t size);
+
+/** Finds the layouts of all ranks that take least time and fit, best first; of equal ones those
+ *  that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO, sequence
+ *  parallelism and recomputation.  [local]
+ *
+ *  @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
+ *                 may be NULL.
+ *  @param[out] out_count  how many were filled: at most cap.
+ *  @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout divides the model; or none
+ *          fits: the message gives the one that needs least).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_plan_search(const nxd_plan_model_t* model,
+                                     const nxd_plan_machine_t* machine,
+                                     const nxd_plan_search_options_t* options,
+                                     nxd_plan_layout_t* layouts, nxd_plan_prediction_t* predictions,
+                                     size_t cap, size_t* out_count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_PLANNER_H */

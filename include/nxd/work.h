@@ -1,0 +1,154 @@
+/** @file
+ * Asynchronous collectives and messages, and calls that a rank cannot make.
+ *
+ * Asynchronous calls take the arguments of those of nxd/group.h, return at once, and give a work to
+ * wait for. Until the work is done its buffers are borrowed: send buffers must not be written,
+ * receive buffers not touched.
+ *
+ * Order: the collectives of a group happen in the order they were issued in, those that wait among
+ * the asynchronous ones, and every rank issues them in the same order; a waiting and an
+ * asynchronous call match. The messages of one peer, tag and direction keep their order too.
+ * Nothing else waits for anything: messages of other peers, tags or direction, the works of other
+ * groups, a group's messages against its collectives. So ranks may issue those in different orders.
+ *
+ * Errors: bad arguments, ranks that disagree and lost ranks are the work's own failure, which
+ * nxd_work_wait returns; the call itself fails only for a NULL group or out_work, in a forked
+ * child, or when there is no memory or thread for it. The group's timeout bounds each work from
+ * when it begins. */
+#ifndef NXD_WORK_H
+#define NXD_WORK_H
+
+#include "group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A call that goes on while its caller does other things. */
+typedef struct nxd_work nxd_work_t;
+
+/** nxd_all_reduce without waiting.  [collective: group]
+ *
+ *  @param send, recv     as for nxd_all_reduce; borrowed until the work is done.
+ *  @param[out] out_work  the caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
+ *          fork). All other failures are the work's. The same for all *_async functions.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
+                                          nxd_work_t** out_work);
+
+/** nxd_all_gather without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
+
+/** nxd_reduce_scatter without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
+                                              size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
+                                              nxd_work_t** out_work);
+
+/** nxd_broadcast without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count,
+                                         nxd_dtype_t dtype, int32_t root, nxd_work_t** out_work);
+
+/** nxd_all_to_all without waiting.  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv,
+                                          size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
+
+/** nxd_send without waiting; the other rank may call nxd_receive or nxd_receive_async.
+ *  [collective: the two ranks]
+ *
+ *  Each peer and tag with a work pending takes a thread.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count,
+                                    nxd_dtype_t dtype, int32_t to, int32_t tag,
+                                    nxd_work_t** out_work);
+
+/** nxd_receive without waiting; the other rank may call nxd_send or nxd_send_async.
+ *  [collective: the two ranks]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count,
+                                       nxd_dtype_t dtype, int32_t from, int32_t tag,
+                                       nxd_work_t** out_work);
+
+/** nxd_barrier without waiting: the work is done when every rank of the group has called.
+ *  [collective: group]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work);
+
+/** Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
+ *  message: the two ranks]
+ *
+ *  For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
+ *  as an array of another framework. Takes the place of this rank's next collective of the group,
+ *  or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
+ *  the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+ *
+ *  @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
+ *                    NULL and any other name: a collective without a name.
+ *  @param peer, tag  of a message; not read otherwise.
+ *  @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+ *  @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer,
+                                      int32_t tag, const char* reason);
+
+/** nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
+ *  the reason.  [collective: group; of a message: the two ranks]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer,
+                                            int32_t tag, const char* reason, nxd_work_t** out_work);
+
+/** Whether the work is done, well or not; from any thread.  [local]
+ *
+ *  @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
+ *  @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
+
+/** Waits until the work is done, and returns how it ended.  [local, blocking: until the work is
+ *  done]
+ *
+ *  May be called again; the outcome stays.
+ *
+ *  @param timeout_ms  0 asks once; negative waits until the work is done, which the group's timeout
+ *                     bounds.
+ *  @return what the call without _async would have returned; ABORTED for a cancelled work, or when
+ *          the group was aborted or destroyed; TIMEOUT when timeout_ms has passed, or the interrupt
+ *          callback's status: then the work goes on, and the group is unharmed. nxd_work_test tells
+ *          this TIMEOUT from that of a work that failed.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
+
+/** Takes back a work that has not begun on this rank: it is done, with ABORTED.  [local]
+ *
+ *  Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
+ *  rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
+ *  @return NXD_OK; INVALID_STATE (it has begun or ended).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
+
+/** How the work ended, as nxd_last_error_info.  [local]
+ *
+ *  @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
+ *                           from the work. A work that went well has status NXD_OK, its group and
+ *                           its operation, and no more.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet); ABI_MISMATCH
+ * (struct_size).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info);
+
+/** Releases the work: one that has not begun is cancelled, one that runs is waited for, which the
+ *  group's timeout bounds. Afterwards its buffers are the caller's.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_work_destroy(nxd_work_t* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_WORK_H */

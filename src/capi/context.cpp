@@ -1,0 +1,115 @@
+// nxd/context.h: contexts.
+#include <cstdio>
+
+#include "capi/handles.h"
+#include "core/base/last_error.h"
+#include "core/base/options.h"
+
+using namespace nxd;
+
+namespace {
+
+const nxd_context_options_t kDefaults = NXD_CONTEXT_OPTIONS_INIT;
+
+}  // namespace
+
+nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
+}
+
+nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx) {
+  return guard([&] {
+    auto& out = output(out_ctx, "out_ctx");
+    const auto known = read_options(options, kDefaults, "options");
+    if (known.store) unwrap(known.store);
+    auto handle = std::make_unique<nxd_context>();
+    handle->value = Context::create(known);
+    out = handle.release();
+  });
+}
+
+nxd_status_t nxd_context_finalize(nxd_context_t* ctx) {
+  return guard([&] { unwrap(ctx).finalize(); });
+}
+
+void nxd_context_destroy(nxd_context_t* ctx) {
+  const Uncancelled whole_call;
+  if (ctx) ctx->value->leave();
+  delete ctx;
+}
+
+nxd_status_t nxd_context_abort(nxd_context_t* ctx) {
+  return guard([&] { unwrap(ctx).abort(); });
+}
+
+nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap,
+                                           size_t* out_needed) {
+  return guard([&] {
+    auto& needed = output(out_needed, "out_needed");
+    copy_text(unwrap(ctx).flight_record(), buf, cap, needed);
+  });
+}
+
+nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).rank();
+  });
+}
+
+nxd_status_t nxd_context_get_size(nxd_context_t* ctx, int32_t* out_size) {
+  return guard([&] {
+    auto& out = output(out_size, "out_size");
+    out = unwrap(ctx).size();
+  });
+}
+
+nxd_status_t nxd_context_get_local_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).local_rank();
+  });
+}
+
+nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_group) {
+  return guard([&] {
+    auto& out = output(out_group, "out_group");
+    out = borrow_group(ctx, NXD_AXIS_WORLD, unwrap(ctx).world());
+  });
+}
+
+nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain) {
+  return guard([&] { unwrap(ctx).set_plain_kernels(plain != 0); });
+}
+
+nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain) {
+  return guard([&] {
+    auto& out = output(out_plain, "out_plain");
+    out = unwrap(ctx).plain_kernels() ? 1 : 0;
+  });
+}
+
+nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch) {
+  return guard([&] { unwrap(ctx).set_step(step, microbatch); });
+}
+
+nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step, int64_t* out_microbatch) {
+  return guard([&] {
+    if (out_microbatch) *out_microbatch = 0;
+    auto& step = output(out_step, "out_step");
+    const Context& context = unwrap(ctx);
+    step = context.step();
+    if (out_microbatch) *out_microbatch = context.microbatch();
+  });
+}
+
+nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text) {
+  return guard([&] {
+    const bool prints = unwrap(ctx).rank() == 0;
+    check_argument(text, "text: expected a string, got NULL");
+    if (!prints) return;
+    if (std::printf("%s\n", text) < 0 || std::fflush(stdout) != 0) {
+      fail(NXD_ERROR_IO, "cannot write to stdout");
+    }
+  });
+}

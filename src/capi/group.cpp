@@ -1,0 +1,110 @@
+// nxd/group.h: groups and collectives. Arguments of collectives are checked by the group, which
+// must tell its peers.
+#include <algorithm>
+
+#include "capi/handles.h"
+#include "core/base/last_error.h"
+
+using namespace nxd;
+
+nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks,
+                              const char* name, nxd_group_t** out_group) {
+  return guard([&] {
+    auto& out = output(out_group, "out_group");
+    Context& context = unwrap(ctx);
+    check_argument(ranks || n_ranks == 0, "ranks: expected a pointer to ", n_ranks,
+                   " ranks, got NULL");
+    // Too many are refused as they are; how many too many does not matter.
+    n_ranks = std::min(n_ranks, static_cast<size_t>(context.size()) + 1);
+    auto handle = std::make_unique<nxd_group>();
+    handle->value =
+        context.create_group(std::vector<int>(ranks, ranks + n_ranks), name ? name : "group");
+    out = handle.release();
+  });
+}
+
+void nxd_group_destroy(nxd_group_t* group) {
+  const Uncancelled whole_call;
+  if (!group || group->borrowed) return;
+  end_works(*group);
+  delete group;
+}
+
+nxd_status_t nxd_group_abort(nxd_group_t* group) {
+  return guard([&] { unwrap(group).abort(); });
+}
+
+nxd_status_t nxd_group_get_size(nxd_group_t* group, int32_t* out_size) {
+  return guard([&] {
+    auto& out = output(out_size, "out_size");
+    out = unwrap(group).size();
+  });
+}
+
+nxd_status_t nxd_group_get_rank(nxd_group_t* group, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(group).rank();
+  });
+}
+
+nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap, size_t* out_size) {
+  return guard([&] {
+    output(out_size, "out_size");
+    copy_ranks(unwrap(group).ranks(), ranks, cap, out_size);
+  });
+}
+
+nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms) {
+  return guard([&] {
+    ProcessGroup& g = unwrap(group);
+    check_argument(timeout_ms > 0, "timeout_ms: expected a positive number, got ", timeout_ms);
+    g.set_timeout_ms(timeout_ms);
+  });
+}
+
+nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport) {
+  return guard([&] {
+    auto& out = output(out_transport, "out_transport");
+    out = unwrap(group).transport();
+  });
+}
+
+nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* recv, size_t count,
+                            nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  return guard([&] { unwrap(group).all_reduce(send, recv, count, dtype, reduce); });
+}
+
+nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* recv, size_t count,
+                            nxd_dtype_t dtype) {
+  return guard([&] { unwrap(group).all_gather(send, recv, count, dtype); });
+}
+
+nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  return guard([&] { unwrap(group).reduce_scatter(send, recv, count, dtype, reduce); });
+}
+
+nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
+                           int32_t root) {
+  return guard([&] { unwrap(group).broadcast(buffer, count, dtype, root); });
+}
+
+nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* recv, size_t count,
+                            nxd_dtype_t dtype) {
+  return guard([&] { unwrap(group).all_to_all(send, recv, count, dtype); });
+}
+
+nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,
+                      int32_t to, int32_t tag) {
+  return guard([&] { unwrap(group).send(buffer, count, dtype, to, tag); });
+}
+
+nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
+                         int32_t from, int32_t tag) {
+  return guard([&] { unwrap(group).receive(buffer, count, dtype, from, tag); });
+}
+
+nxd_status_t nxd_barrier(nxd_group_t* group) {
+  return guard([&] { unwrap(group).barrier(); });
+}

@@ -1,0 +1,53 @@
+// nxd/machine.h: the device, limits, phases.
+#include "core/base/environment.h"
+#include "core/base/last_error.h"
+#include "core/base/output_struct.h"
+#include "core/base/phase_clock.h"
+#include "core/kernels/gemm.h"
+#include "core/kernels/parallel.h"
+#include "core/world/device.h"
+
+using namespace nxd;
+
+int32_t nxd_cpu_mode(void) { return env::cpu_mode() ? 1 : 0; }
+
+nxd_status_t nxd_get_device(nxd_device_t* out_device) {
+  return guard([&] {
+    // NXD_DEVICE_CPU is 0, so a failed call leaves the invalid device.
+    check_argument(out_device, "out_device: expected a pointer, got NULL");
+    *out_device = NXD_DEVICE_INVALID;
+    *out_device = training_device();
+  });
+}
+
+nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops) {
+  if (out_flops) *out_flops = 0;
+  return guard([&] {
+    check_argument(out_flops, "out_flops: expected a pointer, got NULL");
+    check_argument(n >= 0, "n: expected a size or 0, got ", n);
+    *out_flops = kernels::measure_gemm_peak(dtype, n == 0 ? 2048 : n);
+  });
+}
+
+nxd_status_t nxd_release_threads(void) {
+  return guard([] { kernels::release_team(); });
+}
+
+nxd_status_t nxd_profile_start(void) {
+  return guard([] { phase_clock::start(); });
+}
+
+nxd_status_t nxd_profile_stop(void) {
+  return guard([] { phase_clock::stop(); });
+}
+
+nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
+  return guard([&] {
+    OutputStruct out(out_stats, "out_stats");
+    check_argument(phase >= 0 && phase < phase_clock::kPhases,
+                   "phase: expected an NXD_PHASE_*, got ", phase);
+    const phase_clock::Total total = phase_clock::total(phase);
+    out.write({sizeof(nxd_phase_stats_t), phase_clock::name(phase), total.seconds, total.operations,
+               total.calls});
+  });
+}

@@ -1,0 +1,302 @@
+// nxd/module.h: modules and parameters.
+#include "capi/engine_handles.h"
+#include "core/base/last_error.h"
+#include "engine/layers/caller_parameter.h"
+#include "engine/module/callback_module.h"
+#include "engine/module/module_tree.h"
+#include "engine/module/whole_parameter.h"
+#include "engine/training/model_state.h"
+
+using namespace nxd;
+
+namespace {
+
+const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_t kind) {
+  switch (kind) {
+    case NXD_MISMATCH_MISSING: return report.missing;
+    case NXD_MISMATCH_UNEXPECTED: return report.unexpected;
+    case NXD_MISMATCH_SHAPE: return report.shape;
+    default: fail(NXD_ERROR_INVALID_ARGUMENT, "kind: expected an NXD_MISMATCH_*, got ", kind);
+  }
+}
+
+const nxd_parameter_options_t kDefaults = NXD_PARAMETER_OPTIONS_INIT;
+
+}  // namespace
+
+nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name, nxd_forward_fn forward,
+                               void* user_data, nxd_destroy_fn destroy, nxd_module_t** out_module) {
+  return engine_guard([&] {
+    auto& out = output(out_module, "out_module");
+    const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
+    std::string name = unwrap_text(class_name, "class_name");
+    auto handle = std::make_unique<nxd_module>();
+    // The module owns user_data from here on, so nothing that can fail may follow.
+    handle->value =
+        std::make_shared<CallbackModule>(context, std::move(name), forward, user_data, destroy);
+    out = handle.release();
+  });
+}
+
+void nxd_module_destroy(nxd_module_t* module) { delete module; }
+
+nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name, nxd_module_t* child) {
+  return engine_guard([&] {
+    unwrap(child, "child");
+    unwrap(parent, "parent").add_child(unwrap_text(name, "name"), child->value->shared_from_this());
+  });
+}
+
+nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kDefaults, "options"); });
+}
+
+nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
+                                      const int64_t* global_shape, int32_t ndim,
+                                      const nxd_parameter_options_t* options,
+                                      nxd_parameter_t** out_parameter) {
+  return engine_guard([&] {
+    if (out_parameter) *out_parameter = nullptr;
+    Module& self = unwrap(module, "module");
+    check_argument(ndim >= 0 && ndim <= 64, "ndim: expected 0 to 64 sizes of global_shape, got ",
+                   ndim);
+    check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
+                   " sizes, got NULL");
+    Parameter& parameter = add_caller_parameter(self, unwrap_text(name, "name"),
+                                                ShardSpec::Shape(global_shape, global_shape + ndim),
+                                                read_options(options, kDefaults, "options"));
+    if (out_parameter) *out_parameter = parameter.parameter_handle();
+  });
+}
+
+nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const char* alias_path) {
+  return engine_guard([&] {
+    Module& self = unwrap(root, "root");
+    tie(self.shared_from_this(), unwrap_text(owner_path, "owner_path"),
+        unwrap_text(alias_path, "alias_path"));
+  });
+}
+
+nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t n_inputs,
+                                nxd_tensor_t** outputs, size_t n_outputs) {
+  return engine_guard([&] {
+    clear_outputs(outputs, n_outputs, "outputs");
+    Module& self = unwrap(module, "module");
+    wrap_all(self.call(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs), outputs);
+  });
+}
+
+nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                     size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                     nxd_tape_t** out_tape) {
+  return engine_guard([&] {
+    clear_each(out_tape);
+    clear_outputs(outputs, n_outputs, "outputs");
+    auto& out = output(out_tape, "out_tape");
+    Module& self = unwrap(module, "module");
+    auto tape = std::make_unique<nxd_tape>(
+        nxd_tape{Tape(self, unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs)});
+    wrap_all(tape->value.outputs(), outputs);
+    out = tape.release();
+  });
+}
+
+nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
+                               size_t n_outputs, nxd_tensor_t** out_grad_inputs, size_t n_inputs) {
+  return engine_guard([&] {
+    clear_outputs(out_grad_inputs, n_inputs, "out_grad_inputs");
+    Tape& self = unwrap(tape, "tape").value;
+    check_argument(n_inputs == self.input_count(), "n_inputs: expected ", self.input_count(),
+                   ", got ", n_inputs);
+    wrap_all(self.backward(unwrap_tensors(grad_outputs, n_outputs, "grad_outputs")),
+             out_grad_inputs);
+  });
+}
+
+void nxd_tape_destroy(nxd_tape_t* tape) { delete tape; }
+
+nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name) {
+  return engine_guard([&] {
+    auto& out = output(out_name, "out_name");
+    out = unwrap(module, "module").class_name().c_str();
+  });
+}
+
+nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
+                                   nxd_module_t** out_module) {
+  return engine_guard([&] {
+    auto& out = output(out_module, "out_module");
+    Module& self = unwrap(root, "root");
+    out = find_module(self.shared_from_this(), unwrap_text(path, "path"))->borrowed_handle();
+  });
+}
+
+nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count) {
+  return engine_guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = unwrap(module, "module").children().size();
+  });
+}
+
+nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index, nxd_module_t** out_child,
+                                  const char** out_name) {
+  return engine_guard([&] {
+    if (out_child) *out_child = nullptr;
+    if (out_name) *out_name = nullptr;
+    const auto& children = unwrap(module, "module").children();
+    check_argument(index < children.size(), "index: expected less than ", children.size(),
+                   " children, got ", index);
+    if (out_child) *out_child = children[index].second->borrowed_handle();
+    if (out_name) *out_name = children[index].first.c_str();
+  });
+}
+
+nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training) {
+  return engine_guard([&] { unwrap(module, "module").set_training(training != 0); });
+}
+
+nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed) {
+  return engine_guard([&] { initialize(unwrap(root, "root"), seed); });
+}
+
+nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device) {
+  return engine_guard([&] { move_to_device(unwrap(root, "root"), device); });
+}
+
+nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count) {
+  return engine_guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = unwrap(root, "root").tree_parameters().size();
+  });
+}
+
+nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index,
+                                      nxd_parameter_t** out_parameter, const char** out_name) {
+  return engine_guard([&] {
+    if (out_parameter) *out_parameter = nullptr;
+    if (out_name) *out_name = nullptr;
+    const auto& parameters = unwrap(root, "root").tree_parameters();
+    check_argument(index < parameters.size(), "index: expected less than ", parameters.size(),
+                   " parameters, got ", index);
+    if (out_parameter) *out_parameter = parameters[index].parameter->parameter_handle();
+    if (out_name) *out_name = parameters[index].name.c_str();
+  });
+}
+
+nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name,
+                                       nxd_parameter_t** out_parameter) {
+  return engine_guard([&] {
+    auto& out = output(out_parameter, "out_parameter");
+    out = find_parameter(unwrap(root, "root"), unwrap_text(name, "name"))->parameter_handle();
+  });
+}
+
+nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter, nxd_tensor_t** out_tensor) {
+  return engine_guard([&] {
+    auto& out = output(out_tensor, "out_tensor");
+    out = unwrap(parameter, "parameter").tensor_handle();
+  });
+}
+
+nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape, size_t cap,
+                                            size_t* out_ndim) {
+  return engine_guard([&] {
+    output(out_ndim, "out_ndim");
+    copy_list(unwrap(parameter, "parameter").shard().shape(), shape, cap, out_ndim, "shape");
+  });
+}
+
+nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim, int64_t* begins,
+                                     int64_t* ends, size_t cap, size_t* out_ranges) {
+  return engine_guard([&] {
+    clear_each(out_dim, out_ranges);
+    auto& dim = output(out_dim, "out_dim");
+    output(out_ranges, "out_ranges");
+    const ShardSpec& shard = unwrap(parameter, "parameter").shard();
+    std::vector<int64_t> first, last;
+    for (const ShardSpec::Range& range : shard.ranges()) {
+      first.push_back(range.begin);
+      last.push_back(range.end);
+    }
+    copy_list(first, begins, cap, out_ranges, "begins");
+    copy_list(last, ends, cap, out_ranges, "ends");
+    dim = shard.dim();
+  });
+}
+
+nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole) {
+  return engine_guard([&] { unwrap(parameter, "parameter").set_whole(unwrap(whole, "whole")); });
+}
+
+nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole) {
+  return engine_guard([&] {
+    auto& out = output(out_whole, "out_whole");
+    out = wrap(gather_whole(unwrap(parameter, "parameter")));
+  });
+}
+
+nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter, nxd_tensor_t** out_whole) {
+  return engine_guard([&] {
+    auto& out = output(out_whole, "out_whole");
+    const at::Tensor whole = gather_whole_grad(unwrap(parameter, "parameter"));
+    if (whole.defined()) out = wrap(whole);
+  });
+}
+
+nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable) {
+  return engine_guard(
+      [&] { unwrap(parameter, "parameter").tensor().set_requires_grad(trainable != 0); });
+}
+
+nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
+                                         void* user_data, nxd_destroy_fn destroy) {
+  return engine_guard([&] {
+    Parameter& self = unwrap(parameter, "parameter");
+    if (!hook) return self.set_grad_hook({});
+    set_caller_hook(self, hook, user_data, destroy);
+  });
+}
+
+nxd_status_t nxd_module_zero_grad(nxd_module_t* root) {
+  return engine_guard([&] { zero_grad(unwrap(root, "root")); });
+}
+
+nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
+                                       size_t* out_count) {
+  return engine_guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = names_of(unwrap(report, "report").value, kind).size();
+  });
+}
+
+nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t kind, size_t index,
+                                      const char** out_name) {
+  return engine_guard([&] {
+    auto& out = output(out_name, "out_name");
+    const std::vector<std::string>& names = names_of(unwrap(report, "report").value, kind);
+    check_argument(index < names.size(), "index: expected less than ", names.size(), ", got ",
+                   index);
+    out = names[index].c_str();
+  });
+}
+
+void nxd_load_report_destroy(nxd_load_report_t* report) { delete report; }
+
+nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, int32_t strict,
+                                         nxd_load_report_t** out_report) {
+  return engine_guard([&] {
+    if (out_report) *out_report = nullptr;
+    Module& self = unwrap(root, "root");
+    flag(strict, "strict");
+    const std::string file = unwrap_text(path, "path");
+    auto report = std::make_unique<nxd_load_report>();
+    report->value = load_safetensors(self, file, strict == 1);
+    const LoadReport copy = report->value;
+    if (out_report) *out_report = report.release();
+    if (strict == 1) copy.check();
+  });
+}
+
+nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path) {
+  return engine_guard([&] { save_safetensors(unwrap(root, "root"), path); });
+}

@@ -1,0 +1,125 @@
+// nxd/parallel.h: layouts, and that of a context's world.
+#include "capi/handles.h"
+#include "core/base/last_error.h"
+#include "core/base/options.h"
+#include "core/layout/rank_layout.h"
+
+using namespace nxd;
+
+nxd_status_t nxd_parallel_options_init(nxd_parallel_options_t* options, size_t size) {
+  return guard([&] {
+    const nxd_parallel_options_t defaults = NXD_PARALLEL_OPTIONS_INIT;
+    init_options(options, size, defaults, "nxd_parallel_options_t");
+  });
+}
+
+nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* options, int32_t world_size,
+                                        nxd_axis_t axis, int32_t* out_count) {
+  if (out_count) *out_count = 0;
+  return guard([&] {
+    check_argument(out_count, "out_count: expected a pointer, got NULL");
+    *out_count = RankLayout(read_parallel_options(options), world_size).group_count(axis);
+  });
+}
+
+nxd_status_t nxd_layout_get_group(const nxd_parallel_options_t* options, int32_t world_size,
+                                  nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap,
+                                  size_t* out_size) {
+  if (out_size) *out_size = 0;
+  return guard([&] {
+    const RankLayout layout(read_parallel_options(options), world_size);
+    copy_ranks(layout.group(axis, index), ranks, cap, out_size);
+  });
+}
+
+nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t world_size,
+                                  nxd_axis_t axis, int32_t rank, int32_t* out_group_index,
+                                  int32_t* out_rank_in_group) {
+  if (out_group_index) *out_group_index = 0;
+  if (out_rank_in_group) *out_rank_in_group = 0;
+  return guard([&] {
+    check_argument(out_group_index, "out_group_index: expected a pointer, got NULL");
+    check_argument(out_rank_in_group, "out_rank_in_group: expected a pointer, got NULL");
+    const RankLayout layout(read_parallel_options(options), world_size);
+    const RankLayout::Place place = layout.find(axis, rank);
+    *out_group_index = place.group_index;
+    *out_rank_in_group = place.rank_in_group;
+  });
+}
+
+nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options) {
+  return guard([&] {
+    Context& context = unwrap(ctx);
+    context.init_model_parallel(read_parallel_options(options));
+  });
+}
+
+nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx) {
+  return guard([&] {
+    unwrap(ctx).destroy_model_parallel();
+    for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
+      ctx->groups[axis].value.reset();
+    }
+  });
+}
+
+int32_t nxd_model_parallel_is_initialized(nxd_context_t* ctx) {
+  return ctx && ctx->value->model_parallel_is_initialized() ? 1 : 0;
+}
+
+nxd_status_t nxd_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_size) {
+  return guard([&] {
+    auto& out = output(out_size, "out_size");
+    out = unwrap(ctx).parallel().size(axis);
+  });
+}
+
+nxd_status_t nxd_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).parallel().rank(axis);
+  });
+}
+
+nxd_status_t nxd_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).parallel().source_rank(axis);
+  });
+}
+
+nxd_status_t nxd_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis, nxd_group_t** out_group) {
+  return guard([&] {
+    auto& out = output(out_group, "out_group");
+    const auto& group = unwrap(ctx).parallel().group(axis);
+    out = borrow_group(ctx, axis, group);
+  });
+}
+
+nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, int32_t index,
+                                         int32_t* ranks, size_t cap, size_t* out_size,
+                                         int32_t* out_count) {
+  return guard([&] {
+    clear_each(out_size, out_count);
+    output(out_size, "out_size");
+    auto& count = output(out_count, "out_count");
+    const RankLayout& layout = unwrap(ctx).parallel().layout();
+    const auto group = layout.group(axis, index);
+    copy_ranks(group, ranks, cap, out_size);
+    count = layout.group_count(axis);
+  });
+}
+
+nxd_status_t nxd_pipeline_get_next_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).pipeline_neighbour(1);
+  });
+}
+
+nxd_status_t nxd_pipeline_get_previous_rank(nxd_context_t* ctx, int32_t* out_rank) {
+  return guard([&] {
+    auto& out = output(out_rank, "out_rank");
+    out = unwrap(ctx).pipeline_neighbour(-1);
+  });
+}

@@ -1,0 +1,74 @@
+// nxd/planner.h: planning.
+#include <algorithm>
+
+#include "capi/arguments.h"
+#include "core/base/last_error.h"
+#include "core/base/options.h"
+#include "core/planner/layout_plan.h"
+#include "core/planner/plan_search.h"
+
+using namespace nxd;
+
+namespace {
+
+template <class Options>
+nxd_status_t init(Options* out, size_t size, const Options& defaults, const char* name) {
+  return guard([&] { init_options(out, size, defaults, name); });
+}
+
+}  // namespace
+
+nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size) {
+  const nxd_plan_model_t defaults = NXD_PLAN_MODEL_INIT;
+  return init(model, size, defaults, "model");
+}
+
+nxd_status_t nxd_plan_model_from_config(const char* config_json, nxd_plan_model_t* out_model) {
+  return guard([&] {
+    OutputStruct out(out_model, "out_model");
+    out.write(plan_model_of(sizes_of_config(&required(config_json, "config_json"))));
+  });
+}
+
+nxd_status_t nxd_plan_machine_init(nxd_plan_machine_t* machine, size_t size) {
+  const nxd_plan_machine_t defaults = NXD_PLAN_MACHINE_INIT;
+  return init(machine, size, defaults, "machine");
+}
+
+nxd_status_t nxd_plan_layout_init(nxd_plan_layout_t* layout, size_t size) {
+  const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
+  return init(layout, size, defaults, "layout");
+}
+
+nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model, const nxd_plan_machine_t* machine,
+                              const nxd_plan_layout_t* layout,
+                              nxd_plan_prediction_t* out_prediction) {
+  return guard([&] {
+    OutputStruct out(out_prediction, "out_prediction");
+    out.write(predict_layout(read_plan_model(model), read_plan_machine(machine), layout));
+  });
+}
+
+nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, size_t size) {
+  const nxd_plan_search_options_t defaults = NXD_PLAN_SEARCH_OPTIONS_INIT;
+  return init(options, size, defaults, "options");
+}
+
+nxd_status_t nxd_plan_search(const nxd_plan_model_t* model, const nxd_plan_machine_t* machine,
+                             const nxd_plan_search_options_t* options, nxd_plan_layout_t* layouts,
+                             nxd_plan_prediction_t* predictions, size_t cap, size_t* out_count) {
+  return guard([&] {
+    auto& out = output(out_count, "out_count");
+    check_argument(cap >= 1, "cap: expected room for a layout at least, got 0");
+    check_count(cap, sizeof *predictions, "cap");
+    OutputStructs out_layouts(layouts, cap, "layouts");
+    OutputStructs out_predictions(predictions, cap, "predictions");
+    const std::vector<FoundPlan> found = search_plans(
+        read_plan_model(model), read_plan_machine(machine), read_plan_search(options), cap);
+    for (size_t i = 0; i < found.size(); ++i) {
+      out_layouts.write(i, found[i].layout);
+      out_predictions.write(i, found[i].prediction);
+    }
+    out = found.size();
+  });
+}

@@ -1,0 +1,107 @@
+// nxd/training.h: data parallelism and optimizers over modules, recomputation.
+#include "capi/engine_handles.h"
+#include "capi/optimizer_handles.h"
+#include "engine/module/model.h"
+#include "engine/module/recomputation.h"
+#include "engine/training/finish_gradients.h"
+#include "engine/training/loss_weights.h"
+#include "engine/training/module_data_parallel.h"
+#include "engine/training/module_parameters.h"
+
+using namespace nxd;
+
+namespace {
+
+std::vector<std::string> layers_of(const Module& root) {
+  const auto* model = dynamic_cast<const Model*>(&root);
+  check_argument(model != nullptr, "n_names: expected at least 1, as ", root.class_name(),
+                 " is no built-in model whose layers are known");
+  return {model->transformer_layer_class()};
+}
+
+const nxd_ddp_options_t kDdpDefaults = NXD_DDP_OPTIONS_INIT;
+
+}  // namespace
+
+nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
+                                  double* out_norm) {
+  return engine_guard([&] {
+    if (out_norm) *out_norm = 0;
+    Module& self = unwrap(root, "root");
+    const nxd_finish_options_t defaults = NXD_FINISH_OPTIONS_INIT;
+    const double norm = finish_gradients(self, read_optimizer_options(options, defaults));
+    if (out_norm) *out_norm = norm;
+  });
+}
+
+nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
+                            nxd_ddp_t** out_ddp) {
+  return engine_guard([&] {
+    auto& out = output(out_ddp, "out_ddp");
+    Module& self = unwrap(root, "root");
+    const auto known = read_options(options, kDdpDefaults, "options");
+    auto handle = std::make_unique<nxd_ddp>();
+    handle->owner = self.shared_from_this();
+    handle->value = std::make_shared<ModuleDataParallel>(self.shared_from_this(), known);
+    out = handle.release();
+  });
+}
+
+nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options,
+                              nxd_optimizer_t** out_optimizer) {
+  return engine_guard([&] {
+    auto& out = output(out_optimizer, "out_optimizer");
+    const auto module = unwrap(root, "root").shared_from_this();
+    const nxd_adamw_options_t defaults = NXD_ADAMW_OPTIONS_INIT;
+    out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
+                        make_adamw_rule(read_optimizer_options(options, defaults)));
+  });
+}
+
+nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options,
+                            nxd_optimizer_t** out_optimizer) {
+  return engine_guard([&] {
+    auto& out = output(out_optimizer, "out_optimizer");
+    const auto module = unwrap(root, "root").shared_from_this();
+    const nxd_sgd_options_t defaults = NXD_SGD_OPTIONS_INIT;
+    out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
+                        make_sgd_rule(read_optimizer_options(options, defaults)));
+  });
+}
+
+nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
+                                         const nxd_custom_optimizer_options_t* options,
+                                         nxd_optimizer_t** out_optimizer) {
+  return engine_guard([&] {
+    auto& out = output(out_optimizer, "out_optimizer");
+    const auto module = unwrap(root, "root").shared_from_this();
+    const nxd_custom_optimizer_options_t defaults = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+    out = new_custom_optimizer(module, std::make_shared<ModuleParameters>(module),
+                               read_optimizer_options(options, defaults));
+  });
+}
+
+nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n,
+                              int64_t ignore_index, int32_t shifted, double* out_weights) {
+  return engine_guard([&] {
+    clear_outputs(out_weights, n, "out_weights");
+    const auto& context = unwrap(ctx, "ctx");
+    const std::vector<double> weights =
+        loss_weights(*context, unwrap_tensors(labels, n, "labels"), ignore_index, shifted != 0);
+    for (size_t i = 0; i < n; ++i) out_weights[i] = weights[i];
+  });
+}
+
+nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t n_names,
+                                  int32_t on) {
+  return engine_guard([&] {
+    Module& self = unwrap(root, "root");
+    check_array(names, n_names, "names");
+    flag(on, "on");
+    std::vector<std::string> chosen;
+    for (size_t i = 0; i < n_names; ++i) {
+      chosen.push_back(unwrap_text(names[i], text("names[", i, "]").c_str()));
+    }
+    set_recomputation(self, n_names == 0 ? layers_of(self) : chosen, on == 1);
+  });
+}

@@ -1,0 +1,127 @@
+// nxd/work.h: asynchronous calls and their works. Arguments other than handles are checked by the
+// group, which must tell its peers.
+#include "capi/handles.h"
+#include "core/base/last_error.h"
+
+using namespace nxd;
+
+namespace {
+
+nxd_status_t start(nxd_group_t* group, const GroupCall& call, nxd_work_t** out_work) {
+  return guard([&] {
+    if (out_work) *out_work = nullptr;
+    OrderedGroup& ordered = unwrap_ordered(group);
+    if (!out_work) ordered.start_refusal(call, "out_work: expected a pointer, got NULL");
+    auto& out = output(out_work, "out_work");
+    auto handle = std::make_unique<nxd_work>();
+    handle->value = ordered.start(call);
+    out = handle.release();
+  });
+}
+
+GroupCall rejected_call(const char* operation, int32_t peer, int32_t tag) {
+  GroupCall call{operation_named(operation)};
+  call.peer = peer;
+  call.tag = tag;
+  return call;
+}
+
+const char* or_none(const char* reason) {
+  return reason && *reason ? reason : "no reason was given";
+}
+
+}  // namespace
+
+nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                  nxd_dtype_t dtype, nxd_reduce_t reduce, nxd_work_t** out_work) {
+  return start(group, {Operation::kAllReduce, send, recv, count, dtype, reduce}, out_work);
+}
+
+nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                  nxd_dtype_t dtype, nxd_work_t** out_work) {
+  return start(group, {Operation::kAllGather, send, recv, count, dtype}, out_work);
+}
+
+nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
+                                      size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
+                                      nxd_work_t** out_work) {
+  return start(group, {Operation::kReduceScatter, send, recv, count, dtype, reduce}, out_work);
+}
+
+nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
+                                 int32_t root, nxd_work_t** out_work) {
+  return start(group,
+               {Operation::kBroadcast, nullptr, buffer, count, dtype, NXD_REDUCE_INVALID, root},
+               out_work);
+}
+
+nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+                                  nxd_dtype_t dtype, nxd_work_t** out_work) {
+  return start(group, {Operation::kAllToAll, send, recv, count, dtype}, out_work);
+}
+
+nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,
+                            int32_t to, int32_t tag, nxd_work_t** out_work) {
+  return start(group,
+               {Operation::kSend, buffer, nullptr, count, dtype, NXD_REDUCE_INVALID, to, tag},
+               out_work);
+}
+
+nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
+                               int32_t from, int32_t tag, nxd_work_t** out_work) {
+  return start(group,
+               {Operation::kReceive, nullptr, buffer, count, dtype, NXD_REDUCE_INVALID, from, tag},
+               out_work);
+}
+
+nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work) {
+  return start(group, {Operation::kBarrier}, out_work);
+}
+
+nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag,
+                              const char* reason) {
+  return guard([&] {
+    rejected_call(operation, peer, tag).refuse(unwrap(group), or_none(reason));
+    fail(NXD_ERROR_INTERNAL, "a call that was rejected has succeeded");
+  });
+}
+
+nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer,
+                                    int32_t tag, const char* reason, nxd_work_t** out_work) {
+  return guard([&] {
+    if (out_work) *out_work = nullptr;
+    const GroupCall call = rejected_call(operation, peer, tag);
+    auto work = unwrap_ordered(group).start_refusal(call, or_none(reason));
+    auto& out = output(out_work, "out_work");
+    auto handle = std::make_unique<nxd_work>();
+    handle->value = std::move(work);
+    out = handle.release();
+  });
+}
+
+nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done) {
+  return guard([&] {
+    auto& out = output(out_done, "out_done");
+    out = unwrap(work).is_done() ? 1 : 0;
+  });
+}
+
+nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms) {
+  return guard([&] { unwrap(work).wait(timeout_ms); });
+}
+
+nxd_status_t nxd_work_cancel(nxd_work_t* work) {
+  return guard([&] { unwrap(work).cancel(); });
+}
+
+nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info) {
+  return guard([&] {
+    output_error_info(out_info, [&](auto& info) { unwrap(work).fill_error_info(info); });
+  });
+}
+
+void nxd_work_destroy(nxd_work_t* work) {
+  const Uncancelled whole_call;
+  if (work) work->value->release();
+  delete work;
+}

@@ -1,0 +1,49 @@
+/** @file
+ * Boxes. */
+#ifndef NXD_BOX_H
+#define NXD_BOX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NXD_API __attribute__((visibility("default")))
+
+#define NXD_ABI_VERSION 0
+
+/** What went wrong. */
+typedef int32_t nxd_status_t;
+enum { NXD_OK = 0, NXD_ERROR_EMPTY = -1, NXD_ERROR_FULL = -2 };
+
+/** A box. */
+typedef struct nxd_box nxd_box_t;
+
+/** Asked for each thing in a box. */
+typedef nxd_status_t (*nxd_look_fn)(int32_t thing, void* user_data);
+
+/** Options of nxd_box_create. */
+typedef struct nxd_box_options {
+  size_t struct_size;
+  int32_t width;
+  int32_t height;
+  double weight; /**< 0: weightless */
+} nxd_box_options_t;
+
+/** A place, whose size nobody says. */
+typedef struct nxd_place {
+  int32_t x, y;
+} nxd_place_t;
+
+/** Makes a box.  [local]
+ *  @param[out] out_box  the caller destroys it.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_box_create(const nxd_box_options_t* options, nxd_box_t** out_box);
+
+/** Shows what is in it.  [local]
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_box_look(nxd_box_t* box, nxd_look_fn look, void* user_data);
+
+/** Throws it away.  [local]
+ *  @since 0.1 */
+NXD_API void nxd_box_destroy(nxd_box_t* box);
+
+#endif
