@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "core/base/rethrow.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -30,6 +31,12 @@ nxd_status_t status_of(const c10::Error& error) {
   }
   return NXD_ERROR_INVALID_ARGUMENT;
 }
+
+// So that failures which core hands to other ranks, such as those of pipelines, have a status too.
+[[maybe_unused]] const bool is_set = [] {
+  set_rethrow(rethrow_translated);
+  return true;
+}();
 
 }  // namespace
 

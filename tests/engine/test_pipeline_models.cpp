@@ -294,6 +294,10 @@ void failing_stage(void**) {
       NXD_TEST_CHECK(std::string(nxd_last_error()).find("stage 3") != std::string::npos);
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &again));
     NXD_TEST_CHECK(first == again);
+    // Parameters whose values are gone.
+    if (rank == 0) NXD_TEST_OK(nxd_move_model_to_device(local_module(pp.get()), NXD_DEVICE_META));
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &none),
+                     NXD_ERROR_INVALID_STATE, "is on the meta device");
   });
 }
 

@@ -1,14 +1,21 @@
 #include "core/base/error.h"
 
+#include <atomic>
 #include <new>
 #include <system_error>
+
+#include "core/base/rethrow.h"
 
 namespace nxd {
 namespace {
 
 const ErrorContext no_context;
 
+std::atomic<Rethrow> translating_rethrow = nullptr;
+
 }  // namespace
+
+void set_rethrow(Rethrow rethrow) noexcept { translating_rethrow = rethrow; }
 
 const ErrorContext& Error::context() const noexcept {
   return content_ ? content_->context : no_context;
@@ -17,6 +24,7 @@ const ErrorContext& Error::context() const noexcept {
 Error Error::current() noexcept {
   try {
     try {
+      if (const Rethrow rethrow = translating_rethrow) rethrow();
       throw;
     } catch (const Error& e) {
       return e;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/last_error.h"
 #include "core/base/near_names.h"
 #include "engine/module/model.h"
@@ -10,6 +11,7 @@ namespace {
 
 std::vector<std::string> read_names(const char* const* names, size_t n, const char* what) {
   check_argument(names || n == 0, what, ": expected an array of ", n, ", got NULL");
+  check_count(n, sizeof *names, what);
   std::vector<std::string> result;
   for (size_t i = 0; i < n; ++i) {
     check_argument(names[i] && *names[i], what, "[", i, "]: expected a name, got ",

@@ -107,6 +107,12 @@ bool ModuleStages::is_last(int chunk) const {
 
 void ModuleStages::begin_run(bool training) {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  for (const StageExecutor& executor : executors_) {
+    for (const NamedParameter& entry : executor.parameters()) {
+      check_state(!entry.parameter->tensor().is_meta(), "parameter ", entry.name,
+                  ": it has no values, since it is on the meta device");
+    }
+  }
   training_ = training;
   step_ = root_->context()->step();
   const auto count = static_cast<size_t>(shape_.microbatches);

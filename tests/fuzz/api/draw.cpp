@@ -89,6 +89,9 @@ size_t Draw::count(std::string_view name, bool may_be_impossible) {
   static constexpr size_t kNone[] = {size_t{PTRDIFF_MAX} + 1, SIZE_MAX};
   size_t n = random_.once_in(3) ? static_cast<size_t>(random_.below(64)) : random_.next() % 5;
   if (name == "n_ranks" && random_.once_in(2)) n = static_cast<size_t>(ranks_);
+  // A model's: tokens and labels, and a loss.
+  if (name == "n_inputs" && random_.once_in(2)) n = 2;
+  if (name == "n_outputs" && random_.once_in(2)) n = 1;
   if (may_be_impossible && random_.once_in(20)) n = random_.of(kNone);
   counts_.emplace(name, n);
   return n;
@@ -114,9 +117,9 @@ size_t* Draw::few(size_t n, int most, bool may_be_impossible) {
 const char* Draw::string(std::string_view name) {
   static constexpr const char* kPlain[] = {"a", "weight",         "bias", "tensor",       "group",
                                            "0", "model.layers.0", "w*",   "\xff\xfe\x80", "%s%n%d"};
-  static constexpr const char* kPaths[] = {"file",      "file", "state.safetensors", "",
-                                           "none/file", ".",    "timeline.json",     "timeline.svg",
-                                           "\xff\xfe"};
+  static constexpr const char* kPaths[] = {
+      "file", "file",          "state.safetensors", "",      "none/file",
+      ".",    "timeline.json", "timeline.svg",      "model", "\xff\xfe"};
   static constexpr const char* kHosts[] = {"127.0.0.1", "127.0.0.1", "", "::1"};
   static constexpr const char* kInterfaces[] = {"lo", "127.0.0.1", ""};
   static constexpr const char* kConfigs[] = {

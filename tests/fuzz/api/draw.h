@@ -187,7 +187,12 @@ class Draw {
   template <class T>
   T** handles(size_t n) {
     T** out = room<T*>(n);
-    for (size_t i = 0; i < elements(n); ++i) out[i] = handle<T>();
+    // The oldest in their order now and then: a model's inputs, where there is a model.
+    const auto& slots = pool<T>();
+    const bool in_order = random_.once_in(2);
+    for (size_t i = 0; i < elements(n); ++i) {
+      out[i] = in_order && i < slots.size() ? static_cast<T*>(slots[i].handle) : handle<T>();
+    }
     return or_null(out);
   }
   // Room for results, in which there is something before the call.
@@ -263,6 +268,8 @@ struct Function {
 };
 extern const Function kFunctions[];
 extern const size_t kFunctionCount;
+// Puts what takes many right calls to make into the pools of a rank: a model and what goes with it.
+void furnish(Draw& draw, nxd_context_t* ctx);
 // Destroys everything that a rank has left, in any order.
 void destroy_all(Draw& draw);
 

@@ -37,7 +37,12 @@ BASES = {
 KEPT = {
     ("nxd_store_get", "out_size"), ("nxd_context_get_flight_record", "out_needed"),
     ("nxd_set_autocast", "out_previous"), ("nxd_loss_weights", "out_weights"),
+    ("nxd_tensor_get_shape", "out_ndim"), ("nxd_tensor_get_strides", "out_ndim"),
+    ("nxd_parameter_get_global_shape", "out_ndim"),
+    ("nxd_module_load_safetensors", "out_report"), ("nxd_pp_get_losses", "out_count"),
 }
+# Single results that a count of something else follows.
+SINGLE = {("nxd_pp_run_eval", "out_loss")}
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 # What such buffers are is known to their own calls alone.
 COLLECTIVES = {"send", "recv", "buffer"}
@@ -57,6 +62,15 @@ class Generator:
 
     # Structs ---------------------------------------------------------------------------------
 
+    def list_count(self, struct, name):
+        """The field that says how long a list of strings is; None when NULL ends it."""
+        short = {"pipeline_cuts": "n_cuts"}.get(name, "n_" + name)
+        return short if short in {f["name"] for f in struct["fields"]} else None
+
+    def list_counts(self, struct):
+        return {self.list_count(struct, f["name"]) for f in struct["fields"]
+                if f["type"]["name"] == "char" and f["type"]["pointers"] == 2}
+
     def field(self, struct, f):
         """The statement that draws a field; None for one that keeps its default."""
         kind, name = f["type"], f["name"]
@@ -71,6 +85,8 @@ class Generator:
             return f"out.{name} = AnyCallback();"
         if base in self.enums:
             return f"out.{name} = draw_{base}(d);"
+        if name in self.list_counts(struct):
+            return None  # drawn with its list
         if base == "double" and kind["pointers"] == 0:
             return f'out.{name} = d.real("{name}");'
         if base in SCALARS and kind["pointers"] == 0:
@@ -78,9 +94,8 @@ class Generator:
         if base == "char" and kind["pointers"] == 1:
             return f'out.{name} = d.string("{name}");'
         if base == "char" and kind["pointers"] == 2:
-            counts = {x["name"] for x in struct["fields"]}
-            short = {"pipeline_cuts": "n_cuts"}.get(name, "n_" + name)
-            if short in counts:
+            short = self.list_count(struct, name)
+            if short:
                 return (f'out.{short} = d.count("{short}", true); '
                         f'out.{name} = d.strings("{name}", out.{short}, false);')
             return f'out.{name} = d.strings("{name}", 1, true);'
@@ -123,6 +138,8 @@ class Generator:
 
     def count_of(self, function, index):
         """The parameter that says how long an array is."""
+        if (function["name"], function["params"][index]["name"]) in SINGLE:
+            return None
         for p in function["params"][index + 1:]:
             if p["type"]["pointers"] == 0 and (p["name"] in COUNTS or p["name"].startswith("n_")):
                 if p["type"]["name"] in ("size_t", "int32_t", "int64_t"):

@@ -51,7 +51,7 @@ Watch* watch = nullptr;
 
 namespace {
 
-constexpr int kHangSeconds = 30;
+constexpr int kHangSeconds = 60;
 constexpr int kLeakEvery = 16;  // seeds
 constexpr rlim_t kMostMemory = rlim_t{4} << 30;
 
@@ -114,6 +114,7 @@ void join_world(Draw& draw, int ranks, nxd_store_t* store, uint64_t seed) {
   nxd_group_t* world = nullptr;
   if (nxd_context_get_world_group(ctx, &world) == NXD_OK) draw.keep(world, ctx);
   if (seed % 4 < 3) nxd_init_model_parallel(ctx, nullptr);
+  if (seed % 5 < 3) furnish(draw, ctx);
 }
 
 // The calls of one rank. Ranks draw the same functions, and the same arguments mostly.
