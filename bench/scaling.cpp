@@ -19,13 +19,13 @@
 
 #include <gloo/transport/tcp/device.h>
 
-#include "core/comm/agreement.h"
-#include "core/comm/gloo_group.h"
-#include "core/comm/local_store.h"
-#include "core/comm/shm_segment.h"
-#include "core/comm/store_pace.h"
-#include "core/comm/tcp_store.h"
-#include "core/comm/verdict.h"
+#include "core/comm/store/local_store.h"
+#include "core/comm/store/store_pace.h"
+#include "core/comm/store/tcp_store.h"
+#include "core/comm/transports/gloo/agreement.h"
+#include "core/comm/transports/gloo/gloo_group.h"
+#include "core/comm/transports/gloo/verdict.h"
+#include "core/comm/transports/shm/shm_segment.h"
 #include "core/world/context.h"
 #include "core/world/host_map.h"
 

@@ -4,7 +4,7 @@
 #include "capi/arguments.h"
 #include "core/base/error.h"
 #include "core/comm/ordered_group.h"
-#include "core/comm/store.h"
+#include "core/comm/store/store.h"
 #include "core/launch/job.h"
 #include "core/world/context.h"
 

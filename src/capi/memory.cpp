@@ -2,7 +2,7 @@
 #include "capi/handles.h"
 #include "core/base/last_error.h"
 #include "core/base/output_struct.h"
-#include "core/comm/arena.h"
+#include "core/comm/memory/arena.h"
 #include "core/kernels/memory_pool.h"
 
 using namespace nxd;

@@ -4,10 +4,10 @@
 #include "capi/handles.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/comm/callback_store.h"
-#include "core/comm/file_store.h"
-#include "core/comm/local_store.h"
-#include "core/comm/tcp_store.h"
+#include "core/comm/store/callback_store.h"
+#include "core/comm/store/file_store.h"
+#include "core/comm/store/local_store.h"
+#include "core/comm/store/tcp_store.h"
 
 using namespace nxd;
 

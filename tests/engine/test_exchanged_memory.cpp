@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <vector>
 
-#include "core/comm/shm_group.h"
+#include "core/comm/transports/shm/shm_group.h"
 #include "support/tensor.h"
 
 extern "C" {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/store.h"
+#include "core/comm/store/store.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

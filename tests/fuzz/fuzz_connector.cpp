@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <sstream>
 
-#include "core/comm/connector.h"
-#include "core/comm/peer_hello.h"
+#include "core/comm/net/connector.h"
+#include "core/comm/net/peer_hello.h"
 #include "fuzz.h"
 
 namespace {

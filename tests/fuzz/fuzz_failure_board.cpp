@@ -1,6 +1,6 @@
 // What a rank reads in the store of its peers' failures and waits. Bytes of the input up to the
 // first line end are calls of the board, the other lines are the values.
-#include "core/comm/failure_board.h"
+#include "core/comm/monitor/failure_board.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A file store's file, which a writer that died may have left in any state.
-#include "core/comm/file_store.h"
+#include "core/comm/store/file_store.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

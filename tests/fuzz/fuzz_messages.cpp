@@ -2,10 +2,10 @@
 // message, a task that failed, the address of shared memory. The connections are between ranks that
 // know the world's secret, so that INTERNAL is an answer to what no rank says; a read out of bounds
 // is none.
-#include "core/comm/group_monitor.h"
-#include "core/comm/letter.h"
-#include "core/comm/shared_memory.h"
-#include "core/comm/verdict.h"
+#include "core/comm/memory/shared_memory.h"
+#include "core/comm/monitor/group_monitor.h"
+#include "core/comm/transports/gloo/verdict.h"
+#include "core/comm/transports/shm/letter.h"
 #include "core/pipeline/task_failure.h"
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
 // What a rank reads in the store of groups that its peers refused to make: lines of the input are
 // the list's entries.
-#include "core/comm/refusals.h"
+#include "core/comm/monitor/refusals.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

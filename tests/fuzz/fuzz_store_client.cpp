@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "core/comm/socket.h"
-#include "core/comm/tcp_store.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/store/tcp_store.h"
 #include "fuzz.h"
 
 namespace {

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
-#include "core/comm/socket.h"
-#include "core/comm/tcp_store_protocol.h"
-#include "core/comm/tcp_store_server.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/store/tcp_store_protocol.h"
+#include "core/comm/store/tcp_store_server.h"
 #include "fuzz.h"
 
 namespace {

@@ -38,7 +38,9 @@ for place, room in enumerate(rooms):
 
 def room_of(path):
     parts = path.relative_to(src).parts
-    room = "capi" if parts[0] == "capi" else "/".join(parts[:-1][:2])
+    # What stands in for a header of somebody else's belongs to the room that it lies in.
+    foreign = next((i for i, part in enumerate(parts) if part.endswith("_missing")), len(parts) - 1)
+    room = "capi" if parts[0] == "capi" else "/".join(parts[:foreign])
     if room not in granted:
         problems.append(f"src/{path.relative_to(src)}: docs/architecture.md knows no room {room}")
         return None
@@ -119,7 +121,7 @@ broken() {
 }
 append() { echo "$2" >> "$1"; }
 source=$(cd "$1" && pwd -P)
-broken "core/base may not include core/comm/store.h" append src/core/base/log.h '#include "core/comm/store.h"'
+broken "core/base may not include core/comm/store/store.h" append src/core/base/log.h '#include "core/comm/store/store.h"'
 broken "core includes ATen/ATen.h" append src/core/optim/optimizer.cpp '#include <ATen/ATen.h>'
 broken "knows no room core/attic" install -D src/core/base/log.h src/core/attic/log.h
 broken "core/base/gone.h does not exist" append src/core/base/log.cpp '#include "core/base/gone.h"'

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/store.h"
+#include "core/comm/store/store.h"
 
 // What is asked of a store, as a TCP store's server sees it: a get looks first whether the key is
 // there and then fetches it.

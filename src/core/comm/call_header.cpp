@@ -1,7 +1,7 @@
 #include "core/comm/call_header.h"
 
 #include "core/base/dtype.h"
-#include "core/comm/group_monitor.h"
+#include "core/comm/monitor/group_monitor.h"
 #include "core/comm/reduction.h"
 
 namespace nxd {

@@ -5,7 +5,6 @@
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/comm/reduction.h"
-#include "core/comm/slots.h"
 
 namespace nxd {
 namespace {

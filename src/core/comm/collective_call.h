@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/comm/call_header.h"
-#include "core/comm/group_monitor.h"
+#include "core/comm/monitor/group_monitor.h"
 
 namespace nxd {
 

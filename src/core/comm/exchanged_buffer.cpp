@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/comm/arena.h"
+#include "core/comm/memory/arena.h"
 #include "core/kernels/memory_pool.h"
 
 namespace nxd {

@@ -19,6 +19,8 @@ const char* operation_name(Operation operation) noexcept;
 // The operation of a name; kRefuse, a collective without a name, for null and names that none has.
 Operation operation_named(const char* name) noexcept;
 
+constexpr int kTagLimit = 65535;  // of messages
+
 inline bool is_message(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kReceive;
 }

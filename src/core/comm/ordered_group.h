@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/comm/group_call.h"
-#include "core/comm/group_monitor.h"
+#include "core/comm/monitor/group_monitor.h"
 #include "core/comm/work.h"
 #include "core/comm/work_lanes.h"
 

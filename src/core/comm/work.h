@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/fork_stamp.h"
-#include "core/comm/attendance.h"
-#include "core/comm/rank_shared.h"
+#include "core/comm/monitor/attendance.h"
+#include "core/comm/monitor/rank_shared.h"
 
 namespace nxd {
 

@@ -2,7 +2,7 @@
 
 #include "core/base/callback_thread.h"
 #include "core/base/start_thread.h"
-#include "core/comm/socket.h"
+#include "core/comm/net/socket.h"
 
 namespace nxd {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "core/base/error.h"
 #include "core/base/fork_stamp.h"
-#include "core/comm/deadline.h"
-#include "core/comm/secret.h"
-#include "core/comm/tcp_store_server.h"
+#include "core/comm/net/deadline.h"
+#include "core/comm/net/secret.h"
+#include "core/comm/store/tcp_store_server.h"
 #include "core/launch/supervisor.h"
 
 namespace nxd {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/socket.h"
+#include "core/comm/net/socket.h"
 
 namespace nxd {
 

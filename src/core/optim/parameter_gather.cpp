@@ -5,8 +5,8 @@
 
 #include "core/base/dtype.h"
 #include "core/base/phase_clock.h"
-#include "core/comm/arena.h"
 #include "core/comm/exchanged_buffer.h"
+#include "core/comm/memory/arena.h"
 #include "core/kernels/copy.h"
 
 namespace nxd {

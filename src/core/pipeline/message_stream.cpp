@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "core/comm/slots.h"
-
 namespace nxd {
 namespace {
 

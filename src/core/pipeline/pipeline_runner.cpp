@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
-#include "core/comm/deadline.h"
+#include "core/comm/net/deadline.h"
 #include "core/comm/ordered_group.h"
 #include "core/pipeline/buffer_stock.h"
 #include "core/pipeline/message_stream.h"

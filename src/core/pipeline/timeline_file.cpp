@@ -11,8 +11,7 @@
 #include "core/base/proc_file.h"
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/write_outcome.h"
-#include "core/comm/deadline.h"
-#include "core/comm/slots.h"
+#include "core/comm/net/deadline.h"
 #include "core/pipeline/timeline_picture.h"
 #include "core/pipeline/timeline_trace.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "core/comm/arena.h"
+#include "core/comm/memory/arena.h"
 #include "core/comm/process_group.h"
 #include "core/layout/parallel_state.h"
 

@@ -12,11 +12,11 @@
 
 #include "core/base/environment.h"
 #include "core/base/proc_file.h"
-#include "core/comm/failure_board.h"
-#include "core/comm/socket.h"
-#include "core/comm/store_pace.h"
-#include "core/comm/store_patience.h"
-#include "core/comm/tcp_store.h"
+#include "core/comm/monitor/failure_board.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/store/store_pace.h"
+#include "core/comm/store/store_patience.h"
+#include "core/comm/store/tcp_store.h"
 #include "core/launch/launcher.h"
 #include "core/launch/meeting_point.h"
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "core/comm/failure_board.h"
-#include "core/comm/store.h"
+#include "core/comm/monitor/failure_board.h"
+#include "core/comm/store/store.h"
 #include "core/world/host_map.h"
 
 namespace nxd {

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "core/comm/arena.h"
 #include "core/comm/exchanged_buffer.h"
+#include "core/comm/memory/arena.h"
 #include "core/kernels/memory_pool.h"
 
 namespace nxd {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/last_error.h"
-#include "core/comm/local_store.h"
+#include "core/comm/store/local_store.h"
 
 #include "support/check.h"
 #include "support/ranks.h"

@@ -1,5 +1,5 @@
 // Memory that ranks of a host share: what the library takes for its own tensors.
-#include "core/comm/arena.h"
+#include "core/comm/memory/arena.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/flight_record.h"
+#include "core/comm/monitor/flight_record.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 

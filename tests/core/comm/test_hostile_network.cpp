@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/socket.h"
-#include "core/comm/tcp_store_protocol.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/store/tcp_store_protocol.h"
 #include "nxd.h"
 #include "support/listening.h"
 

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/letter.h"
+#include "core/comm/transports/shm/letter.h"
 
 #include "support/check.h"
 

@@ -16,8 +16,8 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
-#include "core/comm/connector.h"
-#include "core/comm/tcp_store.h"
+#include "core/comm/net/connector.h"
+#include "core/comm/store/tcp_store.h"
 
 #include "support/check.h"
 

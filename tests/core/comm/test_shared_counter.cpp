@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/shared_counter.h"
+#include "core/comm/memory/shared_counter.h"
 
 #include "support/check.h"
 

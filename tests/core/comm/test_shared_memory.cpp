@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/comm/shared_memory.h"
+#include "core/comm/memory/shared_memory.h"
 
 #include "support/check.h"
 

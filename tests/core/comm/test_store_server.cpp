@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/tcp_store_protocol.h"
-#include "core/comm/tcp_store_request.h"
-#include "core/comm/tcp_store_server.h"
+#include "core/comm/store/tcp_store_protocol.h"
+#include "core/comm/store/tcp_store_request.h"
+#include "core/comm/store/tcp_store_server.h"
 
 #include "support/check.h"
 

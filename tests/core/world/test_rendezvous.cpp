@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/failure_board.h"
-#include "core/comm/local_store.h"
-#include "core/comm/refusals.h"
-#include "core/comm/tcp_store.h"
+#include "core/comm/monitor/failure_board.h"
+#include "core/comm/monitor/refusals.h"
+#include "core/comm/store/local_store.h"
+#include "core/comm/store/tcp_store.h"
 #include "core/world/rendezvous.h"
 
 #include "support/check.h"

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/local_store.h"
-#include "core/comm/store_pace.h"
-#include "core/comm/tcp_store.h"
-#include "core/comm/verdict.h"
+#include "core/comm/store/local_store.h"
+#include "core/comm/store/store_pace.h"
+#include "core/comm/store/tcp_store.h"
+#include "core/comm/transports/gloo/verdict.h"
 #include "core/world/context.h"
 
 #include "support/check.h"

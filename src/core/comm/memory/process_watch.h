@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "core/comm/net/socket.h"
+
+namespace nxd {
+
+// Identifies a process for good: process ids are used anew.
+struct ProcessId {
+  int32_t pid = 0;
+  uint64_t start_time = 0;  // in clock ticks since boot
+
+  static ProcessId own();
+};
+
+// Tells which ranks of this host have ended with their processes. Any thread.
+class ProcessWatch {
+ public:
+  // Starts to watch a rank, early: a process that has ended already could be mistaken for a later
+  // one with its number. Does nothing for this process.
+  void add(int world_rank, const ProcessId& process);
+  // False for a rank that is not watched.
+  bool has_ended(int world_rank);
+
+ private:
+  std::mutex mutex_;
+  std::map<int, Fd> processes_;  // no descriptor: it has ended
+};
+
+}  // namespace nxd

@@ -1,0 +1,399 @@
+#include "core/comm/monitor/group_monitor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "core/base/log.h"
+#include "core/comm/monitor/attendance.h"
+#include "core/comm/store/store_pace.h"
+
+namespace nxd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kFirstPause = milliseconds(40);
+constexpr auto kLongestPause = milliseconds(2000);
+// A look asks for a loss, and whether the awaited rank has left the world or the group.
+constexpr int kQuestionsPerLook = 3;
+constexpr auto kShortestPatience = milliseconds(200);
+// What a peer sent before it left may still be on its way.
+constexpr auto kDepartureGrace = milliseconds(500);
+
+// Of the general model: libraries whose variables lie in the program's own block, such as those of
+// initial-exec, cannot be loaded once the program runs, for the block has little room to spare.
+thread_local GroupMonitor::Call* innermost = nullptr;
+
+}  // namespace
+
+GroupMonitor::GroupMonitor(std::shared_ptr<const RankShared> shared, std::string key,
+                           std::string name, int world_rank, std::vector<int> ranks,
+                           int64_t timeout_ms)
+    : shared_(std::move(shared)),
+      key_(std::move(key)),
+      name_(std::move(name)),
+      world_rank_(world_rank),
+      ranks_(std::move(ranks)),
+      timeout_ms_(timeout_ms) {}
+
+void GroupMonitor::set_timeout_ms(int64_t timeout_ms) {
+  check_argument(timeout_ms > 0, "timeout_ms: expected a positive number, got ", timeout_ms);
+  timeout_ms_ = timeout_ms;
+}
+
+void GroupMonitor::add_closer(std::function<void()> close) {
+  std::lock_guard<std::mutex> lock(closers_mutex_);
+  closers_.push_back(std::move(close));
+}
+
+void GroupMonitor::forget_closers() {
+  std::lock_guard<std::mutex> lock(closers_mutex_);
+  closers_.clear();
+}
+
+void GroupMonitor::close() noexcept {
+  std::lock_guard<std::mutex> lock(closers_mutex_);
+  for (const auto& close : closers_) {
+    try {
+      close();
+    } catch (...) {
+    }
+  }
+}
+
+GroupMonitor::Call::Link::Link(Call* call) : outer(innermost) { innermost = call; }
+GroupMonitor::Call::Link::~Link() { innermost = outer; }
+
+GroupMonitor::Call::Call(GroupMonitor& monitor, const char* operation, Kind kind,
+                         const CallInfo& info)
+    : monitor_(monitor),
+      whole_([&] {
+        Call* const outer = monitor.find_call();
+        return outer ? outer : this;
+      }()),
+      link_(this),
+      operation_(operation) {
+  if (whole_ == this) monitor.begin(*this, kind, info);
+}
+
+GroupMonitor::Call::~Call() {
+  if (whole_ == this) monitor_.end(*this);
+}
+
+// The innermost of this thread's calls on this group, or rather the call that it is part of.
+GroupMonitor::Call* GroupMonitor::find_call() const noexcept {
+  for (Call* call = innermost; call; call = call->link_.outer) {
+    if (&call->monitor_ == this) return call->whole_;
+  }
+  return nullptr;
+}
+
+GroupMonitor::Call& GroupMonitor::current() const {
+  Call* const call = find_call();
+  check_internal(call != nullptr, "group \"", name_, "\": no call is in progress");
+  return *call;
+}
+
+void GroupMonitor::check_not_forked(const char* operation) const {
+  if (!shared_->stamp.is_foreign()) return;
+  fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
+       "\": this process was forked from the one that made the context; groups cannot be used "
+       "in it");
+}
+
+// The larger the world, the rarer: all its ranks may be asking one store.
+milliseconds GroupMonitor::first_pause() const {
+  return std::max(kFirstPause, store_pause(shared_->world_size, kQuestionsPerLook));
+}
+
+// Several looks have to fit between the first report of a loss and twice the timeout.
+milliseconds GroupMonitor::longest_pause(const Call& call) const {
+  const milliseconds part(
+      std::max<int64_t>(timeout_share(call.timeout_ms_, 1, 8), kFirstPause.count()));
+  return std::min(std::max(kLongestPause, first_pause()), part);
+}
+
+// A store that is silent must not keep a call from ending in time.
+StorePatience GroupMonitor::patience() const {
+  return StorePatience(
+      std::max<int64_t>(timeout_share(timeout_ms_, 1, 4), kShortestPatience.count()));
+}
+
+void GroupMonitor::begin(Call& call, Kind kind, const CallInfo& info) {
+  check_not_forked(call.operation_);
+  if (has_failed()) throw first_error();
+  check_state(!shared_->finalized, call.operation_, " on group \"", name_,
+              "\": the context was finalized");
+  const bool is_message = kind == Kind::kMessage;
+  call.sequence_ = is_message ? next_message_.load(std::memory_order_relaxed) : next_collective_;
+  call.timeout_ms_ = timeout_ms_;
+  call.start_ = recent_time();
+  call.exceptions_ = std::uncaught_exceptions();
+  check_running();
+  if (is_message) {
+    call.sequence_ = next_message_.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    ++next_collective_;
+  }
+  FlightRecord::Operation entry;
+  std::strncpy(entry.name, call.operation_, sizeof entry.name - 1);
+  entry.sequence = call.sequence_;
+  entry.is_message = is_message;
+  entry.dtype = info.dtype;
+  entry.count = info.count;
+  entry.peer = info.peer;
+  entry.start_ns = shared_->ns_since_created(call.start_);
+  call.ticket_ = flight_record_.begin(entry);
+}
+
+void GroupMonitor::end(Call& call) noexcept {
+  // After a loss the waits that led to it stay, for ranks that have yet to follow them.
+  if (call.wait_published_ && !shared_->board->lost()) {
+    const StorePatience bounded = patience();
+    shared_->board->clear_wait(&call);
+  }
+  const auto took = recent_time() - call.start_;
+  flight_record_.end(call.ticket_,
+                     std::uncaught_exceptions() > call.exceptions_ ? FlightRecord::State::kFailed
+                                                                   : FlightRecord::State::kDone,
+                     std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+}
+
+std::string GroupMonitor::describe(const char* operation) const {
+  const auto place = std::find(ranks_.begin(), ranks_.end(), world_rank_) - ranks_.begin();
+  return text(operation, " on group \"", name_, "\" (rank ", place, " of ", ranks_.size(),
+              ", world rank ", world_rank_, "): ");
+}
+
+Error GroupMonitor::error(nxd_status_t status, int root_rank, const std::string& message) const {
+  const Call& call = current();
+  const std::string what = text(call.operation_, " #", call.sequence_);
+  return Error(status, describe(what.c_str()) + message,
+               {root_rank, call.sequence_, name_, call.operation_});
+}
+
+Error GroupMonitor::first_error() const noexcept {
+  std::lock_guard<std::mutex> lock(first_error_mutex_);
+  return *first_error_;
+}
+
+void GroupMonitor::check_running() {
+  if (has_failed()) throw first_error();
+  if (aborted()) fail_for_good(error(NXD_ERROR_ABORTED, -1, "the group was aborted"));
+  if (shared_->board->lost()) fail_with_loss();
+}
+
+void GroupMonitor::fail_with_loss() {
+  const auto loss = shared_->board->loss();
+  check_internal(loss.has_value(), "a loss without a rank");
+  const StorePatience bounded = patience();
+  const milliseconds last_look(
+      std::min<int64_t>(timeout_share(timeout_ms_, 1, 8), kLongestPause.count()));
+  shared_->board->outlast_loss(Deadline::after_ms((last_look + kFirstPause).count()));
+  if (loss->rank == world_rank_ && shared_->aborted) {
+    fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
+                        "this rank aborted a group, and its peers count it as lost"));
+  }
+  fail_for_good(error(loss->status, loss->rank, text("rank ", loss->rank, " ", loss->reason)));
+}
+
+void GroupMonitor::poison(const Error& error) noexcept {
+  {
+    std::lock_guard<std::mutex> lock(first_error_mutex_);
+    if (first_error_) return;
+    first_error_ = error;
+    failed_.store(true, std::memory_order_release);
+  }
+  shared_->host->arena.retire();
+  close();
+  if (shared_->ticker) shared_->ticker->kick();
+  write_record();
+}
+
+void GroupMonitor::fail_for_good(const Error& error) {
+  poison(error);
+  throw first_error();
+}
+
+void GroupMonitor::break_off(const char* operation) {
+  Error error = Error::current();
+  if (has_failed() || shared_->stamp.is_foreign()) throw error;
+  try {
+    error = Error(error.status(), describe(operation) + error.what(),
+                  {world_rank_, 0, name_, operation});
+  } catch (const std::bad_alloc&) {
+    // The error does without the name of the group.
+  }
+  poison(error);
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
+  throw first_error();
+}
+
+GroupRecord GroupMonitor::record() const {
+  GroupRecord record{name_, key_, ranks_, "", flight_record_.snapshot()};
+  if (has_failed()) record.error = first_error().what();
+  return record;
+}
+
+void GroupMonitor::write_record() const noexcept {
+  const std::string& prefix = shared_->flight_record_prefix;
+  if (prefix.empty()) return;
+  try {
+    const int64_t now = shared_->ns_since_created(Deadline::Clock::now());
+    append_flight_json(text(prefix, world_rank_), flight_json(world_rank_, now, {record()}));
+  } catch (const std::exception& e) {
+    log(NXD_LOG_WARN, "flight record of group \"", name_, "\": ", e.what());
+  }
+}
+
+void GroupMonitor::abort() noexcept {
+  shared_->aborted = true;
+  if (aborted_.exchange(true)) return;
+  // In a forked child closing would reach into the parent's event loop.
+  if (shared_->stamp.is_foreign()) return;
+  shared_->host->arena.retire();
+  close();
+  if (shared_->ticker) shared_->ticker->kick();
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
+}
+
+void GroupMonitor::poll_interrupt() {
+  const nxd_status_t status = shared_->interrupt.poll();
+  if (status == NXD_OK) return;
+  // The peers may have this rank's part of the call already, so it cannot be taken back.
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
+  fail_for_good(error(status, world_rank_, "interrupted by the interrupt callback"));
+}
+
+void GroupMonitor::interrupted(const char* operation, nxd_status_t status) {
+  const StorePatience bounded = patience();
+  shared_->board->leave_group(key_);
+  fail_for_good(Error(status, describe(operation) + "interrupted by the interrupt callback",
+                      {world_rank_, 0, name_, operation}));
+}
+
+void GroupMonitor::check_objection() {
+  if (!objection_) return;
+  if (const auto error = objection_()) fail_for_good(*error);
+}
+
+// With the first look around: most calls end without one.
+void GroupMonitor::plan_looks(Call& call) const {
+  call.look_pause_ = std::min(first_pause(), longest_pause(call));
+  // Of many ranks, that began to wait together, not all ask together.
+  const milliseconds early = call.look_pause_ - kFirstPause;
+  call.next_look_ = call.start_ + call.look_pause_ - early * (world_rank_ % 64) / 128;
+}
+
+// How much of its bound a call has used up.
+int64_t GroupMonitor::waited_ms(const Call& call) {
+  const Attendance* const attendance = Attendance::current();
+  return attendance ? attendance->ms_since(call.start_) : ms_since(call.start_);
+}
+
+void GroupMonitor::look_around(int awaited) {
+  Call& call = current();
+  check_running();
+  flight_record_.await(call.ticket_, awaited);
+  poll_interrupt();
+  shared_->serve();
+  const auto now = Deadline::Clock::now();
+  if (call.look_pause_.count() == 0) plan_looks(call);
+  const StorePatience bounded = patience();
+  FailureBoard& board = *shared_->board;
+  if (now >= call.next_look_) {
+    board.look();
+    check_running();
+    check_objection();
+    look_for_departure(awaited);
+    call.look_pause_ = std::min(call.look_pause_ * 3 / 2, longest_pause(call));
+    call.next_look_ = now + call.look_pause_;
+  }
+  const int64_t waited = waited_ms(call);
+  if (!call.wait_published_ && waited >= timeout_share(call.timeout_ms_, 1, 8)) {
+    board.publish_wait(&call, awaited);
+    call.wait_published_ = true;
+  }
+  if (waited >= call.timeout_ms_) timed_out(awaited);
+}
+
+void GroupMonitor::wait_ended() {
+  Call& call = current();
+  if (!call.wait_published_) return;
+  const StorePatience bounded = patience();
+  shared_->board->clear_wait(&call);
+  call.wait_published_ = false;
+}
+
+void GroupMonitor::look_for_departure(int awaited) {
+  Call& call = current();
+  if (call.departed_ != awaited) {
+    if (!shared_->board->has_left(awaited, key_)) return;
+    call.departed_ = awaited;
+    call.departed_at_ = Deadline::Clock::now();
+  }
+  if (Deadline::Clock::now() - call.departed_at_ < kDepartureGrace) return;
+  shared_->board->report(
+      {NXD_ERROR_PEER_LOST, awaited,
+       text("left before it answered rank ", world_rank_, " in ", call.operation_, " #",
+            call.sequence_, " on group \"", name_, "\"")});
+  fail_with_loss();
+}
+
+// Everybody who waits has said so an eighth of the timeout after it started to. So after as much
+// again the edges are complete, and the rank next to the culprit can report it.
+void GroupMonitor::timed_out(int awaited) {
+  Call& call = current();
+  FailureBoard& board = *shared_->board;
+  if (!call.wait_published_) {
+    board.publish_wait(&call, awaited);
+    call.wait_published_ = true;
+  }
+  const int64_t grace = timeout_share(call.timeout_ms_, 9, 8);
+  const int64_t last = timeout_share(call.timeout_ms_, 7, 4);
+  for (;;) {
+    board.look();
+    check_running();
+    shared_->serve();
+    const int64_t waited = waited_ms(call);
+    if (waited >= grace) {
+      const FailureBoard::Culprit culprit = board.find_culprit(awaited);
+      if (culprit.certain || waited >= last) {
+        board.report(
+            {NXD_ERROR_TIMEOUT, culprit.rank,
+             text("did not answer within ", call.timeout_ms_, " ms (awaited by rank ", world_rank_,
+                  " in ", call.operation_, " #", call.sequence_, " on group \"", name_, "\")")});
+        fail_with_loss();
+      }
+    }
+    const milliseconds usual(std::clamp<int64_t>(timeout_share(call.timeout_ms_, 1, 50), 2, 20));
+    const milliseconds spared(std::min(store_pause(shared_->world_size, kQuestionsPerLook),
+                                       milliseconds(timeout_share(call.timeout_ms_, 1, 8))));
+    std::this_thread::sleep_for(std::max(usual, spared));
+  }
+}
+
+void GroupMonitor::store_failed(const Error& cause) {
+  const StorePatience bounded = patience();
+  shared_->board->store_failed(cause.status());
+  check_running();
+  fail_for_good(error(cause.status(), -1, cause.what()));
+}
+
+void GroupMonitor::peer_lost(int rank, const std::string& how) {
+  // What this rank has closed itself is no peer's fault.
+  if (has_failed() || aborted()) check_running();
+  const StorePatience bounded = patience();
+  check_objection();  // a peer that has heard of it has left the group already
+  shared_->board->look();
+  shared_->board->report({NXD_ERROR_PEER_LOST, rank, how});
+  fail_with_loss();
+}
+
+}  // namespace nxd

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/comm/monitor/flight_record.h"
+#include "core/comm/monitor/rank_shared.h"
+#include "core/comm/net/deadline.h"
+#include "core/comm/store/store_patience.h"
+
+namespace nxd {
+
+// Watches over the calls of one group, whatever carries its data: numbers and records them, bounds
+// them, finds out whom a wait is in vain for, and remembers the first failure, which every later
+// call repeats. Ranks are world ranks throughout.
+//
+// Several threads may have a call each in progress at a time: one collective, and any number of
+// messages. What is said of "the call in progress" is that of the calling thread.
+class GroupMonitor {
+ public:
+  GroupMonitor(std::shared_ptr<const RankShared> shared, std::string key, std::string name,
+               int world_rank, std::vector<int> ranks, int64_t timeout_ms);
+
+  const RankShared& shared() const { return *shared_; }
+  const std::shared_ptr<const RankShared>& share() const { return shared_; }
+  const std::string& key() const { return key_; }  // names the group in the store
+  const std::string& name() const { return name_; }
+  int world_rank() const { return world_rank_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  void set_timeout_ms(int64_t timeout_ms);
+
+  // Has a transport close what its peers wait at, once the group has failed or was aborted. The
+  // function is called from any thread, perhaps more than once, until forget_closers.
+  void add_closer(std::function<void()> close);
+  void forget_closers();
+
+  // Asked now and then while a call waits. An error ends the call, and the group with it.
+  using Objection = std::function<std::optional<Error>()>;
+  void set_objection(Objection objection) { objection_ = std::move(objection); }
+
+  enum class Kind { kCollective, kMessage };  // numbered apart
+
+  // For the record: what the caller asked for, good or bad. peer is a rank in the group.
+  struct CallInfo {
+    size_t count = 0;
+    nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+    int peer = -1;
+  };
+
+  // A call in progress, which must end by the timeout. Fails when the group has failed before.
+  // Calls made inside of it, on the groups that this one is made of, are part of it.
+  class Call {
+   public:
+    // Two forms, so that the usual one passes nothing it need not.
+    Call(GroupMonitor& monitor, const char* operation, Kind kind = Kind::kCollective)
+        : Call(monitor, operation, kind, CallInfo()) {}
+    Call(GroupMonitor& monitor, const char* operation, Kind kind, const CallInfo& info);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    friend class GroupMonitor;
+    // The calls in progress of a thread, innermost first.
+    struct Link {
+      explicit Link(Call* call);
+      ~Link();
+      Call* const outer;
+    };
+
+    GroupMonitor& monitor_;
+    Call* const whole_;  // the call that this one is part of, or itself
+    const Link link_;
+    const char* operation_;
+    uint64_t sequence_ = 0;
+    int exceptions_ = 0;  // in flight when it began
+    FlightRecord::Ticket ticket_;
+    int64_t timeout_ms_ = 0;
+    Deadline::Clock::time_point start_;
+    Deadline::Clock::time_point next_look_;
+    std::chrono::milliseconds look_pause_{0};
+    bool wait_published_ = false;
+    int departed_ = -1;  // rank that was found to have left, at departed_at_
+    Deadline::Clock::time_point departed_at_;
+  };
+
+  // Of the call in progress.
+  const char* operation() const { return current().operation_; }
+  uint64_t sequence() const { return current().sequence_; }
+  int64_t timeout_ms() const { return current().timeout_ms_; }
+  // An error of the call, with what it was doing in front of the message.
+  Error error(nxd_status_t status, int root_rank, const std::string& message) const;
+
+  // Fails when the group has failed, was aborted, or the world has lost a rank.
+  void check_running();
+  // To be called every few tens of milliseconds while waiting for a rank. Fails when there is no
+  // use in waiting on.
+  void look_around(int awaited);
+  void wait_ended();
+  [[noreturn]] void peer_lost(int rank, const std::string& how);
+  // The store that the groups of this world share failed the call.
+  [[noreturn]] void store_failed(const Error& error);
+  // Poisons the group with this error, or with the one that came first.
+  [[noreturn]] void fail_for_good(const Error& error);
+  // A call ended by what only this rank knows of, such as a lack of memory: the ranks are not at
+  // one place any more. Within a handler: poisons the group, lets the peers know, and throws what
+  // the group has failed with. Works without memory.
+  [[noreturn]] void break_off(const char* operation);
+  bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+
+  // Without a call in progress: INVALID_STATE in a forked child.
+  void check_not_forked(const char* operation) const;
+  // Without a call in progress: the interrupt callback ended the wait for one that had not begun.
+  // Poisons the group as it does a call that has, and lets the peers know.
+  [[noreturn]] void interrupted(const char* operation, nxd_status_t status);
+
+  void abort() noexcept;  // from any thread
+  bool aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
+
+  GroupRecord record() const;  // from any thread
+
+ private:
+  // How long a call waits between its looks at the board: at first, and in the end.
+  std::chrono::milliseconds first_pause() const;
+  std::chrono::milliseconds longest_pause(const Call& call) const;
+  // How long a question to the board may take.
+  StorePatience patience() const;
+  void begin(Call& call, Kind kind, const CallInfo& info);
+  void end(Call& call) noexcept;
+  Call* find_call() const noexcept;
+  Call& current() const;
+  Error first_error() const noexcept;
+  void poll_interrupt();
+  void check_objection();
+  void plan_looks(Call& call) const;
+  static int64_t waited_ms(const Call& call);
+  void look_for_departure(int awaited);
+  [[noreturn]] void timed_out(int awaited);
+  [[noreturn]] void fail_with_loss();
+  void poison(const Error& error) noexcept;
+  void write_record() const noexcept;
+  void close() noexcept;
+  std::string describe(const char* operation) const;
+
+  const std::shared_ptr<const RankShared> shared_;
+  const std::string key_, name_;
+  const int world_rank_;
+  const std::vector<int> ranks_;
+  std::atomic<int64_t> timeout_ms_;
+  std::atomic<bool> aborted_{false};
+
+  std::atomic<bool> failed_{false};
+  mutable std::mutex first_error_mutex_;
+  std::optional<Error> first_error_;  // set once
+  Objection objection_;
+
+  std::mutex closers_mutex_;
+  std::vector<std::function<void()>> closers_;
+
+  uint64_t next_collective_ = 0;
+  std::atomic<uint64_t> next_message_{0};
+  FlightRecord flight_record_;
+};
+
+}  // namespace nxd

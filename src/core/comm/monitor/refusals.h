@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/comm/store/store.h"
+
+namespace nxd {
+
+// Tells members of a group that cannot be made because one of them was given bad arguments. That
+// rank does not know which group the others are making, only whom it was told of; so what counts is
+// the how many-th group two ranks make together, which both know from their own calls.
+//
+// Refusals are one list in the store, so that whoever has read one can rely on it that its peers
+// find it too.
+class Refusals {
+ public:
+  Refusals(std::shared_ptr<Store> store, int rank, int world_size);
+
+  // Refuses to make a group with these ranks, as far as they are other ranks of the world. Never
+  // throws: a store that fails cannot be helped here.
+  void refuse(const std::vector<int>& ranks, const std::string& reason) noexcept;
+
+  // One attempt to make a group of these ranks.
+  class Attempt {
+   public:
+    Attempt(Refusals& refusals, const std::vector<int>& ranks);
+    // A member's refusal of this very attempt, if there is one yet. Asks the store, and passes it
+    // on to members that the list of the rank that refused left out. CORRUPT when the list in the
+    // store is none. Takes a fraction of a second at most.
+    std::optional<Error> refusal(const std::string& name) noexcept;
+
+   private:
+    std::optional<Error> look_up(const std::string& name);
+
+    Refusals& refusals_;
+    std::map<int, uint64_t> numbers_;  // by member: the how many-th group together
+  };
+
+  // How many attempts at a group of these ranks were refused, by a rank that told them all. Members
+  // agree on it, so that what a refused attempt has left behind is not taken for part of the next.
+  size_t count_of(const std::vector<int>& ranks) const;
+
+ private:
+  struct Refusal {
+    int by;
+    int culprit;                      // another than by when by has passed it on
+    std::map<int, uint64_t> numbers;  // by the ranks it is meant for
+    std::string reason;
+  };
+
+  void publish(const Refusal& refusal);
+  static std::string encode(const Refusal& refusal);
+  Refusal decode(const std::string& text) const;
+  bool is_rank(int rank) const { return rank >= 0 && rank < world_size_; }
+  void read_on();
+
+  const std::shared_ptr<Store> store_;
+  const int rank_, world_size_;
+  std::map<int, uint64_t> next_number_;  // by other rank
+  std::vector<Refusal> known_;           // in the order of the list, this rank's own included
+};
+
+}  // namespace nxd

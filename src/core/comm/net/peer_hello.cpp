@@ -1,0 +1,63 @@
+#include "core/comm/net/peer_hello.h"
+
+#include <cstring>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+const char* const kWithSecret = "secret";
+const char* const kWithout = "open";
+
+Proof prove_listener(const Key& key, std::string_view hello, const Nonce& nonce) {
+  return prove(key, "listening rank", {hello, view_of(nonce)});
+}
+
+}  // namespace
+
+bool PeerHello::is_well_formed() const {
+  return std::memcmp(magic, PeerHello().magic, sizeof magic) == 0 && purpose_size <= kPurposeLimit;
+}
+
+std::string PeerAddress::encode() const {
+  return text(host, " ", port, " ", token, " ", has_secret ? kWithSecret : kWithout);
+}
+
+std::optional<PeerAddress> PeerAddress::decode(const std::string& text) {
+  PeerAddress out;
+  std::string guard, more;
+  std::istringstream in(text);
+  in >> out.host >> out.port >> out.token >> guard;
+  check_stream(in);
+  if (!in || in >> more || out.token.empty()) return std::nullopt;
+  if (guard != kWithSecret && guard != kWithout) return std::nullopt;
+  out.has_secret = guard == kWithSecret;
+  return out;
+}
+
+std::string PeerAddress::make_token() { return Secret::random().text().substr(0, 32); }
+
+Key peer_key(const std::optional<Secret>& secret, const std::string& token) {
+  return (secret ? *secret : Secret(token)).key("rank " + token);
+}
+
+PeerAnswer answer_to(const Key& key, std::string_view hello) {
+  PeerAnswer answer;
+  answer.nonce = make_nonce();
+  answer.proof = prove_listener(key, hello, answer.nonce);
+  return answer;
+}
+
+std::optional<Proof> check_answer(const Key& key, std::string_view hello,
+                                  const PeerAnswer& answer) {
+  if (!is_same(answer.proof, prove_listener(key, hello, answer.nonce))) return std::nullopt;
+  return expected_of_caller(key, hello, answer);
+}
+
+Proof expected_of_caller(const Key& key, std::string_view hello, const PeerAnswer& answer) {
+  return prove(key, "connecting rank", {hello, view_of(answer.nonce)});
+}
+
+}  // namespace nxd

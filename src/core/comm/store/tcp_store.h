@@ -1,0 +1,76 @@
+#pragma once
+
+#include "core/comm/net/secret.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/store/store.h"
+#include "core/comm/store/tcp_store_protocol.h"
+#include "core/comm/store/tcp_store_server.h"
+
+namespace nxd {
+
+// How a process gets into a store.
+struct StoreAccess {
+  std::optional<Key> key;    // with one, only a server that proves to have it too is talked to
+  bool is_of_torch = false;  // so the server is asked first whether it is torch's
+};
+
+// Client of a TCPStore: ours, or the one torchrun's agent serves (torch 1.x or 2.x).
+class TcpStore : public Store {
+ public:
+  // Port 0: host is the name of a Unix socket of this host, in the abstract namespace. With a
+  // server the store keeps it running.
+  TcpStore(std::string host, int port, int64_t timeout_ms,
+           std::shared_ptr<TcpStoreServer> server = nullptr, StoreAccess access = {});
+
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> get(const std::string& key) override;
+  std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys) override;
+  int64_t add(const std::string& key, int64_t amount) override;
+
+  std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override {
+    return wait(key, Deadline::after_ms(std::min(timeout_ms, timeout_ms_)));
+  }
+
+  std::shared_ptr<Store> open_channel(int64_t timeout_ms) override;
+  std::string server_host() const override { return port_ == 0 ? "" : host_; }
+  bool serves() const override { return server_ != nullptr; }
+  void stop_serving() override;
+
+  int port() const { return port_; }
+  int64_t timeout_ms() const { return timeout_ms_; }
+
+ private:
+  Fd open_connection(const Deadline& deadline) const;
+  std::string address() const;
+  // A connection that requests can be sent on; sets the dialect.
+  Fd connect(const Deadline& deadline);
+  Fd try_to_connect(const Deadline& deadline);
+  bool is_ours(int fd, const Deadline& deadline) const;
+  bool prove_to(int fd, const tcp_store::Hello& hello, const Deadline& deadline) const;
+  bool is_torchs(const Deadline& deadline);
+  bool is_torch_2(const Deadline& deadline) const;
+  bool is_torch_1(const Deadline& deadline) const;
+  bool ask(int fd, const std::string& request, void* answer, size_t size,
+           const Deadline& deadline) const;
+  [[noreturn]] void fail_strange() const;
+  void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
+  void read(void* answer, size_t size, const Deadline& deadline);
+  std::string read_value(const Deadline& deadline);
+  void check_connected() const;
+  [[noreturn]] void fail_silent(const Error& e) const;
+  int64_t bound_ms() const;  // of a question of this thread
+
+  std::string host_;
+  int port_;
+  int64_t timeout_ms_;
+  std::shared_ptr<TcpStoreServer> server_;
+  const StoreAccess access_;
+  tcp_store::Dialect dialect_ = tcp_store::kTorch2;
+  std::mutex mutex_;
+  Fd fd_;  // empty once the connection has failed: it may be out of step with the server
+};
+
+// The store of nxd_store_create_tcp: checks the arguments, serves if asked to, and connects.
+std::shared_ptr<Store> open_tcp_store(const char* host, int port, bool serve, int64_t timeout_ms);
+
+}  // namespace nxd

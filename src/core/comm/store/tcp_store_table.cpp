@@ -1,0 +1,175 @@
+#include "core/comm/store/tcp_store_table.h"
+
+#include <utility>
+
+#include "core/base/environment.h"
+#include "core/base/log.h"
+#include "core/comm/store/store.h"
+
+namespace nxd::tcp_store {
+
+bool Table::serve(Session& session, uint8_t query, RequestReader in) {
+  switch (query) {
+    case kSet:
+    case kCompareSet:
+    case kGet:
+    case kAdd:
+    case kCheckedAdd:
+    case kAppend:
+    case kDeleteKey: return serve_value(session, query, in);
+    case kCheck:
+    case kWait:
+    case kCancelWait: return serve_waits(session, query, in);
+    case kGetNumKeys:
+    case kMultiGet:
+    case kMultiSet: return serve_many(session, query, in);
+    case kPing: session.out.put(in.number<uint32_t>()); return true;
+    default: return false;
+  }
+}
+
+bool Table::serve_value(Session& session, uint8_t query, RequestReader in) {
+  const std::string key(in.bytes());
+  if (key.size() > kKeyLimit) return false;
+  switch (query) {
+    case kSet: return store(key, in.bytes());
+    case kAppend: return append(key, in.bytes());
+    case kAdd:
+    case kCheckedAdd: return serve_add(session, query, key, in.number<int64_t>());
+    case kDeleteKey: session.out.put<int64_t>(values_.erase(key) ? 1 : 0); return true;
+    default: break;
+  }
+  const Value found = values_.find(key);
+  switch (query) {
+    case kCompareSet: {
+      const std::string_view expected = in.bytes(), desired = in.bytes();
+      // As torch has it: an absent key equals an empty expectation, and otherwise the expectation
+      // comes back.
+      if (!found && !expected.empty()) {
+        session.out.put<uint64_t>(expected.size());
+        session.out.put_copy(expected);
+        return true;
+      }
+      if ((!found || *found == expected) && !store(key, desired)) return false;
+      session.out.put_value(values_.find(key));
+      return true;
+    }
+    default:
+      if (!found) return false;
+      session.out.put_value(found);
+      return true;
+  }
+}
+
+// A client of torch's that adds to something else than an integer is disconnected, as torch does.
+bool Table::serve_add(Session& session, uint8_t query, const std::string& key, int64_t amount) {
+  const Value found = values_.find(key);
+  const auto old = found ? env::parse_int(*found) : 0;
+  if (!old) {
+    if (query == kAdd) return false;
+    const std::string_view start = std::string_view(*found).substr(0, kShownOfValue);
+    session.out.put(kNoInteger);
+    session.out.put<uint64_t>(start.size());
+    session.out.put_copy(start);
+    return true;
+  }
+  const int64_t sum = wrapping_sum(*old, amount);
+  if (!store(key, std::to_string(sum))) return false;
+  if (query == kCheckedAdd) session.out.put(kAdded);
+  session.out.put(sum);
+  return true;
+}
+
+bool Table::serve_waits(Session& session, uint8_t query, RequestReader in) {
+  if (query == kCancelWait) {
+    leave(session);
+    session.out.put(kWaitCanceled);
+    return true;
+  }
+  std::unordered_set<std::string> absent;
+  for (const std::string_view key : in.list()) {
+    if (!values_.find(std::string(key))) absent.emplace(key);
+  }
+  if (query == kCheck) {
+    session.out.put(absent.empty() ? kReady : kNotReady);
+  } else if (absent.empty()) {
+    session.out.put(kStopWaiting);
+  } else {
+    leave(session);
+    session.awaited = std::move(absent);
+    for (const std::string& key : session.awaited) waiting_[key].insert(&session);
+  }
+  return true;
+}
+
+bool Table::serve_many(Session& session, uint8_t query, RequestReader in) {
+  if (query == kGetNumKeys) {
+    session.out.put(static_cast<int64_t>(values_.count()));
+    return true;
+  }
+  if (query == kMultiGet) {
+    size_t bytes = 0;
+    for (const std::string_view key : in.list()) {
+      const Value found = values_.find(std::string(key));
+      if (!found || (bytes += found->size()) > kRequestLimit) return false;
+      session.out.put_value(found);
+    }
+    return true;
+  }
+  for (auto count = in.number<uint64_t>(); count > 0; --count) {
+    const std::string_view key = in.bytes(), value = in.bytes();
+    if (key.size() > kKeyLimit || !store(std::string(key), value)) return false;
+  }
+  return true;
+}
+
+// False when there is no room for the value.
+bool Table::store(const std::string& key, std::string_view value) {
+  if (!values_.set(key, std::string(value))) return refuse_value(value.size());
+  wake_waiting(key);
+  return true;
+}
+
+bool Table::append(const std::string& key, std::string_view more) {
+  const size_t size = values_.size_of(key) + more.size();
+  if (size > kValueLimit) return false;
+  if (!values_.append(key, more)) return refuse_value(size);
+  wake_waiting(key);
+  return true;
+}
+
+bool Table::refuse_value(size_t size) {
+  if (std::exchange(has_said_full_, true)) return false;
+  log(NXD_LOG_WARN, "the store lets a client go that sets a value of ", size,
+      " bytes: all values take ", values_.bytes(), " bytes, and may take ", values_.limit());
+  return false;
+}
+
+void Table::wake_waiting(const std::string& key) {
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  for (Session* session : found->second) {
+    session->awaited.erase(key);
+    if (!session->awaited.empty()) continue;
+    session->out.put(kStopWaiting);
+    woken_.push_back(session->fd);
+  }
+  waiting_.erase(found);
+}
+
+void Table::take_woken(std::vector<int>& to) {
+  to.insert(to.end(), woken_.begin(), woken_.end());
+  woken_.clear();
+}
+
+void Table::leave(Session& session) {
+  for (const std::string& key : session.awaited) {
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end()) continue;
+    found->second.erase(&session);
+    if (found->second.empty()) waiting_.erase(found);
+  }
+  session.awaited.clear();
+}
+
+}  // namespace nxd::tcp_store

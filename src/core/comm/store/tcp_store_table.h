@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/comm/store/tcp_store_request.h"
+#include "core/comm/store/tcp_store_values.h"
+
+namespace nxd::tcp_store {
+
+// One client of a store.
+struct Session {
+  int fd = -1;
+  Answers out;
+  std::unordered_set<std::string> awaited;  // keys of a pending WAIT
+};
+
+// The keys of a store and who waits for them: everything that a request does. It has no I/O.
+class Table {
+ public:
+  explicit Table(size_t limit) : values_(limit) {}
+
+  // False when the client breaks the protocol or a bound, and is to be disconnected.
+  bool serve(Session& session, uint8_t query, RequestReader in);
+  // To be called before a session ends: it waits for nothing any more.
+  void leave(Session& session);
+  // Adds the sessions, by descriptor, that have got an answer because of what another one asked.
+  void take_woken(std::vector<int>& to);
+
+ private:
+  bool serve_value(Session& session, uint8_t query, RequestReader in);
+  bool serve_add(Session& session, uint8_t query, const std::string& key, int64_t amount);
+  bool serve_waits(Session& session, uint8_t query, RequestReader in);
+  bool serve_many(Session& session, uint8_t query, RequestReader in);
+  bool store(const std::string& key, std::string_view value);
+  bool append(const std::string& key, std::string_view more);
+  bool refuse_value(size_t size);
+  void wake_waiting(const std::string& key);
+
+  Values values_;
+  bool has_said_full_ = false;
+  std::unordered_map<std::string, std::unordered_set<Session*>> waiting_;  // by key
+  std::vector<int> woken_;
+};
+
+}  // namespace nxd::tcp_store

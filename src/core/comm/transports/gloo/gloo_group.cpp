@@ -1,0 +1,374 @@
+#include "core/comm/transports/gloo/gloo_group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "core/comm/net/socket.h"
+#include "core/comm/reduction.h"
+#include "core/comm/transports/gloo/slots.h"
+
+namespace nxd {
+namespace {
+
+using Kind = GroupMonitor::Kind;
+
+// Bytes of each rank's share that are reduced at a time; bounds the staging memory.
+constexpr size_t kShareLimit = size_t{1} << 25;
+// Granularity of shares, so that vector loops start aligned.
+constexpr size_t kShareElements = 16;
+constexpr size_t kBroadcastChunk = size_t{1} << 22;
+// Peers that an all_to_all of many ranks exchanges with at a time.
+constexpr size_t kPeersAtATime = 16;
+
+}  // namespace
+
+GlooGroup::GlooGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
+    : link_(std::move(monitor), std::move(key), std::move(ranks)),
+      monitor_(link_.monitor()),
+      many_(link_.size() >= monitor_.shared().large_group),
+      agreement_(link_),
+      verdicts_(link_),
+      butterfly_(link_) {}
+
+GlooGroup::~GlooGroup() = default;
+
+const GlooGroup::Blocks& GlooGroup::agree(const CollectiveCall& call, size_t payload_size) {
+  CallHeader header = call.header(monitor_.sequence());
+  if (many_) {
+    verdicts_.exchange(header, call.refusal(size()));
+    return no_blocks_;
+  }
+  const std::string refusal = call.refusal(size()).substr(0, agreement_.payload_limit());
+  if (!refusal.empty()) {
+    header.refused = 1;
+    header.payload_size = static_cast<uint32_t>(refusal.size());
+    return agreement_.exchange(header, refusal.data());
+  }
+  const bool root_elsewhere = call.operation == Operation::kBroadcast && call.root != rank();
+  if (is_inline(payload_size) && !root_elsewhere) {
+    header.payload_size = static_cast<uint32_t>(payload_size);
+  }
+  const void* data = call.operation == Operation::kBroadcast ? call.recv : call.send;
+  return agreement_.exchange(header, data);
+}
+
+void GlooGroup::refuse(const char* operation, const std::string& reason) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, operation);
+  const CollectiveCall call{Operation::kRefuse};
+  compare(call.header(monitor_.sequence()), text(operation, ": ", reason));
+}
+
+void GlooGroup::compare(CallHeader header, const std::string& reason) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, operation_name(header.operation));
+  if (many_) return verdicts_.exchange(header, reason);
+  const std::string message = reason.substr(0, agreement_.payload_limit());
+  if (!message.empty()) {
+    header.refused = 1;
+    header.payload_size = static_cast<uint32_t>(message.size());
+  }
+  agreement_.exchange(header, message.data());
+}
+
+void GlooGroup::barrier() {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "barrier");
+  agree({Operation::kBarrier}, 0);
+}
+
+namespace {
+
+// Bytes of a call's data; 0 when the call will be refused anyway.
+size_t bytes_of(const CollectiveCall& call, int size, size_t parts) {
+  return call.refusal(size).empty() ? call.count * parts * dtype_size(call.dtype) : 0;
+}
+
+}  // namespace
+
+// The large way, by ranges: rank r gets everybody's part of ranges[r], adds them in rank order and
+// keeps the result in out.
+void GlooGroup::reduce_ranges(const CollectiveCall& call, const std::vector<Range>& ranges,
+                              void* out) {
+  const size_t item = dtype_size(call.dtype);
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  const char* data = static_cast<const char*>(call.send);
+  const size_t mine = ranges[me].count * item;
+  if (staging_.size() < mine * (n - 1)) staging_.resize(mine * (n - 1));
+
+  Exchange exchange(link_);
+  std::vector<const void*> parts(n);
+  parts[me] = data + ranges[me].begin * item;
+  for (size_t i = 1; i < n; ++i) {
+    const size_t from = (me + n - i) % n;
+    char* place = staging_.data() + (i - 1) * mine;
+    parts[from] = place;
+    exchange.receive(static_cast<int>(from), kReduceSlot, place, mine);
+  }
+  for (size_t i = 1; i < n; ++i) {
+    const size_t to = (me + i) % n;
+    exchange.send(static_cast<int>(to), kReduceSlot, data + ranges[to].begin * item,
+                  ranges[to].count * item);
+  }
+  exchange.wait_received();
+  // out may be this rank's own part of send, which is sent to nobody.
+  reduce_in_order(parts, out, ranges[me].count, call.dtype, call.reduce);
+  exchange.wait_sent();
+}
+
+void GlooGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
+                           nxd_reduce_t reduce) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "all_reduce", Kind::kCollective, {count, dtype});
+  CollectiveCall call{Operation::kAllReduce, send, recv, count, dtype, reduce};
+  const size_t bytes = bytes_of(call, size(), 1);
+  const Blocks& blocks = agree(call, bytes);
+  const auto n = static_cast<size_t>(size());
+  if (is_inline(bytes)) {
+    std::vector<const void*> parts(n);
+    for (size_t r = 0; r < n; ++r) parts[r] = blocks[r].payload;
+    if (count > 0) reduce_in_order(parts, recv, count, dtype, reduce);
+    return;
+  }
+  if (bytes == 0) return;
+  many_ ? butterfly_.all_reduce(call) : all_reduce_pieces(call);
+}
+
+// Reduce-scatter and all-gather, by pieces that bound the staging memory.
+void GlooGroup::all_reduce_pieces(const CollectiveCall& call) {
+  const auto n = static_cast<size_t>(size());
+  link_.connect_all();
+  const size_t item = dtype_size(call.dtype);
+  const size_t piece = n * (kShareLimit / item);
+  for (size_t from = 0; from < call.count; from += piece) {
+    const size_t elements = std::min(piece, call.count - from);
+    const size_t share =
+        ((elements + n - 1) / n + kShareElements - 1) / kShareElements * kShareElements;
+    std::vector<Range> ranges(n);
+    for (size_t r = 0; r < n; ++r) {
+      const size_t begin = std::min(r * share, elements);
+      ranges[r] = {from + begin, std::min(share, elements - begin)};
+    }
+    // A peer sends its result only after it has had all of this rank's part of it. So receiving in
+    // place is safe from the start, and saves the peer from having to ask.
+    char* out = static_cast<char*>(call.recv);
+    Exchange gather(link_);
+    const auto me = static_cast<size_t>(rank());
+    for (size_t i = 1; i < n; ++i) {
+      const size_t other = (me + n - i) % n;
+      gather.receive(static_cast<int>(other), kGatherSlot, out + ranges[other].begin * item,
+                     ranges[other].count * item);
+    }
+    char* own = out + ranges[me].begin * item;
+    reduce_ranges(call, ranges, own);
+    for (size_t i = 1; i < n; ++i) {
+      gather.send(static_cast<int>((me + i) % n), kGatherSlot, own, ranges[me].count * item);
+    }
+    gather.wait_received();
+    gather.wait_sent();
+  }
+}
+
+void GlooGroup::reduce_scatter(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
+                               nxd_reduce_t reduce) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "reduce_scatter", Kind::kCollective, {count, dtype});
+  const CollectiveCall call{Operation::kReduceScatter, send, recv, count, dtype, reduce};
+  const auto n = static_cast<size_t>(size());
+  const size_t bytes = bytes_of(call, size(), n);
+  const Blocks& blocks = agree(call, bytes);
+  if (many_) {
+    if (bytes > 0) butterfly_.reduce_scatter(call);
+    return;
+  }
+  const auto me = static_cast<size_t>(rank());
+  const size_t item = bytes == 0 ? 1 : dtype_size(dtype);
+  if (is_inline(bytes)) {
+    std::vector<const void*> parts(n);
+    for (size_t r = 0; r < n; ++r) {
+      parts[r] = static_cast<const char*>(blocks[r].payload) + me * count * item;
+    }
+    if (count > 0) reduce_in_order(parts, recv, count, dtype, reduce);
+    return;
+  }
+  link_.connect_all();
+  const size_t piece = kShareLimit / item;
+  for (size_t from = 0; from < count; from += piece) {
+    std::vector<Range> ranges(n);
+    for (size_t r = 0; r < n; ++r) ranges[r] = {r * count + from, std::min(piece, count - from)};
+    reduce_ranges(call, ranges, static_cast<char*>(recv) + from * item);
+  }
+}
+
+void GlooGroup::all_gather(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "all_gather", Kind::kCollective, {count, dtype});
+  const CollectiveCall call{Operation::kAllGather, send, recv, count, dtype};
+  const size_t bytes = bytes_of(call, size(), 1);
+  const Blocks& blocks = agree(call, bytes);
+  if (bytes == 0) return;
+  char* out = static_cast<char*>(recv);
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  if (is_inline(bytes)) {
+    for (size_t r = 0; r < n; ++r) std::memcpy(out + r * bytes, blocks[r].payload, bytes);
+    return;
+  }
+  if (!many_) return gather_from_all(send, out, bytes);
+  if (out + me * bytes != send) std::memcpy(out + me * bytes, send, bytes);
+  gather_in_rounds(out, bytes);
+}
+
+void GlooGroup::gather_from_all(const void* send, char* out, size_t bytes) {
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  link_.connect_all();
+  Exchange exchange(link_);
+  for (size_t i = 1; i < n; ++i) {
+    const size_t from = (me + n - i) % n;
+    exchange.receive(static_cast<int>(from), kGatherSlot, out + from * bytes, bytes);
+  }
+  for (size_t i = 1; i < n; ++i) {
+    exchange.send(static_cast<int>((me + i) % n), kGatherSlot, send, bytes);
+  }
+  if (out + me * bytes != send) std::memcpy(out + me * bytes, send, bytes);
+  exchange.wait_received();
+  exchange.wait_sent();
+}
+
+// The way of the agreement (see Agreement), with every block in its place from the start. The
+// blocks that a rank has are its own and those of the ranks after it, so at most two runs in
+// memory.
+void GlooGroup::gather_in_rounds(char* out, size_t bytes) {
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  std::vector<int> peers;
+  for (size_t distance = 1; distance < n; distance *= 2) {
+    peers.push_back(static_cast<int>((me + distance) % n));
+    peers.push_back(static_cast<int>((me + n - distance) % n));
+  }
+  link_.connect(peers);
+  for (size_t distance = 1; distance < n; distance *= 2) {
+    const size_t from = (me + distance) % n, to = (me + n - distance) % n;
+    const size_t blocks = std::min(distance, n - distance);
+    const auto run = [&](size_t first) { return std::min(blocks, n - first); };
+    Exchange exchange(link_);
+    const auto source = static_cast<int>(from), target = static_cast<int>(to);
+    exchange.receive(source, kGatherSlot, out + from * bytes, run(from) * bytes);
+    exchange.receive(source, kGatherSlot, out, (blocks - run(from)) * bytes);
+    exchange.send(target, kGatherSlot, out + me * bytes, run(me) * bytes);
+    exchange.send(target, kGatherSlot, out, (blocks - run(me)) * bytes);
+    exchange.wait_received();
+    exchange.wait_sent();
+  }
+}
+
+void GlooGroup::all_to_all(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "all_to_all", Kind::kCollective, {count, dtype});
+  const CollectiveCall call{Operation::kAllToAll, send, recv, count, dtype};
+  const auto n = static_cast<size_t>(size());
+  const size_t total = bytes_of(call, size(), n);
+  const Blocks& blocks = agree(call, total);
+  if (total == 0) return;
+  const size_t bytes = total / n;
+  const char* in = static_cast<const char*>(send);
+  char* out = static_cast<char*>(recv);
+  const auto me = static_cast<size_t>(rank());
+  if (is_inline(total)) {
+    for (size_t r = 0; r < n; ++r) {
+      std::memcpy(out + r * bytes, static_cast<const char*>(blocks[r].payload) + me * bytes, bytes);
+    }
+    return;
+  }
+  std::memcpy(out + me * bytes, in + me * bytes, bytes);
+  exchange_with_all(in, out, bytes);
+}
+
+// Each has something else for each other, so there are as many connections and messages as ranks;
+// among many, some at a time. All ranks go by the same distances, so those at the two ends of a
+// connection come to it together.
+void GlooGroup::exchange_with_all(const char* in, char* out, size_t bytes) {
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  const size_t at_a_time = many_ ? kPeersAtATime : n;
+  for (size_t first = 1; first < n; first += at_a_time) {
+    const size_t end = std::min(first + at_a_time, n);
+    std::vector<int> peers;
+    for (size_t i = first; i < end; ++i) {
+      peers.push_back(static_cast<int>((me + i) % n));
+      peers.push_back(static_cast<int>((me + n - i) % n));
+    }
+    link_.connect(peers);
+    Exchange exchange(link_);
+    for (size_t i = first; i < end; ++i) {
+      const size_t from = (me + n - i) % n;
+      exchange.receive(static_cast<int>(from), kAllToAllSlot, out + from * bytes, bytes);
+    }
+    for (size_t i = first; i < end; ++i) {
+      const size_t to = (me + i) % n;
+      exchange.send(static_cast<int>(to), kAllToAllSlot, in + to * bytes, bytes);
+    }
+    exchange.wait_received();
+    exchange.wait_sent();
+  }
+}
+
+void GlooGroup::broadcast(void* buffer, size_t count, nxd_dtype_t dtype, int root) {
+  const NoSigpipe quiet;
+  const GroupMonitor::Call started(monitor_, "broadcast", Kind::kCollective, {count, dtype, root});
+  const CollectiveCall call{Operation::kBroadcast, nullptr, buffer, count, dtype,
+                            NXD_REDUCE_INVALID,    root};
+  const size_t bytes = bytes_of(call, size(), 1);
+  const Blocks& blocks = agree(call, bytes);
+  if (bytes == 0) return;
+  if (!is_inline(bytes)) {
+    broadcast_tree(static_cast<char*>(buffer), bytes, root);
+  } else if (rank() != root) {
+    std::memcpy(buffer, blocks[static_cast<size_t>(root)].payload, bytes);
+  }
+}
+
+// A binomial tree, chunk by chunk: counted from the root, a rank's parent is its number without the
+// lowest bit, and it passes each chunk on as soon as it is there.
+void GlooGroup::broadcast_tree(char* data, size_t size_in_bytes, int root) {
+  const int n = size();
+  const int place = (rank() - root + n) % n;
+  const int parent = ((place & (place - 1)) + root) % n;
+  std::vector<int> children;
+  for (int bit = 1; bit < n && (place & bit) == 0; bit *= 2) {
+    if (place + bit < n) children.push_back((place + bit + root) % n);
+  }
+  std::reverse(children.begin(), children.end());  // the deepest subtree first
+  std::vector<int> peers = children;
+  if (place != 0) peers.push_back(parent);
+  link_.connect(peers);
+
+  struct Chunk {
+    char* data;
+    size_t size;
+    GlooLink::Buffer buffer;
+  };
+  std::vector<Chunk> chunks;
+  for (size_t at = 0; at < size_in_bytes; at += kBroadcastChunk) {
+    chunks.push_back({data + at, std::min(kBroadcastChunk, size_in_bytes - at), nullptr});
+  }
+  if (place != 0) {
+    for (Chunk& chunk : chunks) {
+      chunk.buffer = link_.buffer(chunk.data, chunk.size);
+      link_.post_receive(parent, kBroadcastSlot, *chunk.buffer, chunk.size);
+    }
+  }
+  Exchange exchange(link_);
+  for (Chunk& chunk : chunks) {
+    if (place != 0) link_.wait_received(parent, *chunk.buffer);
+    for (const int child : children) {
+      exchange.send(child, kBroadcastSlot, chunk.data, chunk.size);
+    }
+  }
+  exchange.wait_sent();
+}
+
+}  // namespace nxd

@@ -1,0 +1,333 @@
+#include "core/comm/transports/gloo/gloo_link.h"
+
+#include <gloo/transport/pair.h>
+
+#include <algorithm>
+#include <map>
+#include <new>
+#include <numeric>
+#include <thread>
+
+#include "core/comm/net/socket.h"
+#include "core/comm/store/store_pace.h"
+#include "core/comm/store/store_patience.h"
+#include "core/comm/transports/gloo/gloo_pair.h"
+#include "core/comm/transports/gloo/slots.h"
+
+namespace nxd {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo's own bounds. Ours come sooner, and know whom to blame.
+constexpr auto kForever = std::chrono::hours(24 * 365);
+constexpr auto kSlice = milliseconds(20);
+
+}  // namespace
+
+GlooLink::GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
+    : monitor_(std::move(monitor)),
+      key_(std::move(key)),
+      ranks_(std::move(ranks)),
+      rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), monitor_->world_rank()) -
+                             ranks_.begin())),
+      transport_(std::make_shared<GlooTransport>(monitor_->shared().device, rank_, size())),
+      pairs_(ranks_.size(), nullptr),
+      stages_(ranks_.size()),
+      sentinels_(ranks_.size()) {
+  transport_->setTimeout(kForever);
+  monitor_->add_closer([this] { close(); });
+}
+
+GlooLink::~GlooLink() { monitor_->forget_closers(); }
+
+// Peers that wait learn at once; what they learn of why, the board knows.
+void GlooLink::close() noexcept {
+  std::lock_guard<std::mutex> lock(pairs_mutex_);
+  for (auto* pair : pairs_) {
+    if (!pair) continue;
+    try {
+      pair->close();
+    } catch (...) {
+    }
+  }
+}
+
+// The later rank connects, which takes nobody else: so it does to all such peers before any end
+// waits for the other. A thread claims a connection that a peer is to make only when it comes to
+// it, so that it holds none up that another thread could wait for.
+void GlooLink::connect(std::vector<int> peers) {
+  std::erase_if(peers, [&](int peer) { return peer == rank_ || stage(peer) == Stage::kConnected; });
+  if (peers.empty()) return;
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  int current = peers.front();
+  // A store that is silent ends the call as a peer would.
+  const StorePatience bounded(monitor_->timeout_ms());
+  try {
+    std::vector<int> earlier;
+    for (const int peer : peers) {
+      if (peer < rank_ && claim(peer)) earlier.push_back(peer);
+    }
+    const std::vector<std::string> invitations = invitations_of(earlier);
+    std::map<int, Connector::Dial> dials;
+    for (size_t i = 0; i < earlier.size(); ++i) {
+      current = earlier[i];
+      own_part(current, [&] {
+        dials.try_emplace(current, *monitor_->shared().connector, invitations[i],
+                          world_rank(current), key_);
+      });
+    }
+    for (auto& [peer, dial] : dials) {
+      current = peer;
+      Fd socket;
+      while (!(socket = dial.wait(kSlice))) look_around(peer);
+      adopt(peer, std::move(socket));
+    }
+    for (const int peer : peers) {
+      current = peer;
+      if (peer > rank_ && claim(peer)) {
+        Fd socket;
+        Connector& connector = *monitor_->shared().connector;
+        while (!(socket = connector.take(world_rank(peer), key_, kSlice))) look_around(peer);
+        adopt(peer, std::move(socket));
+      }
+      wait_until_connected(peer);
+    }
+  } catch (const Connector::Refused& e) {
+    connection_failed(current, e.what());
+  } catch (const Connector::Unproven& e) {
+    monitor_->peer_lost(world_rank(current), e.what());
+  } catch (const Error& e) {
+    if (monitor_->has_failed()) throw;
+    monitor_->store_failed(e);  // in the middle of making connections, which cannot be made twice
+  } catch (const std::bad_alloc&) {
+    throw;  // which is no fault of the peer's
+  } catch (const std::exception& e) {
+    connection_failed(current, e.what());
+  }
+  monitor_->check_running();
+}
+
+// True for the one thread that is to make the connection.
+bool GlooLink::claim(int peer) {
+  const std::lock_guard<std::mutex> lock(pairs_mutex_);
+  if (stage(peer) != Stage::kAbsent) return false;
+  stages_[static_cast<size_t>(peer)] = Stage::kClaimed;
+  return true;
+}
+
+// What this rank does to make a connection, and can fail by itself: no peer is to blame then.
+template <class Function>
+void GlooLink::own_part(int peer, const Function& function) {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Connector::Refused&) {
+    throw;
+  } catch (const Connector::Unproven&) {
+    throw;
+  } catch (const std::exception& e) {
+    monitor_->fail_for_good(monitor_->error(
+        NXD_ERROR_IO, monitor_->world_rank(),
+        text("rank ", monitor_->world_rank(), " cannot make its connection to rank ",
+             world_rank(peer), ": ", e.what())));
+  }
+}
+
+void GlooLink::adopt(int peer, Fd socket) {
+  own_part(peer, [&] {
+    const std::lock_guard<std::mutex> lock(pairs_mutex_);
+    pairs_[static_cast<size_t>(peer)] = transport_->adopt(peer, std::move(socket));
+  });
+  watch_connection(peer);
+  const std::lock_guard<std::mutex> lock(pairs_mutex_);
+  stages_[static_cast<size_t>(peer)] = Stage::kConnected;
+  connected_.notify_all();
+}
+
+void GlooLink::wait_until_connected(int peer) {
+  std::unique_lock<std::mutex> lock(pairs_mutex_);
+  while (stage(peer) != Stage::kConnected) {
+    connected_.wait_for(lock, kSlice);
+    lock.unlock();
+    look_around(peer);
+    lock.lock();
+  }
+}
+
+// All at once when all are there already. Otherwise one by one, as a wait is for somebody.
+std::vector<std::string> GlooLink::invitations_of(const std::vector<int>& peers) {
+  if (peers.empty()) return {};
+  std::vector<std::string> keys;
+  for (const int peer : peers) keys.push_back(Connector::key(world_rank(peer)));
+  auto all = ask_store([&] { return monitor_->shared().store->get_all(keys); },
+                       [&] { look_around(peers.front()); });
+  if (all) return std::move(*all);
+  std::vector<std::string> invitations;
+  for (const int peer : peers) invitations.push_back(invitation_of(peer));
+  return invitations;
+}
+
+std::string GlooLink::invitation_of(int peer) {
+  using std::chrono::microseconds;
+  const RankShared& shared = monitor_->shared();
+  const std::string key = Connector::key(world_rank(peer));
+  const microseconds longest = std::max(kSlice, store_pause(shared.world_size, 1));
+  microseconds pause(200);
+  for (;;) {
+    const auto found =
+        ask_store([&] { return shared.store->get(key); }, [&] { look_around(peer); });
+    if (found) return *found;
+    const Deadline next = Deadline::after_ms(std::chrono::ceil<milliseconds>(pause).count());
+    do {
+      look_around(peer);
+      std::this_thread::sleep_for(std::min<microseconds>(pause, kSlice));
+    } while (!next.expired());
+    pause = std::min(pause * 3 / 2, longest);
+  }
+}
+
+void GlooLink::watch_connection(int peer) {
+  Buffer& sentinel = sentinels_[static_cast<size_t>(peer)];
+  sentinel = transport_->createUnboundBuffer(&sentinel_data_, 1);
+  pairs_[static_cast<size_t>(peer)]->recv(sentinel.get(), kSentinelSlot, 0, 1);
+}
+
+bool GlooLink::is_broken(int peer) {
+  auto& sentinel = *sentinels_[static_cast<size_t>(peer)];
+  const std::lock_guard<std::mutex> lock(sentinels_mutex_);
+  try {
+    sentinel.abortWaitRecv();  // so that the wait only looks
+    sentinel.waitRecv(nullptr, kForever);
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+void GlooLink::connect_all() {
+  if (all_connected_) return;
+  std::vector<int> peers(ranks_.size());
+  std::iota(peers.begin(), peers.end(), 0);
+  connect(std::move(peers));
+  all_connected_ = true;
+}
+
+GlooLink::Buffer GlooLink::buffer(void* data, size_t size) {
+  return transport_->createUnboundBuffer(data, size);
+}
+
+void GlooLink::post_send(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                         size_t size) {
+  try {
+    pairs_[static_cast<size_t>(peer)]->send(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    connection_failed(peer, e.what());
+  }
+}
+
+void GlooLink::post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                            size_t size) {
+  try {
+    pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    connection_failed(peer, e.what());
+  }
+}
+
+bool GlooLink::try_post_receive(int peer, uint64_t slot, gloo::transport::UnboundBuffer& buffer,
+                                size_t size) noexcept {
+  try {
+    pairs_[static_cast<size_t>(peer)]->recv(&buffer, slot, 0, size);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void GlooLink::wait_sent(int peer, gloo::transport::UnboundBuffer& buffer) {
+  wait(peer, buffer, Ticker::Watch::kSend);
+}
+
+void GlooLink::wait_received(int peer, gloo::transport::UnboundBuffer& buffer) {
+  wait(peer, buffer, Ticker::Watch::kReceive);
+}
+
+namespace {
+
+bool wait_for(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind,
+              milliseconds timeout) {
+  return kind == Ticker::Watch::kSend ? buffer.waitSend(nullptr, timeout)
+                                      : buffer.waitRecv(nullptr, timeout);
+}
+
+// Whether an operation on a connection that is known to have ended was completed before.
+bool was_completed(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
+  try {
+    // An interruption may or may not be left over; after one more there is none.
+    kind == Ticker::Watch::kSend ? buffer.abortWaitSend() : buffer.abortWaitRecv();
+    wait_for(buffer, kind, kForever);
+    return wait_for(buffer, kind, milliseconds(1));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+// A buffer that is received from one peer and sent on to another fails with either connection, and
+// Gloo does not say with which. It fails the connection's sentinel in the same go, if not before; a
+// busy machine may let its thread stand between the two.
+int GlooLink::broken_among(int awaited) {
+  const int64_t patience = timeout_share(monitor_->timeout_ms(), 1, 4);
+  const Deadline deadline = Deadline::after_ms(std::clamp<int64_t>(patience, 50, 2000));
+  for (;;) {
+    if (is_broken(awaited)) return awaited;
+    for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
+      if (peer != rank_ && stage(peer) == Stage::kConnected && is_broken(peer)) return peer;
+    }
+    if (deadline.expired()) return awaited;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
+  for (;;) {
+    bool done = false;
+    try {
+      const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
+      done = wait_for(buffer, kind, kForever);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& e) {
+      connection_failed(broken_among(peer), e.what());
+    }
+    if (!done && is_broken(peer)) {
+      done = was_completed(buffer, kind);
+      if (!done) connection_failed(peer, "in the middle of a message");
+    }
+    if (done) break;
+    look_around(peer);
+  }
+  monitor_->wait_ended();
+}
+
+void GlooLink::fail_unreadable(int peer) const {
+  monitor_->fail_for_good(
+      error(NXD_ERROR_CORRUPT, world_rank(peer),
+            text("cannot read what rank ", world_rank(peer),
+                 " has sent: expected one version of the library on all ranks")));
+}
+
+void GlooLink::connection_failed(int peer, const char* what) {
+  monitor_->peer_lost(world_rank(peer), text("closed its connection to rank ",
+                                             monitor_->world_rank(), " (", what, ")"));
+}
+
+}  // namespace nxd

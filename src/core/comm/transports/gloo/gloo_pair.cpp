@@ -1,0 +1,80 @@
+#include "core/comm/transports/gloo/gloo_pair.h"
+
+#include <gloo/transport/tcp/device.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/base/fork_closed.h"
+
+namespace nxd {
+
+using gloo::transport::tcp::Address;
+
+GlooPair::GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device,
+                   int rank, std::chrono::milliseconds timeout, Fd socket)
+    : Pair(context, device, rank, timeout) {
+  std::lock_guard<std::mutex> lock(m_);
+  if (fd_ >= 0) {  // that Gloo has begun to listen at
+    device_->unregisterDescriptor(fd_, this);
+    ::close(fd_);
+  }
+  // Until the event loop has the socket, it is not this pair's: Gloo's destructor would take it
+  // from the loop, and end the process because it is not there.
+  fd_ = -1;
+  const state listening = state_;
+  state_ = CLOSED;
+  const int fd = socket.get();
+  self_ = Address::fromSockName(fd);
+  try {
+    peer_ = Address::fromPeerName(fd);
+  } catch (const std::exception&) {
+    peer_ = self_;  // it has gone, as reading is going to tell
+  }
+  close_in_forked_children(fd);
+  try {
+    device_->registerDescriptor(fd, EPOLLIN, this);
+  } catch (...) {
+    forget_in_forked_children(fd);
+    throw;
+  }
+  state_ = listening;
+  fd_ = socket.release();
+  Pair::changeState(CONNECTED);
+}
+
+GlooPair::~GlooPair() {
+  std::lock_guard<std::mutex> lock(m_);
+  if (state_ != CLOSED) changeState(CLOSED);
+}
+
+void GlooPair::changeState(state next) noexcept {
+  if (next == CLOSED && fd_ >= 0) forget_in_forked_children(fd_);
+  Pair::changeState(next);
+}
+
+template <class... Arguments>
+void GlooPair::handle(Arguments&... arguments) {
+  try {
+    if constexpr (requires(Pair & pair) { pair.handleEvents(arguments...); }) {
+      Pair::handleEvents(arguments...);
+    }
+  } catch (...) {
+    // Who holds the lock may be waiting for this very loop. The event will come again.
+    std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+    if (lock && ex_ == nullptr && state_ != CLOSED) signalException(std::current_exception());
+  }
+}
+
+void GlooPair::handleEvents(int events) { handle(events); }
+
+void GlooPair::handleEvents(gloo::transport::tcp::Loop& loop, int events) { handle(loop, events); }
+
+gloo::transport::Pair* GlooTransport::adopt(int rank, Fd socket) {
+  auto pair =
+      std::make_unique<GlooPair>(this, device_.get(), rank, getTimeout(), std::move(socket));
+  auto& place = pairs_[static_cast<size_t>(rank)];
+  place = std::move(pair);
+  return place.get();
+}
+
+}  // namespace nxd

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/loop.h>
+#include <gloo/transport/tcp/pair.h>
+
+#include "core/comm/net/socket.h"
+
+namespace nxd {
+
+// A connection of Gloo's over a socket that was connected before. Two habits of Gloo's own way to
+// connect are avoided: whoever reaches its listening port first is taken for the peer, and an error
+// on its event loop, such as a peer that is gone before it was accepted, ends the process.
+class GlooPair final : public gloo::transport::tcp::Pair {
+ public:
+  GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device, int rank,
+           std::chrono::milliseconds timeout, Fd socket);
+  ~GlooPair() override;
+
+  // On Gloo's event loop. What it throws becomes the connection's error. Later releases of Gloo say
+  // which loop it is; the one of these that this release knows overrides.
+  void handleEvents(int events);
+  void handleEvents(gloo::transport::tcp::Loop& loop, int events);
+
+ protected:
+  void changeState(state next) noexcept override;
+
+ private:
+  template <class... Arguments>
+  void handle(Arguments&... arguments);
+};
+
+// Connections of one rank to others of a group.
+class GlooTransport final : public gloo::transport::tcp::Context {
+ public:
+  using Context::Context;
+
+  // Makes the connection to a rank out of a socket that reaches it.
+  gloo::transport::Pair* adopt(int rank, Fd socket);
+};
+
+}  // namespace nxd

@@ -1,0 +1,47 @@
+#include "core/comm/transports/gloo/verdict_exchange.h"
+
+namespace nxd {
+
+void VerdictExchange::prepare() {
+  if (!rounds_.empty()) return;
+  const int n = link_.size(), rank = link_.rank();
+  std::vector<int> peers;
+  size_t count = 0;
+  for (int64_t distance = 1; distance < n; distance *= 2) ++count;
+  std::vector<Round> rounds(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto distance = static_cast<int>(int64_t{1} << i);
+    rounds[i].to = (rank - distance + n) % n;
+    rounds[i].from = static_cast<int>((int64_t{rank} + distance) % n);
+    peers.push_back(rounds[i].to);
+    peers.push_back(rounds[i].from);
+  }
+  link_.connect(peers);
+  for (size_t i = 0; i < count; ++i) {
+    Round& round = rounds[i];
+    round.in_buffer = link_.buffer(&round.in, sizeof round.in);
+    round.out_buffer = link_.buffer(&round.out, sizeof round.out);
+    link_.post_receive(round.from, i, *round.in_buffer, sizeof round.in);
+    round.posted = true;
+  }
+  rounds_ = std::move(rounds);
+}
+
+void VerdictExchange::exchange(const CallHeader& header, const std::string& reason) {
+  prepare();
+  Verdict verdict(link_.rank(), header, reason);
+  for (size_t i = 0; i < rounds_.size(); ++i) {
+    Round& round = rounds_[i];
+    if (!round.posted) link_.post_receive(round.from, i, *round.in_buffer, sizeof round.in);
+    round.out = verdict;
+    link_.post_send(round.to, i, *round.out_buffer, round.out.size());
+    link_.wait_received(round.from, *round.in_buffer);
+    if (!round.in.is_of_group(link_.size())) link_.fail_unreadable(round.from);
+    verdict.join(round.in);
+    round.posted = link_.try_post_receive(round.from, i, *round.in_buffer, sizeof round.in);
+  }
+  for (Round& round : rounds_) link_.wait_sent(round.to, *round.out_buffer);
+  verdict.check(link_.monitor(), link_.ranks());
+}
+
+}  // namespace nxd

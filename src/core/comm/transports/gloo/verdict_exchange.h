@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/comm/transports/gloo/gloo_link.h"
+#include "core/comm/transports/gloo/verdict.h"
+
+namespace nxd {
+
+// The agreement of many ranks. As Agreement, by dissemination in ceil(log2 n) rounds (Hensgen,
+// Finkel and Manber, Two algorithms for barrier synchronization, 1988), but each rank sends what
+// the headers come to and not the headers: a bounded number of bytes a round, however many ranks
+// there are. So no rank learns more of the others than who disagrees, and no data travel along.
+class VerdictExchange {
+ public:
+  explicit VerdictExchange(GlooLink& link) : link_(link) {}
+
+  // Fails with INVALID_ARGUMENT, naming both sides, unless all headers agree and no rank has a
+  // reason to refuse.
+  void exchange(const CallHeader& header, const std::string& reason);
+
+ private:
+  struct Round {
+    int to, from;
+    bool posted = false;
+    Verdict in, out;
+    GlooLink::Buffer in_buffer, out_buffer;
+  };
+
+  void prepare();
+
+  GlooLink& link_;
+  std::vector<Round> rounds_;  // the buffers point into it
+};
+
+}  // namespace nxd

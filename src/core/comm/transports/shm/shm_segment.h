@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+
+#include "core/comm/call_header.h"
+#include "core/comm/memory/arena.h"
+#include "core/comm/memory/process_watch.h"
+#include "core/comm/memory/shared_counter.h"
+
+namespace nxd {
+
+// What a rank tells its peers about its part in a call. Two per rank, used in turn: a rank writes
+// one only when all peers have begun the call after the one it was last used for.
+struct alignas(64) ShmPosting {
+  CallHeader header;
+  ArenaPlace send, receive;
+  char reason[448];  // why the rank refuses, header.payload_size bytes
+};
+static_assert(sizeof(ShmPosting) == 512);
+
+// What each rank writes and its peers read.
+struct ShmCell {
+  SharedCounter progress;
+  // Not 0: the rank has left, by choice or by failure; kDeparted and, in the low half, its progress
+  // after the last call that it completed.
+  alignas(128) std::atomic<uint64_t> departed{0};
+  static constexpr uint64_t kDeparted = uint64_t{1} << 32;
+  ProcessId process;  // valid once attached is set
+  std::atomic<uint32_t> attached{0};
+  ShmPosting postings[2];
+};
+
+// What a sender says of a message.
+struct alignas(64) ShmOffer {
+  CallHeader header;
+  ArenaPlace data;  // when the receiver can read them where they are
+  ArenaPlace desk;
+  uint32_t base = 0;  // where the desk's counters stand
+  int32_t tag = 0;
+  char reason[184] = {};  // why the rank refuses, header.payload_size bytes
+};
+static_assert(sizeof(ShmOffer) == 256);
+
+// Offers of messages from one rank to another, in order. The receiver takes them out of the ring
+// whether it has a use for them yet or not, so that no message waits behind another.
+struct ShmChannel {
+  static constexpr uint32_t kOffers = 8;
+  SharedCounter offered;  // by the sender
+  SharedCounter taken;    // by the receiver
+  ShmOffer offers[kOffers];
+};
+
+// Where a sender and a receiver carry out one message after another, in the sender's arena. From an
+// offer's base on, the receiver counts 1 for its answer, and both count 1 for each part.
+struct ShmDesk {
+  static constexpr size_t kPart = size_t{128} << 10;
+  static constexpr size_t kParts = 4;
+  SharedCounter filled;  // by the sender
+  SharedCounter taken;   // by the receiver
+  struct {
+    CallHeader header;
+    char reason[224];
+  } answer;
+  alignas(4096) char parts[kParts][kPart];
+};
+
+// Layout of the memory that the ranks of one group share: for each rank a cell and buffers, and for
+// each pair of ranks a channel. Zero bytes are its initial state.
+class ShmSegment {
+ public:
+  static constexpr size_t kSmall = size_t{64} << 10;  // a call's data go here when they fit
+  static constexpr size_t kTurns = 8;                 // calls take these in turn
+  static constexpr size_t kSlot = size_t{256} << 10;  // larger ones pass through a ring of these
+  static constexpr size_t kSlots = 4;
+
+  static size_t size_for(int ranks);
+
+  ShmSegment(SharedMemory memory, int ranks);
+
+  SharedMemory& memory() { return memory_; }
+  ShmCell& cell(int rank) const;
+  ShmChannel& channel(int from, int to) const;
+  char* small(int rank, size_t turn) const;
+  char* slot(int rank, size_t number) const;
+
+ private:
+  static size_t channels_at(int ranks);
+  static size_t buffers_at(int ranks);
+  char* buffers(int rank) const;
+
+  SharedMemory memory_;
+  int ranks_;
+};
+
+}  // namespace nxd
