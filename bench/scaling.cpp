@@ -23,7 +23,7 @@
 #include "core/comm/store/store_pace.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/comm/transports/gloo/agreement.h"
-#include "core/comm/transports/gloo/gloo_group.h"
+#include "core/comm/transports/gloo/gloo_transport.h"
 #include "core/comm/transports/gloo/verdict.h"
 #include "core/comm/transports/shm/shm_segment.h"
 #include "core/world/context.h"
@@ -104,8 +104,8 @@ void run_phase(Phase phase, const Setting& setting, int rank, nxd_store_t* store
     context->init_model_parallel(options);
   } else {
     std::vector<float> data(1024, 1.0F);
-    context->world()->all_reduce(data.data(), data.data(), data.size(), NXD_DTYPE_F32,
-                                 NXD_REDUCE_SUM);
+    context->world()->run(nxd::Call::all_reduce(data.data(), data.data(), data.size(),
+                                                NXD_DTYPE_F32, NXD_REDUCE_SUM));
   }
 }
 
@@ -222,7 +222,7 @@ double group_bytes(int ranks) {
   const size_t before = heap();
   std::vector<int> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
-  const nxd::GlooGroup group(
+  const nxd::GlooTransport group(
       std::make_shared<nxd::GroupMonitor>(shared, "key", "world", 0, all, 1000), "key", all);
   return double(heap() - before);
 }

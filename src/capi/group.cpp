@@ -26,7 +26,7 @@ nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n
 void nxd_group_destroy(nxd_group_t* group) {
   const Uncancelled whole_call;
   if (!group || group->borrowed) return;
-  end_works(*group);
+  if (group->value) group->value->end_works();
   delete group;
 }
 
@@ -72,39 +72,39 @@ nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_tr
 
 nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* recv, size_t count,
                             nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return guard([&] { unwrap(group).all_reduce(send, recv, count, dtype, reduce); });
+  return guard([&] { unwrap(group).run(Call::all_reduce(send, recv, count, dtype, reduce)); });
 }
 
 nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* recv, size_t count,
                             nxd_dtype_t dtype) {
-  return guard([&] { unwrap(group).all_gather(send, recv, count, dtype); });
+  return guard([&] { unwrap(group).run(Call::all_gather(send, recv, count, dtype)); });
 }
 
 nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* recv, size_t count,
                                 nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return guard([&] { unwrap(group).reduce_scatter(send, recv, count, dtype, reduce); });
+  return guard([&] { unwrap(group).run(Call::reduce_scatter(send, recv, count, dtype, reduce)); });
 }
 
 nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
                            int32_t root) {
-  return guard([&] { unwrap(group).broadcast(buffer, count, dtype, root); });
+  return guard([&] { unwrap(group).run(Call::broadcast(buffer, count, dtype, root)); });
 }
 
 nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* recv, size_t count,
                             nxd_dtype_t dtype) {
-  return guard([&] { unwrap(group).all_to_all(send, recv, count, dtype); });
+  return guard([&] { unwrap(group).run(Call::all_to_all(send, recv, count, dtype)); });
 }
 
 nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,
                       int32_t to, int32_t tag) {
-  return guard([&] { unwrap(group).send(buffer, count, dtype, to, tag); });
+  return guard([&] { unwrap(group).run(Call::send_to(buffer, count, dtype, to, tag)); });
 }
 
 nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
                          int32_t from, int32_t tag) {
-  return guard([&] { unwrap(group).receive(buffer, count, dtype, from, tag); });
+  return guard([&] { unwrap(group).run(Call::receive_from(buffer, count, dtype, from, tag)); });
 }
 
 nxd_status_t nxd_barrier(nxd_group_t* group) {
-  return guard([&] { unwrap(group).barrier(); });
+  return guard([&] { unwrap(group).run(Call::barrier()); });
 }

@@ -3,7 +3,7 @@
 // Handles of communication, and how functions take them apart.
 #include "capi/arguments.h"
 #include "core/base/error.h"
-#include "core/comm/ordered_group.h"
+#include "core/comm/process_group.h"
 #include "core/comm/store/store.h"
 #include "core/launch/job.h"
 #include "core/world/context.h"
@@ -25,17 +25,6 @@ inline ProcessGroup& unwrap(nxd_group_t* group) {
   check_argument(group, "group: expected a group, got NULL");
   check_state(group->value != nullptr, "group: its layout was destroyed");
   return *group->value;
-}
-
-// Every group of a context puts its calls in order.
-inline OrderedGroup& unwrap_ordered(nxd_group_t* group) {
-  auto* ordered = dynamic_cast<OrderedGroup*>(&unwrap(group));
-  check_internal(ordered != nullptr, "group: no asynchronous calls on this kind of group");
-  return *ordered;
-}
-
-inline void end_works(nxd_group_t& group) {
-  if (auto* ordered = dynamic_cast<OrderedGroup*>(group.value.get())) ordered->end_works();
 }
 
 inline Work& unwrap(nxd_work_t* work) {

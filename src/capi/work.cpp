@@ -7,20 +7,20 @@ using namespace nxd;
 
 namespace {
 
-nxd_status_t start(nxd_group_t* group, const GroupCall& call, nxd_work_t** out_work) {
+nxd_status_t start(nxd_group_t* group, const Call& call, nxd_work_t** out_work) {
   return guard([&] {
     if (out_work) *out_work = nullptr;
-    OrderedGroup& ordered = unwrap_ordered(group);
-    if (!out_work) ordered.start_refusal(call, "out_work: expected a pointer, got NULL");
+    ProcessGroup& g = unwrap(group);
+    if (!out_work) g.start(call.rejected_for("out_work: expected a pointer, got NULL"));
     auto& out = output(out_work, "out_work");
     auto handle = std::make_unique<nxd_work>();
-    handle->value = ordered.start(call);
+    handle->value = g.start(call);
     out = handle.release();
   });
 }
 
-GroupCall rejected_call(const char* operation, int32_t peer, int32_t tag) {
-  GroupCall call{operation_named(operation)};
+Call rejected_call(const char* operation, int32_t peer, int32_t tag) {
+  Call call{operation_named(operation)};
   call.peer = peer;
   call.tag = tag;
   return call;
@@ -34,54 +34,48 @@ const char* or_none(const char* reason) {
 
 nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv, size_t count,
                                   nxd_dtype_t dtype, nxd_reduce_t reduce, nxd_work_t** out_work) {
-  return start(group, {Operation::kAllReduce, send, recv, count, dtype, reduce}, out_work);
+  return start(group, Call::all_reduce(send, recv, count, dtype, reduce), out_work);
 }
 
 nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv, size_t count,
                                   nxd_dtype_t dtype, nxd_work_t** out_work) {
-  return start(group, {Operation::kAllGather, send, recv, count, dtype}, out_work);
+  return start(group, Call::all_gather(send, recv, count, dtype), out_work);
 }
 
 nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
                                       size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
                                       nxd_work_t** out_work) {
-  return start(group, {Operation::kReduceScatter, send, recv, count, dtype, reduce}, out_work);
+  return start(group, Call::reduce_scatter(send, recv, count, dtype, reduce), out_work);
 }
 
 nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
                                  int32_t root, nxd_work_t** out_work) {
-  return start(group,
-               {Operation::kBroadcast, nullptr, buffer, count, dtype, NXD_REDUCE_INVALID, root},
-               out_work);
+  return start(group, Call::broadcast(buffer, count, dtype, root), out_work);
 }
 
 nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv, size_t count,
                                   nxd_dtype_t dtype, nxd_work_t** out_work) {
-  return start(group, {Operation::kAllToAll, send, recv, count, dtype}, out_work);
+  return start(group, Call::all_to_all(send, recv, count, dtype), out_work);
 }
 
 nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,
                             int32_t to, int32_t tag, nxd_work_t** out_work) {
-  return start(group,
-               {Operation::kSend, buffer, nullptr, count, dtype, NXD_REDUCE_INVALID, to, tag},
-               out_work);
+  return start(group, Call::send_to(buffer, count, dtype, to, tag), out_work);
 }
 
 nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
                                int32_t from, int32_t tag, nxd_work_t** out_work) {
-  return start(group,
-               {Operation::kReceive, nullptr, buffer, count, dtype, NXD_REDUCE_INVALID, from, tag},
-               out_work);
+  return start(group, Call::receive_from(buffer, count, dtype, from, tag), out_work);
 }
 
 nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work) {
-  return start(group, {Operation::kBarrier}, out_work);
+  return start(group, Call::barrier(), out_work);
 }
 
 nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer, int32_t tag,
                               const char* reason) {
   return guard([&] {
-    rejected_call(operation, peer, tag).refuse(unwrap(group), or_none(reason));
+    unwrap(group).reject(rejected_call(operation, peer, tag), or_none(reason));
     fail(NXD_ERROR_INTERNAL, "a call that was rejected has succeeded");
   });
 }
@@ -90,8 +84,8 @@ nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, i
                                     int32_t tag, const char* reason, nxd_work_t** out_work) {
   return guard([&] {
     if (out_work) *out_work = nullptr;
-    const GroupCall call = rejected_call(operation, peer, tag);
-    auto work = unwrap_ordered(group).start_refusal(call, or_none(reason));
+    const Call call = rejected_call(operation, peer, tag);
+    auto work = unwrap(group).start(call.rejected_for(or_none(reason)));
     auto& out = output(out_work, "out_work");
     auto handle = std::make_unique<nxd_work>();
     handle->value = std::move(work);

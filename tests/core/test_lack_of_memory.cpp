@@ -79,11 +79,11 @@ void memory_of_peers_that_cannot_be_mapped(void**) {
                                                                params, grads, size_t{1});
         const BucketPlan plan({{kCount, NXD_DTYPE_F32, NXD_DTYPE_F32}}, 1 << 20, 2);
         context->arena().free(context->arena().allocate(100));  // so that it has its mapping
-        context->world()->barrier();
+        context->world()->run(Call::barrier());
         if (rank == 0) fail_calls(kFailMapping, 1, 1);
-        context->world()->barrier();
+        context->world()->run(Call::barrier());
         ParameterGather gather(source, plan, true);
-        context->world()->barrier();
+        context->world()->run(Call::barrier());
         if (rank == 0) NXD_TEST_CHECK(calls_failed() == 1);
         NXD_TEST_CHECK(!gather.is_mirrored());
         gather.begin();

@@ -1,6 +1,7 @@
 /* A call that one rank rejects before it can make it: the peers, which make it, are told the reason
  * at once, and the group goes on. */
 #include <stdio.h>
+#include <string.h>
 
 #include "support/ranks.h"
 
@@ -33,8 +34,15 @@ static nxd_status_t call(nxd_group_t* group, int i) {
 static void check_told(nxd_status_t status, int rank, int by) {
   char named[32];
   snprintf(named, sizeof named, "rank %d refused", by);
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  nxd_last_error_info(&info);
+  NXD_TEST_CHECK(info.root_rank == by);
   NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, kReason);
-  if (rank != by) NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, named);
+  if (rank == by) return;
+  NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, named);
+  /* Not passed on as the error of a rank between. */
+  const char* told = strstr(nxd_last_error(), "refused");
+  NXD_TEST_CHECK(told && !strstr(told + 1, "refused"));
 }
 
 static void collectives(nxd_context_t* ctx, int rank, int size, void* unused) {

@@ -32,7 +32,9 @@ nxd::GroupMonitor& monitor() {
 nxd::CallHeader header(nxd_fuzz::Input& in) { return in.number<nxd::CallHeader>(); }
 
 void verdicts(nxd_fuzz::Input& in) {
-  nxd::Verdict own(1, nxd::CallHeader(), in.byte() & 1 ? "reason" : "");
+  std::optional<nxd::Rejection> rejection;
+  if (in.byte() & 1) rejection = nxd::Rejection{1, false, "reason"};
+  nxd::Verdict own(1, nxd::CallHeader(), rejection);
   const int count = in.choice(1, 3);
   for (int i = 0; i < count; ++i) {
     nxd::Verdict other;
@@ -42,7 +44,7 @@ void verdicts(nxd_fuzz::Input& in) {
     parse_of_peer([&] { own.join(other); });
     nxd_fuzz::expect(own.size() <= sizeof own, "a verdict of more bytes than there are");
   }
-  parse_of_peer([&] { own.check(monitor(), {0, 1, 2}); });
+  parse_of_peer([&] { own.rejection({0, 1, 2}); });
 }
 
 void headers(nxd_fuzz::Input& in) {
@@ -50,8 +52,10 @@ void headers(nxd_fuzz::Input& in) {
   nxd_fuzz::expect(!first.agrees_with(second) || first.describe() == second.describe(),
                    "headers that agree and read otherwise");
   first.digest();
+  const std::string reason = in.bytes(8), other = in.bytes(8);
   parse_of_peer([&] {
-    nxd::check_message(monitor(), {1, &first, in.bytes(8)}, {0, &second, in.bytes(8)});
+    nxd::check_message(monitor(), {1, first, reason.data(), reason.size()},
+                       {0, second, other.data(), other.size()});
   });
 }
 

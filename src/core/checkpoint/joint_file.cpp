@@ -21,11 +21,11 @@ std::vector<std::string> gather_bytes(ProcessGroup* group, const std::string& ow
   const auto ranks = static_cast<size_t>(group->size());
   const auto length = static_cast<int64_t>(own.size());
   std::vector<int64_t> lengths(ranks);
-  group->all_gather(&length, lengths.data(), 1, NXD_DTYPE_I64);
+  group->run(Call::all_gather(&length, lengths.data(), 1, NXD_DTYPE_I64));
   const auto most = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
   std::string padded = own, all(most * ranks, '\0');
   padded.resize(most);
-  group->all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8);
+  group->run(Call::all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8));
   std::vector<std::string> each;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto* begin = all.data() + rank * most;
@@ -113,11 +113,11 @@ class Carrier {
     if (stage == 0 || elements_of(entry) == 0) return data;
     if (own != 0 && own != stage) return nullptr;
     if (own == stage) {
-      pipeline_->send(data, elements_of(entry), entry.dtype, 0, kTag);
+      pipeline_->run(Call::send_to(data, elements_of(entry), entry.dtype, 0, kTag));
       return nullptr;
     }
     room_.resize(std::max(room_.size(), elements_of(entry) * dtype_size(entry.dtype)));
-    pipeline_->receive(room_.data(), elements_of(entry), entry.dtype, stage, kTag);
+    pipeline_->run(Call::receive_from(room_.data(), elements_of(entry), entry.dtype, stage, kTag));
     return room_.data();
   }
 

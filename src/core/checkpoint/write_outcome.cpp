@@ -25,7 +25,7 @@ void WriteOutcome::attempt(const std::function<void()>& write) noexcept {
 }
 
 void WriteOutcome::share(ProcessGroup& group) {
-  if (group.size() > 1) group.broadcast(&message_, sizeof message_, NXD_DTYPE_U8, 0);
+  if (group.size() > 1) group.run(Call::broadcast(&message_, sizeof message_, NXD_DTYPE_U8, 0));
 }
 
 void WriteOutcome::check() const {

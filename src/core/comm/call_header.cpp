@@ -1,10 +1,47 @@
 #include "core/comm/call_header.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "core/base/dtype.h"
 #include "core/comm/monitor/group_monitor.h"
 #include "core/comm/reduction.h"
 
 namespace nxd {
+
+Error Rejection::error(const GroupMonitor& monitor) const {
+  const bool verbatim = disagrees || rank == monitor.world_rank();
+  return monitor.error(NXD_ERROR_INVALID_ARGUMENT, rank,
+                       verbatim ? why : text("rank ", rank, " refused its arguments: ", why));
+}
+
+Rejection disagreement(int rank, const CallHeader& header, int other_rank,
+                       const CallHeader& other) {
+  return {other_rank, true,
+          text("ranks disagree: rank ", rank, " calls ", header.describe(), ", rank ", other_rank,
+               " calls ", other.describe())};
+}
+
+void CallHeader::reject(const Rejection& rejection, char* reason, size_t room) {
+  rejected = rejection.disagrees ? Rejected::kDisagreement : Rejected::kArguments;
+  root = rejection.rank;
+  payload_size = static_cast<uint32_t>(std::min(rejection.why.size(), room));
+  std::memcpy(reason, rejection.why.data(), payload_size);
+}
+
+std::optional<Rejection> CallHeader::rejection(const char* reason, size_t room) const {
+  if (!is_rejected()) return std::nullopt;
+  return Rejection{root, rejected == Rejected::kDisagreement,
+                   std::string(reason, std::min<size_t>(payload_size, room))};
+}
+
+size_t CallHeader::message_bytes() const {
+  return is_rejected() ? 0 : count * dtype_size(static_cast<nxd_dtype_t>(dtype));
+}
+
+bool CallHeader::fits(const CallHeader& other) const {
+  return !is_rejected() && !other.is_rejected() && count == other.count && dtype == other.dtype;
+}
 
 bool CallHeader::agrees_with(const CallHeader& other) const {
   return sequence == other.sequence && operation == other.operation && count == other.count &&
@@ -25,7 +62,7 @@ uint64_t CallHeader::digest() const {
   mix(static_cast<uint64_t>(static_cast<uint32_t>(root)) | static_cast<uint64_t>(operation) << 32 |
       static_cast<uint64_t>(static_cast<uint8_t>(dtype)) << 40 |
       static_cast<uint64_t>(static_cast<uint8_t>(reduce)) << 48 |
-      static_cast<uint64_t>(refused) << 56);
+      static_cast<uint64_t>(rejected) << 56);
   return hash;
 }
 
@@ -38,40 +75,27 @@ std::string CallHeader::describe() const {
   return out;
 }
 
-void check_offers(const GroupMonitor& monitor, const std::vector<int>& ranks,
-                  const std::vector<CallOffer>& offers) {
-  for (size_t r = 0; r < offers.size(); ++r) {
-    const CallHeader& header = *offers[r].header;
-    if (!header.refused) continue;
-    const std::string reason(static_cast<const char*>(offers[r].reason), header.payload_size);
-    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, ranks[r],
-                        ranks[r] == monitor.world_rank()
-                            ? reason
-                            : text("rank ", ranks[r], " refused its arguments: ", reason));
+std::optional<Rejection> find_rejection(const std::vector<int>& ranks,
+                                        const std::vector<CallOffer>& offers) {
+  for (const CallOffer& offer : offers) {
+    if (auto found = offer.header->rejection(offer.reason, SIZE_MAX)) return found;
   }
   const CallHeader& first = *offers[0].header;
   for (size_t r = 1; r < offers.size(); ++r) {
     const CallHeader& other = *offers[r].header;
-    if (other.agrees_with(first)) continue;
-    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, ranks[r],
-                        text("ranks disagree: rank ", ranks[0], " calls ", first.describe(),
-                             ", rank ", ranks[r], " calls ", other.describe()));
+    if (!other.agrees_with(first)) return disagreement(ranks[0], first, ranks[r], other);
   }
+  return std::nullopt;
 }
 
 void check_message(const GroupMonitor& monitor, const MessageSide& own, const MessageSide& other) {
-  if (own.header->refused) {
-    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, own.world_rank, own.reason);
+  for (const MessageSide& side : {own, other}) {
+    if (const auto found = side.header.rejection(side.reason, side.room)) {
+      throw found->error(monitor);
+    }
   }
-  if (other.header->refused) {
-    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, other.world_rank,
-                        text("rank ", other.world_rank, " refused its arguments: ", other.reason));
-  }
-  if (own.header->count == other.header->count && own.header->dtype == other.header->dtype) return;
-  throw monitor.error(
-      NXD_ERROR_INVALID_ARGUMENT, other.world_rank,
-      text("ranks disagree: rank ", own.world_rank, " calls ", own.header->describe(), ", rank ",
-           other.world_rank, " calls ", other.header->describe()));
+  if (own.header.fits(other.header)) return;
+  throw disagreement(own.world_rank, own.header, other.world_rank, other.header).error(monitor);
 }
 
 }  // namespace nxd

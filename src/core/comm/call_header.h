@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,17 +12,39 @@ namespace nxd {
 
 class GroupMonitor;
 
+// Why a call does not take place.
+struct Rejection {
+  int rank = -1;           // in the world: whose arguments are at fault
+  bool disagrees = false;  // with those of other ranks, which why names; else they are bad
+  std::string why;
+
+  // INVALID_ARGUMENT, as the monitor's rank is told of it.
+  Error error(const GroupMonitor& monitor) const;
+};
+
 // What a rank is about to do. Ranks compare these before any data moves.
 struct CallHeader {
+  enum class Rejected : uint8_t { kNot, kArguments, kDisagreement };
+
   uint64_t sequence = 0;
   uint64_t count = 0;
-  int32_t root = -1;
+  int32_t root = -1;  // of a rejected call: the rank in the world that is at fault
   uint32_t payload_size = 0;
   Operation operation = Operation::kBarrier;
   int8_t dtype = NXD_DTYPE_INVALID;
   int8_t reduce = NXD_REDUCE_INVALID;
-  uint8_t refused = 0;  // the rank's own arguments are bad; the payload says why
-  uint32_t copied = 0;  // the data were copied to where the peers can read them
+  Rejected rejected = Rejected::kNot;  // else the payload says why
+  uint32_t copied = 0;                 // the data were copied to where the peers can read them
+
+  // Writes down the rejection, and as much of the reason as there is room for.
+  void reject(const Rejection& rejection, char* reason, size_t room);
+  std::optional<Rejection> rejection(const char* reason, size_t room) const;
+  bool is_rejected() const { return rejected != Rejected::kNot; }
+
+  // Bytes of the data of a message; 0 when it is rejected.
+  size_t message_bytes() const;
+  // Whether the message takes place, for either side.
+  bool fits(const CallHeader& other) const;
 
   bool agrees_with(const CallHeader& other) const;
   // A hash of what ranks compare: headers that agree have the same, others hardly ever.
@@ -30,24 +53,29 @@ struct CallHeader {
 };
 static_assert(sizeof(CallHeader) == 32);
 
+// Of two ranks that make different calls; the other one is at fault.
+Rejection disagreement(int rank, const CallHeader& header, int other_rank, const CallHeader& other);
+
 // What one rank of a group brings to a call.
 struct CallOffer {
   const CallHeader* header;
-  const void* reason;  // header->payload_size bytes, of a rank that refused
+  const char* reason;  // header->payload_size bytes, of a rank that rejects it
 };
 
-// Fails with INVALID_ARGUMENT, naming both sides, unless all ranks agree and none refused. Every
-// rank looks at the same offers in the same order, so all come to the same verdict. Offers are by
-// place in ranks, which are world ranks.
-void check_offers(const GroupMonitor& monitor, const std::vector<int>& ranks,
-                  const std::vector<CallOffer>& offers);
+// Nothing when all ranks agree and none rejects the call. Every rank looks at the same offers in
+// the same order, so all find the same. Offers are by place in ranks, which are world ranks.
+std::optional<Rejection> find_rejection(const std::vector<int>& ranks,
+                                        const std::vector<CallOffer>& offers);
 
-// The same for the two ends of a message, with the reasons of a side that refused.
+// One side of a message.
 struct MessageSide {
   int world_rank;
-  const CallHeader* header;
-  std::string reason;
+  const CallHeader& header;
+  const char* reason;
+  size_t room;  // of the reason
 };
+// Fails with INVALID_ARGUMENT, naming both sides, unless they agree and neither rejects the
+// message.
 void check_message(const GroupMonitor& monitor, const MessageSide& own, const MessageSide& other);
 
 }  // namespace nxd

@@ -19,11 +19,11 @@ const char* operation_name(Operation operation) noexcept {
 }
 
 Operation operation_named(const char* name) noexcept {
-  for (int i = 0; name && i < static_cast<int>(Operation::kRefuse); ++i) {
+  for (int i = 0; name && i < static_cast<int>(Operation::kReject); ++i) {
     const auto operation = static_cast<Operation>(i);
     if (std::strcmp(name, operation_name(operation)) == 0) return operation;
   }
-  return Operation::kRefuse;
+  return Operation::kReject;
 }
 
 }  // namespace nxd

@@ -13,10 +13,10 @@ enum class Operation : uint8_t {
   kBarrier,
   kSend,
   kReceive,
-  kRefuse
+  kReject  // of a call that has no operation
 };
 const char* operation_name(Operation operation) noexcept;
-// The operation of a name; kRefuse, a collective without a name, for null and names that none has.
+// The operation of a name; kReject for null and names that none has.
 Operation operation_named(const char* name) noexcept;
 
 constexpr int kTagLimit = 65535;  // of messages

@@ -1,73 +1,70 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
-#include "core/comm/operation.h"
+#include "core/comm/transport.h"
+#include "core/comm/work.h"
+#include "core/comm/work_lanes.h"
 
 namespace nxd {
 
-class Arena;
-struct ArenaPlace;
-
-// An ordered set of ranks that communicate over buffers the caller owns. Semantics of every
-// collective are those of the matching function of nxd.h, section 4. Failures are thrown as Error.
+// An ordered set of ranks that communicate over buffers the caller owns. It puts their calls in
+// order, those that wait and those that do not, and hands each to its transport.
 //
-// Collectives are called by one thread at a time. Messages may go on at the same time, on threads
-// of their own: one for each peer, tag and direction. abort() comes from any thread.
-class ProcessGroup {
+// Collectives happen in the order they were issued in, and so do the messages of one peer, tag and
+// direction; apart from that nothing waits for anything, so that ranks may issue messages, and the
+// works of different groups, in different orders. A call that waits runs on its caller's thread
+// unless there is something before it.
+class ProcessGroup final {
  public:
-  virtual ~ProcessGroup() = default;
+  ProcessGroup(std::shared_ptr<GroupMonitor> monitor, std::unique_ptr<Transport> transport);
+  ~ProcessGroup() { end_works(); }
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  virtual const std::string& name() const = 0;
-  virtual int rank() const = 0;  // this rank's place in the group
-  virtual int size() const = 0;
-  virtual const std::vector<int>& ranks() const = 0;  // world ranks, in group order
+  const std::string& name() const { return monitor_->name(); }
+  int rank() const { return rank_; }  // this rank's place in the group
+  int size() const { return static_cast<int>(ranks().size()); }
+  const std::vector<int>& ranks() const {
+    return monitor_->ranks();
+  }  // world ranks, in group order
 
-  virtual nxd_transport_t transport() const = 0;
-  // Memory on which the group's collectives work in place; null where there is none. Holding it
-  // keeps it alive beyond the group and its context.
-  virtual std::shared_ptr<Arena> arena() const { return nullptr; }
-  // A place in a peer's arena() as this process sees it; null for a place that is nowhere, or that
-  // the system does not let this process see. After a first collective.
-  virtual void* peer_memory(int peer, const ArenaPlace& place) {
-    static_cast<void>(peer);
-    static_cast<void>(place);
-    return nullptr;
+  nxd_transport_t transport() const { return transport_->kind(); }
+  std::shared_ptr<Arena> arena() const { return transport_->arena(); }
+  void* peer_memory(int peer, const ArenaPlace& place) {
+    return transport_->peer_memory(peer, place);
   }
 
-  virtual void all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                          nxd_reduce_t reduce) = 0;
-  virtual void all_gather(const void* send, void* recv, size_t count, nxd_dtype_t dtype) = 0;
-  virtual void reduce_scatter(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                              nxd_reduce_t reduce) = 0;
-  virtual void broadcast(void* buffer, size_t count, nxd_dtype_t dtype, int root) = 0;
-  virtual void all_to_all(const void* send, void* recv, size_t count, nxd_dtype_t dtype) = 0;
-  virtual void send(const void* buffer, size_t count, nxd_dtype_t dtype, int to, int tag) = 0;
-  virtual void receive(void* buffer, size_t count, nxd_dtype_t dtype, int from, int tag) = 0;
-  virtual void barrier() = 0;
+  void run(const Call& call);
+  // Takes the call's place in the order, and does not wait.
+  std::shared_ptr<Work> start(const Call& call, Work::Bound bound = Work::Bound::kFromBegin);
+  // Takes the call's place on a rank that finds its own arguments bad: always fails.
+  void reject(const Call& call, const std::string& why) { run(call.rejected_for(why)); }
 
-  virtual void abort() noexcept = 0;
-  virtual void set_timeout_ms(int64_t timeout_ms) = 0;
+  void abort() noexcept { monitor_->abort(); }  // from any thread
+  void set_timeout_ms(int64_t timeout_ms) { monitor_->set_timeout_ms(timeout_ms); }
+  // Asks the user's callback whether to give up, for a call that takes long without a wait.
+  void check_interrupt(const char* operation) const;
+  // Waits until all works are done, or the interrupt callback has enough.
+  void wait_for_works();
+  // Aborts the group when works are pending, and waits until they have ended, which is soon.
+  void end_works() noexcept;
 
-  // Posts a refusal in place of the next collective: peers get INVALID_ARGUMENT naming this rank
-  // and the reason, and the group stays usable. For callers that find their own arguments bad
-  // before they can name a count or dtype.
-  virtual void refuse(const char* operation, const std::string& reason) = 0;
-  // The same in place of a message, for its one peer. A group that cannot pass the reason on
-  // refuses a buffer that is missing.
-  virtual void refuse_message(Operation operation, int peer, int tag, const std::string& reason) {
-    static_cast<void>(reason);
-    if (operation == Operation::kSend) {
-      send(nullptr, 1, NXD_DTYPE_U8, peer, tag);
-    } else {
-      receive(nullptr, 1, NXD_DTYPE_U8, peer, tag);
-    }
-  }
+  bool is_aborted() const noexcept { return monitor_->aborted(); }
+  bool has_works() const noexcept { return lanes_.has_pending(false) || lanes_.has_pending(true); }
+
+  GroupRecord record() const { return monitor_->record(); }  // from any thread
+
+ private:
+  void carry_out(const Call& call);
+  void run_behind(const Call& call);
+
+  const std::shared_ptr<GroupMonitor> monitor_;
+  const std::unique_ptr<Transport> transport_;
+  int rank_ = 0;
+  WorkLanes lanes_;  // its threads use the above
 };
 
 }  // namespace nxd

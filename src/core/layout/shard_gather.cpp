@@ -16,14 +16,14 @@ std::vector<Ranges> gather_ranges(ProcessGroup& group, const Ranges& own) {
   const auto size = static_cast<size_t>(group.size());
   const auto own_count = static_cast<int64_t>(own.size());
   std::vector<int64_t> counts(size);
-  group.all_gather(&own_count, counts.data(), 1, NXD_DTYPE_I64);
+  group.run(Call::all_gather(&own_count, counts.data(), 1, NXD_DTYPE_I64));
   const auto most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
   std::vector<int64_t> sent(2 * most, 0), flat(2 * most * size);
   for (size_t i = 0; i < own.size(); ++i) {
     sent[2 * i] = own[i].begin;
     sent[2 * i + 1] = own[i].end;
   }
-  group.all_gather(sent.data(), flat.data(), sent.size(), NXD_DTYPE_I64);
+  group.run(Call::all_gather(sent.data(), flat.data(), sent.size(), NXD_DTYPE_I64));
   std::vector<Ranges> all(size);
   for (size_t rank = 0; rank < size; ++rank) {
     for (size_t i = 0; i < static_cast<size_t>(counts[rank]); ++i) {
@@ -67,7 +67,7 @@ void gather_shards(ProcessGroup* group, const ShardSpec& shard, nxd_dtype_t dtyp
   const size_t held = static_cast<size_t>(shard.local_size()) * element;
   std::memcpy(own, local, held);
   std::memset(own + held, 0, bytes - held);
-  group->all_gather(own, stacked.data(), static_cast<size_t>(most), dtype);
+  group->run(Call::all_gather(own, stacked.data(), static_cast<size_t>(most), dtype));
   for (size_t rank = 0; rank < shards.size(); ++rank) {
     place(shards[rank], element, stacked.data() + rank * bytes, whole);
   }

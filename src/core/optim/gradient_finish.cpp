@@ -109,7 +109,7 @@ void sum_together(ProcessGroup& group, const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces) bytes += piece.bytes();
   if (pieces.size() == 1) {
     char* data = pieces.front().data;
-    group.all_reduce(data, data, bytes / dtype_size(dtype), dtype, NXD_REDUCE_SUM);
+    group.run(Call::all_reduce(data, data, bytes / dtype_size(dtype), dtype, NXD_REDUCE_SUM));
     return;
   }
   const ExchangedBuffer buffer(group, bytes);
@@ -118,7 +118,8 @@ void sum_together(ProcessGroup& group, const std::vector<Piece>& pieces) {
     std::memcpy(at, piece.data, piece.bytes());
     at += piece.bytes();
   }
-  group.all_reduce(buffer.data(), buffer.data(), bytes / dtype_size(dtype), dtype, NXD_REDUCE_SUM);
+  group.run(Call::all_reduce(buffer.data(), buffer.data(), bytes / dtype_size(dtype), dtype,
+                             NXD_REDUCE_SUM));
   at = buffer.data();
   for (const Piece& piece : pieces) {
     std::memcpy(piece.data, at, piece.bytes());
@@ -173,7 +174,8 @@ double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces,
   }
   const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
   for (ProcessGroup* group : groups) {
-    if (group && group->size() > 1) group->all_reduce(&total, &total, 1, NXD_DTYPE_F64, reduce);
+    if (group && group->size() > 1)
+      group->run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_F64, reduce));
   }
   return type == 2 ? std::sqrt(total) : total;
 }

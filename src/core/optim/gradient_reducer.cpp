@@ -52,10 +52,6 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
       unmarked_(plan_.buckets().size()),
       own_(source_->size()),
       present_(source_->size()) {
-  if (!alone()) {
-    ordered_ = dynamic_cast<OrderedGroup*>(group_.get());
-    check_internal(ordered_ != nullptr, group_->name(), ": no asynchronous calls on this group");
-  }
   if (options_.resident || options_.overlap) make_buffers();
   reset();
 }
@@ -223,8 +219,8 @@ void GradientReducer::exchange_presence() {
   const OptimizerGroups& groups = source_->groups();
   for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
     if (!group || group->size() == 1) continue;
-    group->all_reduce(present.data(), present.data(), present.size(), NXD_DTYPE_I32,
-                      NXD_REDUCE_MAX);
+    group->run(Call::all_reduce(present.data(), present.data(), present.size(), NXD_DTYPE_I32,
+                                NXD_REDUCE_MAX));
   }
   present_.assign(present.begin(), present.end());
 }
@@ -236,7 +232,7 @@ void GradientReducer::make_missing_gradients() {
 }
 
 // What the group has to do with a bucket. In a scattered one it leaves this rank's part in place.
-GroupCall GradientReducer::call_for(size_t bucket, char* data) const {
+Call GradientReducer::call_for(size_t bucket, char* data) const {
   const BucketPlan::Bucket& b = plan_.buckets()[bucket];
   if (!options_.scatter) {
     return {Operation::kAllReduce,       data,    data,
@@ -263,19 +259,19 @@ void GradientReducer::start(size_t bucket) {
     data = take_staging();
   }
   fill(bucket, data);
-  const GroupCall call = call_for(bucket, data);
+  const Call call = call_for(bucket, data);
   if (options_.overlap) {
     // Its place comes first: a work that nobody keeps could not be waited for.
     flights_.push_back({bucket, data, nullptr});
     try {
-      flights_.back().work = ordered_->start(call);
+      flights_.back().work = group_->start(call);
     } catch (...) {
       flights_.pop_back();
       throw;
     }
     return;
   }
-  call.run(*group_);
+  group_->run(call);
   copy_out(bucket, data);
   give_back_staging(bucket, data);
 }
@@ -316,7 +312,7 @@ void GradientReducer::land_first() {
     flight.work->wait(-1);
   } catch (...) {
     // An interrupt leaves the work as it is, and nobody would wait for it any more.
-    if (!flight.work->is_done()) ordered_->end_works();
+    if (!flight.work->is_done()) group_->end_works();
     throw;
   }
   flights_.pop_front();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/comm/exchanged_buffer.h"
-#include "core/comm/ordered_group.h"
+#include "core/comm/process_group.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/parameter_source.h"
 
@@ -89,7 +89,7 @@ class GradientReducer {
   void start_all_buckets();
   void start(size_t bucket);
   void fill(size_t bucket, char* data);
-  GroupCall call_for(size_t bucket, char* data) const;
+  Call call_for(size_t bucket, char* data) const;
   char* take_staging();
   void give_back_staging(size_t bucket, char* data);
   void land_first();
@@ -101,7 +101,6 @@ class GradientReducer {
   std::shared_ptr<ParameterSource> source_;
   Options options_;
   std::shared_ptr<ProcessGroup> group_;
-  OrderedGroup* ordered_ = nullptr;  // the same, when it has peers
   BucketPlan plan_;
   std::vector<ExchangedBuffer> resident_;  // of each bucket, or none
   std::vector<ExchangedBuffer> staging_;

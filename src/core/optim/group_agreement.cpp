@@ -10,8 +10,8 @@ enum { kBadArguments, kBadState, kFirstValue };
 void exchange(const std::vector<ProcessGroup*>& groups, std::vector<double>& highest) {
   for (ProcessGroup* group : groups) {
     if (group->size() == 1) continue;
-    group->all_reduce(highest.data(), highest.data(), highest.size(), NXD_DTYPE_F64,
-                      NXD_REDUCE_MAX);
+    group->run(Call::all_reduce(highest.data(), highest.data(), highest.size(), NXD_DTYPE_F64,
+                                NXD_REDUCE_MAX));
   }
 }
 

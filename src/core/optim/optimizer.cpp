@@ -67,7 +67,7 @@ UpdateRun slice(const UpdateRun& run, int64_t begin, int64_t count, size_t n_sta
 void tell_peers(ProcessGroup* group, const char* reason) noexcept {
   if (!group) return;
   try {
-    group->refuse("optimizer step", reason);
+    group->reject(Call::named("optimizer step"), reason);
   } catch (const std::exception&) {
     // A refusal fails on its own rank as well; the caller has the reason at hand.
   }

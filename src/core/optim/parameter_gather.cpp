@@ -46,7 +46,7 @@ void ParameterGather::Impl::find_mirrors() {
     const ArenaPlace own =
         arena ? arena->find(resident[bucket].data(), bucket_bytes(bucket)) : ArenaPlace{};
     std::vector<ArenaPlace> places(size);
-    group->all_gather(&own, places.data(), sizeof own, NXD_DTYPE_U8);
+    group->run(Call::all_gather(&own, places.data(), sizeof own, NXD_DTYPE_U8));
     const bool shared = std::all_of(places.begin(), places.end(),
                                     [](const ArenaPlace& place) { return place.inode != 0; });
     if (!shared) continue;
@@ -57,7 +57,8 @@ void ParameterGather::Impl::find_mirrors() {
       mirrors[bucket].push_back(memory);
     }
   }
-  group->all_reduce(seen.data(), seen.data(), seen.size(), NXD_DTYPE_I32, NXD_REDUCE_MIN);
+  group->run(
+      Call::all_reduce(seen.data(), seen.data(), seen.size(), NXD_DTYPE_I32, NXD_REDUCE_MIN));
   for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
     if (!seen[bucket]) mirrors[bucket].clear();
   }
@@ -84,8 +85,8 @@ void ParameterGather::Impl::gather_through_staging(size_t bucket) {
   char* data = staging.data();
   move(plan.part(bucket, own), bucket, data, true);
   const auto part = static_cast<size_t>(plan.part_size(bucket));
-  group->all_gather(data + static_cast<size_t>(own) * part_bytes(bucket), data, part,
-                    plan.buckets()[bucket].value_dtype);
+  group->run(Call::all_gather(data + static_cast<size_t>(own) * part_bytes(bucket), data, part,
+                              plan.buckets()[bucket].value_dtype));
   for (int rank = 0; rank < plan.ranks(); ++rank) {
     if (rank != own) move(plan.part(bucket, rank), bucket, data, false);
   }
@@ -128,7 +129,7 @@ void* ParameterGather::home(size_t parameter) const {
 }
 
 void ParameterGather::begin() {
-  if (!impl_->alone()) impl_->group->barrier();
+  if (!impl_->alone()) impl_->group->run(Call::barrier());
 }
 
 bool ParameterGather::is_mirrored() const {
@@ -154,11 +155,12 @@ void ParameterGather::gather() {
       const auto part = static_cast<size_t>(impl_->plan.part_size(bucket));
       const char* own =
           data + static_cast<size_t>(impl_->group->rank()) * impl_->part_bytes(bucket);
-      impl_->group->all_gather(own, data, part, impl_->plan.buckets()[bucket].value_dtype);
+      impl_->group->run(
+          Call::all_gather(own, data, part, impl_->plan.buckets()[bucket].value_dtype));
     }
   }
   // What others have written is there once all have come here.
-  if (mirrored) impl_->group->barrier();
+  if (mirrored) impl_->group->run(Call::barrier());
 }
 
 uint64_t ParameterGather::buffer_bytes() const { return impl_->staging.bytes(); }

@@ -56,8 +56,8 @@ std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState
   }
   for (ProcessGroup* group : {source.groups().data.get(), source.groups().tensor.get()}) {
     if (!group || group->size() == 1) continue;
-    group->all_reduce(updates.data(), updates.data(), updates.size(), NXD_DTYPE_I64,
-                      NXD_REDUCE_MAX);
+    group->run(Call::all_reduce(updates.data(), updates.data(), updates.size(), NXD_DTYPE_I64,
+                                NXD_REDUCE_MAX));
   }
   return updates;
 }
@@ -75,8 +75,8 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
   }
   ProcessGroup* data = source.groups().data.get();
   if (sharded && data && data->size() > 1) {
-    data->all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()),
-                     OptimizerState::state_dtype(info), NXD_REDUCE_SUM);
+    data->run(Call::all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()),
+                               OptimizerState::state_dtype(info), NXD_REDUCE_SUM));
   }
   return local;
 }

@@ -50,7 +50,7 @@ void broadcast_values(ParameterSource& source, ProcessGroup& group) {
     void* data = direct ? source.buffers(bucket.items[0].parameter).value
                         : static_cast<void*>(buffer.data());
     if (!direct && group.rank() == 0) move(source, bucket, buffer.data(), true);
-    group.broadcast(data, static_cast<size_t>(bucket.used), bucket.dtype, 0);
+    group.run(Call::broadcast(data, static_cast<size_t>(bucket.used), bucket.dtype, 0));
     if (!direct && group.rank() != 0) move(source, bucket, buffer.data(), false);
     for (const BucketPlan::Item& item : bucket.items) source.value_changed(item.parameter);
   }

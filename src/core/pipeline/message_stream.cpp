@@ -19,7 +19,7 @@ bool is_over(const Work& work) noexcept {
 
 }  // namespace
 
-MessageStream::MessageStream(OrderedGroup& group, Operation operation, Flow flow, int peer)
+MessageStream::MessageStream(ProcessGroup& group, Operation operation, Flow flow, int peer)
     : group_(group), operation_(operation), flow_(flow), peer_(peer) {}
 
 void MessageStream::begin(const std::vector<ValueFlow::Message>& messages, Timeline* timeline) {
@@ -30,12 +30,9 @@ void MessageStream::begin(const std::vector<ValueFlow::Message>& messages, Timel
   first_open_ = 0;
 }
 
-GroupCall MessageStream::call_for(size_t i, void* data) const {
+Call MessageStream::call_for(size_t i, void* data) const {
   const ValueFlow::Message& m = message(i);
-  GroupCall call{operation_, data, data, m.count, m.dtype};
-  call.peer = peer_;
-  call.tag = tag_of(flow_);
-  return call;
+  return {operation_, data, data, m.count, m.dtype, NXD_REDUCE_INVALID, peer_, tag_of(flow_)};
 }
 
 void MessageStream::start(PipelineBuffer buffer) {
@@ -81,7 +78,7 @@ void MessageStream::refuse_rest(const std::string& reason) noexcept {
     refusals_.reserve(messages_->size() - entries_.size());
     for (size_t i = entries_.size(); i < messages_->size(); ++i) {
       refusals_.push_back(
-          group_.start_refusal(call_for(i, nullptr), reason, Work::Bound::kFromWait));
+          group_.start(call_for(i, nullptr).rejected_for(reason), Work::Bound::kFromWait));
     }
   } catch (...) {
     // Without a thread for them there is only the group's end to tell the peer.

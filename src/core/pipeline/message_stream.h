@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/ordered_group.h"
+#include "core/comm/process_group.h"
 #include "core/pipeline/timeline.h"
 #include "core/pipeline/value_flow.h"
 
@@ -14,7 +14,7 @@ namespace nxd {
 // without waiting, and each with the buffer that it needs until it is done.
 class MessageStream {
  public:
-  MessageStream(OrderedGroup& group, Operation operation, Flow flow, int peer);
+  MessageStream(ProcessGroup& group, Operation operation, Flow flow, int peer);
   MessageStream(const MessageStream&) = delete;
   MessageStream& operator=(const MessageStream&) = delete;
 
@@ -46,11 +46,11 @@ class MessageStream {
     PipelineBuffer buffer;
   };
 
-  GroupCall call_for(size_t i, void* data) const;
+  Call call_for(size_t i, void* data) const;
   void record(size_t i, const Work& work);
   void settle(const std::shared_ptr<Work>& work) noexcept;
 
-  OrderedGroup& group_;
+  ProcessGroup& group_;
   const Operation operation_;
   const Flow flow_;
   const int peer_;

@@ -8,7 +8,7 @@ namespace {
 
 void refuse(ProcessGroup& group, const char* operation, const char* reason) noexcept {
   try {
-    if (group.size() > 1) group.refuse(operation, reason);
+    if (group.size() > 1) group.reject(Call::named(operation), reason);
   } catch (...) {
     // The call fails here as it does on the peers, and the caller has a reason already.
   }
@@ -56,13 +56,13 @@ double Pipeline::share(double loss, nxd_reduce_t reduce) {
   const auto& data = context_->parallel().group(NXD_AXIS_DATA);
   if (has_loss() && data->size() > 1) {
     try {
-      data->all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce);
+      data->run(Call::all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce));
     } catch (const Error& e) {
       refuse(*group_, "broadcast", e.what());
       throw;
     }
   }
-  if (group_->size() > 1) group_->broadcast(&loss, 1, NXD_DTYPE_F64, group_->size() - 1);
+  if (group_->size() > 1) group_->run(Call::broadcast(&loss, 1, NXD_DTYPE_F64, group_->size() - 1));
   return loss;
 }
 

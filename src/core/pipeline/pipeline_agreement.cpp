@@ -187,12 +187,12 @@ void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::
   const std::array<int64_t, 2> size{static_cast<int64_t>(payload.size()),
                                     own_error.empty() ? 0 : 1};
   std::vector<std::array<int64_t, 2>> sizes(ranks);
-  group.all_gather(size.data(), sizes.data(), size.size(), NXD_DTYPE_I64);
+  group.run(Call::all_gather(size.data(), sizes.data(), size.size(), NXD_DTYPE_I64));
   size_t most = 0;
   for (const auto& other : sizes) most = std::max(most, static_cast<size_t>(other[0]));
   payload.resize(most);
   std::vector<char> all(ranks * most);
-  group.all_gather(payload.data(), all.data(), most, NXD_DTYPE_U8);
+  group.run(Call::all_gather(payload.data(), all.data(), most, NXD_DTYPE_U8));
 
   check_argument(own_error.empty(), own_error);
   std::vector<PipelineSide> sides;

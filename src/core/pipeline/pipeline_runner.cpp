@@ -8,7 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "core/comm/net/deadline.h"
-#include "core/comm/ordered_group.h"
+#include "core/comm/process_group.h"
 #include "core/pipeline/buffer_stock.h"
 #include "core/pipeline/message_stream.h"
 #include "core/pipeline/pipeline_agreement.h"
@@ -116,17 +116,15 @@ void PipelineRunner::Impl::bind() {
 }
 
 void PipelineRunner::Impl::make_streams() {
-  auto* ordered = dynamic_cast<OrderedGroup*>(group.get());
-  check_internal(ordered != nullptr, group->name(), ": no asynchronous calls on this group");
   const int next = (rank + 1) % shape().ranks;
   const int previous = (rank + shape().ranks - 1) % shape().ranks;
   for (const Flow flow : kFlows) {
     const bool values = flow == Flow::kValues;
     const size_t f = ValueFlow::index(flow);
-    incoming[f] = std::make_unique<MessageStream>(*ordered, Operation::kReceive, flow,
+    incoming[f] = std::make_unique<MessageStream>(*group, Operation::kReceive, flow,
                                                   values ? previous : next);
     outgoing[f] =
-        std::make_unique<MessageStream>(*ordered, Operation::kSend, flow, values ? next : previous);
+        std::make_unique<MessageStream>(*group, Operation::kSend, flow, values ? next : previous);
   }
 }
 

@@ -83,8 +83,8 @@ int64_t measure_offset(ProcessGroup& world, int peer) {
   for (int i = 0; i < kPings; ++i) {
     int64_t there = 0;
     const int64_t before = monotonic_ns();
-    world.send(&before, 1, NXD_DTYPE_I64, peer, kTag);
-    world.receive(&there, 1, NXD_DTYPE_I64, peer, kTag);
+    world.run(Call::send_to(&before, 1, NXD_DTYPE_I64, peer, kTag));
+    world.run(Call::receive_from(&there, 1, NXD_DTYPE_I64, peer, kTag));
     const int64_t after = monotonic_ns();
     if (after - before >= best) continue;
     best = after - before;
@@ -96,9 +96,9 @@ int64_t measure_offset(ProcessGroup& world, int peer) {
 void answer_pings(ProcessGroup& world) {
   for (int i = 0; i < kPings; ++i) {
     int64_t ping = 0;
-    world.receive(&ping, 1, NXD_DTYPE_I64, 0, kTag);
+    world.run(Call::receive_from(&ping, 1, NXD_DTYPE_I64, 0, kTag));
     ping = monotonic_ns();
-    world.send(&ping, 1, NXD_DTYPE_I64, 0, kTag);
+    world.run(Call::send_to(&ping, 1, NXD_DTYPE_I64, 0, kTag));
   }
 }
 
@@ -112,7 +112,7 @@ std::vector<RankTimeline> collect(ProcessGroup& world, const std::vector<Card>& 
     if (peer != 0) {
       const int64_t offset = card.clock == cards[0].clock ? 0 : measure_offset(world, peer);
       std::string text(static_cast<size_t>(card.bytes), '\0');
-      world.receive(text.data(), text.size(), NXD_DTYPE_U8, peer, kTag);
+      world.run(Call::receive_from(text.data(), text.size(), NXD_DTYPE_U8, peer, kTag));
       of_peer.events = decode(text, offset);
     }
     ranks.push_back(std::move(of_peer));
@@ -142,7 +142,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
             static_cast<int64_t>(events.size()), own_clock()};
   }
   std::vector<Card> cards(static_cast<size_t>(world.size()));
-  world.all_gather(&card, cards.data(), kCardWords, NXD_DTYPE_I64);
+  world.run(Call::all_gather(&card, cards.data(), kCardWords, NXD_DTYPE_I64));
 
   check_argument(fault.empty(), fault);
   int64_t recorded = 0;
@@ -165,7 +165,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
     });
   } else if (card.part >= 0) {
     if (card.clock != cards[0].clock) answer_pings(world);
-    world.send(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag);
+    world.run(Call::send_to(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag));
   }
   outcome.share(world);
   outcome.check();

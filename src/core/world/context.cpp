@@ -20,11 +20,11 @@
 #include "core/comm/monitor/refusals.h"
 #include "core/comm/net/secret.h"
 #include "core/comm/net/socket.h"
-#include "core/comm/ordered_group.h"
-#include "core/comm/transports/gloo/gloo_group.h"
-#include "core/comm/transports/hierarchical_group.h"
-#include "core/comm/transports/shm/shm_group.h"
-#include "core/comm/transports/solo_group.h"
+#include "core/comm/process_group.h"
+#include "core/comm/transports/gloo/gloo_transport.h"
+#include "core/comm/transports/hierarchical_transport.h"
+#include "core/comm/transports/shm/shm_transport.h"
+#include "core/comm/transports/solo_transport.h"
 #include "core/world/rendezvous.h"
 
 namespace nxd {
@@ -134,7 +134,7 @@ struct Context::Impl {
   std::shared_ptr<const ParallelState> parallel;
 
   std::mutex groups_mutex;  // groups against abort, which comes from any thread
-  std::vector<std::weak_ptr<OrderedGroup>> groups;
+  std::vector<std::weak_ptr<ProcessGroup>> groups;
   std::map<std::string, int> groups_by_key;  // how many were made of the same ranks
   std::unique_ptr<Refusals> refusals;        // null in a world of one
   std::atomic<bool> aborted{false};
@@ -149,17 +149,16 @@ struct Context::Impl {
                                            GroupMonitor::Objection objection = nullptr);
   std::shared_ptr<ProcessGroup> meet_in_group(const std::vector<int>& ranks,
                                               const std::string& name);
-  std::unique_ptr<ProcessGroup> make_transport(std::shared_ptr<GroupMonitor> monitor,
-                                               const std::string& key,
-                                               const std::vector<int>& ranks);
+  std::unique_ptr<Transport> make_transport(std::shared_ptr<GroupMonitor> monitor,
+                                            const std::string& key, const std::vector<int>& ranks);
   void share(const World& world, const Deadline& joined_by);
-  std::vector<std::shared_ptr<OrderedGroup>> living_groups();
+  std::vector<std::shared_ptr<ProcessGroup>> living_groups();
   template <class Condition>
-  std::shared_ptr<OrderedGroup> find_group(const Condition& condition) noexcept;
+  std::shared_ptr<ProcessGroup> find_group(const Condition& condition) noexcept;
 };
 
-std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
-  std::vector<std::shared_ptr<OrderedGroup>> living;
+std::vector<std::shared_ptr<ProcessGroup>> Context::Impl::living_groups() {
+  std::vector<std::shared_ptr<ProcessGroup>> living;
   std::lock_guard<std::mutex> lock(groups_mutex);
   for (const auto& weak : groups) {
     if (auto group = weak.lock()) living.push_back(std::move(group));
@@ -169,7 +168,7 @@ std::vector<std::shared_ptr<OrderedGroup>> Context::Impl::living_groups() {
 
 // The first living group that meets a condition; null when none does. Takes no memory.
 template <class Condition>
-std::shared_ptr<OrderedGroup> Context::Impl::find_group(const Condition& condition) noexcept {
+std::shared_ptr<ProcessGroup> Context::Impl::find_group(const Condition& condition) noexcept {
   std::lock_guard<std::mutex> lock(groups_mutex);
   for (const auto& weak : groups) {
     auto group = weak.lock();
@@ -198,23 +197,19 @@ std::shared_ptr<ProcessGroup> Context::Impl::make_group(const std::vector<int>& 
   auto monitor =
       std::make_shared<GroupMonitor>(shared, key, name, membership.rank, ranks, timeout_ms);
   monitor->set_objection(std::move(objection));
-  std::unique_ptr<ProcessGroup> carrier;
-  if (ranks.size() == 1) {
-    carrier = std::make_unique<SoloGroup>(monitor);
-  } else {
-    carrier = make_transport(monitor, key, ranks);
-  }
+  auto carrier = make_transport(monitor, key, ranks);
   std::erase_if(groups, [](const auto& weak) { return weak.expired(); });
   groups.emplace_back();
-  const auto group = kept_by_process(new OrderedGroup(std::move(monitor), std::move(carrier)));
+  const auto group = kept_by_process(new ProcessGroup(std::move(monitor), std::move(carrier)));
   groups.back() = group;
   if (aborted) group->abort();
   return group;
 }
 
-std::unique_ptr<ProcessGroup> Context::Impl::make_transport(std::shared_ptr<GroupMonitor> monitor,
-                                                            const std::string& key,
-                                                            const std::vector<int>& ranks) {
+std::unique_ptr<Transport> Context::Impl::make_transport(std::shared_ptr<GroupMonitor> monitor,
+                                                         const std::string& key,
+                                                         const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return std::make_unique<SoloTransport>(std::move(monitor));
   std::map<int, std::vector<int>> by_host;
   for (const int rank : ranks) by_host[hosts.host_of(rank)].push_back(rank);
   std::vector<std::vector<int>> members;
@@ -224,16 +219,16 @@ std::unique_ptr<ProcessGroup> Context::Impl::make_transport(std::shared_ptr<Grou
     members.push_back(std::move(on_host));
   }
   if (transport == NXD_TRANSPORT_GLOO || (transport == NXD_TRANSPORT_AUTO && !neighbours)) {
-    return std::make_unique<GlooGroup>(std::move(monitor), key, ranks);
+    return std::make_unique<GlooTransport>(std::move(monitor), key, ranks);
   }
   if (members.size() == 1) {
-    return std::make_unique<ShmGroup>(std::move(monitor), key, ranks);
+    return std::make_unique<ShmTransport>(std::move(monitor), key, ranks);
   }
   if (transport == NXD_TRANSPORT_SHARED_MEMORY) {
     fail(NXD_ERROR_UNSUPPORTED, "group \"", monitor->name(), "\" spans ", members.size(),
          " hosts, and shared memory was asked for; expected auto or hierarchical");
   }
-  return std::make_unique<HierarchicalGroup>(std::move(monitor), key, std::move(members));
+  return std::make_unique<HierarchicalTransport>(std::move(monitor), key, std::move(members));
 }
 
 // A member that does not come is told now, and by name; one that refuses, at once. The refused
@@ -250,7 +245,7 @@ std::shared_ptr<ProcessGroup> Context::Impl::meet_in_group(const std::vector<int
     return present ? present->refusal(name) : std::nullopt;
   };
   auto group = make_group(ranks, name, key, objection);
-  group->barrier();
+  group->run(Call::barrier());
   ++groups_by_key[base];
   return group;
 }
@@ -336,7 +331,7 @@ void Context::join(const nxd_context_options_t& options) {
   std::vector<int> ranks(static_cast<size_t>(m.size));
   for (int rank = 0; rank < m.size; ++rank) ranks[static_cast<size_t>(rank)] = rank;
   i.world = i.make_group(ranks, "world");
-  i.world->barrier();
+  i.world->run(Call::barrier());
 }
 
 Arena& Context::arena() const { return impl_->shared->host->arena; }
@@ -443,7 +438,7 @@ bool all_equal(ProcessGroup& world, const LayoutOffer& own) {
     bounds[i] = words[i];
     bounds[kOfferWords + i] = ~words[i];
   }
-  world.all_reduce(bounds, bounds, 2 * kOfferWords, NXD_DTYPE_I32, NXD_REDUCE_MAX);
+  world.run(Call::all_reduce(bounds, bounds, 2 * kOfferWords, NXD_DTYPE_I32, NXD_REDUCE_MAX));
   for (size_t i = 0; i < kOfferWords; ++i) {
     if (bounds[i] != ~bounds[kOfferWords + i]) return false;
   }
@@ -454,7 +449,7 @@ bool all_equal(ProcessGroup& world, const LayoutOffer& own) {
 [[noreturn]] void fail_by_offers(ProcessGroup& world, const LayoutOffer& own,
                                  const Error* own_error) {
   std::vector<LayoutOffer> offers(static_cast<size_t>(world.size()));
-  world.all_gather(&own, offers.data(), kOfferWords, NXD_DTYPE_I32);
+  world.run(Call::all_gather(&own, offers.data(), kOfferWords, NXD_DTYPE_I32));
   if (own_error) throw *own_error;
   for (int r = 0; r < world.size(); ++r) {
     const LayoutOffer& other = offers[static_cast<size_t>(r)];
@@ -543,11 +538,11 @@ void Context::finalize() {
   check_usable();
   Impl& i = *impl_;
   for (const auto& group : i.living_groups()) group->wait_for_works();
-  i.world->barrier();
+  i.world->run(Call::barrier());
   if (i.shared->board) i.shared->board->detach();
-  i.world->barrier();
+  i.world->run(Call::barrier());
   if (i.membership.owns_server) i.membership.store->stop_serving();
-  if (i.membership.fresh_keys) i.world->barrier();
+  if (i.membership.fresh_keys) i.world->run(Call::barrier());
   i.shared->finalized = true;
 }
 
@@ -557,7 +552,7 @@ void Context::abort() noexcept {
     std::lock_guard<std::mutex> lock(impl_->groups_mutex);
     impl_->aborted = true;
   }
-  const auto runs = [](const OrderedGroup& group) { return !group.is_aborted(); };
+  const auto runs = [](const ProcessGroup& group) { return !group.is_aborted(); };
   while (const auto group = impl_->find_group(runs)) group->abort();
   impl_->shared->board->announce_abort();
 }
@@ -566,7 +561,7 @@ void Context::abort() noexcept {
 // this rank in vain from now on.
 void Context::leave() noexcept {
   if (impl_->shared->stamp.is_foreign()) return;
-  const auto works = [](const OrderedGroup& group) { return group.has_works(); };
+  const auto works = [](const ProcessGroup& group) { return group.has_works(); };
   while (const auto group = impl_->find_group(works)) group->end_works();
   if (impl_->shared->board) impl_->shared->board->leave();
 }

@@ -35,7 +35,7 @@ at::Tensor gather_whole_grad(const Parameter& parameter) {
   int32_t form = !grad.defined() ? kNone : parameter.has_main_grad() ? kMain : kPlain;
   const GroupOfShards& group = parameter.shard_group();
   if (group && group->size() > 1) {
-    group->all_reduce(&form, &form, 1, NXD_DTYPE_I32, NXD_REDUCE_MAX);
+    group->run(Call::all_reduce(&form, &form, 1, NXD_DTYPE_I32, NXD_REDUCE_MAX));
   }
   if (form == kNone) return {};
   if (grad.defined()) return gather(parameter, grad);

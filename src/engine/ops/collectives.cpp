@@ -39,7 +39,7 @@ void check_with_group(ProcessGroup& group, bool holds, const char* operation,
                       const std::string& message) {
   if (holds) return;
   const std::string full = text(operation, ": ", message);
-  if (!is_tracing()) group.refuse(operation, message);
+  if (!is_tracing()) group.reject(Call::named(operation), message);
   fail(NXD_ERROR_INVALID_ARGUMENT, full);
 }
 
@@ -55,8 +55,8 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t red
   at::Tensor y = empty_for(x, x.sizes());
   if (gives_shapes_only(x)) return y;
   const at::Tensor dense = x.contiguous();
-  group.all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
-                   to_nxd_dtype(x.scalar_type()), reduce);
+  group.run(Call::all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
+                             to_nxd_dtype(x.scalar_type()), reduce));
   return y;
 }
 
@@ -66,8 +66,8 @@ void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce
     return;
   }
   if (!x.is_contiguous()) x = x.contiguous();
-  group.all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
-                   to_nxd_dtype(x.scalar_type()), reduce);
+  group.run(Call::all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
+                             to_nxd_dtype(x.scalar_type()), reduce));
 }
 
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
@@ -79,8 +79,8 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
     // The peers take this rank's part out of its own result.
     at::Tensor own = stacked.select(0, group.rank());
     own.copy_(x);
-    group.all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
-                     to_nxd_dtype(x.scalar_type()));
+    group.run(Call::all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
+                               to_nxd_dtype(x.scalar_type())));
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);
@@ -109,8 +109,8 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
     front.copy_(stacked.view(apart).movedim(dim, 0));
     stacked = front;
   }
-  group.reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
-                       to_nxd_dtype(x.scalar_type()), NXD_REDUCE_SUM);
+  group.run(Call::reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
+                                 to_nxd_dtype(x.scalar_type()), NXD_REDUCE_SUM));
   return y;
 }
 

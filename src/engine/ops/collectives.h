@@ -35,7 +35,7 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
     return checks();
   } catch (const Error& error) {
     if (group.size() > 1 && !is_tracing() && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
-      group.refuse(operation, error.what());
+      group.reject(Call::named(operation), error.what());
     }
     throw;
   }

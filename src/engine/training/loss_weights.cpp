@@ -49,7 +49,7 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
     total += counts.back();
   }
   if (group && group->size() > 1) {
-    group->all_reduce(&total, &total, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM);
+    group->run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM));
   }
   std::vector<double> weights;
   for (const int64_t count : counts) {

@@ -114,8 +114,8 @@ void SharedParameters::synchronize() {
     at::Tensor value = shared.parameter->tensor().detach();
     if (!shared.group || value.numel() == 0) continue;
     at::Tensor dense = value.contiguous();
-    shared.group->broadcast(dense.data_ptr(), static_cast<size_t>(dense.numel()),
-                            to_nxd_dtype(dense.scalar_type()), 0);
+    shared.group->run(Call::broadcast(dense.data_ptr(), static_cast<size_t>(dense.numel()),
+                                      to_nxd_dtype(dense.scalar_type()), 0));
     if (!dense.is_same(value)) value.copy_(dense);
   }
 }
@@ -174,7 +174,7 @@ void SharedParameters::refuse_end(const char* reason) noexcept {
   for (const Shared& shared : shared_) {
     try {
       const bool trained = shared.parameter->tensor().requires_grad();
-      if (shared.group && trained) shared.group->refuse("all_reduce", reason);
+      if (shared.group && trained) shared.group->reject(Call::named("all_reduce"), reason);
     } catch (...) {
       // The peers fail as the group does, and this rank has its reason.
     }

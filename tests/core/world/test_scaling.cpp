@@ -81,8 +81,8 @@ Demands demands_of(int size) {
       for (const size_t count : {size_t{8}, size_t{20000}}) {
         step([&] {
           std::vector<float> data(count, 1.0F);
-          context->world()->all_reduce(data.data(), data.data(), count, NXD_DTYPE_F32,
-                                       NXD_REDUCE_SUM);
+          context->world()->run(nxd::Call::all_reduce(data.data(), data.data(), count,
+                                                      NXD_DTYPE_F32, NXD_REDUCE_SUM));
           if (data[count - 1] != static_cast<float>(size)) ++failures;
         });
       }
@@ -135,10 +135,10 @@ void verdicts_do_not_grow(void**) {
   usual.count = 1000;
   odd.count = 999;
   const auto join_all = [&](int ranks, bool backwards) {
-    Verdict all(0, usual, "");
+    Verdict all(0, usual, std::nullopt);
     for (int i = 1; i < ranks; ++i) {
       const int rank = backwards ? ranks - i : i;
-      all.join(Verdict(rank, rank == ranks - 2 ? odd : usual, ""));
+      all.join(Verdict(rank, rank == ranks - 2 ? odd : usual, std::nullopt));
       all.join(all);
     }
     return all;
@@ -149,9 +149,12 @@ void verdicts_do_not_grow(void**) {
   const Verdict back = join_all(65536, true);
   assert_memory_equal(&many, &back, sizeof many);
   Verdict refused = many;
-  refused.join(Verdict(40000, usual, std::string(5000, 'x')));
-  refused.join(Verdict(300, usual, "first"));
-  refused.join(Verdict(60000, usual, "last"));
+  const auto rejecting = [&](int rank, const std::string& why) {
+    return Verdict(rank, usual, nxd::Rejection{rank, false, why});
+  };
+  refused.join(rejecting(40000, std::string(5000, 'x')));
+  refused.join(rejecting(300, "first"));
+  refused.join(rejecting(60000, "last"));
   assert_int_equal(refused.size(), Verdict().size() + 5);
   assert_true(sizeof(Verdict) <= 512);
 }

@@ -1,7 +1,6 @@
 #include "core/comm/monitor/group_monitor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <thread>
@@ -25,7 +24,7 @@ constexpr auto kDepartureGrace = milliseconds(500);
 
 // Of the general model: libraries whose variables lie in the program's own block, such as those of
 // initial-exec, cannot be loaded once the program runs, for the block has little room to spare.
-thread_local GroupMonitor::Call* innermost = nullptr;
+thread_local GroupMonitor::Scope* innermost = nullptr;
 
 }  // namespace
 
@@ -64,35 +63,35 @@ void GroupMonitor::close() noexcept {
   }
 }
 
-GroupMonitor::Call::Link::Link(Call* call) : outer(innermost) { innermost = call; }
-GroupMonitor::Call::Link::~Link() { innermost = outer; }
+GroupMonitor::Scope::Link::Link(Scope* call) : outer(innermost) { innermost = call; }
+GroupMonitor::Scope::Link::~Link() { innermost = outer; }
 
-GroupMonitor::Call::Call(GroupMonitor& monitor, const char* operation, Kind kind,
-                         const CallInfo& info)
+GroupMonitor::Scope::Scope(GroupMonitor& monitor, const char* operation,
+                           FlightRecord::Operation record)
     : monitor_(monitor),
       whole_([&] {
-        Call* const outer = monitor.find_call();
+        Scope* const outer = monitor.find_call();
         return outer ? outer : this;
       }()),
       link_(this),
       operation_(operation) {
-  if (whole_ == this) monitor.begin(*this, kind, info);
+  if (whole_ == this) monitor.begin(*this, record);
 }
 
-GroupMonitor::Call::~Call() {
+GroupMonitor::Scope::~Scope() {
   if (whole_ == this) monitor_.end(*this);
 }
 
 // The innermost of this thread's calls on this group, or rather the call that it is part of.
-GroupMonitor::Call* GroupMonitor::find_call() const noexcept {
-  for (Call* call = innermost; call; call = call->link_.outer) {
+GroupMonitor::Scope* GroupMonitor::find_call() const noexcept {
+  for (Scope* call = innermost; call; call = call->link_.outer) {
     if (&call->monitor_ == this) return call->whole_;
   }
   return nullptr;
 }
 
-GroupMonitor::Call& GroupMonitor::current() const {
-  Call* const call = find_call();
+GroupMonitor::Scope& GroupMonitor::current() const {
+  Scope* const call = find_call();
   check_internal(call != nullptr, "group \"", name_, "\": no call is in progress");
   return *call;
 }
@@ -110,7 +109,7 @@ milliseconds GroupMonitor::first_pause() const {
 }
 
 // Several looks have to fit between the first report of a loss and twice the timeout.
-milliseconds GroupMonitor::longest_pause(const Call& call) const {
+milliseconds GroupMonitor::longest_pause(const Scope& call) const {
   const milliseconds part(
       std::max<int64_t>(timeout_share(call.timeout_ms_, 1, 8), kFirstPause.count()));
   return std::min(std::max(kLongestPause, first_pause()), part);
@@ -122,34 +121,28 @@ StorePatience GroupMonitor::patience() const {
       std::max<int64_t>(timeout_share(timeout_ms_, 1, 4), kShortestPatience.count()));
 }
 
-void GroupMonitor::begin(Call& call, Kind kind, const CallInfo& info) {
+void GroupMonitor::begin(Scope& call, FlightRecord::Operation& record) {
   check_not_forked(call.operation_);
   if (has_failed()) throw first_error();
   check_state(!shared_->finalized, call.operation_, " on group \"", name_,
               "\": the context was finalized");
-  const bool is_message = kind == Kind::kMessage;
-  call.sequence_ = is_message ? next_message_.load(std::memory_order_relaxed) : next_collective_;
+  call.sequence_ =
+      record.is_message ? next_message_.load(std::memory_order_relaxed) : next_collective_;
   call.timeout_ms_ = timeout_ms_;
   call.start_ = recent_time();
   call.exceptions_ = std::uncaught_exceptions();
   check_running();
-  if (is_message) {
+  if (record.is_message) {
     call.sequence_ = next_message_.fetch_add(1, std::memory_order_relaxed);
   } else {
     ++next_collective_;
   }
-  FlightRecord::Operation entry;
-  std::strncpy(entry.name, call.operation_, sizeof entry.name - 1);
-  entry.sequence = call.sequence_;
-  entry.is_message = is_message;
-  entry.dtype = info.dtype;
-  entry.count = info.count;
-  entry.peer = info.peer;
-  entry.start_ns = shared_->ns_since_created(call.start_);
-  call.ticket_ = flight_record_.begin(entry);
+  record.sequence = call.sequence_;
+  record.start_ns = shared_->ns_since_created(call.start_);
+  call.ticket_ = flight_record_.begin(record);
 }
 
-void GroupMonitor::end(Call& call) noexcept {
+void GroupMonitor::end(Scope& call) noexcept {
   // After a loss the waits that led to it stay, for ranks that have yet to follow them.
   if (call.wait_published_ && !shared_->board->lost()) {
     const StorePatience bounded = patience();
@@ -169,7 +162,7 @@ std::string GroupMonitor::describe(const char* operation) const {
 }
 
 Error GroupMonitor::error(nxd_status_t status, int root_rank, const std::string& message) const {
-  const Call& call = current();
+  const Scope& call = current();
   const std::string what = text(call.operation_, " #", call.sequence_);
   return Error(status, describe(what.c_str()) + message,
                {root_rank, call.sequence_, name_, call.operation_});
@@ -284,7 +277,7 @@ void GroupMonitor::check_objection() {
 }
 
 // With the first look around: most calls end without one.
-void GroupMonitor::plan_looks(Call& call) const {
+void GroupMonitor::plan_looks(Scope& call) const {
   call.look_pause_ = std::min(first_pause(), longest_pause(call));
   // Of many ranks, that began to wait together, not all ask together.
   const milliseconds early = call.look_pause_ - kFirstPause;
@@ -292,13 +285,13 @@ void GroupMonitor::plan_looks(Call& call) const {
 }
 
 // How much of its bound a call has used up.
-int64_t GroupMonitor::waited_ms(const Call& call) {
+int64_t GroupMonitor::waited_ms(const Scope& call) {
   const Attendance* const attendance = Attendance::current();
   return attendance ? attendance->ms_since(call.start_) : ms_since(call.start_);
 }
 
 void GroupMonitor::look_around(int awaited) {
-  Call& call = current();
+  Scope& call = current();
   check_running();
   flight_record_.await(call.ticket_, awaited);
   poll_interrupt();
@@ -324,7 +317,7 @@ void GroupMonitor::look_around(int awaited) {
 }
 
 void GroupMonitor::wait_ended() {
-  Call& call = current();
+  Scope& call = current();
   if (!call.wait_published_) return;
   const StorePatience bounded = patience();
   shared_->board->clear_wait(&call);
@@ -332,7 +325,7 @@ void GroupMonitor::wait_ended() {
 }
 
 void GroupMonitor::look_for_departure(int awaited) {
-  Call& call = current();
+  Scope& call = current();
   if (call.departed_ != awaited) {
     if (!shared_->board->has_left(awaited, key_)) return;
     call.departed_ = awaited;
@@ -349,7 +342,7 @@ void GroupMonitor::look_for_departure(int awaited) {
 // Everybody who waits has said so an eighth of the timeout after it started to. So after as much
 // again the edges are complete, and the rank next to the culprit can report it.
 void GroupMonitor::timed_out(int awaited) {
-  Call& call = current();
+  Scope& call = current();
   FailureBoard& board = *shared_->board;
   if (!call.wait_published_) {
     board.publish_wait(&call, awaited);

@@ -43,38 +43,28 @@ class GroupMonitor {
   using Objection = std::function<std::optional<Error>()>;
   void set_objection(Objection objection) { objection_ = std::move(objection); }
 
-  enum class Kind { kCollective, kMessage };  // numbered apart
-
-  // For the record: what the caller asked for, good or bad. peer is a rank in the group.
-  struct CallInfo {
-    size_t count = 0;
-    nxd_dtype_t dtype = NXD_DTYPE_INVALID;
-    int peer = -1;
-  };
-
   // A call in progress, which must end by the timeout. Fails when the group has failed before.
   // Calls made inside of it, on the groups that this one is made of, are part of it.
-  class Call {
+  class Scope {
    public:
-    // Two forms, so that the usual one passes nothing it need not.
-    Call(GroupMonitor& monitor, const char* operation, Kind kind = Kind::kCollective)
-        : Call(monitor, operation, kind, CallInfo()) {}
-    Call(GroupMonitor& monitor, const char* operation, Kind kind, const CallInfo& info);
-    ~Call();
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
+    // The record is of what the caller asked for, good or bad. Collectives and messages are
+    // numbered apart. The operation's name outlives the errors that name it.
+    Scope(GroupMonitor& monitor, const char* operation, FlightRecord::Operation record);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
 
    private:
     friend class GroupMonitor;
     // The calls in progress of a thread, innermost first.
     struct Link {
-      explicit Link(Call* call);
+      explicit Link(Scope* call);
       ~Link();
-      Call* const outer;
+      Scope* const outer;
     };
 
     GroupMonitor& monitor_;
-    Call* const whole_;  // the call that this one is part of, or itself
+    Scope* const whole_;  // the call that this one is part of, or itself
     const Link link_;
     const char* operation_;
     uint64_t sequence_ = 0;
@@ -127,18 +117,18 @@ class GroupMonitor {
  private:
   // How long a call waits between its looks at the board: at first, and in the end.
   std::chrono::milliseconds first_pause() const;
-  std::chrono::milliseconds longest_pause(const Call& call) const;
+  std::chrono::milliseconds longest_pause(const Scope& call) const;
   // How long a question to the board may take.
   StorePatience patience() const;
-  void begin(Call& call, Kind kind, const CallInfo& info);
-  void end(Call& call) noexcept;
-  Call* find_call() const noexcept;
-  Call& current() const;
+  void begin(Scope& call, FlightRecord::Operation& record);
+  void end(Scope& call) noexcept;
+  Scope* find_call() const noexcept;
+  Scope& current() const;
   Error first_error() const noexcept;
   void poll_interrupt();
   void check_objection();
-  void plan_looks(Call& call) const;
-  static int64_t waited_ms(const Call& call);
+  void plan_looks(Scope& call) const;
+  static int64_t waited_ms(const Scope& call);
   void look_for_departure(int awaited);
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();

@@ -71,8 +71,7 @@ void Agreement::take(Round& round) {
   }
 }
 
-const std::vector<Agreement::Block>& Agreement::exchange(const CallHeader& header,
-                                                         const void* payload) {
+std::optional<Rejection> Agreement::exchange(const CallHeader& header, const void* payload) {
   prepare();
   put_own(header, payload);
   for (size_t i = 0; i < rounds_.size(); ++i) {
@@ -92,8 +91,7 @@ const std::vector<Agreement::Block>& Agreement::exchange(const CallHeader& heade
   }
   std::vector<CallOffer> offers;
   for (const Block& block : blocks_) offers.push_back({&block.header, block.payload});
-  check_offers(link_.monitor(), link_.ranks(), offers);
-  return blocks_;
+  return find_rejection(link_.ranks(), offers);
 }
 
 }  // namespace nxd

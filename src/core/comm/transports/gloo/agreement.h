@@ -20,11 +20,12 @@ class Agreement {
 
   struct Block {
     CallHeader header;
-    const void* payload;  // valid until the next exchange; aligned to 16 bytes
+    const char* payload;  // valid until the next exchange; aligned to 16 bytes
   };
-  // By rank. Fails with INVALID_ARGUMENT, naming both sides, unless all headers agree and none was
-  // refused. The payload has header.payload_size bytes.
-  const std::vector<Block>& exchange(const CallHeader& header, const void* payload);
+  // The payload has header.payload_size bytes. Nothing when all headers agree and none is rejected:
+  // blocks() are the ranks' then.
+  std::optional<Rejection> exchange(const CallHeader& header, const void* payload);
+  const std::vector<Block>& blocks() const { return blocks_; }  // by rank
 
  private:
   struct Round {

@@ -65,7 +65,7 @@ void Butterfly::receive(int peer, void* data, size_t bytes) {
 }
 
 // own may be sums where they have the same dtype.
-void Butterfly::start_sums(const CollectiveCall& call, const char* own, char* sums, size_t count) {
+void Butterfly::start_sums(const Call& call, const char* own, char* sums, size_t count) {
   const size_t bytes = count * dtype_size(call.dtype);
   const nxd_reduce_t step = step_of(call.reduce);
   std::vector<const void*> parts = {own};
@@ -82,7 +82,7 @@ void Butterfly::start_sums(const CollectiveCall& call, const char* own, char* su
   }
 }
 
-void Butterfly::all_reduce(const CollectiveCall& call) {
+void Butterfly::all_reduce(const Call& call) {
   connect();
   const size_t item = dtype_size(call.dtype);
   const size_t piece = kPiece / dtype_size(sum_dtype(call.dtype));
@@ -93,8 +93,7 @@ void Butterfly::all_reduce(const CollectiveCall& call) {
   }
 }
 
-void Butterfly::all_reduce_piece(const CollectiveCall& call, const char* send, char* recv,
-                                 size_t count) {
+void Butterfly::all_reduce_piece(const Call& call, const char* send, char* recv, size_t count) {
   const size_t item = dtype_size(call.dtype);
   if (is_guest()) {
     this->send(link_.rank() - 1, send, count * item);
@@ -176,7 +175,7 @@ void Butterfly::exchange_whole(char* sums, size_t count, nxd_dtype_t wide, nxd_r
   }
 }
 
-void Butterfly::reduce_scatter(const CollectiveCall& call) {
+void Butterfly::reduce_scatter(const Call& call) {
   connect();
   if (order_.empty()) {
     // The first round cuts by the lowest bit of the leaf, and so on: bits reversed.
@@ -196,7 +195,7 @@ void Butterfly::reduce_scatter(const CollectiveCall& call) {
 }
 
 // Every rank's block, by leaf, in the order in which halving cuts them off.
-void Butterfly::pack(const CollectiveCall& call, size_t from, size_t count, char* packed) {
+void Butterfly::pack(const Call& call, size_t from, size_t count, char* packed) {
   const size_t item = dtype_size(call.dtype);
   const auto* data = static_cast<const char*>(call.send);
   for (const int leaf : order_) {
@@ -225,7 +224,7 @@ std::vector<Butterfly::Step> Butterfly::scatterings(size_t count) {
   return steps;
 }
 
-void Butterfly::reduce_scatter_piece(const CollectiveCall& call, size_t from, size_t count) {
+void Butterfly::reduce_scatter_piece(const Call& call, size_t from, size_t count) {
   const size_t item = dtype_size(call.dtype);
   const nxd_dtype_t wide = sum_dtype(call.dtype);
   const auto n = static_cast<size_t>(link_.size());

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/comm/collective_call.h"
+#include "core/comm/call.h"
 #include "core/comm/transports/gloo/gloo_link.h"
 #include "core/kernels/memory_pool.h"
 
@@ -22,8 +22,8 @@ class Butterfly {
   explicit Butterfly(GlooLink& link);
 
   // Of calls that all ranks agree on, with a count above 0.
-  void all_reduce(const CollectiveCall& call);
-  void reduce_scatter(const CollectiveCall& call);
+  void all_reduce(const Call& call);
+  void reduce_scatter(const Call& call);
 
  private:
   struct Range {
@@ -43,17 +43,17 @@ class Butterfly {
   int rank_of(int leaf) const { return leaf < pairs_ ? 2 * leaf : leaf + pairs_; }
 
   void connect();
-  void all_reduce_piece(const CollectiveCall& call, const char* send, char* recv, size_t count);
-  void reduce_scatter_piece(const CollectiveCall& call, size_t from, size_t count);
+  void all_reduce_piece(const Call& call, const char* send, char* recv, size_t count);
+  void reduce_scatter_piece(const Call& call, size_t from, size_t count);
 
   // The sums of what this leaf's ranks have.
-  void start_sums(const CollectiveCall& call, const char* own, char* sums, size_t count);
+  void start_sums(const Call& call, const char* own, char* sums, size_t count);
   std::vector<Step> halvings(size_t count) const;
   std::vector<Step> scatterings(size_t count);
   void halve(const std::vector<Step>& steps, char* sums, nxd_dtype_t wide, nxd_reduce_t reduce);
   void double_up(const std::vector<Step>& steps, char* data, size_t item);
   void exchange_whole(char* sums, size_t count, nxd_dtype_t wide, nxd_reduce_t reduce);
-  void pack(const CollectiveCall& call, size_t from, size_t count, char* packed);
+  void pack(const Call& call, size_t from, size_t count, char* packed);
 
   void send(int peer, const void* data, size_t bytes);
   void receive(int peer, void* data, size_t bytes);

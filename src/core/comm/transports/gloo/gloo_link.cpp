@@ -31,7 +31,7 @@ GlooLink::GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::
       ranks_(std::move(ranks)),
       rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), monitor_->world_rank()) -
                              ranks_.begin())),
-      transport_(std::make_shared<GlooTransport>(monitor_->shared().device, rank_, size())),
+      transport_(std::make_shared<GlooConnections>(monitor_->shared().device, rank_, size())),
       pairs_(ranks_.size(), nullptr),
       stages_(ranks_.size()),
       sentinels_(ranks_.size()) {

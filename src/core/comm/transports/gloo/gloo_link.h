@@ -18,7 +18,7 @@ class Pair;
 
 namespace nxd {
 
-class GlooTransport;
+class GlooConnections;
 
 // Connections of one rank to the others of a group, over Gloo's transport. Peers are ranks in the
 // group. Both ends of a connection are made on first use, which both ends reach together.
@@ -88,7 +88,7 @@ class GlooLink {
   const std::vector<int> ranks_;
   const int rank_;
 
-  const std::shared_ptr<GlooTransport> transport_;
+  const std::shared_ptr<GlooConnections> transport_;
   std::mutex pairs_mutex_;  // the table of pairs against abort, and making connections
   std::condition_variable connected_;
   std::vector<gloo::transport::Pair*> pairs_;  // by peer; null before the connection is made

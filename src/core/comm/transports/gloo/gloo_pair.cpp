@@ -69,7 +69,7 @@ void GlooPair::handleEvents(int events) { handle(events); }
 
 void GlooPair::handleEvents(gloo::transport::tcp::Loop& loop, int events) { handle(loop, events); }
 
-gloo::transport::Pair* GlooTransport::adopt(int rank, Fd socket) {
+gloo::transport::Pair* GlooConnections::adopt(int rank, Fd socket) {
   auto pair =
       std::make_unique<GlooPair>(this, device_.get(), rank, getTimeout(), std::move(socket));
   auto& place = pairs_[static_cast<size_t>(rank)];

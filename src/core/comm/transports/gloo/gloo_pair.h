@@ -31,7 +31,7 @@ class GlooPair final : public gloo::transport::tcp::Pair {
 };
 
 // Connections of one rank to others of a group.
-class GlooTransport final : public gloo::transport::tcp::Context {
+class GlooConnections final : public gloo::transport::tcp::Context {
  public:
   using Context::Context;
 

@@ -9,7 +9,7 @@
 namespace nxd {
 
 // What the headers of any number of ranks come to, in bounded space: the lowest and the highest by
-// a fixed order, and the first refusal. All agree when these two do. Joining verdicts is
+// a fixed order, and the first rejection. All agree when these two do. Joining verdicts is
 // commutative, associative and idempotent, so every rank that has heard of all others, in whatever
 // order and how often, has the same verdict.
 //
@@ -19,16 +19,16 @@ class Verdict {
   static constexpr size_t kReasonLimit = 416;
 
   Verdict() = default;
-  // Of one rank; a reason refuses the call, and is cut to kReasonLimit bytes.
-  Verdict(int rank, const CallHeader& header, const std::string& reason);
+  // Of one rank; the reason of a rejection is cut to kReasonLimit bytes.
+  Verdict(int rank, const CallHeader& header, const std::optional<Rejection>& rejection);
 
   void join(const Verdict& other);
   // Whether a group of so many ranks can have come to it. To be asked of what a peer has sent.
   bool is_of_group(int size) const;
   // The bytes that matter, from the first on: all but the unused end of the reason.
   size_t size() const { return sizeof(Verdict) - kReasonLimit + reason_size_; }
-  // Fails as check_offers does.
-  void check(const GroupMonitor& monitor, const std::vector<int>& world_ranks) const;
+  // As find_rejection does.
+  std::optional<Rejection> rejection(const std::vector<int>& world_ranks) const;
 
  private:
   struct Side {
@@ -37,9 +37,10 @@ class Verdict {
     uint32_t unused = 0;
   };
   Side lowest_, highest_;
-  int32_t refused_by_ = -1;
+  int32_t rejected_by_ = -1;
   uint32_t reason_size_ = 0;
-  uint64_t unused_ = 0;
+  int32_t culprit_ = -1;  // in the world; another than rejected_by_ when that one has passed it on
+  uint32_t disagrees_ = 0;
   char reason_[kReasonLimit] = {};
 };
 static_assert(sizeof(Verdict) == 512);

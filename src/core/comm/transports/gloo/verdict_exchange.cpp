@@ -27,9 +27,10 @@ void VerdictExchange::prepare() {
   rounds_ = std::move(rounds);
 }
 
-void VerdictExchange::exchange(const CallHeader& header, const std::string& reason) {
+std::optional<Rejection> VerdictExchange::exchange(const CallHeader& header,
+                                                   const std::optional<Rejection>& own) {
   prepare();
-  Verdict verdict(link_.rank(), header, reason);
+  Verdict verdict(link_.rank(), header, own);
   for (size_t i = 0; i < rounds_.size(); ++i) {
     Round& round = rounds_[i];
     if (!round.posted) link_.post_receive(round.from, i, *round.in_buffer, sizeof round.in);
@@ -41,7 +42,7 @@ void VerdictExchange::exchange(const CallHeader& header, const std::string& reas
     round.posted = link_.try_post_receive(round.from, i, *round.in_buffer, sizeof round.in);
   }
   for (Round& round : rounds_) link_.wait_sent(round.to, *round.out_buffer);
-  verdict.check(link_.monitor(), link_.ranks());
+  return verdict.rejection(link_.ranks());
 }
 
 }  // namespace nxd

@@ -16,9 +16,8 @@ class VerdictExchange {
  public:
   explicit VerdictExchange(GlooLink& link) : link_(link) {}
 
-  // Fails with INVALID_ARGUMENT, naming both sides, unless all headers agree and no rank has a
-  // reason to refuse.
-  void exchange(const CallHeader& header, const std::string& reason);
+  // Nothing when all headers agree and no rank has a rejection.
+  std::optional<Rejection> exchange(const CallHeader& header, const std::optional<Rejection>& own);
 
  private:
   struct Round {

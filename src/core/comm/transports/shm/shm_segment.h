@@ -14,7 +14,7 @@ namespace nxd {
 struct alignas(64) ShmPosting {
   CallHeader header;
   ArenaPlace send, receive;
-  char reason[448];  // why the rank refuses, header.payload_size bytes
+  char reason[448];  // why the rank rejects it, header.payload_size bytes
 };
 static_assert(sizeof(ShmPosting) == 512);
 
@@ -37,7 +37,7 @@ struct alignas(64) ShmOffer {
   ArenaPlace desk;
   uint32_t base = 0;  // where the desk's counters stand
   int32_t tag = 0;
-  char reason[184] = {};  // why the rank refuses, header.payload_size bytes
+  char reason[184] = {};  // why the rank rejects it, header.payload_size bytes
 };
 static_assert(sizeof(ShmOffer) == 256);
 

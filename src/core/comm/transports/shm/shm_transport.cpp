@@ -1,4 +1,4 @@
-#include "core/comm/transports/shm/shm_group.h"
+#include "core/comm/transports/shm/shm_transport.h"
 
 #include <algorithm>
 #include <atomic>
@@ -37,14 +37,15 @@ std::atomic<uint64_t> all_chunks{0};
 
 }  // namespace
 
-uint64_t ShmGroup::chunks_through_slots() noexcept { return all_chunks; }
+uint64_t ShmTransport::chunks_through_slots() noexcept { return all_chunks; }
 
-void ShmGroup::slots_taken(size_t chunks) noexcept {
+void ShmTransport::slots_taken(size_t chunks) noexcept {
   slots_used_ += chunks;
   all_chunks.fetch_add(chunks, std::memory_order_relaxed);
 }
 
-ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
+ShmTransport::ShmTransport(std::shared_ptr<GroupMonitor> monitor, std::string key,
+                           std::vector<int> ranks)
     : link_(std::move(monitor), std::move(key), std::move(ranks)),
       monitor_(link_.monitor()),
       small_limit_(std::clamp<size_t>(kSmallOfAll / static_cast<size_t>(link_.size()),
@@ -53,18 +54,29 @@ ShmGroup::ShmGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::
                                        kSurelyLetters, kLongestLetter)),
       inputs_(static_cast<size_t>(link_.size())),
       letters_(static_cast<size_t>(link_.size()) * letter_limit_),
-      outboxes_(static_cast<size_t>(link_.size())),
-      inboxes_(static_cast<size_t>(link_.size())) {}
+      messages_(link_) {}
+
+void ShmTransport::run(const Call& call) {
+  if (call.is_message()) return messages_.run(call);
+  const Scope scope(*this, call);
+  switch (call.operation) {
+    case Operation::kAllReduce: return all_reduce(call);
+    case Operation::kAllGather: return all_gather(call);
+    case Operation::kReduceScatter: return reduce_scatter(call);
+    case Operation::kBroadcast: return broadcast(call);
+    case Operation::kAllToAll: return all_to_all(call);
+    default: agree(call, 0, 0);
+  }
+}
 
 // The posting is written before the rank's progress is, and read after it.
-void ShmGroup::post(const CollectiveCall& call, size_t send_bytes, size_t receive_bytes,
-                    bool may_copy) {
+void ShmTransport::post(const Call& call, size_t send_bytes, size_t receive_bytes, bool may_copy) {
   ShmPosting& own = segment_->cell(rank()).postings[calls_ % 2];
   own.header = call.header(monitor_.sequence());
   own.send = own.receive = {};
-  const bool silent = call.operation == Operation::kBroadcast && call.root != rank();
+  const bool silent = call.operation == Operation::kBroadcast && call.peer != rank();
   if (send_bytes == 0 || silent) return;
-  const void* data = call.operation == Operation::kBroadcast ? call.recv : call.send;
+  const void* data = call.data();
   if (send_bytes > kAlwaysCopied) {
     own.send = link_.place_of(data, send_bytes);
     own.receive = link_.place_of(call.recv, receive_bytes);
@@ -76,21 +88,20 @@ void ShmGroup::post(const CollectiveCall& call, size_t send_bytes, size_t receiv
   own.header.copied = 1;
 }
 
-ShmGroup::Way ShmGroup::agree(const CollectiveCall& call, size_t send_bytes, size_t receive_bytes,
-                              bool may_copy) {
+ShmTransport::Way ShmTransport::agree(const Call& call, size_t send_bytes, size_t receive_bytes,
+                                      bool may_copy) {
   ++calls_;
-  const std::string refusal = call.refusal(size());
-  if (refusal.empty()) {
+  const std::string why = call.rejection(size());
+  if (why.empty()) {
     post(call, send_bytes, receive_bytes, may_copy);
   } else {
-    post(call, 0, 0, false);
-    put_header(call.header(monitor_.sequence()), refusal);
+    post_rejection(call, {monitor_.world_rank(), false, why});
   }
-  meet_and_compare();
+  meet_in_agreement();
   return way_of(call);
 }
 
-void ShmGroup::meet() {
+void ShmTransport::meet() {
   link_.post(++progress_);
   link_.wait_for_all(progress_);
   link_.check_none_left(begun_);
@@ -106,7 +117,7 @@ constexpr uint64_t kCopied = 1, kInArena = 2, kPlaces = kCopied | kInArena;
 
 }  // namespace
 
-void ShmGroup::leave_note() {
+void ShmTransport::leave_note() {
   const ShmPosting& own = segment_->cell(rank()).postings[calls_ % 2];
   uint64_t places = own.header.copied ? kCopied : 0;
   if (own.send.inode != 0 &&
@@ -119,22 +130,27 @@ void ShmGroup::leave_note() {
 
 // A look at the notes tells whether all agree, and they lie beside the counters. Only who finds a
 // difference has to fetch the postings.
-void ShmGroup::meet_and_compare() {
+std::optional<Rejection> ShmTransport::meet_and_compare() {
   leave_note();
   meet();
-  bool agreed = !segment_->cell(rank()).postings[calls_ % 2].header.refused;
+  bool agreed = !segment_->cell(rank()).postings[calls_ % 2].header.is_rejected();
   for (int r = 0; r < size(); ++r) agreed = agreed && ((note_of(r) ^ note_) & ~kPlaces) == 0;
-  if (agreed) return;
+  if (agreed) return std::nullopt;
   std::vector<CallOffer> offers;
   for (int r = 0; r < size(); ++r) offers.push_back({&posting(r).header, posting(r).reason});
-  check_offers(monitor_, ranks(), offers);
-  fail(NXD_ERROR_INTERNAL, "headers agree, their digests do not");
+  auto found = find_rejection(link_.ranks(), offers);
+  check_internal(found.has_value(), "headers agree, their digests do not");
+  return found;
 }
 
-ShmGroup::Way ShmGroup::way_of(const CollectiveCall& call) const {
+void ShmTransport::meet_in_agreement() {
+  if (const auto rejection = meet_and_compare()) throw rejection->error(monitor_);
+}
+
+ShmTransport::Way ShmTransport::way_of(const Call& call) const {
   bool small = true, arenas = true;
   for (int r = 0; r < size(); ++r) {
-    if (call.operation == Operation::kBroadcast && r != call.root) continue;
+    if (call.operation == Operation::kBroadcast && r != call.peer) continue;
     const uint64_t places = note_of(r) & kPlaces;
     small = small && (places & kCopied);
     arenas = arenas && places == kInArena;
@@ -142,50 +158,35 @@ ShmGroup::Way ShmGroup::way_of(const CollectiveCall& call) const {
   return small ? Way::kSmall : arenas ? Way::kArenas : Way::kMixed;
 }
 
-char* ShmGroup::sent_by(int rank, const CollectiveCall& call) {
+char* ShmTransport::sent_by(int rank, const Call& call) {
   const ArenaPlace& place = posting(rank).send;
   if (place.inode == 0) return nullptr;
   if (rank == this->rank()) {
-    return const_cast<char*>(
-        static_cast<const char*>(call.operation == Operation::kBroadcast ? call.recv : call.send));
+    return const_cast<char*>(static_cast<const char*>(call.data()));
   }
   return link_.address(rank, place);
 }
 
-char* ShmGroup::received_by(int rank, const CollectiveCall& call) {
+char* ShmTransport::received_by(int rank, const Call& call) {
   return rank == this->rank() ? static_cast<char*>(call.recv)
                               : link_.address(rank, posting(rank).receive);
 }
 
-char* ShmGroup::letter_of(int rank) {
+char* ShmTransport::letter_of(int rank) {
   return letters_.data() + static_cast<size_t>(rank) * letter_limit_;
 }
 
-void ShmGroup::barrier() {
-  const Call started(*this, "barrier");
-  agree({Operation::kBarrier}, 0, 0);
-}
-
-void ShmGroup::refuse(const char* operation, const std::string& reason) {
-  const Call started(*this, operation);
-  const CollectiveCall call{Operation::kRefuse};
-  compare(call.header(monitor_.sequence()), text(operation, ": ", reason));
-}
-
-void ShmGroup::put_header(const CallHeader& header, const std::string& reason) {
+void ShmTransport::post_rejection(const Call& call, const Rejection& rejection) {
+  post(call, 0, 0, false);
   ShmPosting& own = segment_->cell(rank()).postings[calls_ % 2];
-  own.header = header;
-  if (reason.empty()) return;
-  own.header.refused = 1;
-  own.header.payload_size = static_cast<uint32_t>(std::min(reason.size(), sizeof own.reason));
-  std::memcpy(own.reason, reason.data(), own.header.payload_size);
+  own.header.reject(rejection, own.reason, sizeof own.reason);
 }
 
 // A rank's counter goes, from where it stands: produced chunk 0, 1, consumed 0, produced 2,
 // consumed 1, and so on. So a chunk is copied in while the peers work on the one before.
 template <class Produce, class Consume>
-void ShmGroup::stream(size_t chunks, const std::vector<char>& producers, const Produce& produce,
-                      const Consume& consume) {
+void ShmTransport::stream(size_t chunks, const std::vector<char>& producers, const Produce& produce,
+                          const Consume& consume) {
   const uint32_t base = progress_;
   const auto produced = [&](size_t chunk) {
     return base + (chunk == 0 ? 1 : static_cast<uint32_t>(2 * chunk));
@@ -212,25 +213,22 @@ void ShmGroup::stream(size_t chunks, const std::vector<char>& producers, const P
   slots_taken(chunks);
 }
 
-void ShmGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                          nxd_reduce_t reduce) {
-  const Call started(*this, "all_reduce", {count, dtype});
-  const CollectiveCall call{Operation::kAllReduce, send, recv, count, dtype, reduce};
-  const size_t bytes = call.bytes(1);
-  if (bytes > 0 && bytes <= letter_limit_ && call.refusal(size()).empty()) {
+void ShmTransport::all_reduce(const Call& call) {
+  const size_t bytes = call.bytes();
+  if (bytes > 0 && bytes <= letter_limit_ && call.rejection(size()).empty()) {
     return reduce_letters(call, bytes);
   }
   const Way way = agree(call, bytes, bytes);
-  if (count == 0) return;
+  if (bytes == 0) return;
   if (way == Way::kArenas) return reduce_arenas(call);
   if (way == Way::kMixed) return size() == 2 ? reduce_together(call) : reduce_by_parts(call);
   for (int r = 0; r < size(); ++r) inputs_[static_cast<size_t>(r)] = small(r);
-  reduce_in_order(inputs_, recv, count, dtype, reduce);
+  reduce_in_order(inputs_, call.recv, call.count, call.dtype, call.reduce);
 }
 
 // The digest marks the letters, so one that can be read is of a call that agrees with this one.
 // When some do not come at once, ranks meet as usual, and whoever made another call is told so.
-void ShmGroup::reduce_letters(const CollectiveCall& call, size_t bytes) {
+void ShmTransport::reduce_letters(const Call& call, size_t bytes) {
   ++calls_;
   post(call, 0, 0, false);
   leave_note();
@@ -249,7 +247,7 @@ void ShmGroup::reduce_letters(const CollectiveCall& call, size_t bytes) {
     link_.post(++progress_);
     link_.check_none_left(begun_);  // a letter outlasts a writer that gave up
   } else {
-    meet_and_compare();
+    meet_in_agreement();
     check_internal(read(1), "ranks agree, their letters do not");
   }
   for (int r = 0; r < size(); ++r) {
@@ -259,7 +257,7 @@ void ShmGroup::reduce_letters(const CollectiveCall& call, size_t bytes) {
 }
 
 // Each rank reduces one part of everybody's buffers, and stores it to everybody's.
-void ShmGroup::reduce_arenas(const CollectiveCall& call) {
+void ShmTransport::reduce_arenas(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const auto n = static_cast<size_t>(size());
   const size_t part = round_up((call.count + n - 1) / n, kPartElements);
@@ -276,7 +274,7 @@ void ShmGroup::reduce_arenas(const CollectiveCall& call) {
 }
 
 // Every rank reduces everything: with two, fewer meetings are worth more than less work.
-void ShmGroup::reduce_together(const CollectiveCall& call) {
+void ShmTransport::reduce_together(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const size_t per_slot = ShmSegment::kSlot / item;
   const size_t chunks = (call.count + per_slot - 1) / per_slot;
@@ -304,7 +302,7 @@ void ShmGroup::reduce_together(const CollectiveCall& call) {
 // A chunk fills everybody's slot. Each rank reduces one part of it, leaves the result in that part
 // of its own slot, which nobody else reads before, and then collects the parts of the others. The
 // three stages of a chunk overlap with those of its neighbours.
-void ShmGroup::reduce_by_parts(const CollectiveCall& call) {
+void ShmTransport::reduce_by_parts(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
@@ -372,19 +370,18 @@ void ShmGroup::reduce_by_parts(const CollectiveCall& call) {
 
 // What a rank takes of the blocks that are for it: at this offset of each, so many bytes from
 // there.
-struct ShmGroup::Piece {
+struct ShmTransport::Piece {
   size_t offset;
   std::vector<const char*> data;  // by sender; null where there is none
   std::vector<size_t> sizes;
 };
 
 template <class BlockOf, class Take>
-void ShmGroup::exchange(const CollectiveCall& call, bool one_for_each, const BlockOf& block_of,
-                        const Take& take) {
+void ShmTransport::exchange(const Call& call, bool one_for_each, const BlockOf& block_of,
+                            const Take& take) {
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
-  const char* own =
-      static_cast<const char*>(call.operation == Operation::kBroadcast ? call.recv : call.send);
+  const char* own = static_cast<const char*>(call.data());
   // Those whose data the others can read where they are, and those that must copy.
   std::vector<const char*> arenas(n, nullptr);
   std::vector<char> producers(n, 0);
@@ -452,13 +449,11 @@ void reduce_piece(const Piece& piece, void* out, nxd_dtype_t dtype, nxd_reduce_t
 
 }  // namespace
 
-void ShmGroup::all_gather(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
-  const Call started(*this, "all_gather", {count, dtype});
-  const CollectiveCall call{Operation::kAllGather, send, recv, count, dtype};
-  const size_t bytes = call.bytes(1);
+void ShmTransport::all_gather(const Call& call) {
+  const size_t bytes = call.bytes();
   const Way way = agree(call, bytes, 0);
   if (bytes == 0) return;
-  char* out = static_cast<char*>(recv);
+  char* out = static_cast<char*>(call.recv);
   if (way == Way::kSmall) {
     for (int r = 0; r < size(); ++r) {
       kernels::copy_shared(out + static_cast<size_t>(r) * bytes, small(r), bytes);
@@ -477,57 +472,49 @@ void ShmGroup::all_gather(const void* send, void* recv, size_t count, nxd_dtype_
       });
 }
 
-void ShmGroup::reduce_scatter(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                              nxd_reduce_t reduce) {
-  const Call started(*this, "reduce_scatter", {count, dtype});
-  const CollectiveCall call{Operation::kReduceScatter, send, recv, count, dtype, reduce};
-  const size_t bytes = call.bytes(1);
-  const Way way = agree(call, bytes * ranks().size(), 0);
+void ShmTransport::reduce_scatter(const Call& call) {
+  const size_t bytes = call.bytes();
+  const Way way = agree(call, bytes * link_.ranks().size(), 0);
   if (bytes == 0) return;
   if (way == Way::kSmall) {
     std::vector<const void*> parts;
     for (int r = 0; r < size(); ++r) {
       parts.push_back(small(r) + static_cast<size_t>(rank()) * bytes);
     }
-    return reduce_in_order(parts, recv, count, dtype, reduce);
+    return reduce_in_order(parts, call.recv, call.count, call.dtype, call.reduce);
   }
   exchange(
       call, true,
       [&](size_t, size_t to) {
         return Block{to * bytes, bytes};
       },
-      [&](const Piece& piece) { reduce_piece(piece, recv, dtype, reduce); });
+      [&](const Piece& piece) { reduce_piece(piece, call.recv, call.dtype, call.reduce); });
 }
 
-void ShmGroup::broadcast(void* buffer, size_t count, nxd_dtype_t dtype, int root) {
-  const Call started(*this, "broadcast", {count, dtype, root});
-  const CollectiveCall call{Operation::kBroadcast, nullptr, buffer, count, dtype,
-                            NXD_REDUCE_INVALID,    root};
-  const size_t bytes = call.bytes(1);
+void ShmTransport::broadcast(const Call& call) {
+  const size_t bytes = call.bytes();
   const Way way = agree(call, bytes, 0);
   if (bytes == 0) return;
   if (way == Way::kSmall) {
-    if (rank() != root) kernels::copy_shared(buffer, small(root), bytes);
+    if (rank() != call.peer) kernels::copy_shared(call.recv, small(call.peer), bytes);
     return;
   }
-  const auto source = static_cast<size_t>(root);
+  const auto source = static_cast<size_t>(call.peer);
   exchange(
       call, false,
       [&](size_t from, size_t) {
         return Block{0, from == source ? bytes : 0};
       },
       [&](const Piece& piece) {
-        copy(static_cast<char*>(buffer) + piece.offset, piece.data[source], piece.sizes[source]);
+        copy(static_cast<char*>(call.recv) + piece.offset, piece.data[source], piece.sizes[source]);
       });
 }
 
-void ShmGroup::all_to_all(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
-  const Call started(*this, "all_to_all", {count, dtype});
-  const CollectiveCall call{Operation::kAllToAll, send, recv, count, dtype};
-  const size_t bytes = call.bytes(1);
-  const Way way = agree(call, bytes * ranks().size(), 0);
+void ShmTransport::all_to_all(const Call& call) {
+  const size_t bytes = call.bytes();
+  const Way way = agree(call, bytes * link_.ranks().size(), 0);
   if (bytes == 0) return;
-  char* out = static_cast<char*>(recv);
+  char* out = static_cast<char*>(call.recv);
   if (way == Way::kSmall) {
     for (int r = 0; r < size(); ++r) {
       kernels::copy_shared(out + static_cast<size_t>(r) * bytes,
@@ -547,19 +534,23 @@ void ShmGroup::all_to_all(const void* send, void* recv, size_t count, nxd_dtype_
       });
 }
 
-void ShmGroup::compare(const CallHeader& header, const std::string& reason) {
-  const Call started(*this, operation_name(header.operation));
+std::optional<Rejection> ShmTransport::compare(const Call& call,
+                                               const std::optional<Rejection>& own) {
+  const Scope scope(*this, call);
   ++calls_;
-  post({Operation::kBarrier}, 0, 0, false);
-  put_header(header, reason);
-  meet_and_compare();
+  if (own) {
+    post_rejection(call, *own);
+  } else {
+    post(call, 0, 0, false);
+  }
+  return meet_and_compare();
 }
 
-void ShmGroup::reduce_ranges(const void* data, size_t count, const std::vector<Range>& ranges,
-                             void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  const Call started(*this, "reduce_scatter");
+void ShmTransport::reduce_ranges(const void* data, size_t count, const std::vector<Range>& ranges,
+                                 void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   // The posting says where the data are; what the call is has been agreed on.
-  const CollectiveCall call{Operation::kReduceScatter, data, out, count, dtype, reduce};
+  const Call call = Call::reduce_scatter(data, out, count, dtype, reduce);
+  const Scope scope(*this, call);
   const size_t item = dtype_size(dtype);
   agree(call, count * item, 0, false);
   const bool widen = dtype_is_16_bit_float(dtype);
@@ -578,10 +569,10 @@ void ShmGroup::reduce_ranges(const void* data, size_t count, const std::vector<R
       });
 }
 
-void ShmGroup::gather_blocks(const void* own, const std::vector<size_t>& bytes,
-                             const std::vector<char*>& outs) {
-  const Call started(*this, "all_gather");
-  const CollectiveCall call{Operation::kBarrier, own};
+void ShmTransport::gather_blocks(const void* own, const std::vector<size_t>& bytes,
+                                 const std::vector<char*>& outs) {
+  const Call call{Operation::kBarrier, own};
+  const Scope scope(*this, call);
   agree(call, bytes[static_cast<size_t>(rank())], 0, false);
   exchange(
       call, false,

@@ -1,4 +1,4 @@
-#include "core/comm/transports/gloo/gloo_group.h"
+#include "core/comm/transports/gloo/gloo_transport.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,6 @@
 namespace nxd {
 namespace {
 
-using Kind = GroupMonitor::Kind;
-
 // Bytes of each rank's share that are reduced at a time; bounds the staging memory.
 constexpr size_t kShareLimit = size_t{1} << 25;
 // Granularity of shares, so that vector loops start aligned.
@@ -23,74 +21,65 @@ constexpr size_t kPeersAtATime = 16;
 
 }  // namespace
 
-GlooGroup::GlooGroup(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks)
+GlooTransport::GlooTransport(std::shared_ptr<GroupMonitor> monitor, std::string key,
+                             std::vector<int> ranks)
     : link_(std::move(monitor), std::move(key), std::move(ranks)),
       monitor_(link_.monitor()),
       many_(link_.size() >= monitor_.shared().large_group),
       agreement_(link_),
       verdicts_(link_),
-      butterfly_(link_) {}
+      butterfly_(link_),
+      messages_(link_) {}
 
-GlooGroup::~GlooGroup() = default;
+void GlooTransport::run(const Call& call) {
+  const NoSigpipe quiet;
+  if (call.is_message()) return messages_.run(call);
+  const GroupMonitor::Scope scope(monitor_, call.name(), call.record());
+  switch (call.operation) {
+    case Operation::kAllReduce: return all_reduce(call);
+    case Operation::kAllGather: return all_gather(call);
+    case Operation::kReduceScatter: return reduce_scatter(call);
+    case Operation::kBroadcast: return broadcast(call);
+    case Operation::kAllToAll: return all_to_all(call);
+    default: agree(call, 0);
+  }
+}
 
-const GlooGroup::Blocks& GlooGroup::agree(const CollectiveCall& call, size_t payload_size) {
+size_t GlooTransport::agree(const Call& call, size_t parts) {
   CallHeader header = call.header(monitor_.sequence());
-  if (many_) {
-    verdicts_.exchange(header, call.refusal(size()));
-    return no_blocks_;
+  std::optional<Rejection> own;
+  size_t bytes = 0;
+  if (std::string why = call.rejection(size()); !why.empty()) {
+    own = Rejection{monitor_.world_rank(), false, std::move(why)};
+  } else {
+    bytes = call.bytes(parts);
+    const bool root_elsewhere = call.operation == Operation::kBroadcast && call.peer != rank();
+    if (is_inline(bytes) && !root_elsewhere) header.payload_size = static_cast<uint32_t>(bytes);
   }
-  const std::string refusal = call.refusal(size()).substr(0, agreement_.payload_limit());
-  if (!refusal.empty()) {
-    header.refused = 1;
-    header.payload_size = static_cast<uint32_t>(refusal.size());
-    return agreement_.exchange(header, refusal.data());
-  }
-  const bool root_elsewhere = call.operation == Operation::kBroadcast && call.root != rank();
-  if (is_inline(payload_size) && !root_elsewhere) {
-    header.payload_size = static_cast<uint32_t>(payload_size);
-  }
-  const void* data = call.operation == Operation::kBroadcast ? call.recv : call.send;
-  return agreement_.exchange(header, data);
+  if (const auto found = exchange(header, own, call.data())) throw found->error(monitor_);
+  return bytes;
 }
 
-void GlooGroup::refuse(const char* operation, const std::string& reason) {
+std::optional<Rejection> GlooTransport::exchange(CallHeader header,
+                                                 const std::optional<Rejection>& own,
+                                                 const void* payload) {
+  if (many_) return verdicts_.exchange(header, own);
+  if (!own) return agreement_.exchange(header, payload);
+  std::string reason(std::min(own->why.size(), agreement_.payload_limit()), 0);
+  header.reject(*own, reason.data(), reason.size());
+  return agreement_.exchange(header, reason.data());
+}
+
+std::optional<Rejection> GlooTransport::compare(const Call& call,
+                                                const std::optional<Rejection>& own) {
   const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, operation);
-  const CollectiveCall call{Operation::kRefuse};
-  compare(call.header(monitor_.sequence()), text(operation, ": ", reason));
+  const GroupMonitor::Scope scope(monitor_, call.name(), call.record());
+  return exchange(call.header(monitor_.sequence()), own, nullptr);
 }
-
-void GlooGroup::compare(CallHeader header, const std::string& reason) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, operation_name(header.operation));
-  if (many_) return verdicts_.exchange(header, reason);
-  const std::string message = reason.substr(0, agreement_.payload_limit());
-  if (!message.empty()) {
-    header.refused = 1;
-    header.payload_size = static_cast<uint32_t>(message.size());
-  }
-  agreement_.exchange(header, message.data());
-}
-
-void GlooGroup::barrier() {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "barrier");
-  agree({Operation::kBarrier}, 0);
-}
-
-namespace {
-
-// Bytes of a call's data; 0 when the call will be refused anyway.
-size_t bytes_of(const CollectiveCall& call, int size, size_t parts) {
-  return call.refusal(size).empty() ? call.count * parts * dtype_size(call.dtype) : 0;
-}
-
-}  // namespace
 
 // The large way, by ranges: rank r gets everybody's part of ranges[r], adds them in rank order and
 // keeps the result in out.
-void GlooGroup::reduce_ranges(const CollectiveCall& call, const std::vector<Range>& ranges,
-                              void* out) {
+void GlooTransport::reduce_ranges(const Call& call, const std::vector<Range>& ranges, void* out) {
   const size_t item = dtype_size(call.dtype);
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
@@ -118,26 +107,19 @@ void GlooGroup::reduce_ranges(const CollectiveCall& call, const std::vector<Rang
   exchange.wait_sent();
 }
 
-void GlooGroup::all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                           nxd_reduce_t reduce) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "all_reduce", Kind::kCollective, {count, dtype});
-  CollectiveCall call{Operation::kAllReduce, send, recv, count, dtype, reduce};
-  const size_t bytes = bytes_of(call, size(), 1);
-  const Blocks& blocks = agree(call, bytes);
-  const auto n = static_cast<size_t>(size());
-  if (is_inline(bytes)) {
-    std::vector<const void*> parts(n);
-    for (size_t r = 0; r < n; ++r) parts[r] = blocks[r].payload;
-    if (count > 0) reduce_in_order(parts, recv, count, dtype, reduce);
-    return;
-  }
+void GlooTransport::all_reduce(const Call& call) {
+  const size_t bytes = agree(call, 1);
   if (bytes == 0) return;
+  if (is_inline(bytes)) {
+    std::vector<const void*> parts(static_cast<size_t>(size()));
+    for (size_t r = 0; r < parts.size(); ++r) parts[r] = sent_along(r);
+    return reduce_in_order(parts, call.recv, call.count, call.dtype, call.reduce);
+  }
   many_ ? butterfly_.all_reduce(call) : all_reduce_pieces(call);
 }
 
 // Reduce-scatter and all-gather, by pieces that bound the staging memory.
-void GlooGroup::all_reduce_pieces(const CollectiveCall& call) {
+void GlooTransport::all_reduce_pieces(const Call& call) {
   const auto n = static_cast<size_t>(size());
   link_.connect_all();
   const size_t item = dtype_size(call.dtype);
@@ -171,57 +153,45 @@ void GlooGroup::all_reduce_pieces(const CollectiveCall& call) {
   }
 }
 
-void GlooGroup::reduce_scatter(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
-                               nxd_reduce_t reduce) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "reduce_scatter", Kind::kCollective, {count, dtype});
-  const CollectiveCall call{Operation::kReduceScatter, send, recv, count, dtype, reduce};
+void GlooTransport::reduce_scatter(const Call& call) {
   const auto n = static_cast<size_t>(size());
-  const size_t bytes = bytes_of(call, size(), n);
-  const Blocks& blocks = agree(call, bytes);
-  if (many_) {
-    if (bytes > 0) butterfly_.reduce_scatter(call);
-    return;
-  }
   const auto me = static_cast<size_t>(rank());
-  const size_t item = bytes == 0 ? 1 : dtype_size(dtype);
+  const size_t bytes = agree(call, n);
+  if (bytes == 0) return;
+  if (many_) return butterfly_.reduce_scatter(call);
   if (is_inline(bytes)) {
     std::vector<const void*> parts(n);
-    for (size_t r = 0; r < n; ++r) {
-      parts[r] = static_cast<const char*>(blocks[r].payload) + me * count * item;
-    }
-    if (count > 0) reduce_in_order(parts, recv, count, dtype, reduce);
-    return;
+    for (size_t r = 0; r < n; ++r) parts[r] = sent_along(r) + me * call.bytes();
+    return reduce_in_order(parts, call.recv, call.count, call.dtype, call.reduce);
   }
   link_.connect_all();
+  const size_t item = dtype_size(call.dtype);
   const size_t piece = kShareLimit / item;
-  for (size_t from = 0; from < count; from += piece) {
+  for (size_t from = 0; from < call.count; from += piece) {
     std::vector<Range> ranges(n);
-    for (size_t r = 0; r < n; ++r) ranges[r] = {r * count + from, std::min(piece, count - from)};
-    reduce_ranges(call, ranges, static_cast<char*>(recv) + from * item);
+    for (size_t r = 0; r < n; ++r) {
+      ranges[r] = {r * call.count + from, std::min(piece, call.count - from)};
+    }
+    reduce_ranges(call, ranges, static_cast<char*>(call.recv) + from * item);
   }
 }
 
-void GlooGroup::all_gather(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "all_gather", Kind::kCollective, {count, dtype});
-  const CollectiveCall call{Operation::kAllGather, send, recv, count, dtype};
-  const size_t bytes = bytes_of(call, size(), 1);
-  const Blocks& blocks = agree(call, bytes);
+void GlooTransport::all_gather(const Call& call) {
+  const size_t bytes = agree(call, 1);
   if (bytes == 0) return;
-  char* out = static_cast<char*>(recv);
+  char* out = static_cast<char*>(call.recv);
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   if (is_inline(bytes)) {
-    for (size_t r = 0; r < n; ++r) std::memcpy(out + r * bytes, blocks[r].payload, bytes);
+    for (size_t r = 0; r < n; ++r) std::memcpy(out + r * bytes, sent_along(r), bytes);
     return;
   }
-  if (!many_) return gather_from_all(send, out, bytes);
-  if (out + me * bytes != send) std::memcpy(out + me * bytes, send, bytes);
+  if (!many_) return gather_from_all(call.send, out, bytes);
+  if (out + me * bytes != call.send) std::memcpy(out + me * bytes, call.send, bytes);
   gather_in_rounds(out, bytes);
 }
 
-void GlooGroup::gather_from_all(const void* send, char* out, size_t bytes) {
+void GlooTransport::gather_from_all(const void* send, char* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   link_.connect_all();
@@ -241,7 +211,7 @@ void GlooGroup::gather_from_all(const void* send, char* out, size_t bytes) {
 // The way of the agreement (see Agreement), with every block in its place from the start. The
 // blocks that a rank has are its own and those of the ranks after it, so at most two runs in
 // memory.
-void GlooGroup::gather_in_rounds(char* out, size_t bytes) {
+void GlooTransport::gather_in_rounds(char* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   std::vector<int> peers;
@@ -265,21 +235,17 @@ void GlooGroup::gather_in_rounds(char* out, size_t bytes) {
   }
 }
 
-void GlooGroup::all_to_all(const void* send, void* recv, size_t count, nxd_dtype_t dtype) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "all_to_all", Kind::kCollective, {count, dtype});
-  const CollectiveCall call{Operation::kAllToAll, send, recv, count, dtype};
+void GlooTransport::all_to_all(const Call& call) {
   const auto n = static_cast<size_t>(size());
-  const size_t total = bytes_of(call, size(), n);
-  const Blocks& blocks = agree(call, total);
-  if (total == 0) return;
-  const size_t bytes = total / n;
-  const char* in = static_cast<const char*>(send);
-  char* out = static_cast<char*>(recv);
   const auto me = static_cast<size_t>(rank());
+  const size_t total = agree(call, n);
+  if (total == 0) return;
+  const size_t bytes = call.bytes();
+  const char* in = static_cast<const char*>(call.send);
+  char* out = static_cast<char*>(call.recv);
   if (is_inline(total)) {
     for (size_t r = 0; r < n; ++r) {
-      std::memcpy(out + r * bytes, static_cast<const char*>(blocks[r].payload) + me * bytes, bytes);
+      std::memcpy(out + r * bytes, sent_along(r) + me * bytes, bytes);
     }
     return;
   }
@@ -290,7 +256,7 @@ void GlooGroup::all_to_all(const void* send, void* recv, size_t count, nxd_dtype
 // Each has something else for each other, so there are as many connections and messages as ranks;
 // among many, some at a time. All ranks go by the same distances, so those at the two ends of a
 // connection come to it together.
-void GlooGroup::exchange_with_all(const char* in, char* out, size_t bytes) {
+void GlooTransport::exchange_with_all(const char* in, char* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   const size_t at_a_time = many_ ? kPeersAtATime : n;
@@ -316,24 +282,19 @@ void GlooGroup::exchange_with_all(const char* in, char* out, size_t bytes) {
   }
 }
 
-void GlooGroup::broadcast(void* buffer, size_t count, nxd_dtype_t dtype, int root) {
-  const NoSigpipe quiet;
-  const GroupMonitor::Call started(monitor_, "broadcast", Kind::kCollective, {count, dtype, root});
-  const CollectiveCall call{Operation::kBroadcast, nullptr, buffer, count, dtype,
-                            NXD_REDUCE_INVALID,    root};
-  const size_t bytes = bytes_of(call, size(), 1);
-  const Blocks& blocks = agree(call, bytes);
+void GlooTransport::broadcast(const Call& call) {
+  const size_t bytes = agree(call, 1);
   if (bytes == 0) return;
   if (!is_inline(bytes)) {
-    broadcast_tree(static_cast<char*>(buffer), bytes, root);
-  } else if (rank() != root) {
-    std::memcpy(buffer, blocks[static_cast<size_t>(root)].payload, bytes);
+    broadcast_tree(static_cast<char*>(call.recv), bytes, call.peer);
+  } else if (rank() != call.peer) {
+    std::memcpy(call.recv, sent_along(static_cast<size_t>(call.peer)), bytes);
   }
 }
 
 // A binomial tree, chunk by chunk: counted from the root, a rank's parent is its number without the
 // lowest bit, and it passes each chunk on as soon as it is there.
-void GlooGroup::broadcast_tree(char* data, size_t size_in_bytes, int root) {
+void GlooTransport::broadcast_tree(char* data, size_t size_in_bytes, int root) {
   const int n = size();
   const int place = (rank() - root + n) % n;
   const int parent = ((place & (place - 1)) + root) % n;

@@ -1,50 +1,14 @@
-// Send and receive of ShmGroup. The sender offers a message and fills the parts of a desk; the
-// receiver answers there, and takes the parts, or reads all of it from the sender's arena.
+#include "core/comm/transports/shm/shm_messages.h"
+
 #include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "core/base/dtype.h"
-#include "core/comm/transports/shm/shm_group.h"
 #include "core/kernels/copy.h"
 
 namespace nxd {
 namespace {
-
-using Kind = GroupMonitor::Kind;
-
-template <class Note>
-void refuse_in(Note& note, const std::string& reason) {
-  note.header.refused = 1;
-  note.header.payload_size = static_cast<uint32_t>(std::min(reason.size(), sizeof note.reason));
-  std::memcpy(note.reason, reason.data(), note.header.payload_size);
-}
-
-template <class Note>
-std::string reason_of(const Note& note) {
-  return std::string(note.reason, note.header.refused ? note.header.payload_size : 0);
-}
-
-// Either side's part in a message.
-ShmOffer offer_of(Operation operation, const void* buffer, size_t count, nxd_dtype_t dtype,
-                  int tag) {
-  ShmOffer offer;
-  offer.header.operation = operation;
-  offer.header.count = count;
-  offer.header.dtype = static_cast<int8_t>(dtype);
-  offer.tag = tag;
-  const std::string refusal = message_refusal(buffer, count, dtype);
-  if (!refusal.empty()) refuse_in(offer, refusal);
-  return offer;
-}
-
-bool agree_on(const CallHeader& one, const CallHeader& other) {
-  return !one.refused && !other.refused && one.count == other.count && one.dtype == other.dtype;
-}
-
-size_t bytes_of(const CallHeader& header) {
-  return header.refused ? 0 : header.count * dtype_size(header.dtype);
-}
 
 // A function of its own for tests/tsan.supp to name.
 [[gnu::noinline]] void write_answer(ShmDesk& desk, const ShmOffer& own) {
@@ -60,13 +24,19 @@ size_t parts_of(size_t bytes, const ShmOffer& offer) {
 
 }  // namespace
 
+ShmMessages::ShmMessages(ShmLink& link)
+    : link_(link),
+      monitor_(link.monitor()),
+      outboxes_(static_cast<size_t>(link.size())),
+      inboxes_(static_cast<size_t>(link.size())) {}
+
 // Messages of a group that failed may still have peers at its desks.
-ShmGroup::~ShmGroup() {
+ShmMessages::~ShmMessages() {
   if (monitor_.has_failed() || monitor_.aborted()) return;
   for (const Desk& desk : desks_) link_.arena().free(desk.memory);
 }
 
-ShmGroup::Desk ShmGroup::borrow_desk() {
+ShmMessages::Desk ShmMessages::borrow_desk() {
   const std::lock_guard<std::mutex> lock(desks_mutex_);
   if (desks_.empty()) {
     desks_.reserve(++n_desks_);  // so that every desk finds its place when it comes back
@@ -78,38 +48,38 @@ ShmGroup::Desk ShmGroup::borrow_desk() {
   return desk;
 }
 
-void ShmGroup::return_desk(const Desk& desk) {
+void ShmMessages::return_desk(const Desk& desk) {
   const std::lock_guard<std::mutex> lock(desks_mutex_);
   desks_.push_back(desk);
 }
 
-void ShmGroup::send(const void* buffer, size_t count, nxd_dtype_t dtype, int to, int tag) {
-  const GroupMonitor::Call started(monitor_, "send", Kind::kMessage, {count, dtype, to});
-  check_peer(monitor_, "to", to, rank(), size(), tag);
-  send_offer(offer_of(Operation::kSend, buffer, count, dtype, tag), buffer, to);
+ShmOffer ShmMessages::offer_of(const Call& call) const {
+  ShmOffer offer;
+  offer.header = call.header(0);
+  offer.tag = call.tag;
+  const std::string why = call.rejection(link_.size());
+  if (!why.empty()) {
+    offer.header.reject({monitor_.world_rank(), false, why}, offer.reason, sizeof offer.reason);
+  }
+  return offer;
 }
 
-void ShmGroup::receive(void* buffer, size_t count, nxd_dtype_t dtype, int from, int tag) {
-  const GroupMonitor::Call started(monitor_, "receive", Kind::kMessage, {count, dtype, from});
-  check_peer(monitor_, "from", from, rank(), size(), tag);
-  accept_offer(offer_of(Operation::kReceive, buffer, count, dtype, tag), buffer, from);
+void ShmMessages::run(const Call& call) {
+  const GroupMonitor::Scope scope(monitor_, call.name(), call.record());
+  call.check_peer(monitor_, link_.rank(), link_.size());
+  if (call.operation == Operation::kSend) {
+    send(offer_of(call), call.send, call.peer);
+  } else {
+    receive(offer_of(call), call.recv, call.peer);
+  }
 }
 
-void ShmGroup::refuse_message(Operation operation, int peer, int tag, const std::string& reason) {
-  const GroupMonitor::Call started(monitor_, operation_name(operation), Kind::kMessage,
-                                   {0, NXD_DTYPE_INVALID, peer});
-  check_peer(monitor_, "peer", peer, rank(), size(), tag);
-  ShmOffer own = offer_of(operation, nullptr, 0, NXD_DTYPE_U8, tag);
-  refuse_in(own, reason);
-  operation == Operation::kSend ? send_offer(own, nullptr, peer) : accept_offer(own, nullptr, peer);
-}
-
-// A desk comes back only from messages that ended well or were refused: no peer is at it then.
-void ShmGroup::send_offer(ShmOffer offer, const void* buffer, int to) {
+// A desk comes back only from messages that ended well or were rejected: no peer is at it then.
+void ShmMessages::send(ShmOffer offer, const void* buffer, int to) {
   link_.segment();
   Desk desk = borrow_desk();
   const uint32_t base = desk.base;
-  const size_t bytes = bytes_of(offer.header);
+  const size_t bytes = offer.header.message_bytes();
   if (bytes > ShmDesk::kPart) offer.data = link_.place_of(buffer, bytes);
   offer.desk = link_.place_of(desk.memory, sizeof(ShmDesk));
   offer.base = base;
@@ -124,13 +94,13 @@ void ShmGroup::send_offer(ShmOffer offer, const void* buffer, int to) {
     desk.memory->filled.advance_to(base + 2 + static_cast<uint32_t>(number));
   };
   fill(0);
-  post_offer(offer, to);
+  post(offer, to);
   const size_t ahead = std::min(parts, ShmDesk::kParts);
   for (size_t number = 1; number < ahead; ++number) fill(number);
   SharedCounter& taken = desk.memory->taken;
   link_.wait(to, taken, base + 1);
   const auto answer = desk.memory->answer;
-  const bool agreed = agree_on(offer.header, answer.header);
+  const bool agreed = offer.header.fits(answer.header);
   if (agreed) {
     for (size_t number = ahead; number < parts; ++number) {
       link_.wait(to, taken, base + 2 + static_cast<uint32_t>(number - ShmDesk::kParts));
@@ -141,12 +111,11 @@ void ShmGroup::send_offer(ShmOffer offer, const void* buffer, int to) {
   desk.base = base + 1 + static_cast<uint32_t>(std::max(parts, ShmDesk::kParts));
   return_desk(desk);
   if (agreed) return;
-  check_message(monitor_, {monitor_.world_rank(), &offer.header, reason_of(offer)},
-                {ranks()[static_cast<size_t>(to)], &answer.header, reason_of(answer)});
+  check_message(monitor_, side(link_.rank(), offer), side(to, answer));
 }
 
-void ShmGroup::post_offer(const ShmOffer& offer, int to) {
-  ShmChannel& channel = link_.segment().channel(rank(), to);
+void ShmMessages::post(const ShmOffer& offer, int to) {
+  ShmChannel& channel = link_.segment().channel(link_.rank(), to);
   Outbox& outbox = outboxes_[static_cast<size_t>(to)];
   const std::lock_guard<std::mutex> lock(outbox.mutex);
   link_.wait(to, channel.taken, outbox.offered + 1 - ShmChannel::kOffers);
@@ -155,8 +124,8 @@ void ShmGroup::post_offer(const ShmOffer& offer, int to) {
 }
 
 // Whichever thread looks takes out all there are, also those that others wait for.
-ShmOffer ShmGroup::await_offer(int from, int tag) {
-  ShmChannel& channel = link_.segment().channel(from, rank());
+ShmOffer ShmMessages::await(int from, int tag) {
+  ShmChannel& channel = link_.segment().channel(from, link_.rank());
   Inbox& inbox = inboxes_[static_cast<size_t>(from)];
   for (;;) {
     uint32_t seen;
@@ -180,17 +149,16 @@ ShmOffer ShmGroup::await_offer(int from, int tag) {
   }
 }
 
-void ShmGroup::accept_offer(ShmOffer own, void* buffer, int from) {
-  const ShmOffer offer = await_offer(from, own.tag);
+void ShmMessages::receive(const ShmOffer& own, void* buffer, int from) {
+  const ShmOffer offer = await(from, own.tag);
   link_.check_present(from);  // a sender that waits no more has taken its buffer back
   auto& desk = *reinterpret_cast<ShmDesk*>(link_.address(from, offer.desk));
   write_answer(desk, own);
-  if (!agree_on(offer.header, own.header)) {
+  if (!offer.header.fits(own.header)) {
     desk.taken.advance_to(offer.base + 1);
-    return check_message(monitor_, {monitor_.world_rank(), &own.header, reason_of(own)},
-                         {ranks()[static_cast<size_t>(from)], &offer.header, reason_of(offer)});
+    return check_message(monitor_, side(link_.rank(), own), side(from, offer));
   }
-  const size_t bytes = bytes_of(own.header);
+  const size_t bytes = own.header.message_bytes();
   const size_t parts = parts_of(bytes, offer);
   for (size_t number = 0; number < parts; ++number) {
     const uint32_t here = offer.base + 2 + static_cast<uint32_t>(number);

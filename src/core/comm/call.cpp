@@ -1,0 +1,125 @@
+#include "core/comm/call.h"
+
+#include <cstring>
+
+#include "core/base/buffer_limit.h"
+#include "core/base/dtype.h"
+#include "core/comm/reduction.h"
+
+namespace nxd {
+namespace {
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
+}
+
+bool is_reducible(nxd_dtype_t dtype) {
+  return dtype_is_float(dtype) || dtype == NXD_DTYPE_I32 || dtype == NXD_DTYPE_I64;
+}
+
+std::string reduction_rejection(const Call& call) {
+  if (!is_reducible(call.dtype)) {
+    return text("dtype: expected f32, f64, bf16, f16, i32 or i64, got ", dtype_name(call.dtype));
+  }
+  if (call.reduce < NXD_REDUCE_SUM || call.reduce > NXD_REDUCE_PROD) {
+    return text("reduce: expected an NXD_REDUCE_*, got ", call.reduce);
+  }
+  if (call.reduce == NXD_REDUCE_AVG && !dtype_is_float(call.dtype)) {
+    return text("reduce: expected floats for NXD_REDUCE_AVG, got ", dtype_name(call.dtype));
+  }
+  return "";
+}
+
+std::string message_rejection(const Call& call) {
+  if (call.count > kBufferLimit / dtype_size(call.dtype)) {
+    return text("count: ", call.count, " elements do not fit in memory");
+  }
+  const void* buffer = call.operation == Operation::kSend ? call.send : call.recv;
+  return call.count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : "";
+}
+
+std::string collective_rejection(const Call& call, int size) {
+  if (reduces(call.operation)) {
+    if (std::string reason = reduction_rejection(call); !reason.empty()) return reason;
+  }
+  if (call.count > kBufferLimit / dtype_size(call.dtype) / static_cast<size_t>(size)) {
+    return text("count: ", call.count, " elements of each of ", size,
+                " ranks do not fit in memory");
+  }
+  const bool broadcasts = call.operation == Operation::kBroadcast;
+  if (broadcasts && (call.peer < 0 || call.peer >= size)) {
+    return text("root: expected a rank of the group, 0 to ", size - 1, ", got ", call.peer);
+  }
+  if (call.count == 0) return "";
+  if (!broadcasts && !call.send) return "send: expected a pointer, got NULL";
+  if (!call.recv) return text(broadcasts ? "buffer" : "recv", ": expected a pointer, got NULL");
+  if (call.operation == Operation::kAllToAll && call.send == call.recv) {
+    return "recv: expected a buffer apart from send, got the same";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Call::rejection(int size) const {
+  if (!rejected.empty()) return rejected;
+  if (operation == Operation::kBarrier) return "";
+  if (!is_dtype(dtype)) return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
+  return is_message() ? message_rejection(*this) : collective_rejection(*this, size);
+}
+
+void Call::check_peer(const GroupMonitor& monitor, int rank, int size) const {
+  if (peer < 0 || peer >= size || peer == rank) {
+    const char* argument = !rejected.empty()               ? "peer"
+                           : operation == Operation::kSend ? "to"
+                                                           : "from";
+    throw monitor.error(
+        NXD_ERROR_INVALID_ARGUMENT, monitor.world_rank(),
+        text(argument, ": expected another rank of the group, 0 to ", size - 1, ", got ", peer));
+  }
+  if (tag < 0 || tag > kTagLimit) {
+    throw monitor.error(NXD_ERROR_INVALID_ARGUMENT, monitor.world_rank(),
+                        text("tag: expected 0 to ", kTagLimit, ", got ", tag));
+  }
+}
+
+Call Call::rejected_for(const std::string& why) const {
+  Call call = *this;
+  call.send = call.recv = nullptr;
+  call.count = 0;
+  call.rejected = is_message() ? why : text(name(), ": ", why);
+  return call;
+}
+
+size_t Call::bytes(size_t times) const {
+  return is_dtype(dtype) ? count * times * dtype_size(dtype) : 0;
+}
+
+CallHeader Call::header(uint64_t sequence) const {
+  CallHeader header;
+  header.sequence = sequence;
+  header.operation = operation;
+  header.count = count;
+  header.dtype = static_cast<int8_t>(dtype);
+  header.reduce = static_cast<int8_t>(reduces(operation) ? reduce : NXD_REDUCE_INVALID);
+  header.root = operation == Operation::kBroadcast ? peer : -1;
+  return header;
+}
+
+FlightRecord::Operation Call::record() const {
+  FlightRecord::Operation record;
+  std::strncpy(record.name, name(), sizeof record.name - 1);
+  record.is_message = is_message();
+  record.dtype = dtype;
+  record.count = count;
+  record.peer = peer;
+  return record;
+}
+
+void run_alone(const Call& call) {
+  const bool copies = call.operation != Operation::kBarrier &&
+                      call.operation != Operation::kBroadcast && call.send != call.recv;
+  if (copies && call.count > 0) std::memmove(call.recv, call.send, call.bytes());
+}
+
+}  // namespace nxd

@@ -1,0 +1,105 @@
+#include "core/comm/process_group.h"
+
+#include <algorithm>
+
+#include "core/base/phase_clock.h"
+
+namespace nxd {
+namespace {
+
+WorkLanes::Lane lane_of(const Call& call) {
+  if (!call.is_message()) return {};
+  return {true, call.operation == Operation::kSend, call.peer, call.tag};
+}
+
+// What all ranks of a call get alike, and what comes before a call has begun.
+bool is_agreed(nxd_status_t status) {
+  return status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_INVALID_STATE;
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::shared_ptr<GroupMonitor> monitor,
+                           std::unique_ptr<Transport> transport)
+    : monitor_(std::move(monitor)), transport_(std::move(transport)) {
+  const auto own = std::find(ranks().begin(), ranks().end(), monitor_->world_rank());
+  rank_ = static_cast<int>(own - ranks().begin());
+}
+
+// A failure that the ranks have not agreed on, such as a lack of memory, leaves them at different
+// places.
+void ProcessGroup::carry_out(const Call& call) {
+  const PhaseScope phase(NXD_PHASE_COMMUNICATION);
+  try {
+    transport_->run(call);
+  } catch (const Error& e) {
+    if (is_agreed(e.status())) throw;
+    monitor_->break_off(call.name());
+  } catch (...) {
+    monitor_->break_off(call.name());
+  }
+}
+
+void ProcessGroup::run(const Call& call) {
+  if (lanes_.has_pending(call.is_message())) {
+    run_behind(call);
+  } else {
+    carry_out(call);
+  }
+}
+
+void ProcessGroup::run_behind(const Call& call) {
+  monitor_->check_not_forked(call.name());
+  const WorkLanes::Lane lane = lane_of(call);
+  if (!lanes_.has_pending(lane)) return carry_out(call);
+  const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
+  lanes_.submit(lane, {work, [this, call] { carry_out(call); }, [] {}});
+  nxd_status_t interrupt = NXD_OK;
+  try {
+    work->attend(nullptr, [&] {
+      interrupt = monitor_->shared().interrupt.poll();
+      if (interrupt != NXD_OK) monitor_->interrupted(call.name(), interrupt);
+    });
+  } catch (...) {
+    // What ended the wait has ended the group too. The call may hold its buffers until it notices.
+    work->attend(nullptr, nullptr);
+    throw;
+  }
+  work->throw_error();
+}
+
+// A call that is cancelled, or rejected from the start, is owed to the peers too.
+std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
+  monitor_->check_not_forked(call.name());
+  auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
+  const auto cancelled = [this, call] {
+    carry_out(call.rejected.empty()
+                  ? call.rejected_for("cancelled by nxd_work_cancel before it began")
+                  : call);
+  };
+  lanes_.submit(lane_of(call), {work, [this, call] { carry_out(call); }, cancelled});
+  return work;
+}
+
+void ProcessGroup::check_interrupt(const char* operation) const {
+  monitor_->shared().interrupt.check(operation);
+}
+
+void ProcessGroup::wait_for_works() {
+  lanes_.wait_until_idle([this] {
+    monitor_->shared().serve();
+    monitor_->shared().interrupt.check("waiting for asynchronous work");
+  });
+}
+
+void ProcessGroup::end_works() noexcept {
+  if (!has_works()) return;
+  if (monitor_->shared().stamp.is_foreign()) return;
+  abort();
+  try {
+    lanes_.wait_until_idle([this] { monitor_->shared().serve(); });
+  } catch (...) {
+  }
+}
+
+}  // namespace nxd

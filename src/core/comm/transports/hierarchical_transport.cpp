@@ -1,0 +1,219 @@
+#include "core/comm/transports/hierarchical_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <unordered_map>
+
+#include "core/base/dtype.h"
+#include "core/comm/reduction.h"
+
+namespace nxd {
+namespace {
+
+// Bytes that each rail carries at a time.
+constexpr size_t kRailPiece = size_t{4} << 20;
+// Up to here one rail alone does as well.
+constexpr size_t kOneRail = size_t{32} << 10;
+constexpr size_t kPartElements = 64;
+
+size_t divide_up(size_t value, size_t by) { return (value + by - 1) / by; }
+
+}  // namespace
+
+HierarchicalTransport::HierarchicalTransport(std::shared_ptr<GroupMonitor> monitor,
+                                             const std::string& key,
+                                             std::vector<std::vector<int>> hosts)
+    : monitor_(std::move(monitor)), hosts_(std::move(hosts)) {
+  std::unordered_map<int, int> place_of;
+  for (const int rank : ranks()) place_of.emplace(rank, static_cast<int>(place_of.size()));
+  rank_ = place_of.at(monitor_->world_rank());
+  rails_ = hosts_[0].size();
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    const std::vector<int>& members = hosts_[host];
+    rails_ = std::min(rails_, members.size());
+    largest_host_ = std::max(largest_host_, members.size());
+    std::vector<int>& places = places_.emplace_back();
+    for (size_t i = 0; i < members.size(); ++i) {
+      places.push_back(place_of.at(members[i]));
+      if (members[i] == monitor_->world_rank()) host_ = host, local_ = i;
+    }
+  }
+  neighbours_ = std::make_unique<ShmTransport>(monitor_, text(key, "/host", host_), hosts_[host_]);
+  if (local_ < rails_) {
+    std::vector<int> rail;
+    for (const auto& members : hosts_) rail.push_back(members[local_]);
+    rail_ = std::make_unique<GlooTransport>(monitor_, text(key, "/rail", local_), std::move(rail));
+  }
+  flat_ = std::make_unique<GlooTransport>(monitor_, key, ranks());
+}
+
+// First the host agrees, then each rail between hosts, each of which brings what it has found. So
+// all know of the first host's rejection save ranks beyond the rails, whom their host tells.
+void HierarchicalTransport::agree(const Call& call) {
+  std::optional<Rejection> found;
+  if (std::string why = call.rejection(size()); !why.empty()) {
+    found = Rejection{monitor_->world_rank(), false, std::move(why)};
+  }
+  found = neighbours_->compare(call, found);
+  if (rail_) found = rail_->compare(call, found);
+  if (hosts_[host_].size() > rails_) {
+    // A rank beyond the rails knows no other than its own host's, for which the rails may have one
+    // that comes before.
+    found = neighbours_->compare(call, rail_ ? found : std::nullopt);
+  }
+  if (found) throw found->error(*monitor_);
+}
+
+void HierarchicalTransport::run(const Call& call) {
+  const GroupMonitor::Scope scope(*monitor_, call.name(), call.record());
+  if (call.is_message()) return pass_message(call);
+  agree(call);
+  if (call.operation == Operation::kBarrier) return neighbours_->run(call);
+  if (call.count == 0) return;
+  switch (call.operation) {
+    case Operation::kAllReduce: return all_reduce(call);
+    case Operation::kAllGather: return all_gather(call);
+    case Operation::kReduceScatter: return reduce_scatter(call);
+    case Operation::kBroadcast: return broadcast(call);
+    default: return flat_->run(call);
+  }
+}
+
+std::vector<HierarchicalTransport::Range> HierarchicalTransport::parts_of(size_t count,
+                                                                          size_t item) const {
+  const size_t rails = count * item <= kOneRail ? 1 : rails_;
+  const size_t part = divide_up(divide_up(count, rails), kPartElements) * kPartElements;
+  std::vector<Range> parts(hosts_[host_].size());
+  for (size_t i = 0; i < rails; ++i) {
+    parts[i].begin = std::min(i * part, count);
+    parts[i].count = std::min(part, count - parts[i].begin);
+  }
+  return parts;
+}
+
+void HierarchicalTransport::all_reduce(const Call& call) {
+  const size_t piece = rails_ * kRailPiece / dtype_size(call.dtype);
+  for (size_t from = 0; from < call.count; from += piece) {
+    reduce_piece(call, from, std::min(piece, call.count - from));
+  }
+}
+
+void HierarchicalTransport::reduce_piece(const Call& call, size_t from, size_t count) {
+  const size_t item = dtype_size(call.dtype);
+  const nxd_dtype_t wide = sum_dtype(call.dtype);
+  const std::vector<Range> parts = parts_of(count, item);
+  const Range& own = parts[local_];
+  char* sums = sums_.get<char>(own.count * dtype_size(wide) + 1);
+  neighbours_->reduce_ranges(static_cast<const char*>(call.send) + from * item, count, parts, sums,
+                             call.dtype, step_of(call.reduce));
+  char* out = static_cast<char*>(call.recv) + from * item;
+  char* result = results_.get<char>(own.count * item + 1);
+  if (own.count > 0) {
+    rail_->run(Call::all_reduce(sums, sums, own.count, wide, step_of(call.reduce)));
+    finish(sums, result, own.count, call);
+  }
+  std::vector<size_t> bytes;
+  std::vector<char*> outs;
+  for (const Range& part : parts) {
+    bytes.push_back(part.count * item);
+    outs.push_back(out + part.begin * item);
+  }
+  neighbours_->gather_blocks(result, bytes, outs);
+}
+
+void HierarchicalTransport::finish(const void* sums, void* out, size_t count,
+                                   const Call& call) const {
+  finish_sums(sums, out, count, call.dtype, call.reduce, ranks().size());
+}
+
+// Each rank ends with the sum of what is for it, so that rail i carries what is for the i-th member
+// of each host.
+void HierarchicalTransport::reduce_scatter(const Call& call) {
+  if (!same_on_all_hosts()) return flat_->run(call);
+  const size_t piece = kRailPiece / dtype_size(call.dtype);
+  for (size_t from = 0; from < call.count; from += piece) {
+    scatter_piece(call, from, std::min(piece, call.count - from));
+  }
+}
+
+void HierarchicalTransport::scatter_piece(const Call& call, size_t from, size_t count) {
+  const size_t item = dtype_size(call.dtype);
+  const nxd_dtype_t wide = sum_dtype(call.dtype);
+  const size_t bytes = count * dtype_size(wide);
+  char* sums = sums_.get<char>(hosts_.size() * bytes);
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    std::vector<Range> ranges;
+    for (const int place : places_[host]) {
+      ranges.push_back({static_cast<size_t>(place) * call.count + from, count});
+    }
+    neighbours_->reduce_ranges(call.send, call.count * ranks().size(), ranges, sums + host * bytes,
+                               call.dtype, step_of(call.reduce));
+  }
+  char* result = results_.get<char>(bytes);
+  rail_->run(Call::reduce_scatter(sums, result, count, wide, step_of(call.reduce)));
+  finish(result, static_cast<char*>(call.recv) + from * item, count, call);
+}
+
+// Rail i brings what the i-th members have, and the host's ranks share it.
+void HierarchicalTransport::all_gather(const Call& call) {
+  if (!same_on_all_hosts()) return flat_->run(call);
+  const size_t bytes = call.bytes();
+  const size_t piece = std::min(bytes, kRailPiece);
+  char* arrived = results_.get<char>(piece * hosts_.size());
+  for (size_t from = 0; from < bytes; from += piece) {
+    const size_t size = std::min(piece, bytes - from);
+    const char* own = static_cast<const char*>(call.send) + from;
+    rail_->run(Call::all_gather(own, arrived, size, NXD_DTYPE_U8));
+    for (size_t host = 0; host < hosts_.size(); ++host) {
+      std::vector<char*> outs;
+      for (const int place : places_[host]) {
+        outs.push_back(static_cast<char*>(call.recv) + static_cast<size_t>(place) * bytes + from);
+      }
+      neighbours_->gather_blocks(arrived + host * size, std::vector<size_t>(outs.size(), size),
+                                 outs);
+    }
+  }
+}
+
+// The root's host shares the data; its ranks send them on by parts, and the other hosts put the
+// parts together.
+void HierarchicalTransport::broadcast(const Call& call) {
+  size_t root_host = 0, root_local = 0;
+  for (size_t host = 0; host < places_.size(); ++host) {
+    for (size_t i = 0; i < places_[host].size(); ++i) {
+      if (places_[host][i] == call.peer) root_host = host, root_local = i;
+    }
+  }
+  const size_t bytes = call.bytes();
+  char* data = static_cast<char*>(call.recv);
+  if (host_ == root_host) {
+    neighbours_->run(Call::broadcast(data, bytes, NXD_DTYPE_U8, static_cast<int>(root_local)));
+  }
+  const std::vector<Range> parts = parts_of(bytes, 1);
+  const Range& own = parts[local_];
+  if (own.count > 0) {
+    rail_->run(
+        Call::broadcast(data + own.begin, own.count, NXD_DTYPE_U8, static_cast<int>(root_host)));
+  }
+  if (host_ == root_host) return;
+  std::vector<size_t> sizes;
+  std::vector<char*> outs;
+  for (const Range& part : parts) {
+    sizes.push_back(part.count);
+    outs.push_back(data + part.begin);
+  }
+  neighbours_->gather_blocks(data + own.begin, sizes, outs);
+}
+
+void HierarchicalTransport::pass_message(const Call& call) {
+  call.check_peer(*monitor_, rank_, size());
+  const std::vector<int>& near = places_[host_];
+  const auto place = std::find(near.begin(), near.end(), call.peer);
+  if (place == near.end()) return flat_->run(call);
+  Call local = call;
+  local.peer = static_cast<int>(place - near.begin());
+  neighbours_->run(local);
+}
+
+}  // namespace nxd
