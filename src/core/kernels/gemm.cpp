@@ -1,3 +1,22 @@
+// Products through oneDNN, each on the path that is fastest for its shape.
+//
+//   f32, large, no bias             dnnl_sgemm: packs blocks of both operands, takes any strides
+//   large, dense operands           an inner-product primitive, which packs too; where sums must be
+//                                   rounded or added, some rows at a time through f32 sums
+//   the rest                        a matmul primitive, which reads operands where they lie; sparse
+//                                   rows are copied first when the copy costs little beside the
+//                                   product
+//   bf16 without such instructions  as f32, rounded once
+// A primitive is made once for a shape and kept by its thread (matmul_cache.h).
+//
+// A team divides the rows or the columns of the result; no sum is divided. The result therefore has
+// the same bits for any number of threads.
+//
+// Example: a linear layer of 4096 inputs and 6144 outputs, 512 tokens, tensor parallelism over
+// three ranks, so 2048 outputs each. A rank makes three products: forward [512, 4096] by [2048,
+// 4096] transposed, the input's gradient [512, 2048] by [2048, 4096], the weight's gradient [512,
+// 2048] transposed by [512, 4096]. In f32 all three are sgemm. In bf16 the first two form f32 sums
+// of 512 rows, and the third forms those of the whole weight, 32 MiB.
 #include "core/kernels/gemm.h"
 
 #include <algorithm>

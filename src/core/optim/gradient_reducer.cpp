@@ -1,3 +1,18 @@
+// Data parallelism by buckets, as in PyTorch's DDP (Li et al. 2020, PVLDB 13:12).
+//
+// A bucket is a flat buffer of the gradients of several parameters. It is reduced as one call,
+// while the backward pass goes on to make the gradients of the next. Parameters fill the buckets
+// from the last to the first, since a backward pass ends with the first. Every rank starts the
+// buckets in the same order, whatever the order in which its gradients become complete: calls of a
+// group must match.
+//
+// Example: three ranks; parameters p0, p1, p2 of 40, 24 and 64 elements; room for 70 in a bucket.
+//   bucket 0: p2         bucket 1: p1, p0         padded to 96 elements each
+//   rank 0 marks p2, p0, p1     bucket 0 starts with the first mark, bucket 1 with the third
+//   rank 1 marks p1, p2, p0     bucket 0 starts with the second mark, bucket 1 with the third
+//   rank 2 marks p2, p1         p0 had no part in its loss: zeros; wait() starts bucket 1
+// A bucket's size divides by three into parts of whole cache lines. With scatter, rank r keeps the
+// sum of part r alone, which is what ZeRO-1 needs: see parameter_gather.cpp.
 #include "core/optim/gradient_reducer.h"
 
 #include <algorithm>

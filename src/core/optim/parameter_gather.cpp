@@ -1,3 +1,18 @@
+// ZeRO stage 1 (Rajbhandari et al. 2020, arXiv:1910.02054): each rank keeps the optimizer's state
+// of its part of the parameters, updates that part, and hands it to the others.
+//
+// A step: gradients are reduced and scattered by buckets (gradient_reducer.cpp); the norm is taken
+// over all parts; every rank updates its part of each bucket; this file completes the values.
+//
+// Example: three ranks, one bucket of 96 elements.
+//   after the reduction   rank 0 has the sums of elements 0 to 31, rank 1 of 32 to 63, rank 2 of
+//                         64 to 95; Adam's two moments exist for these elements alone
+//   update                each rank changes its 32 elements
+//   gather                an all-gather gives every rank all 96
+// On one host the values can lie in shared memory. Then each rank writes every updated element into
+// the buckets of all three, in the pass that computes it, and gather() is a barrier: the values
+// cross memory once less. begin() keeps a rank from writing while another still reads the old
+// values.
 #include "core/optim/parameter_gather.h"
 
 #include <algorithm>

@@ -1,3 +1,20 @@
+// Orders of tasks for the ranks of a pipeline: GPipe, 1F1B (Narayanan et al. 2019 and 2021),
+// interleaved 1F1B, and zero bubble H1 (Qi et al. 2024, arXiv:2401.10241).
+//
+// Zero bubble divides a backward pass. B makes the gradient of the stage's inputs, which the stage
+// before waits for. W makes the gradients of the stage's weights, which nobody waits for. Where
+// 1F1B would idle, a rank makes a W that it has put off.
+//
+// Example: three ranks, four microbatches, F, B and W of the same length, time to the right.
+//   1F1B         rank 0   F0 F1 F2 .  .  .  .  B0 W0 F3 B1 W1 .  B2 W2 .  B3 W3
+//                rank 1   .  F0 F1 .  .  B0 W0 F2 B1 W1 F3 B2 W2 .  B3 W3
+//                rank 2   .  .  F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3
+//   zero bubble  rank 0   F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3
+//                rank 1   .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3
+//                rank 2   .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3
+// Rank r is r W's behind its B's. It therefore keeps r + (ranks - r) activations at most, which is
+// what the first rank keeps under 1F1B. The lengths are only for the picture: a rank goes by its
+// order, and waits where an input is late.
 #include "core/schedule/schedule_builders.h"
 
 #include <algorithm>

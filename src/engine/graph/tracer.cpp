@@ -1,3 +1,19 @@
+// Traces a model by running its forward once on tensors of the meta device, which have shapes and
+// dtypes and no values.
+//
+// Two kinds of calls become nodes: those of modules that are leaves, and those of operators between
+// them. The operators come through a boxed fallback under a dispatch key above autograd, which is
+// switched on for this thread alone. A leaf's own operators are not seen. Every node's outputs are
+// numbered values, and an input that no node made is an input of the graph or a parameter.
+//
+// Example: a model of layers 0, 1, 2, to be cut for three ranks.
+//   x = embed(ids)          node 0: module "embed"
+//   x = layers[i](x) + x    nodes 1 to 6: module "layers.i", aten::add
+//   loss = head(x, labels)  node 7: module "head"
+// Every rank traces the whole model and gets the same graph. partition.cpp then cuts it behind
+// nodes 2 and 4, so that rank 1 has nodes 3 and 4 and one value comes in and one goes out. Only a
+// graph's values can cross a cut: a forward that reads a number ends with an error that names the
+// module.
 #include "engine/graph/tracer.h"
 
 #include <ATen/ATen.h>
