@@ -259,7 +259,7 @@ def _types_file(api):
     types = _Types(api, "")
     text = [_HEAD + "package raw\n\nimport \"unsafe\"\n"]
     rows = [["Header" + _camel(m["name"].removeprefix("NXD_")), f"= {m['value']}"] for m in api["macros"]]
-    text.append("// What the header says of itself.\nconst (\n" + _aligned(rows) + ")\n")
+    text.append("// Version and limits that the header states.\nconst (\n" + _aligned(rows) + ")\n")
     for e in api["enums"]:
         name = _type_name(e["name"])
         rows = [[_constant(v["name"]), name, f"= {v['value']}"] for v in e["values"]]
@@ -283,7 +283,7 @@ def _types_file(api):
 
 
 def _layout_test(api):
-    """What the layout test compares with layout.json."""
+    """The values that the layout test compares with layout.json."""
     structs = [["\"" + s["name"] + "\":", _type_name(s["name"]) + "{},"] for s in api["structs"]]
     constants = [["\"" + m["name"] + "\":", "Header" + _camel(m["name"].removeprefix("NXD_")) + ","]
                  for m in api["macros"]]

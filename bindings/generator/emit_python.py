@@ -110,7 +110,7 @@ def _hint(kind, enums, reading):
 
 def _structs(api):
     enums = {e["name"] for e in api["enums"]}
-    text = HEAD + '"""What options take by keyword, and what reports give."""\n\n'
+    text = HEAD + '"""Keywords of options, and fields of reports."""\n\n'
     text += "from __future__ import annotations\n\n"
     text += "from collections.abc import Sequence\nfrom typing import Any, NamedTuple, TypedDict\n"
     text += "\nfrom nxd.enums import (\n"

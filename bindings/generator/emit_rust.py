@@ -110,7 +110,7 @@ def _named(topics):
 
 
 def _root(api, topics):
-    """What the topics share, and the list of them."""
+    """Declarations that the topics share, and the list of topics."""
     parts = [_HEAD, "\nuse std::marker::{PhantomData, PhantomPinned};\n"
              "use std::os::raw::{c_char, c_void};\n\n",
              "/// Structs that begin with their own size.\n///\n/// # Safety\n///\n"

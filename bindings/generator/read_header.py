@@ -87,7 +87,7 @@ def _trailing_comments(text):
 
 
 def _body(header, struct):
-    """What stands between the braces of a struct."""
+    """The text between the braces of a struct."""
     return re.search(rf"typedef struct {struct} {{(.*?)\n}} {struct}_t;", header, re.S)[1]
 
 
@@ -180,7 +180,7 @@ def _direction(param, doc):
 
 
 def _ownership(function, param, doc, destroyed):
-    """Who destroys a handle that a call gives out: "caller" or "library"."""
+    """The owner, which destroys a handle that a call gives out: "caller" or "library"."""
     kind = param["type"]
     gives = kind["pointers"] == 2 and not kind["const"] and (
         param["direction"] == "out" or param["name"] == "outputs")

@@ -1,8 +1,8 @@
-"""What every declaration of the header keeps to, since bindings rely on it."""
+"""Rules that every declaration of the header keeps, since bindings rely on them."""
 
 import re
 
-# Of the same size and signedness wherever a binding runs; bool, long, int and enums are not.
+# These have one size and signedness wherever a binding runs; bool, long, int and enums have not.
 _SCALARS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t", "float", "double"}
 _POINTED_AT = _SCALARS | {"void", "char", "uint8_t"}
 
@@ -59,7 +59,7 @@ def _struct_problems(struct, known):
 
 
 def problems(api):
-    """What is wrong, one line each. Enumerators have their values."""
+    """Broken rules, one line each. Enumerators have their values."""
     known = _known(api)
     out = []
     for f in api["functions"]:

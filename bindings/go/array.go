@@ -100,8 +100,9 @@ func (a Array[T]) Len() int { return len(a.data) }
 // Part is the elements from..to-1, sharing their memory.
 func (a Array[T]) Part(from, to int) Array[T] { return Array[T]{a.data[from:to:to], a.mem, a.of} }
 
-// Close gives the memory back, also that of all parts: slices of it must not be used any more. What the library keeps, such as a tensor over the
-// array, is not affected; a work or a DDP that uses the array must be closed before.
+// Close gives the memory back, also that of all parts: slices of it must not be used any more.
+// Objects that the library keeps, such as a tensor over the array, are not affected; a work or a DDP
+// that uses the array must be closed before.
 func (a Array[T]) Close() { a.mem.Close() }
 
 func (a Array[T]) buffer() Buffer {

@@ -119,7 +119,7 @@ func TestErrorInfo(t *testing.T) {
 	}
 }
 
-// What is closed is refused by the library, by name.
+// The library rejects a closed object by name.
 func TestClosedObjects(t *testing.T) {
 	s, err := nxd.NewLocalStore()
 	if err != nil {

@@ -57,7 +57,7 @@ const (
 	User            = raw.ErrorUser
 )
 
-// What a step has left of parameters.
+// States in which a step can leave parameters.
 const (
 	ParametersNone = raw.ParametersNone
 	ParametersOld  = raw.ParametersOld

@@ -90,7 +90,7 @@ enum {
   NXD_PARAMETERS_TORN = 3  /**< some of each: of no use until they are loaded again */
 };
 
-/** What a failed distributed call was doing. Strings are borrowed like nxd_last_error. */
+/** The distributed call that failed. Strings are borrowed like nxd_last_error. */
 typedef struct nxd_error_info {
   size_t struct_size;
   nxd_status_t status;

@@ -27,7 +27,7 @@ enum {
   NXD_RENDEZVOUS_STORE = 1
 };
 
-/** What carries the data of a group. */
+/** The means that carries the data of a group. */
 typedef int32_t nxd_transport_t;
 enum {
   NXD_TRANSPORT_INVALID = -1,

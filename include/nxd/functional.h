@@ -58,7 +58,7 @@ NXD_API nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_ten
 NXD_API nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
                                                            int32_t dim, nxd_tensor_t** out_y);
 
-/** What a loss gives back. */
+/** Result of a loss. */
 typedef int32_t nxd_reduction_t;
 enum {
   NXD_REDUCTION_INVALID = -1,

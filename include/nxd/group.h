@@ -74,7 +74,7 @@ NXD_API nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, siz
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
 
-/** What carries the group's data; for a group of one, SHARED_MEMORY.  [local]
+/** The means that carries the group's data; for a group of one, SHARED_MEMORY.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
 

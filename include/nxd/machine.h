@@ -37,7 +37,7 @@ NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double*
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_release_threads(void);
 
-/** What the library spends time on while it trains. */
+/** Work that the library spends time on while it trains. */
 typedef int32_t nxd_phase_t;
 enum {
   NXD_PHASE_INVALID = -1,
@@ -51,7 +51,7 @@ enum {
   NXD_PHASE_COMMUNICATION = 7 /**< collectives and messages, with the wait for other ranks */
 };
 
-/** What nxd_profile_get_phase gives. */
+/** Time and calls of a phase, from nxd_profile_get_phase. */
 typedef struct nxd_phase_stats {
   size_t struct_size;
   const char* name;  /**< static storage, such as "GEMM forward" */
@@ -62,7 +62,7 @@ typedef struct nxd_phase_stats {
 } nxd_phase_stats_t;
 
 /** Clears the phases of the process and counts from now on. Fused kernels and collectives count,
- *  plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+ *  plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two reads of a
  * clock per kernel while on, nothing that could be measured while off.  [local]
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_profile_start(void);

@@ -274,7 +274,7 @@ NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_zero_grad(nxd_module_t* root);
 
-/** What a load did not match. */
+/** Names and tensors that a load did not match. */
 typedef struct nxd_load_report nxd_load_report_t;
 
 /** Ways not to match. */

@@ -2,7 +2,7 @@
  * Optimizers, and learning rates over time.
  *
  * A step, on every rank: backward passes, then nxd_optimizer_step, which completes the gradients,
- * takes their norm, clips and updates. Whoever wants to look at gradients in between calls
+ * takes their norm, clips and updates. A program that looks at gradients in between calls
  * nxd_finish_gradients or nxd_ddp_finish, then nxd_optimizer_update. */
 #ifndef NXD_OPTIMIZER_H
 #define NXD_OPTIMIZER_H
@@ -105,7 +105,7 @@ typedef struct nxd_sgd_options {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_sgd_options_init(nxd_sgd_options_t* options, size_t size);
 
-/** What a caller's update works on: a run of elements of one parameter. With ZeRO a parameter may
+/** The run of elements of one parameter that a caller's update works on. With ZeRO a parameter may
  *  be cut anywhere, so an update treats each element by itself. Valid during the call. */
 typedef struct nxd_update {
   size_t struct_size;
@@ -208,7 +208,7 @@ NXD_API nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer
 NXD_API nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
                                                 const nxd_schedule_options_t* options);
 
-/** What a step did. */
+/** Report of a step. */
 typedef struct nxd_step_report {
   size_t struct_size;   /**< set it before the call */
   double norm;          /**< of all gradients before clipping; the same bits on all ranks */
@@ -243,7 +243,7 @@ NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
 
-/** What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
+/** State in which the last nxd_optimizer_step or _update left this rank's parameters.  [local]
  *  Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
  *  @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
  *  @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.

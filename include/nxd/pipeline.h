@@ -30,7 +30,7 @@ enum {
   NXD_PP_SCHEDULE_INFERENCE = 5    /**< forwards only */
 };
 
-/** What a task computes. */
+/** The computation of a task. */
 typedef int32_t nxd_pp_task_kind_t;
 enum {
   NXD_PP_TASK_INVALID = -1,
@@ -64,7 +64,7 @@ NXD_API nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t
 /** Makes a schedule of the caller's tasks, and proves it.  [local]
  *
  *  Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
- *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Those that
+ *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Tasks that
  *  make the input gradients of a chunk come in the order of the microbatches, and so do those that
  *  make its weight gradients: sums over microbatches then have the same bits in every schedule.
  *  Ranks make their tasks in order, send without waiting, and wait for what they receive.
@@ -103,7 +103,7 @@ typedef struct nxd_pp_costs {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size);
 
-/** What becomes of a schedule under given costs. */
+/** Times of a schedule under given costs. */
 typedef struct nxd_pp_report {
   size_t struct_size;
   double makespan;      /**< until the last rank is done */
@@ -172,7 +172,7 @@ typedef struct nxd_pp_stage_callbacks {
                                   DLTensor* const* grad_outputs, void* user_data);
 } nxd_pp_stage_callbacks_t;
 
-/** What the losses of microbatches add up to. */
+/** The way in which losses of microbatches add up. */
 typedef int32_t nxd_pp_loss_t;
 enum {
   NXD_PP_LOSS_INVALID = -1,

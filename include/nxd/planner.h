@@ -99,7 +99,7 @@ typedef struct nxd_plan_layout {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_layout_init(nxd_plan_layout_t* layout, size_t size);
 
-/** What a layout would cost. Times are seconds of one step. */
+/** Estimated cost of a layout. Times are seconds of one step. */
 typedef struct nxd_plan_prediction {
   size_t struct_size;
   double step_seconds;
@@ -109,7 +109,7 @@ typedef struct nxd_plan_prediction {
   double bubble_share;      /**< of the pipeline, by nxd_pp_schedule_get_report */
   double pipeline_seconds;  /**< until the last rank has made its last task */
 
-  /* Of the rank that computes longest. */
+  /* The next fields describe the rank that computes longest. */
   int32_t busiest_rank; /**< of the world; the first of those that are alike */
   int32_t fits;         /**< 1: total_bytes is at most the machine's memory_bytes */
   double gemm_seconds;
@@ -121,7 +121,7 @@ typedef struct nxd_plan_prediction {
   double exposed_seconds;         /**< of these, those in which nothing else is done */
   double optimizer_seconds;
 
-  /* Of the rank that keeps most, with the most that it keeps at once. */
+  /* The next fields describe the rank that keeps most, with the most that it keeps at once. */
   int32_t fullest_rank;
   int32_t reserved;
   uint64_t parameter_bytes;
@@ -144,7 +144,7 @@ NXD_API nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model,
                                       const nxd_plan_layout_t* layout,
                                       nxd_plan_prediction_t* out_prediction);
 
-/** What nxd_plan_search looks for. */
+/** Bounds of the layouts that nxd_plan_search looks for. */
 typedef struct nxd_plan_search_options {
   size_t struct_size;
   int32_t world_size;       /**< 1 to 65536 ranks */

@@ -43,8 +43,8 @@ NXD_API nxd_status_t nxd_store_create_tcp(const char* host, int32_t port, int32_
                                           int64_t timeout_ms, nxd_store_t** out_store);
 
 /** A store of the caller's own. Each callback returns NXD_OK or an error, which passes through.
- *  They are called from the thread that is inside the nxd call. What asynchronous work asks of the
- *  store is asked by threads that are inside nxd_work_wait, nxd_work_test or another call that
+ *  They are called from the thread that is inside the nxd call. Asynchronous work has its requests
+ *  to the store made by threads that are inside nxd_work_wait, nxd_work_test or another call that
  *  waits or uses the store. */
 typedef struct nxd_store_callbacks {
   size_t struct_size;

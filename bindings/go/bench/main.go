@@ -1,4 +1,4 @@
-// What a call through package nxd costs, on two ranks that it starts itself: a getter, and an all-reduce
+// Costs of calls through package nxd, on two ranks that it starts itself: a getter, and an all-reduce
 // of 256 numbers.
 package main
 

@@ -1,7 +1,7 @@
 // Package engine is libnxd in Go: tensors, operators and their differentiation, modules written in Go,
 // sharded layers, Hugging Face models, and their training on many ranks. It adds to package nxd, whose
-// rules hold here too. Of tensors above all: close those of a step before the next, because the garbage
-// collector does not see what they hold.
+// rules hold here too. Close the tensors of a step before the next step, because the garbage
+// collector does not see the memory that they hold.
 package engine
 
 // #include "callbacks.h"

@@ -307,8 +307,8 @@ func GroupSetTimeout(group *Group, timeoutMs int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_group_set_timeout((*C.nxd_group_t)(unsafe.Pointer(group)), C.int64_t(timeoutMs))))
 }
 
-// GroupGetTransport is nxd_group_get_transport. What carries the group's data; for a group of one,
-// SHARED_MEMORY. [local]
+// GroupGetTransport is nxd_group_get_transport. The means that carries the group's data; for a
+// group of one, SHARED_MEMORY. [local]
 func GroupGetTransport(group *Group) (transportOut Transport, err error) {
 	r := C.nxdgo_group_get_transport((*C.nxd_group_t)(unsafe.Pointer(group)))
 	return Transport(r.out_transport), TakeError(unsafe.Pointer(r.error))
@@ -531,9 +531,9 @@ func ReleaseThreads() error {
 }
 
 // ProfileStart is nxd_profile_start. Clears the phases of the process and counts from now on. Fused
-// kernels and collectives count, plain ATen operators do not. What a kernel calls inside of it is
-// part of it. Two reads of a clock per kernel while on, nothing that could be measured while off.
-// [local]
+// kernels and collectives count, plain ATen operators do not. A kernel's phase includes the kernels
+// that it calls. Two reads of a clock per kernel while on, nothing that could be measured while
+// off. [local]
 func ProfileStart() error {
 	return TakeError(unsafe.Pointer(C.nxdgo_profile_start()))
 }
@@ -672,9 +672,9 @@ func OptimizerUpdate(optimizer *Optimizer) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_update((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)))))
 }
 
-// OptimizerGetParameterState is nxd_optimizer_get_parameter_state. What the last nxd_optimizer_step
-// or _update left of this rank's parameters. Ranks that survive a lost peer may differ: by the step
-// and the state they know where to go on. [local]
+// OptimizerGetParameterState is nxd_optimizer_get_parameter_state. State in which the last
+// nxd_optimizer_step or _update left this rank's parameters. Ranks that survive a lost peer may
+// differ: by the step and the state they know where to go on. [local]
 func OptimizerGetParameterState(optimizer *Optimizer) (stateOut ParameterState, stepOut int64, err error) {
 	r := C.nxdgo_optimizer_get_parameter_state((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)))
 	return ParameterState(r.out_state), int64(r.out_step), TakeError(unsafe.Pointer(r.error))

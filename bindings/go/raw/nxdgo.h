@@ -1,4 +1,4 @@
-/* What the shims share: the outcome of a call, taken on the thread that made it. */
+/* Definitions that the shims share: the outcome of a call, taken on the thread that made it. */
 #ifndef NXDGO_H
 #define NXDGO_H
 

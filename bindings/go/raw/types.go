@@ -4,7 +4,7 @@ package raw
 
 import "unsafe"
 
-// What the header says of itself.
+// Version and limits that the header states.
 const (
 	HeaderABIVersion   = 0
 	HeaderVersionMajor = 0
@@ -92,7 +92,7 @@ const (
 	RendezvousStore       Rendezvous = 1
 )
 
-// Transport is nxd_transport_t. What carries the data of a group.
+// Transport is nxd_transport_t. The means that carries the data of a group.
 type Transport int32
 
 const (
@@ -115,7 +115,7 @@ const (
 	ReduceProd    Reduce = 4
 )
 
-// Phase is nxd_phase_t. What the library spends time on while it trains.
+// Phase is nxd_phase_t. Work that the library spends time on while it trains.
 type Phase int32
 
 const (
@@ -212,7 +212,7 @@ const (
 	PPScheduleInference   PPScheduleKind = 5
 )
 
-// PPTaskKind is nxd_pp_task_kind_t. What a task computes.
+// PPTaskKind is nxd_pp_task_kind_t. The computation of a task.
 type PPTaskKind int32
 
 const (
@@ -223,7 +223,7 @@ const (
 	PPTaskWeightGradient PPTaskKind = 3
 )
 
-// PPLoss is nxd_pp_loss_t. What the losses of microbatches add up to.
+// PPLoss is nxd_pp_loss_t. The way in which losses of microbatches add up.
 type PPLoss int32
 
 const (
@@ -243,7 +243,7 @@ const (
 	PPPartitionCost    PPPartition = 2
 )
 
-// Reduction is nxd_reduction_t. What a loss gives back.
+// Reduction is nxd_reduction_t. Result of a loss.
 type Reduction int32
 
 const (
@@ -373,15 +373,16 @@ type Parameter struct{ _ opaque }
 // differentiation can go back through.
 type Tape struct{ _ opaque }
 
-// LoadReport is nxd_load_report_t, an object of the library's. What a load did not match.
+// LoadReport is nxd_load_report_t, an object of the library's. Names and tensors that a load did
+// not match.
 type LoadReport struct{ _ opaque }
 
 // Op is nxd_op_t, an object of the library's. One call of an ATen operator: arguments are set by
 // name, then it runs.
 type Op struct{ _ opaque }
 
-// ErrorInfo is nxd_error_info_t. What a failed distributed call was doing. Strings are borrowed
-// like nxd_last_error.
+// ErrorInfo is nxd_error_info_t. The distributed call that failed. Strings are borrowed like
+// nxd_last_error.
 type ErrorInfo struct {
 	StructSize uint64
 	Status     Status
@@ -396,8 +397,8 @@ type ErrorInfo struct {
 
 // StoreCallbacks is nxd_store_callbacks_t. A store of the caller's own. Each callback returns
 // NXD_OK or an error, which passes through. They are called from the thread that is inside the nxd
-// call. What asynchronous work asks of the store is asked by threads that are inside nxd_work_wait,
-// nxd_work_test or another call that waits or uses the store.
+// call. Asynchronous work has its requests to the store made by threads that are inside
+// nxd_work_wait, nxd_work_test or another call that waits or uses the store.
 type StoreCallbacks struct {
 	StructSize uint64
 	UserData   uintptr
@@ -502,7 +503,7 @@ type SpawnOptions struct {
 	Argv          **byte
 }
 
-// PhaseStats is nxd_phase_stats_t. What nxd_profile_get_phase gives.
+// PhaseStats is nxd_phase_stats_t. Time and calls of a phase, from nxd_profile_get_phase.
 type PhaseStats struct {
 	StructSize uint64
 	Name       *byte
@@ -559,9 +560,9 @@ type SGDOptions struct {
 	BF16Update   BF16Update
 }
 
-// Update is nxd_update_t. What a caller's update works on: a run of elements of one parameter. With
-// ZeRO a parameter may be cut anywhere, so an update treats each element by itself. Valid during
-// the call.
+// Update is nxd_update_t. The run of elements of one parameter that a caller's update works on.
+// With ZeRO a parameter may be cut anywhere, so an update treats each element by itself. Valid
+// during the call.
 type Update struct {
 	StructSize   uint64
 	Parameter    *byte
@@ -590,7 +591,7 @@ type CustomOptimizerOptions struct {
 	BF16Update   BF16Update
 }
 
-// StepReport is nxd_step_report_t. What a step did.
+// StepReport is nxd_step_report_t. Report of a step.
 type StepReport struct {
 	StructSize   uint64
 	Norm         float64
@@ -633,7 +634,7 @@ type PPCosts struct {
 	Transfer       float64
 }
 
-// PPReport is nxd_pp_report_t. What becomes of a schedule under given costs.
+// PPReport is nxd_pp_report_t. Times of a schedule under given costs.
 type PPReport struct {
 	StructSize      uint64
 	Makespan        float64
@@ -746,7 +747,8 @@ type PlanLayout struct {
 	Reserved             int32
 }
 
-// PlanPrediction is nxd_plan_prediction_t. What a layout would cost. Times are seconds of one step.
+// PlanPrediction is nxd_plan_prediction_t. Estimated cost of a layout. Times are seconds of one
+// step.
 type PlanPrediction struct {
 	StructSize            uint64
 	StepSeconds           float64
@@ -774,7 +776,8 @@ type PlanPrediction struct {
 	TotalBytes            uint64
 }
 
-// PlanSearchOptions is nxd_plan_search_options_t. What nxd_plan_search looks for.
+// PlanSearchOptions is nxd_plan_search_options_t. Bounds of the layouts that nxd_plan_search looks
+// for.
 type PlanSearchOptions struct {
 	StructSize     uint64
 	WorldSize      int32

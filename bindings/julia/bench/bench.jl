@@ -1,4 +1,4 @@
-# What the safe layer costs, over two ranks: a call that does nothing, and a small all-reduce.
+# Cost of the safe layer, over two ranks: a call that does nothing, and a small all-reduce.
 #
 #   julia --project=bindings/julia/NXD bindings/julia/bench/bench.jl
 using NXD

@@ -1,4 +1,4 @@
-"""What the binding adds to a call, and an all-reduce of two processes. Prints two lines:
+"""Cost that the binding adds to a call, and an all-reduce of two processes. Prints two lines:
 empty_call_ns (reading a context's rank) and all_reduce_1k_us (256 f32), each a median.
 
     python3 bench.py
@@ -14,7 +14,7 @@ import nxd.core as nxd
 
 
 def median_seconds(call, n, batches=31):
-    """Of one call, over batches of n."""
+    """Median seconds of one call, over batches of n."""
     times = []
     for _ in range(batches):
         begin = time.perf_counter()

@@ -16,7 +16,7 @@ LAYERS, WIDTH, ROWS, MICROBATCHES, STEPS, RATE = 8, 24, 16, 8, 30, 0.5
 
 class Layers:
     """This rank's layers: h = h + tanh(w h + b), eight times over all stages; mean squared error.
-    What backward needs is computed anew from the inputs, which libnxd keeps."""
+    Backward computes its values anew from the inputs, which libnxd keeps."""
 
     def __init__(self, stages):
         i = np.arange(WIDTH * WIDTH).reshape(WIDTH, WIDTH)

@@ -85,7 +85,7 @@ def _from_buffer(array: Any, view: memoryview, name: str, dtype: DType | None,
 
 
 def _capsule(array: Any, name: str) -> Any:
-    """What the array's owner exports. torch exports no tensor that requires a gradient, such as a
+    """The capsule that the array's owner exports. torch exports no tensor that requires a gradient, such as a
     Parameter; its memory is that of the detached one."""
     if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
         array = array.detach()

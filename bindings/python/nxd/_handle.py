@@ -1,4 +1,4 @@
-"""What all objects have in common: a handle of the library, options, and callbacks' user data."""
+"""The base of all objects: a handle of the library, options, and callbacks' user data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Handle:
         self._pointer = pointer
 
     def _destroyer(self, kept: object) -> Any:
-        """What the end of the handle calls with it."""
+        """The function that is called with the pointer when the handle ends."""
         destroy = getattr(self._library, self._destroy)
         return _Destroyer(destroy, kept) if kept is not None else destroy
 

@@ -1,5 +1,5 @@
 # Generated from include/nxd.h by scripts/bindings. Do not edit.
-"""What options take by keyword, and what reports give."""
+"""Keywords of options, and fields of reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nxd.enums import (
 
 
 class ErrorInfo(NamedTuple):
-    """What a failed distributed call was doing. Strings are borrowed like nxd_last_error."""
+    """The distributed call that failed. Strings are borrowed like nxd_last_error."""
 
     status: Status
     # world rank that was lost or disagreed; -1 when none is to blame
@@ -106,7 +106,7 @@ class SpawnOptions(TypedDict, total=False):
 
 
 class PhaseStats(NamedTuple):
-    """What nxd_profile_get_phase gives."""
+    """Time and calls of a phase, from nxd_profile_get_phase."""
 
     # static storage, such as "GEMM forward"
     name: str
@@ -199,7 +199,7 @@ class CustomOptimizerOptions(TypedDict, total=False):
 
 
 class StepReport(NamedTuple):
-    """What a step did."""
+    """Report of a step."""
 
     # of all gradients before clipping; the same bits on all ranks
     norm: float
@@ -257,7 +257,7 @@ class PpCosts(TypedDict, total=False):
 
 
 class PpReport(NamedTuple):
-    """What becomes of a schedule under given costs."""
+    """Times of a schedule under given costs."""
 
     # until the last rank is done
     makespan: float
@@ -390,7 +390,7 @@ class PlanLayout(TypedDict, total=False):
 
 
 class PlanPrediction(NamedTuple):
-    """What a layout would cost. Times are seconds of one step."""
+    """Estimated cost of a layout. Times are seconds of one step."""
 
     step_seconds: float
     # of all ranks
@@ -428,7 +428,7 @@ class PlanPrediction(NamedTuple):
 
 
 class PlanSearchOptions(TypedDict, total=False):
-    """What nxd_plan_search looks for."""
+    """Bounds of the layouts that nxd_plan_search looks for."""
 
     # 1 to 65536 ranks
     world_size: int

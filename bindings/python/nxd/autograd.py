@@ -128,7 +128,7 @@ def inputs_of(array: Any, n: int) -> list[Tensor | None]:
 
 
 def outputs_of(array: Any, n: int) -> Any:
-    """What a call gave: a tensor, or a tuple."""
+    """The outputs of a call: a tensor, or a tuple."""
     results = tuple(_own(array[i]) for i in range(n))
     return results[0] if n == 1 else results
 

@@ -50,7 +50,7 @@ def _abort_all() -> None:
 
 
 class _Layout(Handle):
-    """What groups along axes are borrowed from, until the layout is destroyed."""
+    """The layout that groups along axes are borrowed from, until it is destroyed."""
 
     __slots__ = ()
 
@@ -149,8 +149,8 @@ class Context(Handle):
         return step[0], microbatch[0]
 
     def flight_record(self) -> dict[str, Any]:
-        """What the last collectives and messages of each group were, and what they wait for; from
-        any thread."""
+        """The last collectives and messages of each group, and what they wait for; from any
+        thread."""
         needed = ffi.new("size_t*")
         check(core.nxd_context_get_flight_record(self.pointer, ffi.NULL, 0, needed))
         room = ffi.new("char[]", 2 * needed[0] + 4096)

@@ -93,7 +93,7 @@ class Rendezvous(IntEnum):
 
 
 class Transport(IntEnum):
-    """What carries the data of a group."""
+    """The means that carries the data of a group."""
 
     INVALID = -1
     AUTO = 0
@@ -120,7 +120,7 @@ class Reduce(IntEnum):
 
 
 class Phase(IntEnum):
-    """What the library spends time on while it trains."""
+    """Work that the library spends time on while it trains."""
 
     INVALID = -1
     # y = x W^T of linear layers
@@ -231,7 +231,7 @@ class PpScheduleKind(IntEnum):
 
 
 class PpTaskKind(IntEnum):
-    """What a task computes."""
+    """The computation of a task."""
 
     INVALID = -1
     FORWARD = 0
@@ -243,7 +243,7 @@ class PpTaskKind(IntEnum):
 
 
 class PpLoss(IntEnum):
-    """What the losses of microbatches add up to."""
+    """The way in which losses of microbatches add up."""
 
     INVALID = -1
     DEFAULT = 0
@@ -268,7 +268,7 @@ class PpPartition(IntEnum):
 
 
 class Reduction(IntEnum):
-    """What a loss gives back."""
+    """Result of a loss."""
 
     INVALID = -1
     # over valid tokens; 0 when there is none

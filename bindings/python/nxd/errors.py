@@ -84,7 +84,7 @@ _CLASSES: dict[int, type[NxdError]] = {
 
 
 class _Kept(threading.local):
-    """What a callback on this thread has raised, until the call it was in returns."""
+    """The exception that a callback on this thread has raised, until the call it was in returns."""
 
     exception: BaseException | None = None
 
@@ -93,8 +93,8 @@ _kept = _Kept()
 
 
 def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> None:
-    """The onerror of callbacks that give a status. What a signal's handler raises on the way into
-    one comes here, too."""
+    """The onerror of callbacks that give a status. An exception of a signal's handler on the way
+    into one comes here, too."""
     _kept.exception = value
 
 

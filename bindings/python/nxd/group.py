@@ -14,7 +14,7 @@ from nxd.raw import core, ffi
 
 
 class _Unattended:
-    """Works that nobody refers to any more, and the arrays they still use. What runs is not waited
+    """Works that nobody refers to any more, and the arrays they still use. A running one is not waited
     for by a finalizer: its bound is the group's timeout. Without a lock: the collector may let go
     of one work while another is looked at."""
 

@@ -123,7 +123,7 @@ class Model(Layer):
     @classmethod
     def from_pretrained(cls, context: Context, directory: str,
                         **options: Unpack[ModelOptions]) -> Model:
-        """Of a directory's config.json, with its safetensors loaded strictly."""
+        """The model of a directory's config.json, with its safetensors loaded strictly."""
         return cls(context, directory, from_pretrained=True, **options)
 
     def step_flops(self, batch: int, sequence: int) -> float:

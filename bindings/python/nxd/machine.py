@@ -39,7 +39,7 @@ def _log(level: int, message: Any, held: Any) -> None:
 
 
 def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
-    """Where log lines go; None: to stderr, as at first. What the callback raises is printed."""
+    """Where log lines go; None: to stderr, as at first. Exceptions of the callback are printed."""
     if callback is None:
         check(core.nxd_set_log_callback(ffi.NULL, ffi.NULL, ffi.NULL))
         return

@@ -87,7 +87,7 @@ class Parameter(EngineHandle):
 
 
 class LoadReport(NamedTuple):
-    """What a load did not match."""
+    """Names and tensors that a load did not match."""
 
     missing: list[str]
     unexpected: list[str]
@@ -131,7 +131,7 @@ class Module(EngineHandle):
 
     @property
     def kept(self) -> Module:
-        """What others over this module keep alive of it."""
+        """The part of this module that objects over it keep alive."""
         return self
 
     def forward(self, *inputs: Any) -> Any:
@@ -216,7 +216,7 @@ class Module(EngineHandle):
             found.append(Parameter(out[0], self, text(name[0])))
         return found
 
-    # What is done to the whole tree.
+    # Methods of the whole tree.
 
     def train(self, training: bool = True) -> None:
         """Between training and evaluation: dropout."""

@@ -70,7 +70,7 @@ class ModulePipeline(Pipeline):
 
     @property
     def losses(self) -> list[float]:
-        """Of the last run's microbatches, with return_mb_loss."""
+        """Losses of the last run's microbatches, with return_mb_loss."""
         return fill(engine.nxd_pp_get_losses, "double", self.pointer)  # type: ignore
 
     def set_ddp(self, ddp: Ddp | None) -> None:
@@ -107,7 +107,7 @@ class ModulePipeline(Pipeline):
 
     @property
     def unsplit(self) -> list[str]:
-        """What cannot put off its weight gradients, in a zero-bubble schedule."""
+        """Modules that cannot put off their weight gradients, in a zero-bubble schedule."""
         return self._names(engine.nxd_pp_get_unsplit_count, engine.nxd_pp_get_unsplit_name)
 
     @property

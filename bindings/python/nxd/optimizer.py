@@ -77,7 +77,7 @@ class Optimizer(Handle):
 
     @property
     def learning_rate(self) -> float:
-        """Of group 0 at the next step, with the schedule's factor; set for all groups."""
+        """Rate of group 0 at the next step, with the schedule's factor; set for all groups."""
         return get("double*", core.nxd_optimizer_get_learning_rate, self.pointer)
 
     @learning_rate.setter
@@ -91,7 +91,7 @@ class Optimizer(Handle):
 
     @property
     def parameter_state(self) -> tuple[ParameterState, int]:
-        """What the last step left of this rank's parameters, and which step that was."""
+        """State in which the last step left this rank's parameters, and which step that was."""
         state, step = ffi.new("nxd_parameter_state_t*"), ffi.new("int64_t*")
         check(core.nxd_optimizer_get_parameter_state(self.pointer, state, step))
         return ParameterState(state[0]), step[0]
@@ -121,7 +121,7 @@ class Sgd(Optimizer):
 
 @dataclass(slots=True)
 class Update:
-    """What an update rule works on: a run of elements of one parameter, as arrays over the
+    """The run of elements of one parameter that an update rule works on, as arrays over the
     library's memory, valid during the call, which it changes in place: update.param -= ... The
     gradient is to be multiplied by grad_scale."""
 

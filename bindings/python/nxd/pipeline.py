@@ -36,7 +36,7 @@ class PipelineSchedule(Handle):
     @classmethod
     def of_tasks(cls, chunks: int, microbatches: int,
                  tasks: Sequence[Sequence[PpTask]]) -> PipelineSchedule:
-        """Of one's own: the tasks of each rank, in the order it makes them."""
+        """A schedule of one's own: the tasks of each rank, in the order it makes them."""
         out = ffi.new("nxd_pp_schedule_t**")
         flat = [tuple(task) for rank in tasks for task in rank]
         check(core.nxd_pp_schedule_create_tasks(
@@ -85,7 +85,7 @@ class Stage(Protocol):
 
 
 class Pipeline(Handle):
-    """What pipelines have in common, over stages of one's own or of a model."""
+    """The base of pipelines, over stages of one's own or of a model."""
 
     __slots__ = ()
     _destroy = "nxd_pp_destroy"

@@ -1,4 +1,4 @@
-"""What a layout of ranks would cost, from counts alone: nothing runs, and no rank need exist."""
+"""Estimated cost of a layout of ranks, from counts alone: nothing runs, and no rank need exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plan_model_from_config(config_json: str) -> PlanModel:
 
 def plan_predict(model: PlanModel, layout: PlanLayout,
             machine: PlanMachine | None = None) -> PlanPrediction:
-    """What a layout would cost."""
+    """Estimated cost of a layout."""
     out = report("nxd_plan_prediction_t")
     structs = [Struct("nxd_plan_model_t", cast(Mapping[str, Any], model)),
                Struct("nxd_plan_machine_t", cast(Mapping[str, Any], machine or {})),

@@ -69,7 +69,7 @@ def parallel_cross_entropy(context: Context, logits: Tensor, labels: Tensor,
 def linear_cross_entropy(context: Context, x: Tensor, weight: Tensor, labels: Tensor,
                          sequence_dim: int = -1,
                          **options: Unpack[CrossEntropyOptions]) -> Tensor:
-    """Of the logits x weight^T, made in blocks. [collective: tensor-parallel group]"""
+    """Loss of the logits x weight^T, made in blocks. [collective: tensor-parallel group]"""
     struct = Struct("nxd_cross_entropy_options_t", options, engine)
     return _map(engine.nxd_linear_cross_entropy, context, x.pointer, weight.pointer,
                 labels.pointer, sequence_dim, struct.pointer)

@@ -15,7 +15,7 @@ _SLICE_MS = 100
 
 
 class StoreLike(Protocol):
-    """What a store of one's own has to offer; used by several threads at once."""
+    """The methods that a store of one's own has; used by several threads at once."""
 
     def set(self, key: str, value: bytes) -> None: ...
     def get(self, key: str) -> bytes | None: ...

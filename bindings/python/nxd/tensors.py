@@ -40,7 +40,7 @@ class Tensor(EngineHandle):
         """A handle of its own on a tensor that somebody else has."""
         return cls(get("nxd_tensor_t**", engine.nxd_tensor_retain, borrowed))
 
-    # What it is.
+    # Properties.
 
     @property
     def shape(self) -> tuple[int, ...]:

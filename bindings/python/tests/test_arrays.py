@@ -129,7 +129,7 @@ class Intake(unittest.TestCase):
 
 class BadArrays(unittest.TestCase):
     def test_one_rank_refuses(self):
-        """What one rank finds bad before the call, its peers read at once: not after a minute."""
+        """An error that one rank finds before the call reaches its peers at once: not after a minute."""
         def bad(context):
             good = {"w": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")}
             for group in (None, context.world):

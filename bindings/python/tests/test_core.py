@@ -410,7 +410,7 @@ class Errors(unittest.TestCase):
             context.close()
 
         def written():
-            """What a group that fails says when it cannot write its flight record."""
+            """The log of a group that fails when it cannot write its flight record."""
             lines.clear()
             on_ranks(lose)
             return list(lines)

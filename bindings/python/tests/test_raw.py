@@ -69,7 +69,7 @@ class Raw(unittest.TestCase):
         said = set(re.findall(r"`(nxd_\w+)`", readme[readme.index("Only there:"):]))
         without = set()
         for name in (f["name"] for f in read("api.json")["functions"]):
-            # Those of one kind are called by a name put together: nxd_ + name + _async.
+            # Functions of one kind are called by a name put together: nxd_ + name + _async.
             stem = re.sub(r"_(async|create_ddp|init)$", "", name).removeprefix("nxd_")
             if name not in source and f'"{stem}"' not in source and (
                     name != f"nxd_{stem}_init" or f'"nxd_{stem}_t"' not in source):

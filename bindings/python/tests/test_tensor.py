@@ -72,7 +72,7 @@ class Dlpack(unittest.TestCase):
         self.assertEqual(tensor.__dlpack_device__(), (1, 0))
 
     def test_refusals_are_clean(self):
-        """What one side or the other refuses is its usual error, and leaks nothing."""
+        """A rejection by either side is its usual error, and leaks nothing."""
         self.addCleanup(nxd.set_aten_pool, nxd.aten_pool())
         nxd.set_aten_pool(True)  # off at first where torch was there before
         bf16 = nxd.zeros((100000,), "bf16")

@@ -1,4 +1,4 @@
-// What errors look like. Two ranks that disagree both get an ordinary error and go on; then rank 1 is
+// Errors and how they look. Two ranks that disagree both get an ordinary error and go on; then rank 1 is
 // killed in the middle of a collective, and rank 0 gets an error that names it.
 //
 //	./peerlost

@@ -8,7 +8,7 @@ import (
 )
 
 // Handle is an object of the library's. Close destroys it, and so does the garbage collector for one
-// that was forgotten. What the object needs stays alive as long as it does.
+// that was forgotten. Objects that it needs stay alive as long as it does.
 type Handle[T any] struct{ s *state[T] }
 
 type state[T any] struct {

@@ -1,4 +1,4 @@
-# What failures look like: a call that is wrong on one rank, on both of them; and a rank that is
+# Failures and how they look: a call that is wrong on one rank, on both of them; and a rank that is
 # killed in the middle of a collective, in the one that is left.
 #
 #   julia --project=. examples/lost_peer.jl

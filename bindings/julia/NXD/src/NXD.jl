@@ -9,7 +9,7 @@ module NXD
 
 using Libdl
 
-# What is here passes things on: compiling it soon is worth more than compiling it well.
+# This code passes things on: compiling it soon is worth more than compiling it well.
 Base.Experimental.@optlevel 1
 
 include("call.jl")

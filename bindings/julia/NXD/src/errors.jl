@@ -1,5 +1,5 @@
 """
-What a call of the library failed with.
+The error of a call of the library.
 
 `status` is one of `:invalid_argument`, `:invalid_state`, `:unsupported`, `:out_of_memory`,
 `:timeout`, `:peer_lost`, `:aborted`, `:io`, `:corrupt`, `:internal`, `:abi_mismatch`, `:user`.

@@ -91,7 +91,7 @@ function one_array_arguments(a, more...)
     (a, length(a), dtype(eltype(a)), more...)
 end
 
-# What an exception says, for the peers.
+# The text of an exception, for the peers.
 reason(e) = replace(e isa Union{ArgumentError,DimensionMismatch,NXDError} ?
     string(e isa NXDError ? e.message : e.msg) : sprint(showerror, e), '\0' => '?')
 

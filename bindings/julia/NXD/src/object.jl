@@ -1,5 +1,5 @@
 """
-What the library keeps behind a handle of type `H`.
+An object that the library keeps behind a handle of type `H`.
 
 `close(x)` releases it, any number of times; what is no longer reachable is released by the garbage
 collector. Neither needs another rank, and objects may go in any order: each keeps alive what it

@@ -20,7 +20,7 @@ sgd(target; options...) = optimizer(nxd_sgd_create, nxd_sgd_create_ddp, target,
                                     Options(nxd_sgd_options_t; options...))
 
 """
-What an update rule works on: a run of elements of one parameter, as vectors over the memory itself.
+The run of elements of one parameter that an update rule works on, as vectors over the memory itself.
 They may be used during the call alone.
 """
 struct Update{P,G,S}

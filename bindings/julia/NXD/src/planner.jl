@@ -1,4 +1,4 @@
-# What a layout costs, from counts alone. Nothing runs, and no rank needs to exist.
+# Estimated cost of a layout, from counts alone. Nothing runs, and no rank needs to exist.
 
 "Sizes of a model from the text of its config.json."
 plan_model(config_json::AbstractString) =

@@ -4,7 +4,7 @@
     @test size(t) == (2, 3, 4) && shape(t) == (4, 3, 2) && strides(t) == strides(a)
     @test eltype(t) === Float32 && length(t) == 24 && ndims(t) == 3 && NXD.device(t) === :cpu
     @test Array(t) == a
-    # What is last in C varies fastest: a[2, 1, 1] is t[0][0][1].
+    # The last index varies fastest in C: a[2, 1, 1] is t[0][0][1].
     @test Array(op("select", t; overload = "int", dim = 2, index = 1)) == a[2, :, :]
     # x W^T of a C-order weight [out, in] is w' * x of a Julia matrix (in, out).
     x, w = rand(Float32, 5, 7), rand(Float32, 5, 3)

@@ -59,7 +59,7 @@ end
             @test !any(isopen, closable)
         end
     end
-    # What was made from a context outlives it.
+    # Objects made from a context outlive it.
     ctx = Context(; store = Store(), rank = 0, size = 1)
     init_model_parallel!(ctx)
     layer = NXD.layer_norm(ctx, 4)

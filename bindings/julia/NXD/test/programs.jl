@@ -1,6 +1,6 @@
 const examples = joinpath(package, "examples")
 const programs = joinpath(@__DIR__, "programs")
-# What the C examples of the same names print, where they are built.
+# Output of the C examples of the same names, where they are built.
 const c_examples = get(ENV, "NXD_C_EXAMPLES", "")
 
 function c_example(name, args...)

@@ -30,7 +30,7 @@ end
 end
 
 @testset "finalizers call [local] functions alone" begin
-    # What a finalizer calls is `destroyer(T)`, and nxd_work_test for works.
+    # A finalizer calls `destroyer(T)`, and nxd_work_test for works.
     kinds = filter(T -> T !== NXD.Parameter, InteractiveUtils.subtypes(NXD.Object))
     @test length(kinds) == count(h -> h["destroy"] !== nothing, api["handles"]) - 1 # reports are no objects
     for T in kinds

@@ -1,4 +1,4 @@
-//! What the safe layer costs: two ranks, two lines.
+//! Cost of the safe layer: two ranks, two lines.
 //!
 //!     NXD_CPU_MODE=1 cargo run --release --example bench
 use nxd::{Context, Reduce, Result};
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         ranks += i64::from(ctx.rank()?);
         Ok(())
     })?;
-    // What is used is not left out.
+    // The compiler keeps a value that is used.
     assert_eq!(ranks, 51 * 20_000 * i64::from(ctx.rank()?));
     let mut values = [0f32; 256];
     world.barrier()?;

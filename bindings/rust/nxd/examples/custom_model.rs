@@ -12,7 +12,7 @@ const SAMPLES: i64 = 16;
 const FEATURES: i64 = 6;
 const HIDDEN: i64 = 8;
 const STEPS: usize = 30;
-/// Of snake.
+/// Frequency of snake.
 const FREQUENCY: f64 = 1.5;
 /// Where Huber's loss turns from a square to a line.
 const DELTA: f64 = 0.5;

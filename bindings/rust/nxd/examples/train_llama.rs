@@ -205,7 +205,7 @@ impl Model {
         }
     }
 
-    /// What is trained on this rank.
+    /// The module that is trained on this rank.
     fn trained(&self) -> Result<&Module> {
         match self {
             Model::Whole(model) => Ok(model),
@@ -271,7 +271,7 @@ fn make_optimizer(a: &Arguments, trained: &Module) -> Result<Optimizer> {
     Ok(optimizer)
 }
 
-/// What all ranks together could do, measured while all of them do it.
+/// Peak rate of all ranks together, measured while all of them compute.
 fn measure_peak(ctx: &Context, a: &Arguments) -> Result<f64> {
     let products = match a.precision.autocast {
         DType::BF16 => DType::BF16,

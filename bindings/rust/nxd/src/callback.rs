@@ -1,4 +1,4 @@
-//! What stands between a closure and the C frames that call it: no panic crosses them, and a
+//! The layer between a closure and the C frames that call it: no panic crosses them, and a
 //! closure's own error is not lost on the way.
 use crate::error::{Error, Result, Status};
 use std::any::Any;
@@ -45,7 +45,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
     }
 }
 
-/// What a closure has failed with since the last call on this thread; a panic goes on from here.
+/// Error of a closure since the last call on this thread; a panic goes on from here.
 #[inline]
 pub(crate) fn take_failure() -> Option<Error> {
     if !FAILED.try_with(|failed| failed.replace(false)).unwrap_or(false) {

@@ -44,7 +44,7 @@ pub struct ContextOptions<'a> {
     pub timeout: Option<Duration>,
     /// Network interface or address; `None`: NXD_SOCKET_IFNAME or a fitting one.
     pub interface_name: Option<&'a str>,
-    /// Of initial weights and random bits; 0: NXD_SEED or 0.
+    /// Seed of initial weights and random bits; 0: NXD_SEED or 0.
     pub seed: u64,
     pub plain_kernels: bool,
     pub transport: Transport,
@@ -73,7 +73,7 @@ impl Default for ContextOptions<'_> {
 }
 
 unsafe extern "C" fn interrupted(data: *mut c_void) -> Status {
-    // What create_with has put there.
+    // create_with has put it there.
     let interrupt = std::mem::transmute::<*mut c_void, fn() -> bool>(data);
     guard(|| match interrupt() {
         true => Err(Error::user("interrupted")),
@@ -204,7 +204,7 @@ impl Owned<Context> {
     }
 }
 
-/// What any thread may do to a context.
+/// Functions of a context that any thread may call.
 #[derive(Clone, Copy)]
 pub struct Aborter<'a> {
     ctx: *mut sys::nxd_context_t,

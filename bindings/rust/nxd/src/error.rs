@@ -79,7 +79,7 @@ impl Error {
         self.0.step
     }
 
-    /// Of which step this rank's parameters are after that failure.
+    /// The step that this rank's parameters are of after that failure.
     pub fn parameters(&self) -> ParameterState {
         self.0.parameters
     }
@@ -99,7 +99,7 @@ impl Error {
         }))
     }
 
-    /// What this thread's last call failed with.
+    /// The error of this thread's last call.
     fn last(status: Status) -> Self {
         let mut info = sys::nxd_error_info_t::default();
         // Both are of this thread, and copied before its next call.

@@ -194,7 +194,7 @@ pub(crate) struct Lengths {
     pub(crate) bad: Option<String>,
 }
 
-/// What any thread may do to a group.
+/// Functions of a group that any thread may call.
 #[derive(Clone, Copy)]
 pub struct GroupAborter<'a> {
     group: *mut sys::nxd_group_t,

@@ -8,8 +8,8 @@
 //! the library calls may fail with errors of their own, and may panic: the panic goes on when the
 //! call that they are part of returns.
 //!
-//! One object is used by one thread at a time. What may move to another thread is `Send`; tensors,
-//! modules and what is made over them are not, as handles on one of them count as one object.
+//! One object is used by one thread at a time. An object that may move to another thread is `Send`;
+//! tensors, modules and what is made over them are not: all handles on one count as one object.
 #![allow(clippy::too_many_arguments)]
 
 mod arrays;

@@ -18,8 +18,8 @@ pub unsafe trait Object {
     unsafe fn destroy(raw: *mut Self::Raw);
 }
 
-/// An object that belongs to the program and is released with this handle. What it uses stays alive
-/// as long as it does, so the order in which objects are dropped is free.
+/// An object that belongs to the program and is released with this handle. It keeps the objects
+/// that it uses alive, so the order in which objects are dropped is free.
 pub struct Owned<T: Object>(NonNull<T>);
 
 impl<T: Object> Owned<T> {

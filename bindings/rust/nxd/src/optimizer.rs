@@ -30,7 +30,7 @@ pub struct Optimizer {
     arrays: Option<Rc<Arrays>>,
 }
 
-/// What an optimizer may be made over: a [`Ddp`], or a module.
+/// An object that an optimizer may be made over: a [`Ddp`], or a module.
 ///
 /// # Safety
 /// The pointer is a handle of the kind that `of` says.
@@ -178,7 +178,7 @@ impl Optimizer {
         get(|out| unsafe { sys::nxd_optimizer_get_learning_rate(self.as_raw(), out) })
     }
 
-    /// What the last step left of this rank's parameters, and the number of that step.
+    /// State in which the last step left this rank's parameters, and the number of that step.
     pub fn parameter_state(&self) -> Result<(ParameterState, Option<i64>)> {
         let (mut state, mut step) = (ParameterState::NONE, -1);
         check(unsafe {
@@ -210,7 +210,7 @@ impl Optimizer {
     }
 }
 
-/// What an update rule works on: a run of elements of one parameter. Its memory is the rule's alone
+/// Run of elements of one parameter that a rule updates. Its memory is the rule's alone
 /// during the call; a module's parameter is not to be written by another handle meanwhile.
 pub struct Update<'a>(&'a sys::nxd_update_t, i32);
 
@@ -255,7 +255,7 @@ impl Update<'_> {
         self.0.weight_decay
     }
 
-    /// Of this parameter, 1 for its first update.
+    /// Number of this parameter's update, 1 for its first.
     pub fn step(&self) -> i64 {
         self.0.step
     }

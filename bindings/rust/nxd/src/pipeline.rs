@@ -27,7 +27,7 @@ unsafe impl Sync for PipelineSchedule {}
 /// Durations to judge a schedule by, in any one unit; an empty slice: 1, or as forward.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs<'a> {
-    /// Of one microbatch, of each stage.
+    /// Duration of one microbatch in each stage.
     pub forward: &'a [f64],
     pub backward_input: &'a [f64],
     pub backward_weight: &'a [f64],
@@ -114,7 +114,7 @@ impl PipelineSchedule {
 }
 
 object! {
-    /// What pipelines of all kinds have in common.
+    /// Functions that pipelines of all kinds have.
     Pipeline, nxd_pp_t, nxd_pp_destroy
 }
 
@@ -250,14 +250,14 @@ pub trait Stage: 'static {
 pub struct Value {
     /// For messages.
     pub name: String,
-    /// Of one microbatch.
+    /// Shape for one microbatch.
     pub shape: Vec<i64>,
     pub dtype: DType,
     /// Its gradient comes back.
     pub needs_grad: bool,
 }
 
-/// What comes into a chunk from the stage before it, and goes out to the stage after it. The first
+/// Values that a chunk gets from the stage before it and gives to the stage after it. The first
 /// stage has no inputs, the last no outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {

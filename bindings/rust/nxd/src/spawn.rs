@@ -13,7 +13,7 @@ object! {
 // One thread at a time uses it; which thread does not matter.
 unsafe impl Send for Owned<Job> {}
 
-/// What to start.
+/// The processes to start.
 #[derive(Clone, Debug, Default)]
 pub struct SpawnOptions {
     /// 0: NEURON_NUM_DEVICES, or 1.

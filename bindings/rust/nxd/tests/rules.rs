@@ -74,7 +74,7 @@ fn drops_call_local_functions_alone() {
     assert!(drops >= 3, "{} other functions", drops);
 }
 
-/// What the safe layer does not wrap, and why; the raw layer has it.
+/// Functions that the safe layer does not wrap, and why; the raw layer has them.
 const RAW_ONLY: [(&str, &str); 6] = [
     ("nxd_status_string", "statuses print themselves"),
     ("nxd_last_error_copy", "for languages whose threads move"),

@@ -22,7 +22,7 @@ function main()
     x, going = [1.0], Ref(false)
     alone = Context(store = Store(), rank = 0, size = 1)
     slow = ModuleNode((self, x) -> (while going[]; sum(rand(100)); end; x), alone, "Slow")
-    # What is interrupted is compiled by then.
+    # The interrupted calls are compiled by then.
     all_reduce!(done, x)
     rank_in(context) == 0 ? receive_from!(done, x, 1) : send_to(done, x, 0)
     wait(rank_in(context) == 0 ? receive_from_async!(done, x, 1) : send_to_async(done, x, 0))

@@ -216,7 +216,7 @@ pub type nxd_destroy_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void),
 >;
 
-/// What a failed distributed call was doing. Strings are borrowed like nxd_last_error.
+/// The distributed call that failed. Strings are borrowed like nxd_last_error.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_error_info_t {

@@ -31,7 +31,7 @@ impl Default for nxd_rendezvous_t {
     }
 }
 
-/// What carries the data of a group.
+/// The means that carries the data of a group.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_transport_t(pub i32);

@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// What a loss gives back.
+/// Result of a loss.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_reduction_t(pub i32);

@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// What the library spends time on while it trains.
+/// Work that the library spends time on while it trains.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_phase_t(pub i32);
@@ -50,7 +50,7 @@ impl Default for nxd_phase_t {
     }
 }
 
-/// What nxd_profile_get_phase gives.
+/// Time and calls of a phase, from nxd_profile_get_phase.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_phase_stats_t {
@@ -107,7 +107,7 @@ extern "C" {
     pub fn nxd_release_threads() -> nxd_status_t;
 
     /// Clears the phases of the process and counts from now on. Fused kernels and collectives count,
-    /// plain ATen operators do not. What a kernel calls inside of it is part of it. Two reads of a
+    /// plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two reads of a
     /// clock per kernel while on, nothing that could be measured while off.  [local]
     /// @since 0.1
     pub fn nxd_profile_start() -> nxd_status_t;

@@ -126,7 +126,7 @@ pub struct nxd_tape_t {
     _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// What a load did not match.
+/// Names and tensors that a load did not match.
 #[repr(C)]
 pub struct nxd_load_report_t {
     _data: [u8; 0],

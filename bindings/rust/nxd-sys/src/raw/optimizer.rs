@@ -247,7 +247,7 @@ impl Default for nxd_sgd_options_t {
     }
 }
 
-/// What a caller's update works on: a run of elements of one parameter. With ZeRO a parameter may
+/// The run of elements of one parameter that a caller's update works on. With ZeRO a parameter may
 /// be cut anywhere, so an update treats each element by itself. Valid during the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -323,7 +323,7 @@ impl Default for nxd_custom_optimizer_options_t {
     }
 }
 
-/// What a step did.
+/// Report of a step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_step_report_t {
@@ -436,7 +436,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// What the last nxd_optimizer_step or _update left of this rank's parameters.  [local]
+    /// State in which the last nxd_optimizer_step or _update left this rank's parameters.  [local]
     /// Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
     /// @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
     /// @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.

@@ -45,7 +45,7 @@ impl Default for nxd_pp_schedule_kind_t {
     }
 }
 
-/// What a task computes.
+/// The computation of a task.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_pp_task_kind_t(pub i32);
@@ -79,7 +79,7 @@ impl Default for nxd_pp_task_kind_t {
     }
 }
 
-/// What the losses of microbatches add up to.
+/// The way in which losses of microbatches add up.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_pp_loss_t(pub i32);
@@ -200,7 +200,7 @@ impl Default for nxd_pp_costs_t {
     }
 }
 
-/// What becomes of a schedule under given costs.
+/// Times of a schedule under given costs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_pp_report_t {
@@ -335,7 +335,7 @@ extern "C" {
     /// Makes a schedule of the caller's tasks, and proves it.  [local]
     ///
     /// Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
-    /// once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Those that
+    /// once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Tasks that
     /// make the input gradients of a chunk come in the order of the microbatches, and so do those that
     /// make its weight gradients: sums over microbatches then have the same bits in every schedule.
     /// Ranks make their tasks in order, send without waiting, and wait for what they receive.

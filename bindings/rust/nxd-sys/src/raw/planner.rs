@@ -145,7 +145,7 @@ impl Default for nxd_plan_layout_t {
     }
 }
 
-/// What a layout would cost. Times are seconds of one step.
+/// Estimated cost of a layout. Times are seconds of one step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_plan_prediction_t {
@@ -199,7 +199,7 @@ impl Default for nxd_plan_prediction_t {
     }
 }
 
-/// What nxd_plan_search looks for.
+/// Bounds of the layouts that nxd_plan_search looks for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_plan_search_options_t {

@@ -11,8 +11,8 @@ pub struct nxd_store_t {
 }
 
 /// A store of the caller's own. Each callback returns NXD_OK or an error, which passes through.
-/// They are called from the thread that is inside the nxd call. What asynchronous work asks of the
-/// store is asked by threads that are inside nxd_work_wait, nxd_work_test or another call that
+/// They are called from the thread that is inside the nxd call. Asynchronous work has its requests
+/// to the store made by threads that are inside nxd_work_wait, nxd_work_test or another call that
 /// waits or uses the store.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ extern "C" {
     ///
     /// On at first when libnxd brought libtorch into the process. Off where the program, or another
     /// library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
-    /// both. What counts is the moment at which libnxd is loaded.
+    /// both. It is decided when libnxd is loaded.
     ///
     /// If it is on then, malloc is also told to keep up to 64 MB of free memory (glibc's mallopt),
     /// unless the environment sets malloc up; switching off later leaves that.

@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 pub use sys::nxd_mismatch_t as Mismatch;
 
 object! {
-    /// What a load did not match.
+    /// Names and tensors that a load did not match.
     LoadReport, nxd_load_report_t, nxd_load_report_destroy
 }
 

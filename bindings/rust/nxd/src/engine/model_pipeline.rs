@@ -164,7 +164,7 @@ impl ModelPipeline {
         self.names(sys::nxd_pp_get_cut_count, sys::nxd_pp_get_cut)
     }
 
-    /// What of this rank's stages cannot put its weight gradients off.
+    /// Modules of this rank's stages that cannot put their weight gradients off.
     pub fn unsplit_names(&self) -> Result<Vec<String>> {
         self.names(sys::nxd_pp_get_unsplit_count, sys::nxd_pp_get_unsplit_name)
     }

@@ -49,7 +49,7 @@ impl Argument for &Owned<Tensor> {
 
 impl Argument for &str {
     fn set(&self, op: &Op, name: &CStr) -> Status {
-        // What follows a NUL is not seen, as everywhere in C.
+        // The value ends at a NUL, as everywhere in C.
         let value: Vec<u8> = self.bytes().take_while(|&byte| byte != 0).chain([0]).collect();
         unsafe { sys::nxd_op_set_string(op.as_raw(), name.as_ptr(), value.as_ptr().cast()) }
     }

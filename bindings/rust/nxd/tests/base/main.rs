@@ -1,4 +1,4 @@
-//! What needs no libtorch.
+//! Tests that need no libtorch.
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -89,7 +89,7 @@ fn stages_of_ones_own() {
         pipeline.pipeline().set_timeline(true)?;
         assert_eq!(pipeline.train()?, 6.0);
         assert_eq!(pipeline.evaluate()?, 6.0);
-        // Of w0 w1 = 2 * 3, each by the other.
+        // Gradients of w0 w1 = 2 * 3, each the other factor.
         assert_eq!(pipeline.stage().grad, [3.0, 2.0][ctx.rank()? as usize]);
         pipeline.stage_mut().w = 1.0;
         assert_eq!(pipeline.train()?, 1.0);
