@@ -20,13 +20,87 @@ const nxd_rope_options_t kRope = NXD_ROPE_OPTIONS_INIT;
 const nxd_attention_options_t kAttention = NXD_ATTENTION_OPTIONS_INIT;
 const nxd_mlp_options_t kMlp = NXD_MLP_OPTIONS_INIT;
 
-template <class Layer, class... Arguments>
-nxd_status_t create(nxd_context_t* ctx, nxd_module_t** out_module, Arguments&&... arguments) {
-  return engine_guard([&] {
-    auto& out = output(out_module, "out_module");
-    const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    out = new_handle(std::make_shared<Layer>(context, std::forward<Arguments>(arguments)...));
-  });
+bool toggle(nxd_toggle_t value, bool default_value, const char* name) {
+  switch (value) {
+    case NXD_TOGGLE_DEFAULT: return default_value;
+    case NXD_TOGGLE_ON: return true;
+    case NXD_TOGGLE_OFF: return false;
+    default: fail(NXD_ERROR_INVALID_ARGUMENT, name, ": expected an NXD_TOGGLE_*, got ", value);
+  }
+}
+
+// Options as layers have them, with their defaults in.
+
+EmbeddingOptions resolve(const nxd_embedding_options_t& given) {
+  EmbeddingOptions out;
+  if (given.has_padding_idx) out.padding_idx = given.padding_idx;
+  out.shard_columns = given.shard_across_embedding != 0;
+  out.sequence_dim = given.sequence_dim;
+  return out;
+}
+
+LinearOptions resolve(const nxd_linear_options_t& given) {
+  LinearOptions out;
+  out.bias = toggle(given.bias, out.bias, "bias");
+  out.gather_output = toggle(given.gather_output, given.sequence_parallel == 0, "gather_output");
+  out.reduce_output = toggle(given.reduce_output, out.reduce_output, "reduce_output");
+  out.input_is_parallel = given.input_is_parallel != 0;
+  out.sequence_dim = given.sequence_dim;
+  out.skip_bias_add = given.skip_bias_add != 0;
+  out.keep_master_weight = given.keep_master_weight != 0;
+  if (given.stride != 0) out.stride = given.stride;
+  return out;
+}
+
+NormOptions resolve(const nxd_norm_options_t& given) {
+  NormOptions out;
+  if (given.eps != 0) out.eps = given.eps;
+  out.affine = toggle(given.affine, out.affine, "affine");
+  out.bias = toggle(given.bias, out.bias, "bias");
+  return out;
+}
+
+RopeOptions resolve(const nxd_rope_options_t& given) {
+  RopeOptions out;
+  const auto set = [](double& value, double other) { value = other != 0 ? other : value; };
+  out.type = given.type;
+  out.rotary_dim = given.rotary_dim;
+  set(out.theta, given.theta);
+  set(out.factor, given.factor);
+  set(out.low_freq_factor, given.low_freq_factor);
+  set(out.high_freq_factor, given.high_freq_factor);
+  set(out.beta_fast, given.beta_fast);
+  set(out.beta_slow, given.beta_slow);
+  out.attention_factor = given.attention_factor;
+  out.original_max_position_embeddings = given.original_max_position_embeddings;
+  return out;
+}
+
+AttentionOptions resolve(const nxd_attention_options_t& given) {
+  AttentionOptions out;
+  out.kv_heads = given.n_kv_heads;
+  out.head_dim = given.head_dim;
+  if (given.rope) out.rope = resolve(read_options(given.rope, kRope, "options->rope"));
+  out.causal = toggle(given.causal, out.causal, "causal");
+  out.qkv_bias = toggle(given.qkv_bias, out.qkv_bias, "qkv_bias");
+  out.output_bias = toggle(given.output_bias, out.output_bias, "output_bias");
+  return out;
+}
+
+MlpOptions resolve(const nxd_mlp_options_t& given) {
+  return {.activation = given.activation, .bias = toggle(given.bias, false, "bias")};
+}
+
+template <class Options>
+LayerContext place(const std::shared_ptr<Context>& context, const Options& given) {
+  if constexpr (requires { given.dtype; }) {
+    LayerContext at = LayerContext::make(context, given.name, given.dtype, given.device,
+                                         given.sequence_parallel != 0);
+    if constexpr (requires { given.init; }) at.init = {given.init, given.init_a, given.init_b};
+    return at;
+  } else {
+    return {.context = context};
+  }
 }
 
 // Reads options, then creates: both may fail, and the output is empty either way.
@@ -36,8 +110,8 @@ nxd_status_t create_with(nxd_context_t* ctx, nxd_module_t** out_module, const Op
   return engine_guard([&] {
     auto& out = output(out_module, "out_module");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    out = new_handle(
-        std::make_shared<Layer>(context, arguments..., read_options(options, defaults, "options")));
+    const Options known = read_options(options, defaults, "options");
+    out = new_handle(std::make_shared<Layer>(place(context, known), arguments..., resolve(known)));
   });
 }
 
@@ -120,17 +194,7 @@ nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t
 nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads,
                                   const nxd_attention_options_t* options,
                                   nxd_module_t** out_module) {
-  return engine_guard([&] {
-    auto& out = output(out_module, "out_module");
-    const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    nxd_attention_options_t resolved = read_options(options, kAttention, "options");
-    nxd_rope_options_t rope = kRope;
-    if (resolved.rope) {
-      rope = read_options(resolved.rope, kRope, "options->rope");
-      resolved.rope = &rope;
-    }
-    out = new_handle(std::make_shared<Attention>(context, hidden, n_heads, resolved));
-  });
+  return create_with<Attention>(ctx, out_module, options, kAttention, hidden, n_heads);
 }
 
 nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size) {
@@ -144,6 +208,9 @@ nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t in
 
 nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim,
                                 nxd_module_t** out_module) {
-  return create<Dropout>(ctx, out_module, p, std::string(name ? name : ""),
-                         static_cast<int>(shard_dim));
+  return engine_guard([&] {
+    auto& out = output(out_module, "out_module");
+    const LayerContext at{.context = unwrap(ctx, "ctx"), .path = name ? name : ""};
+    out = new_handle(std::make_shared<Dropout>(at, p, static_cast<int>(shard_dim)));
+  });
 }

@@ -8,6 +8,12 @@ namespace {
 
 const nxd_model_options_t kDefaults = NXD_MODEL_OPTIONS_INIT;
 
+LayerContext root_place(const nxd_model_options_t* options, nxd_context_t* ctx) {
+  const auto known = read_options(options, kDefaults, "options");
+  const bool slices = flag(known.sequence_parallel, "options.sequence_parallel");
+  return LayerContext::make(unwrap(ctx, "ctx"), "", known.dtype, known.device, slices);
+}
+
 }  // namespace
 
 nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t size) {
@@ -18,9 +24,8 @@ nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
                               const nxd_model_options_t* options, nxd_module_t** out_model) {
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
-    const auto known = read_options(options, kDefaults, "options");
-    out = new_handle(
-        create_model(unwrap(ctx, "ctx"), unwrap_text(config_json, "config_json"), known));
+    const LayerContext at = root_place(options, ctx);
+    out = new_handle(create_model(at, unwrap_text(config_json, "config_json")));
   });
 }
 
@@ -29,9 +34,8 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
                                        nxd_module_t** out_model) {
   return engine_guard([&] {
     auto& out = output(out_model, "out_model");
-    const auto known = read_options(options, kDefaults, "options");
-    out = new_handle(
-        model_from_pretrained(unwrap(ctx, "ctx"), unwrap_text(directory, "directory"), known));
+    const LayerContext at = root_place(options, ctx);
+    out = new_handle(model_from_pretrained(at, unwrap_text(directory, "directory")));
   });
 }
 

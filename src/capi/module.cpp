@@ -62,9 +62,15 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                    ndim);
     check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
                    " sizes, got NULL");
-    Parameter& parameter = add_caller_parameter(self, unwrap_text(name, "name"),
+    const auto known = read_options(options, kDefaults, "options");
+    check_argument(known.shard_dim_plus_one >= 0, "shard_dim_plus_one: expected 0 to ", ndim,
+                   ", got ", known.shard_dim_plus_one);
+    LayerContext at = LayerContext::make(self.context(), "", known.dtype, known.device,
+                                         known.sequence_parallel != 0);
+    at.init = {known.init, known.init_a, known.init_b};
+    Parameter& parameter = add_caller_parameter(self, at, unwrap_text(name, "name"),
                                                 ShardSpec::Shape(global_shape, global_shape + ndim),
-                                                read_options(options, kDefaults, "options"));
+                                                known.shard_dim_plus_one - 1);
     if (out_parameter) *out_parameter = parameter.parameter_handle();
   });
 }

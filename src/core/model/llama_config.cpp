@@ -32,7 +32,7 @@ nxd_rope_t read_rope_type(const ConfigFields& rope) {
                                   {"llama3", NXD_ROPE_LLAMA3}});
 }
 
-void read_yarn(const ConfigFields& fields, nxd_rope_options_t& rope) {
+void read_yarn(const ConfigFields& fields, RopeOptions& rope) {
   if (!fields.boolean("truncate", true)) {
     fail(NXD_ERROR_UNSUPPORTED, "config_json: ", fields.path("truncate"),
          ": only true is supported, got false");
@@ -68,8 +68,8 @@ int64_t original_positions(const ConfigFields& fields, const ConfigFields& rope,
   return fields.has(kName) ? fields.size(kName) : rope.size(kName, max_positions);
 }
 
-nxd_rope_options_t read_rope(const ConfigFields& fields, int64_t max_positions) {
-  nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
+RopeOptions read_rope(const ConfigFields& fields, int64_t max_positions) {
+  RopeOptions rope;
   rope.theta = fields.positive("rope_theta", 10000);
   const std::optional<ConfigFields> found = rope_fields(fields);
   const ConfigFields* scaling = found ? &*found : &fields;

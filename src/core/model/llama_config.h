@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/model/model_sizes.h"
+#include "core/model/rope_frequencies.h"
 #include "nxd.h"
 
 namespace nxd {
@@ -15,7 +16,7 @@ struct LlamaConfig : ModelSizes {
   double norm_eps = 0;
   double initializer_range = 0;
   nxd_activation_t activation = NXD_ACTIVATION_SILU;
-  nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
+  RopeOptions rope;
   std::optional<int64_t> padding_idx;  // row of the embedding without gradient
 
   // INVALID_ARGUMENT naming the field that is missing, of another type or out of range;

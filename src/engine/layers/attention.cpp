@@ -12,29 +12,26 @@ class Attention::Projection : public Module {
  public:
   // heads_total heads of head_dim features, of which this rank holds its share; shared heads are
   // summed over the ranks of gradient_group.
-  Projection(std::shared_ptr<Context> context, const std::string& path, int64_t hidden,
-             int64_t heads_total, int64_t head_dim, const GroupRef& group,
-             const GroupRef& gradient_group, const nxd_attention_options_t& options)
-      : Module(std::move(context), "ColumnParallelLinear") {
-    const ParameterPlace place = parameter_place(options.dtype, options.device);
+  Projection(const LayerContext& at, int64_t hidden, int64_t heads_total, int64_t head_dim,
+             bool has_bias, const GroupRef& gradient_group)
+      : Module(at.context, "ColumnParallelLinear") {
+    const GroupRef group = at.group();
     const double bound = 1.0 / std::sqrt(static_cast<double>(hidden));
-    const Initializer init = initializer(options.init, options.init_a, options.init_b,
-                                         Initializer::uniform(-bound, bound), hidden);
-    const auto shard = [&](ShardSpec::Shape shape) {
-      return ShardSpec::heads(std::move(shape), 0, static_cast<int>(heads_total), group->rank(),
-                              group->size());
-    };
-    const auto add = [&](const char* name, ShardSpec spec, const Initializer& start) {
-      Parameter& p = make_parameter(*this, path, name, std::move(spec), start, place);
+    const Initializer init = at.init.resolve(Initializer::uniform(-bound, bound), hidden);
+    const auto add = [&](const char* name, ShardSpec::Shape shape, const Initializer& start) {
+      Parameter& p =
+          make_parameter(*this, at, name,
+                         ShardSpec::heads(std::move(shape), 0, static_cast<int>(heads_total),
+                                          group->rank(), group->size()),
+                         start);
       if (gradient_group) {
         p.set_gradient_group(gradient_group);
         p.set_counts_in_norm(gradient_group->rank() == 0);
       }
     };
-    add("weight", shard({heads_total * head_dim, hidden}), init);
-    if (toggle(options.qkv_bias, false, "qkv_bias")) {
-      add("bias", shard({heads_total * head_dim}),
-          options.init == NXD_INIT_DEFAULT ? init : Initializer::constant(0));
+    add("weight", {heads_total * head_dim, hidden}, init);
+    if (has_bias) {
+      add("bias", {heads_total * head_dim}, at.init.is_default() ? init : Initializer::constant(0));
     }
   }
 
@@ -64,16 +61,16 @@ GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv
 
 }  // namespace
 
-Attention::Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n_heads,
-                     const nxd_attention_options_t& options)
-    : Module(std::move(context), "Attention"),
-      group_(tensor_group(*this->context())),
+Attention::Attention(const LayerContext& at, int64_t hidden, int64_t n_heads,
+                     const AttentionOptions& options)
+    : Module(at.context, "Attention"),
+      group_(at.group()),
       hidden_(hidden),
-      causal_(toggle(options.causal, true, "causal")),
-      sequence_parallel_(options.sequence_parallel != 0) {
+      causal_(options.causal),
+      sequence_parallel_(at.sequence_parallel) {
   check_argument(hidden > 0, "hidden: expected a positive number, got ", hidden);
   check_argument(n_heads > 0, "n_heads: expected a positive number, got ", n_heads);
-  const int64_t n_kv_heads = options.n_kv_heads == 0 ? n_heads : options.n_kv_heads;
+  const int64_t n_kv_heads = options.kv_heads == 0 ? n_heads : options.kv_heads;
   check_argument(n_kv_heads > 0 && n_heads % n_kv_heads == 0, "n_kv_heads: expected a divisor of ",
                  n_heads, " heads, got ", n_kv_heads);
   check_argument(options.head_dim > 0 || (options.head_dim == 0 && hidden % n_heads == 0),
@@ -86,36 +83,21 @@ Attention::Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n
   check_argument(n_kv_heads % size == 0 || size % n_kv_heads == 0, "n_kv_heads: expected ",
                  n_kv_heads, " key heads to divide by the ", size, " ranks of group ",
                  group_->name(), ", or the ranks by them");
-  plan_.context = this->context();
+  plan_.context = context();
   plan_.group = group_;
   plan_.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
                                    : ParallelLinearPlan::Input::kCopy;
-  const std::string path = options.name ? options.name : "";
-  const GroupRef sharing = key_sharing_group(*this->context(), group_, n_kv_heads);
+  const GroupRef sharing = key_sharing_group(*context(), group_, n_kv_heads);
   const auto projection = [&](const char* name, int64_t heads, const GroupRef& gradient_group) {
-    auto module = std::make_shared<Projection>(this->context(), join_path(path, name), hidden,
-                                               heads, head_dim_, group_, gradient_group, options);
-    add_child(name, module);
-    return module;
+    return add_layer<Projection>(*this, at, name, hidden, heads, head_dim_, options.qkv_bias,
+                                 gradient_group);
   };
   q_ = projection("q_proj", n_heads, nullptr);
   k_ = projection("k_proj", n_kv_heads, sharing);
   v_ = projection("v_proj", n_kv_heads, sharing);
-
-  const std::string output_path = join_path(path, "o_proj");
-  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
-  linear.name = output_path.c_str();
-  linear.dtype = options.dtype;
-  linear.device = options.device;
-  linear.bias = toggle(options.output_bias, false, "output_bias") ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
-  linear.input_is_parallel = 1;
-  linear.sequence_parallel = options.sequence_parallel;
-  linear.init = options.init;
-  linear.init_a = options.init_a;
-  linear.init_b = options.init_b;
-  output_ =
-      std::make_shared<RowParallelLinear>(this->context(), n_heads * head_dim_, hidden, linear);
-  add_child("o_proj", output_);
+  output_ = add_layer<RowParallelLinear>(
+      *this, at, "o_proj", n_heads * head_dim_, hidden,
+      LinearOptions{.bias = options.output_bias, .input_is_parallel = true});
   if (options.rope) rotary_.emplace(*options.rope, head_dim_);
 }
 

@@ -8,11 +8,20 @@
 
 namespace nxd {
 
+struct AttentionOptions {
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  std::optional<RopeOptions> rope{};
+  bool causal = true;
+  bool qkv_bias = false;
+  bool output_bias = false;
+};
+
 // Self-attention with grouped key and value heads, heads split over the tensor-parallel ranks.
 class Attention : public Module {
  public:
-  Attention(std::shared_ptr<Context> context, int64_t hidden, int64_t n_heads,
-            const nxd_attention_options_t& options);
+  Attention(const LayerContext& at, int64_t hidden, int64_t n_heads,
+            const AttentionOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

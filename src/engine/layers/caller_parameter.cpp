@@ -5,30 +5,25 @@
 
 namespace nxd {
 
-Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSpec::Shape shape,
-                                const nxd_parameter_options_t& options) {
+Parameter& add_caller_parameter(Module& module, const LayerContext& at, const std::string& name,
+                                ShardSpec::Shape shape, int dim) {
   for (const int64_t size : shape) {
     check_argument(size >= 0, "global_shape: expected sizes of at least 0, got ",
                    shape_text(shape));
   }
-  const int dim = options.shard_dim_plus_one - 1;
   check_argument(dim >= -1 && dim < static_cast<int>(shape.size()),
-                 "shard_dim_plus_one: expected 0 to ", shape.size(), ", got ",
-                 options.shard_dim_plus_one);
-  check_argument(dim < 0 || !options.sequence_parallel,
+                 "shard_dim_plus_one: expected 0 to ", shape.size(), ", got ", int64_t{dim} + 1);
+  check_argument(dim < 0 || !at.sequence_parallel,
                  "sequence_parallel: only for a replicated parameter");
   const int64_t fan_in = shape.empty() ? 1 : shape.back();
-  const Initializer init = initializer(options.init, options.init_a, options.init_b,
-                                       Initializer::constant(0), std::max<int64_t>(fan_in, 1));
+  const Initializer init = at.init.resolve(Initializer::constant(0), std::max<int64_t>(fan_in, 1));
   // Outside of model parallelism a replicated parameter needs no group.
   const bool grouped = module.context()->model_parallel_is_initialized();
-  const GroupRef group =
-      grouped || dim >= 0 || options.sequence_parallel ? tensor_group(*module.context()) : nullptr;
+  const GroupRef group = grouped || dim >= 0 || at.sequence_parallel ? at.group() : nullptr;
   ShardSpec shard = dim >= 0 ? ShardSpec::split(std::move(shape), dim, group->rank(), group->size())
                              : ShardSpec::replicated(std::move(shape));
-  Parameter& parameter = make_parameter(module, "", name, std::move(shard), init,
-                                        parameter_place(options.dtype, options.device));
-  if (dim < 0 && group) mark_replicated(parameter, group, options.sequence_parallel != 0);
+  Parameter& parameter = make_parameter(module, at, name, std::move(shard), init);
+  if (dim < 0 && group) mark_replicated(parameter, group, at.sequence_parallel);
   return parameter;
 }
 

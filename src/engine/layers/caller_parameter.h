@@ -1,13 +1,14 @@
 #pragma once
 
-#include "engine/module/module.h"
+#include "engine/layers/layer_context.h"
 
 // Parameters and gradient hooks of the caller's own.
 namespace nxd {
 
-// Adds a parameter of the global shape, sharded over the tensor-parallel group as the options say.
-Parameter& add_caller_parameter(Module& module, const std::string& name, ShardSpec::Shape shape,
-                                const nxd_parameter_options_t& options);
+// Adds a parameter of the global shape, whose dimension `dim` is split over the tensor-parallel
+// group; -1: it is replicated. By default it starts as zeros.
+Parameter& add_caller_parameter(Module& module, const LayerContext& at, const std::string& name,
+                                ShardSpec::Shape shape, int dim = -1);
 
 // Sets a hook that calls back; destroy is called when the hook is gone, not when it is refused.
 void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,

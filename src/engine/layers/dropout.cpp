@@ -28,17 +28,16 @@ at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_di
 
 }  // namespace
 
-Dropout::Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim,
-                 bool transposed)
-    : Module(std::move(context), "Dropout"),
+Dropout::Dropout(const LayerContext& at, double p, int shard_dim, bool transposed)
+    : Module(at.context, "Dropout"),
       p_(p),
-      site_(site),
+      site_(at.path),
       shard_dim_(shard_dim),
       transposed_(transposed) {
   check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
   check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
                  shard_dim);
-  if (shard_dim >= 0) tensor_group(*this->context());
+  if (shard_dim >= 0) at.group();  // fails here rather than in forward
 }
 
 Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {

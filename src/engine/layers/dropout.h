@@ -1,7 +1,6 @@
 #pragma once
 
-#include "engine/functional/mappings.h"
-#include "engine/module/module.h"
+#include "engine/layers/layer_context.h"
 
 namespace nxd {
 
@@ -12,8 +11,7 @@ class Dropout : public Module {
   // shard_dim: dimension of the input that is split over the tensor-parallel ranks; -1: none.
   // transposed: the input's first two dimensions are the other way round than the one that elements
   // are numbered by and shard_dim counts in, as [sequence, batch, ...] is.
-  Dropout(std::shared_ptr<Context> context, double p, const std::string& site, int shard_dim,
-          bool transposed = false);
+  Dropout(const LayerContext& at, double p, int shard_dim, bool transposed = false);
 
   // Whether an input is changed at all: not in evaluation.
   bool active() const { return training() && p_ > 0; }

@@ -5,12 +5,16 @@
 
 namespace nxd {
 
+struct MlpOptions {
+  nxd_activation_t activation = NXD_ACTIVATION_SILU;
+  bool bias = false;
+};
+
 // down_proj(activation(gate_proj(x)) * up_proj(x)), the intermediate features split over the
 // tensor-parallel ranks.
 class GatedMlp : public Module {
  public:
-  GatedMlp(std::shared_ptr<Context> context, int64_t hidden, int64_t intermediate,
-           const nxd_mlp_options_t& options);
+  GatedMlp(const LayerContext& at, int64_t hidden, int64_t intermediate, const MlpOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -20,7 +24,8 @@ class GatedMlp : public Module {
   nxd_activation_t activation_;
   ParallelLinearPlan plan_;
   int64_t hidden_;
-  std::shared_ptr<Module> gate_, up_, down_;
+  std::shared_ptr<ColumnParallelLinear> gate_, up_;
+  std::shared_ptr<RowParallelLinear> down_;
 };
 
 }  // namespace nxd

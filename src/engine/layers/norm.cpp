@@ -9,23 +9,17 @@
 
 namespace nxd {
 
-Norm::Norm(std::shared_ptr<Context> context, const char* class_name, int64_t size,
-           const nxd_norm_options_t& options, bool has_bias)
-    : Module(std::move(context), class_name),
-      group_(tensor_group(*this->context())),
-      size_(size),
-      eps_(options.eps == 0 ? 1e-5 : options.eps),
-      place_(parameter_place(options.dtype, options.device)) {
+Norm::Norm(const LayerContext& at, const char* class_name, int64_t size, const NormOptions& options,
+           bool has_bias)
+    : Module(at.context, class_name), size_(size), eps_(options.eps), dtype_(at.dtype) {
+  const GroupRef group = at.group();
   check_argument(size > 0, "size: expected a positive number, got ", size);
-  check_argument(std::isfinite(eps_) && eps_ > 0, "eps: expected a positive number, got ",
-                 options.eps);
-  if (!toggle(options.affine, true, "affine")) return;
-  const bool sequence_parallel = options.sequence_parallel != 0;
-  const std::string path = options.name ? options.name : "";
+  check_argument(std::isfinite(eps_) && eps_ > 0, "eps: expected a positive number, got ", eps_);
+  if (!options.affine) return;
   const auto add = [&](const char* name, double start) {
-    mark_replicated(make_parameter(*this, path, name, ShardSpec::replicated({size}),
-                                   Initializer::constant(start), place_),
-                    group_, sequence_parallel);
+    mark_replicated(make_parameter(*this, at, name, ShardSpec::replicated({size}),
+                                   Initializer::constant(start)),
+                    group, at.sequence_parallel);
   };
   add("weight", 1);
   if (has_bias) add("bias", 0);
@@ -36,9 +30,8 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
   const at::Tensor& x = inputs[0];
   check_argument(x.dim() >= 1 && x.size(-1) == size_, class_name(), ": input: expected ", size_,
                  " features in the last dimension, got shape ", x.sizes());
-  check_argument(takes_input(place_.dtype, x.scalar_type()), class_name(),
-                 ": input: expected dtype ", c10::toString(place_.dtype), ", got ",
-                 c10::toString(x.scalar_type()));
+  check_argument(takes_input(dtype_, x.scalar_type()), class_name(), ": input: expected dtype ",
+                 c10::toString(dtype_), ", got ", c10::toString(x.scalar_type()));
   const at::Tensor added = residual(inputs);
   if (!added.defined()) return;
   check_argument(added.sizes() == x.sizes() && takes_input(x.scalar_type(), added.scalar_type()),
@@ -57,9 +50,8 @@ Module::Tensors Norm::results(const std::pair<at::Tensor, at::Tensor>& sum_and_n
   return {sum_and_norm.second, sum_and_norm.first};
 }
 
-LayerNorm::LayerNorm(std::shared_ptr<Context> context, int64_t size,
-                     const nxd_norm_options_t& options)
-    : Norm(std::move(context), "LayerNorm", size, options, toggle(options.bias, true, "bias")) {}
+LayerNorm::LayerNorm(const LayerContext& at, int64_t size, const NormOptions& options)
+    : Norm(at, "LayerNorm", size, options, options.bias) {}
 
 Module::Tensors LayerNorm::forward(const Tensors& inputs, size_t n_outputs) {
   check_inputs(inputs, n_outputs);
@@ -67,8 +59,8 @@ Module::Tensors LayerNorm::forward(const Tensors& inputs, size_t n_outputs) {
                  n_outputs);
 }
 
-RmsNorm::RmsNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options)
-    : Norm(std::move(context), "RMSNorm", size, options, false) {}
+RmsNorm::RmsNorm(const LayerContext& at, int64_t size, const NormOptions& options)
+    : Norm(at, "RMSNorm", size, options, false) {}
 
 Module::Tensors RmsNorm::forward(const Tensors& inputs, size_t n_outputs) {
   check_inputs(inputs, n_outputs);

@@ -4,6 +4,12 @@
 
 namespace nxd {
 
+struct NormOptions {
+  double eps = 1e-5;
+  bool affine = true;  // a weight, and a LayerNorm's bias
+  bool bias = true;    // LayerNorm only
+};
+
 // What the two norms share: a replicated weight, and for LayerNorm a bias.
 class Norm : public Module {
  public:
@@ -12,8 +18,8 @@ class Norm : public Module {
   at::Tensor weight() const { return parameter_value("weight"); }
 
  protected:
-  Norm(std::shared_ptr<Context> context, const char* class_name, int64_t size,
-       const nxd_norm_options_t& options, bool has_bias);
+  Norm(const LayerContext& at, const char* class_name, int64_t size, const NormOptions& options,
+       bool has_bias);
 
   at::Tensor bias() const { return parameter_value("bias"); }
   // x and optionally a residual.
@@ -24,15 +30,14 @@ class Norm : public Module {
   static Tensors results(const std::pair<at::Tensor, at::Tensor>& sum_and_norm, size_t n_outputs);
 
  private:
-  GroupRef group_;
   int64_t size_;
   double eps_;
-  ParameterPlace place_;
+  at::ScalarType dtype_;
 };
 
 class LayerNorm : public Norm {
  public:
-  LayerNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+  LayerNorm(const LayerContext& at, int64_t size, const NormOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -40,7 +45,7 @@ class LayerNorm : public Norm {
 
 class RmsNorm : public Norm {
  public:
-  RmsNorm(std::shared_ptr<Context> context, int64_t size, const nxd_norm_options_t& options);
+  RmsNorm(const LayerContext& at, int64_t size, const NormOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

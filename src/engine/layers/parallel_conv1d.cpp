@@ -2,35 +2,32 @@
 
 namespace nxd {
 
-ParallelConv1d::ParallelConv1d(std::shared_ptr<Context> context, int64_t in_features,
-                               int64_t out_features, const std::string& path,
-                               const Options& options)
-    : Module(std::move(context), "ParallelConv1D"),
-      group_(tensor_group(*this->context())),
-      local_in_(in_features) {
-  const bool columns = options.split == Split::kColumns;
+ParallelConv1d::ParallelConv1d(const LayerContext& at, Split split, int64_t in_features,
+                               int64_t out_features, int fused)
+    : Module(at.context, "ParallelConv1D"), group_(at.group()), local_in_(in_features) {
+  const bool columns = split == Split::kColumns;
   const int rank = group_->rank(), size = group_->size();
   if (!columns) local_in_ /= size;
   make_parameter(
-      *this, path, "weight",
-      ShardSpec::strided({in_features, out_features}, columns ? 1 : 0, rank, size, options.fused),
-      Initializer::normal(0, options.weight_std), options.place);
+      *this, at, "weight",
+      ShardSpec::strided({in_features, out_features}, columns ? 1 : 0, rank, size, fused),
+      at.init.resolve(Initializer::normal(0, 0.02), in_features));
   Parameter& bias =
-      make_parameter(*this, path, "bias",
-                     columns ? ShardSpec::strided({out_features}, 0, rank, size, options.fused)
+      make_parameter(*this, at, "bias",
+                     columns ? ShardSpec::strided({out_features}, 0, rank, size, fused)
                              : ShardSpec::replicated({out_features}),
-                     Initializer::constant(0), options.place);
-  if (!columns) mark_replicated(bias, group_, options.sequence_parallel);
+                     Initializer::constant(0));
+  if (!columns) mark_replicated(bias, group_, at.sequence_parallel);
 
-  plan_.context = this->context();
+  plan_.context = context();
   plan_.group = group_;
   plan_.weights_in_out = true;
+  using Plan = ParallelLinearPlan;
   if (columns) {
-    plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
-                                            : ParallelLinearPlan::Input::kCopy;
+    plan_.input = at.sequence_parallel ? Plan::Input::kGatherSequence : Plan::Input::kCopy;
   } else {
-    plan_.output = options.sequence_parallel ? ParallelLinearPlan::Output::kReduceScatterSequence
-                                             : ParallelLinearPlan::Output::kReduce;
+    plan_.output =
+        at.sequence_parallel ? Plan::Output::kReduceScatterSequence : Plan::Output::kReduce;
   }
 }
 

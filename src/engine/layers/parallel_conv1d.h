@@ -13,16 +13,9 @@ class ParallelConv1d : public Module {
     kColumns,  // this rank's features of the output; x is the same on all ranks
     kRows      // x holds this rank's features; y is summed over the ranks
   };
-  struct Options {
-    Split split = Split::kColumns;
-    int fused = 1;  // outputs of equal size, one after another, of each of which a rank has a part
-    double weight_std = 0.02;
-    bool sequence_parallel = false;  // outside of the layer, slices of [sequence, batch, hidden]
-    ParameterPlace place{};
-  };
-
-  ParallelConv1d(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
-                 const std::string& path, const Options& options);
+  // fused: outputs of equal size, one after another, of each of which a rank has a part.
+  ParallelConv1d(const LayerContext& at, Split split, int64_t in_features, int64_t out_features,
+                 int fused = 1);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

@@ -111,33 +111,31 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
 }  // namespace
 
-ParallelEmbedding::ParallelEmbedding(std::shared_ptr<Context> context, int64_t num_embeddings,
-                                     int64_t embedding_dim, const nxd_embedding_options_t& options,
-                                     bool pad_rows)
-    : Module(std::move(context), "ParallelEmbedding"),
-      group_(tensor_group(*this->context())),
+ParallelEmbedding::ParallelEmbedding(const LayerContext& at, int64_t num_embeddings,
+                                     int64_t embedding_dim, const EmbeddingOptions& options)
+    : Module(at.context, "ParallelEmbedding"),
+      group_(at.group()),
       num_embeddings_(num_embeddings),
       embedding_dim_(embedding_dim),
-      padding_idx_(options.has_padding_idx ? options.padding_idx : -1),
-      shard_columns_(options.shard_across_embedding != 0),
-      sequence_parallel_(options.sequence_parallel != 0),
+      padding_idx_(options.padding_idx.value_or(-1)),
+      shard_columns_(options.shard_columns),
+      sequence_parallel_(at.sequence_parallel),
       sequence_dim_(options.sequence_dim) {
   check_argument(num_embeddings > 0, "num_embeddings: expected a positive number, got ",
                  num_embeddings);
   check_argument(embedding_dim > 0, "embedding_dim: expected a positive number, got ",
                  embedding_dim);
-  check_argument(!options.has_padding_idx ||
-                     (options.padding_idx >= 0 && options.padding_idx < num_embeddings),
-                 "padding_idx: expected 0 to ", num_embeddings - 1, ", got ", options.padding_idx);
-  Initializer init = initializer(options.init, options.init_a, options.init_b,
-                                 Initializer::normal(0, 1), num_embeddings);
+  check_argument(!options.padding_idx || (padding_idx_ >= 0 && padding_idx_ < num_embeddings),
+                 "padding_idx: expected 0 to ", num_embeddings - 1, ", got ", padding_idx_);
+  Initializer init = at.init.resolve(Initializer::normal(0, 1), num_embeddings);
   init.zero_row = padding_idx_;
   const ShardSpec::Shape shape{num_embeddings, embedding_dim};
-  ShardSpec shard = pad_rows && !shard_columns_ ? vocabulary_shard(shape, *group_)
-                                                : ShardSpec::split(shape, shard_columns_ ? 1 : 0,
-                                                                   group_->rank(), group_->size());
-  make_parameter(*this, options.name ? options.name : "", "weight", std::move(shard), init,
-                 parameter_place(options.dtype, options.device));
+  make_parameter(
+      *this, at, "weight",
+      options.pad_rows && !shard_columns_
+          ? vocabulary_shard(shape, *group_)
+          : ShardSpec::split(shape, shard_columns_ ? 1 : 0, group_->rank(), group_->size()),
+      init);
 }
 
 Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outputs) {

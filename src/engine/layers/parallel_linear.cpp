@@ -17,40 +17,35 @@ Initializer default_initializer(int64_t fan_in) {
   return Initializer::uniform(-bound, bound);
 }
 
-int stride_of(const nxd_linear_options_t& options) {
-  check_argument(options.stride >= 0, "stride: expected at least 0, got ", options.stride);
-  return options.stride == 0 ? 1 : options.stride;
-}
-
 }  // namespace
 
-ParallelLinearLayer::ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name,
+ParallelLinearLayer::ParallelLinearLayer(const LayerContext& at, const char* class_name,
                                          int64_t in_features, int64_t out_features,
-                                         const nxd_linear_options_t& options)
-    : Module(std::move(context), class_name),
-      group_(tensor_group(*this->context())),
+                                         const LinearOptions& options)
+    : Module(at.context, class_name),
+      group_(at.group()),
       in_features_(in_features),
       out_features_(out_features),
-      skip_bias_add_(options.skip_bias_add != 0),
-      sequence_parallel_(options.sequence_parallel != 0),
-      sequence_dim_(options.sequence_dim),
-      path_(options.name ? options.name : ""),
-      place_(parameter_place(options.dtype, options.device)) {
+      skip_bias_add_(options.skip_bias_add),
+      sequence_parallel_(at.sequence_parallel),
+      sequence_dim_(options.sequence_dim) {
   check_argument(in_features > 0, "in_features: expected a positive number, got ", in_features);
   check_argument(out_features > 0, "out_features: expected a positive number, got ", out_features);
+  check_argument(options.stride > 0, "stride: expected at least 0, got ", options.stride);
 }
 
-void ParallelLinearLayer::make_weight(ShardSpec shard, const nxd_linear_options_t& options) {
-  const Initializer init = initializer(options.init, options.init_a, options.init_b,
-                                       default_initializer(in_features_), in_features_);
-  Parameter& weight = make_parameter(*this, path_, "weight", std::move(shard), init, place_);
-  keeps_master_weight_ = options.keep_master_weight != 0;
+void ParallelLinearLayer::make_weight(const LayerContext& at, ShardSpec shard,
+                                      bool keeps_master_weight) {
+  const Initializer init = at.init.resolve(default_initializer(in_features_), in_features_);
+  Parameter& weight = make_parameter(*this, at, "weight", std::move(shard), init);
+  keeps_master_weight_ = keeps_master_weight;
   if (keeps_master_weight_ && weight.has_value()) make_master_weight();
 }
 
-Initializer ParallelLinearLayer::bias_initializer(const nxd_linear_options_t& options) const {
-  return options.init == NXD_INIT_DEFAULT ? default_initializer(in_features_)
-                                          : Initializer::constant(0);
+Parameter& ParallelLinearLayer::make_bias(const LayerContext& at, ShardSpec shard) {
+  return make_parameter(
+      *this, at, "bias", std::move(shard),
+      at.init.is_default() ? default_initializer(in_features_) : Initializer::constant(0));
 }
 
 void ParallelLinearLayer::make_master_weight() {
@@ -74,29 +69,26 @@ Module::Tensors ParallelLinearLayer::result(at::Tensor y, size_t n_outputs) cons
   return outputs;
 }
 
-ColumnParallelLinear::ColumnParallelLinear(std::shared_ptr<Context> context, int64_t in_features,
-                                           int64_t out_features,
-                                           const nxd_linear_options_t& options)
-    : ParallelLinearLayer(std::move(context), "ColumnParallelLinear", in_features, out_features,
-                          options),
-      gather_output_(toggle(options.gather_output, !sequence_parallel_, "gather_output")) {
+ColumnParallelLinear::ColumnParallelLinear(const LayerContext& at, int64_t in_features,
+                                           int64_t out_features, const LinearOptions& options)
+    : ParallelLinearLayer(at, "ColumnParallelLinear", in_features, out_features, options),
+      gather_output_(options.gather_output.value_or(!sequence_parallel_)) {
   check_argument(!(gather_output_ && sequence_parallel_),
                  "gather_output: cannot be on together with sequence_parallel");
-  const int stride = stride_of(options);
+  const int stride = options.stride;
   check_argument(!(gather_output_ && stride > 1), "gather_output: cannot be on with a stride of ",
                  stride, ", whose parts are not in order");
-  make_weight(
-      ShardSpec::strided({out_features, in_features}, 0, group_->rank(), group_->size(), stride),
-      options);
-  if (!toggle(options.bias, true, "bias")) return;
+  const auto shard = [&](ShardSpec::Shape shape) {
+    return ShardSpec::strided(std::move(shape), 0, group_->rank(), group_->size(), stride);
+  };
+  make_weight(at, shard({out_features, in_features}), options.keep_master_weight);
+  if (!options.bias) return;
+  if (!gather_output_) {
+    make_bias(at, shard({out_features}));
+    return;
+  }
   // After gathering, the bias is added to whole rows: every rank holds all of it.
-  const bool whole = gather_output_;
-  Parameter& bias = make_parameter(
-      *this, path_, "bias",
-      whole ? ShardSpec::replicated({out_features})
-            : ShardSpec::strided({out_features}, 0, group_->rank(), group_->size(), stride),
-      bias_initializer(options), place_);
-  if (whole) mark_replicated(bias, group_, false);
+  mark_replicated(make_bias(at, ShardSpec::replicated({out_features})), group_, false);
 }
 
 Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
@@ -117,23 +109,21 @@ Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_ou
   return result(bias.defined() ? y + cast_lower(bias) : y, n_outputs);
 }
 
-RowParallelLinear::RowParallelLinear(std::shared_ptr<Context> context, int64_t in_features,
-                                     int64_t out_features, const nxd_linear_options_t& options)
-    : ParallelLinearLayer(std::move(context), "RowParallelLinear", in_features, out_features,
-                          options),
-      input_is_parallel_(options.input_is_parallel != 0),
-      reduce_output_(toggle(options.reduce_output, true, "reduce_output")) {
+RowParallelLinear::RowParallelLinear(const LayerContext& at, int64_t in_features,
+                                     int64_t out_features, const LinearOptions& options)
+    : ParallelLinearLayer(at, "RowParallelLinear", in_features, out_features, options),
+      input_is_parallel_(options.input_is_parallel),
+      reduce_output_(options.reduce_output) {
   check_argument(!sequence_parallel_ || input_is_parallel_,
                  "sequence_parallel: needs input_is_parallel");
   check_argument(!sequence_parallel_ || reduce_output_,
                  "reduce_output: cannot be off together with sequence_parallel");
-  make_weight(ShardSpec::strided({out_features, in_features}, 1, group_->rank(), group_->size(),
-                                 stride_of(options)),
-              options);
-  if (!toggle(options.bias, true, "bias")) return;
-  mark_replicated(make_parameter(*this, path_, "bias", ShardSpec::replicated({out_features}),
-                                 bias_initializer(options), place_),
-                  group_, sequence_parallel_);
+  make_weight(at,
+              ShardSpec::strided({out_features, in_features}, 1, group_->rank(), group_->size(),
+                                 options.stride),
+              options.keep_master_weight);
+  if (!options.bias) return;
+  mark_replicated(make_bias(at, ShardSpec::replicated({out_features})), group_, sequence_parallel_);
 }
 
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {

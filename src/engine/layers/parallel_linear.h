@@ -1,9 +1,22 @@
 #pragma once
 
+#include <optional>
+
 #include "engine/functional/parallel_linear_op.h"
 #include "engine/layers/layer_support.h"
 
 namespace nxd {
+
+struct LinearOptions {
+  bool bias = true;
+  std::optional<bool> gather_output{};  // columns only; by default without sequence parallelism
+  bool reduce_output = true;            // rows only; else the partial sums are the output
+  bool input_is_parallel = false;       // rows only
+  int64_t sequence_dim = 0;
+  bool skip_bias_add = false;  // a second output gives the bias, which is not added
+  bool keep_master_weight = false;
+  int stride = 1;  // blocks per rank of the split dimension, for fused weights
+};
 
 // What the column- and the row-parallel layer have in common: a weight [out, in] and a bias.
 class ParallelLinearLayer : public Module {
@@ -17,12 +30,12 @@ class ParallelLinearLayer : public Module {
   at::Tensor bias() const { return parameter_value("bias"); }
 
  protected:
-  ParallelLinearLayer(std::shared_ptr<Context> context, const char* class_name, int64_t in_features,
-                      int64_t out_features, const nxd_linear_options_t& options);
+  ParallelLinearLayer(const LayerContext& at, const char* class_name, int64_t in_features,
+                      int64_t out_features, const LinearOptions& options);
 
-  // The weight with its shard, and its bias' initial distribution.
-  void make_weight(ShardSpec shard, const nxd_linear_options_t& options);
-  Initializer bias_initializer(const nxd_linear_options_t& options) const;
+  // The weight with its shard, and its bias.
+  void make_weight(const LayerContext& at, ShardSpec shard, bool keeps_master_weight);
+  Parameter& make_bias(const LayerContext& at, ShardSpec shard);
 
   // Result of forward: with skip_bias_add the bias is a second output.
   Tensors result(at::Tensor y, size_t n_outputs) const;
@@ -33,8 +46,6 @@ class ParallelLinearLayer : public Module {
   bool skip_bias_add_;
   bool sequence_parallel_;
   int64_t sequence_dim_;
-  std::string path_;
-  ParameterPlace place_;
 
  private:
   void make_master_weight();
@@ -45,8 +56,8 @@ class ParallelLinearLayer : public Module {
 
 class ColumnParallelLinear : public ParallelLinearLayer {
  public:
-  ColumnParallelLinear(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
-                       const nxd_linear_options_t& options);
+  ColumnParallelLinear(const LayerContext& at, int64_t in_features, int64_t out_features,
+                       const LinearOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -57,8 +68,8 @@ class ColumnParallelLinear : public ParallelLinearLayer {
 
 class RowParallelLinear : public ParallelLinearLayer {
  public:
-  RowParallelLinear(std::shared_ptr<Context> context, int64_t in_features, int64_t out_features,
-                    const nxd_linear_options_t& options);
+  RowParallelLinear(const LayerContext& at, int64_t in_features, int64_t out_features,
+                    const LinearOptions& options);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

@@ -4,7 +4,7 @@
 
 namespace nxd {
 
-RotaryTables::RotaryTables(const nxd_rope_options_t& options, int64_t head_dim)
+RotaryTables::RotaryTables(const RopeOptions& options, int64_t head_dim)
     : options_(options), head_dim_(head_dim) {
   check_argument(head_dim > 0, "head_dim: expected a positive number, got ", head_dim);
   rope_frequencies(options_, head_dim_, 1);  // refuses bad options here rather than in forward
@@ -25,11 +25,9 @@ const RotaryTables::Tables& RotaryTables::get(int64_t sequence, at::ScalarType c
   return tables_;
 }
 
-RotaryEmbedding::RotaryEmbedding(std::shared_ptr<Context> context, int64_t head_dim,
-                                 const nxd_rope_options_t& options)
-    : Module(std::move(context), "RotaryEmbedding"),
-      head_dim_(head_dim),
-      tables_(options, head_dim) {}
+RotaryEmbedding::RotaryEmbedding(const LayerContext& at, int64_t head_dim,
+                                 const RopeOptions& options)
+    : Module(at.context, "RotaryEmbedding"), head_dim_(head_dim), tables_(options, head_dim) {}
 
 Module::Tensors RotaryEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);

@@ -18,58 +18,49 @@ CrossEntropyOptions loss_options(int64_t vocabulary) {
 
 }  // namespace
 
-LanguageHead::LanguageHead(std::shared_ptr<Context> context, const Sizes& sizes,
-                           const std::string& path, const nxd_model_options_t& options,
+LanguageHead::LanguageHead(const LayerContext& at, int64_t hidden, int64_t vocabulary,
                            const std::shared_ptr<Parameter>& tied)
-    : Module(std::move(context), "ColumnParallelLinear"), sizes_(sizes) {
-  const GroupRef group = tensor_group(*this->context());
+    : Module(at.context, "ColumnParallelLinear"), hidden_(hidden), vocabulary_(vocabulary) {
+  plan_.context = context();
+  plan_.group = at.group();
+  plan_.input = at.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
+                                     : ParallelLinearPlan::Input::kCopy;
   if (tied) {
     add_parameter("weight", tied);
   } else {
-    make_parameter(*this, path, "weight",
-                   vocabulary_shard({sizes.vocabulary, sizes.hidden}, *group),
-                   Initializer::normal(0, sizes.initializer_range),
-                   parameter_place(options.dtype, options.device));
+    make_parameter(*this, at, "weight", vocabulary_shard({vocabulary, hidden}, *plan_.group),
+                   at.init.resolve(Initializer::normal(0, 0.02), hidden));
   }
-  plan_.context = this->context();
-  plan_.group = group;
-  plan_.input = options.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
-                                          : ParallelLinearPlan::Input::kCopy;
 }
 
 at::Tensor LanguageHead::loss(const at::Tensor& hidden, const at::Tensor& labels) const {
-  return linear_cross_entropy(plan_, hidden, weight(), labels, loss_options(sizes_.vocabulary));
+  return linear_cross_entropy(plan_, hidden, weight(), labels, loss_options(vocabulary_));
 }
 
 Module::Tensors LanguageHead::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
-  check_features(*plan_.group, class_name(), inputs[0], sizes_.hidden, weight().scalar_type());
+  check_features(*plan_.group, class_name(), inputs[0], hidden_, weight().scalar_type());
   const at::Tensor logits = parallel_linear(plan_, inputs[0], weight(), at::Tensor());
-  hide_padding(*plan_.group, sizes_.vocabulary, logits);
+  hide_padding(*plan_.group, vocabulary_, logits);
   return {logits};
 }
 
-CausalLm::CausalLm(std::shared_ptr<Context> context, const char* class_name,
-                   const nxd_model_options_t& options, int64_t vocabulary, int64_t max_positions)
-    : Model(std::move(context), class_name),
-      group_(tensor_group(*this->context())),
-      sequence_parallel_(options.sequence_parallel != 0),
-      vocabulary_(vocabulary),
-      max_positions_(max_positions) {}
+CausalLm::CausalLm(const LayerContext& at, const char* class_name, const ModelSizes& sizes)
+    : Model(at.context, class_name),
+      group_(at.group()),
+      sequence_parallel_(at.sequence_parallel),
+      sizes_(sizes) {}
 
 void CausalLm::check_divides(const char* field, int64_t value) const {
   check_argument(value % group_->size() == 0, "config_json: ", field, ": ", value,
                  " does not divide by the ", group_->size(), " ranks of group ", group_->name());
 }
 
-void CausalLm::set_body(const std::string& name, std::shared_ptr<Module> body) {
+void CausalLm::set_body(const LayerContext& at, std::shared_ptr<Module> body,
+                        const Module& embedding) {
   body_ = std::move(body);
-  add_child(name, body_);
-}
-
-void CausalLm::set_head(std::shared_ptr<LanguageHead> head) {
-  head_ = std::move(head);
-  add_child("lm_head", head_);
+  head_ = add_layer<LanguageHead>(*this, at, "lm_head", sizes_.hidden, sizes_.vocabulary,
+                                  sizes_.tied_embeddings ? embedding.parameter("weight") : nullptr);
 }
 
 void CausalLm::check_inputs(const Tensors& inputs) const {
@@ -82,8 +73,8 @@ void CausalLm::check_inputs(const Tensors& inputs) const {
              " of shape ", ids.sizes()));
   check(ids.numel() > 0, text("ids: expected at least one token, got shape ", ids.sizes()));
   const int64_t sequence = ids.size(1);
-  check(max_positions_ == 0 || sequence <= max_positions_,
-        text("ids: expected at most ", max_positions_, " positions, got ", sequence));
+  check(sizes_.positions == 0 || sequence <= sizes_.positions,
+        text("ids: expected at most ", sizes_.positions, " positions, got ", sequence));
   check(!sequence_parallel_ || sequence % group_->size() == 0,
         text("ids: with sequence_parallel the sequence must divide by the ", group_->size(),
              " ranks of group ", group_->name(), ", got ", sequence));
@@ -115,7 +106,7 @@ Module::Tensors CausalLm::forward(const Tensors& inputs, size_t n_outputs) {
   Tensors outputs;
   if (labels.defined()) {
     outputs.push_back(parallel_cross_entropy(*context(), group_, logits, targets(labels),
-                                             loss_options(vocabulary_)));
+                                             loss_options(sizes_.vocabulary)));
   }
   outputs.push_back(sequence_parallel_ ? logits.transpose(0, 1) : logits);
   return outputs;

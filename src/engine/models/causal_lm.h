@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "core/model/model_sizes.h"
 #include "engine/functional/parallel_linear_op.h"
+#include "engine/layers/layer_context.h"
 #include "engine/module/model.h"
 
 namespace nxd {
@@ -14,13 +16,9 @@ namespace nxd {
 // the same shard.
 class LanguageHead : public Module {
  public:
-  struct Sizes {
-    int64_t hidden = 0;
-    int64_t vocabulary = 0;
-    double initializer_range = 0;
-  };
-  LanguageHead(std::shared_ptr<Context> context, const Sizes& sizes, const std::string& path,
-               const nxd_model_options_t& options, const std::shared_ptr<Parameter>& tied);
+  // Initial values are drawn as the context's init says.
+  LanguageHead(const LayerContext& at, int64_t hidden, int64_t vocabulary,
+               const std::shared_ptr<Parameter>& tied);
 
   // The loss of the logits of hidden, without making them all. labels: those of the whole hidden.
   at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const;
@@ -31,7 +29,7 @@ class LanguageHead : public Module {
  private:
   at::Tensor weight() const { return parameter_value("weight"); }
 
-  Sizes sizes_;
+  int64_t hidden_, vocabulary_;
   ParallelLinearPlan plan_;
 };
 
@@ -43,17 +41,18 @@ class CausalLm : public Model {
     return {"input_ids", "labels", "attention_mask"};
   }
   bool can_be_entered() const override { return true; }
+  double step_flops(int64_t batch, int64_t sequence) const override {
+    return sizes_.step_operations(number(batch), sequence);
+  }
 
  protected:
-  // max_positions 0: of any length.
-  CausalLm(std::shared_ptr<Context> context, const char* class_name,
-           const nxd_model_options_t& options, int64_t vocabulary, int64_t max_positions = 0);
+  CausalLm(const LayerContext& at, const char* class_name, const ModelSizes& sizes);
 
   const GroupRef& group() const { return group_; }
   // Refuses a layout that a size does not allow, to be called before any layer is made.
   void check_divides(const char* field, int64_t value) const;
-  void set_body(const std::string& name, std::shared_ptr<Module> body);
-  void set_head(std::shared_ptr<LanguageHead> head);
+  // The body, which is a child already, and a head, which may share the embedding's weight.
+  void set_body(const LayerContext& at, std::shared_ptr<Module> body, const Module& embedding);
 
   Tensors forward(const Tensors& inputs, size_t n_outputs) final;
 
@@ -63,13 +62,13 @@ class CausalLm : public Model {
 
   GroupRef group_;
   bool sequence_parallel_;
-  int64_t vocabulary_, max_positions_;
+  ModelSizes sizes_;
   std::shared_ptr<Module> body_;
   std::shared_ptr<LanguageHead> head_;
 };
 
-// An eps as the options of a norm take it, to which 0 is the default. The smallest of all numbers
-// is nothing beside any sum.
+// An eps as a norm takes it, which wants more than 0. The smallest of all numbers is nothing beside
+// any sum.
 inline double norm_eps(double eps) {
   return eps == 0 ? std::numeric_limits<double>::denorm_min() : eps;
 }

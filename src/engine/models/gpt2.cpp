@@ -18,18 +18,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A node that only holds others, and parameters that its owner uses.
-class Holder : public Module {
- public:
-  Holder(std::shared_ptr<Context> context, const char* class_name)
-      : Module(std::move(context), class_name) {}
-
- protected:
-  Tensors forward(const Tensors&, size_t) override {
-    fail(NXD_ERROR_UNSUPPORTED, class_name(), ": runs as part of its model only");
-  }
-};
-
 // Splits the last dimension in three without a copy; the gradients come back as one tensor.
 struct SplitQkv : torch::autograd::Function<SplitQkv> {
   static variable_list forward(AutogradContext*, const at::Tensor& x) {
@@ -53,63 +41,32 @@ struct SplitQkv : torch::autograd::Function<SplitQkv> {
   }
 };
 
+using Split = ParallelConv1d::Split;
+
 // A dropout whose input lies as activations do between layers.
-std::shared_ptr<Dropout> make_dropout(Module& parent, const char* name, double p,
-                                      const std::string& path, const nxd_model_options_t& options) {
-  const bool slices = options.sequence_parallel != 0;
-  auto module = std::make_shared<Dropout>(parent.context(), p, join_path(path, name),
-                                          slices ? 1 : -1, /*transposed=*/slices);
-  parent.add_child(name, module);
-  return module;
+std::shared_ptr<Dropout> add_dropout(Module& parent, const LayerContext& at, const char* name,
+                                     double p) {
+  const bool slices = at.sequence_parallel;
+  return add_layer<Dropout>(parent, at, name, p, slices ? 1 : -1, /*transposed=*/slices);
 }
 
-std::shared_ptr<LayerNorm> make_norm(Module& parent, const char* name, const Gpt2Config& config,
-                                     const std::string& path, const nxd_model_options_t& options) {
-  const std::string full = join_path(path, name);
-  nxd_norm_options_t norm = NXD_NORM_OPTIONS_INIT;
-  norm.name = full.c_str();
-  norm.dtype = options.dtype;
-  norm.device = options.device;
-  norm.eps = norm_eps(config.norm_eps);
-  norm.sequence_parallel = options.sequence_parallel;
-  auto module = std::make_shared<LayerNorm>(parent.context(), config.hidden, norm);
-  parent.add_child(name, module);
-  return module;
-}
+NormOptions norm_of(const Gpt2Config& config) { return {.eps = norm_eps(config.norm_eps)}; }
 
-ParallelConv1d::Options conv_options(ParallelConv1d::Split split, const Gpt2Config& config,
-                                     const nxd_model_options_t& options) {
-  ParallelConv1d::Options conv;
-  conv.split = split;
-  conv.sequence_parallel = options.sequence_parallel != 0;
-  conv.place = parameter_place(options.dtype, options.device);
-  conv.weight_std = config.initializer_range;
-  // What adds to the residual starts smaller, by the number of such additions.
-  if (split == ParallelConv1d::Split::kRows) {
-    conv.weight_std /= std::sqrt(2.0 * static_cast<double>(config.layers));
-  }
-  return conv;
-}
-
-std::shared_ptr<Module> make_conv(Module& parent, const char* name, int64_t in, int64_t out,
-                                  const std::string& path, const ParallelConv1d::Options& options) {
-  auto module =
-      std::make_shared<ParallelConv1d>(parent.context(), in, out, join_path(path, name), options);
-  parent.add_child(name, module);
-  return module;
+// A product that adds to the residual starts smaller, by the number of such additions.
+LayerContext for_residual(const LayerContext& at, const Gpt2Config& config) {
+  return at.with(WeightInit::normal(config.initializer_range /
+                                    std::sqrt(2.0 * static_cast<double>(config.layers))));
 }
 
 class Gpt2Mlp : public Module {
  public:
-  Gpt2Mlp(std::shared_ptr<Context> context, const Gpt2Config& config, const std::string& path,
-          const nxd_model_options_t& options)
-      : Module(std::move(context), "GPT2MLP"), activation_(config.activation) {
-    using Split = ParallelConv1d::Split;
-    up_ = make_conv(*this, "c_fc", config.hidden, config.intermediate, path,
-                    conv_options(Split::kColumns, config, options));
-    down_ = make_conv(*this, "c_proj", config.intermediate, config.hidden, path,
-                      conv_options(Split::kRows, config, options));
-    dropout_ = make_dropout(*this, "dropout", config.residual_dropout, path, options);
+  Gpt2Mlp(const LayerContext& at, const Gpt2Config& config)
+      : Module(at.context, "GPT2MLP"), activation_(config.activation) {
+    up_ = add_layer<ParallelConv1d>(*this, at, "c_fc", Split::kColumns, config.hidden,
+                                    config.intermediate);
+    down_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
+                                      config.intermediate, config.hidden);
+    dropout_ = add_dropout(*this, at, "dropout", config.residual_dropout);
   }
 
  protected:
@@ -124,44 +81,22 @@ class Gpt2Mlp : public Module {
   std::shared_ptr<Module> up_, down_, dropout_;
 };
 
-std::shared_ptr<Module> make_embedding(Module& parent, const Gpt2Config& config,
-                                       const std::string& path,
-                                       const nxd_model_options_t& options) {
-  const std::string full = join_path(path, "wte");
-  nxd_embedding_options_t embedding = NXD_EMBEDDING_OPTIONS_INIT;
-  embedding.name = full.c_str();
-  embedding.dtype = options.dtype;
-  embedding.device = options.device;
-  embedding.init = NXD_INIT_NORMAL;
-  embedding.init_b = config.initializer_range;
-  embedding.sequence_parallel = options.sequence_parallel;
-  auto module = std::make_shared<ParallelEmbedding>(parent.context(), config.vocabulary,
-                                                    config.hidden, embedding, /*pad_rows=*/true);
-  parent.add_child("wte", module);
-  return module;
-}
-
 }  // namespace
 
-Gpt2Attention::Gpt2Attention(std::shared_ptr<Context> context, const Gpt2Config& config,
-                             int64_t layer, const std::string& path,
-                             const nxd_model_options_t& options)
-    : Module(std::move(context), "GPT2Attention"),
-      group_(tensor_group(*this->context())),
-      head_dim_(config.hidden / config.heads),
+Gpt2Attention::Gpt2Attention(const LayerContext& at, const Gpt2Config& config, int64_t layer)
+    : Module(at.context, "GPT2Attention"),
+      group_(at.group()),
+      head_dim_(config.head_dim),
       scale_(config.scale_by_head_dim ? 1.0 / std::sqrt(static_cast<double>(head_dim_)) : 1.0),
-      sequence_parallel_(options.sequence_parallel != 0) {
+      sequence_parallel_(at.sequence_parallel) {
   if (config.scale_by_layer_index) scale_ /= static_cast<double>(layer + 1);
-  ParallelConv1d::Options qkv = conv_options(ParallelConv1d::Split::kColumns, config, options);
-  qkv.fused = 3;
-  projection_ = make_conv(*this, "c_attn", config.hidden, 3 * config.hidden, path, qkv);
-  output_ = make_conv(*this, "c_proj", config.hidden, config.hidden, path,
-                      conv_options(ParallelConv1d::Split::kRows, config, options));
+  projection_ = add_layer<ParallelConv1d>(*this, at, "c_attn", Split::kColumns, config.hidden,
+                                          3 * config.hidden, /*fused=*/3);
+  output_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
+                                      config.hidden, config.hidden);
   // Weights are [batch, heads, queries, keys], split by heads.
-  weight_dropout_ = std::make_shared<Dropout>(this->context(), config.attention_dropout,
-                                              join_path(path, "attn_dropout"), 1);
-  add_child("attn_dropout", weight_dropout_);
-  output_dropout_ = make_dropout(*this, "resid_dropout", config.residual_dropout, path, options);
+  weight_dropout_ = add_layer<Dropout>(*this, at, "attn_dropout", config.attention_dropout, 1);
+  output_dropout_ = add_dropout(*this, at, "resid_dropout", config.residual_dropout);
 }
 
 Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) {
@@ -186,16 +121,12 @@ Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) 
   return {(*output_dropout_)((*output_)(out.flatten(2)))};
 }
 
-Gpt2Block::Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
-                     const std::string& path, const nxd_model_options_t& options)
-    : Module(std::move(context), "GPT2Block") {
-  attention_norm_ = make_norm(*this, "ln_1", config, path, options);
-  attention_ = std::make_shared<Gpt2Attention>(this->context(), config, layer,
-                                               join_path(path, "attn"), options);
-  add_child("attn", attention_);
-  mlp_norm_ = make_norm(*this, "ln_2", config, path, options);
-  mlp_ = std::make_shared<Gpt2Mlp>(this->context(), config, join_path(path, "mlp"), options);
-  add_child("mlp", mlp_);
+Gpt2Block::Gpt2Block(const LayerContext& at, const Gpt2Config& config, int64_t layer)
+    : Module(at.context, "GPT2Block") {
+  attention_norm_ = add_layer<LayerNorm>(*this, at, "ln_1", config.hidden, norm_of(config));
+  attention_ = add_layer<Gpt2Attention>(*this, at, "attn", config, layer);
+  mlp_norm_ = add_layer<LayerNorm>(*this, at, "ln_2", config.hidden, norm_of(config));
+  mlp_ = add_layer<Gpt2Mlp>(*this, at, "mlp", config);
 }
 
 Module::Tensors Gpt2Block::forward(const Tensors& inputs, size_t n_outputs) {
@@ -208,30 +139,24 @@ Module::Tensors Gpt2Block::forward(const Tensors& inputs, size_t n_outputs) {
   return {out, renormed[1]};
 }
 
-Gpt2Model::Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config,
-                     const std::string& path, const nxd_model_options_t& options)
-    : Module(std::move(context), "GPT2Model"),
-      group_(tensor_group(*this->context())),
-      sequence_parallel_(options.sequence_parallel != 0) {
-  embedding_ = make_embedding(*this, config, path, options);
-  positions_ = std::make_shared<Holder>(this->context(), "Embedding");
-  mark_replicated(make_parameter(*positions_, join_path(path, "wpe"), "weight",
+Gpt2Model::Gpt2Model(const LayerContext& at, const Gpt2Config& config)
+    : Module(at.context, "GPT2Model"),
+      group_(at.group()),
+      sequence_parallel_(at.sequence_parallel) {
+  embedding_ = add_layer<ParallelEmbedding>(*this, at, "wte", config.vocabulary, config.hidden,
+                                            EmbeddingOptions{.pad_rows = true});
+  positions_ = add_layer<Container>(*this, at, "wpe", "Embedding");
+  mark_replicated(make_parameter(*positions_, at.child("wpe"), "weight",
                                  ShardSpec::replicated({config.positions, config.hidden}),
-                                 Initializer::normal(0, config.initializer_range),
-                                 parameter_place(options.dtype, options.device)),
+                                 Initializer::normal(0, config.initializer_range)),
                   group_, sequence_parallel_);
-  add_child("wpe", positions_);
-  dropout_ = make_dropout(*this, "drop", config.embedding_dropout, path, options);
-  auto list = std::make_shared<Holder>(this->context(), "ModuleList");
-  add_child("h", list);
+  dropout_ = add_dropout(*this, at, "drop", config.embedding_dropout);
+  auto list = add_layer<Container>(*this, at, "h", "ModuleList");
   for (int64_t i = 0; i < config.layers; ++i) {
-    check_interrupt(*this->context(), "nxd_model_create");
-    const std::string name = std::to_string(i);
-    blocks_.push_back(std::make_shared<Gpt2Block>(this->context(), config, i,
-                                                  join_path(join_path(path, "h"), name), options));
-    list->add_child(name, blocks_.back());
+    check_interrupt(*context(), "nxd_model_create");
+    blocks_.push_back(add_layer<Gpt2Block>(*list, at.child("h"), std::to_string(i), config, i));
   }
-  norm_ = make_norm(*this, "ln_f", config, path, options);
+  norm_ = add_layer<LayerNorm>(*this, at, "ln_f", config.hidden, norm_of(config));
 }
 
 at::Tensor Gpt2Model::positions(int64_t sequence) const {
@@ -255,22 +180,13 @@ Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
   return norm_->call({x, residual});
 }
 
-Gpt2LmHeadModel::Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
-                                 const nxd_model_options_t& options)
-    : CausalLm(std::move(context), "GPT2LMHeadModel", options, config.vocabulary, config.positions),
-      config_(config) {
+Gpt2LmHeadModel::Gpt2LmHeadModel(const LayerContext& given, const Gpt2Config& config)
+    : CausalLm(given, "GPT2LMHeadModel", config) {
   check_divides("n_head", config.heads);
   check_divides("n_inner", config.intermediate);
-  auto model = std::make_shared<Gpt2Model>(this->context(), config, "transformer", options);
-  set_body("transformer", model);
-  const std::shared_ptr<Parameter> tied =
-      config.tied_embeddings ? model->embedding()->parameter("weight") : nullptr;
-  const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
-  set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
-}
-
-double Gpt2LmHeadModel::step_flops(int64_t batch, int64_t sequence) const {
-  return config_.step_operations(number(batch), sequence);
+  const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
+  auto model = add_layer<Gpt2Model>(*this, at, "transformer", config);
+  set_body(at, model, *model->embedding());
 }
 
 }  // namespace nxd

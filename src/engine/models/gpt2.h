@@ -17,8 +17,7 @@ namespace nxd {
 // product.
 class Gpt2Attention : public Module {
  public:
-  Gpt2Attention(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
-                const std::string& path, const nxd_model_options_t& options);
+  Gpt2Attention(const LayerContext& at, const Gpt2Config& config, int64_t layer);
 
  protected:
   // Inputs x and optionally a key mask.
@@ -37,8 +36,7 @@ class Gpt2Attention : public Module {
 // it reads them.
 class Gpt2Block : public Module {
  public:
-  Gpt2Block(std::shared_ptr<Context> context, const Gpt2Config& config, int64_t layer,
-            const std::string& path, const nxd_model_options_t& options);
+  Gpt2Block(const LayerContext& at, const Gpt2Config& config, int64_t layer);
 
   bool can_be_entered() const override { return true; }
 
@@ -55,8 +53,7 @@ class Gpt2Block : public Module {
 // Embeddings, blocks and the last norm. Inputs ids [batch, sequence] and optionally a key mask.
 class Gpt2Model : public Module {
  public:
-  Gpt2Model(std::shared_ptr<Context> context, const Gpt2Config& config, const std::string& path,
-            const nxd_model_options_t& options);
+  Gpt2Model(const LayerContext& at, const Gpt2Config& config);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
   bool can_be_entered() const override { return true; }
@@ -79,14 +76,9 @@ class Gpt2Model : public Module {
 // A GPT-2 with its language-model head, under Hugging Face's parameter names.
 class Gpt2LmHeadModel : public CausalLm {
  public:
-  Gpt2LmHeadModel(std::shared_ptr<Context> context, const Gpt2Config& config,
-                  const nxd_model_options_t& options);
+  Gpt2LmHeadModel(const LayerContext& at, const Gpt2Config& config);
 
-  double step_flops(int64_t batch, int64_t sequence) const override;
   const char* transformer_layer_class() const override { return "GPT2Block"; }
-
- private:
-  Gpt2Config config_;
 };
 
 }  // namespace nxd

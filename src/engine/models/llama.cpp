@@ -11,91 +11,7 @@
 namespace nxd {
 namespace {
 
-// A node that only holds others.
-class Container : public Module {
- public:
-  Container(std::shared_ptr<Context> context, const char* class_name)
-      : Module(std::move(context), class_name) {}
-
- protected:
-  Tensors forward(const Tensors&, size_t) override {
-    fail(NXD_ERROR_UNSUPPORTED, class_name(), ": holds modules and cannot be run itself");
-  }
-};
-
-std::shared_ptr<RmsNorm> make_norm(Module& parent, const char* name, const LlamaConfig& config,
-                                   const std::string& path, const nxd_model_options_t& options) {
-  const std::string full = join_path(path, name);
-  nxd_norm_options_t norm = NXD_NORM_OPTIONS_INIT;
-  norm.name = full.c_str();
-  norm.dtype = options.dtype;
-  norm.device = options.device;
-  norm.eps = norm_eps(config.norm_eps);
-  norm.sequence_parallel = options.sequence_parallel;
-  auto module = std::make_shared<RmsNorm>(parent.context(), config.hidden, norm);
-  parent.add_child(name, module);
-  return module;
-}
-
-std::shared_ptr<Module> make_attention(Module& parent, const LlamaConfig& config,
-                                       const std::string& path,
-                                       const nxd_model_options_t& options) {
-  const std::string full = join_path(path, "self_attn");
-  const nxd_toggle_t bias = config.attention_bias ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
-  nxd_attention_options_t attention = NXD_ATTENTION_OPTIONS_INIT;
-  attention.name = full.c_str();
-  attention.dtype = options.dtype;
-  attention.device = options.device;
-  attention.n_kv_heads = config.kv_heads;
-  attention.head_dim = config.head_dim;
-  attention.rope = &config.rope;
-  attention.qkv_bias = bias;
-  attention.output_bias = bias;
-  attention.sequence_parallel = options.sequence_parallel;
-  attention.init = NXD_INIT_NORMAL;
-  attention.init_b = config.initializer_range;
-  auto module =
-      std::make_shared<Attention>(parent.context(), config.hidden, config.heads, attention);
-  parent.add_child("self_attn", module);
-  return module;
-}
-
-std::shared_ptr<Module> make_mlp(Module& parent, const LlamaConfig& config, const std::string& path,
-                                 const nxd_model_options_t& options) {
-  const std::string full = join_path(path, "mlp");
-  nxd_mlp_options_t mlp = NXD_MLP_OPTIONS_INIT;
-  mlp.name = full.c_str();
-  mlp.dtype = options.dtype;
-  mlp.device = options.device;
-  mlp.activation = config.activation;
-  mlp.bias = config.mlp_bias ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
-  mlp.sequence_parallel = options.sequence_parallel;
-  mlp.init = NXD_INIT_NORMAL;
-  mlp.init_b = config.initializer_range;
-  auto module =
-      std::make_shared<GatedMlp>(parent.context(), config.hidden, config.intermediate, mlp);
-  parent.add_child("mlp", module);
-  return module;
-}
-
-std::shared_ptr<Module> make_embedding(Module& parent, const LlamaConfig& config,
-                                       const std::string& path,
-                                       const nxd_model_options_t& options) {
-  const std::string full = join_path(path, "embed_tokens");
-  nxd_embedding_options_t embedding = NXD_EMBEDDING_OPTIONS_INIT;
-  embedding.name = full.c_str();
-  embedding.dtype = options.dtype;
-  embedding.device = options.device;
-  embedding.init = NXD_INIT_NORMAL;
-  embedding.init_b = config.initializer_range;
-  embedding.has_padding_idx = config.padding_idx.has_value();
-  embedding.padding_idx = config.padding_idx.value_or(0);
-  embedding.sequence_parallel = options.sequence_parallel;
-  auto module = std::make_shared<ParallelEmbedding>(parent.context(), config.vocabulary,
-                                                    config.hidden, embedding);
-  parent.add_child("embed_tokens", module);
-  return module;
-}
+NormOptions norm_of(const LlamaConfig& config) { return {.eps = norm_eps(config.norm_eps)}; }
 
 // {sum, norm of the sum}; without a residual the sum is x itself.
 std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor& x,
@@ -105,13 +21,19 @@ std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor
 
 }  // namespace
 
-LlamaDecoderLayer::LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
-                                     const std::string& path, const nxd_model_options_t& options)
-    : Module(std::move(context), "LlamaDecoderLayer") {
-  attention_ = make_attention(*this, config, path, options);
-  mlp_ = make_mlp(*this, config, path, options);
-  input_norm_ = make_norm(*this, "input_layernorm", config, path, options);
-  post_attention_norm_ = make_norm(*this, "post_attention_layernorm", config, path, options);
+LlamaDecoderLayer::LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config)
+    : Module(at.context, "LlamaDecoderLayer") {
+  const AttentionOptions attention{.kv_heads = config.kv_heads,
+                                   .head_dim = config.head_dim,
+                                   .rope = config.rope,
+                                   .qkv_bias = config.attention_bias,
+                                   .output_bias = config.attention_bias};
+  const MlpOptions mlp{.activation = config.activation, .bias = config.mlp_bias};
+  attention_ = add_layer<Attention>(*this, at, "self_attn", config.hidden, config.heads, attention);
+  mlp_ = add_layer<GatedMlp>(*this, at, "mlp", config.hidden, config.intermediate, mlp);
+  input_norm_ = add_layer<RmsNorm>(*this, at, "input_layernorm", config.hidden, norm_of(config));
+  post_attention_norm_ =
+      add_layer<RmsNorm>(*this, at, "post_attention_layernorm", config.hidden, norm_of(config));
 }
 
 Module::Tensors LlamaDecoderLayer::forward(const Tensors& inputs, size_t n_outputs) {
@@ -124,20 +46,18 @@ Module::Tensors LlamaDecoderLayer::forward(const Tensors& inputs, size_t n_outpu
   return {out, residual};
 }
 
-LlamaModel::LlamaModel(std::shared_ptr<Context> context, const LlamaConfig& config,
-                       const std::string& path, const nxd_model_options_t& options)
-    : Module(std::move(context), "LlamaModel"), sequence_parallel_(options.sequence_parallel != 0) {
-  embedding_ = make_embedding(*this, config, path, options);
-  auto list = std::make_shared<Container>(this->context(), "ModuleList");
-  add_child("layers", list);
+LlamaModel::LlamaModel(const LayerContext& at, const LlamaConfig& config)
+    : Module(at.context, "LlamaModel"), sequence_parallel_(at.sequence_parallel) {
+  embedding_ =
+      add_layer<ParallelEmbedding>(*this, at, "embed_tokens", config.vocabulary, config.hidden,
+                                   EmbeddingOptions{.padding_idx = config.padding_idx});
+  auto list = add_layer<Container>(*this, at, "layers", "ModuleList");
   for (int64_t i = 0; i < config.layers; ++i) {
-    check_interrupt(*this->context(), "nxd_model_create");
-    const std::string name = std::to_string(i);
-    layers_.push_back(std::make_shared<LlamaDecoderLayer>(
-        this->context(), config, join_path(join_path(path, "layers"), name), options));
-    list->add_child(name, layers_.back());
+    check_interrupt(*context(), "nxd_model_create");
+    layers_.push_back(
+        add_layer<LlamaDecoderLayer>(*list, at.child("layers"), std::to_string(i), config));
   }
-  norm_ = make_norm(*this, "norm", config, path, options);
+  norm_ = add_layer<RmsNorm>(*this, at, "norm", config.hidden, norm_of(config));
 }
 
 Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
@@ -153,10 +73,8 @@ Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
   return {add_norm(*norm_, x, residual).second};
 }
 
-LlamaForCausalLM::LlamaForCausalLM(std::shared_ptr<Context> context, const LlamaConfig& config,
-                                   const nxd_model_options_t& options)
-    : CausalLm(std::move(context), "LlamaForCausalLM", options, config.vocabulary),
-      config_(config) {
+LlamaForCausalLM::LlamaForCausalLM(const LayerContext& given, const LlamaConfig& config)
+    : CausalLm(given, "LlamaForCausalLM", config) {
   check_divides("vocab_size", config.vocabulary);
   check_divides("num_attention_heads", config.heads);
   check_divides("intermediate_size", config.intermediate);
@@ -165,16 +83,9 @@ LlamaForCausalLM::LlamaForCausalLM(std::shared_ptr<Context> context, const Llama
                  "config_json: num_key_value_heads: expected ", config.kv_heads,
                  " key heads to divide by the ", ranks, " ranks of group ", group()->name(),
                  ", or the ranks by them");
-  auto model = std::make_shared<LlamaModel>(this->context(), config, "model", options);
-  set_body("model", model);
-  const std::shared_ptr<Parameter> tied =
-      config.tied_embeddings ? model->embedding()->parameter("weight") : nullptr;
-  const LanguageHead::Sizes sizes{config.hidden, config.vocabulary, config.initializer_range};
-  set_head(std::make_shared<LanguageHead>(this->context(), sizes, "lm_head", options, tied));
-}
-
-double LlamaForCausalLM::step_flops(int64_t batch, int64_t sequence) const {
-  return config_.step_operations(number(batch), sequence);
+  const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
+  auto model = add_layer<LlamaModel>(*this, at, "model", config);
+  set_body(at, model, *model->embedding());
 }
 
 }  // namespace nxd

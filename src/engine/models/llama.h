@@ -16,8 +16,7 @@ namespace nxd {
 // norm adds them as it reads them.
 class LlamaDecoderLayer : public Module {
  public:
-  LlamaDecoderLayer(std::shared_ptr<Context> context, const LlamaConfig& config,
-                    const std::string& path, const nxd_model_options_t& options);
+  LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config);
 
   bool can_be_entered() const override { return true; }
 
@@ -34,8 +33,7 @@ class LlamaDecoderLayer : public Module {
 // Embedding, layers and the last norm. Inputs ids [batch, sequence] and optionally a key mask.
 class LlamaModel : public Module {
  public:
-  LlamaModel(std::shared_ptr<Context> context, const LlamaConfig& config, const std::string& path,
-             const nxd_model_options_t& options);
+  LlamaModel(const LayerContext& at, const LlamaConfig& config);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
   bool can_be_entered() const override { return true; }
@@ -53,14 +51,9 @@ class LlamaModel : public Module {
 // A Llama with its language-model head, under Hugging Face's parameter names.
 class LlamaForCausalLM : public CausalLm {
  public:
-  LlamaForCausalLM(std::shared_ptr<Context> context, const LlamaConfig& config,
-                   const nxd_model_options_t& options);
+  LlamaForCausalLM(const LayerContext& at, const LlamaConfig& config);
 
-  double step_flops(int64_t batch, int64_t sequence) const override;
   const char* transformer_layer_class() const override { return "LlamaDecoderLayer"; }
-
- private:
-  LlamaConfig config_;
 };
 
 }  // namespace nxd

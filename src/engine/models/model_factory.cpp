@@ -14,28 +14,21 @@ constexpr uint64_t kConfigLimit = 16U << 20U;
 
 }  // namespace
 
-std::shared_ptr<Model> create_model(std::shared_ptr<Context> context,
-                                    const std::string& config_json,
-                                    const nxd_model_options_t& options) {
-  flag(options.sequence_parallel, "options.sequence_parallel");
+std::shared_ptr<Model> create_model(const LayerContext& at, const std::string& config_json) {
   if (model_type_of(config_json) == ModelType::kLlama) {
-    return std::make_shared<LlamaForCausalLM>(std::move(context), LlamaConfig::parse(config_json),
-                                              options);
+    return std::make_shared<LlamaForCausalLM>(at, LlamaConfig::parse(config_json));
   }
-  return std::make_shared<Gpt2LmHeadModel>(std::move(context), Gpt2Config::parse(config_json),
-                                           options);
+  return std::make_shared<Gpt2LmHeadModel>(at, Gpt2Config::parse(config_json));
 }
 
-std::shared_ptr<Model> model_from_pretrained(std::shared_ptr<Context> context,
-                                             const std::string& directory,
-                                             const nxd_model_options_t& options) {
-  check_argument(options.device != NXD_DEVICE_META,
+std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::string& directory) {
+  check_argument(!at.meta,
                  "options.device: a model without values cannot be loaded, got NXD_DEVICE_META");
   const std::string path = directory + "/config.json";
   const std::string config = read_text(path, kConfigLimit);
   std::shared_ptr<Model> model;
   try {
-    model = create_model(std::move(context), config, options);
+    model = create_model(at, config);
   } catch (const Error& error) {
     throw Error(error.status(), path + ": " + error.what(), error.context());
   }

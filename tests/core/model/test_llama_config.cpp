@@ -115,7 +115,7 @@ void rope_of_both_ages(void**) {
                        {"high_freq_factor", 4.0},
                        {"rope_theta", 7000}};
   // The older name wins, with none of the newer one's fields, unless it is empty.
-  nxd_rope_options_t rope = parse({{"rope_scaling", linear}, {"rope_parameters", llama3}});
+  nxd::RopeOptions rope = parse({{"rope_scaling", linear}, {"rope_parameters", llama3}});
   assert_true(rope.type == NXD_ROPE_LINEAR && rope.factor == 4 && rope.theta == 10000);
   rope = parse({{"rope_scaling", json::object()}, {"rope_parameters", llama3}});
   assert_true(rope.type == NXD_ROPE_LLAMA3 && rope.theta == 7000);

@@ -33,7 +33,7 @@ inline void add_child(const Module& parent, const char* name, const Module& chil
 // A replicated parameter of whole numbers from -2 to 2, of which sums and products are exact.
 inline void add_parameter(const Module& module, const char* name, std::vector<int64_t> shape) {
   nxd::Parameter& parameter =
-      nxd::add_caller_parameter(*module->value, name, shape, NXD_PARAMETER_OPTIONS_INIT);
+      nxd::add_caller_parameter(*module->value, {module->value->context()}, name, shape);
   at::NoGradGuard no_grad;
   at::Tensor& tensor = parameter.tensor();
   tensor.copy_(at::arange(tensor.numel()).mul(7).remainder(5).sub(2).view(tensor.sizes()));

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-// libnxd exports no C++ names; the source is pure and needs the core library only.
-#include "engine/functional/rope_frequencies.cpp"
+#include "core/base/error.h"
+#include "core/model/rope_frequencies.h"
 
 #include "support/check.h"
 
 namespace {
 
+using nxd::RopeOptions;
 using Values = std::vector<double>;
 
 void expect_close(const Values& got, const Values& want) {
@@ -23,11 +24,12 @@ void expect_close(const Values& got, const Values& want) {
   }
 }
 
-nxd_rope_options_t options_of(nxd_rope_t type, double theta, double factor, int64_t original) {
-  nxd_rope_options_t o = NXD_ROPE_OPTIONS_INIT;
+// A theta or factor of 0 stands for the default.
+RopeOptions options_of(nxd_rope_t type, double theta, double factor, int64_t original) {
+  RopeOptions o;
   o.type = type;
-  o.theta = theta;
-  o.factor = factor;
+  if (theta != 0) o.theta = theta;
+  if (factor != 0) o.factor = factor;
   o.original_max_position_embeddings = original;
   return o;
 }
@@ -36,7 +38,7 @@ const Values kDefault16 = {1,    0.316227766016838,   0.1,   0.0316227766016838,
                            0.01, 0.00316227766016838, 0.001, 0.000316227766016838};
 
 void default_and_linear(void**) {
-  nxd_rope_options_t o = NXD_ROPE_OPTIONS_INIT;
+  RopeOptions o;
   const nxd::RopeTable table = nxd::rope_frequencies(o, 16, 7);
   expect_close(table.inverse_frequencies, kDefault16);
   assert_true(table.attention_scaling == 1);
@@ -51,7 +53,7 @@ void default_and_linear(void**) {
 }
 
 void dynamic_by_length(void**) {
-  const nxd_rope_options_t o = options_of(NXD_ROPE_DYNAMIC, 10000, 2, 128);
+  const RopeOptions o = options_of(NXD_ROPE_DYNAMIC, 10000, 2, 128);
   expect_close(nxd::rope_frequencies(o, 16, 96).inverse_frequencies, kDefault16);
   expect_close(nxd::rope_frequencies(o, 16, 128).inverse_frequencies, kDefault16);
   expect_close(nxd::rope_frequencies(o, 16, 300).inverse_frequencies,
@@ -66,7 +68,7 @@ void yarn(void**) {
                                            0.00138349647632367, 0.00025, 7.90569415042095e-05});
   expect_close({small.attention_scaling}, {1.138629436111989});
 
-  nxd_rope_options_t o = options_of(NXD_ROPE_YARN, 1000000, 8, 32768);
+  RopeOptions o = options_of(NXD_ROPE_YARN, 1000000, 8, 32768);
   o.beta_fast = 16;
   o.beta_slow = 2;
   o.attention_factor = 1.25;
@@ -81,7 +83,7 @@ void yarn(void**) {
 }
 
 void llama3(void**) {
-  nxd_rope_options_t o = options_of(NXD_ROPE_LLAMA3, 500000, 8, 8192);
+  RopeOptions o = options_of(NXD_ROPE_LLAMA3, 500000, 8, 8192);
   o.low_freq_factor = 1;
   o.high_freq_factor = 4;
   const Values want = {1,
@@ -101,7 +103,8 @@ void llama3(void**) {
                        1.28917317215156e-06,
                        5.67708810075984e-07};
   expect_close(nxd::rope_frequencies(o, 32, 7).inverse_frequencies, want);
-  o.low_freq_factor = o.high_freq_factor = 0;  // the same are the defaults
+  o.low_freq_factor = RopeOptions().low_freq_factor;  // the same are the defaults
+  o.high_freq_factor = RopeOptions().high_freq_factor;
   expect_close(nxd::rope_frequencies(o, 32, 7).inverse_frequencies, want);
 }
 
@@ -120,7 +123,7 @@ void cosines_and_sines(void**) {
   assert_int_equal(nxd::cos_sin(table, 0, 0).cos.size(), 0);
 }
 
-void expect_refused(const nxd_rope_options_t& options, int64_t head_dim, const char* part) {
+void expect_refused(const RopeOptions& options, int64_t head_dim, const char* part) {
   try {
     nxd::rope_frequencies(options, head_dim, 8);
   } catch (const nxd::Error& error) {
@@ -132,7 +135,7 @@ void expect_refused(const nxd_rope_options_t& options, int64_t head_dim, const c
 }
 
 void bad_options(void**) {
-  nxd_rope_options_t o = NXD_ROPE_OPTIONS_INIT;
+  RopeOptions o;
   expect_refused(o, 15, "rotary_dim");
   expect_refused(o, 0, "rotary_dim");
   o.rotary_dim = 18;
@@ -147,7 +150,7 @@ void bad_options(void**) {
   expect_refused(options_of(NXD_ROPE_YARN, 0, 2, -1), 16, "original_max_position_embeddings");
   expect_refused(options_of(NXD_ROPE_LLAMA3, 0, 2, 0), 16, "original_max_position_embeddings");
   expect_refused(options_of(NXD_ROPE_DYNAMIC, 0, 2, 64), 2, "rotary_dim");
-  nxd_rope_options_t bands = options_of(NXD_ROPE_LLAMA3, 0, 2, 64);
+  RopeOptions bands = options_of(NXD_ROPE_LLAMA3, 0, 2, 64);
   bands.low_freq_factor = 4;
   expect_refused(bands, 16, "high_freq_factor");
 }

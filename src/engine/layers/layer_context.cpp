@@ -1,0 +1,75 @@
+#include "engine/layers/layer_context.h"
+
+#include <cmath>
+
+#include "core/base/dtype.h"
+#include "engine/layers/layer_support.h"
+#include "engine/tensor/dtype_map.h"
+
+namespace nxd {
+
+Initializer WeightInit::resolve(const Initializer& fallback, int64_t fan_in) const {
+  check_argument(std::isfinite(a) && std::isfinite(b), "init_a, init_b: expected finite numbers");
+  switch (kind) {
+    case NXD_INIT_DEFAULT: return fallback;
+    case NXD_INIT_CONSTANT: return Initializer::constant(a);
+    case NXD_INIT_NORMAL:
+      check_argument(b >= 0, "init_b: expected a standard deviation of at least 0, got ", b);
+      return Initializer::normal(a, b);
+    case NXD_INIT_UNIFORM:
+      check_argument(a <= b, "init_a, init_b: expected a <= b, got ", a, " and ", b);
+      return Initializer::uniform(a, b);
+    case NXD_INIT_KAIMING_UNIFORM: {
+      const double bound = std::sqrt(6.0 / ((1.0 + a * a) * static_cast<double>(fan_in)));
+      return Initializer::uniform(-bound, bound);
+    }
+    default: fail(NXD_ERROR_INVALID_ARGUMENT, "init: expected an NXD_INIT_*, got ", kind);
+  }
+}
+
+LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* path,
+                                nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {
+  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
+                 "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));
+  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
+                 "device: expected an NXD_DEVICE_*, got ", device);
+  if (device == NXD_DEVICE_NEURON) {
+    fail(NXD_ERROR_UNSUPPORTED, "device: layers run on the CPU only, got NXD_DEVICE_NEURON");
+  }
+  return {std::move(context), path ? path : "", to_scalar_type(dtype), device == NXD_DEVICE_META,
+          sequence_parallel};
+}
+
+LayerContext LayerContext::child(const std::string& name) const {
+  LayerContext out = *this;
+  out.path = join_path(path, name);
+  return out;
+}
+
+LayerContext LayerContext::with(const WeightInit& other) const {
+  LayerContext out = *this;
+  out.init = other;
+  return out;
+}
+
+GroupRef LayerContext::group() const { return tensor_group(*context); }
+
+Parameter& make_parameter(Module& owner, const LayerContext& at, const std::string& name,
+                          ShardSpec shard, const Initializer& initializer) {
+  const std::string path = join_path(at.path, name);
+  try {
+    auto parameter = std::make_shared<Parameter>(path, shard, initializer, at.dtype, at.meta);
+    parameter->initialize(owner.context()->seed(), parameter->canonical_name());
+    return owner.add_parameter(name, std::move(parameter));
+  } catch (const Error& error) {
+    if (error.status() != NXD_ERROR_OUT_OF_MEMORY) throw;
+    fail(NXD_ERROR_OUT_OF_MEMORY, "parameter ", path, " of shape ", shape_text(shard.shape()),
+         ", here ", shape_text(shard.local_shape()), ": ", error.what());
+  }
+}
+
+Module::Tensors Container::forward(const Tensors&, size_t) {
+  fail(NXD_ERROR_UNSUPPORTED, class_name(), ": runs as part of its model only");
+}
+
+}  // namespace nxd
