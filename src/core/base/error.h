@@ -12,13 +12,13 @@
 
 namespace nxd {
 
-// What a failed distributed call was doing; see nxd_error_info_t.
+// The distributed call that failed; see nxd_error_info_t.
 struct ErrorContext {
   int root_rank = -1;
   uint64_t sequence = 0;
   std::string group;
   std::string operation;
-  // Of the training step whose end failed; see core/optim/step_outcome.h.
+  // The training step whose end failed; see core/optim/step_outcome.h.
   int64_t step = -1;
   nxd_parameter_state_t parameters = NXD_PARAMETERS_NONE;
 };
@@ -34,7 +34,7 @@ class Error : public std::exception {
   static Error plain(nxd_status_t status, const char* message) noexcept {
     return Error(status, message, Plain());
   }
-  // What is being handled, in terms of this exception. Takes no memory when there is none.
+  // The exception being handled, as one of this type. Takes no memory when there is none.
   static Error current() noexcept;
 
   const char* what() const noexcept override {

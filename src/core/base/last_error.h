@@ -38,7 +38,7 @@ class CallbackWatch {
   CallbackWatch() noexcept;
   // Throws when the callback failed; its status and message pass through unchanged.
   void check(nxd_status_t status, const char* what) const;
-  // What a callback answers. One that throws, as C++ allows where it was not built without
+  // The callback's status. A callback that throws, as C++ allows where it was not built without
   // exceptions, has failed by itself: USER.
   template <class Callback>
   static nxd_status_t answer(Callback&& callback) noexcept {

@@ -31,8 +31,8 @@ size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
   return row[b.size()];
 }
 
-// What names of one family share, such as a namespace or a module path, says nothing about
-// nearness.
+// The part after the last dot or colon. Names of one family share the part before it, such as a
+// namespace or a module path, so it says nothing about nearness.
 std::string_view last_part(std::string_view name) {
   const size_t end = name.find_last_of(".:");
   return end == std::string_view::npos ? name : name.substr(end + 1);

@@ -40,7 +40,7 @@ class PhaseScope {
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
 
-  // Of a thread that helps another, whose time counts.
+  // For a thread that helps another one, whose time counts.
   static void leave_out_this_thread() noexcept;
 
  private:

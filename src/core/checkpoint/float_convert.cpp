@@ -41,7 +41,7 @@ struct BF16 {
   static double load(uint16_t bits) { return bf16_to_f32(bits); }
   static uint16_t store(double value) {
     const auto nearest = static_cast<float>(value);
-    // What overflows f32 overflows bf16, whose exponents are the same.
+    // A value that overflows f32 overflows bf16, whose exponents are the same.
     if (nearest == value || !std::isfinite(nearest)) return f32_to_bf16(nearest);
     // Between two f32: rounding to one of them first could round twice.
     return f32_to_bf16(static_cast<float>(round_to_grid(value, 7, -126)));

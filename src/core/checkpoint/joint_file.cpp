@@ -15,7 +15,7 @@ constexpr int kTag = 0;
 int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 int size_of(const ProcessGroup* group) { return group ? group->size() : 1; }
 
-// What all ranks of a group give.
+// The bytes of all ranks of a group, by rank.
 std::vector<std::string> gather_bytes(ProcessGroup* group, const std::string& own) {
   if (size_of(group) == 1) return {own};
   const auto ranks = static_cast<size_t>(group->size());
@@ -34,7 +34,7 @@ std::vector<std::string> gather_bytes(ProcessGroup* group, const std::string& ow
   return each;
 }
 
-// What the file has, and which stage each tensor comes from.
+// Entries of the file, and the stage that each tensor comes from.
 struct Contents {
   std::vector<TensorEntry> entries;
   std::vector<int> stages;

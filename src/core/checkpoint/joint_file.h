@@ -15,7 +15,7 @@ namespace nxd {
 struct JointWriters {
   ProcessGroup* tensor = nullptr;
   ProcessGroup* pipeline = nullptr;
-  // Of data-parallel copies, which may all have to take part in gathering, the first one writes.
+  // The first data-parallel copy writes; all copies may have to take part in gathering.
   ProcessGroup* data = nullptr;
   int world_rank = 0;  // this rank's
 };
@@ -29,7 +29,7 @@ struct JointTensor {
 };
 
 // Writes what the stages have as one safetensors file, tensor by tensor: no rank holds more than
-// one of them whole. What several stages have comes from the first of them, and so does metadata.
+// one full tensor. A tensor of several stages comes from the first of them, and so does metadata.
 // Collective over all groups; the outcome is the same on all ranks. INVALID_ARGUMENT, before
 // anything is gathered, when stages have different tensors of one name.
 void write_jointly(const std::string& path, const JointWriters& writers,

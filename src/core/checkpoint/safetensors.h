@@ -54,7 +54,7 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-// What a file says of a tensor before its data.
+// Header entry of a tensor in a file.
 struct TensorEntry {
   std::string name;
   nxd_dtype_t dtype;

@@ -54,7 +54,7 @@ struct Call {
 
   const char* name() const noexcept { return label ? label : operation_name(operation); }
   bool is_message() const noexcept { return nxd::is_message(operation); }
-  // What this rank has to send.
+  // The data that this rank sends.
   const void* data() const noexcept { return operation == Operation::kBroadcast ? recv : send; }
   // Bytes of so many times count elements; 0 for arguments that make no sense.
   size_t bytes(size_t times = 1) const;

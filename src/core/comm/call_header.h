@@ -22,7 +22,7 @@ struct Rejection {
   Error error(const GroupMonitor& monitor) const;
 };
 
-// What a rank is about to do. Ranks compare these before any data moves.
+// Digest of the call that a rank is about to make. Ranks compare these before any data moves.
 struct CallHeader {
   enum class Rejected : uint8_t { kNot, kArguments, kDisagreement };
 
@@ -53,10 +53,10 @@ struct CallHeader {
 };
 static_assert(sizeof(CallHeader) == 32);
 
-// Of two ranks that make different calls; the other one is at fault.
+// The rejection for two ranks that make different calls; the other one is at fault.
 Rejection disagreement(int rank, const CallHeader& header, int other_rank, const CallHeader& other);
 
-// What one rank of a group brings to a call.
+// A rank's part in the agreement on a call.
 struct CallOffer {
   const CallHeader* header;
   const char* reason;  // header->payload_size bytes, of a rank that rejects it

@@ -12,7 +12,7 @@ WorkLanes::Lane lane_of(const Call& call) {
   return {true, call.operation == Operation::kSend, call.peer, call.tag};
 }
 
-// What all ranks of a call get alike, and what comes before a call has begun.
+// Statuses that all ranks of a call get alike, or that come before a call has begun.
 bool is_agreed(nxd_status_t status) {
   return status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_INVALID_STATE;
 }
@@ -61,7 +61,7 @@ void ProcessGroup::run_behind(const Call& call) {
       if (interrupt != NXD_OK) monitor_->interrupted(call.name(), interrupt);
     });
   } catch (...) {
-    // What ended the wait has ended the group too. The call may hold its buffers until it notices.
+    // The end of the wait is the end of the group. The call may hold its buffers until it notices.
     work->attend(nullptr, nullptr);
     throw;
   }

@@ -9,7 +9,7 @@ namespace nxd {
 class Arena;
 struct ArenaPlace;
 
-// What carries the calls of a group to its other ranks: within a process, a host, or between hosts.
+// Carries the calls of a group to its other ranks: within a process, a host, or between hosts.
 // Semantics of every call are those of the matching function of nxd.h. Failures are thrown as
 // Error. Calls are watched over by the monitor that the transport was made with, which also ends
 // them from any thread.

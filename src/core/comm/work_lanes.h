@@ -42,7 +42,7 @@ class WorkLanes {
   // OUT_OF_MEMORY when there is no thread to be had. A failure leaves everything as it was.
   void submit(const Lane& lane, Item item);
 
-  // What the works have done is visible to who finds a lane idle.
+  // A thread that finds a lane idle sees all writes of its works.
   bool has_pending(bool messages) const noexcept {
     return pending_[messages ? 1 : 0].load(std::memory_order_acquire) != 0;
   }

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 512;
 
-// What a thread needs for one pair of a batch entry and a key/value head.
+// A thread's memory for one pair of a batch entry and a key/value head.
 struct Buffers {
   Workspace k, v, q, dout;          // dense copies of strided views
   Workspace bias;                   // [key_length]

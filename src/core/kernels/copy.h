@@ -5,7 +5,7 @@
 namespace nxd::kernels {
 
 // Copies between memory of this rank and memory that other ranks work on. The stretches must not
-// overlap. What was copied is visible to whoever sees a later store of this thread.
+// overlap. A thread that sees a later store of this thread sees the copied bytes.
 
 // By vector loads and stores: the string instruction that memcpy takes is no faster here, and far
 // slower with some processors.

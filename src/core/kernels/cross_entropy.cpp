@@ -83,7 +83,7 @@ void Statistics(const LogitShard& shard, int64_t begin, int64_t end, float* out)
   });
 }
 
-// What the gradient of a row needs besides its logits.
+// Values that the gradient of a row needs besides its logits.
 struct RowGradient {
   float max, log_sum, grad;
   float hit, everywhere;  // 1 - s and s/V

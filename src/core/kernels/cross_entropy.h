@@ -22,10 +22,10 @@ struct LogitShard {
   int64_t first = 0;
 };
 
-// What one shard says about its rows, [kRowStatistics, rows]: the largest logit m (NaN passed over;
-// -infinity for no columns), the sum of exp(x - m), the target's logit (0 when another shard has
-// it), and the sum of the logits. A row that is -infinity throughout has the sum 0 of exponentials;
-// a NaN or a +infinity makes it NaN.
+// Statistics of one shard about its rows, [kRowStatistics, rows]: the largest logit m (NaN passed
+// over; -infinity for no columns), the sum of exp(x - m), the target's logit (0 when another shard
+// has it), and the sum of the logits. A row that is -infinity throughout has the sum 0 of
+// exponentials; a NaN or a +infinity makes it NaN.
 constexpr int64_t kRowStatistics = 4;
 void cross_entropy_statistics(const LogitShard& shard, float* out);
 

@@ -147,7 +147,7 @@ bool takes_sgemm(const GemmArgs& args) {
   return args.in_dtype == NXD_DTYPE_F32 && !args.bias && is_large(args);
 }
 
-// Of any strides.
+// Takes any strides.
 void run_sgemm(const GemmArgs& args) {
   const auto letter = [](Trans trans) { return trans == Trans::kYes ? 'T' : 'N'; };
   const dnnl_status_t status =

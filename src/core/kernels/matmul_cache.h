@@ -9,8 +9,8 @@
 
 namespace nxd::kernels {
 
-// What tells one oneDNN matmul from another; everything of GemmArgs but the pointers, and the
-// size of the OpenMP team it was made for.
+// Key of a oneDNN matmul: everything of GemmArgs but the pointers, and the size of the OpenMP team
+// it was made for.
 struct MatmulKey {
   int64_t m, n, k, lda, ldb, ldc;
   int32_t in_dtype, out_dtype, threads;

@@ -44,7 +44,7 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace() { pool_free(data_); }
 
-  // At least bytes bytes, aligned to 64. What an earlier call returned is no longer valid.
+  // At least bytes bytes, aligned to 64. The result of an earlier call is no longer valid.
   template <class T = void>
   T* get(size_t bytes) {
     reserve(bytes);

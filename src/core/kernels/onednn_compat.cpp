@@ -25,8 +25,8 @@ dnnl::matmul::primitive_desc matmul_primitive_desc(const dnnl::memory::desc& a,
 
 namespace {
 
-// What oneDNN wants to know of the forward pass when it makes a backward one. Outputs of another
-// dtype than the operands' do not matter to it.
+// Description of the forward pass that oneDNN wants for a backward one. Outputs of another dtype
+// than the operands' do not matter to it.
 dnnl::inner_product_forward::primitive_desc forward_hint(const dnnl::memory::desc& src,
                                                          const dnnl::memory::desc& weights,
                                                          const dnnl::memory::desc& dst) {

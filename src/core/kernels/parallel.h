@@ -12,8 +12,8 @@ namespace nxd::kernels {
 
 // Calls body(begin, end) for ranges that cover 0 ... count: one range, or several for each thread
 // of the team when the work (count times work_per_item, in elements touched or so) is worth waking
-// a team for. What body computes for an item must not depend on the range, then nothing depends on
-// the threads. Of failures one is thrown, when all ranges are done.
+// a team for. The result of body for an item must not depend on the range: then nothing depends on
+// the threads. One of several failures is thrown, when all ranges are done.
 template <class Body>
 void parallel_ranges(int64_t count, int64_t work_per_item, Body&& body) {
   constexpr int64_t kWorthATeam = 1 << 17;

@@ -107,7 +107,7 @@ HWY_INLINE VecOf<T> load_vector(const T* p) {
   return hn::LoadU(hn::ScalableTag<T>(), p);
 }
 
-// What is stored for a vector of accumulated elements: rounded once, stored to every output.
+// The stored form of a vector of accumulated elements: rounded once, stored to every output.
 struct F16Part {
   F16 values[kLanes];
 };

@@ -12,7 +12,7 @@ namespace nxd::kernels {
 // outputs[k][i] = inputs[0][i] o inputs[1][i] o ..., in this order, for every k. dtype is F32, F64,
 // BF16, F16, I32 or I64. 16-bit floats are accumulated in f32 and rounded once, to nearest even;
 // AVG (floats only) divides at the end; integer sums and products wrap; NaN wins in MAX and MIN.
-// Of several NaN the result may be any.
+// The result of several NaN may be any of them.
 // An output may be one of the inputs (the same pointer) but may not overlap one otherwise. Each
 // input is read once and each output written once, front to back.
 void reduce_to_all(const void* const* inputs, size_t n_inputs, void* const* outputs,

@@ -76,7 +76,7 @@ class RandomRun {
       philox_blocks(site, block + static_cast<uint64_t>(i), buffer_ + 2 * i);
     }
   }
-  // Of the elements i, i + 1, ... of the run; beyond its end any bits.
+  // Words of the elements i, i + 1, ... of the run; beyond its end any bits.
   HWY_INLINE hn::Vec<Words> at(int64_t i) const {
     const hn::Rebind<uint16_t, D> narrow;
     const auto* words = reinterpret_cast<const uint16_t*>(buffer_) + skip_ + i;

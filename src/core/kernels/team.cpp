@@ -167,7 +167,7 @@ class Team {
 };
 
 struct DeleteTeam {
-  // What cannot be joined is left as it is.
+  // A team that cannot be joined is left as it is.
   void operator()(Team* team) const noexcept {
     if (!team->is_foreign()) delete team;
   }

@@ -146,7 +146,7 @@ std::vector<std::string> Job::environment_of(int rank, int omp_num_threads) cons
   return environment_with(settings);
 }
 
-// Those of very many go by their numbers alone.
+// Ranks beyond kMostWatched are known by their process numbers alone.
 void Job::watch_all() {
   constexpr size_t kMostWatched = 256;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -38,7 +38,7 @@ int required(std::optional<int> value, const char* name) {
   return *value;
 }
 
-// Of a pair that only makes sense together.
+// Checks a pair that only makes sense together.
 void check_both(const Environment& env, const char* rank, const char* size) {
   const bool has_rank = env.get(rank).has_value(), has_size = env.get(size).has_value();
   check_argument(has_rank && has_size, "environment: ", has_rank ? rank : size, "=",
@@ -193,7 +193,7 @@ Launch detect_launch(const Variables& variables) {
 Launch detect_launch() { return detect_launch(&env::get); }
 
 std::string launch_evidence(const Variables& variables) {
-  // Whoever sets these means to start ranks, be it one.
+  // A program that sets these means to start ranks, be it one.
   for (const char* name : {"NXD_SPAWNED", "RANK", "WORLD_SIZE"}) {
     if (variables(name)) return name;
   }

@@ -9,7 +9,7 @@ namespace nxd {
 // Looks an environment variable up; one that is unset or empty has no value.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
-// What a launcher's variables tell a process. docs/launchers.md has the table of them.
+// Facts that a launcher's variables give a process. docs/launchers.md has the table of them.
 struct Launch {
   std::string launcher;  // such as "Slurm"; "": none, this process is a world of its own
   std::string variable;  // the one the launcher was known by

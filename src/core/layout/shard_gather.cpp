@@ -34,7 +34,7 @@ std::vector<Ranges> gather_ranges(ProcessGroup& group, const Ranges& own) {
   return all;
 }
 
-// What lies beyond the whole is padding, and left out.
+// Elements beyond the full tensor are padding, and left out.
 void place(const ShardSpec& shard, size_t element, const void* local, void* whole) {
   shard.for_each_run([&](int64_t global, int64_t begin, int64_t count) {
     std::memcpy(static_cast<char*>(whole) + static_cast<size_t>(global) * element,

@@ -41,7 +41,7 @@ class ShardSpec {
   const Shape& local_shape() const { return local_shape_; }
   int64_t global_size() const { return global_size_; }
   int64_t local_size() const { return local_size_; }
-  // Some local elements belong to no global one. Whoever fills a shard sets them to zero.
+  // Some local elements belong to no global one. Code that fills a shard sets them to zero.
   bool has_padding() const { return has_padding_; }
   bool operator==(const ShardSpec&) const = default;
 

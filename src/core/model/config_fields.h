@@ -41,7 +41,7 @@ class ConfigFields {
   bool boolean(const char* name, bool fallback) const;
   std::string string(const char* name, const std::string& fallback) const;
 
-  // What a name stands for; UNSUPPORTED for one that is not in the table.
+  // The value that a name stands for; UNSUPPORTED for a name that is not in the table.
   template <class Value>
   Value choice(const char* name, const std::string& fallback,
                const std::vector<std::pair<std::string, Value>>& table) const;

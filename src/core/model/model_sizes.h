@@ -34,7 +34,7 @@ struct ModelSizes {
   int64_t layer_matrix_elements(int tensor = 1) const;
   int64_t layer_elements(int tensor = 1) const;
   int64_t embedding_elements(int tensor = 1) const;
-  // Of one norm, and of the head's matrix.
+  // Elements of one norm, and of the head's matrix.
   int64_t norm_elements() const;
   int64_t head_elements(int tensor = 1) const;
 
@@ -43,7 +43,7 @@ struct ModelSizes {
   double matrix_operations(int64_t sequence) const;
   double attention_operations(int64_t sequence) const;
   double head_operations(int64_t sequence) const;
-  // Of a training step: three times a forward pass, in which attention sees half of the scores.
+  // A training step takes three times a forward pass, in which attention sees half of the scores.
   double step_operations(double sequences, int64_t sequence) const;
 };
 

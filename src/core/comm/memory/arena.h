@@ -48,7 +48,7 @@ class Arena {
 
   static constexpr size_t kOwnLimit = size_t{1} << 30;
 
-  // Of all arenas of the process.
+  // Totals of all arenas of the process.
   struct Stats {
     uint64_t bytes_in_use = 0;    // asked for and not given back
     uint64_t bytes_reserved = 0;  // in chunks, touched or not

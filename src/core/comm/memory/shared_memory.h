@@ -38,7 +38,7 @@ class SharedMemory {
 
   char* data() const { return data_; }
   size_t size() const { return size_; }
-  // Of memory made here whose descriptor is open.
+  // Only for memory made here whose descriptor is open.
   Address address() const;
   // From now on nobody else can open the memory.
   void close_descriptor() { descriptor_.reset(); }

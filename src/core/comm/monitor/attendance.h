@@ -26,7 +26,7 @@ class Attendance {
     return nxd::ms_since(std::max(start, since));
   }
 
-  // Of the call that this thread carries out; null when its bound counts from its beginning.
+  // For the call that this thread carries out; null when its bound counts from its beginning.
   static const Attendance* current() noexcept;
 
  private:

@@ -100,7 +100,7 @@ void FailureBoard::look() noexcept {
   });
 }
 
-// What cannot be read is no loss: this rank goes by what it sees itself.
+// An unreadable entry is no loss: this rank goes by what it sees itself.
 void FailureBoard::take_over(const std::string& published) {
   auto loss = decode(published, world_size_);
   if (!loss) {
@@ -190,7 +190,7 @@ void FailureBoard::leave_group(const std::string& key) noexcept {
   ask([&] { store_->set(left_group_key(key, rank_), "1"); });
 }
 
-// Who has claimed to be the first is relied upon, so it asks more than once.
+// Peers rely on the rank that has claimed to be the first, so it tries more than once.
 void FailureBoard::publish(const Loss& loss) {
   constexpr int kAttempts = 10;
   for (int attempt = 1;; ++attempt) {

@@ -20,7 +20,7 @@ struct Loss {
   std::string reason;
 };
 
-// What the ranks of a world know of one another's failures. The first rank that detects a loss
+// Registry of the failures of a world's ranks. The first rank that detects a loss
 // publishes it in the store; all others take it from there, so that every error names the rank that
 // was lost first and not a survivor that gave up because of it. When the store has gone as well,
 // each rank goes by what it sees itself.

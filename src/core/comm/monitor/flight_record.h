@@ -12,8 +12,8 @@
 namespace nxd {
 
 // The last collectives and the last messages of a group, for the question what everybody was doing
-// when it stopped. Those who run operations write without locks or allocation; any thread may read
-// at any time.
+// when it stopped. Threads that run operations write without locks or allocation; any thread may
+// read at any time.
 class FlightRecord {
  public:
   static constexpr size_t kEntries = 64;
@@ -39,7 +39,7 @@ class FlightRecord {
     uint64_t number = 0;
     bool is_message = false;
   };
-  // Of collectives there is one in progress at a time, of messages any number.
+  // One collective is in progress at a time, and any number of messages.
   Ticket begin(const Operation& operation) noexcept;
   void await(Ticket ticket, int rank) noexcept;
   void end(Ticket ticket, State state, int64_t duration_ns) noexcept;
@@ -78,7 +78,7 @@ class FlightRecord {
   std::array<Ring, 2> rings_;  // of collectives, which one thread at a time writes; of messages
 };
 
-// What a group's record says to a reader outside.
+// A group's record, for a reader outside.
 struct GroupRecord {
   std::string name, key;
   std::vector<int> ranks;

@@ -19,11 +19,11 @@ constexpr auto kLongestPause = milliseconds(2000);
 // A look asks for a loss, and whether the awaited rank has left the world or the group.
 constexpr int kQuestionsPerLook = 3;
 constexpr auto kShortestPatience = milliseconds(200);
-// What a peer sent before it left may still be on its way.
+// Data that a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
 
-// Of the general model: libraries whose variables lie in the program's own block, such as those of
-// initial-exec, cannot be loaded once the program runs, for the block has little room to spare.
+// Uses the general TLS model: a library of the initial-exec model needs room in the program's own
+// block, which has little to spare, and cannot be loaded once the program runs.
 thread_local GroupMonitor::Scope* innermost = nullptr;
 
 }  // namespace
@@ -279,7 +279,7 @@ void GroupMonitor::check_objection() {
 // With the first look around: most calls end without one.
 void GroupMonitor::plan_looks(Scope& call) const {
   call.look_pause_ = std::min(first_pause(), longest_pause(call));
-  // Of many ranks, that began to wait together, not all ask together.
+  // Ranks that began to wait together do not all ask together.
   const milliseconds early = call.look_pause_ - kFirstPause;
   call.next_look_ = call.start_ + call.look_pause_ - early * (world_rank_ % 64) / 128;
 }
@@ -380,7 +380,7 @@ void GroupMonitor::store_failed(const Error& cause) {
 }
 
 void GroupMonitor::peer_lost(int rank, const std::string& how) {
-  // What this rank has closed itself is no peer's fault.
+  // A connection that this rank has closed itself is no peer's fault.
   if (has_failed() || aborted()) check_running();
   const StorePatience bounded = patience();
   check_objection();  // a peer that has heard of it has left the group already

@@ -20,7 +20,7 @@ namespace nxd {
 // call repeats. Ranks are world ranks throughout.
 //
 // Several threads may have a call each in progress at a time: one collective, and any number of
-// messages. What is said of "the call in progress" is that of the calling thread.
+// messages. "The call in progress" is that of the calling thread.
 class GroupMonitor {
  public:
   GroupMonitor(std::shared_ptr<const RankShared> shared, std::string key, std::string name,
@@ -79,7 +79,7 @@ class GroupMonitor {
     Deadline::Clock::time_point departed_at_;
   };
 
-  // Of the call in progress.
+  // These describe the call in progress.
   const char* operation() const { return current().operation_; }
   uint64_t sequence() const { return current().sequence_; }
   int64_t timeout_ms() const { return current().timeout_ms_; }

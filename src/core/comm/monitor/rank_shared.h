@@ -18,7 +18,7 @@ class Device;
 
 namespace nxd {
 
-// What a rank's groups share toward the other ranks of its host.
+// State of a rank's groups toward the other ranks of its host.
 struct HostShared {
   Arena arena;
   PeerArenas peer_arenas;
@@ -26,7 +26,7 @@ struct HostShared {
   bool may_spin = true;  // there is a core for each rank of the host
 };
 
-// What the groups of one rank share.
+// State that the groups of one rank share.
 struct RankShared {
   // Says goodbye: a peer that waits for this rank need not wait to the end.
   ~RankShared() {

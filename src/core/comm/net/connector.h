@@ -35,7 +35,7 @@ class Connector {
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
-  // What other ranks need to connect to this one, and the key that they find it by in the store.
+  // The address by which other ranks connect to this one, and its key in the store.
   std::string invitation() const { return address_.encode(); }
   const std::string& address() const { return address_.host; }
   static std::string key(int rank) { return "peer/" + std::to_string(rank); }

@@ -14,8 +14,8 @@
 
 namespace nxd {
 
-// What a thread of the library's own gets of a store of callbacks when no thread of the caller's is
-// inside a call to run them. Asking again later may work.
+// A thread of the library's own gets this from a store of callbacks when no thread of the caller's
+// is inside a call to run them. Asking again later may work.
 class StoreUnattended : public Error {
  public:
   StoreUnattended()
@@ -130,8 +130,8 @@ inline int64_t wrapping_sum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 
-// Says that what another process wrote under a key cannot be: CORRUPT. Whoever reaches a store may
-// write there, so what comes from it is checked before it is used.
+// Rejects a value that another process wrote under a key: CORRUPT. Any process that reaches a store
+// may write there, so its values are checked before they are used.
 [[noreturn]] void fail_unreadable(const std::string& key, const std::string& value);
 
 }  // namespace nxd

@@ -14,7 +14,7 @@ namespace nxd {
 //
 // The i-th members of all hosts form rail i, as far as every host has an i-th member. Data that all
 // need are cut into as many parts as there are rails, so that every part crosses the network once,
-// each by a connection of its own. What gains nothing from that goes by Gloo between all ranks.
+// each by a connection of its own. Calls that gain nothing from that go by Gloo between all ranks.
 //
 // Sums are added in rank order within each host and then, between hosts, as a Gloo group of so many
 // ranks adds them.

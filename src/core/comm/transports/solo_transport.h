@@ -4,7 +4,7 @@
 
 namespace nxd {
 
-// Of a group of one rank: nothing to send, but the same checks.
+// Transport of a group of one rank: nothing to send, but the same checks.
 class SoloTransport : public Transport {
  public:
   explicit SoloTransport(std::shared_ptr<GroupMonitor> monitor) : monitor_(std::move(monitor)) {}

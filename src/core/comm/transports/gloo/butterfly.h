@@ -21,7 +21,7 @@ class Butterfly {
  public:
   explicit Butterfly(GlooLink& link);
 
-  // Of calls that all ranks agree on, with a count above 0.
+  // Only for calls that all ranks agree on, with a count above 0.
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
 

@@ -117,7 +117,7 @@ bool GlooLink::claim(int peer) {
   return true;
 }
 
-// What this rank does to make a connection, and can fail by itself: no peer is to blame then.
+// Runs this rank's own part of making a connection: no peer is to blame when it fails.
 template <class Function>
 void GlooLink::own_part(int peer, const Function& function) {
   try {

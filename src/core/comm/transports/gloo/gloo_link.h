@@ -31,7 +31,7 @@ class GlooLink {
  public:
   using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
-  // Of the monitor's group or of a part of it; ranks are world ranks, and key names the part.
+  // Serves the monitor's group or a part of it; ranks are world ranks, and key names the part.
   GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
   ~GlooLink();
 
@@ -70,12 +70,12 @@ class GlooLink {
   void own_part(int peer, const Function& function);
   void adopt(int peer, Fd socket);
   void wait_until_connected(int peer);
-  // What is needed to connect to each of these peers.
+  // The addresses of these peers.
   std::vector<std::string> invitations_of(const std::vector<int>& peers);
   std::string invitation_of(int peer);
   void watch_connection(int peer);
   bool is_broken(int peer);
-  // Of the peers that a buffer was posted to, the one whose connection failed it.
+  // The peer, among those that a buffer was posted to, whose connection failed it.
   int broken_among(int awaited);
   void wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind);
   void look_around(int peer) { monitor_->look_around(world_rank(peer)); }

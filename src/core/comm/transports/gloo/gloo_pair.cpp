@@ -59,7 +59,7 @@ void GlooPair::handle(Arguments&... arguments) {
       Pair::handleEvents(arguments...);
     }
   } catch (...) {
-    // Who holds the lock may be waiting for this very loop. The event will come again.
+    // The holder of the lock may be waiting for this very loop. The event will come again.
     std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
     if (lock && ex_ == nullptr && state_ != CLOSED) signalException(std::current_exception());
   }

@@ -17,8 +17,8 @@ class GlooPair final : public gloo::transport::tcp::Pair {
            std::chrono::milliseconds timeout, Fd socket);
   ~GlooPair() override;
 
-  // On Gloo's event loop. What it throws becomes the connection's error. Later releases of Gloo say
-  // which loop it is; the one of these that this release knows overrides.
+  // Runs on Gloo's event loop. An exception becomes the connection's error. Later releases of Gloo
+  // pass the loop; the overload that this release knows overrides.
   void handleEvents(int events);
   void handleEvents(gloo::transport::tcp::Loop& loop, int events);
 

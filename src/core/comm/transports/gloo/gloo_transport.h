@@ -24,7 +24,7 @@ namespace nxd {
 // Butterfly says.
 class GlooTransport : public Transport {
  public:
-  // Of the monitor's group or of a part of it, which key names; see GlooLink.
+  // Serves the monitor's group or a part of it, which key names; see GlooLink.
   GlooTransport(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
 
   nxd_transport_t kind() const override { return NXD_TRANSPORT_GLOO; }
@@ -51,7 +51,7 @@ class GlooTransport : public Transport {
   }
   std::optional<Rejection> exchange(CallHeader header, const std::optional<Rejection>& own,
                                     const void* payload);
-  // What a rank has sent along.
+  // The payload of a rank.
   const char* sent_along(size_t rank) const { return agreement_.blocks()[rank].payload; }
 
   void all_reduce(const Call& call);

@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// What the headers of any number of ranks come to, in bounded space: the lowest and the highest by
+// Agreement of the headers of any number of ranks, in bounded space: the lowest and the highest by
 // a fixed order, and the first rejection. All agree when these two do. Joining verdicts is
 // commutative, associative and idempotent, so every rank that has heard of all others, in whatever
 // order and how often, has the same verdict.
@@ -19,7 +19,7 @@ class Verdict {
   static constexpr size_t kReasonLimit = 416;
 
   Verdict() = default;
-  // Of one rank; the reason of a rejection is cut to kReasonLimit bytes.
+  // Describes one rank; the reason of a rejection is cut to kReasonLimit bytes.
   Verdict(int rank, const CallHeader& header, const std::optional<Rejection>& rejection);
 
   void join(const Verdict& other);

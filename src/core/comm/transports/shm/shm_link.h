@@ -14,7 +14,7 @@ namespace nxd {
 // group. The memory is made by the first rank that uses it. Any thread.
 class ShmLink {
  public:
-  // Of the monitor's group or of a part of it; ranks are world ranks, and key names the part.
+  // Serves the monitor's group or a part of it; ranks are world ranks, and key names the part.
   ShmLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
   ~ShmLink();
   ShmLink(const ShmLink&) = delete;

@@ -29,7 +29,7 @@ class ShmMessages {
     uint32_t base = 0;
     SharedWriter writer;
   };
-  // Of the messages to one rank, and from one.
+  // State of the messages to one rank, and from one.
   struct Outbox {
     std::mutex mutex;
     uint32_t offered = 0;

@@ -9,8 +9,8 @@
 
 namespace nxd {
 
-// What a rank tells its peers about its part in a call. Two per rank, used in turn: a rank writes
-// one only when all peers have begun the call after the one it was last used for.
+// A rank's call descriptor for its peers. Each rank has two and uses them in turn: it writes one
+// only when all peers have begun the call after the one that it was last used for.
 struct alignas(64) ShmPosting {
   CallHeader header;
   ArenaPlace send, receive;
@@ -18,7 +18,7 @@ struct alignas(64) ShmPosting {
 };
 static_assert(sizeof(ShmPosting) == 512);
 
-// What each rank writes and its peers read.
+// The control block that a rank writes and its peers read.
 struct ShmCell {
   SharedCounter progress;
   // Not 0: the rank has left, by choice or by failure; kDeparted and, in the low half, its progress
@@ -30,7 +30,7 @@ struct ShmCell {
   ShmPosting postings[2];
 };
 
-// What a sender says of a message.
+// A sender's description of a message.
 struct alignas(64) ShmOffer {
   CallHeader header;
   ArenaPlace data;  // when the receiver can read them where they are

@@ -368,8 +368,8 @@ void ShmTransport::reduce_by_parts(const Call& call) {
   slots_taken(chunks);
 }
 
-// What a rank takes of the blocks that are for it: at this offset of each, so many bytes from
-// there.
+// The part that a rank takes of the blocks that are for it: at this offset of each, so many bytes
+// from there.
 struct ShmTransport::Piece {
   size_t offset;
   std::vector<const char*> data;  // by sender; null where there is none
@@ -382,7 +382,7 @@ void ShmTransport::exchange(const Call& call, bool one_for_each, const BlockOf& 
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   const char* own = static_cast<const char*>(call.data());
-  // Those whose data the others can read where they are, and those that must copy.
+  // Ranks whose data the others can read where they are, and ranks that must copy.
   std::vector<const char*> arenas(n, nullptr);
   std::vector<char> producers(n, 0);
   bool any_arena = false, any_producer = false;

@@ -20,7 +20,7 @@ namespace nxd {
 // up so that the slots stay in the caches.
 class ShmTransport : public Transport {
  public:
-  // Of the monitor's group or of a part of it, which key names; see ShmLink.
+  // Serves the monitor's group or a part of it, which key names; see ShmLink.
   ShmTransport(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
 
   nxd_transport_t kind() const override { return NXD_TRANSPORT_SHARED_MEMORY; }

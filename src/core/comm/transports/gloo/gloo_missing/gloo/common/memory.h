@@ -1,6 +1,6 @@
 // Headers that Gloo installs include this one, which it does not install. The compiler looks here
-// last. Of these types only the layout matters to us, which has been that of a standard pointer
-// since they came: everything that uses them is compiled into Gloo.
+// last. Only the layout of these types matters to us. It has been that of a standard pointer since
+// they came: everything that uses them is compiled into Gloo.
 #pragma once
 
 #include <memory>
