@@ -17,7 +17,7 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
     : ranks_(ranks), bucket_of_(parameters.size(), -1), offset_of_(parameters.size(), 0) {
   check_internal(ranks >= 1 && bucket_bytes > 0, "bucket plan: ", ranks, " ranks, ", bucket_bytes,
                  " bytes");
-  // Of each dtype the bucket that still takes parameters.
+  // The bucket of each dtype that still takes parameters.
   std::vector<size_t> open;
   for (size_t i = parameters.size(); i-- > 0;) {
     const Parameter& parameter = parameters[i];

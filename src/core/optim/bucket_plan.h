@@ -50,7 +50,7 @@ class BucketPlan {
 
   // Elements of a rank's part, which starts at rank times this.
   int64_t part_size(size_t bucket) const { return buckets_[bucket].size / ranks_; }
-  // What of a bucket's parameters lies in a rank's part.
+  // The segments of a bucket's parameters that lie in a rank's part.
   std::vector<Segment> part(size_t bucket, int rank) const;
   // All of a bucket's parameters.
   std::vector<Segment> whole(size_t bucket) const;

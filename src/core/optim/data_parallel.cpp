@@ -13,7 +13,7 @@ namespace {
 const char* const kForBuffers =
     "for parameters that are a caller's buffers; a module's ddp sees its gradients itself";
 
-// What is wrong with the options; "" for nothing.
+// An error in the options; "" for none.
 std::string complaint(const nxd_ddp_options_t& options) {
   if (options.bucket_bytes < 0) {
     return text("bucket_bytes: expected at least 0, got ", options.bucket_bytes);
@@ -31,13 +31,13 @@ std::string complaint(const nxd_ddp_options_t& options) {
   return "";
 }
 
-// Of a name, as a number that a double holds.
+// The digest of a name, as a number that a double holds.
 double digest(const std::string& name) { return Hash().add(name).folded(); }
 
 void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
   const int rank = source.groups().world_rank;
   agree({&group}, rank, {{"number of parameters", static_cast<double>(source.size())}}, "");
-  // Of each what must be alike, and what to call it when it is not.
+  // Names, for messages, of each parameter's values that must be alike.
   std::vector<std::string> names;
   for (size_t i = 0; i < source.size(); ++i) {
     const std::string of = text(" of parameter ", i, " (", source.info(i).name, ")");

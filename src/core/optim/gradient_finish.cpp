@@ -40,7 +40,7 @@ Plan resolve(const nxd_finish_options_t& options) {
   return plan;
 }
 
-// What is wrong with the options; "" for nothing.
+// An error in the options; "" for none.
 std::string complaint(const nxd_finish_options_t& options) {
   const Plan plan = resolve(options);
   if (!std::isfinite(plan.scale)) {
@@ -157,7 +157,7 @@ double local_norm(const Piece& piece, double type) {
   return kernels::sum_of_squares(piece.dtype, piece.count, piece.data);
 }
 
-// Of ranks that hold the same elements one counts them; the sum over ranks has the same bits on
+// One of the ranks that hold the same elements counts them; the sum over ranks has the same bits on
 // all.
 double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces,
                const std::vector<ProcessGroup*>& groups, double type) {

@@ -246,7 +246,7 @@ void GradientReducer::make_missing_gradients() {
   }
 }
 
-// What the group has to do with a bucket. In a scattered one it leaves this rank's part in place.
+// The group's call for a bucket. A scattered one leaves this rank's part in place.
 Call GradientReducer::call_for(size_t bucket, char* data) const {
   const BucketPlan::Bucket& b = plan_.buckets()[bucket];
   if (!options_.scatter) {

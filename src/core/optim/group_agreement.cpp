@@ -19,8 +19,8 @@ void exchange(const std::vector<ProcessGroup*>& groups, std::vector<double>& hig
 
 void agree(const std::vector<ProcessGroup*>& groups, int world_rank,
            const std::vector<AgreedValue>& values, const OwnRefusal& own) {
-  // In front, the ranks that refuse. Then the largest of x and of -x over all ranks: equal but for
-  // the sign when all gave the same. What a group found travels on to the next.
+  // Ranks that reject come in front. Then the largest of x and of -x over all ranks: equal but for
+  // the sign when all gave the same. The result of a group travels on to the next.
   std::vector<double> highest(kFirstValue, -1.0);
   if (!own.why.empty()) {
     highest[own.status == NXD_ERROR_INVALID_STATE ? kBadState : kBadArguments] = world_rank;

@@ -10,7 +10,7 @@
 
 namespace nxd {
 
-// What an optimizer keeps of the parameters that this rank updates.
+// State that an optimizer keeps for the parameters that this rank updates.
 class OptimizerState {
  public:
   struct Free {

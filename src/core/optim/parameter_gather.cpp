@@ -174,7 +174,7 @@ void ParameterGather::gather() {
           Call::all_gather(own, data, part, impl_->plan.buckets()[bucket].value_dtype));
     }
   }
-  // What others have written is there once all have come here.
+  // Writes of the others are complete once all have come here.
   if (mirrored) impl_->group->run(Call::barrier());
 }
 

@@ -11,7 +11,7 @@
 
 namespace nxd {
 
-// What does not change of a parameter while something optimizes it.
+// Properties of a parameter that do not change while it is optimized.
 struct ParameterInfo {
   std::string name;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -19,7 +19,7 @@ struct ParameterInfo {
   ShardSpec shard = ShardSpec::replicated({});  // which part of the whole parameter this rank has
   // Ranks whose gradients of this very shard are partial, beside data-parallel ones; or null.
   std::shared_ptr<ProcessGroup> gradient_group;
-  // Of ranks that hold the same elements one counts them in norms.
+  // One of the ranks that hold the same elements counts them in norms.
   bool counts_in_norm = true;
 
   int64_t count() const { return shard.local_size(); }
@@ -71,7 +71,7 @@ class ParameterSource {
   virtual const OptimizerGroups& groups() const = 0;
   // The plain forms of kernels are asked for.
   virtual bool plain_kernels() const = 0;
-  // What random bits depend on, beside names and places.
+  // Random bits depend on these, beside names and places.
   virtual uint64_t seed() const = 0;
   virtual int64_t step() const = 0;
   virtual void advance_step() = 0;

@@ -48,7 +48,7 @@ Block& block_of(Run& run, size_t index, const UpdateRule& rule) {
   return index < rule.states().size() ? run.states[index] : run.master;
 }
 
-// Whoever holds some of a parameter, on any rank, says how often it was updated.
+// Any rank that holds elements of a parameter says how often it was updated.
 std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState& state) {
   std::vector<int64_t> updates(source.size(), 0);
   for (const Run& run : state.runs()) {

@@ -16,7 +16,7 @@ const char* words(nxd_parameter_state_t state) {
   }
 }
 
-// What the caller did wrong is said as it is: parameters are OLD then, as anyone would expect.
+// An error of the caller is reported as it is: parameters are OLD then, as anyone would expect.
 bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
   return state != NXD_PARAMETERS_OLD || status == NXD_ERROR_PEER_LOST ||
          status == NXD_ERROR_TIMEOUT || status == NXD_ERROR_ABORTED;

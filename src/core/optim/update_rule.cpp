@@ -35,7 +35,7 @@ constexpr Kind kKinds[Hyperparameters::kCount] = {
 
 double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
 
-// What rules have in common: which hyperparameters and states there are.
+// The base of rules: which hyperparameters and states there are.
 class KnownRule : public UpdateRule {
  public:
   const char* kind() const override { return kind_; }
@@ -214,7 +214,7 @@ class CallbackRule final : public KnownRule {
   }
 
  private:
-  // What the kernels of other rules store in their own pass.
+  // Stores what the kernels of other rules store in their own pass.
   static void pass_on(const UpdateRun& run) {
     const void* value = run.param;
     nxd_dtype_t dtype = run.dtype;

@@ -12,7 +12,7 @@ namespace nxd {
 
 using Buffers = std::list<ExchangedBuffer>;  // which come back without memory
 
-// What buffers that are lent out come back to, as long as there is somebody to want them.
+// Buffers that are lent out come back here, as long as the stock is open.
 struct BufferStock::Shelf {
   std::mutex mutex;
   bool open = true;

@@ -39,7 +39,7 @@ class CallbackStages : public StageProgram {
   void weight_gradients(const TaskPlace& place) override;
 
  private:
-  // What a microbatch has to keep in a chunk.
+  // Buffers that a microbatch keeps in a chunk.
   struct Kept {
     PipelineBuffers inputs, grad_outputs;
   };

@@ -49,7 +49,7 @@ void MessageStream::start(PipelineBuffer buffer) {
 }
 
 PipelineBuffer MessageStream::await(size_t i) {
-  // Those before it come first, and somebody must wait for them too.
+  // Earlier messages come first, and somebody must wait for them too.
   for (size_t before = first_open(); before < i; ++before) {
     if (entries_[before].work) entries_[before].work->wait(-1);
   }
@@ -90,7 +90,7 @@ void MessageStream::settle(const std::shared_ptr<Work>& work) noexcept {
   try {
     if (work) work->wait(-1);
   } catch (...) {
-    // What came to an end may be the wait, not the work.
+    // Perhaps the wait has ended, and not the work.
     if (!is_over(*work)) group_.end_works();
   }
 }

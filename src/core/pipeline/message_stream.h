@@ -37,7 +37,7 @@ class MessageStream {
   // Ends a run early: in place of the messages that have not started the peer gets the reason.
   void refuse_rest(const std::string& reason) noexcept;
   // Waits until all messages have ended, well or not, and lets go of their buffers. Afterwards both
-  // ends are at the same place again. What ends a wait ends the group.
+  // ends are at the same place again. An error of a wait ends the group.
   void settle() noexcept;
 
  private:

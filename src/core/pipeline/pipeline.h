@@ -8,8 +8,8 @@
 
 namespace nxd {
 
-// What an nxd_pp_t holds, whoever computes its stages: a runner, its timeline, and the loss, which
-// is the last stage's until it is shared.
+// The object behind an nxd_pp_t, for any kind of stages: a runner, its timeline, and the loss,
+// which is the last stage's until it is shared.
 class Pipeline {
  public:
   // share_loss: every rank gets the loss of all data-parallel ranks.

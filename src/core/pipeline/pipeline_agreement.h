@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// What the ranks of a pipeline must have in common.
+// Values that the ranks of a pipeline must have in common.
 struct PipelineSide {
   PipelineShape shape;
   std::string schedule;                                     // its name
@@ -18,8 +18,8 @@ struct PipelineSide {
   static PipelineSide of(const Schedule& schedule, const StageProgram& program);
 };
 
-// What is wrong among these, by rank of the pipeline; "" when nothing is. A pure function, so that
-// ranks that have the same sides come to the same answer. world_ranks: for the message.
+// A difference among these, by rank of the pipeline; "" for none. A pure function, so that ranks
+// that have the same sides come to the same answer. world_ranks: for the message.
 std::string find_disagreement(const std::vector<PipelineSide>& sides,
                               const std::vector<int>& world_ranks);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Step = ValueFlow::Step;
 
-// What this rank alone can find wrong; "" when nothing is.
+// An error that this rank alone can find; "" for none.
 std::string find_own_fault(const Schedule& schedule, const StageProgram& program) {
   if (schedule.splits_backward() && !program.splits_backward()) {
     return text("the schedule ", schedule.name(),
@@ -58,7 +58,7 @@ struct PipelineRunner::Impl {
   std::optional<ValueFlow> training, evaluation;
   std::shared_ptr<Timeline> timeline;
 
-  // Of the run that goes on.
+  // State of the run that goes on.
   bool running = false;
   const Step* current = nullptr;
   // With one rank: what tasks have left for one another, by flow, stage and microbatch.

@@ -25,8 +25,8 @@ struct PipelineValue {
   bool operator==(const PipelineValue&) const = default;
 };
 
-// Memory of one such tensor. Whoever holds the owner may use it; null data: nothing there, which
-// even a tensor without elements is not.
+// Memory of one such tensor. A holder of the owner may use it. data is null when there is no
+// tensor; a tensor without elements has data.
 struct PipelineBuffer {
   void* data = nullptr;
   std::shared_ptr<void> owner;
@@ -40,13 +40,13 @@ struct TaskPlace {
   bool last = false;  // no later task of this run adds to the gradients of the chunk's parameters
 };
 
-// What a rank computes in its stages. All calls come from the thread that runs the pipeline; what
-// they throw ends the run.
+// A rank's computations in its stages. All calls come from the thread that runs the pipeline; an
+// exception ends the run.
 class StageProgram {
  public:
   virtual ~StageProgram() = default;
 
-  // What comes from the stage before and goes to the stage after. The same until reshaped.
+  // Values from the stage before, and to the stage after. The same until reshaped.
   virtual const std::vector<PipelineValue>& inputs(int chunk) const = 0;
   virtual const std::vector<PipelineValue>& outputs(int chunk) const = 0;
   // Whether backward passes can be made in two parts.

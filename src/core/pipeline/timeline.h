@@ -7,7 +7,7 @@
 
 namespace nxd {
 
-// What a rank did when in a pipeline. Times are nanoseconds of the monotonic clock; ranks of
+// Events of a rank in a pipeline. Times are nanoseconds of the monotonic clock; ranks of
 // several hosts are aligned when their records are put together.
 class Timeline {
  public:

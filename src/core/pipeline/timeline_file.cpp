@@ -21,7 +21,7 @@ namespace {
 constexpr int kTag = kTagLimit - 2;  // next to those of the pipeline's own messages
 constexpr int kPings = 16;
 
-// What every rank of the world tells of itself first.
+// The first message of every rank of the world about itself.
 struct Card {
   int64_t refused = 0;  // its path is bad
   int64_t part = -1;    // rank in the pipeline of rank 0; -1: in another

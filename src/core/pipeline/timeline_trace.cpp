@@ -12,7 +12,7 @@ namespace {
 
 using Event = Timeline::Event;
 
-// What happens on a rank one after the other. Messages of other names are with the last.
+// Events of one lane happen one after the other. Messages of other names are in the last lane.
 constexpr std::array<const char*, 5> kLanes{"tasks", "receive values", "send values",
                                             "receive gradients", "send gradients"};
 

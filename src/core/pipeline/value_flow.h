@@ -9,13 +9,13 @@
 
 namespace nxd {
 
-// What goes from stage to stage: values with the forward tasks, to the stage after; and with the
-// backward tasks, to the stage before, the gradients of those that need one.
+// Traffic from stage to stage: values with the forward tasks, to the stage after; and with the
+// backward tasks, to the stage before, the gradients of values that need one.
 enum class Flow { kValues = 0, kGradients = 1 };
 constexpr std::array<Flow, 2> kFlows{Flow::kValues, Flow::kGradients};
 const char* flow_name(Flow flow);  // "values" or "gradients"
 
-// What one rank of a pipeline sends and receives for each of its tasks, in which order. A pure
+// Messages that one rank of a pipeline sends and receives for each task, and their order. A pure
 // function of the schedule and of the values at the boundaries of the rank's stages.
 //
 // A flow's messages from one rank to its neighbour have one order: that of the sender's tasks, and

@@ -53,7 +53,7 @@ class Division {
   }
 
  private:
-  // Of the items from first on, in n stages.
+  // The least cost of the items from first on, in n stages.
   double& at(size_t first, size_t n) { return best_[first * (stages_ + 1) + n]; }
 
   size_t stages_;

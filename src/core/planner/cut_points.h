@@ -11,8 +11,8 @@ namespace nxd {
 // As many items everywhere; of a remainder the last stages have one more each.
 std::vector<int> even_cut_points(int items, int stages);
 
-// Those whose most expensive stage is cheapest; among them those whose sum of squares is least, and
-// then the earliest. costs: of each item, finite and not negative.
+// The cuts whose most expensive stage is cheapest; among them those whose sum of squares is least,
+// and then the earliest. costs: of each item, finite and not negative.
 std::vector<int> balanced_cut_points(const std::vector<double>& costs, int stages);
 
 }  // namespace nxd

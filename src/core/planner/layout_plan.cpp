@@ -33,7 +33,7 @@ void check_divides(const char* what, int64_t value, int tensor) {
                  " (", value, "), got ", tensor);
 }
 
-// What tensor-parallel layers demand; a GPT-2's vocabulary is padded.
+// Checks what tensor-parallel layers demand; a GPT-2's vocabulary is padded.
 void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model) {
   const int tensor = layout.tensor_parallel_size;
   check_divides("num_heads", model.heads, tensor);

@@ -12,7 +12,7 @@ namespace nxd {
 // out of range.
 nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSizes& model);
 
-// What a layout of a model costs on a machine, of which all have been read. Memory and bounds come
+// Cost of a layout of a model on a machine, all of which have been read. Memory and bounds come
 // without looking at single tasks; a prediction plays the schedule.
 class LayoutPlan {
  public:
@@ -22,7 +22,7 @@ class LayoutPlan {
 
   // No step is shorter. In time of the stages.
   double least_seconds() const;
-  // Of the fullest rank.
+  // Bytes of the fullest rank.
   double total_bytes() const;
   bool fits() const;
   // The report depends on no ZeRO stage.
@@ -30,12 +30,12 @@ class LayoutPlan {
   nxd_plan_prediction_t predict(const ScheduleReport& report) const;
 
  private:
-  // Of the ranks of one place in the pipeline.
+  // Bytes of the ranks of one place in the pipeline.
   struct Memory {
     double parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
     double total() const { return parameters + gradients + optimizer + activations + buffers; }
   };
-  // What comes after the last task.
+  // Seconds after the last task.
   struct Finish {
     double reduction = 0, exposed = 0, optimizer = 0;
   };

@@ -80,7 +80,7 @@ class PieceMaker {
     PlanPiece piece;
     piece.elements = model_.norm_elements() + model_.head_elements(tensor_);
     const int64_t matrix = model_.head_elements(tensor_);
-    // What the last norm keeps, and both gradients.
+    // The last norm's activations, and both gradients.
     piece.kept_bytes = (3 * rows(local_) + number(matrix)) * element_;
     piece.transient_bytes = kF32Bytes * number(std::min(tokens_, kHeadBlock)) * number(vocabulary_);
     piece.forward.gemm = 3 * seconds(2.0 * number(tokens_) * number(matrix), flops_);

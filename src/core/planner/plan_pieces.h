@@ -24,7 +24,7 @@ struct PlanPiece {
   double transient_bytes = 0;  // while it is computed
 };
 
-// What the pieces of a layout are; layer for each layer of a stage.
+// The pieces of a layout; layer for each layer of a stage.
 struct PlanPieces {
   PlanPiece embedding, layer, head;
   double boundary_bytes = 0;  // of what goes from one stage to the next

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMostRanks = 65536;
 
-// Those of at most `most`, in order.
+// The divisors of at most `most`, in order.
 std::vector<int> divisors(int64_t number, int64_t most) {
   std::vector<int> out;
   const auto add = [&](int64_t divisor) {

@@ -10,7 +10,7 @@
 namespace nxd {
 namespace {
 
-// Of all stages and microbatches: some GB of tasks.
+// Bound over all stages and microbatches: some GB of tasks.
 constexpr int64_t kMostPasses = int64_t{1} << 26;
 
 }  // namespace

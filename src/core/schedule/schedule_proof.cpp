@@ -22,8 +22,8 @@ class RankProof {
   RankProof(const PipelineShape& shape, int rank, const std::vector<PipelineTask>& tasks,
             bool trains)
       : shape_(shape), rank_(rank), tasks_(tasks), trains_(trains) {
-    // Of n tasks one is missing among the first n + 1 that there should be, so that a wrong shape
-    // takes no memory.
+    // n tasks leave one missing among the first n + 1 that there should be. The bound keeps a wrong
+    // shape from taking memory.
     made_.resize(std::min(index(shape.chunks, 0), tasks.size() + 1));
   }
 
@@ -37,7 +37,7 @@ class RankProof {
   }
 
  private:
-  // What has been made of one chunk and microbatch.
+  // Tasks of one chunk and microbatch that have been made.
   struct Made {
     bool forward = false, input = false, weight = false;
 

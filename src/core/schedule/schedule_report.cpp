@@ -99,7 +99,7 @@ class Player {
     return (kind == NXD_PP_TASK_WEIGHT_GRADIENT ? backward_ : forward_).unlimited[pass];
   }
 
-  // What a weight gradient is made of is kept until it is made.
+  // Operands of a weight gradient are kept until it is made.
   void count_activations(size_t rank, nxd_pp_task_kind_t kind) {
     if (!trains_ || kind == NXD_PP_TASK_INPUT_GRADIENT) return;
     int& kept = kept_[rank];

@@ -14,8 +14,8 @@ struct StagePass {
   int microbatch = 0;
 };
 
-// What has to come from another stage before the task begins: forward passes wait for the stage
-// before, those that make input gradients for the stage after.
+// The pass of another stage that must end before the task begins: forward passes wait for the stage
+// before, passes that make input gradients for the stage after.
 inline StagePass source_of(const PipelineShape& shape, int rank, const PipelineTask& task) {
   const int stage = shape.stage_of(rank, task.chunk);
   if (task.kind == NXD_PP_TASK_FORWARD) return {true, stage - 1, task.microbatch};

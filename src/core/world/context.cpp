@@ -139,7 +139,7 @@ struct Context::Impl {
   std::unique_ptr<Refusals> refusals;        // null in a world of one
   std::atomic<bool> aborted{false};
 
-  // Those of the present layout. The number tells their keys from those of the layouts before.
+  // Groups of the present layout. The number tells their keys from those of the layouts before.
   std::map<std::string, std::shared_ptr<ProcessGroup>> shared_groups;
   int layout_number = 0;
 
@@ -259,7 +259,7 @@ std::shared_ptr<Context> Context::create(const nxd_context_options_t& options) {
   return context;
 }
 
-// What the groups of this rank share, as far as to where they learn of one another's failures.
+// Makes the state that the groups of this rank share, as far as the registry of failures.
 void Context::Impl::share(const World& world, const Deadline& joined_by) {
   const Membership& m = membership;
   if (m.local_rank < 0) membership.local_rank = world.hosts.local_rank(m.rank);
@@ -396,7 +396,7 @@ std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& rank
 
 namespace {
 
-// What ranks compare before a layout is made.
+// Values that ranks compare before a layout is made.
 struct LayoutOffer {
   int32_t verdict;  // 0, or why this rank cannot
   int32_t tensor, pipeline, context, expert, platform, lnc, local;
@@ -527,8 +527,8 @@ int Context::pipeline_neighbour(int distance) const {
 //
 //   1. first barrier: every rank has come here, so nobody needs to learn of anything any more.
 //      Ranks that wait for a late one still look into the store, which all ranks still keep.
-//   2. detach: from here on this rank asks the store nothing. Who dies is seen by its connection or
-//      its process alone.
+//   2. detach: from here on this rank asks the store nothing. A rank that dies is seen by its
+//      connection or its process alone.
 //   3. second barrier: behind it every rank has detached. A look that began in the first barrier
 //      has ended, as the thread that made it is the one that came here.
 //   4. stop serving, on the rank that serves the store for this world alone.

@@ -64,7 +64,7 @@ std::string info_key(int rank) { return "info/" + std::to_string(rank); }
 const char* const kLeft = "left";
 const char* const kLeftEarly = " left before all ranks had come";
 
-// What a rank tells rank 0 of itself.
+// Facts that a rank tells rank 0 about itself.
 struct Info {
   int size = 0;
   int serves = 0;
@@ -105,7 +105,7 @@ Announcement failure(int readers, nxd_status_t status, int root_rank, const Part
   return {text(status, " ", root_rank, " ", why...), readers};
 }
 
-// What the ranks say of themselves, in order. Many are asked for at a time; when some of these are
+// The ranks' facts about themselves, in order. Many are asked for at a time; when some of these are
 // still to come, one by one.
 class Arrivals {
  public:

@@ -29,7 +29,7 @@ struct Membership {
 Membership membership_of_environment(int64_t timeout_ms);
 Membership membership_of_options(const nxd_context_options_t& options);
 
-// What the ranks have learned of one another.
+// Facts that the ranks have learned of one another.
 struct World {
   std::shared_ptr<Store> store;  // keys of this world alone
   bool one_host = true;          // every rank reaches every other over the loopback
@@ -57,7 +57,7 @@ auto while_joining(const Membership& m, Function&& function) {
   }
 }
 
-// What a rank does between having met the others and being able to tell them of a failure
+// Runs a function between the rendezvous and the time when the others can be told of a failure
 // otherwise: when it fails, they learn that this rank has left.
 template <class Function>
 auto or_leave(Store& world, int rank, Function&& function) {

@@ -9,7 +9,7 @@
 
 #include "engine/tensor/tensor_handle.h"
 
-// What a callback sees of one application.
+// One application, as a callback sees it.
 struct nxd_function_call {
   bool in_forward = true;
   std::vector<bool> needs_grad;  // of each input

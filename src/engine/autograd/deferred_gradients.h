@@ -15,7 +15,7 @@ using WeightProduct = std::function<at::Tensor(at::Tensor sum)>;
 
 // Weight gradients that a backward pass leaves to be made later: those of a zero-bubble schedule's
 // tasks (Qi et al. 2023). While an InterceptionScope over one of these is this thread's, layers
-// push their products here and autograd gets nothing for the weight. What they were to read stays
+// push their products here and autograd gets nothing for the weight. Their operands stay
 // alive until run(). One object takes the passes of one microbatch: a leaf's gradient is complete
 // once per run.
 //
@@ -69,8 +69,8 @@ class DeferredGradients : public GradientInterceptor {
   std::vector<std::string> unsplit_;
 };
 
-// What a backward function hands autograd for a weight: the product, nothing when it was added to
-// the weight's gradient in place, and nothing when it was put off.
+// The tensor that a backward function hands autograd for a weight: the product, nothing when it was
+// added to the weight's gradient in place, and nothing when it was put off.
 at::Tensor weight_gradient(const at::Tensor& weight, WeightProduct product);
 
 }  // namespace nxd

@@ -32,12 +32,12 @@ struct LossTargets {
   int64_t first = 0;       // of this rank's columns
 };
 
-// Of labels of any shape, where each rank has cols columns. Refuses, on all ranks and in op's name,
-// labels of another dtype than i64 or outside of the vocabulary.
+// Targets of labels of any shape, where each rank has cols columns. Rejects, on all ranks and in
+// op's name, labels of another dtype than i64 or outside of the vocabulary.
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
                          int64_t cols, const CrossEntropyOptions& options);
 
-// What the sum over rows is divided by: for the mean the number of valid labels, at least 1.
+// Divisor of the sum over rows: for the mean the number of valid labels, at least 1.
 double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction);
 
 // Per row, [rows] f32, the same bits on all ranks: log of the sum of exponentials as max + log_sum,
@@ -46,7 +46,7 @@ struct RowLosses {
   at::Tensor max, log_sum, loss;
 };
 
-// Of this rank's columns of the logits, [rows, cols] dense, f32 or bf16, on the CPU; one small
+// Takes this rank's columns of the logits, [rows, cols] dense, f32 or bf16, on the CPU; one small
 // all-gather, which also finds ranks with other shares of the vocabulary.
 RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
                            const LossTargets& targets);

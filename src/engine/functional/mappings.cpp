@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What a mapping does along its dimension.
+// The operation of a mapping along its dimension.
 enum class Move { kIdentity, kAllReduce, kSplit, kAllGather, kReduceScatter };
 
 at::Tensor move(ProcessGroup& group, Move kind, const at::Tensor& x, int64_t dim) {

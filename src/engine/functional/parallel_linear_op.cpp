@@ -19,7 +19,7 @@ using Output = ParallelLinearPlan::Output;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What the forward leaves to the backward besides tensors.
+// Values that the forward leaves to the backward besides tensors.
 struct LinearRecord : torch::CustomClassHolder {
   ParallelLinearPlan plan;
   std::vector<bool> has_bias;  // per weight

@@ -43,7 +43,7 @@ struct GraphNode {
   Kind kind;
   std::string name;    // of the module, operator or function, as a reader would look for it
   std::string module;  // path of the innermost module whose forward this is part of; "" the root's
-  // kNoValue: left out. Of an operator, the tensors among its arguments, in order: see
+  // kNoValue: left out. An operator has the tensors among its arguments, in order: see
   // operator_arguments.h.
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
@@ -75,7 +75,7 @@ struct ModuleCall {
   int last_node = -1;
 };
 
-// What a module's forward does, as nodes in the order they ran in.
+// A module's forward, as nodes in the order they ran in.
 struct Graph {
   std::vector<std::string> input_names;
   std::vector<GraphNode> nodes;

@@ -10,7 +10,7 @@
 namespace nxd {
 
 // Calls visit(tensor) for the tensors among an operator's arguments or results, also undefined
-// ones, and those in lists, in order; None is no tensor. What visit gives takes the tensor's place.
+// ones, and those in lists, in order; None is no tensor. The result of visit replaces the tensor.
 template <class Visit>
 void replace_tensors(std::vector<c10::IValue>& arguments, Visit&& visit) {
   for (c10::IValue& argument : arguments) {

@@ -15,8 +15,8 @@ class OperatorObserver {
   virtual void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) = 0;
 };
 
-// What the call would have done; on the meta device by a shape function where libtorch has none.
-// UNSUPPORTED for an operator that has neither.
+// Runs the operator; on the meta device by a shape function where libtorch has none. UNSUPPORTED
+// for an operator that has neither.
 void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 // Makes an observer this thread's for a scope. It sees nothing while the thread has no

@@ -230,7 +230,7 @@ std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_
   check_argument(costs.size() == graph.nodes.size(), "costs: expected ", graph.nodes.size(),
                  ", one for each node, got ", costs.size());
   const std::vector<ModuleCall> layers = layers_of(graph, layer_class, stages);
-  // What comes before the first layer goes with it; what comes after the last can be cut off.
+  // Nodes before the first layer go with it; nodes after the last layer can be cut off.
   std::vector<double> items;
   size_t node = 0;
   const auto add = [&](size_t end) {

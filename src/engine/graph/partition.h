@@ -34,11 +34,11 @@ Partition partition_at(const Graph& graph, const std::vector<std::string>& cuts)
 // Names of the cuts that divide the modules of a class evenly, the remainder going to the later
 // stages. INVALID_ARGUMENT for a class that is not called, and for more stages than such modules.
 std::vector<std::string> even_cuts(const Graph& graph, const std::string& layer_class, int stages);
-// Those that make the most expensive stage cheapest; costs: of each node.
+// The cuts that make the most expensive stage cheapest; costs: of each node.
 std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_class, int stages,
                                    const std::vector<double>& costs);
-// Of each node's forward, from shapes alone: floating-point operations of its products, and one for
-// each element that it gives.
+// Costs of each node's forward, from shapes alone: floating-point operations of its products, and
+// one for each element that it gives.
 std::vector<double> node_costs(const Graph& graph);
 
 }  // namespace nxd

@@ -5,11 +5,11 @@
 
 namespace nxd {
 
-// What takes the place of an operator on the meta device.
+// Takes the place of an operator on the meta device.
 struct ShapeFunction {
   // Takes the arguments from the stack and leaves the results there, without autograd.
   void (*give)(torch::jit::Stack& stack);
-  // Of the results only the first has a gradient; else all that are floats.
+  // Only the first result has a gradient; else all that are floats.
   bool only_first_has_gradient = false;
 };
 

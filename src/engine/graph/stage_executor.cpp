@@ -25,7 +25,7 @@ Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
   return outputs;
 }
 
-// What a node that is no source gives.
+// Results of a node that is no source.
 Tensors run_node(const GraphNode& node, const Tensors& inputs) {
   const at::AutoGradMode grad_mode(at::GradMode::is_enabled() && node.grad_mode);
   switch (node.kind) {
@@ -150,7 +150,7 @@ void StageExecutor::find_parameters() {
   for (const NamedParameter& entry : graph_->parameters) {
     if (used.erase(entry.parameter.get()) != 0) parameters_.push_back(entry);
   }
-  // Of modules that are in no place of the tree.
+  // Parameters of modules that are in no place of the tree come last.
   for (const NamedParameter& entry : all) {
     if (used.count(entry.parameter.get()) != 0) parameters_.push_back(entry);
   }

@@ -29,8 +29,8 @@ class StageExecutor {
   const std::vector<std::string>& module_names() const { return module_names_; }
 
   // inputs: of Partition::Stage. root_inputs: all of the root's; those not in root_inputs() may be
-  // undefined. Gives the stage's outputs; for the last stage the graph's. What a value that is only
-  // handed on gives is itself. Automatic casts are those of the trace, not the thread's.
+  // undefined. Gives the stage's outputs; for the last stage the graph's. A value that is only
+  // handed on gives itself. Automatic casts are those of the trace, not the thread's.
   // uses: in the order of their nodes.
   Module::Tensors run(const Module::Tensors& inputs, const Module::Tensors& root_inputs,
                       const std::vector<ParameterUse>& uses = {}) const;

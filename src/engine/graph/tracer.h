@@ -12,7 +12,7 @@ struct TraceOptions {
   // Modules of these classes, or of these paths from the root, are called as a whole. One without
   // children, or of which Module::can_be_entered does not hold, is a leaf anyway.
   std::vector<std::string> leaf_classes, leaf_paths;
-  // Of the root's inputs, for messages and Graph::input_names; "input_0" and so on without.
+  // Names of the root's inputs, for messages and the graph; "input_0" and so on without.
   std::vector<std::string> input_names;
   // Asked for every module that is no leaf anyway, with what the lists say, if there is such a
   // rule.

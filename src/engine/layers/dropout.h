@@ -15,7 +15,7 @@ class Dropout : public Module {
 
   // Whether an input is changed at all: not in evaluation.
   bool active() const { return training() && p_ > 0; }
-  // What this rank's part, of these sizes, is multiplied by: 0 or 1 / (1 - p).
+  // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p).
   at::Tensor factors(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
   void set_site(const std::string& path) override { site_ = path; }

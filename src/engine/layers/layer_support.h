@@ -8,7 +8,7 @@
 #include "engine/functional/mappings.h"
 #include "engine/layers/layer_context.h"
 
-// What the constructors and forwards of built-in layers share.
+// Functions that the constructors and forwards of built-in layers share.
 namespace nxd {
 
 // The context's tensor-parallel group; INVALID_STATE before nxd_init_model_parallel.

@@ -10,7 +10,7 @@ struct NormOptions {
   bool bias = true;    // LayerNorm only
 };
 
-// What the two norms share: a replicated weight, and for LayerNorm a bias.
+// The base of both norms: a replicated weight, and for LayerNorm a bias.
 class Norm : public Module {
  public:
   int64_t size() const { return size_; }

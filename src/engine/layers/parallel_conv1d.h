@@ -5,7 +5,7 @@
 
 namespace nxd {
 
-// What Hugging Face's GPT-2 calls Conv1D: y = x W + b with a weight [in, out], here split over the
+// The Conv1D of Hugging Face's GPT-2: y = x W + b with a weight [in, out], here split over the
 // tensor-parallel ranks.
 class ParallelConv1d : public Module {
  public:

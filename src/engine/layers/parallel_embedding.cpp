@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What to look up, and what the ranks' results are put together to.
+// The rows to look up, and the way in which the ranks' results are put together.
 struct EmbeddingPlan : torch::CustomClassHolder {
   enum class Sum {
     kNone,      // this rank's rows

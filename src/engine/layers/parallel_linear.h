@@ -18,7 +18,7 @@ struct LinearOptions {
   int stride = 1;  // blocks per rank of the split dimension, for fused weights
 };
 
-// What the column- and the row-parallel layer have in common: a weight [out, in] and a bias.
+// The base of the column- and the row-parallel layer: a weight [out, in] and a bias.
 class ParallelLinearLayer : public Module {
  public:
   // The whole initial weight; INVALID_STATE unless the options asked to keep it. On the meta device

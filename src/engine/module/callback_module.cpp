@@ -28,7 +28,7 @@ Module::Tensors CallbackModule::forward(const Tensors& inputs, size_t n_outputs)
   const nxd_status_t status = CallbackWatch::answer([&] {
     return forward_(borrowed_handle(), in.data(), in.size(), out.data(), out.size(), user_data_);
   });
-  // What the callback filled is ours, also when it failed.
+  // Outputs that the callback filled are ours, also when it failed.
   Tensors outputs(n_outputs);
   size_t filled = 0;
   for (size_t i = 0; i < n_outputs; ++i) {

@@ -18,7 +18,7 @@ class Model : public Module {
   virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
   // Class of the layers that the model repeats.
   virtual const char* transformer_layer_class() const = 0;
-  // Of the forward's inputs, as Hugging Face names them.
+  // Names of the forward's inputs, as Hugging Face has them.
   virtual std::vector<std::string> input_names() const = 0;
 };
 

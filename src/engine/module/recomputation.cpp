@@ -47,7 +47,7 @@ void set_generator_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// What a forward depends on besides inputs and parameters.
+// State that a forward depends on besides inputs and parameters.
 class Surroundings {
  public:
   explicit Surroundings(Module& module)

@@ -11,7 +11,7 @@ namespace nxd {
 at::Tensor gather_whole(const Parameter& parameter);
 
 // The same for the gradient; undefined when no rank of the group has one. A rank without one counts
-// as zeros. What is still partial on this rank's shard stays so.
+// as zeros. A gradient that is still partial on this rank's shard stays so.
 at::Tensor gather_whole_grad(const Parameter& parameter);
 
 }  // namespace nxd

@@ -27,7 +27,7 @@ class AutocastPause {
   nxd_dtype_t paused_;
 };
 
-// What automatic casts do to the arguments of an operator.
+// The dtype that automatic casts give an operator's arguments.
 enum class CastPolicy {
   kNone,    // as they are
   kLower,   // autocast_dtype()
@@ -42,8 +42,8 @@ CastPolicy cast_policy(std::string_view operator_name);
 // policy and this thread's setting say. Autograd records the casts.
 void cast_arguments(CastPolicy policy, std::vector<c10::IValue>& arguments);
 
-// What layers do: a tensor that may be undefined, in the dtype of products of matrices or in F32.
-// The same tensor while automatic casts are off, and where its dtype is none of the above.
+// For layers: a tensor that may be undefined, in the dtype of products of matrices or in F32. The
+// same tensor while automatic casts are off, and where its dtype is none of the above.
 at::Tensor cast_lower(const at::Tensor& x);
 at::Tensor cast_float(const at::Tensor& x);
 

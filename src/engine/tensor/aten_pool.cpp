@@ -101,7 +101,7 @@ int look_at(dl_phdr_info* object, size_t, void* data) {
 
 // oneDNN's large products copy operands into memory of malloc's, call after call. By default malloc
 // gives it back to the system between calls, which costs hundreds of page faults a step: up to 64
-// MB of free memory stay with the process instead. Whoever has set malloc up has decided otherwise.
+// MB of free memory stay with the process instead. A setting of malloc in the environment wins.
 void keep_heap() noexcept {
 #ifdef __GLIBC__
   for (const char* setting :

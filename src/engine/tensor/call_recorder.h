@@ -13,8 +13,8 @@ class Module;
 // A function of the library's own, or of a caller's, that is called as a whole.
 using WholeFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-// Who watches this thread's calls of modules and functions: a trace. Tensors hold no values then,
-// so that kernels and collectives only give shapes.
+// Records this thread's calls of modules and functions for a trace. Tensors hold no values then, so
+// that kernels and collectives only give shapes.
 class CallRecorder {
  public:
   virtual ~CallRecorder() = default;

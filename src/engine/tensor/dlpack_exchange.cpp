@@ -56,7 +56,7 @@ DLDataType dl_type_of(at::ScalarType type) {
   }
 }
 
-// What a DLTensor describes, checked.
+// The checked content of a DLTensor.
 struct Description {
   char* data;  // of the first element
   at::ScalarType type;

@@ -20,8 +20,8 @@ std::vector<int64_t> checked_shape(const int64_t* shape, int32_t ndim, size_t el
 at::Tensor create_zeros(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype, nxd_device_t device);
 at::Tensor create_from_data(const void* data, size_t bytes, const int64_t* shape, int32_t ndim,
                             nxd_dtype_t dtype);
-// What make fills from the host's memory. In a trace every later run of the graph gets a new tensor
-// of the same values.
+// The tensor that make fills from the host's memory. In a trace every later run of the graph gets a
+// new tensor of the same values.
 at::Tensor host_values(const std::function<at::Tensor()>& make);
 
 // Fails with UNSUPPORTED, naming what is asked for, unless the elements lie in host memory where

@@ -7,7 +7,7 @@
 
 namespace nxd {
 
-// What a load did not match.
+// Names and tensors that a load did not match.
 struct LoadReport {
   std::vector<std::string> missing;     // parameters that the file lacks
   std::vector<std::string> unexpected;  // tensors that the model lacks

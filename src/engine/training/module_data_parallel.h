@@ -32,7 +32,7 @@ class BucketedParameters : public ModuleParameters {
 
  private:
   bool is_wide(size_t index) const { return infos_[index].grad_dtype != infos_[index].dtype; }
-  // Of the gradient's place; it keeps the bucket alive.
+  // A view of the gradient's place; it keeps the bucket alive.
   at::Tensor view(size_t index) const;
   void add_to_main_grad(size_t index);
 

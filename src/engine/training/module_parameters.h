@@ -28,7 +28,7 @@ class ModuleParameters : public ParameterSource {
   std::string torn() const override;
 
   std::optional<std::vector<std::string>> names_of_whole() const override;
-  // Those of the layout, which may come and go; none on the only rank of a world without one.
+  // Groups of the layout, which may come and go; none on the only rank of a world without one.
   // INVALID_STATE on one of several ranks without a layout.
   const OptimizerGroups& groups() const override;
   bool plain_kernels() const override;

@@ -137,7 +137,7 @@ void ModulePipeline::make_local_tree() {
     const auto& names = executor.module_names();
     local_names_.insert(local_names_.end(), names.begin(), names.end());
   }
-  // What no stage uses stays with the first.
+  // Parameters that no stage uses stay with the first.
   if (context()->parallel().rank(NXD_AXIS_PIPELINE) == 0) {
     for (const std::shared_ptr<Parameter>& unused : stages_->unused_parameters()) {
       if (known.insert(unused.get()).second) own.push_back(unused);
@@ -193,7 +193,7 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
   runner().reshape();
 }
 
-// What ranks compare before a run, under the names of the inputs.
+// Values that ranks compare before a run, under the names of the inputs.
 std::vector<AgreedValue> ModulePipeline::sizes_of(const Module::Tensors& inputs) const {
   std::vector<AgreedValue> sizes{{"automatic casts", static_cast<double>(autocast_dtype())},
                                  {"n_inputs", static_cast<double>(inputs.size())}};

@@ -13,7 +13,7 @@
 
 namespace nxd {
 
-// What nxd_pp_options_t says, checked and copied; see there.
+// The options of nxd_pp_options_t, checked and copied; see there.
 struct ModulePipelineOptions {
   PipelineShape shape;
   std::shared_ptr<const Schedule> schedule;
@@ -62,7 +62,7 @@ class ModulePipeline : public Pipeline {
   const std::vector<std::string>& unsplit() const { return stages_->unsplit(); }
 
  private:
-  // What a trace depends on.
+  // Facts that a trace depends on.
   struct Signature {
     std::vector<std::vector<int64_t>> shapes;  // of one microbatch's inputs
     std::vector<int> dtypes;                   // -1: left out

@@ -41,8 +41,8 @@ class ModuleStages : public StageProgram {
   void fail_run(std::exception_ptr failure) { failure_ = std::move(failure); }
   void set_ddp(std::weak_ptr<DataParallel> ddp) { ddp_ = std::move(ddp); }
 
-  // Of the last run, on the rank with the last stage: each microbatch's loss, 0 where the model
-  // gives none; and, without training, the root's outputs.
+  // Results of the last run on the rank with the last stage: each microbatch's loss, 0 where the
+  // model gives none; and, without training, the root's outputs.
   const std::vector<double>& losses() const { return losses_; }
   double loss() const;  // weighted
   const std::vector<Module::Tensors>& root_outputs() const { return root_outputs_; }
@@ -60,7 +60,7 @@ class ModuleStages : public StageProgram {
   void weight_gradients(const TaskPlace& place) override;
 
  private:
-  // What is kept of one microbatch in one chunk.
+  // Activation stash of one microbatch in one chunk.
   struct Passage {
     Module::Tensors inputs;                      // leaves; only those that need gradients
     std::vector<torch::autograd::Edge> outputs;  // where gradients go in; invalid: nowhere

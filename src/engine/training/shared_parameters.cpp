@@ -141,7 +141,7 @@ at::Tensor SharedParameters::sum(const Shared& shared) {
 
 void SharedParameters::end_run() {
   const at::NoGradGuard no_grad;
-  // Whoever refuses does so for every parameter, so that everybody meets for every one.
+  // A rank that rejects does so for every parameter, so that all ranks meet for every one.
   std::exception_ptr failure;
   for (const Shared& shared : shared_) {
     try {
