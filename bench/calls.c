@@ -1,4 +1,4 @@
-/* What the smallest calls take in C, for the bindings to be compared with: nxd_context_get_rank,
+/* Times of the smallest calls in C, to compare the bindings with: nxd_context_get_rank,
  * and an all-reduce of 256 f32 between two ranks of this host. Medians of batches, on rank 0. */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The loop of the collectives' benchmark, the same for every library that is measured: check the
- * result, warm up, time calls one by one, check again. What bytes means depends on the operation:
+ * result, warm up, time calls one by one, check again. The operation decides what bytes means:
  *
  *   all_reduce      the buffer of each rank, reduced in place
  *   reduce_scatter  what each rank sends; it receives bytes / ranks
@@ -94,7 +94,7 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What all programs understand; a program's own options follow in its table. */
+/* Options of all programs; a program's own options follow in its table. */
 #define COMMON_OPTIONS                                                            \
   {"cases", required_argument, NULL, 'c'}, {"out", required_argument, NULL, 'o'}, \
       {"label", required_argument, NULL, 'l'}, {"pin", no_argument, NULL, 'p'}, { \
@@ -183,7 +183,7 @@ static float read_element(const void* data, size_t i, int is_bf16) {
 
 static size_t elements_of(const case_t* what) { return what->bytes / (what->is_bf16 ? 2 : 4); }
 
-/* What element i of the result must be, and the number of elements. */
+/* The expected element i of the result, and the number of elements. */
 static size_t result_elements(const case_t* what, int size) {
   const size_t n = elements_of(what);
   return what->operation == REDUCE_SCATTER ? n / (size_t)size : n;
@@ -255,7 +255,7 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-/* What became of one subject's calls of a case. */
+/* Outcome of one subject's calls of a case. */
 typedef struct {
   const char* failure;
   double* seconds; /* of each call; ascending in the end */

@@ -42,7 +42,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What this process holds now.
+// Resources that this process holds now.
 struct Holdings {
   double sockets = 0, descriptors = 0, threads = 0, resident_kib = 0;
 };
@@ -234,7 +234,7 @@ void model(const Measured& flat, int flat_ranks, const Measured& hosts, int host
   std::printf("\nA group costs %.0f bytes of heap per member and rank before its first use.\n",
               per_peer);
   const auto log2_of = [](double n) { return std::ceil(std::log2(n)); };
-  // What does not depend on the number of ranks; each asks for half of its connections.
+  // Requests that do not depend on the number of ranks; each asks for half of its connections.
   const double flat_fixed = flat.requests[kCreate] - log2_of(flat_ranks);
   const double hosts_fixed = hosts.requests[kCreate] - log2_of(double(hosts_ranks) / kRanksPerHost);
   std::printf("\n%-13s %7s %9s %10s %9s %9s %9s %10s %12s %10s\n", "model", "ranks", "req/rank",

@@ -50,7 +50,7 @@ static void print_head(const measures_t* m, const step_options_t* o, int size, d
       m->step_flops * 1e-9);
 }
 
-/* Of rank 0: where its time goes, and how near to its share of the peak. */
+/* The time of rank 0 by phase, and how near each is to its share of the peak. */
 static void print_phases(const measures_t* m, double step_mean, double rank_peak) {
   double rest = step_mean;
   printf("  %-18s %10s %8s %8s %12s %10s\n", "phase of rank 0", "ms", "share", "calls", "GFLOP/s",

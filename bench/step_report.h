@@ -1,4 +1,4 @@
-/* What bench_step measures on a rank, and the tables it prints of it. */
+/* Measurements of bench_step on a rank, and the tables that it prints of them. */
 #ifndef NXD_BENCH_STEP_REPORT_H
 #define NXD_BENCH_STEP_REPORT_H
 

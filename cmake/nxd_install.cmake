@@ -1,4 +1,4 @@
-# What is installed, and where consumers find it. Everything refers to its own place, so that an
+# Installed files, and where consumers find them. Everything refers to its own place, so that an
 # installed tree can be moved. Components are the packages of nxd_packages.cmake.
 include(CMakePackageConfigHelpers)
 include(cmake/nxd_pages.cmake)

@@ -268,7 +268,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_optimizer_set_schedule(r->optimizer, &schedule));
   TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
 
-  /* What all ranks together could do, measured while all of them do it. */
+  /* The peak rate of all ranks together, measured while all of them compute. */
   nxd_group_t* world = NULL;
   TRY(nxd_context_get_world_group(r->ctx, &world));
   TRY(nxd_barrier(world));

@@ -21,7 +21,7 @@ LIBRARIES = ["nxd_core", "nxd"]
 TOOLS = ["abidw", "abidiff", "gcc", "nm", "readelf"]
 # The core offers the engine C++ names under a node of their own, of which nothing is promised.
 PRIVATE_NODE = "NXD_PRIVATE_"
-# Of the boundary only: other exported names are the engine's, and type names need no lines.
+# Keeps the boundary only: other exported names are the engine's, and type names need no lines.
 ONLY_C = """[suppress_function]
   symbol_name_not_regexp = ^nxd_
   drop = yes
@@ -95,7 +95,7 @@ def exported(path, abi):
 
 
 def debug_abi(path, include, work):
-    """What the library's debug information says of its boundary, as XML text."""
+    """The library's boundary by its debug information, as XML text."""
     if ".debug_info" not in run(["readelf", "-S", "-W", str(path)]):
         sys.exit(f"check_abi: {path} has no .debug_info: it was stripped, and says nothing of types")
     out, only_c = Path(work, path.name + ".abi"), Path(work, "only_c")
@@ -149,7 +149,7 @@ def compare_struct(name, old, new):
 
 
 def compare(old, new):
-    """What programs of the baseline would trip over; and what is new."""
+    """Changes that break programs of the baseline; and additions."""
     problems, added = [], []
     for kind, was in old.items():
         for name, value in was.items():

@@ -98,7 +98,7 @@ struct BufferModel {
     }
   }
 
-  // Of the loss sum((p - t)^2) / 2 over the samples first ... last - 1, whose targets t are waves.
+  // The loss is sum((p - t)^2) / 2 over the samples first ... last - 1, whose targets t are waves.
   void set_gradients(int first, int last) {
     for (size_t k = 0; k < params.size(); ++k) {
       for (int64_t i = 0; i < params[k]->count(); ++i) {

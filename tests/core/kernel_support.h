@@ -1,4 +1,4 @@
-// What the kernel tests share: random data, bf16 values, and comparing with a reference in double.
+// Support for kernel tests: random data, bf16 values, and comparing with a reference in double.
 #ifndef NXD_TESTS_CORE_KERNEL_SUPPORT_H
 #define NXD_TESTS_CORE_KERNEL_SUPPORT_H
 

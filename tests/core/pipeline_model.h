@@ -159,7 +159,7 @@ class SkipNet : public StageCode {
     return NXD_OK;
   }
 
-  // Of so many runs: every chunk added all microbatches, and knew the last of them.
+  // In each of so many runs every chunk added all microbatches, and knew the last of them.
   bool knew_the_last(int runs) const {
     for (size_t chunk = 0; chunk < static_cast<size_t>(cut_.chunks); ++chunk) {
       if (told_[chunk] != runs || added_[chunk] != runs * cut_.microbatches) return false;
@@ -202,7 +202,7 @@ class SkipNet : public StageCode {
     return states;
   }
 
-  // What a layer's weights are applied to.
+  // The row that a layer's weights are applied to.
   Row operand(int layer, const State& in) const {
     Row u = in.h;
     for (size_t i = 0; i < u.size(); ++i) {

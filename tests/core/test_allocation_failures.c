@@ -38,7 +38,7 @@ typedef struct {
   uint64_t n;
 } attempt_t;
 
-/* What a process tells of itself. */
+/* A process's report of itself. */
 typedef struct {
   int done;
   uint64_t counted, failed, failed_in_gloo;
@@ -112,7 +112,7 @@ static int is_error(nxd_status_t status) {
   return status < 0 && status != NXD_ERROR_INTERNAL && status >= NXD_ERROR_USER;
 }
 
-/* What is wrong with a process that has ended; NULL when nothing is. */
+/* The fault of a process that has ended; NULL for none. */
 static const char* fault_of(const attempt_t* a, const report_t* r, int status) {
   if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGKILL ? "hung" : "ended by a signal";
   if (!r->done || WEXITSTATUS(status) != 0) return "ended early";
@@ -275,7 +275,7 @@ static uint64_t offset;
 
 static int leaves_out(const char* only, const char* name) { return only && strcmp(only, name); }
 
-/* Of the short form, for a kind and mode of a program; 0: the mode is left out. */
+/* Samples of the short form, for a kind and mode of a program; 0: the mode is left out. */
 static uint64_t samples(fail_kind_t kind, int mode) {
   if (kind != kFailMemory) return mode == kRest ? 0 : 1;
   return mode == kOne ? 6 : 2;
@@ -382,7 +382,7 @@ static void read_arguments(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   read_arguments(argc, argv);
-  /* What is made once and kept, such as tables of the library's, is made here. */
+  /* Objects that are made once and kept, such as tables of the library's, are made here. */
   for (int p = 0; p < n_programs; ++p) {
     rank_end_t ends[kMostRanks];
     run_program(&programs[p], kRetryTimeoutMs, file_path(), ends);

@@ -304,7 +304,7 @@ static void in_child(nxd_context_t* ctx, int rank, int size, void* unused) {
   }
   int status = -1;
   NXD_TEST_CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-  /* What the child did has not touched its parent. */
+  /* The child has not touched its parent. */
   int32_t sum = 0;
   NXD_TEST_OK(nxd_all_reduce(world, &rank, &sum, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM));
   NXD_TEST_CHECK(sum == 1);

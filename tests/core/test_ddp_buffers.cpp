@@ -402,7 +402,7 @@ void bad_calls(void**) {
   });
 }
 
-// What ranks give must agree; a mistake of one is an error on all, and the world goes on.
+// Arguments of the ranks must agree; a mistake of one is an error on all, and the world goes on.
 void ranks_that_differ(void**) {
   struct Difference {
     void (*apply)(BufferModel& model, nxd_ddp_options_t& options);

@@ -161,13 +161,13 @@ typedef struct {
   int has_link;
 } options_t;
 
-/* Of one cell of the matrix over one transport. */
+/* Counts of one cell of the matrix over one transport. */
 typedef struct {
   _Atomic int runs, bad;
   _Atomic int64_t slowest_us;
 } tally_t;
 
-/* What the jobs share. */
+/* State that the jobs share. */
 typedef struct {
   tally_t tallies[kMostTransports][kCells];
   /* The signal that ends it all, and who sent it. No further run is begun, and one under way does
@@ -238,8 +238,8 @@ static void count_runs(const options_t* options, const char* when) {
   fflush(stdout);
 }
 
-/* All cells, repetition after repetition, so that a run cut short has seen them equally often. Of
- * every so many runs this job takes one. The first job counts aloud. */
+/* All cells, repetition after repetition, so that a run cut short has seen them equally often. This
+ * job takes one of every so many runs. The first job counts aloud. */
 static void run_turns(const options_t* options, int job, fault_link_t* link) {
   uint64_t seed = options->seed;
   int turn = 0;

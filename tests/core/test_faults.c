@@ -99,7 +99,7 @@ static int child_server(nxd_context_t* ctx, int rank, int signal_number) {
   if (rank > 0 && nxd_group_create(ctx, right, 2, "right", &b) != NXD_OK) return 3;
   nxd_group_t* world = NULL;
   nxd_context_get_world_group(ctx, &world);
-  /* By the barrier the groups have been made. Those who are slow may lose rank 0 in it already. */
+  /* By the barrier the groups have been made. A slow rank may lose rank 0 in it already. */
   nxd_status_t status = nxd_barrier(world);
   if (rank == 0 && status != NXD_OK) return 5;
   if (rank == 0) raise(signal_number);
@@ -140,7 +140,7 @@ static int child_killed(nxd_context_t* ctx, int rank) {
   if (rank == 2 && status != NXD_OK) return 2;
   if (rank == 2) raise(SIGKILL);
   const double start = now_ms();
-  /* Who is slow may lose rank 2 in the first one already. */
+  /* A slow rank may lose rank 2 in the first one already. */
   if (status == NXD_OK) status = exchange(world, 1 << 20);
   if (!survives(status, start, NXD_ERROR_PEER_LOST, NXD_ERROR_TIMEOUT, 2)) return 3;
   /* The first error stays. */

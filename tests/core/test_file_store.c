@@ -1,4 +1,4 @@
-/* What a store keeps, and how long it may take: values beyond its bounds, counters that are none,
+/* Bounds of a file store, in size and time: values beyond its bounds, counters that are none,
  * and a file that another process has locked and does not let go of. */
 #include <fcntl.h>
 #include <setjmp.h>

@@ -95,7 +95,7 @@ static void other_moments(nxd_context_t* ctx, int rank, int size, void* unused) 
     check_sum(group, 1, 2);
     nxd_group_destroy(group);
   }
-  /* Those who are not meant are left alone, even by a refusal of a rank they share a group with. */
+  /* Ranks outside the group go on, even after a rejection of a rank that they share one with. */
   const int32_t others[] = {1, 2, 3};
   if (rank == 0) check_refused(ctx, rank, twice, 0);
   if (rank > 0 && NXD_TEST_OK(nxd_group_create(ctx, others, 3, "o", &group))) {

@@ -383,7 +383,7 @@ void memory_is_bounded(void**) {
       const bool all_at_once = shape.schedule == NXD_PP_SCHEDULE_GPIPE;
       NXD_TEST_CHECK(bytes == after);
       if (rank == 1) NXD_TEST_CHECK(all_at_once ? bytes == 4 * of_values : bytes <= 3 * of_values);
-      // What is sent is let go of when it is taken, sooner or later: but each run leaves nothing.
+      // A sent value is let go of when it is taken, sooner or later: but each run leaves nothing.
       const uint64_t under_way = 2 * 2 * 4 * of_values;
       NXD_TEST_CHECK(later.bytes_in_use <= stats.bytes_in_use + under_way);
       NXD_TEST_CHECK(later.arena_bytes_in_use <= stats.arena_bytes_in_use + under_way);

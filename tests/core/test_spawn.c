@@ -22,7 +22,7 @@
 
 static char self[512];
 
-/* What a rank does; prints its failures and ends with their number. */
+/* A rank's part; prints its failures and ends with their number. */
 static int worker(const char* part) {
   const int rank = atoi(getenv("RANK"));
   if (!strcmp(part, "fail")) return rank == 1 ? 37 : 0;
@@ -399,7 +399,7 @@ static void waits_for_any_child(void** state) {
   signal(SIGCHLD, SIG_DFL);
 }
 
-/* Whoever ends the supervisor ends the processes, and the job says so. */
+/* The end of the supervisor ends the processes, and the job says so. */
 static void killed_supervisor(void** state) {
   (void)state;
   nxd_job_t* job = start("sleep", 2);

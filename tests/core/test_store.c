@@ -142,7 +142,7 @@ static void file(void** state) {
   unlink(path);
 }
 
-/* What a writer that died left half-written is dropped, and what it finished is not. */
+/* A record that a dead writer left half-written is dropped, and a finished one is not. */
 static void file_torn(void** state) {
   (void)state;
   fresh_path();

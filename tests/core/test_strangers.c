@@ -42,7 +42,7 @@ static int come(uint16_t port) {
 
 static int visitors[kPorts * kStrangers], n_visitors, n_ports;
 
-/* Of each kind some, at every port. */
+/* Some visitors of each kind, at every port. */
 static void visit_all(void) {
   uint16_t ports[kPorts];
   n_ports = listening_ports(ports);

@@ -1,4 +1,4 @@
-// What the tests that hold kernels beside ATen's operators share.
+// Support for tests that compare kernels with ATen's operators.
 #pragma once
 
 #include <functional>

@@ -185,7 +185,7 @@ inline void check_layouts(
   }
 }
 
-// What each of the processes runs.
+// The body of each of the processes.
 inline int run_process(const ModelOracle& oracle) {
   nxd_context_t* ctx = nullptr;
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;

@@ -1,4 +1,4 @@
-// What the tests of models share: owned handles, recorded models, and a training run on a layout.
+// Support for tests of models: owned handles, recorded models, and a training run on a layout.
 #pragma once
 
 #include <cmath>
@@ -184,7 +184,7 @@ inline Optimizer make_adamw(nxd_module_t* model) {
   return Optimizer(out);
 }
 
-// What a training run gave.
+// Results of a training run.
 struct Run {
   Named initial;               // whole parameters before the first step
   Named gradients;             // of the first step, finished

@@ -1,4 +1,4 @@
-// What the tests of optimizers over modules share: a module of one parameter, and gradients for it.
+// Support for tests of optimizers over modules: a module of one parameter, and gradients for it.
 #pragma once
 
 #include "engine/model_support.h"

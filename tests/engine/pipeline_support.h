@@ -1,4 +1,4 @@
-// What the tests of pipelines of modules share: layouts, and training on ranks of any of them.
+// Support for tests of pipelines of modules: layouts, and training on ranks of any of them.
 #pragma once
 
 #include "engine/model_support.h"
@@ -53,7 +53,7 @@ void on_pipeline_ranks(const PipelineLayout& layout, Function fn) {
       &shared);
 }
 
-// What several stages hold, put together: a name that several of them have must have equal values.
+// The parameters of several stages, put together: equal values where several have one name.
 class Joined {
  public:
   void add(const std::string& what, const Named& part) {
@@ -78,7 +78,7 @@ inline nxd_module_t* local_module(nxd_pp_t* pp) {
   return local;
 }
 
-// What a training run over a pipeline gave: alike on all ranks.
+// Results of a training run over a pipeline: alike on all ranks.
 struct PipelineRun {
   std::vector<double> losses;
   std::vector<double> norms;

@@ -294,7 +294,7 @@ void widest_list(void**) {
        }},
   };
   check_list(cases, NXD_DTYPE_F32);
-  // Of one 16-bit dtype they stay in it.
+  // Operands of one 16-bit dtype stay in it.
   const Autocast on;
   const Tensor narrow = op("addcmul", {{"self", y}, {"tensor1", z}, {"tensor2", z}});
   assert_int_equal(narrow.dtype(), NXD_DTYPE_BF16);
@@ -411,7 +411,7 @@ std::vector<Layer> product_layers(bool slices) {
           {"attention", whole, attention}};
 }
 
-// What a layer gives and which gradients it leaves, all widened to F32.
+// The output of a layer and the gradients that it leaves, all widened to F32.
 struct Results {
   Tensor y, dx;
   std::map<std::string, Tensor> dw;

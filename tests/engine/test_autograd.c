@@ -66,7 +66,7 @@ static void a_given_gradient_replaces_the_one(void** state) {
   OK(nxd_tensor_get_grad(x, &grad));
   assert_true(element(grad, 0) == 60 && element(grad, 1) == -400);
   nxd_tensor_destroy(grad);
-  /* What the caller gave stays the caller's. */
+  /* The tensor that the caller gave stays the caller's. */
   assert_true(element(g, 0) == 10);
   OK(nxd_tensor_set_grad(x, g));
   OK(nxd_tensor_get_grad(x, &grad));

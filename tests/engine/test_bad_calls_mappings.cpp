@@ -1,5 +1,5 @@
-// Bad calls of region mappings, and of mappings and losses before there is a layout. What is wrong
-// on one rank alone makes no other rank wait, and the group can be used afterwards.
+// Bad calls of region mappings, and of mappings and losses before there is a layout. An error of
+// one rank alone makes no other rank wait, and the group can be used afterwards.
 #include "support/tensor.h"
 
 #include "support/check.h"

@@ -9,7 +9,7 @@
 
 enum { kRounds = 3, kMost = 16 };
 
-/* What a round has made; released forwards or backwards. */
+/* Objects that a round has made; released forwards or backwards. */
 typedef struct {
   void (*destroy[kMost])(void*);
   void* object[kMost];

@@ -35,7 +35,7 @@ struct Batch {
   std::vector<int64_t> ids, labels;
 };
 
-// Of consecutive sequences. Sequence 5 has no valid label, the others ever fewer.
+// A batch of consecutive sequences. Sequence 5 has no valid label, the others ever fewer.
 Batch batch_of(int first, int count, int64_t vocabulary) {
   Batch batch;
   for (int s = first; s < first + count; ++s) {

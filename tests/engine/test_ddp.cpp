@@ -304,7 +304,7 @@ void layers_that_add_themselves(void**) {
   });
 }
 
-// What BF16 would lose when microbatches add up.
+// F32 keeps what BF16 would lose when microbatches add up.
 void f32_gradients(void**) {
   on_copies(2, [](nxd_context_t* ctx, int, int, void*) {
     for (const int32_t fp32 : {0, 1}) {

@@ -1,6 +1,6 @@
-// What data parallelism does to a module's tensors and when: gradients are views into buckets that
-// stay where they are, with stage 1 parameters too; and buckets are reduced before gradients are
-// finished, unless overlap is off.
+// Effects of data parallelism on a module's tensors, and when: gradients are views into buckets
+// that stay where they are, with stage 1 parameters too; and buckets are reduced before gradients
+// are finished, unless overlap is off.
 #include <algorithm>
 #include <chrono>
 #include <thread>

@@ -25,7 +25,7 @@ Tensor ones(const std::vector<int64_t>& shape, nxd_dtype_t dtype = NXD_DTYPE_F32
   return from_doubles(std::vector<double>(static_cast<size_t>(count), 1.0), shape, dtype);
 }
 
-// What dropout makes of ones in this rank's part.
+// The result of dropout on ones in this rank's part.
 std::vector<double> dropped(nxd_context_t* ctx, const char* site, int32_t shard_dim, int size) {
   std::vector<int64_t> shape = kShape;
   if (shard_dim >= 0) shape[static_cast<size_t>(shard_dim)] /= size;

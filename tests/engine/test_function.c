@@ -11,7 +11,7 @@
 
 #include "engine/check.h"
 
-/* What the callbacks of y = x0^2 x1 do and see. */
+/* State of the callbacks of y = x0^2 x1: what they do and see. */
 typedef struct {
   nxd_status_t forward_status, backward_status;
   int forwards, backwards, destroyed;

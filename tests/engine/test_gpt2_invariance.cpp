@@ -83,7 +83,7 @@ void initial_weights(void**) {
       for (const double x : v) assert_true(x == (is_bias ? 0 : 1));
       continue;
     }
-    // Of n draws the root of the mean square lies within 5 / sqrt(2 n) of the deviation.
+    // The root mean square of n draws lies within 5 / sqrt(2 n) of the deviation.
     const auto n = static_cast<double>(v.size());
     const double want = name.find("c_proj") != std::string::npos ? 0.02 / std::sqrt(6.0) : 0.02;
     const double got = norm(v) / std::sqrt(n);

@@ -25,7 +25,7 @@ void f64_layouts(void**) { check_layouts(oracle(), kF64, false); }
 
 void as_processes(void**) { check_as_processes(); }
 
-// What is written on two ranks is Hugging Face's file again: names, shapes and values.
+// The file that two ranks write is Hugging Face's again: names, shapes and values.
 void saved_as_hugging_face_does(void**) {
   const std::string path = "/tmp/nxd_gpt2_" + std::to_string(getpid()) + ".safetensors";
   const Layout two{2};

@@ -366,7 +366,7 @@ void cross_entropy(void**) {
         cross_entropy_backward(shard, max.f32(), log_sum.f32(), dy.f32(), smoothing, cols, dtype,
                                dx.data(), cols);
         const auto aten = [&](const Tensor& in) {
-          // Of bf16 logits models take the loss in f32, as the kernel does.
+          // Models take the loss of bf16 logits in f32, as the kernel does.
           const Tensor wide = to(in, in.dtype() == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32);
           return op("cross_entropy_loss", {{"self", wide},
                                            {"target", from_ints(labels, {rows})},

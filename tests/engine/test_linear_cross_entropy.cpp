@@ -67,7 +67,7 @@ Tensor loss_of(nxd_context_t* ctx, const Tensor& x, const Tensor& weight, const 
   return loss;
 }
 
-// Of all tokens and the whole vocabulary, through all logits.
+// The loss of all tokens and the whole vocabulary, through all logits.
 Tensor whole_loss(const Tensor& x, const Tensor& weight, const Tensor& labels, const Setting& s) {
   const Tensor rows = op("reshape", {{"self", x}, {"shape", std::vector<int64_t>{-1, kFeatures}}});
   const Tensor across = op("t", {{"self", weight}});
@@ -251,7 +251,7 @@ void test_kept_graph_of_leaves(void**) {
   for (const int size : {1, 2}) nxd_test_run_ranks(size, size, kept_graph_of_leaves, nullptr);
 }
 
-// What requires no gradient gets none, and the loss is the same.
+// A tensor that requires no gradient gets none, and the loss is the same.
 void frozen(nxd_context_t* ctx, int rank, int size, void*) {
   const Setting s{};
   const Tensor x = wave(with_last(s.tokens, kFeatures), s.dtype, 1);

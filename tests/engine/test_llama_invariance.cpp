@@ -62,7 +62,7 @@ void initial_weights(void**) {
       if (is_bias) assert_true(x == 0);
     }
     if (is_norm || is_bias) continue;
-    // Of n draws the root of the mean square lies within 5 / sqrt(2 n) of the deviation.
+    // The root mean square of n draws lies within 5 / sqrt(2 n) of the deviation.
     const auto n = static_cast<double>(v.size());
     const double deviation = norm(v) / std::sqrt(n);
     const double bound = 0.05 * (5 / std::sqrt(2 * n)) + (name.find("embed") == 5 ? 1e-3 : 0);

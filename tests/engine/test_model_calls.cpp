@@ -1,4 +1,4 @@
-// What is refused: configurations, layouts, inputs and handles of models, alike on all ranks.
+// Rejections of configurations, layouts, inputs and handles of models, alike on all ranks.
 #include <fstream>
 
 #include "engine/model_support.h"
@@ -188,7 +188,7 @@ void nothing_to_predict(void**) {
   });
 }
 
-// What is hidden by the mask does not reach what is not: changing it leaves later logits alone.
+// Tokens hidden by the mask do not reach the others: changing them leaves later logits alone.
 void key_mask(void**) {
   for (const bool sequence_parallel : {false, true}) {
     const Layout layout{2, sequence_parallel};

@@ -111,7 +111,7 @@ void callback_module(nxd_context_t* ctx, int, int, void*) {
     const Tensor want =
         op("sum", "dim_IntList", {{"self", products}, {"dim", std::vector<int64_t>{0}}});
     NXD_TEST_CLOSE("gradient of scale", grad_of(find(module, "scale")), want, 1e-5);
-    // What a nested call refused comes through with its message.
+    // A nested call's rejection comes through with its message.
     nxd_tensor_t* wrong = x.get();
     const Tensor narrow = wave({3, 7}, NXD_DTYPE_F32, 1);
     nxd_tensor_t* in = narrow.get();

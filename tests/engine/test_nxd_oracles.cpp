@@ -28,7 +28,7 @@ class Recording {
     return from_doubles(array.values, array.shape, NXD_DTYPE_F32);
   }
 
-  // What both ranks hold, one after the other along the first dimension.
+  // The values of both ranks, one after the other along the first dimension.
   Tensor joined(const std::string& tensor) const {
     const Tensor first = of(tensor, 0), second = of(tensor, 1);
     std::vector<double> both = values(first);

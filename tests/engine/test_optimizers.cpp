@@ -1,4 +1,4 @@
-// What optimizers over modules have in common: groups, schedules, a step and its report, callers'
+// Properties of all optimizers over modules: groups, schedules, a step and its report, callers'
 // own rules, and their refusals. The rules' own values are in test_adamw and test_update_rule.
 #include <limits>
 
@@ -328,7 +328,7 @@ void meta_parameters(void**) {
       false);
 }
 
-// What a caller's rule was told.
+// Calls that a caller's rule has got.
 struct Told {
   int calls = 0, destroyed = 0;
   nxd_status_t answer = NXD_OK;

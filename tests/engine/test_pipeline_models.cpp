@@ -354,7 +354,7 @@ void own_tracing_rule(void**) {
   });
 }
 
-// What is refused, on all ranks alike, with what was expected.
+// Rejections, alike on all ranks, say what was expected.
 void refusals(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
     const Module model = awkward_model(ctx);

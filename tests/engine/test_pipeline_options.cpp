@@ -282,7 +282,7 @@ constexpr Kind kKinds[] = {
 };
 
 Module built_in(nxd_context_t* ctx, const Kind& kind) {
-  // Of this rank's thread, which ends with the run.
+  // The setting is this rank's thread's, which ends with the run.
   if (kind.autocast) NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, nullptr));
   Layout layout;
   layout.sequence_parallel = kind.sequence_parallel;

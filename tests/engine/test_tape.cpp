@@ -209,7 +209,7 @@ void missing_gradients(nxd_context_t* ctx, int, int, void*) {
 
 void test_missing_gradients(void**) { nxd_test_run_ranks(1, 1, missing_gradients, nullptr); }
 
-// What was recorded of an input before the tape is not gone back through.
+// Backward does not enter operations on an input that were recorded before the tape.
 void outside_graph(nxd_context_t* ctx, int, int, void*) {
   Multi multi(ctx);
   const Tensor x = leaf(wave({2}, NXD_DTYPE_F32, 1), NXD_DTYPE_F32, true);

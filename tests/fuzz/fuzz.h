@@ -1,4 +1,4 @@
-// What the fuzzers of this directory have in common. Each has one entry, LLVMFuzzerTestOneInput,
+// Support for the fuzzers of this directory. Each has one entry, LLVMFuzzerTestOneInput,
 // which libFuzzer calls with inputs of its own and replay.cpp with those that are kept.
 #pragma once
 
@@ -73,7 +73,7 @@ class Input {
     return value;
   }
   int byte() { return number<uint8_t>(); }
-  // Of low to high.
+  // A number from low to high.
   int choice(int low, int high) { return low + byte() % (high - low + 1); }
   std::string bytes(size_t size) {
     size = std::min(size, left());

@@ -43,7 +43,7 @@ void dial(const std::string& invitation) {
   });
 }
 
-// What a rank of the world says first.
+// The hello of a rank of the world.
 std::string hello() {
   nxd::PeerHello words;
   words.from = 1;

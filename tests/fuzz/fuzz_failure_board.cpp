@@ -1,4 +1,4 @@
-// What a rank reads in the store of its peers' failures and waits. Bytes of the input up to the
+// Entries of peers' failures and waits that a rank reads in the store. Bytes of the input up to the
 // first line end are calls of the board, the other lines are the values.
 #include "core/comm/monitor/failure_board.h"
 #include "fuzz.h"

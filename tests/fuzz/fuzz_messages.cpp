@@ -1,7 +1,7 @@
-// What ranks of a group tell one another before data move: verdicts, headers, the envelope of a
-// message, a task that failed, the address of shared memory. The connections are between ranks that
-// know the world's secret, so that INTERNAL is an answer to what no rank says; a read out of bounds
-// is none.
+// Bytes that ranks of a group send one another before data move: verdicts, headers, the envelope of
+// a message, a task that failed, the address of shared memory. The connections are between ranks
+// that know the world's secret, so that INTERNAL is an answer to bytes that no rank sends; a read
+// out of bounds is none.
 #include "core/comm/memory/shared_memory.h"
 #include "core/comm/monitor/group_monitor.h"
 #include "core/comm/transports/gloo/verdict.h"

@@ -1,5 +1,5 @@
-// What a rank reads in the store of groups that its peers refused to make: lines of the input are
-// the list's entries.
+// Entries of groups that peers refused to make, as a rank reads them in the store: lines of the
+// input are the list's entries.
 #include "core/comm/monitor/refusals.h"
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-// What a rank reads in the store while it meets its world: lines of the input are the values. The
+// Values that a rank reads in the store at the rendezvous: lines of the input are the values. The
 // first byte chooses the rank and the size of the world.
 #include <algorithm>
 #include <cstdlib>
@@ -29,7 +29,7 @@ bool is_internal_failure(const std::string& value) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nxd_fuzz::Input in(data, size);
   const int manner = in.byte();
-  // What the ranks say of themselves has several lines.
+  // The ranks' facts about themselves have several lines.
   const std::vector<std::string> values = nxd_fuzz::pieces(in, '\0');
   if (values.empty()) return 0;
   for (const std::string& value : values) {

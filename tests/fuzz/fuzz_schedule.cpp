@@ -47,7 +47,7 @@ void change(nxd_fuzz::Input& in) {
   });
 }
 
-// Of any tasks at all.
+// A schedule of any tasks at all.
 void make_up(nxd_fuzz::Input& in) {
   const nxd::PipelineShape shape{in.choice(-1, 4), in.choice(-1, 3), in.number<int32_t>()};
   std::vector<std::vector<nxd::PipelineTask>> tasks(

@@ -10,7 +10,7 @@ need_built "$library"
 torch=$(ldd "$library" | awk '/libtorch_cpu\.so/ {print $3}')
 unset NXD_ATEN_POOL
 
-# What a program sees that loads these libraries in turn, libnxd last.
+# The setting in a program that loads these libraries in turn, libnxd last.
 first_setting() {
   python3 - "$@" "$library" <<'EOF'
 import ctypes
@@ -34,5 +34,5 @@ expect 1 first_setting
 expect 0 first_setting "$torch"
 NXD_ATEN_POOL=0 expect 0 first_setting
 NXD_ATEN_POOL=1 expect 1 first_setting "$torch"
-# What is not a number is reported, and leaves ATen as it is.
+# A value that is not a number is reported, and leaves ATen as it is.
 NXD_ATEN_POOL=maybe expect 0 first_setting 2>/dev/null

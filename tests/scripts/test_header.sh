@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 echo '#include "nxd.h"' > "$work/alone.c"
-# What a program that uses DLPack 0.6 has seen by the time it includes nxd.h.
+# Declarations that a program with DLPack 0.6 has seen by the time it includes nxd.h.
 cat > "$work/dlpack06.h" <<'EOF'
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_

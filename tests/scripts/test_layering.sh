@@ -38,7 +38,7 @@ for place, room in enumerate(rooms):
 
 def room_of(path):
     parts = path.relative_to(src).parts
-    # What stands in for a header of somebody else's belongs to the room that it lies in.
+    # A stand-in for a header of somebody else's belongs to the room that it lies in.
     foreign = next((i for i, part in enumerate(parts) if part.endswith("_missing")), len(parts) - 1)
     room = "capi" if parts[0] == "capi" else "/".join(parts[:foreign])
     if room not in granted:

@@ -6,7 +6,7 @@ set -euo pipefail
 oracles=$1/tests/oracles
 readme=$oracles/README.md
 
-# What the README puts between backquotes: names, with {a,b} written out.
+# Names that the README puts between backquotes, with {a,b} written out.
 declare -A named=()
 while read -r word; do
   [[ $word =~ ^[A-Za-z0-9][A-Za-z0-9_.,{}/]*$ ]] || continue

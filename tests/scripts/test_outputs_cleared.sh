@@ -20,7 +20,7 @@ layout = json.load(open(f"{source}/bindings/layout.json"))
 sizes = {name: struct["size"] for name, struct in layout["structs"].items()}
 structs = {s["name"]: s for s in api["structs"]}
 handles = {h["name"]: h for h in api["handles"]}
-# Of an enumeration whose first value is something, nothing is INVALID.
+# An enumeration whose first value is not -1 has no INVALID.
 invalid = {e["name"] for e in api["enums"] if e["values"][0]["value"] == -1}
 libraries = {"nxd_core": ctypes.CDLL(f"{build}/src/libnxd_core.so", mode=ctypes.RTLD_GLOBAL)}
 if os.path.exists(f"{build}/src/libnxd.so"):
@@ -49,7 +49,7 @@ def width(kind):
     return sizes.get(kind["name"]) or BYTES.get(kind["name"], 4)
 
 
-# What a refused call says of the setting before it stays as it was, by nxd.h.
+# A rejected call leaves these functions' output of the setting before as it was, by nxd.h.
 KEEPS = {"nxd_set_autocast"}
 ARRAYS = {"outputs", "out_grads", "out_grad_inputs", "out_weights"}
 

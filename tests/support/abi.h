@@ -1,5 +1,5 @@
-/* What the tests of the ABI share: layouts fixed at compile time, and what every options struct
- * must do with the sizes of older and newer headers. */
+/* Support for tests of the ABI: layouts fixed at compile time, and what every options struct must
+ * do with the sizes of older and newer headers. */
 #ifndef NXD_TESTS_SUPPORT_ABI_H
 #define NXD_TESTS_SUPPORT_ABI_H
 

@@ -10,11 +10,11 @@
 
 #include "core/comm/store/store.h"
 
-// What is asked of a store, as a TCP store's server sees it: a get looks first whether the key is
+// Requests to a store, as a TCP store's server sees them: a get looks first whether the key is
 // there and then fetches it.
 struct StoreCounts {
   std::atomic<int64_t> requests{0}, bytes{0};
-  // Those that wrote or found something. How often ranks ask in vain depends on who is early.
+  // Requests that wrote or found something. The number in vain depends on which rank is early.
   std::atomic<int64_t> fruitful{0};
 };
 

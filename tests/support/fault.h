@@ -41,7 +41,7 @@ enum {
   kFaultCollectives
 };
 
-/* What is known of a kind of fault. */
+/* Properties of a kind of fault. */
 typedef struct {
   const char* name;
   int signal;         /* sent by the driver; 0: the culprit does it to itself */
@@ -61,7 +61,7 @@ typedef struct {
   int culprit;   /* -1: none */
   uint64_t seed; /* of the moment */
   int64_t timeout_ms;
-  /* Of a link that is cut: */
+  /* For a link that is cut: */
   int split; /* the bit of a rank that is the number of its host */
   int aside; /* ranks with this bit, if any, have no part in the calls that cross the link */
   int agent; /* the store is served by a process of the first host that is no rank */
@@ -135,8 +135,8 @@ typedef struct {
   char finding[1024];
 } fault_result_t;
 
-/* Starts the ranks, lets the fault happen, and judges. What the survivors may take on top of twice
- * the timeout is for the scheduler of a machine with far fewer processors than ranks. */
+/* Starts the ranks, lets the fault happen, and judges. The slack on top of twice the timeout is for
+ * the scheduler of a machine with far fewer processors than ranks. */
 enum { kFaultSlackMs = 1500 };
 /* link: for the faults that cut one; NULL otherwise. */
 void fault_run(const fault_cell_t* cell, const char* transport, fault_link_t* link,

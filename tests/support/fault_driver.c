@@ -78,7 +78,7 @@ static void judge_failure(run_t* run, const fault_report_t* r) {
         run->cell->fault == kFaultAbortContext || run->cell->fault == kFaultAbortGroup;
     if (aborted && r->status != NXD_ERROR_ABORTED)
       find(run, kFaultWrong, "culprit %d: expected ABORTED, got %s", r->rank, r->message);
-    /* What one that was stopped gets depends on whether its peers have closed already. */
+    /* The error of a stopped rank depends on whether its peers have closed already. */
     return;
   }
   if (run->fault_ms == 0)
@@ -297,7 +297,7 @@ static void look_for_processes(run_t* run) {
 
 /* --- A run ----------------------------------------------------------------------------------- */
 
-/* Between the driver and the ranks. Those of two hosts have files in common, but no address. */
+/* The store between the driver and the ranks. Ranks of two hosts share files, but no address. */
 static int open_store(run_t* run, const char* directory) {
   char text[560];
   if (run->kind->cuts_link) {

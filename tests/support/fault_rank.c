@@ -112,7 +112,7 @@ static nxd_status_t call(int kind, const member_t* m, size_t n, nxd_dtype_t dtyp
   }
 }
 
-/* The culprit's part, without waiting. Of a message, the sending half: its peer receives. */
+/* The culprit's part, without waiting. It has the sending half of a message: its peer receives. */
 static nxd_status_t start(int kind, const member_t* m, nxd_work_t** work) {
   const size_t n = elements(), part = n / (size_t)m->size;
   const nxd_dtype_t f32 = NXD_DTYPE_F32;
@@ -133,7 +133,7 @@ static nxd_status_t start(int kind, const member_t* m, nxd_work_t** work) {
   }
 }
 
-/* What rank i contributes is i + 1 throughout. */
+/* Rank i contributes i + 1 throughout. */
 static int is_right(int kind, const member_t* m, size_t n) {
   const size_t size = (size_t)m->size, part = n / size;
   const float sum = (float)(m->size * (m->size + 1) / 2);
@@ -273,8 +273,8 @@ static void destroy_works(const member_t* m) {
   for (int i = 1; i >= 0; --i) nxd_work_destroy(works[i]);
 }
 
-/* The culprit destroys works under its peers' calls. Those that had begun end as if it had waited;
- * for the others the peers are told who took them back. */
+/* The culprit destroys works under its peers' calls. Works that had begun end as if it had waited;
+ * for the others the peers are told which rank took them back. */
 static void works_destroyed(void) {
   uint64_t seed = cell.seed;
   const int message = cell.collective == kFaultMessage;
@@ -411,8 +411,8 @@ static int join(void) {
   return cell.held || bound_calls();
 }
 
-/* What the culprit does before turn n, its fault being due before turn at. True when it does not
- * take part any more. */
+/* The culprit's act before turn n, its fault being due before turn at. True when it does not take
+ * part any more. */
 static int misbehave(int n, int at) {
   if (n != at || !is_culprit()) return 0;
   switch (cell.fault) {

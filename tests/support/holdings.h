@@ -1,4 +1,4 @@
-/* What a process holds that a library may leak. */
+/* Resources of a process that a library may leak. */
 #ifndef NXD_TESTS_SUPPORT_HOLDINGS_H
 #define NXD_TESTS_SUPPORT_HOLDINGS_H
 

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* What each rank runs. A failed check is reported with nxd_test_fail, never with CMocka's own
+/* The body of each rank. A failed check is reported with nxd_test_fail, never with CMocka's own
  * assertions, which jump and may only do so on the main thread. */
 typedef void (*nxd_test_rank_fn)(nxd_context_t* ctx, int rank, int size, void* user_data);
 

@@ -99,7 +99,7 @@ void calls(nxd_context_t* ctx, int rank, int, void*) {
 
 void test_calls(void**) { run_two(calls); }
 
-// What a rank waits for can be read on another thread meanwhile.
+// Another thread can read meanwhile which call a rank waits in.
 void waiting(nxd_context_t* ctx, int rank, int, void*) {
   nxd_group_t* world = world_of(ctx);
   if (rank == 0) {

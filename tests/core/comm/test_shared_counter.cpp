@@ -1,5 +1,5 @@
-// Who shares a core with whom: a rank that is awaited there gets it at once, any other is looked
-// for first.
+// Ranks that share a core: a rank that waits for a peer on its own core yields at once; it polls
+// first for any other.
 #include <sched.h>
 
 #include <cstdio>

@@ -153,8 +153,8 @@ void words_in_pieces(void**) {
   }
 }
 
-// A sum goes on at the other end of its range. Who adds to a word is answered, or let go as by
-// torch.
+// A sum goes on at the other end of its range. A client that adds to a word gets an error, or is
+// disconnected as by torch.
 void adds(void**) {
   TcpStoreServer server("127.0.0.1", 0);
   Client client(server), torch(server);

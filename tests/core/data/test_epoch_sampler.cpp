@@ -137,7 +137,7 @@ double excess(const std::map<std::vector<int64_t>, int>& counts, double kinds, d
   return (statistic - (kinds - 1)) / std::sqrt(2 * (kinds - 1));
 }
 
-// Of small sets all permutations are equally frequent, odd ones among them.
+// All permutations of small sets are equally frequent, odd ones among them.
 void every_permutation(void**) {
   double kinds = 1;
   for (int64_t n = 2; n <= 6; ++n) {
@@ -151,7 +151,7 @@ void every_permutation(void**) {
   }
 }
 
-// Of larger ones every pair of neighbours is: the places of samples that follow one another.
+// Every pair of neighbours in a larger set is: the places of samples that follow one another.
 void neighbours_are_random(void**) {
   for (const int64_t n : {9, 25, 30, 49}) {
     std::map<std::vector<int64_t>, int> counts;

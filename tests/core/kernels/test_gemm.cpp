@@ -171,7 +171,7 @@ void empty_sums(void**) {
   }
 }
 
-// What is not accumulated into is not read: it may hold anything.
+// An output that is not accumulated into is not read: it may hold anything.
 void overwrites_nan(void**) {
   Buffer a(NXD_DTYPE_F32, 9, 1);
   Buffer c(NXD_DTYPE_F32, 9);

@@ -65,7 +65,7 @@ void products_are_told_apart(void**) {
   assert_int_equal(nxd_profile_stop(), NXD_OK);
 }
 
-// What runs inside of a phase is part of it, and on other threads it is not inside.
+// A phase inside of another on the same thread is part of it; on other threads it is not inside.
 void outermost_scope_counts(void**) {
   assert_int_equal(nxd_profile_start(), NXD_OK);
   {

@@ -1,4 +1,4 @@
-// What each launcher's variables mean. The environments are those the launchers were seen to set.
+// Meaning of each launcher's variables. The environments are those the launchers were seen to set.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -96,7 +96,7 @@ void check_items(const BucketPlan& plan, const Parameters& parameters, int64_t b
   }
 }
 
-// What the ranks' parts name covers every element once, in order.
+// The ranks' parts cover every element once, in order.
 void check_parts(const BucketPlan& plan) {
   for (size_t b = 0; b < plan.buckets().size(); ++b) {
     int64_t covered = 0;

@@ -217,8 +217,8 @@ void sgd_values(void**) {
   }
 }
 
-// What torch and NxD Core recorded, to their 7 digits; and hyperparameters other than the rule's
-// own, as those of a group.
+// Values that torch and NxD Core recorded, to their 7 digits; and hyperparameters other than the
+// rule's own, as those of a group.
 void adamw_values(void**) {
   const double grads[] = {0.5, 0.25, 0};
   const double want[2][3] = {{.9000002, .8067825, .7347249}, {.8991063, .8050877, .7323011}};
@@ -256,7 +256,7 @@ void group_without_momentum(void**) {
   near(p.states[0], 0);
 }
 
-// What a caller's rule has seen.
+// Calls that a caller's rule has seen.
 struct Seen {
   nxd_update_t last{};
   std::string name;

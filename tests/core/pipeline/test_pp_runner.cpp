@@ -1,4 +1,4 @@
-// What runs a rank's part of a pipeline: the order of its messages, as pure functions; ranks that
+// A rank's part of a pipeline: the order of its messages, as pure functions; ranks that
 // do not agree; tasks that fail, after which a run can be made again; timelines; and bad calls.
 #include <algorithm>
 #include <array>
@@ -68,7 +68,7 @@ std::vector<Schedule> schedules() {
   return all;
 }
 
-// What a rank sends is what its neighbour receives, message by message.
+// A rank's neighbour receives its messages in the order in which they are sent.
 void neighbours_have_one_order(void**) {
   size_t messages = 0;
   for (const Schedule& schedule : schedules()) {
@@ -335,7 +335,7 @@ void fail_and_go_on(int ranks, int chunks, int stage, int microbatch, bool in_fo
       nxd_error_info_t info{};
       info.struct_size = sizeof info;
       NXD_TEST_OK(nxd_last_error_info(&info));
-      // Whose part of the run was over hears of it where the loss is shared.
+      // A rank that had ended its part of the run hears of it where the loss is shared.
       NXD_TEST_CHECK(status == NXD_ERROR_USER || status == NXD_ERROR_INVALID_ARGUMENT);
       NXD_TEST_CHECK(std::string(nxd_last_error()).find(task) != std::string::npos);
       NXD_TEST_CHECK(status != NXD_ERROR_USER || rank == stage % ranks ||

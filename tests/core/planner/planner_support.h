@@ -1,6 +1,6 @@
 #pragma once
 
-// What the planner's tests plan.
+// Models and machines for the planner's tests.
 #include "nxd.h"
 
 inline nxd_plan_model_t small_model() {

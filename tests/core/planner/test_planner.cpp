@@ -314,7 +314,7 @@ struct RandomPlans {
   }
 };
 
-// What must hold of every layout, whatever its figures.
+// Properties of every layout, whatever its figures.
 void test_properties(void**) {
   RandomPlans random;
   for (int i = 0; i < 1500; ++i) {

@@ -1,4 +1,4 @@
-// What the planner refuses, and what it says then.
+// Arguments that the planner rejects, and its messages.
 #include <cmath>
 #include <cstring>
 

@@ -40,7 +40,7 @@ std::string rank_text(nxd_pp_schedule_kind_t kind, const PipelineShape& shape, i
   return text_of(Schedule::make(kind, shape).tasks(rank));
 }
 
-// What the C functions give.
+// The tasks that the C functions give.
 std::vector<PipelineTask> tasks_by_c(nxd_pp_schedule_kind_t kind, const PipelineShape& shape,
                                      int rank) {
   nxd_pp_schedule_t* schedule = nullptr;

@@ -1,4 +1,4 @@
-// What ranks learn of one another when they meet: who shares a host, and why joining failed. Ranks
+// Facts that ranks learn at the rendezvous: who shares a host, and why joining failed. Ranks
 // are threads.
 #include <stdlib.h>
 #include <string.h>

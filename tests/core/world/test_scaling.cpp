@@ -1,5 +1,5 @@
-// What may not grow with the world: a rank's questions to the store, its connections, the bytes of
-// an agreement. Ranks are threads.
+// Quantities that may not grow with the world: a rank's requests to the store, its connections, the
+// bytes of an agreement. Ranks are threads.
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -110,7 +110,7 @@ double pairs_per_rank(int size) {
   return pairs;
 }
 
-// What a rank asks of the store grows with its connections alone: one question each, by one end.
+// A rank's requests to the store grow with its connections alone: one request each, by one end.
 void demands_are_bounded(void**) {
   ::setenv("NXD_LARGE_GROUP", "2", 1);
   const Demands few = demands_of(8), many = demands_of(32);

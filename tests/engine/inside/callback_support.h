@@ -39,7 +39,7 @@ inline void add_parameter(const Module& module, const char* name, std::vector<in
   tensor.copy_(at::arange(tensor.numel()).mul(7).remainder(5).sub(2).view(tensor.sizes()));
 }
 
-// What a forward reads a parameter by.
+// The tensor by which a forward reads a parameter.
 inline at::Tensor parameter_of(nxd_module_t* self, const char* name) {
   return self->value->parameter(name)->tensor();
 }

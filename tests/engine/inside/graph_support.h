@@ -1,4 +1,4 @@
-// What the tests of graphs share: a trace's stages, run one after another on one thread.
+// Support for tests of graphs: a trace's stages, run one after another on one thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -122,7 +122,7 @@ inline void check_stages(const std::string& what, const std::shared_ptr<nxd::Mod
   check_same(what + ": gradient", got.gradients, want.gradients, tolerance);
 }
 
-// What a function throws must be an Error of this status, with the part in its message.
+// The function must throw an Error of this status, with the part in its message.
 inline void refused(nxd_status_t status, const std::string& part,
                     const std::function<void()>& function) {
   try {

@@ -83,7 +83,7 @@ void test_unsplit(void**) {
   check(setting);
 }
 
-// What was put off and is dropped leaves nothing behind; a hook's failure ends the run.
+// Deferred products that are dropped leave nothing behind; a hook's failure ends the run.
 void test_ends(void**) {
   nxd_test_run_ranks(
       1, 1,

@@ -185,7 +185,7 @@ void test_parameters_file(void**) {
   }
 }
 
-// What a file lacks or has too much of is the same for all stages.
+// All stages report the same missing and surplus tensors of a file.
 void test_mismatches(void**) {
   const TempDir directory;
   const std::string path = directory.path() + "/tied.safetensors";

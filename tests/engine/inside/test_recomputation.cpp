@@ -278,7 +278,7 @@ void test_stand_in(void**) {
       nullptr);
 }
 
-// What is kept between a forward and its backward pass, in bytes of the pool.
+// Memory kept between a forward and its backward pass, in bytes of the pool.
 void test_memory(void**) {
   nxd_test_run_ranks(
       1, 1,

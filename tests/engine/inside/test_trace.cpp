@@ -1,4 +1,4 @@
-// What a trace records, and what it refuses.
+// Calls that a trace records, and calls that it rejects.
 #include "capi/engine_handles.h"
 #include "engine/inside/callback_support.h"
 #include "support/temp_dir.h"
@@ -229,7 +229,7 @@ void test_reads_are_refused(void**) {
   });
 }
 
-// What is known stays known: the caller may read what comes from its own constants alone.
+// The caller may read values that come from its own constants alone.
 void test_constants_are_readable(void**) {
   on_one_rank([](nxd_context_t* ctx) {
     const at::Tensor table = at::arange(6, at::kFloat);

@@ -170,7 +170,7 @@ class Draw {
     }
     return or_null(out);
   }
-  // What a caller says is the size of its struct, and how much room there is.
+  // The size that a caller gives for its struct, beside the room that there is.
   size_t struct_size(size_t right) {
     static constexpr size_t kSizes[] = {0, 1, sizeof(size_t), kLargestStruct, kLargestStruct + 1};
     const int which = random_.below(16);

@@ -44,7 +44,7 @@ KEPT = {
 # Single results that a count of something else follows.
 SINGLE = {("nxd_pp_run_eval", "out_loss")}
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
-# What such buffers are is known to their own calls alone.
+# Only the calls of such buffers know their content.
 COLLECTIVES = {"send", "recv", "buffer"}
 
 
@@ -316,8 +316,8 @@ class Generator:
         o.append('#include "draw.h"')
         o.append("namespace nxd_fuzz {\nnamespace {\n")
         o.append("struct ArenaBlock;")
-        # What is no longer there, or never was from this arena, is refused or undefined: only
-        # blocks that live are given back.
+        # A block that is no longer there, or never was from this arena, is rejected or undefined:
+        # only blocks that live are given back.
         o.append("void* arena_block(Draw& d) {\n"
                  "  auto& slots = d.pool<ArenaBlock>();\n"
                  "  if (slots.empty() || d.random().once_in(8)) return nullptr;\n"

@@ -68,7 +68,7 @@ size_t index_of(const char* function) {
   return 0;
 }
 
-// Those that end a rank's world, or are costly, come now and then only.
+// Calls that end a rank's world, or are costly, come now and then only.
 bool is_rare(const char* name) {
   for (const char* rare :
        {"nxd_memory_set_cap", "nxd_context_abort", "nxd_group_abort", "nxd_context_finalize",
@@ -135,7 +135,7 @@ void run_rank(int rank, int ranks, nxd_store_t* store, uint64_t seed, uint64_t c
     if (ranks == 1) continue;
     const nxd_status_t status = draw.last_status();
     failed_worlds += status == NXD_ERROR_TIMEOUT || status == NXD_ERROR_PEER_LOST ? 1 : 0;
-    // What is left of a lost world fails at once or waits in vain; a few such calls are enough.
+    // Calls on a lost world fail at once or wait in vain; a few such calls are enough.
     if (failed_worlds > 3 || draw.pool<nxd_context_t>().empty()) break;
   }
   draw.start(seed);

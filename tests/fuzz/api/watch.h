@@ -1,5 +1,5 @@
-// What the watching process knows of the one that calls: in memory that they share, so that a call
-// that crashes or hangs is known by its name and number.
+// State of the calling process for the one that watches it, in memory that they share: a call that
+// crashes or hangs is known by its name and number.
 #pragma once
 
 #include <atomic>

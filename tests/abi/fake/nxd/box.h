@@ -10,7 +10,7 @@
 
 #define NXD_ABI_VERSION 0
 
-/** What went wrong. */
+/** The outcome of a call. */
 typedef int32_t nxd_status_t;
 enum { NXD_OK = 0, NXD_ERROR_EMPTY = -1, NXD_ERROR_FULL = -2 };
 

@@ -3,7 +3,7 @@
 /// Hours of one turn of the moon and of the sun.
 pub const PERIODS: [f64; 2] = [12.4206, 12.0];
 
-/// What the fit has to find: level, and sine and cosine of each wave.
+/// The values that the fit has to find: level, and sine and cosine of each wave.
 pub const TRUTH: [f64; 5] = [1.75, 0.9, -0.4, 0.3, 0.2];
 
 /// The waves at an hour, by which the parameters are multiplied.
