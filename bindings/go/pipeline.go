@@ -183,7 +183,7 @@ func (p *Pipeline) SetTimeline(on bool) error {
 	return own.Do(p.Handle, func(r *raw.PP) error { return raw.PPSetTimeline(r, flag(on)) })
 }
 
-// WriteTimeline writes what all ranks recorded, on rank 0: a trace (.json) or a picture (.svg).
+// WriteTimeline writes what all ranks recorded, on rank 0: a trace (.json).
 // [collective: world]
 func (p *Pipeline) WriteTimeline(path string) error {
 	return own.Do(p.Handle, func(r *raw.PP) error { return raw.PPWriteTimeline(r, path) })

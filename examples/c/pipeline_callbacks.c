@@ -5,7 +5,7 @@
  *
  *   ./pipeline_callbacks                                          (one rank)
  *   nxdrun -n 4 ./pipeline_callbacks --schedule zero_bubble
- *   NEURON_NUM_DEVICES=2 ./pipeline_callbacks --chunks 2 --timeline run.svg
+ *   NEURON_NUM_DEVICES=2 ./pipeline_callbacks --chunks 2 --timeline run.json
  *   torchrun --nproc-per-node=2 --no-python ./pipeline_callbacks --schedule gpipe
  *
  * Built against an installed libnxd, whose place the program remembers:
@@ -266,7 +266,7 @@ int main(int argc, char** argv) {
   if (!read_arguments(&e, argc, argv)) {
     fprintf(stderr,
             "usage: pipeline_callbacks [--schedule 1f1b|interleaved|gpipe|zero_bubble] "
-            "[--chunks N] [--timeline FILE.svg|FILE.json]\n");
+            "[--chunks N] [--timeline FILE.json]\n");
     return 2;
   }
   const nxd_status_t status = run_all(&e);

@@ -261,7 +261,7 @@ NXD_API nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes);
 NXD_API nxd_status_t nxd_pp_set_timeline(nxd_pp_t* pp, int32_t on);
 
 /** Writes what all ranks recorded, on rank 0 of the world: as a trace that chrome://tracing and
- *  Perfetto read (path ends in ".json"), or as a picture (".svg"). Ranks that are not the first of
+ *  Perfetto read, and scripts/draw_timeline draws. The path ends in ".json". Ranks not the first of
  *  their tensor- and data-parallel groups have recorded alike and are left out.  [collective:
  * world]
  *  @return NXD_OK; INVALID_ARGUMENT (path); INVALID_STATE (nothing recorded); IO, on all ranks;

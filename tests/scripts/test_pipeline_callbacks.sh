@@ -31,6 +31,14 @@ for n in 2 4; do
   python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["traceEvents"]' "$work/$n.json"
 done
 run one.chunks "$example" --chunks 4 --schedule gpipe
-run spawn env NEURON_NUM_DEVICES=2 "$example" --timeline "$work/spawn.svg"
-grep -q "</svg>" "$work/spawn.svg"
+run spawn env NEURON_NUM_DEVICES=2 "$example" --timeline "$work/spawn.json"
+# A picture has a box for each task: of two ranks, forth and back, 8 microbatches, 30 steps.
+"$1/scripts/draw_timeline" "$work/spawn.json" "$work/spawn.svg"
+python3 - "$work/spawn.svg" "$((2 * 2 * 8 * 30))" <<'END'
+import sys
+from xml.dom import minidom
+titles = minidom.parse(sys.argv[1]).getElementsByTagName("title")
+boxes = sum(not title.firstChild.data.startswith("wait") for title in titles)
+assert boxes == int(sys.argv[2]), boxes
+END
 loads_no_libtorch "$example"

@@ -907,8 +907,8 @@ func PPSetTimeline(pp *PP, on int32) error {
 }
 
 // PPWriteTimeline is nxd_pp_write_timeline. Writes what all ranks recorded, on rank 0 of the world:
-// as a trace that chrome://tracing and Perfetto read (path ends in ".json"), or as a picture
-// (".svg"). Ranks that are not the first of their tensor- and data-parallel groups have recorded
+// as a trace that chrome://tracing and Perfetto read, and scripts/draw_timeline draws. The path
+// ends in ".json". Ranks not the first of their tensor- and data-parallel groups have recorded
 // alike and are left out. [collective: world]
 func PPWriteTimeline(pp *PP, path string) error {
 	pathC, err := CString("path", path)

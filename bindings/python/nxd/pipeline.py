@@ -111,7 +111,7 @@ class Pipeline(Handle):
         check(core.nxd_pp_set_timeline(self.pointer, on))
 
     def write_timeline(self, path: str) -> None:
-        """As a trace (.json) or a picture (.svg), on rank 0. [collective: world]"""
+        """As a trace (.json), on rank 0. [collective: world]"""
         check(core.nxd_pp_write_timeline(self.pointer, str(path).encode()))
 
 

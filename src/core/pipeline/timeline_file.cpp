@@ -12,7 +12,6 @@
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/write_outcome.h"
 #include "core/comm/net/deadline.h"
-#include "core/pipeline/timeline_picture.h"
 #include "core/pipeline/timeline_trace.h"
 
 namespace nxd {
@@ -31,15 +30,10 @@ struct Card {
 };
 constexpr size_t kCardWords = sizeof(Card) / sizeof(int64_t);
 
-enum class Form { kTrace, kPicture };
-
-Form form_of(const char* path) {
+void check_path(const char* path) {
   check_argument(path, "path: expected a path, got NULL");
-  const std::string_view name(path);
-  if (name.ends_with(".json")) return Form::kTrace;
-  check_argument(name.ends_with(".svg"), "path: expected a name that ends in .json or .svg, got ",
-                 path);
-  return Form::kPicture;
+  check_argument(std::string_view(path).ends_with(".json"),
+                 "path: expected a name that ends in .json, got ", path);
 }
 
 // The kernel's, by its boot.
@@ -127,11 +121,10 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
   const ProcessGroup& pipeline = *context.parallel().group(NXD_AXIS_PIPELINE);
   static const std::vector<Timeline::Event> kNone;
   const auto& events = own ? own->events() : kNone;
-  Form form = Form::kTrace;
   std::string fault, record;
   Card card;
   try {
-    form = form_of(path);
+    check_path(path);
   } catch (const Error& e) {
     fault = e.what();
     card.refused = 1;
@@ -157,8 +150,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
   if (world.rank() == 0) {
     const std::vector<RankTimeline> ranks = collect(world, cards, events);
     outcome.attempt([&] {
-      const std::string text =
-          form == Form::kTrace ? timeline_trace(ranks) : timeline_picture(ranks);
+      const std::string text = timeline_trace(ranks);
       AtomicFile file(path);
       file.write(text.data(), text.size());
       file.commit();

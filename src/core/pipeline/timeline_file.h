@@ -5,9 +5,8 @@
 
 namespace nxd {
 
-// Writes on rank 0 of the world what the ranks of its pipeline recorded, as the path's ending
-// says: ".json" or ".svg". Collective over the world; fails on all ranks alike. own: null where
-// nothing was recorded.
+// Writes on rank 0 of the world what the ranks of its pipeline recorded, as a trace (".json").
+// Collective over the world; fails on all ranks alike. own: null where nothing was recorded.
 void write_timeline(Context& context, const Timeline* own, const char* path);
 
 }  // namespace nxd

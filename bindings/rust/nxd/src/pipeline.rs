@@ -140,7 +140,7 @@ impl Pipeline {
         check(unsafe { sys::nxd_pp_set_timeline(self.as_raw(), on.into()) })
     }
 
-    /// Writes what all ranks recorded, as ".json" or ".svg". Collective: world.
+    /// Writes what all ranks recorded, as a trace (".json"). Collective: world.
     pub fn write_timeline(&self, path: &str) -> Result<()> {
         let path = c_string(path)?;
         check(unsafe { sys::nxd_pp_write_timeline(self.as_raw(), path.as_ptr()) })

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/base/blocked_signals.h"
+#include "core/base/hash.h"
 #include "core/comm/net/interrupt.h"
 #include "core/comm/store/store_patience.h"
 
@@ -31,15 +32,8 @@ struct RecordHead {
   uint64_t checksum;
 };
 
-// FNV-1a, to tell a whole record from a torn one.
-uint64_t checksum_of(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : bytes) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3ULL;
-  }
-  return hash;
-}
+// To tell a whole record from a torn one.
+uint64_t checksum_of(const std::string& bytes) { return Hash().add(bytes).value(); }
 
 // Bytes read at an offset; fewer than size only at the end of the file, -1 on failure.
 ssize_t read_at(int fd, void* out, size_t size, int64_t offset) {

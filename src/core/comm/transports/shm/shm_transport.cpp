@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/round_up.h"
 #include "core/comm/reduction.h"
 #include "core/comm/transports/shm/letter.h"
 #include "core/kernels/copy.h"
@@ -24,7 +25,6 @@ constexpr int kLooks = 400;
 // Granularity of parts: whole cache lines of every dtype.
 constexpr size_t kPartElements = 64;
 
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 size_t round_down(size_t value, size_t unit) { return value / unit * unit; }
 
 static_assert(Letter::room_for(kLongestLetter) <= ShmSegment::kSmall);
