@@ -16,6 +16,14 @@ nxd_status_t init(Options* out, size_t size, const Options& defaults, const char
   return guard([&] { init_options(out, size, defaults, name); });
 }
 
+PlanSearchOptions read_search(const nxd_plan_search_options_t* given) {
+  check_argument(given, "options: expected a pointer, got NULL");
+  const nxd_plan_search_options_t defaults = NXD_PLAN_SEARCH_OPTIONS_INIT;
+  const auto o = read_options(given, defaults, "options");
+  return {o.world_size, o.sequence_length, o.batch_size, o.dtype,
+          o.max_virtual_size == 0 ? PlanSearchOptions().max_virtual_size : o.max_virtual_size};
+}
+
 }  // namespace
 
 nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size) {
@@ -63,8 +71,8 @@ nxd_status_t nxd_plan_search(const nxd_plan_model_t* model, const nxd_plan_machi
     check_count(cap, sizeof *predictions, "cap");
     OutputStructs out_layouts(layouts, cap, "layouts");
     OutputStructs out_predictions(predictions, cap, "predictions");
-    const std::vector<FoundPlan> found = search_plans(
-        read_plan_model(model), read_plan_machine(machine), read_plan_search(options), cap);
+    const std::vector<FoundPlan> found =
+        search_plans(read_plan_model(model), read_plan_machine(machine), read_search(options), cap);
     for (size_t i = 0; i < found.size(); ++i) {
       out_layouts.write(i, found[i].layout);
       out_predictions.write(i, found[i].prediction);

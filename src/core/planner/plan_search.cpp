@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/planner/layout_plan.h"
 
 namespace nxd {
@@ -40,7 +39,7 @@ struct Candidate {
 class PlanSearch {
  public:
   PlanSearch(const ModelSizes& model, const nxd_plan_machine_t& machine,
-             const nxd_plan_search_options_t& options)
+             const PlanSearchOptions& options)
       : model_(model), machine_(machine), options_(options) {}
 
   // From the candidate that could be best on, until none can be better than those found.
@@ -184,7 +183,7 @@ class PlanSearch {
 
   const ModelSizes& model_;
   const nxd_plan_machine_t& machine_;
-  const nxd_plan_search_options_t& options_;
+  const PlanSearchOptions& options_;
   std::map<std::pair<int, nxd_pp_partition_t>, std::vector<int>> layers_;
   std::vector<Candidate> candidates_;
   std::vector<FoundPlan> found_;
@@ -192,12 +191,7 @@ class PlanSearch {
   double fewest_bytes_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace
-
-nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* given) {
-  check_argument(given, "options: expected a pointer, got NULL");
-  const nxd_plan_search_options_t defaults = NXD_PLAN_SEARCH_OPTIONS_INIT;
-  nxd_plan_search_options_t options = read_options(given, defaults, "options");
+void check(const PlanSearchOptions& options) {
   check_argument(options.world_size >= 1 && options.world_size <= kMostRanks,
                  "options->world_size: expected 1 to ", kMostRanks, ", got ", options.world_size);
   check_argument(options.sequence_length >= 1,
@@ -209,12 +203,13 @@ nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* give
                  "options->dtype: expected F32 or BF16, got ", options.dtype);
   check_argument(options.max_virtual_size >= 0 && options.max_virtual_size <= 64,
                  "options->max_virtual_size: expected 0 to 64, got ", options.max_virtual_size);
-  if (options.max_virtual_size == 0) options.max_virtual_size = 4;
-  return options;
 }
 
+}  // namespace
+
 std::vector<FoundPlan> search_plans(const ModelSizes& model, const nxd_plan_machine_t& machine,
-                                    const nxd_plan_search_options_t& options, size_t count) {
+                                    const PlanSearchOptions& options, size_t count) {
+  check(options);
   return PlanSearch(model, machine, options).best(count);
 }
 

@@ -12,13 +12,19 @@ struct FoundPlan {
   nxd_plan_prediction_t prediction;
 };
 
-// A caller's options with their defaults filled in. INVALID_ARGUMENT names the field that is
-// missing or out of range.
-nxd_plan_search_options_t read_plan_search(const nxd_plan_search_options_t* given);
+// Bounds of the layouts that are looked for; see nxd_plan_search_options_t.
+struct PlanSearchOptions {
+  int32_t world_size = 0;
+  int32_t sequence_length = 0;
+  int64_t batch_size = 0;
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  int32_t max_virtual_size = 4;
+};
 
 // The `count` layouts whose predicted steps are shortest, of those that fit; see nxd_plan_search.
-// Model and machine have been read.
+// Model and machine have been read. INVALID_ARGUMENT names the option that is missing or out of
+// range.
 std::vector<FoundPlan> search_plans(const ModelSizes& model, const nxd_plan_machine_t& machine,
-                                    const nxd_plan_search_options_t& options, size_t count);
+                                    const PlanSearchOptions& options, size_t count);
 
 }  // namespace nxd
