@@ -38,7 +38,7 @@ static nxd_status_t start(int ranks) {
   nxd_job_t* job = NULL;
   options.n_processes = ranks;
   nxd_status_t status = nxd_spawn(&options, &job);
-  if (!status) status = nxd_job_wait(job, 60000);
+  if (!status) status = nxd_job_wait(job, 240000);
   nxd_job_destroy(job);
   return status;
 }
