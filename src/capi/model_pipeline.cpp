@@ -39,8 +39,8 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
       static_cast<void>(output(out_pp, "out_pp"));
       known = read_options(options, kDefaults, "options");
       examples = unwrap_tensors(inputs, n_inputs, "inputs");
-    } catch (const Error& e) {
-      PipelineRunner::refuse(*root->context(), e.what());
+    } catch (...) {
+      PipelineRunner::reject(*root->context());
       throw;
     }
     auto handle = std::make_unique<nxd_pp>();

@@ -134,8 +134,8 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
     try {
       static_cast<void>(output(out_pp, "out_pp"));
       known = read_options(options, kDefaults, "options");
-    } catch (const Error& e) {
-      PipelineRunner::refuse(context, e.what());
+    } catch (...) {
+      PipelineRunner::reject(context);
       throw;
     }
     auto handle = std::make_unique<nxd_pp>();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/exchange_record.h"
-#include "core/checkpoint/write_outcome.h"
 
 namespace nxd {
 namespace {
@@ -13,26 +13,6 @@ namespace {
 constexpr int kTag = 0;
 
 int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
-int size_of(const ProcessGroup* group) { return group ? group->size() : 1; }
-
-// The bytes of all ranks of a group, by rank.
-std::vector<std::string> gather_bytes(ProcessGroup* group, const std::string& own) {
-  if (size_of(group) == 1) return {own};
-  const auto ranks = static_cast<size_t>(group->size());
-  const auto length = static_cast<int64_t>(own.size());
-  std::vector<int64_t> lengths(ranks);
-  group->run(Call::all_gather(&length, lengths.data(), 1, NXD_DTYPE_I64));
-  const auto most = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
-  std::string padded = own, all(most * ranks, '\0');
-  padded.resize(most);
-  group->run(Call::all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8));
-  std::vector<std::string> each;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const auto* begin = all.data() + rank * most;
-    each.emplace_back(begin, begin + lengths[rank]);
-  }
-  return each;
-}
 
 // Entries of the file, and the stage that each tensor comes from.
 struct Contents {
@@ -72,7 +52,7 @@ Contents contents_of(ProcessGroup* pipeline, const std::vector<JointTensor>& ten
   Contents contents;
   std::map<std::string, size_t> known;
   int stage = 0;
-  for (const std::string& bytes : gather_bytes(pipeline, encode(tensors, metadata))) {
+  for (const std::string& bytes : gather_texts(pipeline, encode(tensors, metadata), {})) {
     RecordReader in(bytes);
     for (size_t left = in.count(); left > 0; --left) {
       const TensorEntry entry = read_entry(in);
@@ -139,9 +119,12 @@ void write_jointly(const std::string& path, const JointWriters& writers,
   std::map<std::string, const JointTensor*> own;
   for (const JointTensor& tensor : tensors) own[tensor.entry.name] = &tensor;
 
-  WriteOutcome outcome(writers.world_rank);
+  Outcome outcome;
+  const auto attempt = [&](const std::function<void()>& work) {
+    if (writes && outcome.good()) outcome = Outcome::of(writers.world_rank, work);
+  };
   std::optional<SafetensorsWriter> writer;
-  if (writes) outcome.attempt([&] { writer.emplace(path, contents.entries, contents.metadata); });
+  attempt([&] { writer.emplace(path, contents.entries, contents.metadata); });
   Carrier carrier(writers.pipeline);
   for (const size_t index : SafetensorsWriter::order(contents.entries)) {
     const TensorEntry& entry = contents.entries[index];
@@ -150,13 +133,13 @@ void write_jointly(const std::string& path, const JointWriters& writers,
     if (!carries) continue;
     data = carrier.carry(entry, stage, data);
     // Peers send what they have, also when nobody can write it any more.
-    if (writes && outcome.good()) outcome.attempt([&] { writer->write(data); });
+    attempt([&] { writer->write(data); });
   }
-  if (writes && outcome.good()) outcome.attempt([&] { writer->commit(); });
+  attempt([&] { writer->commit(); });
   if (carries && writers.pipeline) outcome.share(*writers.pipeline);
   if (first_copy && writers.tensor) outcome.share(*writers.tensor);
   if (writers.data) outcome.share(*writers.data);
-  outcome.check();
+  outcome.check(" could not write: ");
 }
 
 }  // namespace nxd

@@ -24,16 +24,11 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
     check_trained_axes(*context, "a ddp over buffers without a group of its own");
     group = default_group(*context);
   }
-  const int world_rank = context->rank();
-  std::string wrong;
-  try {
-    parameters_ =
-        std::make_shared<BufferParameters>(std::move(context), group, names, params, grads, n);
-  } catch (const Error& error) {
-    if (error.status() != NXD_ERROR_INVALID_ARGUMENT) throw;
-    wrong = error.what();
-  }
-  agree_on_options(*group, world_rank, options, wrong);
+  Proposal proposal(context->rank());
+  proposal.attempt([&] {
+    parameters_ = std::make_shared<BufferParameters>(context, group, names, params, grads, n);
+  });
+  agree_on_options(*group, options, proposal);
   source_ = parameters_;
   make_parts(options, /*resident=*/false);
   broadcast_values(options);

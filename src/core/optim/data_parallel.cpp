@@ -4,7 +4,6 @@
 
 #include "core/base/hash.h"
 #include "core/optim/gradient_finish.h"
-#include "core/optim/group_agreement.h"
 #include "core/optim/value_broadcast.h"
 
 namespace nxd {
@@ -36,24 +35,17 @@ double digest(const std::string& name) { return Hash().add(name).folded(); }
 
 void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
   const int rank = source.groups().world_rank;
-  agree({&group}, rank, {{"number of parameters", static_cast<double>(source.size())}}, "");
-  // Names, for messages, of each parameter's values that must be alike.
-  std::vector<std::string> names;
-  for (size_t i = 0; i < source.size(); ++i) {
-    const std::string of = text(" of parameter ", i, " (", source.info(i).name, ")");
-    for (const char* what : {"digest of the name", "elements", "dtype", "dtype of the gradient"}) {
-      names.push_back(what + of);
-    }
-  }
-  std::vector<AgreedValue> values;
+  agree({&group}, Proposal(rank).same("number of parameters", static_cast<double>(source.size())));
+  Proposal proposal(rank);
   for (size_t i = 0; i < source.size(); ++i) {
     const ParameterInfo& info = source.info(i);
-    const double of_parameter[] = {digest(info.name), static_cast<double>(info.count()),
-                                   static_cast<double>(info.dtype),
-                                   static_cast<double>(info.grad_dtype)};
-    for (const double value : of_parameter) values.push_back({names[values.size()].c_str(), value});
+    const std::string of = text(" of parameter ", i, " (", info.name, ")");
+    proposal.same("digest of the name" + of, digest(info.name))
+        .same("elements" + of, static_cast<double>(info.count()))
+        .same("dtype" + of, info.dtype)
+        .same("dtype of the gradient" + of, info.grad_dtype);
   }
-  agree({&group}, rank, values, "");
+  agree({&group}, proposal);
 }
 
 }  // namespace
@@ -78,18 +70,16 @@ uint64_t DataParallel::buffer_bytes() const {
   return reducer_->buffer_bytes() + (gather_ ? gather_->buffer_bytes() : 0);
 }
 
-void DataParallel::agree_on_options(ProcessGroup& group, int world_rank,
-                                    const nxd_ddp_options_t& options,
-                                    const std::string& own_error) {
-  const std::string wrong = own_error.empty() ? complaint(options) : own_error;
-  agree({&group}, world_rank,
-        {{"bucket_bytes", static_cast<double>(options.bucket_bytes)},
-         {"reduce", static_cast<double>(options.reduce)},
-         {"zero_stage", static_cast<double>(options.zero_stage)},
-         {"fp32_gradients", static_cast<double>(options.fp32_gradients)},
-         {"no_overlap", static_cast<double>(options.no_overlap)},
-         {"no_broadcast", static_cast<double>(options.no_broadcast)}},
-        wrong);
+void DataParallel::agree_on_options(ProcessGroup& group, const nxd_ddp_options_t& options,
+                                    Proposal proposal) {
+  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, complaint(options))
+      .same("bucket_bytes", static_cast<double>(options.bucket_bytes))
+      .same("reduce", options.reduce)
+      .same("zero_stage", options.zero_stage)
+      .same("fp32_gradients", options.fp32_gradients)
+      .same("no_overlap", options.no_overlap)
+      .same("no_broadcast", options.no_broadcast);
+  agree({&group}, proposal);
 }
 
 void DataParallel::make_parts(const nxd_ddp_options_t& options, bool resident) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "core/agree/agree.h"
 #include "core/optim/gradient_reducer.h"
 #include "core/optim/parameter_gather.h"
 #include "core/optim/parameter_source.h"
@@ -37,10 +38,10 @@ class DataParallel {
 
  protected:
   // The steps of making one, for subclasses. First, before anything is changed: INVALID_ARGUMENT on
-  // all ranks of the group unless all gave the same options and none has an own error to bring.
+  // all ranks of the group unless all gave the same options and none rejects.
   // Collective over the group.
-  static void agree_on_options(ProcessGroup& group, int world_rank,
-                               const nxd_ddp_options_t& options, const std::string& own_error);
+  static void agree_on_options(ProcessGroup& group, const nxd_ddp_options_t& options,
+                               Proposal proposal);
   // Then, with the source in place: that ranks have the same parameters, the same way. Makes the
   // reducer and the gather.
   void make_parts(const nxd_ddp_options_t& options, bool resident);

@@ -6,13 +6,14 @@
 #include <limits>
 #include <map>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
+#include "core/base/hash.h"
 #include "core/base/phase_clock.h"
 #include "core/comm/exchanged_buffer.h"
 #include "core/kernels/abs_sum.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer_kernels.h"
-#include "core/optim/group_agreement.h"
 #include "core/optim/step_outcome.h"
 
 namespace nxd {
@@ -157,88 +158,119 @@ double local_norm(const Piece& piece, double type) {
   return kernels::sum_of_squares(piece.dtype, piece.count, piece.data);
 }
 
+// One after the other, or the largest, among which not-a-number is the largest.
+double combine(double total, double part, bool largest) {
+  if (!largest) return total + part;
+  return std::isnan(part) || part > total ? part : total;
+}
+
+// The parts of all ranks, in one call. The order is that of sums over the groups one after the
+// other, each in rank order.
+double combine_over_world(const OptimizerGroups& groups, bool over_data, double own, bool largest) {
+  std::vector<double> parts(static_cast<size_t>(groups.world->size()));
+  groups.world->run(Call::all_gather(&own, parts.data(), 1, NXD_DTYPE_F64));
+  const int me = groups.world_rank;
+  const std::vector<int> alone{me};
+  const auto over = [largest](const std::vector<int>& ranks, const auto& part_of) {
+    double total = 0;
+    for (const int rank : ranks) total = combine(total, part_of(rank), largest);
+    return total;
+  };
+  return over(over_data ? groups.data->ranks() : alone, [&](int d) {
+    return over(groups.pipeline->ranks(), [&](int p) {
+      return over(groups.tensor->ranks(),
+                  [&](int t) { return parts[static_cast<size_t>(t + (p - me) + (d - me))]; });
+    });
+  });
+}
+
+double combine_over_groups(const OptimizerGroups& groups, bool over_data, double own,
+                           bool largest) {
+  if (groups.world) return combine_over_world(groups, over_data, own, largest);
+  for (ProcessGroup* group :
+       {groups.tensor.get(), groups.pipeline.get(), over_data ? groups.data.get() : nullptr}) {
+    if (!group || group->size() == 1) continue;
+    group->run(
+        Call::all_reduce(&own, &own, 1, NXD_DTYPE_F64, largest ? NXD_REDUCE_MAX : NXD_REDUCE_SUM));
+  }
+  return own;
+}
+
 // One of the ranks that hold the same elements counts them; the sum over ranks has the same bits on
-// all.
-double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces,
-               const std::vector<ProcessGroup*>& groups, double type) {
+// all. over_data: data-parallel ranks have parts of one copy of the model.
+double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces, bool over_data,
+               double type) {
   double total = 0;
   for (const Piece& piece : pieces) {
     if (!source.info(piece.parameter).counts_in_norm) continue;
-    const double part = local_norm(piece, type);
-    if (!std::isinf(type)) {
-      total += part;
-    } else if (std::isnan(part) || part > total) {
-      total = part;
-    }
+    total = combine(total, local_norm(piece, type), std::isinf(type));
     if (std::isnan(total)) break;
   }
-  const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
-  for (ProcessGroup* group : groups) {
-    if (group && group->size() > 1)
-      group->run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_F64, reduce));
-  }
+  total = combine_over_groups(source.groups(), over_data, total, std::isinf(type));
   return type == 2 ? std::sqrt(total) : total;
 }
 
-}  // namespace
+// Which gradients this rank has.
+std::vector<char> presence_of(ParameterSource& source, GradientReducer* reducer) {
+  if (reducer) return reducer->own_presence();
+  std::vector<char> present;
+  for (size_t i = 0; i < source.size(); ++i) {
+    present.push_back(source.buffers(i).grad != nullptr);
+  }
+  return present;
+}
 
-namespace {
-
-void agree_on_options(const ParameterSource& source, const nxd_finish_options_t& options,
-                      const std::string& torn) {
+Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
+                     const nxd_finish_options_t& options, const std::string& torn) {
+  const OptimizerGroups& groups = source.groups();
+  Proposal proposal(groups.world_rank);
   const std::string wrong = complaint(options);
   const Plan plan = wrong.empty() ? resolve(options) : Plan{};
-  OwnRefusal own = wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong);
-  if (own.why.empty() && plan.max_norm > 0) {
-    own = OwnRefusal(source.why_no_clipping(), NXD_ERROR_UNSUPPORTED);
-  }
-  const OptimizerGroups& groups = source.groups();
-  std::vector<ProcessGroup*> all, of_stage;
-  for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
-    if (group) of_stage.push_back(group);
-  }
-  all = of_stage;
-  if (groups.pipeline) all.push_back(groups.pipeline.get());
-  agree(all, groups.world_rank,
-        {{"scale", plan.scale},
-         {"max_norm", plan.max_norm},
-         {"norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type},
-         {"data_parallel_reduce", static_cast<double>(plan.reduce)},
-         {"skip_nonfinite_check", plan.check_finite ? 0.0 : 1.0}},
-        own);
+  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong).reject(NXD_ERROR_INVALID_STATE, torn);
+  if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
+  Hash presence;
+  proposal.attempt([&] {
+    for (const char has : presence_of(source, reducer))
+      presence.add(has ? uint64_t{1} : uint64_t{2});
+  });
+  proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
+  proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);
+  proposal.same("data_parallel_reduce", plan.reduce);
+  proposal.same("skip_nonfinite_check", plan.check_finite ? 0 : 1);
   // Stages of a pipeline have parameters of their own.
-  agree(of_stage, groups.world_rank,
-        {{"number of trainable parameters", static_cast<double>(source.size())}}, "");
+  const int stage = groups.pipeline ? groups.pipeline->rank() : 0;
+  const int stages = groups.pipeline ? groups.pipeline->size() : 1;
+  proposal.same_within(stage, stages, "number of trainable parameters",
+                       static_cast<double>(source.size()));
+  proposal.compare_within(stage, stages, presence.folded());
+  return proposal;
 }
 
 }  // namespace
 
-void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
+bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const nxd_finish_options_t& options, const std::string& torn) {
   try {
     if (reducer) reducer->start_rest();
-    agree_on_options(source, options, torn);
+    return agree(source.groups().all(), proposal_of(source, reducer, options, torn)).front();
   } catch (const Error& error) {
-    const bool refused =
+    const bool rejected =
         error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_UNSUPPORTED;
-    if (reducer && !refused) reducer->abandon();
+    if (reducer && !rejected) reducer->abandon();
     check_state(torn.empty(), torn);  // whatever became of the peers
     throw;
   }
 }
 
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
-                         const nxd_finish_options_t& options) {
+                         const nxd_finish_options_t& options, bool same_presence) {
   const Plan plan = resolve(options);
   FinishedGradients finished;
-  finished.present = reducer.wait();
+  finished.present = reducer.wait(same_presence);
   const std::vector<Piece> pieces = pieces_of(source, reducer, finished.present);
   sum_over_gradient_groups(source, pieces);
-  const OptimizerGroups& groups = source.groups();
-  std::vector<ProcessGroup*> over{groups.tensor.get(), groups.pipeline.get()};
-  // Parts of one copy of the model.
-  if (reducer.options().scatter) over.push_back(groups.data.get());
-  finished.norm = std::fabs(plan.scale) * norm_of(source, pieces, over, plan.norm_type);
+  finished.norm =
+      std::fabs(plan.scale) * norm_of(source, pieces, reducer.options().scatter, plan.norm_type);
   finished.finite = std::isfinite(finished.norm);
   finished.factor = plan.scale;
   double clip = 1;
@@ -270,8 +302,8 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
                        const nxd_finish_options_t& options) {
   const FinishedGradients finished = before_update(source.step(), [&] {
-    agree_on_finish(source, &reducer, options);
-    return finish(source, reducer, options);
+    const bool same_presence = agree_on_finish(source, &reducer, options);
+    return finish(source, reducer, options, same_presence);
   });
   apply_factor(source, finished);
   check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",

@@ -21,15 +21,15 @@ struct FinishedGradients {
 // parameters, and UNSUPPORTED where the norm that clipping needs is not known; then the step may be
 // finished with others. Other failures end the step. reducer: the one that has begun to reduce the
 // gradients; null where none has. torn: why this rank's values are refused, with INVALID_STATE on
-// all ranks; "" when they are whole.
-void agree_on_finish(ParameterSource& source, GradientReducer* reducer,
+// all ranks; "" when they are whole. Whether all ranks of the stage have the same gradients.
+bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const nxd_finish_options_t& options, const std::string& torn = "");
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all
 // of the source's groups.
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
-                         const nxd_finish_options_t& options);
+                         const nxd_finish_options_t& options, bool same_presence);
 
 // Multiplies all gradients by the factor.
 void apply_factor(ParameterSource& source, const FinishedGradients& finished);

@@ -196,19 +196,18 @@ void GradientReducer::start_rest() {
   or_reset([&] { start_all_buckets(); });
 }
 
-const std::vector<char>& GradientReducer::wait() {
+const std::vector<char>& GradientReducer::wait(bool same_presence) {
   or_reset([&] {
-    if (options_.overlap && !alone()) {
-      start_all_buckets();
-      // Behind the buckets, of which ranks have started different numbers before they came here.
-      note_own_presence();
-      exchange_presence();
+    const bool overlaps = options_.overlap && !alone();
+    // Presence comes behind them: ranks have started different numbers before they came here.
+    if (overlaps) start_all_buckets();
+    present_ = own_presence();
+    if (!same_presence) exchange_presence();
+    if (overlaps) {
       while (!flights_.empty()) land_first();
       make_missing_gradients();
       return;
     }
-    note_own_presence();
-    exchange_presence();
     if (!options_.resident) {
       make_missing_gradients();
       if (!alone()) make_buffers();
@@ -221,12 +220,13 @@ const std::vector<char>& GradientReducer::wait() {
   return present_;
 }
 
-void GradientReducer::note_own_presence() {
+const std::vector<char>& GradientReducer::own_presence() {
   for (size_t i = 0; i < own_.size(); ++i) {
     const int bucket = plan_.bucket_of(i);
     const bool filled = bucket >= 0 && static_cast<size_t>(bucket) < next_;
     if (!filled) own_[i] = !unused_[i] && source_->buffers(i).grad ? 1 : 0;
   }
+  return own_;
 }
 
 void GradientReducer::exchange_presence() {

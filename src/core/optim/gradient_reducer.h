@@ -64,7 +64,10 @@ class GradientReducer {
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
   // of the data and tensor groups; those that did have gradients on every rank afterwards.
   // A failure leaves the reducer ready for a next step, as far as the group is.
-  const std::vector<char>& wait();
+  // same_presence: ranks of these groups have agreed that they have the same own_presence().
+  const std::vector<char>& wait(bool same_presence);
+  // Which gradients this rank has, in this step so far.
+  const std::vector<char>& own_presence();
 
   uint64_t buffer_bytes() const;
 
@@ -82,7 +85,6 @@ class GradientReducer {
   bool is_direct(size_t bucket) const;
   void make_buffers();
   void mark(size_t parameter, bool used);
-  void note_own_presence();
   void exchange_presence();
   void make_missing_gradients();
   void start_full_buckets();

@@ -165,8 +165,8 @@ void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& rep
   }
   outcome_ = {NXD_PARAMETERS_OLD, source_->step()};
   const FinishedGradients finished = before_update(outcome_.step, [&] {
-    agree_on_finish(*source_, reducer_.get(), options);
-    return finish(*source_, reducer_for(options.data_parallel_reduce), options);
+    const bool same_presence = agree_on_finish(*source_, reducer_.get(), options);
+    return finish(*source_, reducer_for(options.data_parallel_reduce), options, same_presence);
   });
   report.norm = finished.norm;
   report.learning_rate = learning_rate(0);

@@ -2,6 +2,11 @@
 
 namespace nxd {
 
+std::vector<ProcessGroup*> OptimizerGroups::all() const {
+  if (world) return {world.get()};
+  return {tensor.get(), data.get(), pipeline.get()};
+}
+
 std::optional<std::vector<std::string>> ParameterSource::names_of_whole() const {
   const std::shared_ptr<ProcessGroup>& pipeline = groups().pipeline;
   if (pipeline && pipeline->size() > 1) return std::nullopt;

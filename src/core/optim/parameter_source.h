@@ -35,6 +35,12 @@ struct ParameterBuffers {
 struct OptimizerGroups {
   std::shared_ptr<ProcessGroup> tensor, data, pipeline;
   int world_rank = 0;
+  // All ranks, where the others are the axes of a layout that span it; else null. One call over it
+  // then takes the place of one over each.
+  std::shared_ptr<ProcessGroup> world;
+
+  // Groups that together join all ranks.
+  std::vector<ProcessGroup*> all() const;
 };
 
 // Parameters that are optimized: a module tree's, or a caller's buffers. Values and gradients may

@@ -7,13 +7,13 @@
 #include <optional>
 #include <set>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/near_names.h"
 #include "core/base/printable.h"
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/layout/shard_gather.h"
-#include "core/optim/group_agreement.h"
 
 namespace nxd {
 namespace {
@@ -82,14 +82,9 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
 }
 
 void check_together(ParameterSource& source, const char* path, const std::string& torn) {
-  std::vector<ProcessGroup*> groups;
-  const OptimizerGroups& own = source.groups();
-  for (ProcessGroup* group : {own.tensor.get(), own.data.get(), own.pipeline.get()}) {
-    if (group) groups.push_back(group);
-  }
-  agree(groups, own.world_rank, {},
-        path ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE)
-             : OwnRefusal("path: expected a file name, got NULL"));
+  Proposal proposal(source.groups().world_rank);
+  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
+  agree(source.groups().all(), proposal.reject(NXD_ERROR_INVALID_STATE, torn));
 }
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {

@@ -1,8 +1,5 @@
 #include "core/optim/step_outcome.h"
 
-#include <exception>
-#include <new>
-
 #include "core/base/error.h"
 
 namespace nxd {
@@ -35,16 +32,9 @@ bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
 }  // namespace
 
 void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state) {
-  try {
-    throw;
-  } catch (const Error& error) {
-    if (error.context().parameters != NXD_PARAMETERS_NONE) throw;
-    fail_with(error.status(), error.what(), error.context(), step, state);
-  } catch (const std::bad_alloc&) {
-    fail_with(NXD_ERROR_OUT_OF_MEMORY, "out of memory", {}, step, state);
-  } catch (const std::exception& error) {
-    fail_with(NXD_ERROR_INTERNAL, error.what(), {}, step, state);
-  }
+  const Error error = Error::current();
+  if (error.context().parameters != NXD_PARAMETERS_NONE) throw error;
+  fail_with(error.status(), error.what(), error.context(), step, state);
 }
 
 std::string torn_text(const std::string& parameter, int64_t step) {

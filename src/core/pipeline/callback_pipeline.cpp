@@ -119,8 +119,8 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
   try {
     parts = read_parts(context->parallel().group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
                        outputs, n_outputs, callbacks);
-  } catch (const std::exception& e) {
-    PipelineRunner::refuse(*context, e.what());
+  } catch (...) {
+    PipelineRunner::reject(*context);
     throw;
   }
   std::shared_ptr<CallbackPipeline> pipeline(

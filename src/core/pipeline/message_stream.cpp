@@ -73,11 +73,11 @@ void MessageStream::record(size_t i, const Work& work) {
                   "communication", m.chunk, m.microbatch, span.begin_ns, span.end_ns});
 }
 
-void MessageStream::refuse_rest(const std::string& reason) noexcept {
+void MessageStream::reject_rest(const std::string& reason) noexcept {
   try {
-    refusals_.reserve(messages_->size() - entries_.size());
+    rejections_.reserve(messages_->size() - entries_.size());
     for (size_t i = entries_.size(); i < messages_->size(); ++i) {
-      refusals_.push_back(
+      rejections_.push_back(
           group_.start(call_for(i, nullptr).rejected_for(reason), Work::Bound::kFromWait));
     }
   } catch (...) {
@@ -97,9 +97,9 @@ void MessageStream::settle(const std::shared_ptr<Work>& work) noexcept {
 
 void MessageStream::settle() noexcept {
   for (const Entry& entry : entries_) settle(entry.work);
-  for (const auto& refusal : refusals_) settle(refusal);
+  for (const auto& refusal : rejections_) settle(refusal);
   entries_.clear();
-  refusals_.clear();
+  rejections_.clear();
 }
 
 }  // namespace nxd

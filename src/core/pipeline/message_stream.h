@@ -35,7 +35,7 @@ class MessageStream {
   size_t first_open();
 
   // Ends a run early: in place of the messages that have not started the peer gets the reason.
-  void refuse_rest(const std::string& reason) noexcept;
+  void reject_rest(const std::string& reason) noexcept;
   // Waits until all messages have ended, well or not, and lets go of their buffers. Afterwards both
   // ends are at the same place again. An error of a wait ends the group.
   void settle() noexcept;
@@ -58,7 +58,7 @@ class MessageStream {
   Timeline* timeline_ = nullptr;
   std::vector<Entry> entries_;
   size_t first_open_ = 0;
-  std::vector<std::shared_ptr<Work>> refusals_;
+  std::vector<std::shared_ptr<Work>> rejections_;
 };
 
 }  // namespace nxd

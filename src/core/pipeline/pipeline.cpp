@@ -6,7 +6,7 @@
 namespace nxd {
 namespace {
 
-void refuse(ProcessGroup& group, const char* operation, const char* reason) noexcept {
+void reject_on(ProcessGroup& group, const char* operation, const char* reason) noexcept {
   try {
     if (group.size() > 1) group.reject(Call::named(operation), reason);
   } catch (...) {
@@ -46,7 +46,7 @@ double Pipeline::run_and_share(bool training, const std::function<double()>& own
     runner_->run(training);
     if (has_loss()) loss = own_loss();
   } catch (const std::exception& e) {
-    if (share_loss_) refuse_to_share(e.what());
+    if (share_loss_) reject_sharing(e.what());
     throw;
   }
   return share_loss_ ? share(loss, reduce) : loss;
@@ -58,7 +58,7 @@ double Pipeline::share(double loss, nxd_reduce_t reduce) {
     try {
       data->run(Call::all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce));
     } catch (const Error& e) {
-      refuse(*group_, "broadcast", e.what());
+      reject_on(*group_, "broadcast", e.what());
       throw;
     }
   }
@@ -66,9 +66,9 @@ double Pipeline::share(double loss, nxd_reduce_t reduce) {
   return loss;
 }
 
-void Pipeline::refuse_to_share(const char* reason) noexcept {
-  if (has_loss()) refuse(*context_->parallel().group(NXD_AXIS_DATA), "all_reduce", reason);
-  refuse(*group_, "broadcast", reason);
+void Pipeline::reject_sharing(const char* reason) noexcept {
+  if (has_loss()) reject_on(*context_->parallel().group(NXD_AXIS_DATA), "all_reduce", reason);
+  reject_on(*group_, "broadcast", reason);
 }
 
 void Pipeline::set_timeline(bool on) {

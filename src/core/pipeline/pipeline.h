@@ -42,7 +42,7 @@ class Pipeline {
 
  private:
   double share(double loss, nxd_reduce_t reduce);
-  void refuse_to_share(const char* reason) noexcept;
+  void reject_sharing(const char* reason) noexcept;
 
   const std::shared_ptr<Context> context_;
   const std::shared_ptr<ProcessGroup> group_;  // pipeline-parallel

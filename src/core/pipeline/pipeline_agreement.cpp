@@ -1,9 +1,8 @@
 #include "core/pipeline/pipeline_agreement.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/exchange_record.h"
 #include "core/base/hash.h"
@@ -12,8 +11,6 @@
 
 namespace nxd {
 namespace {
-
-constexpr size_t kErrorLimit = 1500;
 
 void write_values(RecordWriter& out, const std::vector<std::vector<PipelineValue>>& chunks) {
   out.number(static_cast<int64_t>(chunks.size()));
@@ -178,29 +175,10 @@ std::string find_disagreement(const std::vector<PipelineSide>& sides,
   return "";
 }
 
-void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::string& own_error) {
-  const auto ranks = static_cast<size_t>(group.size());
-  std::string payload = own_error.empty()
-                            ? encode(own)
-                            : own_error.substr(0, std::min(own_error.size(), kErrorLimit));
-  // Before the texts, how long they are, and who brings a reason to fail.
-  const std::array<int64_t, 2> size{static_cast<int64_t>(payload.size()),
-                                    own_error.empty() ? 0 : 1};
-  std::vector<std::array<int64_t, 2>> sizes(ranks);
-  group.run(Call::all_gather(size.data(), sizes.data(), size.size(), NXD_DTYPE_I64));
-  size_t most = 0;
-  for (const auto& other : sizes) most = std::max(most, static_cast<size_t>(other[0]));
-  payload.resize(most);
-  std::vector<char> all(ranks * most);
-  group.run(Call::all_gather(payload.data(), all.data(), most, NXD_DTYPE_U8));
-
-  check_argument(own_error.empty(), own_error);
+void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const Outcome& outcome) {
   std::vector<PipelineSide> sides;
-  for (size_t r = 0; r < ranks; ++r) {
-    const std::string brought(all.data() + r * most, static_cast<size_t>(sizes[r][0]));
-    check_argument(sizes[r][1] == 0, "rank ", group.ranks()[r],
-                   " refused its arguments: ", brought);
-    sides.push_back(decode(brought));
+  for (const std::string& side : gather_texts(&group, encode(own), outcome)) {
+    sides.push_back(decode(side));
   }
   const std::string reason = find_disagreement(sides, group.ranks());
   check_argument(reason.empty(), reason);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/process_group.h"
+#include "core/agree/outcome.h"
 #include "core/pipeline/stage_program.h"
 
 namespace nxd {
@@ -24,8 +24,8 @@ std::string find_disagreement(const std::vector<PipelineSide>& sides,
                               const std::vector<int>& world_ranks);
 
 // Compares what the ranks of a pipeline's group bring. INVALID_ARGUMENT on all of them, with one
-// message, when they do not agree, or one of them found its own arguments bad: it takes part all
-// the same, and brings the reason as own_error.
-void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const std::string& own_error);
+// message, when they do not agree. One that rejects takes part all the same, and brings its
+// outcome.
+void agree_on_pipeline(ProcessGroup& group, const PipelineSide& own, const Outcome& outcome);
 
 }  // namespace nxd

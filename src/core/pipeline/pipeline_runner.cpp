@@ -20,23 +20,21 @@ namespace {
 
 using Step = ValueFlow::Step;
 
-// An error that this rank alone can find; "" for none.
-std::string find_own_fault(const Schedule& schedule, const StageProgram& program) {
-  if (schedule.splits_backward() && !program.splits_backward()) {
-    return text("the schedule ", schedule.name(),
-                " makes input and weight gradients in two tasks, which the stages of this rank "
-                "cannot");
-  }
+// Errors that this rank alone can find.
+void check_own(const Schedule& schedule, const StageProgram& program) {
+  check_argument(!schedule.splits_backward() || program.splits_backward(), "the schedule ",
+                 schedule.name(),
+                 " makes input and weight gradients in two tasks, which the stages of this rank "
+                 "cannot");
   for (int chunk = 0; chunk < schedule.shape().chunks; ++chunk) {
     for (const auto* values : {&program.inputs(chunk), &program.outputs(chunk)}) {
       for (const PipelineValue& value : *values) {
-        if (!value.needs_grad || dtype_is_float(value.dtype)) continue;
-        return text("value \"", value.name, "\" of chunk ", chunk, ": expected floats for a ",
-                    "gradient, got ", dtype_name(value.dtype));
+        check_argument(!value.needs_grad || dtype_is_float(value.dtype), "value \"", value.name,
+                       "\" of chunk ", chunk, ": expected floats for a gradient, got ",
+                       dtype_name(value.dtype));
       }
     }
   }
-  return "";
 }
 
 std::string describe(const Step& step) {
@@ -104,7 +102,8 @@ void PipelineRunner::Impl::bind() {
   training.reset();
   evaluation.reset();
   const PipelineSide own = PipelineSide::of(*schedule, *program);
-  agree_on_pipeline(*group, own, find_own_fault(*schedule, *program));
+  agree_on_pipeline(*group, own,
+                    Outcome::of(context->rank(), [&] { check_own(*schedule, *program); }));
   stock.clear();
   inputs = own.inputs;
   outputs = own.outputs;
@@ -301,7 +300,7 @@ Error PipelineRunner::Impl::end_early(const Error& error) noexcept {
   const std::string reason = reason_for_peers(error);
   if (!alone()) {
     for (const auto* streams : {&incoming, &outgoing}) {
-      for (const auto& stream : *streams) stream->refuse_rest(reason);
+      for (const auto& stream : *streams) stream->reject_rest(reason);
     }
     for (const auto* streams : {&incoming, &outgoing}) {
       for (const auto& stream : *streams) stream->settle();
@@ -350,9 +349,10 @@ PipelineRunner::PipelineRunner(std::shared_ptr<Context> context,
 
 PipelineRunner::~PipelineRunner() = default;
 
-void PipelineRunner::refuse(const Context& context, const std::string& reason) noexcept {
+void PipelineRunner::reject(const Context& context) noexcept {
+  const Outcome own = Outcome::from_current_exception(context.rank());
   try {
-    agree_on_pipeline(*context.parallel().group(NXD_AXIS_PIPELINE), {}, reason);
+    agree_on_pipeline(*context.parallel().group(NXD_AXIS_PIPELINE), {}, own);
   } catch (...) {
     // The caller fails anyway, for the reason.
   }

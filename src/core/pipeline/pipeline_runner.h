@@ -28,9 +28,9 @@ class PipelineRunner {
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-  // Takes part in the constructor that the other ranks of the group are in, and makes it fail
-  // there, for a rank that has found its own arguments bad.
-  static void refuse(const Context& context, const std::string& reason) noexcept;
+  // Within a handler, on a rank that cannot go on: takes part in the constructor that the other
+  // ranks of the group are in, and makes it fail there.
+  static void reject(const Context& context) noexcept;
 
   const Schedule& schedule() const;
   // The program's values have changed. Collective over the group, and fails as the constructor.

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/agree/agree.h"
 #include "core/base/exchange_record.h"
 #include "core/base/proc_file.h"
 #include "core/checkpoint/file.h"
-#include "core/checkpoint/write_outcome.h"
 #include "core/comm/net/deadline.h"
 #include "core/pipeline/timeline_trace.h"
 
@@ -22,9 +22,8 @@ constexpr int kPings = 16;
 
 // The first message of every rank of the world about itself.
 struct Card {
-  int64_t refused = 0;  // its path is bad
-  int64_t part = -1;    // rank in the pipeline of rank 0; -1: in another
-  int64_t bytes = 0;    // of its record
+  int64_t part = -1;  // rank in the pipeline of rank 0; -1: in another
+  int64_t bytes = 0;  // of its record
   int64_t events = 0;
   int64_t clock = 0;  // the same for ranks that share a monotonic clock
 };
@@ -121,35 +120,26 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
   const ProcessGroup& pipeline = *context.parallel().group(NXD_AXIS_PIPELINE);
   static const std::vector<Timeline::Event> kNone;
   const auto& events = own ? own->events() : kNone;
-  std::string fault, record;
+  agree({&world}, Proposal(world.rank()).attempt([&] { check_path(path); }));
+  std::string record;
   Card card;
-  try {
-    check_path(path);
-  } catch (const Error& e) {
-    fault = e.what();
-    card.refused = 1;
-  }
   if (pipeline.ranks().front() == 0) {
     record = encode(events);
-    card = {card.refused, pipeline.rank(), static_cast<int64_t>(record.size()),
+    card = {pipeline.rank(), static_cast<int64_t>(record.size()),
             static_cast<int64_t>(events.size()), own_clock()};
   }
   std::vector<Card> cards(static_cast<size_t>(world.size()));
   world.run(Call::all_gather(&card, cards.data(), kCardWords, NXD_DTYPE_I64));
 
-  check_argument(fault.empty(), fault);
   int64_t recorded = 0;
-  for (size_t rank = 0; rank < cards.size(); ++rank) {
-    check_argument(cards[rank].refused == 0, "rank ", rank, " refused its path");
-    recorded += cards[rank].events;
-  }
+  for (const Card& other : cards) recorded += other.events;
   check_state(recorded > 0,
               "the pipeline's ranks have recorded nothing: call nxd_pp_set_timeline "
               "before a run");
-  WriteOutcome outcome(world.ranks().front());
+  Outcome outcome;
   if (world.rank() == 0) {
     const std::vector<RankTimeline> ranks = collect(world, cards, events);
-    outcome.attempt([&] {
+    outcome = Outcome::of(0, [&] {
       const std::string text = timeline_trace(ranks);
       AtomicFile file(path);
       file.write(text.data(), text.size());
@@ -160,7 +150,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
     world.run(Call::send_to(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag));
   }
   outcome.share(world);
-  outcome.check();
+  outcome.check(" could not write: ");
 }
 
 }  // namespace nxd

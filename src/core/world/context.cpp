@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "core/agree/agree.h"
 #include "core/base/blocked_signals.h"
 #include "core/base/environment.h"
 #include "core/base/fork_stamp.h"
@@ -396,78 +397,17 @@ std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& rank
 
 namespace {
 
-// Values that ranks compare before a layout is made.
-struct LayoutOffer {
-  int32_t verdict;  // 0, or why this rank cannot
-  int32_t tensor, pipeline, context, expert, platform, lnc, local;
-
-  bool same_layout(const LayoutOffer& o) const {
-    return tensor == o.tensor && pipeline == o.pipeline && context == o.context &&
-           expert == o.expert && platform == o.platform && lnc == o.lnc && local == o.local;
-  }
-  std::string describe() const {
-    return text("tensor ", tensor, ", pipeline ", pipeline, ", context ", context, ", expert ",
-                expert, ", platform ", platform, ", lnc_size ", lnc, ", local_world_size ", local);
-  }
-};
-
-LayoutOffer offer_of(const nxd_parallel_options_t& o, int world_size) {
-  const auto or_default = [](int32_t value, int32_t fallback) { return value ? value : fallback; };
-  return {NXD_OK,
-          or_default(o.tensor_parallel_size, 1),
-          or_default(o.pipeline_parallel_size, 1),
-          or_default(o.context_parallel_size, 1),
-          or_default(o.expert_parallel_size, 1),
-          o.platform,
-          or_default(o.lnc_size, 1),
-          or_default(o.local_world_size, world_size)};
-}
-
-}  // namespace
-
-namespace {
-
-constexpr size_t kOfferWords = sizeof(LayoutOffer) / sizeof(int32_t);
-
-// Whether all ranks offer the same: then no number's maximum is above its minimum, and no rank has
-// to see what all others offer. All get the same answer.
-bool all_equal(ProcessGroup& world, const LayoutOffer& own) {
-  int32_t words[kOfferWords], bounds[2 * kOfferWords];
-  std::memcpy(words, &own, sizeof words);
-  for (size_t i = 0; i < kOfferWords; ++i) {
-    bounds[i] = words[i];
-    bounds[kOfferWords + i] = ~words[i];
-  }
-  world.run(Call::all_reduce(bounds, bounds, 2 * kOfferWords, NXD_DTYPE_I32, NXD_REDUCE_MAX));
-  for (size_t i = 0; i < kOfferWords; ++i) {
-    if (bounds[i] != ~bounds[kOfferWords + i]) return false;
-  }
-  return true;
-}
-
-// Says who asks for something else, or cannot.
-[[noreturn]] void fail_by_offers(ProcessGroup& world, const LayoutOffer& own,
-                                 const Error* own_error) {
-  std::vector<LayoutOffer> offers(static_cast<size_t>(world.size()));
-  world.run(Call::all_gather(&own, offers.data(), kOfferWords, NXD_DTYPE_I32));
-  if (own_error) throw *own_error;
-  for (int r = 0; r < world.size(); ++r) {
-    const LayoutOffer& other = offers[static_cast<size_t>(r)];
-    if (!other.same_layout(offers[0])) {
-      throw Error(NXD_ERROR_INVALID_ARGUMENT,
-                  text("nxd_init_model_parallel: ranks disagree: rank 0 asks for ",
-                       offers[0].describe(), "; rank ", r, " for ", other.describe()),
-                  {r, 0, "world", "init_model_parallel"});
-    }
-  }
-  for (int r = 0; r < world.size(); ++r) {
-    const LayoutOffer& other = offers[static_cast<size_t>(r)];
-    if (other.verdict == NXD_OK) continue;
-    throw Error(other.verdict,
-                text("nxd_init_model_parallel: rank ", r, " refused: ", status_name(other.verdict)),
-                {r, 0, "world", "init_model_parallel"});
-  }
-  fail(NXD_ERROR_INTERNAL, "nxd_init_model_parallel: offers that differ are the same");
+void add_layout(Proposal& proposal, const nxd_parallel_options_t& o, int world_size) {
+  const auto add = [&](const char* name, int32_t value, int32_t fallback) {
+    proposal.same(text("nxd_init_model_parallel: ", name), value != 0 ? value : fallback);
+  };
+  add("tensor_parallel_size", o.tensor_parallel_size, 1);
+  add("pipeline_parallel_size", o.pipeline_parallel_size, 1);
+  add("context_parallel_size", o.context_parallel_size, 1);
+  add("expert_parallel_size", o.expert_parallel_size, 1);
+  add("platform", o.platform, 0);
+  add("lnc_size", o.lnc_size, 1);
+  add("local_world_size", o.local_world_size, world_size);
 }
 
 }  // namespace
@@ -475,19 +415,15 @@ bool all_equal(ProcessGroup& world, const LayoutOffer& own) {
 void Context::init_model_parallel(const nxd_parallel_options_t& options) {
   check_usable();
   Impl& i = *impl_;
-  LayoutOffer own = offer_of(options, size());
   std::shared_ptr<ParallelState> state;
-  std::optional<Error> own_error;
-  try {
+  Proposal proposal(rank());
+  proposal.attempt([&] {
     check_state(!i.parallel, "nxd_init_model_parallel: initialised already (",
                 "nxd_destroy_model_parallel comes first)");
     state = std::make_shared<ParallelState>(RankLayout(options, size()), rank());
-  } catch (const std::exception&) {
-    own_error = Error::current();
-    own.verdict = own_error->status();
-  }
-  if (!all_equal(*i.world, own)) fail_by_offers(*i.world, own, own_error ? &*own_error : nullptr);
-  if (own_error) throw *own_error;
+  });
+  add_layout(proposal, options, size());
+  agree({i.world.get()}, proposal);
   state->set_group(NXD_AXIS_WORLD, i.world);
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
     const RankLayout& layout = state->layout();

@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/printable.h"
 #include "core/checkpoint/joint_file.h"
 #include "core/checkpoint/safetensors.h"
-#include "core/optim/group_agreement.h"
 #include "engine/module/module_tree.h"
 #include "engine/module/whole_parameter.h"
 #include "engine/tensor/dtype_map.h"
@@ -151,18 +151,18 @@ void save_safetensors(Module& root, const char* path) {
   ProcessGroup* tensor = parallel.group(NXD_AXIS_TENSOR).get();
   ProcessGroup* pipeline = parallel.group(NXD_AXIS_PIPELINE).get();
   const std::vector<NamedParameter> parameters = named_parameters(root);
-  std::string wrong = path ? "" : "path: expected a file name, got NULL";
+  Proposal proposal(context.rank());
+  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
   for (const NamedParameter& entry : parameters) {
-    if (!entry.parameter->has_value() && wrong.empty()) {
-      wrong = text("parameter ", entry.name, ": it has no values, since it is on the meta device");
-    }
+    if (entry.parameter->has_value()) continue;
+    proposal.reject(
+        NXD_ERROR_INVALID_ARGUMENT,
+        text("parameter ", entry.name, ": it has no values, since it is on the meta device"));
   }
-  std::string torn;
   for (const NamedParameter& entry : parameters) {
-    if (torn.empty()) torn = entry.parameter->torn();
+    proposal.reject(NXD_ERROR_INVALID_STATE, entry.parameter->torn());
   }
-  agree({tensor, pipeline}, context.rank(), {},
-        wrong.empty() ? OwnRefusal(torn, NXD_ERROR_INVALID_STATE) : OwnRefusal(wrong));
+  agree({tensor, pipeline}, proposal);
   // All other copies hold the same.
   if (parallel.rank(NXD_AXIS_DATA) != 0) return;
   at::Tensor whole;  // of the parameter under way

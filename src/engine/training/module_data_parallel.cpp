@@ -149,20 +149,11 @@ ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
   const Context& context = *root->context();
   context.check_usable();
   const auto group = data_group(context);
-  std::exception_ptr failure;
-  std::string wrong;
-  try {
+  Proposal proposal(context.rank());
+  proposal.attempt([&] {
     parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_gradients == 1);
-  } catch (const Error& error) {
-    failure = std::current_exception();
-    wrong = error.what();
-  }
-  try {
-    agree_on_options(*group, context.rank(), options, wrong);
-  } catch (const Error&) {
-    if (failure) std::rethrow_exception(failure);
-    throw;
-  }
+  });
+  agree_on_options(*group, options, proposal);
   source_ = parameters_;
   make_parts(options, /*resident=*/true);
   try {

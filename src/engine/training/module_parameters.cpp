@@ -104,6 +104,8 @@ const OptimizerGroups& ModuleParameters::groups() const {
   groups_.tensor = parallel.group(NXD_AXIS_TENSOR);
   groups_.data = parallel.group(NXD_AXIS_DATA);
   groups_.pipeline = parallel.group(NXD_AXIS_PIPELINE);
+  const int spanned = groups_.tensor->size() * groups_.data->size() * groups_.pipeline->size();
+  if (spanned == context().size()) groups_.world = context().world();
   return groups_;
 }
 

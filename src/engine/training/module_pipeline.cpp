@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "core/base/last_error.h"
-#include "core/optim/group_agreement.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/training/local_tree.h"
@@ -70,8 +69,8 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
     self->stages_ = std::make_shared<ModuleStages>(
         self->root_, graph, partition_at(*graph, self->options_.cuts), self->options_.shape,
         ModuleStages::Options{self->options_.loss_output, self->options_.keep_outputs});
-  } catch (const std::exception& e) {
-    PipelineRunner::refuse(*context, e.what());
+  } catch (...) {
+    PipelineRunner::reject(*context);
     throw;
   }
   self->make_runner(self->stages_, self->options_.schedule);
@@ -123,7 +122,7 @@ void ModulePipeline::find_cuts(const Graph& graph) {
 
 // After all ranks have agreed on the stages: from here on the model is in parts.
 void ModulePipeline::keep_own_parameters() {
-  agree_on([this] { make_local_tree(); });
+  agree_on(Proposal(context()->rank()).attempt([this] { make_local_tree(); }));
   stages_->shared().synchronize();
 }
 
@@ -177,15 +176,18 @@ void ModulePipeline::give_value(const NamedParameter& entry) {
 // come to it together, or none does.
 void ModulePipeline::prepare(const Module::Tensors& inputs) {
   Signature signature;
-  agree_on([&] { signature = check_inputs(inputs); }, sizes_of(inputs));
+  Proposal proposal(context()->rank());
+  proposal.attempt([&] { signature = check_inputs(inputs); });
+  add_sizes(proposal, inputs);
+  agree_on(proposal);
   if (signature == traced_) return;
   std::swap(traced_, signature);
   try {
-    agree_on([&] {
+    agree_on(Proposal(context()->rank()).attempt([&] {
       const auto graph = trace_for(inputs);
       stages_->reshape(graph, partition_at(*graph, options_.cuts));
       graph_text_ = graph->to_text();
-    });
+    }));
   } catch (...) {
     traced_ = signature;
     throw;
@@ -194,35 +196,19 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
 }
 
 // Values that ranks compare before a run, under the names of the inputs.
-std::vector<AgreedValue> ModulePipeline::sizes_of(const Module::Tensors& inputs) const {
-  std::vector<AgreedValue> sizes{{"automatic casts", static_cast<double>(autocast_dtype())},
-                                 {"n_inputs", static_cast<double>(inputs.size())}};
+void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs) const {
+  proposal.same("automatic casts", static_cast<double>(autocast_dtype()))
+      .same("n_inputs", static_cast<double>(inputs.size()));
   const auto& names = options_.trace.input_names;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool given = i < inputs.size() && inputs[i].defined();
-    sizes.push_back({names[i].c_str(), given ? static_cast<double>(inputs[i].numel()) : -1.0});
+    proposal.same(names[i], given ? static_cast<double>(inputs[i].numel()) : -1.0);
   }
-  return sizes;
 }
 
-// Does something that may fail on one rank of the pipeline, and fails on all of them then.
-void ModulePipeline::agree_on(const std::function<void()>& attempt,
-                              const std::vector<AgreedValue>& values) const {
-  std::exception_ptr own;
-  std::string reason;
-  try {
-    attempt();
-  } catch (const std::exception& e) {
-    own = std::current_exception();
-    reason = e.what();
-  }
-  const auto& group = context()->parallel().group(NXD_AXIS_PIPELINE);
-  try {
-    agree({group.get()}, context()->rank(), values, reason);
-  } catch (...) {
-    if (own) std::rethrow_exception(own);
-    throw;
-  }
+// A failure on one rank of the pipeline is one on all of them.
+void ModulePipeline::agree_on(const Proposal& proposal) const {
+  agree({context()->parallel().group(NXD_AXIS_PIPELINE).get()}, proposal);
 }
 
 std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) const {
@@ -248,7 +234,7 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
         training, [this] { return stages_->loss(); },
         options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
   } catch (const std::exception& e) {
-    if (training) stages_->shared().refuse_end(e.what());
+    if (training) stages_->shared().reject_end(e.what());
     throw;
   }
   if (training) stages_->shared().end_run();

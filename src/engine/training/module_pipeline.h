@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/agree/agree.h"
 #include "core/optim/data_parallel.h"
-#include "core/optim/group_agreement.h"
 #include "core/pipeline/pipeline.h"
 #include "engine/graph/tracer.h"
 #include "engine/training/module_stages.h"
@@ -79,9 +79,8 @@ class ModulePipeline : public Pipeline {
   void make_local_tree();
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs);
-  std::vector<AgreedValue> sizes_of(const Module::Tensors& inputs) const;
-  void agree_on(const std::function<void()>& attempt,
-                const std::vector<AgreedValue>& values = {}) const;
+  void add_sizes(Proposal& proposal, const Module::Tensors& inputs) const;
+  void agree_on(const Proposal& proposal) const;
   double run_batch(const Module::Tensors& inputs, bool training);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
   at::Tensor joined_output(size_t index) const;

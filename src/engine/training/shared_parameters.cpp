@@ -141,7 +141,7 @@ at::Tensor SharedParameters::sum(const Shared& shared) {
 
 void SharedParameters::end_run() {
   const at::NoGradGuard no_grad;
-  // A rank that rejects does so for every parameter, so that all ranks meet for every one.
+  // A rank that rejects does so for every parameter, so that all ranks meet for each of them.
   std::exception_ptr failure;
   for (const Shared& shared : shared_) {
     try {
@@ -170,7 +170,7 @@ void SharedParameters::finish(const Shared& shared) {
   }
 }
 
-void SharedParameters::refuse_end(const char* reason) noexcept {
+void SharedParameters::reject_end(const char* reason) noexcept {
   for (const Shared& shared : shared_) {
     try {
       const bool trained = shared.parameter->tensor().requires_grad();

@@ -32,7 +32,7 @@ class SharedParameters {
   void end_run();
   // In place of it, after a run that failed on this rank: forgets what the leaves have got, and
   // lets the ranks that share hear of it.
-  void refuse_end(const char* reason) noexcept;
+  void reject_end(const char* reason) noexcept;
 
  private:
   struct Place {

@@ -249,6 +249,11 @@ struct Trainer {
 
   // Every copy has the same batch. Gives the norm.
   double step(int microbatch, double max_norm = 0) {
+    prepare(microbatch);
+    return update(max_norm);
+  }
+
+  void prepare(int microbatch) {
     const Setting setting;
     NXD_TEST_OK(nxd_module_zero_grad(part.whole.get()));
     NXD_TEST_OK(nxd_context_set_step(context, 0, 0));
@@ -262,6 +267,9 @@ struct Trainer {
     NXD_TEST_OK(nxd_module_forward(part.whole.get(), inputs, 2, &out, 1));
     const Tensor loss(out);
     NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
+  }
+
+  double update(double max_norm) {
     nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
     finish.max_norm = max_norm;
     nxd_step_report_t report = {};
@@ -322,6 +330,39 @@ void test_steps(void**) {
       const Stepped back = run_steps({2, 1, 2, stage}, tied, again, staged);
       assert_true(back.second == want.second);
     }
+  }
+}
+
+// Collectives that this rank has begun, by axis. A record has the last 64 of each.
+std::vector<std::vector<nxd::FlightRecord::Operation>> calls_of(nxd_context_t* ctx) {
+  std::vector<std::vector<nxd::FlightRecord::Operation>> calls;
+  for (const nxd_axis_t axis :
+       {NXD_AXIS_WORLD, NXD_AXIS_TENSOR, NXD_AXIS_PIPELINE, NXD_AXIS_DATA}) {
+    calls.push_back(ctx->value->parallel().group(axis)->record().operations);
+  }
+  return calls;
+}
+
+// On a layout whose axes all exceed one: the agreement, the norm, and with ZeRO-1 two meetings
+// around the values that peers write. Gradients and parameters are f32, and other calls are not.
+void test_small_calls(void**) {
+  for (const int stage : {-1, 0, 1}) {
+    const Shape shape{2, 2, 2, stage};
+    on_stages(shape, [&](nxd_context_t* ctx, int) {
+      Trainer trainer(ctx, shape, false);
+      trainer.prepare(0);
+      const auto before = calls_of(ctx);
+      trainer.update(1.0);
+      const auto after = calls_of(ctx);
+      size_t small = 0;
+      for (size_t axis = 0; axis < after.size(); ++axis) {
+        for (const auto& call : after[axis]) {
+          const bool is_new = before[axis].empty() || call.sequence > before[axis].back().sequence;
+          if (is_new && !call.is_message && call.dtype != NXD_DTYPE_F32) ++small;
+        }
+      }
+      NXD_TEST_CHECK(small >= 2 && small <= (stage == 1 ? 4 : 2));
+    });
   }
 }
 
@@ -423,6 +464,7 @@ int main() {
       cmocka_unit_test(test_mismatches),     cmocka_unit_test(test_save_refusals),
       cmocka_unit_test(test_steps),          cmocka_unit_test(test_clipping),
       cmocka_unit_test(test_names_of_whole), cmocka_unit_test(test_empty_stage),
+      cmocka_unit_test(test_small_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,130 @@
+#include "core/agree/agree.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace nxd {
+namespace {
+
+// Below every value that is given.
+constexpr double kNothing = -HUGE_VAL;
+constexpr size_t kReasonLimit = 512;
+// A rank and a status are one number: the rank times this, and the status.
+constexpr int kStatuses = 1 << 20;
+
+void highest_over(const std::vector<ProcessGroup*>& groups, void* values, size_t count,
+                  nxd_dtype_t dtype) {
+  for (ProcessGroup* group : groups) {
+    if (!group || group->size() == 1) continue;
+    group->run(Call::all_reduce(values, values, count, dtype, NXD_REDUCE_MAX));
+  }
+}
+
+// The lowest rank that rejects comes out highest.
+double rejection_of(const Outcome& own) {
+  if (own.good()) return kNothing;
+  const nxd_status_t status = is_error(own.status) ? own.status : NXD_ERROR_USER;
+  return -(static_cast<double>(own.rank) * kStatuses - status);
+}
+
+// Why the rank rejects, which it alone knows so far.
+[[noreturn]] void fail_as(double rejection, const std::vector<ProcessGroup*>& groups,
+                          const Outcome& own) {
+  Outcome found;
+  found.rank = static_cast<int>(-rejection / kStatuses);
+  found.status = static_cast<nxd_status_t>(std::fmod(rejection, kStatuses));
+  std::vector<int32_t> letters(kReasonLimit, 0);
+  if (own.rank == found.rank) {
+    std::copy_n(own.reason.begin(), std::min(own.reason.size(), kReasonLimit), letters.begin());
+  }
+  for (int32_t& letter : letters) letter &= 0xff;
+  try {
+    highest_over(groups, letters.data(), letters.size(), NXD_DTYPE_I32);
+  } catch (const Error&) {
+    own.rethrow();
+    throw;
+  }
+  own.rethrow();
+  for (const int32_t letter : letters) {
+    if (letter != 0) found.reason += static_cast<char>(letter);
+  }
+  found.rethrow();
+  fail(NXD_ERROR_INTERNAL, "a rejection without a status");
+}
+
+// Who gives the lowest value, and who the highest.
+[[noreturn]] void fail_by_difference(const Proposal::Value& value, double least, double most,
+                                     const std::vector<ProcessGroup*>& groups, int own) {
+  const auto first = [&](double of) { return value.given && value.value == of ? -own : kNothing; };
+  std::array<double, 2> ranks{first(least), first(most)};
+  highest_over(groups, ranks.data(), ranks.size(), NXD_DTYPE_F64);
+  const int low = static_cast<int>(-ranks[0]), high = static_cast<int>(-ranks[1]);
+  throw Error(NXD_ERROR_INVALID_ARGUMENT,
+              text(value.name, ": expected the same on all ranks, got ", least, " on rank ", low,
+                   " and ", most, " on rank ", high),
+              {std::max(low, high), 0, "", ""});
+}
+
+}  // namespace
+
+std::vector<bool> agree(const std::vector<ProcessGroup*>& groups, const Proposal& proposal) {
+  const Outcome& own = proposal.own();
+  // In front, a rank that rejects. Then the largest of x and of -x over all ranks: equal but for
+  // the sign when all gave the same.
+  std::vector<double> highest{rejection_of(own)};
+  for (const Proposal::Value& value : proposal.values()) {
+    highest.push_back(value.given ? value.value : kNothing);
+    highest.push_back(value.given ? -value.value : kNothing);
+  }
+  try {
+    highest_over(groups, highest.data(), highest.size(), NXD_DTYPE_F64);
+  } catch (const Error&) {
+    own.rethrow();
+    throw;
+  }
+  if (highest[0] != kNothing) fail_as(highest[0], groups, own);
+  std::vector<bool> alike;
+  for (size_t i = 0; i < proposal.values().size(); ++i) {
+    const Proposal::Value& value = proposal.values()[i];
+    const double most = highest[1 + 2 * i], least = -highest[2 + 2 * i];
+    if (value.name.empty()) {
+      if (value.given) alike.push_back(most == least);
+    } else if (most != least && most != kNothing) {
+      fail_by_difference(value, least, most, groups, own.rank);
+    }
+  }
+  return alike;
+}
+
+std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& own,
+                                      const Outcome& outcome) {
+  if (!group || group->size() == 1) {
+    outcome.rethrow();
+    return {own};
+  }
+  const auto ranks = static_cast<size_t>(group->size());
+  // Before the texts, how long they are, and who brings a reason to fail.
+  const std::string& given = outcome.good() ? own : outcome.reason;
+  const std::array<int64_t, 2> head{static_cast<int64_t>(given.size()), outcome.status};
+  std::vector<std::array<int64_t, 2>> heads(ranks);
+  group->run(Call::all_gather(head.data(), heads.data(), head.size(), NXD_DTYPE_I64));
+  size_t most = 0;
+  for (const auto& other : heads) most = std::max(most, static_cast<size_t>(other[0]));
+  std::string padded = given, all(most * ranks, '\0');
+  padded.resize(most);
+  group->run(Call::all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8));
+  outcome.rethrow();
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < ranks; ++r) {
+    texts.push_back(all.substr(r * most, static_cast<size_t>(heads[r][0])));
+    Outcome other;
+    other.status = static_cast<nxd_status_t>(heads[r][1]);
+    other.rank = group->ranks()[r];
+    other.reason = texts.back();
+    other.rethrow();
+  }
+  return texts;
+}
+
+}  // namespace nxd

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/comm/process_group.h"
+
+namespace nxd {
+
+// How one rank's part in something came out, as others hear of it.
+struct Outcome {
+  nxd_status_t status = NXD_OK;
+  int rank = -1;  // in the world: whose it is
+  std::string reason;
+  std::exception_ptr cause;  // on that rank alone
+
+  // Within a handler: that the rank failed with what is being handled.
+  static Outcome from_current_exception(int rank) noexcept;
+  // Whatever goes wrong is kept.
+  static Outcome of(int rank, const std::function<void()>& attempt) noexcept;
+
+  bool good() const { return status == NXD_OK; }
+  // Fails as the rank did; on other ranks with its name and reason. Nothing when it is good.
+  void rethrow() const;
+  // Fails on all ranks alike, with words between the rank and its reason.
+  void check(const char* words) const;
+  // Takes over the outcome of a group's first rank. Collective.
+  void share(ProcessGroup& group);
+};
+
+}  // namespace nxd

@@ -1,0 +1,31 @@
+#include "core/agree/proposal.h"
+
+#include <utility>
+
+namespace nxd {
+
+Proposal& Proposal::same(std::string name, double value) {
+  values_.push_back({std::move(name), value, true});
+  return *this;
+}
+
+Proposal& Proposal::same_within(int part, int parts, const std::string& name, double value) {
+  for (int p = 0; p < parts; ++p) values_.push_back({name, value, p == part});
+  return *this;
+}
+
+Proposal& Proposal::compare_within(int part, int parts, double value) {
+  return same_within(part, parts, "", value);
+}
+
+Proposal& Proposal::reject(nxd_status_t status, const std::string& why) {
+  if (why.empty()) return *this;
+  return attempt([&] { fail(status, why); });
+}
+
+Proposal& Proposal::attempt(const std::function<void()>& work) {
+  if (own_.good()) own_ = Outcome::of(own_.rank, work);
+  return *this;
+}
+
+}  // namespace nxd

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/agree/outcome.h"
+
+namespace nxd {
+
+// A rank's part in an agreement: named values, and its own error if it has one. All ranks give
+// values of the same names in the same order.
+class Proposal {
+ public:
+  explicit Proposal(int world_rank) { own_.rank = world_rank; }
+
+  // All ranks must give the same. Not NaN.
+  Proposal& same(std::string name, double value);
+  // All ranks of this one's part must, of so many parts, such as the stages of a pipeline.
+  Proposal& same_within(int part, int parts, const std::string& name, double value);
+  // Ranks of one part may give different values, and agree() tells them whether they do.
+  Proposal& compare_within(int part, int parts, double value);
+
+  // This rank cannot take part. Of several reasons the first counts; "" is none.
+  Proposal& reject(nxd_status_t status, const std::string& why);
+  // Does what may fail on one rank, unless this one has a reason already.
+  Proposal& attempt(const std::function<void()>& work);
+
+  struct Value {
+    std::string name;  // "" when it may differ
+    double value;
+    bool given;  // by this rank's part
+  };
+  const std::vector<Value>& values() const { return values_; }
+  const Outcome& own() const { return own_; }
+
+ private:
+  std::vector<Value> values_;
+  Outcome own_;
+};
+
+}  // namespace nxd
