@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# scripts/format fails on a page with a line that is too wide, or a sentence that opens with a word
-# that is no subject, and names the line; code, tables and words that cannot be divided pass.
+# scripts/format fails on a page with a line that is too wide, or a page or a source's comment with a
+# sentence that opens with a word that is no subject, and names the line; code, tables and words that
+# cannot be divided pass.
 # usage: test_prose.sh SOURCE_DIR [BUILD_DIR]
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -11,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 
 word=$(printf 'x%.0s' {1..60})
+what=What of=Of those=Those whose=Whose  # in what would be comments of this file otherwise
 cat > good.md << END
 # A page of which nothing is wrong
 Rows say what they mean. The word "Of" is one, and \`What\` is code: those are fine. The
@@ -30,7 +32,7 @@ What is fenced. $word $word
 \`\`\`
 END
 cat > bad.md << END
-# What is wrong
+# $what is wrong
 A line of $word $word
 Rows are good. What follows
 is not. A sentence that goes on over a line's end.
@@ -63,6 +65,62 @@ bad.md:14 wide
 bad.md:15 What
 END
 
+# Comments of sources; strings are none.
+cat > good.cpp << END
+// A rank that says "Of" is fine, and so is \`What\`; of course. The
+// Offer is no opener.
+const char* s = "// $what"; char quote = '"';
+const char* raw = R"(/* $what */)";
+END
+cat > bad.cpp << END
+// $what is wrong
+int x;  // Of this
+/* Good to begin with. Those
+ * lines go on.
+ *   - Whose item is it?
+ */
+char quote = '"';  /// Whoever
+// A sentence that
+int y;  // What is new
+END
+cat > bad.rs << END
+fn f<'a>(x: &'a str) -> bool { x == r#"// $what " is code"# }
+/// Good.
+///
+/// Those paragraphs
+END
+cat > bad.go << END
+var s = \`" // $what\`  // Of one
+END
+cat > bad.sh << END
+#!/bin/sh
+echo "# $what" \${x#What}  # $of one
+  # Good. $whose is it?
+END
+cat > bad.py << END
+"""Good to begin with. $what
+
+is bad"""
+x = "# Of"  # $those of it
+END
+"$source/scripts/check_prose" good.md good.cpp
+if "$source/scripts/check_prose" good.cpp bad.{cpp,rs,go,sh,py} 2> problems; then echo "a bad comment passes"; exit 1; fi
+sed -E 's/: .*"(.*)".*/ \1/' problems > found
+diff found - << END
+bad.cpp:1 What
+bad.cpp:2 Of
+bad.cpp:3 Those
+bad.cpp:5 Whose
+bad.cpp:7 Whoever
+bad.cpp:9 What
+bad.rs:4 Those
+bad.go:1 Of
+bad.sh:2 Of
+bad.sh:3 Whose
+bad.py:1 What
+bad.py:4 Those
+END
+
 # A tree of its own, as scripts/format sees it.
 mkdir -p tree/{bench,examples,include,src,tests,scripts,docs}
 cp "$source"/scripts/{format,check_prose} tree/scripts
@@ -76,6 +134,13 @@ for option in "" --fix; do
   grep -q '^docs/bad.md:1: ' log || { cat log; exit 1; }
 done
 rm tree/docs/bad.md
+for bad in src/bad.cpp tests/bad.py; do
+  cp "bad.${bad##*.}" "tree/$bad"
+  [[ $bad == *.py ]] || clang-format-14 -i "tree/$bad"
+  if tree/scripts/format > log 2>&1; then echo "scripts/format passes $bad"; exit 1; fi
+  grep -q "^$bad:1: " log || { cat log; exit 1; }
+  rm "tree/$bad"
+done
 echo 'int  x;' > tree/src/x.c
 if tree/scripts/format > log 2>&1; then echo "scripts/format passes a bad source"; exit 1; fi
 tree/scripts/format --fix

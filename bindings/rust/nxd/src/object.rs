@@ -106,7 +106,7 @@ pub(crate) fn get<V: Default>(call: impl FnOnce(*mut V) -> Status) -> Result<V> 
 /// The object that a call lends, as long as its owner is borrowed.
 ///
 /// # Safety
-/// What the call gives outlives 'a.
+/// The lent object outlives 'a.
 pub(crate) unsafe fn borrow<'a, T: Object>(
     call: impl FnOnce(*mut *mut T::Raw) -> Status,
 ) -> Result<&'a T> {
