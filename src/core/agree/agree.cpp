@@ -53,7 +53,7 @@ double rejection_of(const Outcome& own) {
   fail(NXD_ERROR_INTERNAL, "a rejection without a status");
 }
 
-// Who gives the lowest value, and who the highest.
+// The ranks that give the lowest value and the highest.
 [[noreturn]] void fail_by_difference(const Proposal::Value& value, double least, double most,
                                      const std::vector<ProcessGroup*>& groups, int own) {
   const auto first = [&](double of) { return value.given && value.value == of ? -own : kNothing; };

@@ -21,7 +21,7 @@ class Proposal {
   // Ranks of one part may give different values, and agree() tells them whether they do.
   Proposal& compare_within(int part, int parts, double value);
 
-  // This rank cannot take part. Of several reasons the first counts; "" is none.
+  // This rank cannot take part. The first of several reasons counts; "" is none.
   Proposal& reject(nxd_status_t status, const std::string& why);
   // Does what may fail on one rank, unless this one has a reason already.
   Proposal& attempt(const std::function<void()>& work);
