@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <vector>
 
-#include "core/comm/transports/shm/shm_transport.h"
+#include "core/comm/transports/shm/shm_staged.h"
 #include "support/tensor.h"
 
 extern "C" {
@@ -65,9 +65,9 @@ void nothing_goes_through_slots(void**) {
       Run r;
       r.dtype = dtype;
       r.sequence_parallel = sequence_parallel;
-      const uint64_t chunks = nxd::ShmTransport::chunks_through_slots();
+      const uint64_t chunks = nxd::ShmStaged::chunks_of_process();
       nxd_test_run_ranks(2, 2, run, &r);
-      assert_int_equal(nxd::ShmTransport::chunks_through_slots(), chunks);
+      assert_int_equal(nxd::ShmStaged::chunks_of_process(), chunks);
     }
   }
 }
@@ -83,9 +83,9 @@ void sum_of_plain_memory(nxd_context_t* ctx, int, int, void*) {
 
 // The count above counts.
 void plain_memory_goes_through_slots(void**) {
-  const uint64_t chunks = nxd::ShmTransport::chunks_through_slots();
+  const uint64_t chunks = nxd::ShmStaged::chunks_of_process();
   nxd_test_run_ranks(2, 2, sum_of_plain_memory, nullptr);
-  assert_true(nxd::ShmTransport::chunks_through_slots() > chunks);
+  assert_true(nxd::ShmStaged::chunks_of_process() > chunks);
 }
 
 // An output that the caller keeps is good after all else is gone, and its memory then comes back.

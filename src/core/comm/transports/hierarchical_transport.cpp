@@ -15,9 +15,6 @@ namespace {
 constexpr size_t kRailPiece = size_t{4} << 20;
 // Up to here one rail alone does as well.
 constexpr size_t kOneRail = size_t{32} << 10;
-constexpr size_t kPartElements = 64;
-
-size_t divide_up(size_t value, size_t by) { return (value + by - 1) / by; }
 
 }  // namespace
 
@@ -80,15 +77,10 @@ void HierarchicalTransport::run(const Call& call) {
   }
 }
 
-std::vector<HierarchicalTransport::Range> HierarchicalTransport::parts_of(size_t count,
-                                                                          size_t item) const {
+std::vector<Share> HierarchicalTransport::parts_of(size_t count, size_t item) const {
   const size_t rails = count * item <= kOneRail ? 1 : rails_;
-  const size_t part = divide_up(divide_up(count, rails), kPartElements) * kPartElements;
-  std::vector<Range> parts(hosts_[host_].size());
-  for (size_t i = 0; i < rails; ++i) {
-    parts[i].begin = std::min(i * part, count);
-    parts[i].count = std::min(part, count - parts[i].begin);
-  }
+  std::vector<Share> parts(hosts_[host_].size());
+  for (size_t i = 0; i < rails; ++i) parts[i] = share_of(count, rails, i);
   return parts;
 }
 
@@ -102,10 +94,10 @@ void HierarchicalTransport::all_reduce(const Call& call) {
 void HierarchicalTransport::reduce_piece(const Call& call, size_t from, size_t count) {
   const size_t item = dtype_size(call.dtype);
   const nxd_dtype_t wide = sum_dtype(call.dtype);
-  const std::vector<Range> parts = parts_of(count, item);
-  const Range& own = parts[local_];
+  const std::vector<Share> parts = parts_of(count, item);
+  const Share& own = parts[local_];
   char* sums = sums_.get<char>(own.count * dtype_size(wide) + 1);
-  neighbours_->reduce_ranges(static_cast<const char*>(call.send) + from * item, count, parts, sums,
+  neighbours_->reduce_shares(static_cast<const char*>(call.send) + from * item, count, parts, sums,
                              call.dtype, step_of(call.reduce));
   char* out = static_cast<char*>(call.recv) + from * item;
   char* result = results_.get<char>(own.count * item + 1);
@@ -115,7 +107,7 @@ void HierarchicalTransport::reduce_piece(const Call& call, size_t from, size_t c
   }
   std::vector<size_t> bytes;
   std::vector<char*> outs;
-  for (const Range& part : parts) {
+  for (const Share& part : parts) {
     bytes.push_back(part.count * item);
     outs.push_back(out + part.begin * item);
   }
@@ -143,11 +135,11 @@ void HierarchicalTransport::scatter_piece(const Call& call, size_t from, size_t 
   const size_t bytes = count * dtype_size(wide);
   char* sums = sums_.get<char>(hosts_.size() * bytes);
   for (size_t host = 0; host < hosts_.size(); ++host) {
-    std::vector<Range> ranges;
+    std::vector<Share> shares;
     for (const int place : places_[host]) {
-      ranges.push_back({static_cast<size_t>(place) * call.count + from, count});
+      shares.push_back({static_cast<size_t>(place) * call.count + from, count});
     }
-    neighbours_->reduce_ranges(call.send, call.count * ranks().size(), ranges, sums + host * bytes,
+    neighbours_->reduce_shares(call.send, call.count * ranks().size(), shares, sums + host * bytes,
                                call.dtype, step_of(call.reduce));
   }
   char* result = results_.get<char>(bytes);
@@ -190,8 +182,8 @@ void HierarchicalTransport::broadcast(const Call& call) {
   if (host_ == root_host) {
     neighbours_->run(Call::broadcast(data, bytes, NXD_DTYPE_U8, static_cast<int>(root_local)));
   }
-  const std::vector<Range> parts = parts_of(bytes, 1);
-  const Range& own = parts[local_];
+  const std::vector<Share> parts = parts_of(bytes, 1);
+  const Share& own = parts[local_];
   if (own.count > 0) {
     rail_->run(
         Call::broadcast(data + own.begin, own.count, NXD_DTYPE_U8, static_cast<int>(root_host)));
@@ -199,7 +191,7 @@ void HierarchicalTransport::broadcast(const Call& call) {
   if (host_ == root_host) return;
   std::vector<size_t> sizes;
   std::vector<char*> outs;
-  for (const Range& part : parts) {
+  for (const Share& part : parts) {
     sizes.push_back(part.count);
     outs.push_back(data + part.begin);
   }

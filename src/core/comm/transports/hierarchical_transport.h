@@ -29,8 +29,6 @@ class HierarchicalTransport : public Transport {
   std::shared_ptr<Arena> arena() const override { return neighbours_->arena(); }
 
  private:
-  using Range = ShmTransport::Range;
-
   const std::vector<int>& ranks() const { return monitor_->ranks(); }
   int size() const { return static_cast<int>(ranks().size()); }
 
@@ -41,7 +39,7 @@ class HierarchicalTransport : public Transport {
   void broadcast(const Call& call);
   void pass_message(const Call& call);
   // The part of count elements that each local rank carries over its rail.
-  std::vector<Range> parts_of(size_t count, size_t item) const;
+  std::vector<Share> parts_of(size_t count, size_t item) const;
   void reduce_piece(const Call& call, size_t from, size_t count);
   void scatter_piece(const Call& call, size_t from, size_t count);
   // Ends a reduction whose 16-bit floats are still f32, and whose average is still a sum.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/comm/pattern.h"
+
 namespace nxd {
 namespace {
 
@@ -27,12 +29,11 @@ void Agreement::prepare() {
   area_ = storage_.data() + (64 - reinterpret_cast<uintptr_t>(storage_.data()) % 64) % 64;
   blocks_.resize(n);
   std::vector<int> peers;
-  for (size_t distance = 1; distance < n; distance *= 2) {
+  for (const Exchanged& exchanged : dissemination(link_.rank(), link_.size())) {
     Round round;
-    const auto rank = static_cast<size_t>(link_.rank());
-    round.to = static_cast<int>((rank + n - distance) % n);
-    round.from = static_cast<int>((rank + distance) % n);
-    round.blocks = std::min(distance, n - distance);
+    round.to = exchanged.to;
+    round.from = exchanged.from;
+    round.blocks = exchanged.blocks;
     round.in.resize(round.blocks * block_limit);
     peers.push_back(round.to);
     peers.push_back(round.from);

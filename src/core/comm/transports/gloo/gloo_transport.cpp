@@ -79,7 +79,7 @@ std::optional<Rejection> GlooTransport::compare(const Call& call,
 
 // The large way, by ranges: rank r gets everybody's part of ranges[r], adds them in rank order and
 // keeps the result in out.
-void GlooTransport::reduce_ranges(const Call& call, const std::vector<Range>& ranges, void* out) {
+void GlooTransport::reduce_ranges(const Call& call, const std::vector<Share>& ranges, void* out) {
   const size_t item = dtype_size(call.dtype);
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
@@ -126,12 +126,10 @@ void GlooTransport::all_reduce_pieces(const Call& call) {
   const size_t piece = n * (kShareLimit / item);
   for (size_t from = 0; from < call.count; from += piece) {
     const size_t elements = std::min(piece, call.count - from);
-    const size_t share =
-        ((elements + n - 1) / n + kShareElements - 1) / kShareElements * kShareElements;
-    std::vector<Range> ranges(n);
+    std::vector<Share> ranges(n);
     for (size_t r = 0; r < n; ++r) {
-      const size_t begin = std::min(r * share, elements);
-      ranges[r] = {from + begin, std::min(share, elements - begin)};
+      ranges[r] = share_of(elements, n, r, kShareElements);
+      ranges[r].begin += from;
     }
     // A peer sends its result only after it has had all of this rank's part of it. So receiving in
     // place is safe from the start, and saves the peer from having to ask.
@@ -168,7 +166,7 @@ void GlooTransport::reduce_scatter(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const size_t piece = kShareLimit / item;
   for (size_t from = 0; from < call.count; from += piece) {
-    std::vector<Range> ranges(n);
+    std::vector<Share> ranges(n);
     for (size_t r = 0; r < n; ++r) {
       ranges[r] = {r * call.count + from, std::min(piece, call.count - from)};
     }
@@ -214,18 +212,17 @@ void GlooTransport::gather_from_all(const void* send, char* out, size_t bytes) {
 void GlooTransport::gather_in_rounds(char* out, size_t bytes) {
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
+  const std::vector<Exchanged> rounds = dissemination(rank(), size());
   std::vector<int> peers;
-  for (size_t distance = 1; distance < n; distance *= 2) {
-    peers.push_back(static_cast<int>((me + distance) % n));
-    peers.push_back(static_cast<int>((me + n - distance) % n));
+  for (const Exchanged& round : rounds) {
+    peers.push_back(round.from);
+    peers.push_back(round.to);
   }
   link_.connect(peers);
-  for (size_t distance = 1; distance < n; distance *= 2) {
-    const size_t from = (me + distance) % n, to = (me + n - distance) % n;
-    const size_t blocks = std::min(distance, n - distance);
-    const auto run = [&](size_t first) { return std::min(blocks, n - first); };
+  for (const auto& [target, source, blocks] : rounds) {
+    const auto from = static_cast<size_t>(source);
+    const auto run = [n, most = blocks](size_t first) { return std::min(most, n - first); };
     Exchange exchange(link_);
-    const auto source = static_cast<int>(from), target = static_cast<int>(to);
     exchange.receive(source, kGatherSlot, out + from * bytes, run(from) * bytes);
     exchange.receive(source, kGatherSlot, out, (blocks - run(from)) * bytes);
     exchange.send(target, kGatherSlot, out + me * bytes, run(me) * bytes);
@@ -292,19 +289,11 @@ void GlooTransport::broadcast(const Call& call) {
   }
 }
 
-// A binomial tree, chunk by chunk: counted from the root, a rank's parent is its number without the
-// lowest bit, and it passes each chunk on as soon as it is there.
+// Along a binomial tree, chunk by chunk: a rank passes each chunk on as soon as it is there.
 void GlooTransport::broadcast_tree(char* data, size_t size_in_bytes, int root) {
-  const int n = size();
-  const int place = (rank() - root + n) % n;
-  const int parent = ((place & (place - 1)) + root) % n;
-  std::vector<int> children;
-  for (int bit = 1; bit < n && (place & bit) == 0; bit *= 2) {
-    if (place + bit < n) children.push_back((place + bit + root) % n);
-  }
-  std::reverse(children.begin(), children.end());  // the deepest subtree first
+  const auto [parent, children] = binomial_tree(rank(), size(), root);
   std::vector<int> peers = children;
-  if (place != 0) peers.push_back(parent);
+  if (parent >= 0) peers.push_back(parent);
   link_.connect(peers);
 
   struct Chunk {
@@ -316,7 +305,7 @@ void GlooTransport::broadcast_tree(char* data, size_t size_in_bytes, int root) {
   for (size_t at = 0; at < size_in_bytes; at += kBroadcastChunk) {
     chunks.push_back({data + at, std::min(kBroadcastChunk, size_in_bytes - at), nullptr});
   }
-  if (place != 0) {
+  if (parent >= 0) {
     for (Chunk& chunk : chunks) {
       chunk.buffer = link_.buffer(chunk.data, chunk.size);
       link_.post_receive(parent, kBroadcastSlot, *chunk.buffer, chunk.size);
@@ -324,7 +313,7 @@ void GlooTransport::broadcast_tree(char* data, size_t size_in_bytes, int root) {
   }
   Exchange exchange(link_);
   for (Chunk& chunk : chunks) {
-    if (place != 0) link_.wait_received(parent, *chunk.buffer);
+    if (parent >= 0) link_.wait_received(parent, *chunk.buffer);
     for (const int child : children) {
       exchange.send(child, kBroadcastSlot, chunk.data, chunk.size);
     }

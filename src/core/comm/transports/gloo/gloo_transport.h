@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/pattern.h"
 #include "core/comm/transport.h"
 #include "core/comm/transports/gloo/agreement.h"
 #include "core/comm/transports/gloo/butterfly.h"
@@ -35,11 +36,6 @@ class GlooTransport : public Transport {
   std::optional<Rejection> compare(const Call& call, const std::optional<Rejection>& own);
 
  private:
-  // A part of the elements that a rank reduces, or contributes.
-  struct Range {
-    size_t begin, count;
-  };
-
   int rank() const { return link_.rank(); }
   int size() const { return link_.size(); }
   // Starts a collective: all ranks agree on it. Sends the data of parts times the call's count
@@ -61,7 +57,7 @@ class GlooTransport : public Transport {
   void all_to_all(const Call& call);
 
   void all_reduce_pieces(const Call& call);
-  void reduce_ranges(const Call& call, const std::vector<Range>& ranges, void* out);
+  void reduce_ranges(const Call& call, const std::vector<Share>& ranges, void* out);
   void gather_from_all(const void* send, char* out, size_t bytes);
   void gather_in_rounds(char* out, size_t bytes);
   void exchange_with_all(const char* in, char* out, size_t bytes);

@@ -1,18 +1,18 @@
 #include "core/comm/transports/gloo/verdict_exchange.h"
 
+#include "core/comm/pattern.h"
+
 namespace nxd {
 
 void VerdictExchange::prepare() {
   if (!rounds_.empty()) return;
-  const int n = link_.size(), rank = link_.rank();
+  const std::vector<Exchanged> pattern = dissemination(link_.rank(), link_.size());
+  const size_t count = pattern.size();
   std::vector<int> peers;
-  size_t count = 0;
-  for (int64_t distance = 1; distance < n; distance *= 2) ++count;
   std::vector<Round> rounds(count);
   for (size_t i = 0; i < count; ++i) {
-    const auto distance = static_cast<int>(int64_t{1} << i);
-    rounds[i].to = (rank - distance + n) % n;
-    rounds[i].from = static_cast<int>((int64_t{rank} + distance) % n);
+    rounds[i].to = pattern[i].to;
+    rounds[i].from = pattern[i].from;
     peers.push_back(rounds[i].to);
     peers.push_back(rounds[i].from);
   }
