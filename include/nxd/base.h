@@ -80,7 +80,7 @@ NXD_API const char* nxd_last_error(void);
  *  @since 0.1 */
 NXD_API size_t nxd_last_error_copy(char* buf, size_t cap);
 
-/** Which step this rank's parameters belong to after an optimizer's step. */
+/** The step that this rank's parameters belong to after an optimizer's step. */
 typedef int32_t nxd_parameter_state_t;
 enum {
   NXD_PARAMETERS_INVALID = -1,

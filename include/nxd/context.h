@@ -16,7 +16,7 @@ typedef struct nxd_context nxd_context_t;
 /** An ordered set of ranks that communicate. */
 typedef struct nxd_group nxd_group_t;
 
-/** Where a context learns its rank and meets its peers. */
+/** The source of a context's rank, and the place where it meets its peers. */
 typedef int32_t nxd_rendezvous_t;
 enum {
   NXD_RENDEZVOUS_INVALID = -1,

@@ -120,7 +120,7 @@ NXD_API nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp);
  *  @since 0.1 */
 NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
 
-/** How gradients are completed. */
+/** Options for the completion of gradients. */
 typedef struct nxd_finish_options {
   size_t struct_size;
   double scale;     /**< factor on all gradients before the norm, within F32; 0: 1 */
@@ -145,7 +145,7 @@ NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size
 NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
                                     double* out_norm);
 
-/** Which samples of a data set a data-parallel rank takes in an epoch: as
+/** Gives the samples of a data set that a data-parallel rank takes in an epoch: as
  *  torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
  *
  *  Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,

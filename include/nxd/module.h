@@ -228,7 +228,7 @@ NXD_API nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter,
 NXD_API nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape,
                                                     size_t cap, size_t* out_ndim);
 
-/** Which part of the whole this rank has.  [local]
+/** Gives the part of the full parameter that this rank has.  [local]
  *
  *  @param[out] out_dim      split dimension, or -1 for a replicated parameter.
  *  @param begins, ends      room for cap ranges of indices in that dimension, in local order; may

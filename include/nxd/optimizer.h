@@ -48,7 +48,7 @@ NXD_API nxd_status_t nxd_schedule_get_factor(const nxd_schedule_options_t* optio
 /** Updates parameters from their gradients. */
 typedef struct nxd_optimizer nxd_optimizer_t;
 
-/** How parameters of BF16 are updated, whose spacing is wider than most steps. */
+/** The update of BF16 parameters, whose spacing is wider than most steps. */
 typedef int32_t nxd_bf16_update_t;
 enum {
   NXD_BF16_UPDATE_INVALID = -1,

@@ -137,7 +137,7 @@ typedef struct nxd_pp_value {
   int32_t reserved;
 } nxd_pp_value_t;
 
-/** Where a stage's callback is called for. */
+/** The stage, chunk and microbatch that a callback is called for. */
 typedef struct nxd_pp_call {
   int32_t stage; /**< 0..P * V - 1 */
   int32_t chunk; /**< of this rank's */
@@ -274,7 +274,7 @@ NXD_API nxd_status_t nxd_pp_write_timeline(nxd_pp_t* pp, const char* path);
  *  @since 0.1 */
 NXD_API void nxd_pp_destroy(nxd_pp_t* pp);
 
-/** How a model is cut into stages. */
+/** The way in which a model is cut into stages. */
 typedef int32_t nxd_pp_partition_t;
 enum {
   NXD_PP_PARTITION_INVALID = -1,

@@ -1,6 +1,6 @@
 #pragma once
 
-// How every function of nxd.h takes its arguments apart.
+// Checks and conversions of arguments for every function of nxd.h.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,7 +27,7 @@ void clear_each(T*... outputs) {
   (static_cast<void>(outputs ? * outputs = T{} : T{}), ...);
 }
 
-// That an array of so many of a caller's values can be.
+// Checks that an array of so many of a caller's values can be.
 template <class T>
 void check_array(const T* array, size_t count, const char* name) {
   check_argument(array || count == 0, name, ": expected an array of ", count, ", got NULL");

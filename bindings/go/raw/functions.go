@@ -450,8 +450,9 @@ func DDPFinish(ddp *DDP, options *FinishOptions) (normOut float64, err error) {
 	return float64(r.out_norm), TakeError(unsafe.Pointer(r.error))
 }
 
-// SampleEpoch is nxd_sample_epoch. Which samples of a data set a data-parallel rank takes in an
-// epoch: as torch.utils.data.DistributedSampler, with a permutation of this library's own. [local]
+// SampleEpoch is nxd_sample_epoch. Gives the samples of a data set that a data-parallel rank takes
+// in an epoch: as torch.utils.data.DistributedSampler, with a permutation of this library's own.
+// [local]
 func SampleEpoch(nSamples int64, ranks int32, rank int32, epoch int64, seed uint64, shuffle int32, dropLast int32, outIndices *int64, cap int) (countOut int, err error) {
 	r := C.nxdgo_sample_epoch(C.int64_t(nSamples), C.int32_t(ranks), C.int32_t(rank), C.int64_t(epoch), C.uint64_t(seed), C.int32_t(shuffle), C.int32_t(dropLast), (*C.int64_t)(unsafe.Pointer(outIndices)), C.size_t(cap))
 	return int(r.out_count), TakeError(unsafe.Pointer(r.error))

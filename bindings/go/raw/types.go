@@ -48,7 +48,7 @@ const (
 	DTypeBool    DType = 9
 )
 
-// ParameterState is nxd_parameter_state_t. Which step this rank's parameters belong to after an
+// ParameterState is nxd_parameter_state_t. The step that this rank's parameters belong to after an
 // optimizer's step.
 type ParameterState int32
 
@@ -83,7 +83,8 @@ const (
 	DeviceMeta    Device = 2
 )
 
-// Rendezvous is nxd_rendezvous_t. Where a context learns its rank and meets its peers.
+// Rendezvous is nxd_rendezvous_t. The source of a context's rank, and the place where it meets its
+// peers.
 type Rendezvous int32
 
 const (
@@ -141,8 +142,8 @@ const (
 	ScheduleCosine   Schedule = 2
 )
 
-// BF16Update is nxd_bf16_update_t. How parameters of BF16 are updated, whose spacing is wider than
-// most steps.
+// BF16Update is nxd_bf16_update_t. The update of BF16 parameters, whose spacing is wider than most
+// steps.
 type BF16Update int32
 
 const (
@@ -233,7 +234,7 @@ const (
 	PPLossTokens       PPLoss = 2
 )
 
-// PPPartition is nxd_pp_partition_t. How a model is cut into stages.
+// PPPartition is nxd_pp_partition_t. The way in which a model is cut into stages.
 type PPPartition int32
 
 const (
@@ -485,7 +486,7 @@ type DDPOptions struct {
 	Reserved      int32
 }
 
-// FinishOptions is nxd_finish_options_t. How gradients are completed.
+// FinishOptions is nxd_finish_options_t. Options for the completion of gradients.
 type FinishOptions struct {
 	StructSize         uint64
 	Scale              float64
@@ -655,7 +656,7 @@ type PPValue struct {
 	Reserved  int32
 }
 
-// PPCall is nxd_pp_call_t. Where a stage's callback is called for.
+// PPCall is nxd_pp_call_t. The stage, chunk and microbatch that a callback is called for.
 type PPCall struct {
 	Stage      int32
 	Chunk      int32

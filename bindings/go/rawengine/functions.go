@@ -493,7 +493,8 @@ func ParameterGetGlobalShape(parameter *raw.Parameter, shape *int64, cap int) (n
 	return int(r.out_ndim), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// ParameterGetShard is nxd_parameter_get_shard. Which part of the whole this rank has. [local]
+// ParameterGetShard is nxd_parameter_get_shard. Gives the part of the full parameter that this rank
+// has. [local]
 func ParameterGetShard(parameter *raw.Parameter, begins *int64, ends *int64, cap int) (dimOut int32, rangesOut int, err error) {
 	r := C.nxdgo_parameter_get_shard((*C.nxd_parameter_t)(unsafe.Pointer(parameter)), (*C.int64_t)(unsafe.Pointer(begins)), (*C.int64_t)(unsafe.Pointer(ends)), C.size_t(cap))
 	return int32(r.out_dim), int(r.out_ranges), raw.TakeError(unsafe.Pointer(r.error))

@@ -80,7 +80,7 @@ class DdpOptions(TypedDict, total=False):
 
 
 class FinishOptions(TypedDict, total=False):
-    """How gradients are completed."""
+    """Options for the completion of gradients."""
 
     # factor on all gradients before the norm, within F32; 0: 1
     scale: float
@@ -274,7 +274,7 @@ class PpReport(NamedTuple):
 
 
 class PpCall(NamedTuple):
-    """Where a stage's callback is called for."""
+    """The stage, chunk and microbatch that a callback is called for."""
 
     # 0..P * V - 1
     stage: int

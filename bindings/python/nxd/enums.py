@@ -51,7 +51,7 @@ class DType(IntEnum):
 
 
 class ParameterState(IntEnum):
-    """Which step this rank's parameters belong to after an optimizer's step."""
+    """The step that this rank's parameters belong to after an optimizer's step."""
 
     INVALID = -1
     # no step was concerned
@@ -85,7 +85,7 @@ class Device(IntEnum):
 
 
 class Rendezvous(IntEnum):
-    """Where a context learns its rank and meets its peers."""
+    """The source of a context's rank, and the place where it meets its peers."""
 
     INVALID = -1
     ENVIRONMENT = 0
@@ -152,7 +152,7 @@ class Schedule(IntEnum):
 
 
 class Bf16Update(IntEnum):
-    """How parameters of BF16 are updated, whose spacing is wider than most steps."""
+    """The update of BF16 parameters, whose spacing is wider than most steps."""
 
     INVALID = -1
     # an f32 copy is updated, and rounded to nearest
@@ -255,7 +255,7 @@ class PpLoss(IntEnum):
 
 
 class PpPartition(IntEnum):
-    """How a model is cut into stages."""
+    """The way in which a model is cut into stages."""
 
     INVALID = -1
     # at pipeline_cuts if given, else EVEN

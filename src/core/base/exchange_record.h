@@ -36,7 +36,7 @@ class RecordReader {
     std::memcpy(&value, next(sizeof value).data(), sizeof value);
     return value;
   }
-  // How many entries follow, of at least a number each.
+  // The number of entries that follow, of at least a number each.
   size_t count() {
     const auto value = static_cast<uint64_t>(number());
     check_internal(value <= left_.size() / sizeof(int64_t), "a peer's record ends early");

@@ -4,8 +4,8 @@
 
 namespace nxd {
 
-// Which process made an object. A forked child has the memory of its parent's objects, but not the
-// threads and locks behind them, so that using one may hang.
+// The process that made an object. A forked child has the memory of its parent's objects, but not
+// the threads and locks behind them, so that using one may hang.
 class ForkStamp {
  public:
   ForkStamp() noexcept : generation_(current()) {}

@@ -22,7 +22,7 @@ enum class JsonKind : uint8_t {
   kObject
 };
 
-// Where a string lies within those of its document.
+// The place of a string within those of its document.
 struct JsonSpan {
   uint32_t begin, size;
 };

@@ -7,8 +7,8 @@
 
 namespace nxd {
 
-// Where the time of the process goes, by phase. Kernels and group calls open a PhaseScope for
-// themselves; the outermost scope of a thread counts, and what runs inside of it is part of it.
+// The time of the process by phase. Kernels and group calls open a PhaseScope for themselves; the
+// outermost scope of a thread counts, and scopes inside of it are part of it.
 // Threads of an OpenMP team do not count: the thread that called the team does.
 namespace phase_clock {
 

@@ -35,8 +35,8 @@ const char* kind_of(mode_t mode) {
   return "a device";
 }
 
-// A temporary file belongs to whoever holds its lock; the system lets go of the lock with the
-// process, however that ends.
+// A temporary file belongs to the process that holds its lock; the system lets go of the lock when
+// the process ends in any way.
 bool lock_at_once(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
 
 bool has_name(int fd) {
@@ -137,15 +137,15 @@ std::string AtomicFile::next_name() const {
   return text(path_, ".", ::getpid(), ".", number++, ".tmp");
 }
 
-// Where the file system makes no files without a name, or /proc is missing.
+// For a file system that makes no files without a name, and for systems without /proc.
 void AtomicFile::create_named() {
   for (;;) {
     temporary_ = next_name();
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail_io(path_, "create a temporary file beside it");
-    // Until the lock is taken another writer may take the file for abandoned. Where files cannot be
-    // locked nobody does.
+    // Until the lock is taken another writer may take the file for abandoned. No writer does on
+    // a file system without locks.
     const bool taken = !lock_at_once(fd_) && errno == EWOULDBLOCK;
     if (!taken && has_name(fd_)) return;
     ::close(std::exchange(fd_, -1));

@@ -10,7 +10,7 @@
 // they do to nearest; infinities stay, NaN becomes to_bf16's.
 namespace nxd::kernels {
 
-// Which of a site's random words the elements of a dense [.., cols] piece draw: element (r, c) of
+// The random words of a site that elements of a dense [.., cols] piece draw: element (r, c) of
 // the piece draws word first + r * row_stride + c. So a piece that says where it lies in a whole
 // tensor, by its first element's global index and the whole's row length, rounds as the whole does,
 // whatever the layout.

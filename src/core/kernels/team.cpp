@@ -22,9 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a thread looks for the next region, and the caller for the end of one, before they do
-// what lets others have their cores: a thread sleeps, and the caller yields for a while first,
-// since waking up takes it as long as many tasks do.
+// Bounds of the time for which a thread polls for the next region, and the caller for the end of
+// one. Then a thread sleeps; the caller yields for a while first, since waking up takes it as long
+// as many tasks do.
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kYield = std::chrono::microseconds(500);
 constexpr int kLooksPerClock = 32;
@@ -56,8 +56,8 @@ int cores() noexcept {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Where OpenMP binds its threads to places, the caller is bound to one, and a thread that it makes
-// would be too: it goes to the place that OpenMP's thread of its index would have had.
+// If OpenMP binds its threads to places, the caller is bound to one, and a thread that it makes
+// would be too. The thread goes to the place that OpenMP's thread of its index would have had.
 void go_to_place(int index, int place_of_caller) noexcept {
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places <= 0 || place_of_caller < 0) return;

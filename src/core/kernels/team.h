@@ -14,7 +14,7 @@ int team_size() noexcept;
 
 // Calls task(context, index) once for each index of 0 ... tasks, on the calling thread and on as
 // many others as its team has, and returns when all are done. Tasks may not throw, and find a team
-// of 1. At most 2^31 tasks. Where threads cannot be made there are fewer.
+// of 1. At most 2^31 tasks. It has fewer if threads cannot be made.
 using TeamTask = void (*)(void* context, int64_t index);
 void run_on_team(int threads, int64_t tasks, TeamTask task, void* context);
 

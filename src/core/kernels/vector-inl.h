@@ -49,8 +49,8 @@ HWY_INLINE void store_full(V v, Bf16* p) {
   hn::StoreU(hn::TruncateTo(narrow, result), narrow, reinterpret_cast<uint16_t*>(p));
 }
 
-// How one vector's worth of elements is loaded and stored: all lanes, or the first count of them,
-// where no memory past them is touched and further lanes load as 0.
+// Ways to load and store one vector of elements: all lanes, or the first count of them. The latter
+// touches no memory past them, and further lanes load as 0.
 struct FullLanes {
   static constexpr bool kFull = true;
   size_t count() const { return kLanes; }

@@ -20,8 +20,7 @@ struct Launch {
   int local_size = -1;
   int host = -1;
 
-  // Where the ranks meet: at address:port or, with port 0, at a point of this host that the job
-  // names.
+  // The rendezvous endpoint: address:port or, with port 0, one of this host that the job names.
   std::string address;
   int port = 0;
   // A name of the job that no other job on this host has; "": only the launching process tells it.

@@ -15,7 +15,7 @@ nxd_parallel_options_t read_parallel_options(const nxd_parallel_options_t* given
 // Hands a list of ranks to a caller's buffer, as nxd_layout_get_group describes.
 void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size);
 
-// Which ranks form which groups: pure arithmetic on a validated layout, O(group) per question.
+// The groups of ranks: pure arithmetic on a validated layout, O(group) per question.
 //
 // A rank has a position: ((pipeline * D + data) * C + context) * T + tensor. In the expert view of
 // the same positions the data and context axes together are expert data x expert model. Every axis

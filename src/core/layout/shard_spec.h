@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// Which part of a global tensor a rank holds: whole, or index ranges along one dimension, in local
+// The part of a global tensor that a rank holds: all, or index ranges along one dimension, in local
 // order. Ranges may repeat or interleave those of other ranks, so strided, fused, padded and
 // replicated-head shards are all of this form. Pure.
 class ShardSpec {

@@ -10,7 +10,7 @@ namespace nxd {
 // The families of models that are known.
 enum class ModelType : uint8_t { kLlama, kGpt2 };
 
-// That of a Hugging Face config.json, by its "model_type". UNSUPPORTED for one that is not known.
+// The family of a Hugging Face config.json, by its "model_type". UNSUPPORTED for an unknown one.
 ModelType model_type_of(const std::string& json_text);
 
 // Refuses fields of any family's configuration by which transformers makes another model, or reads

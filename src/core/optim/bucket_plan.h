@@ -7,8 +7,8 @@
 
 namespace nxd {
 
-// Which gradients travel together, and which part of them is whose. Pure, and the same on all ranks
-// that give the same sizes.
+// Says which gradients travel together, and which rank has which part of them. Pure, and the same
+// on all ranks that give the same sizes.
 class BucketPlan {
  public:
   struct Parameter {

@@ -128,7 +128,7 @@ void sum_together(ProcessGroup& group, const std::vector<Piece>& pieces) {
   }
 }
 
-// Sums over gradient groups. Groups of the same ranks are as good as one, whoever made them; the
+// Sums over gradient groups. Groups of the same ranks count as one, even from different makers; the
 // order of the calls is that of the parameters, which all ranks of such a group have alike.
 void sum_over_gradient_groups(ParameterSource& source, const std::vector<Piece>& pieces) {
   using Key = std::pair<std::vector<int>, nxd_dtype_t>;
@@ -210,7 +210,7 @@ double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces, 
   return type == 2 ? std::sqrt(total) : total;
 }
 
-// Which gradients this rank has.
+// The gradients that this rank has.
 std::vector<char> presence_of(ParameterSource& source, GradientReducer* reducer) {
   if (reducer) return reducer->own_presence();
   std::vector<char> present;
@@ -278,7 +278,7 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
     clip = std::min(1.0, plan.max_norm / (finished.norm + 1e-6));
     finished.factor *= clip;
   }
-  // No element is larger than the norm. Where that is beyond F32 the multiplied gradients may be.
+  // No element is larger than the norm. If that is beyond F32 the multiplied gradients may be, too.
   if (finished.norm * clip > std::numeric_limits<float>::max()) finished.finite = false;
   return finished;
 }

@@ -42,7 +42,7 @@ class GradientReducer {
   // The part of every bucket that is this rank's when scattered: its place in the group.
   int part() const;
 
-  // Where a resident gradient is to be; null for an empty parameter.
+  // The place of a resident gradient; null for an empty parameter.
   void* home(size_t parameter) const;
 
   // INVALID_STATE when it is marked already.
@@ -66,7 +66,7 @@ class GradientReducer {
   // A failure leaves the reducer ready for a next step, as far as the group is.
   // same_presence: ranks of these groups have agreed that they have the same own_presence().
   const std::vector<char>& wait(bool same_presence);
-  // Which gradients this rank has, in this step so far.
+  // The gradients that this rank has in this step so far.
   const std::vector<char>& own_presence();
 
   uint64_t buffer_bytes() const;

@@ -28,7 +28,7 @@ double schedule_factor(const nxd_schedule_options_t& options, int64_t step) {
     return (static_cast<double>(step) + 1) / static_cast<double>(options.warmup_steps);
   }
   if (options.kind == NXD_SCHEDULE_CONSTANT) return 1;
-  // How much of the way down is done.
+  // The part of the way down that is done.
   const double way =
       std::min(1.0, static_cast<double>(step - options.warmup_steps) /
                         static_cast<double>(options.total_steps - options.warmup_steps));

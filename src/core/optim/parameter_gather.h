@@ -21,7 +21,7 @@ class ParameterGather {
   ParameterGather(const ParameterGather&) = delete;
   ParameterGather& operator=(const ParameterGather&) = delete;
 
-  // Where a resident value is to be; null for an empty parameter, and when values are not resident.
+  // The place of a resident value; null for an empty parameter, and when values are not resident.
   void* home(size_t parameter) const;
 
   // Meets the other ranks: from now on until gather() each writes to its parts. Collective.

@@ -25,7 +25,7 @@ struct ParameterInfo {
   int64_t count() const { return shard.local_size(); }
 };
 
-// Where a parameter is now: dense, in C order.
+// The present place of a parameter: dense, in C order.
 struct ParameterBuffers {
   void* value = nullptr;
   void* grad = nullptr;  // null: no gradient on this rank
@@ -44,7 +44,7 @@ struct OptimizerGroups {
 };
 
 // Parameters that are optimized: a module tree's, or a caller's buffers. Values and gradients may
-// move between calls, so whoever works on them asks anew.
+// move between calls, so code that works on them asks anew.
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;

@@ -41,7 +41,7 @@ struct UpdateRun {
   bool plain = false;  // the scalar form of the kernel
 };
 
-// How parameters follow from gradients, element by element.
+// Makes parameters from gradients, element by element.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
@@ -60,7 +60,7 @@ class UpdateRule {
 // INVALID_ARGUMENT for options out of range.
 std::unique_ptr<UpdateRule> make_adamw_rule(const nxd_adamw_options_t& options);
 std::unique_ptr<UpdateRule> make_sgd_rule(const nxd_sgd_options_t& options);
-// user_data stays with whoever holds the rule.
+// The rule's holder keeps user_data.
 std::unique_ptr<UpdateRule> make_callback_rule(const nxd_custom_optimizer_options_t& options);
 
 }  // namespace nxd

@@ -37,7 +37,7 @@ class PipelineRunner {
   void reshape();
 
   // Without training, forwards alone, in an order of their own. Collective over the group. A
-  // failure names the task, its microbatch and stage, and whom it waited for; one that comes from a
+  // failure names the task, its microbatch and stage, and the awaited rank; one that comes from a
   // peer's task has that one's status and tells of it. TIMEOUT and PEER_LOST poison the group, as
   // after any failed message.
   void run(bool training = true);

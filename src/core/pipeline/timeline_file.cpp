@@ -69,8 +69,8 @@ std::vector<Timeline::Event> decode(const std::string& bytes, int64_t offset_ns)
   return events;
 }
 
-// How much to add to a peer's clock. The quickest answer has the least to be wrong by: half of the
-// time that it took.
+// The difference to add to a peer's clock. The quickest answer has the least to be wrong by: half
+// of the time that it took.
 int64_t measure_offset(ProcessGroup& world, int peer) {
   int64_t best = std::numeric_limits<int64_t>::max(), offset = 0;
   for (int i = 0; i < kPings; ++i) {

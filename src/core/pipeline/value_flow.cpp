@@ -68,7 +68,7 @@ void ValueFlow::list_incoming(const Schedule& schedule, int rank, Flow flow, con
 void ValueFlow::list_steps(const Schedule& schedule, int rank, const Values& inputs,
                            const Values& outputs) {
   const PipelineShape& shape = schedule.shape();
-  // Where the first message of a chunk's microbatch is among those of a flow, and how many follow.
+  // The index of the first message of a chunk's microbatch in a flow, and the number of messages.
   std::array<std::map<std::pair<int, int>, std::pair<size_t, size_t>>, 2> places;
   for (const Flow flow : kFlows) {
     const auto& messages = incoming_[index(flow)];

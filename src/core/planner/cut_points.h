@@ -4,8 +4,8 @@
 
 namespace nxd {
 
-// Where a list of items is cut into stages that follow one another: the index of the last item of
-// every stage but the last, one less than there are stages. Every stage has an item at least.
+// Split points of a list of items into stages that follow one another: the index of the last item
+// of every stage but the last, one less than there are stages. Every stage has an item at least.
 // INVALID_ARGUMENT for fewer than one stage, or more stages than items.
 
 // As many items everywhere; of a remainder the last stages have one more each.

@@ -10,7 +10,7 @@ namespace nxd {
 // range.
 nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t* given);
 
-// How the ranks of a group lie on hosts: evenly, so many on each of so many hosts.
+// The place of a group's ranks on hosts: evenly, so many on each of so many hosts.
 struct GroupPlaces {
   int on_host = 1;
   int hosts = 1;

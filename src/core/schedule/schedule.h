@@ -34,8 +34,8 @@ struct PipelineShape {
 // INVALID_ARGUMENT for sizes below 1, and for more tasks than any machine runs.
 void check_shape(const PipelineShape& shape);
 
-// Which computations each rank of a pipeline makes, in which order. A value: whoever has one knows
-// that it is complete and cannot deadlock.
+// The computations of each rank of a pipeline, and their order. A value: every schedule that exists
+// is complete and cannot deadlock.
 class Schedule {
  public:
   // One of the library's own. INVALID_ARGUMENT where the shape does not admit it.

@@ -51,7 +51,7 @@ int64_t passes_of_rank(const PipelineShape& shape) {
   return int64_t{shape.chunks} * shape.microbatches;
 }
 
-// How many forward passes a rank makes before its first backward.
+// The number of forward passes that a rank makes before its first backward.
 int64_t warmup(nxd_pp_schedule_kind_t kind, const PipelineShape& shape, int rank) {
   const int64_t all = passes_of_rank(shape);
   const int64_t later_ranks = shape.ranks - rank - 1;

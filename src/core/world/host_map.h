@@ -5,7 +5,8 @@
 
 namespace nxd {
 
-// Which ranks of the world share a host. Hosts are numbered in the order of their lowest ranks.
+// Says which ranks of the world share a host. Hosts are numbered in the order of their lowest
+// ranks.
 class HostMap {
  public:
   HostMap() : HostMap(std::vector<int>{0}) {}

@@ -37,8 +37,8 @@ struct World {
   int server_rank = -1;  // rank whose process serves the store; -1: none
   int near_store = -1;   // first rank of the host that the store is served on; -1: none, unknown
 
-  // Whom a rank loses when the store does not answer: who serves it, or who lives where something
-  // else does, if that is another host. -1: nobody.
+  // The rank to blame when the store does not answer: the one that serves it, or the first on the
+  // host that does, if that is another host. -1: none.
   int lost_with_store(int rank) const {
     if (server_rank >= 0 || near_store < 0) return server_rank;
     return hosts.host_of(near_store) == hosts.host_of(rank) ? -1 : near_store;
@@ -76,8 +76,8 @@ auto or_leave(Store& world, int rank, Function&& function) {
 // that the load on the store grows with the number of ranks and not with its square. TIMEOUT names
 // the ranks that did not come.
 //
-// A store may carry several worlds, one after the other. Which one this is follows from how often
-// the rank has joined: with keys of this job's own, by the store's count; with a store that the
+// A store may carry several worlds, one after the other. The number of this one is how often the
+// rank has joined: with keys of this job's own, by the store's count; with a store that the
 // caller gave, by the store object's count, and then each rank may join it only once. Keys that an
 // earlier job has left behind make that fail.
 World meet(const Membership& membership, int64_t timeout_ms);

@@ -8,7 +8,8 @@
 
 namespace nxd {
 
-// How a graph holds its nodes: by shared_ptr, in later releases of libtorch by intrusive_ptr.
+// The pointer by which a graph holds its nodes: shared_ptr, in later releases of libtorch by
+// intrusive_ptr.
 using HeldNode = decltype(torch::autograd::Edge::function);
 template <class Node>
 using Held = std::conditional_t<std::is_same_v<HeldNode, std::shared_ptr<torch::autograd::Node>>,

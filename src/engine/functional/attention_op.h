@@ -6,8 +6,8 @@
 
 namespace nxd {
 
-// Where batch and sequence lie in [., ., heads, head_dim]: sequence parallelism puts the sequence
-// first.
+// The order of batch and sequence in [., ., heads, head_dim]: sequence parallelism puts the
+// sequence first.
 enum class SequenceLayout { kBatchFirst, kSequenceFirst };
 
 struct AttentionArgs {

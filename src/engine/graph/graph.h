@@ -58,7 +58,7 @@ struct GraphNode {
   std::vector<c10::IValue> arguments;
   bool writes = false;  // changes one of its inputs
 
-  // How the thread was set while this ran.
+  // The thread's settings while this ran.
   bool grad_mode = true;
   nxd_dtype_t autocast = NXD_DTYPE_INVALID;
   double flops = 0;  // of its matrix products and convolutions, one pass forwards

@@ -392,7 +392,7 @@ bool reads_values(const c10::OperatorHandle& op, const Stack& arguments) {
 
 double product_flops(const c10::OperatorHandle& op, const Stack& arguments, const Stack& results) {
   const std::string_view name = op.operator_name().name;
-  // Which arguments are multiplied.
+  // The arguments that are multiplied.
   size_t first = 0;
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" ||
       name == "aten::addbmm" || name == "aten::addmm_" || name == "aten::baddbmm_") {

@@ -9,7 +9,7 @@
 
 namespace nxd {
 
-// Which value of a graph a tensor is, while the graph is being recorded. Tensors are known by their
+// Maps tensors to values of a graph while it is being recorded. Tensors are known by their
 // TensorImpl, and kept alive, so that none takes another's place.
 //
 // A value is unknown where it depends on the root's inputs or parameters. Unknown tensors are on

@@ -9,7 +9,7 @@
 
 namespace nxd {
 
-// How a layer's matrices start: by the layer's own default, or as said here.
+// Initial values of a layer's matrices: the layer's own default, or as said here.
 struct WeightInit {
   nxd_init_t kind = NXD_INIT_DEFAULT;
   double a = 0, b = 0;  // of nxd_init_t
@@ -20,7 +20,7 @@ struct WeightInit {
   Initializer resolve(const Initializer& fallback, int64_t fan_in) const;
 };
 
-// Where a layer is made: what a model says once and each of its layers takes.
+// Surroundings of a new layer: a model gives them once, and each of its layers takes them.
 struct LayerContext {
   std::shared_ptr<Context> context;
   std::string path{};                 // canonical name; initial values are drawn by it

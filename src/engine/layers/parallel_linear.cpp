@@ -140,7 +140,7 @@ Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outpu
   } else if (reduce_output_) {
     plan.output = ParallelLinearPlan::Output::kReduce;
   }
-  // Partial sums get the bias once they are summed, by whoever sums them.
+  // Partial sums get the bias once they are summed; without a sum here the caller adds it.
   const at::Tensor bias = reduce_output_ ? bias_to_add() : at::Tensor();
   return result(parallel_linear(plan, x, weight(), bias), n_outputs);
 }

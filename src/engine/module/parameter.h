@@ -110,7 +110,7 @@ class Parameter {
   using GradHook = std::function<void(Parameter&)>;
   // Called after a backward pass has added to the gradient; an empty function removes it.
   void set_grad_hook(GradHook hook);
-  // The same for whoever reduces the gradient, after the hook: one at a time.
+  // The same for the gradient's reducer, after the hook: one at a time.
   void set_reducer_hook(GradHook hook);
   bool has_reducer() const;
   // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.

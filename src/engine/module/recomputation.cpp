@@ -286,7 +286,7 @@ variable_list RecomputedCall::apply(variable_list&& grads) {
   return hands_out ? asked_for(given, roots, root_grads) : added_up(given, roots, root_grads);
 }
 
-// The pass outside gives gradients to whoever asked for them, and none to the leaves.
+// The pass outside gives gradients to the callers that asked for them, and none to the leaves.
 variable_list RecomputedCall::asked_for(const Tensors& given, const Tensors& roots,
                                         const Tensors& root_grads) {
   Tensors wanted;
@@ -322,7 +322,7 @@ variable_list RecomputedCall::added_up(const Tensors& given, const Tensors& root
   return result;
 }
 
-// Which modules a name means: the one of this path, or all of this class.
+// The modules that a name means: the one of this path, or all of this class.
 std::vector<Module*> modules_named(Module& root, const std::string& name) {
   std::vector<Module*> found;
   std::vector<std::string> known;

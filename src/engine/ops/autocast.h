@@ -15,7 +15,7 @@ namespace nxd {
 nxd_dtype_t autocast_dtype() noexcept;
 void set_autocast(nxd_dtype_t dtype);
 
-// Off for a scope: a backward pass follows the dtypes of its forward, whoever runs it.
+// Off for a scope: a backward pass follows the dtypes of its forward on any thread.
 class AutocastPause {
  public:
   AutocastPause() noexcept;

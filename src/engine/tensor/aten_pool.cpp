@@ -22,8 +22,8 @@ namespace {
 
 class PoolAllocator final : public c10::Allocator {
  public:
-  // Which of these override depends on the release of libtorch: 1.13 has but the first, later ones
-  // ask without const and leave copying to the allocator.
+  // The release of libtorch decides which of these override: 1.13 has but the first, later ones ask
+  // without const and leave copying to the allocator.
   c10::DataPtr allocate(size_t bytes) const {
     void* data = bytes == 0 ? nullptr : kernels::pool_allocate(bytes);
     return {data, data, &kernels::pool_free, c10::Device(c10::DeviceType::CPU)};

@@ -26,7 +26,7 @@ class CallRecorder {
   virtual std::vector<at::Tensor> call_function(const char* name,
                                                 const std::vector<at::Tensor>& inputs,
                                                 const WholeFunction& function) = 0;
-  // Fails, for whoever wants what only values can tell: INVALID_STATE names the module and the
+  // Fails a request that only values could answer: INVALID_STATE names the module and the
   // operation.
   [[noreturn]] virtual void refuse_read(const std::string& operation) = 0;
   // The same, unless the tensor's values are known: then they come from no input and no parameter.

@@ -13,7 +13,7 @@ class BucketedParameters : public ModuleParameters {
  public:
   BucketedParameters(std::shared_ptr<Module> root, bool fp32_gradients);
 
-  // Where gradients live from now on.
+  // Gradients live in its buckets from now on.
   void set_reducer(std::shared_ptr<GradientReducer> reducer) { reducer_ = std::move(reducer); }
   // Moves a gradient that a backward pass, or somebody else, has left to its place in the bucket:
   // F32 gradients of BF16 parameters are added to what lies there.

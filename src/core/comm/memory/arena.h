@@ -43,7 +43,7 @@ class Arena {
   // From now on memory that is freed is not used again: a peer of a call that failed may still
   // write to it.
   void retire() noexcept { retired_.store(true, std::memory_order_relaxed); }
-  // Where a buffer lies; nowhere when not all of it is in one chunk.
+  // The place of a buffer; none when not all of it is in one chunk.
   ArenaPlace find(const void* data, size_t bytes) const;
 
   static constexpr size_t kOwnLimit = size_t{1} << 30;

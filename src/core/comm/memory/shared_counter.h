@@ -11,7 +11,7 @@ struct alignas(128) SharedCounter {
   std::atomic<uint32_t> value{0};
   std::atomic<uint32_t> sleepers{0};
   // Words for those that find the value reached, in the same cache line, so that they need not
-  // fetch another. They are used in turn: whoever waits is never two turns behind.
+  // fetch another. They are used in turn: a waiting rank is never two turns behind.
   std::atomic<uint64_t> notes[2] = {};
   // The core, counted from 1, that the rank ran on when it last advanced the counter.
   std::atomic<uint32_t> core{0};

@@ -16,7 +16,8 @@ namespace nxd {
 // namespace.
 class SharedMemory {
  public:
-  // How another process finds the memory. The inode guards against a descriptor used anew.
+  // The address by which another process finds the memory. The inode guards against a descriptor
+  // used anew.
   struct Address {
     int32_t pid = 0;
     int32_t descriptor = -1;

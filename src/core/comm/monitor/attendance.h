@@ -17,7 +17,7 @@ class Attendance {
   void begin() noexcept { since_ns_.store(monotonic_ns(), std::memory_order_release); }
   void end() noexcept { since_ns_.store(0, std::memory_order_release); }
 
-  // How long a call that began at start has been waited for; 0 when nobody waits.
+  // The time for which a call that began at start has been waited for; 0 without a waiter.
   int64_t ms_since(Deadline::Clock::time_point start) const noexcept {
     const int64_t since_ns = since_ns_.load(std::memory_order_acquire);
     if (since_ns == 0) return 0;

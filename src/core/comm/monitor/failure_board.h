@@ -25,8 +25,8 @@ struct Loss {
 // was lost first and not a survivor that gave up because of it. When the store has gone as well,
 // each rank goes by what it sees itself.
 //
-// A rank that has been waiting for long publishes whom it waits for. When waits time out, these
-// edges lead to the rank that waits for nobody: the one to blame.
+// A rank that has been waiting for long publishes the rank that it waits for. When waits time out,
+// these edges lead to the rank that waits for no other: the one to blame.
 //
 // Methods that ask the store run on the caller's thread, and never throw.
 class FailureBoard {

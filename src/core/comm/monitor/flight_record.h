@@ -33,8 +33,8 @@ class FlightRecord {
     int awaited = -1;  // world rank that it waits for, or waited for last
   };
 
-  // Where an operation stands. An operation that is not over yet when 64 others of its kind have
-  // begun since loses its entry.
+  // The place of an operation in the record. An operation that is not over yet when 64 others of
+  // its kind have begun since loses its entry.
   struct Ticket {
     uint64_t number = 0;
     bool is_message = false;

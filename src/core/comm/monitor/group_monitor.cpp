@@ -284,7 +284,7 @@ void GroupMonitor::plan_looks(Scope& call) const {
   call.next_look_ = call.start_ + call.look_pause_ - early * (world_rank_ % 64) / 128;
 }
 
-// How much of its bound a call has used up.
+// The part of its bound that a call has used up.
 int64_t GroupMonitor::waited_ms(const Scope& call) {
   const Attendance* const attendance = Attendance::current();
   return attendance ? attendance->ms_since(call.start_) : ms_since(call.start_);

@@ -16,8 +16,8 @@
 namespace nxd {
 
 // Watches over the calls of one group, whatever carries its data: numbers and records them, bounds
-// them, finds out whom a wait is in vain for, and remembers the first failure, which every later
-// call repeats. Ranks are world ranks throughout.
+// them, finds the rank that a wait is in vain for, and remembers the first failure, which every
+// later call repeats. Ranks are world ranks throughout.
 //
 // Several threads may have a call each in progress at a time: one collective, and any number of
 // messages. "The call in progress" is that of the calling thread.
@@ -115,10 +115,10 @@ class GroupMonitor {
   GroupRecord record() const;  // from any thread
 
  private:
-  // How long a call waits between its looks at the board: at first, and in the end.
+  // The time between a call's looks at the board: at first, and in the end.
   std::chrono::milliseconds first_pause() const;
   std::chrono::milliseconds longest_pause(const Scope& call) const;
-  // How long a question to the board may take.
+  // The bound of a request to the board.
   StorePatience patience() const;
   void begin(Scope& call, FlightRecord::Operation& record);
   void end(Scope& call) noexcept;

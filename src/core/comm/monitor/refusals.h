@@ -11,12 +11,12 @@
 
 namespace nxd {
 
-// Tells members of a group that cannot be made because one of them was given bad arguments. That
-// rank does not know which group the others are making, only whom it was told of; so what counts is
-// the how many-th group two ranks make together, which both know from their own calls.
+// Tells members of a group that cannot be made because one of them was given bad arguments. This
+// rank does not know which group the others are making, only the ranks that it was given. Two ranks
+// count the groups that they make together, so both know the number of this one.
 //
-// Refusals are one list in the store, so that whoever has read one can rely on it that its peers
-// find it too.
+// Refusals are one list in the store: a rank that has read one can rely on it that its peers find
+// it too.
 class Refusals {
  public:
   Refusals(std::shared_ptr<Store> store, int rank, int world_size);
@@ -41,8 +41,8 @@ class Refusals {
     std::map<int, uint64_t> numbers_;  // by member: the how many-th group together
   };
 
-  // How many attempts at a group of these ranks were refused, by a rank that told them all. Members
-  // agree on it, so that what a refused attempt has left behind is not taken for part of the next.
+  // The number of refused attempts at a group of these ranks, by a rank that told them all. Members
+  // agree on it, so that keys of a refused attempt are not taken for part of the next.
   size_t count_of(const std::vector<int>& ranks) const;
 
  private:

@@ -21,9 +21,9 @@
 namespace nxd {
 
 // Makes the connections between the ranks of a world. Each rank listens at one port, and both ends
-// of a connection prove that they are ranks before it is used (see PeerHello). Strangers are of no
-// effect: whoever does not prove itself is let go, and the oldest that say nothing make room for
-// others.
+// of a connection prove that they are ranks before it is used (see PeerHello). Unauthenticated
+// peers have no effect: a connection without a proof is closed, and the oldest silent ones make
+// room for others.
 //
 // A thread of the connector's own answers, so a rank can be connected to while it computes. Every
 // method may be called from several threads at once.

@@ -15,8 +15,8 @@ namespace nxd {
 // own before. This has no I/O.
 //
 // A rank's address in the store comes with a token, random for each. With the job's secret the keys
-// are made of both. Without one the token alone is the key: it keeps out whoever cannot read the
-// store.
+// are made of both. Without one the token alone is the key: it keeps out processes that cannot
+// read the store.
 struct PeerHello {
   char magic[8] = {'n', 'x', 'd', 'p', 'e', 'e', 'r', '2'};
   int32_t from = -1, to = -1;  // world ranks

@@ -37,7 +37,7 @@ class Secret {
   std::string text_;
 };
 
-// The key to the stores of this process's job; none when they are open to whoever reaches them.
+// The key to the stores of this process's job; none when they are open to all that reach them.
 std::optional<Key> store_key_of_environment();
 
 Nonce make_nonce();

@@ -65,7 +65,7 @@ class Store : public std::enable_shared_from_this<Store> {
   // Stops serving; later calls fail.
   virtual void stop_serving() {}
 
-  // How many worlds this rank has joined through this object so far, from 0. It tells the worlds
+  // The number of worlds that this rank has joined through this object so far. It tells the worlds
   // that one program makes one after another from keys that an earlier job left behind.
   int next_world(int rank);
 

@@ -5,7 +5,7 @@
 
 namespace nxd {
 
-// How many questions a second all ranks of a world that wait put to its store together, at most: a
+// Bound on the requests a second that all waiting ranks of a world make to its store together: a
 // server answers several times as many.
 constexpr int64_t kStoreQuestionsPerSecond = 8000;
 

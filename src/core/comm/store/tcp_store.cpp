@@ -70,8 +70,8 @@ Fd TcpStore::connect(const Deadline& deadline) {
   }
 }
 
-// Each kind of server is asked in a way that the others answer by closing the connection. That of
-// torch 1.x reads the start of the other two as the size of a key that it cannot allocate.
+// Each kind of server is asked in a way that the others answer by closing the connection. The one
+// of torch 1.x reads the start of the other two as the size of a key that it cannot allocate.
 Fd TcpStore::try_to_connect(const Deadline& deadline) {
   bool is_of_torch = access_.is_of_torch && is_torchs(deadline);
   if (!is_of_torch) {

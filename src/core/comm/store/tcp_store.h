@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// How a process gets into a store.
+// The means by which a process gets into a store.
 struct StoreAccess {
   std::optional<Key> key;    // with one, only a server that proves to have it too is talked to
   bool is_of_torch = false;  // so the server is asked first whether it is torch's

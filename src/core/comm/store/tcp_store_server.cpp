@@ -395,7 +395,7 @@ void TcpStoreServer::clear_line() {
 }
 
 // Until a client is admitted it may only say the next word of the greeting. A store without a key
-// admits whoever validates.
+// admits any client that validates.
 bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
   switch (client.stage) {
     case Client::Stage::kNew: return query == kValidate;

@@ -45,8 +45,9 @@ HierarchicalTransport::HierarchicalTransport(std::shared_ptr<GroupMonitor> monit
   flat_ = std::make_unique<GlooTransport>(monitor_, key, ranks());
 }
 
-// First the host agrees, then each rail between hosts, each of which brings what it has found. So
-// all know of the first host's rejection save ranks beyond the rails, whom their host tells.
+// First each host agrees, then each rail between hosts, to which every member brings its host's
+// result. So all know of the first host's rejection save ranks beyond the rails; their host tells
+// them.
 void HierarchicalTransport::agree(const Call& call) {
   std::optional<Rejection> found;
   if (std::string why = call.rejection(size()); !why.empty()) {

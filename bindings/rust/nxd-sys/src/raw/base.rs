@@ -106,7 +106,7 @@ impl Default for nxd_dtype_t {
     }
 }
 
-/// Which step this rank's parameters belong to after an optimizer's step.
+/// The step that this rank's parameters belong to after an optimizer's step.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_parameter_state_t(pub i32);

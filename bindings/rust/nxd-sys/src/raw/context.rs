@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// Where a context learns its rank and meets its peers.
+/// The source of a context's rank, and the place where it meets its peers.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_rendezvous_t(pub i32);

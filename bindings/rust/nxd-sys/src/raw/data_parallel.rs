@@ -46,7 +46,7 @@ impl Default for nxd_ddp_options_t {
     }
 }
 
-/// How gradients are completed.
+/// Options for the completion of gradients.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_finish_options_t {
@@ -170,7 +170,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_finish(ddp: *mut nxd_ddp_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
 
-    /// Which samples of a data set a data-parallel rank takes in an epoch: as
+    /// Gives the samples of a data set that a data-parallel rank takes in an epoch: as
     /// torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
     ///
     /// Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,

@@ -323,7 +323,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_parameter_get_global_shape(parameter: *mut nxd_parameter_t, shape: *mut i64, cap: usize, out_ndim: *mut usize) -> nxd_status_t;
 
-    /// Which part of the whole this rank has.  [local]
+    /// Gives the part of the full parameter that this rank has.  [local]
     ///
     /// @param[out] out_dim      split dimension, or -1 for a replicated parameter.
     /// @param begins, ends      room for cap ranges of indices in that dimension, in local order; may

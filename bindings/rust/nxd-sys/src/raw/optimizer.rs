@@ -35,7 +35,7 @@ impl Default for nxd_schedule_t {
     }
 }
 
-/// How parameters of BF16 are updated, whose spacing is wider than most steps.
+/// The update of BF16 parameters, whose spacing is wider than most steps.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_bf16_update_t(pub i32);

@@ -111,7 +111,7 @@ impl Default for nxd_pp_loss_t {
     }
 }
 
-/// How a model is cut into stages.
+/// The way in which a model is cut into stages.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_pp_partition_t(pub i32);
@@ -245,7 +245,7 @@ pub struct nxd_pp_value_t {
     pub reserved: i32,
 }
 
-/// Where a stage's callback is called for.
+/// The stage, chunk and microbatch that a callback is called for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_pp_call_t {

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's own bounds. Ours come sooner, and know whom to blame.
+// Gloo's own bounds. Ours come sooner, and know which rank to blame.
 constexpr auto kForever = std::chrono::hours(24 * 365);
 constexpr auto kSlice = milliseconds(20);
 

@@ -9,7 +9,7 @@
 namespace nxd {
 
 // A connection of Gloo's over a socket that was connected before. Two habits of Gloo's own way to
-// connect are avoided: whoever reaches its listening port first is taken for the peer, and an error
+// connect are avoided: any process that reaches its port first is taken for the peer, and an error
 // on its event loop, such as a peer that is gone before it was accepted, ends the process.
 class GlooPair final : public gloo::transport::tcp::Pair {
  public:

@@ -16,12 +16,12 @@
 
 namespace nxd {
 
-// Among two or more ranks, over Gloo's TCP transport. Gloo carries the messages; the algorithms
-// are ours, so that sums have a fixed order and every wait knows whom it is for.
+// Carries calls among two or more ranks, over Gloo's TCP transport. Gloo carries the messages; the
+// algorithms are ours, so that sums have a fixed order and every wait knows its peer.
 //
-// Few ranks connect to one another all, tell one another what they are about to do, and add in rank
-// order. Many ranks, NXD_LARGE_GROUP or more, have O(log n) connections each, save for all_to_all
-// and messages, which go straight to whom they are for; they agree by a Verdict and add as
+// Few ranks connect each to every other, exchange digests of their calls, and add in rank order.
+// Many ranks, NXD_LARGE_GROUP or more, have O(log n) connections each, save for all_to_all and
+// messages, which go straight to their receivers; these ranks agree by a Verdict and add as
 // Butterfly says.
 class GlooTransport : public Transport {
  public:

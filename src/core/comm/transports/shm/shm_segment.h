@@ -50,7 +50,8 @@ struct ShmChannel {
   ShmOffer offers[kOffers];
 };
 
-// Where a sender and a receiver carry out one message after another, in the sender's arena. From an
+// A staging channel: a sender and a receiver carry out one message after another in it. It lies in
+// the sender's arena. From an
 // offer's base on, the receiver counts 1 for its answer, and both count 1 for each part.
 struct ShmDesk {
   static constexpr size_t kPart = size_t{128} << 10;
