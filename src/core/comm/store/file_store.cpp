@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kLockBoundMs = 300000;
 constexpr auto kLongestLockPause = std::chrono::microseconds(10000);
 
-constexpr uint64_t kMagic = 0x31534c4644584eULL;  // "NXDLFS1"
+constexpr uint64_t kFileMagic = 0x31534c4644584eULL;  // "NXDLFS1"
 
 struct RecordHead {
   uint64_t magic;
@@ -105,7 +105,7 @@ bool FileStore::read_record() {
   if (n < 0) fail_io("cannot read");
   const auto read = static_cast<size_t>(n);
   const size_t known = std::min(read, sizeof head.magic);
-  if (known > 0 && std::memcmp(&head, &kMagic, known) != 0) {
+  if (known > 0 && std::memcmp(&head, &kFileMagic, known) != 0) {
     fail(NXD_ERROR_CORRUPT, "file store \"", path_, "\": byte ", offset_,
          " does not start a record; the file is not a store");
   }
@@ -141,7 +141,7 @@ void FileStore::append(const std::string& key, const std::string& value) {
   if (::ftruncate(fd_, static_cast<off_t>(offset_)) != 0) fail_io("cannot truncate");
   const HeldSignal no_sigxfsz(SIGXFSZ);
   const std::string body = key + value;
-  const RecordHead head{kMagic, key.size(), value.size(), checksum_of(body)};
+  const RecordHead head{kFileMagic, key.size(), value.size(), checksum_of(body)};
   std::string record(reinterpret_cast<const char*>(&head), sizeof head);
   record += body;
   size_t done = 0;

@@ -75,7 +75,8 @@ void ShmMessages::run(const Call& call) {
 }
 
 // A desk comes back only from messages that ended well or were rejected: no peer is at it then.
-void ShmMessages::send(ShmOffer offer, const void* buffer, int to) {
+void ShmMessages::send(const ShmOffer& given, const void* buffer, int to) {
+  ShmOffer offer = given;
   link_.segment();
   Desk desk = borrow_desk();
   const uint32_t base = desk.base;

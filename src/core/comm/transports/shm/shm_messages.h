@@ -43,7 +43,7 @@ class ShmMessages {
   ShmOffer offer_of(const Call& call) const;
   Desk borrow_desk();
   void return_desk(const Desk& desk);
-  void send(ShmOffer offer, const void* buffer, int to);
+  void send(const ShmOffer& given, const void* buffer, int to);
   void post(const ShmOffer& offer, int to);
   void receive(const ShmOffer& own, void* buffer, int from);
   ShmOffer await(int from, int tag);
