@@ -13,7 +13,7 @@ import (
 	"libnxd.org/nxd/internal/ranks"
 )
 
-// Slices whose lengths do not fit are refused on the rank that has them and on its peers, at once.
+// Slices whose lengths do not fit are rejected on the rank that has them and on its peers, at once.
 func TestBadLengthsTellThePeers(t *testing.T) {
 	start := time.Now()
 	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {

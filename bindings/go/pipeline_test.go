@@ -132,7 +132,7 @@ func TestStageFails(t *testing.T) {
 	}
 }
 
-// Stages that cannot split their backward pass are refused where a schedule needs it.
+// Stages that cannot split their backward pass are rejected where a schedule needs it.
 func TestUnsplitStage(t *testing.T) {
 	for rank, err := range ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
 		r, err := c.Rank()

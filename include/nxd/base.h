@@ -114,7 +114,7 @@ NXD_API nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
  * this function's address to PyCapsule_New.  [local]
  *
  *  A destructor in C, since one that runs Python would disturb the error that a consumer has just
- *  raised when it refused the tensor. Does nothing in a process without a Python interpreter.
+ *  raised when it rejected the tensor. Does nothing in a process without a Python interpreter.
  *  @param capsule  a PyObject, named "dltensor" or "dltensor_versioned" until it is consumed.
  *  @since 0.1 */
 NXD_API void nxd_python_capsule_destroy(void* capsule);

@@ -35,7 +35,7 @@ enum {
    *  several ranks each; Gloo otherwise. */
   NXD_TRANSPORT_AUTO = 0,
   NXD_TRANSPORT_GLOO = 1,          /**< TCP between all ranks */
-  NXD_TRANSPORT_SHARED_MEMORY = 2, /**< groups that span hosts are refused */
+  NXD_TRANSPORT_SHARED_MEMORY = 2, /**< groups that span hosts are rejected */
   NXD_TRANSPORT_HIERARCHICAL = 3   /**< shared memory within hosts, Gloo between them */
 };
 

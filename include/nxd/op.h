@@ -73,7 +73,7 @@ NXD_API nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const do
 
 /** Runs the operator; arguments not set take the schema's defaults. May be called again.  [local]
  *  @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
- *          refuses its arguments: its own message).
+ *          rejects its arguments: its own message).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_run(nxd_op_t* op);
 

@@ -230,7 +230,7 @@ typedef struct nxd_step_report {
  *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
  *          nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
  *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
- *          are refused by forwards, steps and saves until they are loaded again, and so is the
+ *          are rejected by forwards, steps and saves until they are loaded again, and so is the
  *          optimizer's state until nxd_optimizer_load.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,

@@ -31,7 +31,7 @@ enum {
   NXD_PLATFORM_TRN2 = 2 /**< as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings */
 };
 
-/** A layout of ranks. Sizes are refused, never clamped: tensor x pipeline x context, and tensor x
+/** A layout of ranks. Sizes are rejected, never clamped: tensor x pipeline x context, and tensor x
  *  pipeline x expert, must divide the world. Context- and expert-parallel groups are for a caller's
  *  own use: nothing is reduced over them, so with a size above 1 layers, models, their training,
  *  pipelines, and ddps over buffers without a group of their own are UNSUPPORTED. */

@@ -21,7 +21,7 @@ NXD_API nxd_status_t nxd_store_create_local(nxd_store_t** out_store);
 /** Store in a file that all ranks of this host or shared file system can write.  [local]
  *
  *  @param path  created when absent, and left in place by destroy. The path must be fresh for each
- *               job: keys of an earlier job are refused by nxd_context_create.
+ *               job: keys of an earlier job are rejected by nxd_context_create.
  *  @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_store);

@@ -68,7 +68,7 @@ NXD_API nxd_status_t nxd_tensor_copy_dltensor(const DLTensor* source, nxd_tensor
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack(DLManagedTensor* managed, nxd_tensor_t** out_tensor);
 
-/** The same for the versioned form; read-only memory is refused.  [local]
+/** The same for the versioned form; read-only memory is rejected.  [local]
  *  @return NXD_OK; INVALID_ARGUMENT (read-only); UNSUPPORTED (major version other than 1).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVersioned* managed,

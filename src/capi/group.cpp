@@ -14,7 +14,7 @@ nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n
     Context& context = unwrap(ctx);
     check_argument(ranks || n_ranks == 0, "ranks: expected a pointer to ", n_ranks,
                    " ranks, got NULL");
-    // Too many are refused as they are; how many too many does not matter.
+    // Too many are rejected as they are; how many too many does not matter.
     n_ranks = std::min(n_ranks, static_cast<size_t>(context.size()) + 1);
     auto handle = std::make_unique<nxd_group>();
     handle->value =

@@ -174,7 +174,7 @@ nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t*
 }
 
 nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path) {
-  // Ranks that were given no path are refused together with the others.
+  // Ranks that were given no path are rejected together with the others.
   return guard([&] { unwrap(optimizer).save(path); });
 }
 

@@ -180,7 +180,7 @@ static void pair(nxd_context_t* ctx, int rank, int size, void* unused) {
       NXD_TEST_CHECK(untouched(rank));
     }
   }
-  /* Arguments that name no peer are refused here alone. */
+  /* Arguments that name no peer are rejected here alone. */
   NXD_TEST_REFUSED(nxd_send(world, data, 1, NXD_DTYPE_F32, rank, 0), NXD_ERROR_INVALID_ARGUMENT,
                    "to:");
   NXD_TEST_REFUSED(nxd_receive(world, data, 1, NXD_DTYPE_F32, 2, 0), NXD_ERROR_INVALID_ARGUMENT,

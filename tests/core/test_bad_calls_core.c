@@ -1,4 +1,4 @@
-/* Bad calls of the functions of nxd/core.h that no other test refuses, and the basics. */
+/* Bad calls of the functions of nxd/core.h that no other test rejects, and the basics. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -440,7 +440,7 @@ static void beyond_2_gib(nxd_context_t* ctx, int rank, int size, void* memory) {
   put(ctx, memory, words * sizeof(float), (char*)sums);
 }
 
-/* Blocks of an arena: apart, aligned, used anew, and refused when they are not its own. */
+/* Blocks of an arena: apart, aligned, used anew, and rejected when they are not its own. */
 static void blocks(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)rank;
   (void)size;

@@ -1,5 +1,5 @@
 // A rank lost at the end of a training step: every survivor is told the step, and of which step its
-// parameters are, which the values themselves must bear out; TORN ones are refused until they are
+// parameters are, which the values themselves must bear out; TORN ones are rejected until they are
 // loaded again. Ranks are processes here, and the lost one is killed: the program starts itself.
 #include <unistd.h>
 #include <csignal>
@@ -122,7 +122,7 @@ int check_torn(Trainer& self, const std::string& directory) {
   const std::string path = directory + "/state" + std::to_string(getpid());
   EXPECT(nxd_optimizer_save(self.optimizer.get(), path.c_str()) == NXD_ERROR_INVALID_STATE);
   EXPECT(says_torn());
-  // The values are refused by themselves, whoever was to update them.
+  // The values are rejected by themselves, whoever was to update them.
   Optimizer first = std::move(self.optimizer);
   EXPECT(make_optimizer(self) == NXD_OK);
   EXPECT(nxd_optimizer_step(self.optimizer.get(), nullptr, nullptr) == NXD_ERROR_INVALID_STATE);
@@ -261,7 +261,7 @@ nxd_status_t failing_update(const nxd_update_t* run, void* user_data) {
   return NXD_OK;
 }
 
-// The rank whose values are TORN refuses the next step with its peer, who does not wait for it.
+// The rank whose values are TORN rejects the next step with its peer, who does not wait for it.
 void refused_together(void**) {
   on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
     BufferModel model({{4}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);

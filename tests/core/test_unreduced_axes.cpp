@@ -1,4 +1,4 @@
-// Norms of a part of a model are refused, and so are axes that training does not reduce over.
+// Norms of a part of a model are rejected, and so are axes that training does not reduce over.
 // Gradients too large for F32 are no update.
 #include <cfloat>
 #include <cmath>

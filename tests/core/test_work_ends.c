@@ -1,5 +1,5 @@
-/* How works end other than well: refused, cancelled, given up waiting for, aborted, destroyed while
- * pending, with a peer that was lost. */
+/* How works end other than well: rejected, cancelled, given up waiting for, aborted, destroyed
+ * while pending, with a peer that was lost. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

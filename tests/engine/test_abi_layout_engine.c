@@ -293,7 +293,7 @@ static nxd_status_t use_finish(const void* options) {
   return nxd_finish_gradients(linear, options, NULL);
 }
 
-/* Refused before the struct's size matters, unless that is what is wrong. */
+/* Rejected before the struct's size matters, unless that is what is wrong. */
 static nxd_status_t use_pipeline(const void* options) {
   nxd_pp_t* pp = NULL;
   const nxd_status_t status = nxd_pp_create(linear, NULL, 0, options, &pp);

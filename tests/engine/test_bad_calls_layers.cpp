@@ -120,7 +120,7 @@ void check_init(nxd_status_t (*init)(Options*, size_t), const Options& defaults)
   NXD_TEST_CHECK(options.struct_size == defaults.struct_size);
 }
 
-// A struct of a header that this library does not know is refused by every maker.
+// A struct of a header that this library does not know is rejected by every maker.
 void structs(nxd_context_t* ctx, int, int, void*) {
   Makers m;
   check_init(nxd_linear_options_init, m.linear);
@@ -384,7 +384,7 @@ void forwards(nxd_context_t* ctx, int rank, int size, void*) {
   }
 }
 
-// Layers that do not communicate refuse on the rank that is wrong.
+// Layers that do not communicate reject on the rank that is wrong.
 void local_forwards(nxd_context_t* ctx, int, int, void*) {
   const Makers m;
   const Tensor x8 = wave({2, 3, 4, 8}, NXD_DTYPE_F32, 1), x7 = wave({2, 3, 4, 7}, NXD_DTYPE_F32, 1),

@@ -1,5 +1,5 @@
 // Bad calls of modules: NULL for each pointer, wrong shapes, names, indices and options. Outputs
-// are cleared, and what is refused leaves nothing behind.
+// are cleared, and what is rejected leaves nothing behind.
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -16,7 +16,7 @@ T* sentinel() {
   return reinterpret_cast<T*>(uintptr_t{16});
 }
 
-// Runs call(output), which has to be refused and to clear the output.
+// Runs call(output), which has to be rejected and to clear the output.
 template <class T, class Call>
 void refused(const char* file, int line, T* before, nxd_status_t expected, const char* part,
              const Call& call) {
@@ -108,7 +108,7 @@ void creation(nxd_context_t* ctx, int, int, void*) {
   BAD(nxd_module_tie(root, "layer.weight", "layer.bias"), "alias_path");
 }
 
-// A split dimension that does not divide is refused on every rank, which all can tell by
+// A split dimension that does not divide is rejected on every rank, which all can tell by
 // themselves.
 void indivisible(nxd_context_t* ctx, int, int, void*) {
   Fixture f(ctx);

@@ -123,7 +123,7 @@ void key_mask(void**) {
   }
 }
 
-// Refused on all ranks, before any of them communicates.
+// Rejected on all ranks, before any of them communicates.
 void bad_calls(void**) {
   const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
   const Layout layout{2, true};

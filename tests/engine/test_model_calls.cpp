@@ -119,7 +119,7 @@ void without_layout(void**) {
       nullptr);
 }
 
-// Runs a forward that must be refused with a part of its message; the ranks stay in step.
+// Runs a forward that must be rejected with a part of its message; the ranks stay in step.
 void refused_forward(nxd_module_t* model, const std::vector<nxd_tensor_t*>& inputs,
                      size_t n_outputs, const char* part) {
   auto* canary = reinterpret_cast<nxd_tensor_t*>(model);
@@ -166,7 +166,7 @@ void bad_inputs(void**) {
         const Tensor odd = make_i64(std::vector<int64_t>(31, 1), {1, 31});
         refused_forward(model.get(), {odd.get()}, 1, "sequence");
       }
-      // One rank's bad input is refused on the other too, and the group lives on.
+      // One rank's bad input is rejected on the other too, and the group lives on.
       refused_forward(model.get(), {rank == 1 ? too_large.get() : ids.get()}, 1, "256");
       NXD_TEST_CHECK(std::isfinite(run_backward(model.get(), oracle())));
       return 0;

@@ -177,7 +177,7 @@ void bad_arguments(void**) {
     NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), nullptr, 1, nullptr), bad, "path");
     NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), "x", 2, nullptr), bad, "strict");
     NXD_TEST_REFUSED(nxd_module_save_safetensors(nullptr, "x"), bad, "root");
-    // One rank's NULL path is refused on both, at once.
+    // One rank's NULL path is rejected on both, at once.
     int32_t rank = 0;
     NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
     const TempDir directory;

@@ -355,7 +355,7 @@ void freezing(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_OK(nxd_parameter_set_trainable(weight, 0));
   NXD_TEST_REFUSED(nxd_parameter_set_grad_hook(weight, on_gradient, &hook, drop_hook),
                    NXD_ERROR_INVALID_STATE, "frozen");
-  NXD_TEST_CHECK(hook.destroyed == 0);  // refused, so it stays the caller's
+  NXD_TEST_CHECK(hook.destroyed == 0);  // rejected, so it stays the caller's
   backward(layer({x}), g);
   NXD_TEST_CHECK(!grad_of(weight) && grad_of(bias));
   NXD_TEST_OK(nxd_parameter_set_trainable(weight, 1));

@@ -1,5 +1,5 @@
 // Properties of all optimizers over modules: groups, schedules, a step and its report, callers'
-// own rules, and their refusals. The rules' own values are in test_adamw and test_update_rule.
+// own rules, and their rejections. The rules' own values are in test_adamw and test_update_rule.
 #include <limits>
 
 #include "engine/optimizer_support.h"
@@ -113,7 +113,7 @@ void bad_groups(void**) {
         NXD_TEST_REFUSED(nxd_optimizer_add_group(o, nullptr, 1, &group), kBad, "patterns");
         NXD_TEST_REFUSED(nxd_optimizer_add_group(o, nullptr, 0, &group), kBad, "at least 1");
         NXD_TEST_REFUSED(nxd_optimizer_add_group(nullptr, unknown, 1, &group), kBad, "optimizer");
-        // A refused group took nothing: there is none but the first.
+        // A rejected group took nothing: there is none but the first.
         const nxd_hyperparameter_t rate = NXD_HYPERPARAMETER_LEARNING_RATE;
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 1, rate, 1), kBad, "group");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -2, rate, 1), kBad, "group");

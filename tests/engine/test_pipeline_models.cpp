@@ -1,7 +1,7 @@
 // Pipelines of a model of callbacks with all that is awkward to cut: a skip connection over several
 // stages, weights tied between the first and the last, an integer value that crosses stages,
 // several outputs, and a stage without parameters. And what else a pipeline of modules offers:
-// evaluation, other batches, values that come late, graphs, refusals.
+// evaluation, other batches, values that come late, graphs, rejections.
 #include <set>
 
 #include "engine/callback_model.h"
@@ -285,7 +285,7 @@ void failing_stage(void**) {
     if (!pp) return;
     double first = 0, again = 0, none = 0;
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &first));
-    // Labels that are no ids: the loss refuses them in the last stage alone.
+    // Labels that are no ids: the loss rejects them in the last stage alone.
     std::vector<Tensor> wrong = awkward_batch(0, 0, 1);
     wrong[1] = make_i64(std::vector<int64_t>(12 * kSequence, kVocabulary + 5), {12, kSequence});
     const nxd_status_t status = nxd_pp_run_train(pp.get(), handles(wrong).data(), 2, &none);

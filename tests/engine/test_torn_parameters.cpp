@@ -1,5 +1,5 @@
 // An update that breaks off half-way leaves a module's parameters TORN: forwards, steps and saves
-// refuse them until weights and optimizer's state are loaded again; then training goes on as if
+// reject them until weights and optimizer's state are loaded again; then training goes on as if
 // nothing had happened.
 #include "engine/model_support.h"
 #include "support/temp_dir.h"

@@ -602,7 +602,7 @@ type StepReport struct {
 	Reserved     int32
 }
 
-// ParallelOptions is nxd_parallel_options_t. A layout of ranks. Sizes are refused, never clamped:
+// ParallelOptions is nxd_parallel_options_t. A layout of ranks. Sizes are rejected, never clamped:
 // tensor x pipeline x context, and tensor x pipeline x expert, must divide the world. Context- and
 // expert-parallel groups are for a caller's own use: nothing is reduced over them, so with a size
 // above 1 layers, models, their training, pipelines, and ddps over buffers without a group of their

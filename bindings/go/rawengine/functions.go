@@ -61,7 +61,7 @@ func TensorFromDLPack(managed *raw.DLManagedTensor) (tensorOut *raw.Tensor, err 
 }
 
 // TensorFromDLPackVersioned is nxd_tensor_from_dlpack_versioned. The same for the versioned form;
-// read-only memory is refused. [local]
+// read-only memory is rejected. [local]
 func TensorFromDLPackVersioned(managed *raw.DLManagedTensorVersioned) (tensorOut *raw.Tensor, err error) {
 	r := C.nxdgo_tensor_from_dlpack_versioned((*C.struct_DLManagedTensorVersioned)(unsafe.Pointer(managed)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))

@@ -99,7 +99,7 @@ class Transport(IntEnum):
     AUTO = 0
     # TCP between all ranks
     GLOO = 1
-    # groups that span hosts are refused
+    # groups that span hosts are rejected
     SHARED_MEMORY = 2
     # shared memory within hosts, Gloo between them
     HIERARCHICAL = 3

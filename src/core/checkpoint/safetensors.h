@@ -79,7 +79,7 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  std::string header_;  // made before the file, so that what is refused leaves none
+  std::string header_;  // made before the file, so that what is rejected leaves none
   std::string path_;
   AtomicFile file_;
   std::vector<size_t> sizes_;  // in bytes, in order

@@ -8,8 +8,8 @@
 
 namespace nxd {
 
-// Who talks to whom in a collective, and about which part of the data: pure functions of places in
-// a group, whatever carries the data.
+// The pairs of ranks that talk in a collective, and the part of the data that each sends: pure
+// functions of places in a group, for any transport.
 
 // Part of an array, in elements.
 struct Share {

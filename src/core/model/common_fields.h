@@ -13,7 +13,7 @@ enum class ModelType : uint8_t { kLlama, kGpt2 };
 // The family of a Hugging Face config.json, by its "model_type". UNSUPPORTED for an unknown one.
 ModelType model_type_of(const std::string& json_text);
 
-// Refuses fields of any family's configuration by which transformers makes another model, or reads
+// Rejects fields of any family's configuration by which transformers makes another model, or reads
 // other weights, than this library would: UNSUPPORTED names the field.
 void check_common_fields(const ConfigFields& fields);
 

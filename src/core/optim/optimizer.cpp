@@ -69,7 +69,7 @@ void tell_peers(ProcessGroup* group, const char* reason) noexcept {
   try {
     group->reject(Call::named("optimizer step"), reason);
   } catch (const std::exception&) {
-    // A refusal fails on its own rank as well; the caller has the reason at hand.
+    // A rejection fails on its own rank as well; the caller has the reason at hand.
   }
 }
 

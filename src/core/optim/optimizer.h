@@ -40,8 +40,8 @@ class Optimizer {
 
   int64_t updates() const { return updates_; }
   uint64_t state_bytes() const { return state_.bytes(*source_); }
-  // See nxd_optimizer_save and nxd_optimizer_load. path may be null, which is refused together with
-  // the peers.
+  // See nxd_optimizer_save and nxd_optimizer_load. path may be null, which is rejected together
+  // with the peers.
   void save(const char* path);
   void load(const std::string& path);
 
@@ -52,7 +52,7 @@ class Optimizer {
   void update_all(const FinishedGradients& finished);
   void update_run(OptimizerState::Run& run, double factor);
   void update_parts(const FinishedGradients& finished);
-  // Why a step or a save is refused: values or state are TORN. "" when they are not.
+  // Why a step or a save is rejected: values or state are TORN. "" when they are not.
   std::string torn() const;
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);

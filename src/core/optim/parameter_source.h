@@ -63,7 +63,7 @@ class ParameterSource {
 
   // An update of the value broke off: it is of no step until it is loaded again.
   virtual void mark_torn(size_t index) = 0;
-  // Why values are refused that are torn; "" when none are.
+  // Why values are rejected that are torn; "" when none are.
   virtual std::string torn() const = 0;
 
   // Names of all parameters of the model that these are a stage's of; these names where they are

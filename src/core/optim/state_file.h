@@ -11,7 +11,7 @@ namespace nxd {
 
 // Collective over the source's groups; the outcome is the same on all ranks. The first rank of all
 // groups writes. sharded: each rank of the data group has some of every parameter. path may be
-// null, which is refused together with the peers; so are torn values, with the
+// null, which is rejected together with the peers; so are torn values, with the
 // reason; "" when they are whole.
 void save_state(const char* path, ParameterSource& source, OptimizerState& state,
                 const UpdateRule& rule, int64_t updates, bool sharded, const std::string& torn);

@@ -22,7 +22,7 @@ auto before_update(int64_t step, Function&& function) {
   }
 }
 
-// Why a parameter is refused whose update broke off at the end of a step.
+// Why a parameter is rejected whose update broke off at the end of a step.
 std::string torn_text(const std::string& parameter, int64_t step);
 
 }  // namespace nxd

@@ -38,7 +38,7 @@ class OwnedHandles {
   size_t size() const { return pointers_.size(); }
 
   // The tensors; name is that of the array in messages. A borrowed handle, or the same one twice,
-  // is refused and not destroyed a second time; what the call saved is borrowed too. Without
+  // is rejected and not destroyed a second time; what the call saved is borrowed too. Without
   // all_required NULL gives an undefined one.
   std::vector<at::Tensor> take(const BorrowedHandles& borrowed, const nxd_function_call& call,
                                const std::string& name, bool all_required);

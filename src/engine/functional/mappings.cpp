@@ -71,7 +71,7 @@ at::Tensor reduce_from_region(const GroupRef& group, const at::Tensor& x) {
 }
 
 at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  // Splitting asks nothing of other ranks, so this rank alone refuses.
+  // Splitting asks nothing of other ranks, so this rank alone rejects.
   const int64_t positive = dim < 0 ? dim + x.dim() : dim;
   check_argument(positive >= 0 && positive < x.dim(),
                  "scatter: dim: expected a dimension of a tensor with ", x.dim(),

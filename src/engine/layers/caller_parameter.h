@@ -10,7 +10,7 @@ namespace nxd {
 Parameter& add_caller_parameter(Module& module, const LayerContext& at, const std::string& name,
                                 ShardSpec::Shape shape, int dim = -1);
 
-// Sets a hook that calls back; destroy is called when the hook is gone, not when it is refused.
+// Sets a hook that calls back; destroy is called when the hook is gone, not when it is rejected.
 void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,
                      nxd_destroy_fn destroy);
 

@@ -7,7 +7,7 @@ namespace nxd {
 RotaryTables::RotaryTables(const RopeOptions& options, int64_t head_dim)
     : options_(options), head_dim_(head_dim) {
   check_argument(head_dim > 0, "head_dim: expected a positive number, got ", head_dim);
-  rope_frequencies(options_, head_dim_, 1);  // refuses bad options here rather than in forward
+  rope_frequencies(options_, head_dim_, 1);  // rejects bad options here rather than in forward
 }
 
 const RotaryTables::Tables& RotaryTables::get(int64_t sequence, at::ScalarType consumer) {

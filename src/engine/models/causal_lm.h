@@ -49,7 +49,7 @@ class CausalLm : public Model {
   CausalLm(const LayerContext& at, const char* class_name, const ModelSizes& sizes);
 
   const GroupRef& group() const { return group_; }
-  // Refuses a layout that a size does not allow, to be called before any layer is made.
+  // Rejects a layout that a size does not allow, to be called before any layer is made.
   void check_divides(const char* field, int64_t value) const;
   // The body, which is a child already, and a head, which may share the embedding's weight.
   void set_body(const LayerContext& at, std::shared_ptr<Module> body, const Module& embedding);

@@ -95,7 +95,7 @@ class Parameter {
   // An update broke off at the end of a step: values are of no step until they are loaded whole.
   void mark_torn(int64_t step) { torn_step_ = step; }
   void mark_whole() { torn_step_ = -1; }
-  // Why torn values are refused; "" when they are not torn.
+  // Why torn values are rejected; "" when they are not torn.
   std::string torn() const;
   void check_whole() const;
 

@@ -114,7 +114,7 @@ Description describe(const DLTensor& source) {
   }
   for (size_t i = 0; i < d.shape.size(); ++i) {
     d.negative_stride = d.negative_stride || (d.strides[i] < 0 && d.shape[i] > 1);
-    // The stride of a dimension of one element moves nothing, and libtorch refuses negative ones.
+    // The stride of a dimension of one element moves nothing, and libtorch rejects negative ones.
     if (d.shape[i] == 1 && d.strides[i] < 0) d.strides[i] = 1;
   }
   return d;

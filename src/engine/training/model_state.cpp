@@ -101,7 +101,7 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
   return matches;
 }
 
-// Everything that could be refused, before the first parameter is changed.
+// Everything that could be rejected, before the first parameter is changed.
 void check_readable(const std::vector<Match>& matches, const SafetensorsReader& reader) {
   for (const Match& match : matches) {
     const StoredTensor& stored = reader.tensor(match.stored_name);

@@ -28,7 +28,7 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
 // Writes the whole parameters as one file, those of all stages of a pipeline, parameter by
 // parameter, on the first rank of data-parallel copy 0. Collective over the tensor- and the
 // pipeline-parallel group; the outcome is the same on all ranks of the copy. path may be NULL,
-// which is refused together with the peers.
+// which is rejected together with the peers.
 void save_safetensors(Module& root, const char* path);
 
 }  // namespace nxd

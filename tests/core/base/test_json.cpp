@@ -1,4 +1,4 @@
-// JSON: what is read, what is refused and how it is shown, and what is written.
+// JSON: what is read, what is rejected and how it is shown, and what is written.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -79,7 +79,7 @@ void test_refusals(void**) {
   refused("\"" + std::string(100000, 'a'), "...");
 }
 
-// However deep a text is, it is refused by the limit, and no stack is used up.
+// However deep a text is, it is rejected by the limit, and no stack is used up.
 void test_depth(void**) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
@@ -114,7 +114,7 @@ void test_shown(void**) {
   assert_string_equal(nxd::printable("éé", 3).c_str(), "...");
 }
 
-// A config.json is shown in messages that refuse it.
+// A config.json is shown in messages that reject it.
 void test_config(void**) {
   for (const std::string& text : {std::string(70000, '['), "[" + std::string(70000, '[')}) {
     try {

@@ -263,7 +263,7 @@ void test_file_beside_index(void**) {
   assert_true(only_value(dir.path()) == old_value);
 }
 
-// A path that is no file is refused by its name, and nothing waits in its open.
+// A path that is no file is rejected by its name, and nothing waits in its open.
 void test_no_files(void**) {
   const TempDir dir;
   const std::string file = dir.path() + "/model.safetensors", index = file + ".index.json";
@@ -416,7 +416,7 @@ void test_bad_writes(void**) {
   assert_int_equal(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }
 
-// Flipped and cut files are read or refused, never anything else.
+// Flipped and cut files are read or rejected, never anything else.
 void test_damage(void**) {
   const TempDir dir;
   const std::string path = dir.path() + "/x.safetensors";

@@ -237,7 +237,7 @@ void scans_once(void**) {
   ::munmap(memory, pages * page);
 }
 
-// Sizes and counts beyond the bounds are refused when they are named, not when they have come.
+// Sizes and counts beyond the bounds are rejected when they are named, not when they have come.
 void refuses_at_the_head(void**) {
   const auto state = [](const std::string& words) { return RequestScanner().advance(words); };
   const auto set_of = [](uint64_t size) {

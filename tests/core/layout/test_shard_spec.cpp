@@ -59,7 +59,7 @@ void test_shapes(void**) {
   assert_true(slice(ShardSpec::ranges({4}, 0, {}, 4)).empty());
 }
 
-// Which rows of a vocabulary NxD Core gives to each rank, and what it refuses.
+// Which rows of a vocabulary NxD Core gives to each rank, and what it rejects.
 void test_vocabulary_oracle(void**) {
   const auto recorded = nlohmann::json::parse(std::ifstream(NXD_ORACLES "/nxd/vocab_ranges.json"));
   int ranges = 0, refusals = 0;

@@ -1,4 +1,4 @@
-// Graphs made by hand, cut: which stage has what, what travels, and which cuts are refused.
+// Graphs made by hand, cut: which stage has what, what travels, and which cuts are rejected.
 #include "engine/graph/partition.h"
 
 #include "engine/inside/graph_support.h"
@@ -143,7 +143,7 @@ void test_refused_cuts(void**) {
 }
 
 // Writes within a stage are fine, also to what is sent on later; those to another stage's memory
-// are refused, however they get at it.
+// are rejected, however they get at it.
 void test_writes(void**) {
   const auto graph = [](int written_alias, bool source) {
     Builder b;

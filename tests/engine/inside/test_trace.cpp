@@ -152,7 +152,7 @@ void test_nothing_is_communicated(void**) {
         const auto& logits = graph.values[static_cast<size_t>(graph.outputs[1])];
         NXD_TEST_CHECK(logits.shape == (std::vector<int64_t>{2, 8, (oracle.vocabulary + 1) / 2}));
         NXD_TEST_CHECK(graph.values[static_cast<size_t>(graph.outputs[0])].needs_grad);
-        // Nor is a refusal: labels of another shape.
+        // Nor is a rejection: labels of another shape.
         refused(NXD_ERROR_INVALID_ARGUMENT, "labels: expected", [&] {
           trace_of(model, {ids, ids.narrow(1, 0, 4)});
         });
@@ -162,7 +162,7 @@ void test_nothing_is_communicated(void**) {
   }
 }
 
-// A read in the block's forward is refused, also when the callback goes on.
+// A read in the block's forward is rejected, also when the callback goes on.
 void test_reads_are_refused(void**) {
   on_one_rank([](nxd_context_t* ctx) {
     const auto read = [&](const char* what, const char* operation,

@@ -64,7 +64,7 @@ pub fn profile() -> Result<Vec<PhaseStats>> {
         let phase = sys::nxd_phase_t(phases.len() as i32);
         let mut stats = sys::nxd_phase_stats_t::default();
         let status = unsafe { sys::nxd_profile_get_phase(phase, &mut stats) };
-        // The library may know more phases than this crate; they end with a refusal.
+        // The library may know more phases than this crate; they end with a rejection.
         if status == sys::nxd_status_t::INVALID_ARGUMENT && !phases.is_empty() {
             return Ok(phases);
         }

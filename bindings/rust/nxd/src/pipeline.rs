@@ -87,7 +87,7 @@ impl PipelineSchedule {
     pub fn stages(&self) -> Result<usize> {
         let chunks = |tasks: Vec<Task>| tasks.iter().map(|task| task.chunk + 1).max().unwrap_or(0);
         let first = chunks(self.tasks(0)?) as usize;
-        // One past the last rank is refused.
+        // One past the last rank is rejected.
         let ranks = (1..).take_while(|&rank| self.tasks(rank).is_ok()).count() + 1;
         Ok(first * ranks)
     }
@@ -202,7 +202,7 @@ impl ViewMut<'_> {
 /// A rank's stages, computed by the program. Views are lent for a call.
 pub trait Stage: 'static {
     /// Whether there are `backward_input` and `backward_weight`; without them schedules that call
-    /// them are refused.
+    /// them are rejected.
     const SPLIT: bool = false;
 
     /// Fills outputs; the last stage gives the loss.

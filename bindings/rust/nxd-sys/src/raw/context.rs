@@ -41,7 +41,7 @@ impl nxd_transport_t {
     pub const AUTO: Self = Self(0);
     /// TCP between all ranks
     pub const GLOO: Self = Self(1);
-    /// groups that span hosts are refused
+    /// groups that span hosts are rejected
     pub const SHARED_MEMORY: Self = Self(2);
     /// shared memory within hosts, Gloo between them
     pub const HIERARCHICAL: Self = Self(3);

@@ -70,7 +70,7 @@ extern "C" {
 
     /// Runs the operator; arguments not set take the schema's defaults. May be called again.  [local]
     /// @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
-    /// refuses its arguments: its own message).
+    /// rejects its arguments: its own message).
     /// @since 0.1
     pub fn nxd_op_run(op: *mut nxd_op_t) -> nxd_status_t;
 

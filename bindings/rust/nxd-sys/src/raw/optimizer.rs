@@ -425,7 +425,7 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
     /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
     /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
-    /// are refused by forwards, steps and saves until they are loaded again, and so is the
+    /// are rejected by forwards, steps and saves until they are loaded again, and so is the
     /// optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;

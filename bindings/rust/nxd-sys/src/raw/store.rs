@@ -49,7 +49,7 @@ extern "C" {
     /// Store in a file that all ranks of this host or shared file system can write.  [local]
     ///
     /// @param path  created when absent, and left in place by destroy. The path must be fresh for each
-    /// job: keys of an earlier job are refused by nxd_context_create.
+    /// job: keys of an earlier job are rejected by nxd_context_create.
     /// @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file).
     /// @since 0.1
     pub fn nxd_store_create_file(path: *const c_char, out_store: *mut *mut nxd_store_t) -> nxd_status_t;

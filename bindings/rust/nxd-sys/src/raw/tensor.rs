@@ -61,7 +61,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_tensor_from_dlpack(managed: *mut DLManagedTensor, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// The same for the versioned form; read-only memory is refused.  [local]
+    /// The same for the versioned form; read-only memory is rejected.  [local]
     /// @return NXD_OK; INVALID_ARGUMENT (read-only); UNSUPPORTED (major version other than 1).
     /// @since 0.1
     pub fn nxd_tensor_from_dlpack_versioned(managed: *mut DLManagedTensorVersioned, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;

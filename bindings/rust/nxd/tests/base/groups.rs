@@ -70,7 +70,7 @@ fn groups_of_some_ranks() {
     });
 }
 
-/// Slices that do not fit are refused at once on every rank, and the group goes on.
+/// Slices that do not fit are rejected at once on every rank, and the group goes on.
 #[test]
 fn lengths_that_do_not_fit() {
     on_ranks_within(2, Duration::from_secs(60), |ctx| {

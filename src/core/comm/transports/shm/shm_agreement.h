@@ -9,16 +9,17 @@
 
 namespace nxd {
 
-// How the ranks of a host begin a collective. Each posts the header of its call and where its data
-// are; all wait for one another, compare, and know by which protocol the data go. Small data are
-// copied into shared memory beforehand, so that this one barrier is all that they take.
+// The beginning of a collective among ranks of a host. Each posts its call descriptor: the header
+// of its call and the place of its data. All wait for one another, compare, and know by which
+// protocol the data go. Small data are copied into shared memory before, and need this one barrier
+// only.
 class ShmAgreement {
  public:
-  // Where the data of each rank are to be had.
+  // The way of the data, by the places where all ranks have them.
   enum class Protocol {
-    kEager,     // everybody's are copied into shared memory
-    kZeroCopy,  // everybody's are in an arena
-    kStaged     // some are in nobody's memory but their owner's
+    kEager,     // all data are copied into shared memory
+    kZeroCopy,  // all data are in arenas
+    kStaged     // some data are in their owner's memory alone
   };
 
   explicit ShmAgreement(ShmLink& link);

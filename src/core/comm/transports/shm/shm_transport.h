@@ -13,8 +13,8 @@
 
 namespace nxd {
 
-// Among ranks of one host, over shared memory. A call starts with an agreement, which also says by
-// which protocol its data go: eager, zero-copy or staged.
+// Carries calls among ranks of one host, over shared memory. A call starts with an agreement, which
+// also says by which protocol its data go: eager, zero-copy or staged.
 class ShmTransport : public Transport {
  public:
   // Serves the monitor's group or a part of it, which key names; see ShmLink.
