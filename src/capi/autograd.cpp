@@ -18,6 +18,20 @@ std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count)
 
 const nxd_function_options_t kDefaults = NXD_FUNCTION_OPTIONS_INIT;
 
+std::shared_ptr<FunctionDefinition> resolve(const nxd_function_options_t& given) {
+  auto out = std::make_shared<FunctionDefinition>();
+  out->name = given.name ? given.name : "";
+  check_argument(!out->name.empty(), "options.name: expected a name, got ",
+                 given.name ? "an empty one" : "NULL");
+  check_argument(given.forward, "options.forward: expected a callback, got NULL");
+  if (given.n_outputs != 0) out->n_outputs = given.n_outputs;
+  out->forward = given.forward;
+  out->backward = given.backward;
+  out->shape = given.shape;
+  out->user_data = given.user_data;
+  return out;
+}
+
 }  // namespace
 
 nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires) {
@@ -92,8 +106,9 @@ nxd_status_t nxd_function_create(const nxd_function_options_t* options,
                                  nxd_function_t** out_function) {
   return engine_guard([&] {
     auto& out = output(out_function, "out_function");
-    out = new nxd_function{CustomFunction(read_options(options, kDefaults, "options"))};
-    out->function.take_user_data();
+    const auto known = read_options(options, kDefaults, "options");
+    out = new nxd_function{CustomFunction(resolve(known))};
+    out->function.take_user_data(known.destroy);
   });
 }
 

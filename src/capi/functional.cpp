@@ -14,6 +14,23 @@ namespace {
 
 const nxd_cross_entropy_options_t kCrossEntropy = NXD_CROSS_ENTROPY_OPTIONS_INIT;
 
+// INVALID_ARGUMENT for values out of range.
+CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
+  check_argument(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+                 "label_smoothing: expected 0 to 1, got ", options.label_smoothing);
+  check_argument(
+      options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
+      "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);
+  check_argument(options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
+                 "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
+  CrossEntropyOptions result;
+  result.label_smoothing = options.label_smoothing;
+  result.smoothing = options.smoothing;
+  result.reduction = options.reduction;
+  if (options.has_ignore_index) result.ignore_index = options.ignore_index;
+  return result;
+}
+
 // f: (tensor-parallel group, x) -> y. Peers learn of a missing x where the mapping communicates.
 template <class Function>
 nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,

@@ -1,5 +1,6 @@
 // nxd/model_pipeline.h: pipelines of modules.
 #include "capi/engine_handles.h"
+#include "capi/pipeline_handles.h"
 #include "engine/training/module_pipeline.h"
 
 using namespace nxd;
@@ -10,11 +11,10 @@ const nxd_pp_options_t kDefaults = NXD_PP_OPTIONS_INIT;
 
 ModulePipeline& unwrap_pipeline(nxd_pp_t* pp) {
   check_argument(pp, "pp: expected a pipeline, got NULL");
-  auto* self = dynamic_cast<ModulePipeline*>(pp->value.get());
-  check_state(self,
+  check_state(pp->modules != nullptr,
               "pp: expected a pipeline of modules, which nxd_pp_create makes, got one over "
               "callbacks");
-  return *self;
+  return *pp->modules;
 }
 
 const char* name_at(const std::vector<std::string>& names, size_t index) {
@@ -43,9 +43,9 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
       PipelineRunner::reject(*root->context());
       throw;
     }
-    auto handle = std::make_unique<nxd_pp>();
-    handle->value = ModulePipeline::create(root, examples, known);
-    *out_pp = handle.release();
+    auto made = ModulePipeline::create(root, examples, known);
+    Pipeline& its = made->pipeline();
+    *out_pp = new nxd_pp(std::move(made), its);
   });
 }
 

@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "capi/handles.h"
+#include "capi/pipeline_handles.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
-#include "core/pipeline/callback_pipeline.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_report.h"
 
@@ -49,7 +49,7 @@ const nxd_pp_callbacks_options_t kDefaults = NXD_PP_CALLBACKS_OPTIONS_INIT;
 
 Pipeline& unwrap(nxd_pp_t* pp) {
   check_argument(pp, "pp: expected a pipeline, got NULL");
-  return *pp->value;
+  return pp->pipeline;
 }
 
 }  // namespace
@@ -138,19 +138,20 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
       PipelineRunner::reject(context);
       throw;
     }
-    auto handle = std::make_unique<nxd_pp>();
-    handle->value = CallbackPipeline::create(context.shared_from_this(), known, inputs, n_inputs,
-                                             outputs, n_outputs, callbacks);
-    *out_pp = handle.release();
+    *out_pp = new nxd_pp(CallbackPipeline::create(context.shared_from_this(), known, inputs,
+                                                  n_inputs, outputs, n_outputs, callbacks));
   });
 }
 
 nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
-    Pipeline& self = unwrap(pp);
+    unwrap(pp);
     flag(training, "training");
-    const double loss = self.run(training == 1);
+    check_state(pp->callbacks != nullptr,
+                "nxd_pp_run: the stages of this pipeline are modules, which need inputs: use "
+                "nxd_pp_run_train or nxd_pp_run_eval");
+    const double loss = pp->callbacks->run(training == 1);
     if (out_loss) *out_loss = loss;
   });
 }
@@ -165,7 +166,8 @@ nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has) {
 nxd_status_t nxd_pp_get_schedule(nxd_pp_t* pp, nxd_pp_schedule_t** out_schedule) {
   return guard([&] {
     auto& out = output(out_schedule, "out_schedule");
-    out = unwrap(pp).schedule();
+    unwrap(pp);
+    out = &pp->schedule;
   });
 }
 

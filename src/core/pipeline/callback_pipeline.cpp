@@ -7,6 +7,7 @@
 #include "core/base/dtype.h"
 #include "core/base/options.h"
 #include "core/layout/shard_spec.h"
+#include "core/world/trained_axes.h"
 
 namespace nxd {
 namespace {
@@ -123,18 +124,24 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
     PipelineRunner::reject(*context);
     throw;
   }
+  check_trained_axes(*context, "a pipeline");
   std::shared_ptr<CallbackPipeline> pipeline(
-      new CallbackPipeline(std::move(context), options.broadcast_and_average_loss == 1));
-  pipeline->make_runner(parts.stages, parts.schedule);
-  pipeline->stages_ = std::move(parts.stages);
+      new CallbackPipeline(std::move(context), std::move(parts.stages), std::move(parts.schedule),
+                           options.broadcast_and_average_loss == 1));
   pipeline->stages_->own_user_data();
   return pipeline;
 }
 
+CallbackPipeline::CallbackPipeline(std::shared_ptr<Context> context,
+                                   std::shared_ptr<CallbackStages> stages,
+                                   std::shared_ptr<const Schedule> schedule, bool share_loss)
+    : stages_(std::move(stages)),
+      pipeline_(std::move(context), stages_, std::move(schedule), share_loss) {}
+
 double CallbackPipeline::run(bool training) {
-  check_state(!training || runner().schedule().has_backward(), "training: the schedule ",
-              runner().schedule().name(), " has no backward tasks");
-  return run_and_share(
+  check_state(!training || pipeline_.schedule().has_backward(), "training: the schedule ",
+              pipeline_.schedule().name(), " has no backward tasks");
+  return pipeline_.run(
       training, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
 }
 

@@ -8,7 +8,7 @@
 namespace nxd {
 
 // A pipeline of a caller's stages: nxd_pp_create_callbacks.
-class CallbackPipeline : public Pipeline {
+class CallbackPipeline {
  public:
   // Arguments as of nxd_pp_create_callbacks, options complete. Collective over the
   // pipeline-parallel group; a rank whose arguments are bad fails on all of them.
@@ -17,11 +17,15 @@ class CallbackPipeline : public Pipeline {
       const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
       const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks);
 
-  double run(bool training) override;
+  double run(bool training);
+  Pipeline& pipeline() { return pipeline_; }
 
  private:
-  using Pipeline::Pipeline;
+  CallbackPipeline(std::shared_ptr<Context> context, std::shared_ptr<CallbackStages> stages,
+                   std::shared_ptr<const Schedule> schedule, bool share_loss);
+
   std::shared_ptr<CallbackStages> stages_;
+  Pipeline pipeline_;
 };
 
 }  // namespace nxd

@@ -1,7 +1,6 @@
 #include "core/pipeline/pipeline.h"
 
 #include "core/pipeline/timeline_file.h"
-#include "core/world/trained_axes.h"
 
 namespace nxd {
 namespace {
@@ -16,34 +15,20 @@ void reject_on(ProcessGroup& group, const char* operation, const char* reason) n
 
 }  // namespace
 
-Pipeline::Pipeline(std::shared_ptr<Context> context, bool share_loss)
+Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<StageProgram> program,
+                   std::shared_ptr<const Schedule> schedule, bool share_loss)
     : context_(std::move(context)),
       group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
-      share_loss_(share_loss) {
-  check_trained_axes(*context_, "a pipeline");
-}
-
-Pipeline::~Pipeline() = default;
-
-void Pipeline::make_runner(std::shared_ptr<StageProgram> program,
-                           std::shared_ptr<const Schedule> schedule) {
-  schedule_.value = schedule;
-  runner_ = std::make_unique<PipelineRunner>(context_, std::move(program), std::move(schedule));
-}
-
-double Pipeline::run(bool) {
-  fail(NXD_ERROR_INVALID_STATE,
-       "nxd_pp_run: the stages of this pipeline are modules, which need inputs: use "
-       "nxd_pp_run_train or nxd_pp_run_eval");
-}
+      schedule_(std::move(schedule)),
+      share_loss_(share_loss),
+      runner_(context_, std::move(program), schedule_) {}
 
 bool Pipeline::has_loss() const { return group_->rank() + 1 == group_->size(); }
 
-double Pipeline::run_and_share(bool training, const std::function<double()>& own_loss,
-                               nxd_reduce_t reduce) {
+double Pipeline::run(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce) {
   double loss = 0;
   try {
-    runner_->run(training);
+    runner_.run(training);
     if (has_loss()) loss = own_loss();
   } catch (const std::exception& e) {
     if (share_loss_) reject_sharing(e.what());
@@ -73,7 +58,7 @@ void Pipeline::reject_sharing(const char* reason) noexcept {
 
 void Pipeline::set_timeline(bool on) {
   auto timeline = on ? std::make_shared<Timeline>() : timeline_;
-  runner_->set_timeline(on ? timeline : nullptr);
+  runner_.set_timeline(on ? timeline : nullptr);
   timeline_ = std::move(timeline);
 }
 

@@ -8,21 +8,9 @@
 
 namespace nxd {
 
-FunctionDefinition::FunctionDefinition(const nxd_function_options_t& given)
-    : options(given), name(given.name ? given.name : "") {
-  check_argument(!name.empty(), "options.name: expected a name, got ",
-                 given.name ? "an empty one" : "NULL");
-  check_argument(given.forward, "options.forward: expected a callback, got NULL");
-  options.name = nullptr;
-  if (options.n_outputs == 0) options.n_outputs = 1;
-}
-
 FunctionDefinition::~FunctionDefinition() {
-  if (owns_user_data && options.destroy) options.destroy(options.user_data);
+  if (destroy) destroy(user_data);
 }
-
-CustomFunction::CustomFunction(const nxd_function_options_t& options)
-    : definition_(std::make_shared<FunctionDefinition>(options)) {}
 
 namespace {
 
@@ -35,11 +23,11 @@ std::vector<at::Tensor> run_forward(const FunctionDefinition& f, nxd_function_ca
                                     const std::vector<at::Tensor>& inputs) {
   BorrowedHandles given;
   for (const at::Tensor& input : inputs) given.add(input.detach());
-  OwnedHandles outputs(f.options.n_outputs);
+  OwnedHandles outputs(f.n_outputs);
   CallbackWatch().run(
       [&] {
-        return f.options.forward(&call, given.data(), given.size(), outputs.data(), outputs.size(),
-                                 f.options.user_data);
+        return f.forward(&call, given.data(), given.size(), outputs.data(), outputs.size(),
+                         f.user_data);
       },
       text("function ", f.name, ": forward").c_str());
   return outputs.take(given, call, text("function ", f.name, ": forward: outputs"), true);
@@ -48,7 +36,7 @@ std::vector<at::Tensor> run_forward(const FunctionDefinition& f, nxd_function_ca
 // On the meta device there is nothing to compute: the shape callback says what would come out.
 std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
                                   const std::vector<at::Tensor>& inputs) {
-  if (!f.options.shape) {
+  if (!f.shape) {
     fail(NXD_ERROR_UNSUPPORTED, "function ", f.name,
          ": it has no shape callback, and an input is on the meta device");
   }
@@ -58,11 +46,10 @@ std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
                               : at::empty_strided(input.sizes(), input.strides(),
                                                   input.options().device(at::kMeta)));
   }
-  OwnedHandles outputs(f.options.n_outputs);
+  OwnedHandles outputs(f.n_outputs);
   CallbackWatch().run(
       [&] {
-        return f.options.shape(given.data(), given.size(), outputs.data(), outputs.size(),
-                               f.options.user_data);
+        return f.shape(given.data(), given.size(), outputs.data(), outputs.size(), f.user_data);
       },
       text("function ", f.name, ": shape").c_str());
   std::vector<at::Tensor> out =
@@ -79,8 +66,8 @@ std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
 std::vector<at::Tensor> CustomFunction::apply(const std::vector<at::Tensor>& inputs,
                                               size_t n_outputs) const {
   const FunctionDefinition& f = *definition_;
-  check_argument(n_outputs == f.options.n_outputs, "n_outputs: function ", f.name, " has ",
-                 f.options.n_outputs, ", got ", n_outputs);
+  check_argument(n_outputs == f.n_outputs, "n_outputs: function ", f.name, " has ", f.n_outputs,
+                 ", got ", n_outputs);
   return call_whole(f.name.c_str(), inputs,
                     [self = *this](const auto& given) { return self.run(given); });
 }

@@ -20,11 +20,20 @@ namespace nxd {
 
 // The callbacks of a custom function, shared by its handle and every graph it was recorded in.
 struct FunctionDefinition {
-  nxd_function_options_t options;
   std::string name;
-  bool owns_user_data = false;  // only once the function has been made
+  size_t n_outputs = 1;
+  nxd_status_t (*forward)(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t n_inputs,
+                          nxd_tensor_t** outputs, size_t n_outputs, void* user_data) = nullptr;
+  // Null where the function is not differentiable, or cannot be traced.
+  nxd_status_t (*backward)(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
+                           size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
+                           void* user_data) = nullptr;
+  nxd_status_t (*shape)(nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs,
+                        size_t n_outputs, void* user_data) = nullptr;
+  void* user_data = nullptr;
+  nxd_destroy_fn destroy = nullptr;  // of user_data; set once the function has been made
 
-  explicit FunctionDefinition(const nxd_function_options_t& given);
+  FunctionDefinition() = default;
   FunctionDefinition(const FunctionDefinition&) = delete;
   FunctionDefinition& operator=(const FunctionDefinition&) = delete;
   ~FunctionDefinition();
@@ -34,10 +43,11 @@ struct FunctionDefinition {
 // that are outside of the graph, on the thread that applies or differentiates.
 class CustomFunction {
  public:
-  explicit CustomFunction(const nxd_function_options_t& options);
+  explicit CustomFunction(std::shared_ptr<FunctionDefinition> definition)
+      : definition_(std::move(definition)) {}
 
   // From here on destroy is called with the last user of the definition.
-  void take_user_data() { definition_->owns_user_data = true; }
+  void take_user_data(nxd_destroy_fn destroy) { definition_->destroy = destroy; }
 
   std::vector<at::Tensor> apply(const std::vector<at::Tensor>& inputs, size_t n_outputs) const;
 

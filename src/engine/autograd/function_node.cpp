@@ -79,7 +79,7 @@ void FunctionNode::attach(std::shared_ptr<const FunctionDefinition> definition,
 
 variable_list FunctionNode::apply(variable_list&& grads) {
   const std::string& name = definition_->name;
-  if (!definition_->options.backward) {
+  if (!definition_->backward) {
     fail(NXD_ERROR_UNSUPPORTED, "function ", name, ": it has no backward callback");
   }
   check_state(!released_, "function ", name,
@@ -116,8 +116,8 @@ variable_list FunctionNode::run_callback(const variable_list& grads) {
   OwnedHandles results(inputs_.size());
   CallbackWatch().run(
       [&] {
-        return f.options.backward(&call, given.data(), given.size(), results.data(), results.size(),
-                                  f.options.user_data);
+        return f.backward(&call, given.data(), given.size(), results.data(), results.size(),
+                          f.user_data);
       },
       text("function ", f.name, ": backward").c_str());
   variable_list out =

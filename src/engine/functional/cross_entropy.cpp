@@ -141,22 +141,6 @@ void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tenso
 
 }  // namespace
 
-CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
-  check_argument(options.label_smoothing >= 0 && options.label_smoothing <= 1,
-                 "label_smoothing: expected 0 to 1, got ", options.label_smoothing);
-  check_argument(
-      options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
-      "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);
-  check_argument(options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
-                 "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
-  CrossEntropyOptions result;
-  result.label_smoothing = options.label_smoothing;
-  result.smoothing = options.smoothing;
-  result.reduction = options.reduction;
-  if (options.has_ignore_index) result.ignore_index = options.ignore_index;
-  return result;
-}
-
 void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
   const int64_t cols = logits.size(-1);
   const int64_t real = std::clamp<int64_t>(vocabulary - cols * group.rank(), 0, cols);

@@ -7,7 +7,7 @@
 
 namespace nxd {
 
-// Options of the loss with their defaults resolved.
+// Options of the loss.
 struct CrossEntropyOptions {
   double label_smoothing = 0;
   nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
@@ -15,9 +15,6 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   int64_t vocabulary = 0;  // ids there are, where columns pad it to divide by the ranks; 0: all
 };
-
-// INVALID_ARGUMENT for values out of range.
-CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options);
 
 // Gives the columns that pad a vocabulary, the last ones of the last ranks, logits so small that no
 // softmax sees them: they get no gradient either, so autograd need not know.

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "core/base/last_error.h"
+#include "core/world/trained_axes.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/training/local_tree.h"
@@ -47,9 +48,9 @@ class EvaluationScope {
 }  // namespace
 
 ModulePipeline::ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options)
-    : Pipeline(root->context(), options.share_loss),
-      root_(std::move(root)),
-      options_(std::move(options)) {}
+    : root_(std::move(root)), options_(std::move(options)) {
+  check_trained_axes(*context(), "a pipeline");
+}
 
 std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> root,
                                                        const Module::Tensors& inputs,
@@ -73,7 +74,8 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
     PipelineRunner::reject(*context);
     throw;
   }
-  self->make_runner(self->stages_, self->options_.schedule);
+  self->pipeline_ = std::make_unique<Pipeline>(context, self->stages_, self->options_.schedule,
+                                               self->options_.share_loss);
   self->keep_own_parameters();
   return self;
 }
@@ -192,7 +194,7 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
     traced_ = signature;
     throw;
   }
-  runner().reshape();
+  pipeline_->reshape();
 }
 
 // Values that ranks compare before a run, under the names of the inputs.
@@ -230,7 +232,7 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
   }
   double loss = 0;
   try {
-    loss = run_and_share(
+    loss = pipeline_->run(
         training, [this] { return stages_->loss(); },
         options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
   } catch (const std::exception& e) {
@@ -253,7 +255,8 @@ ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& input
     result.loss = run_batch(inputs, false);
   }
   result.outputs.resize(n_outputs);
-  for (size_t i = 0; i < n_outputs && has_loss(); ++i) result.outputs[i] = joined_output(i);
+  for (size_t i = 0; i < n_outputs && pipeline_->has_loss(); ++i)
+    result.outputs[i] = joined_output(i);
   return result;
 }
 

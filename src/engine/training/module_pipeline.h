@@ -37,13 +37,14 @@ struct ModulePipelineOptions {
 };
 
 // A model that is traced and cut, of which this rank runs its stages.
-class ModulePipeline : public Pipeline {
+class ModulePipeline {
  public:
   // See nxd_pp_create. Collective over the pipeline-parallel group.
   static std::shared_ptr<ModulePipeline> create(std::shared_ptr<Module> root,
                                                 const Module::Tensors& inputs,
                                                 const nxd_pp_options_t& options);
 
+  Pipeline& pipeline() { return *pipeline_; }
   double run_train(const Module::Tensors& inputs);
   struct Evaluation {
     double loss = 0;
@@ -72,6 +73,7 @@ class ModulePipeline : public Pipeline {
   };
 
   ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options);
+  const std::shared_ptr<Context>& context() const { return root_->context(); }
   Signature check_inputs(const Module::Tensors& inputs) const;
   std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs) const;
   void find_cuts(const Graph& graph);
@@ -89,6 +91,7 @@ class ModulePipeline : public Pipeline {
   ModulePipelineOptions options_;
   Signature traced_;
   std::shared_ptr<ModuleStages> stages_;
+  std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<Module> local_;
   std::vector<std::string> local_names_;
   std::string graph_text_;
