@@ -163,8 +163,7 @@ typedef struct nxd_pp_stage_callbacks {
   nxd_status_t (*backward)(const nxd_pp_call_t* call, DLTensor* const* inputs,
                            DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
                            void* user_data);
-  /** Fills grad_inputs alone; NULL: the stage cannot, and schedules with such tasks are rejected.
-   */
+  /** Fills grad_inputs alone; NULL: not possible, and schedules with such tasks are rejected. */
   nxd_status_t (*backward_input)(const nxd_pp_call_t* call, DLTensor* const* inputs,
                                  DLTensor* const* grad_outputs, DLTensor* const* grad_inputs,
                                  void* user_data);

@@ -104,7 +104,7 @@ std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& ow
     return {own};
   }
   const auto ranks = static_cast<size_t>(group->size());
-  // Before the texts, how long they are, and who brings a reason to fail.
+  // Before the texts go their lengths, and which ranks bring a reason to fail.
   const std::string& given = outcome.good() ? own : outcome.reason;
   const std::array<int64_t, 2> head{static_cast<int64_t>(given.size()), outcome.status};
   std::vector<std::array<int64_t, 2>> heads(ranks);

@@ -5,7 +5,7 @@
 namespace nxd {
 
 // While it lives, a pthread_cancel of this thread waits. Cancellation unwinds the stack like an
-// exception that nobody may stop: it would end the process at the first function that lets nothing
+// exception that no code may stop: it would end the process at the first function that lets nothing
 // through, and leave a group's peers with half a call before that.
 class Uncancelled {
  public:

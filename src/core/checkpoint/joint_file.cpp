@@ -132,7 +132,7 @@ void write_jointly(const std::string& path, const JointWriters& writers,
     const void* data = stage == own_stage ? own.at(entry.name)->gather() : nullptr;
     if (!carries) continue;
     data = carrier.carry(entry, stage, data);
-    // Peers send what they have, also when nobody can write it any more.
+    // Peers send their data also when no rank can write them any more.
     attempt([&] { writer->write(data); });
   }
   attempt([&] { writer->commit(); });

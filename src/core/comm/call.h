@@ -62,7 +62,7 @@ struct Call {
   // Why this rank rejects the call in a group of so many ranks; "" when it does not.
   std::string rejection(int size) const;
   // Fails with INVALID_ARGUMENT unless the message's peer is another rank of the group, and its tag
-  // is one: nobody can be told of the rejection.
+  // is one: no peer could be told of the rejection.
   void check_peer(const GroupMonitor& monitor, int rank, int size) const;
   // The same call in place of itself, rejected: its peers get the reason and do not wait for it.
   Call rejected_for(const std::string& why) const;

@@ -128,7 +128,7 @@ void Work::release() noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kQueued) {
-      // As cancel() does, but for a message that nobody is going to see.
+      // As cancel() does, but for a message that no code will see.
       set_done(Error::plain(NXD_ERROR_ABORTED, "destroyed before it began"));
       return;
     }

@@ -20,7 +20,7 @@ namespace nxd {
 class Work {
  public:
   // By when a call must have ended: the group's timeout after it began, or, for one that is started
-  // long ahead, after somebody has begun to wait for it.
+  // long ahead, after a thread has begun to wait for it.
   enum class Bound { kFromBegin, kFromWait };
   Work(std::shared_ptr<const RankShared> shared, std::string group, const char* operation,
        Bound bound = Bound::kFromBegin);
@@ -29,7 +29,7 @@ class Work {
   bool begin();
   void finish(std::optional<Error> error) noexcept;
 
-  // For the thread that carries it out; null when nobody's waiting counts.
+  // For the thread that carries it out; null when no waiting counts.
   const Attendance* attendance() const {
     return bound_ == Bound::kFromWait ? &attendance_ : nullptr;
   }

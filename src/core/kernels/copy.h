@@ -4,7 +4,7 @@
 
 namespace nxd::kernels {
 
-// Copies between memory of this rank and memory that other ranks work on. The stretches must not
+// Copies between memory of this rank and memory that other ranks work on. The spans must not
 // overlap. A thread that sees a later store of this thread sees the copied bytes.
 
 // By vector loads and stores: the string instruction that memcpy takes is no faster here, and far

@@ -162,7 +162,7 @@ class Pool {
     size_t bound = stats_.peak_bytes_in_use + stats_.peak_bytes_in_use / 2 + kSlack;
     if (stats_.cap > 0) bound = std::min(bound, stats_.cap);
     if (stats_.bytes_reserved + size > bound) trim_locked();
-    // All that may fail comes before the mapping, which nobody owns until it is a slab.
+    // All that may fail comes before the mapping, which has no owner until it is a slab.
     if (slabs_.size() == slabs_.capacity()) slabs_.reserve(2 * slabs_.size() + 1);
     auto slab = std::make_unique<Slab>();
     char* base = map_aligned(size);

@@ -6,7 +6,7 @@
 // as many threads as OpenMP would give it here; its settings are the program's. The threads are
 // not OpenMP's, for two reasons: between regions they look for the next one for some microseconds
 // only before they sleep, and they take tasks one by one, so that one that the system keeps from
-// running, or that wakes late, holds up nobody.
+// running, or that wakes late, holds up no other.
 namespace nxd::kernels {
 
 // Threads that a kernel may use here; 1 inside a region, of a team or of OpenMP.

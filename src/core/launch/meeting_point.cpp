@@ -36,7 +36,7 @@ std::string start_time_of(pid_t pid) {
 }
 
 // As it was when the process was executed. False also when it cannot be read: then the process
-// belongs to somebody else, and is no wrapper of ours.
+// belongs to another user, and is no wrapper of ours.
 bool was_started_with(pid_t pid, const std::string& setting) {
   const std::string all = read_proc(text("/proc/", pid, "/environ")).value_or("");
   return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;

@@ -164,7 +164,7 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   buffers_[index] = next;
 }
 
-// A group of all ranks has all of every parameter on each; nobody else has others.
+// A group of all ranks has all of every parameter on each; no other rank has others.
 std::string BufferParameters::why_no_clipping() const {
   if (!context_->model_parallel_is_initialized() || groups_.data->size() == context_->size()) {
     return "";

@@ -276,7 +276,7 @@ void GradientReducer::start(size_t bucket) {
   fill(bucket, data);
   const Call call = call_for(bucket, data);
   if (options_.overlap) {
-    // Its place comes first: a work that nobody keeps could not be waited for.
+    // Its place comes first: a work that is not kept could not be waited for.
     flights_.push_back({bucket, data, nullptr});
     try {
       flights_.back().work = group_->start(call);
@@ -326,7 +326,7 @@ void GradientReducer::land_first() {
   try {
     flight.work->wait(-1);
   } catch (...) {
-    // An interrupt leaves the work as it is, and nobody would wait for it any more.
+    // An interrupt leaves the work as it is, and no thread would wait for it any more.
     if (!flight.work->is_done()) group_->end_works();
     throw;
   }

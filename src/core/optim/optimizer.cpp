@@ -216,7 +216,7 @@ void Optimizer::update_all(const FinishedGradients& finished) {
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
-  // Peers who meet there may write to this rank's copies even if it does not come to know.
+  // Peers that meet there may write to this rank's copies even if it does not learn of it.
   bool begun = gather_->is_mirrored();
   bool meeting = true;
   try {

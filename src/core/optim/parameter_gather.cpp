@@ -51,7 +51,7 @@ struct ParameterGather::Impl {
 };
 
 // All ranks come to the same end: they look at the same places, and where one of them does not see
-// what its peers have, nobody has mirrors.
+// what its peers have, no rank has mirrors.
 void ParameterGather::Impl::find_mirrors() {
   mirrors.resize(plan.buckets().size());
   std::vector<int32_t> seen(mirrors.size(), 1);

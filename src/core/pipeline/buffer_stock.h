@@ -9,8 +9,8 @@
 
 namespace nxd {
 
-// Buffers that are lent out and come back, and are kept for the next who wants one of that size.
-// They lie where a group's messages are sent from without another copy.
+// Buffers that are lent out and come back, and are kept for the next task that wants one of that
+// size. They lie where a group's messages are sent from without another copy.
 class BufferStock {
  public:
   explicit BufferStock(std::shared_ptr<ProcessGroup> group);

@@ -49,7 +49,7 @@ void MessageStream::start(PipelineBuffer buffer) {
 }
 
 PipelineBuffer MessageStream::await(size_t i) {
-  // Earlier messages come first, and somebody must wait for them too.
+  // Earlier messages come first, and this thread must wait for them too.
   for (size_t before = first_open(); before < i; ++before) {
     if (entries_[before].work) entries_[before].work->wait(-1);
   }

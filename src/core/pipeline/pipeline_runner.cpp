@@ -315,7 +315,7 @@ Error PipelineRunner::Impl::end_early(const Error& error) noexcept {
   }
 }
 
-// "" when there is no memory for more: the peers then learn who, and not why.
+// "" when there is no memory for more: the peers then learn the rank, and not the reason.
 std::string PipelineRunner::Impl::reason_for_peers(const Error& error) const noexcept {
   try {
     const std::string what = text(current ? describe(*current) + ": " : "", error.what());

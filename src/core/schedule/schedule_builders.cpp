@@ -2,7 +2,7 @@
 // interleaved 1F1B, and zero bubble H1 (Qi et al. 2024, arXiv:2401.10241).
 //
 // Zero bubble divides a backward pass. B makes the gradient of the stage's inputs, which the stage
-// before waits for. W makes the gradients of the stage's weights, which nobody waits for. Where
+// before waits for. W makes the gradients of the stage's weights, which no rank waits for. Where
 // 1F1B would idle, a rank makes a W that it has put off.
 //
 // Example: three ranks, four microbatches, F, B and W of the same length, time to the right.

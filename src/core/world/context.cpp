@@ -461,7 +461,7 @@ int Context::pipeline_neighbour(int distance) const {
 // call and has not detached; a rank that serves it may end it as soon as it has finalized, and its
 // whole process with it. So no rank may leave, or stop serving, before every rank has detached:
 //
-//   1. first barrier: every rank has come here, so nobody needs to learn of anything any more.
+//   1. first barrier: every rank has come here, so none needs to learn of anything any more.
 //      Ranks that wait for a late one still look into the store, which all ranks still keep.
 //   2. detach: from here on this rank asks the store nothing. A rank that dies is seen by its
 //      connection or its process alone.

@@ -35,11 +35,11 @@ class CallRecorder {
   enum class Access { kRead, kWrite };
   virtual void check_access(const at::Tensor& tensor, Access access, const char* operation) = 0;
 
-  // This thread's; null: nobody watches.
+  // This thread's; null: there is none.
   static CallRecorder* current() noexcept;
 };
 
-// Makes a recorder this thread's for a scope; null: nobody watches in it.
+// Makes a recorder this thread's for a scope; null: there is none in it.
 class RecordingScope {
  public:
   explicit RecordingScope(CallRecorder* recorder) noexcept;

@@ -15,10 +15,10 @@ class BucketedParameters : public ModuleParameters {
 
   // Gradients live in its buckets from now on.
   void set_reducer(std::shared_ptr<GradientReducer> reducer) { reducer_ = std::move(reducer); }
-  // Moves a gradient that a backward pass, or somebody else, has left to its place in the bucket:
+  // Moves a gradient that a backward pass, or other code, has left to its place in the bucket:
   // F32 gradients of BF16 parameters are added to what lies there.
   void take_gradient(size_t index);
-  // The gradient is where it is to be, and nobody has forgotten it.
+  // The gradient is where it is to be, and has not been cleared.
   bool is_at_home(size_t index) const;
   // Makes the gradient a tensor of its own again, and forgets the buckets.
   void release_gradients();

@@ -69,7 +69,7 @@ void Arena::put(Stretches& stretches, Stretches::node_type entry, size_t offset,
   stretches.insert(std::move(entry));
 }
 
-// First fit, from the front of the free stretch. All memory is taken before anything changes.
+// First fit, from the front of the free span. All memory is taken before anything changes.
 void* Arena::take(Chunk& chunk, size_t bytes) {
   const size_t unit = granularity(bytes);
   for (auto it = chunk.free.begin(); it != chunk.free.end(); ++it) {

@@ -12,7 +12,7 @@
 
 namespace nxd {
 
-// A stretch of an arena, as its owner tells the peers.
+// A span of an arena, as its owner tells the peers.
 struct ArenaPlace {
   int32_t descriptor = -1;
   uint32_t inode = 0;  // 0: the memory is no arena's

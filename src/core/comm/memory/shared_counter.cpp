@@ -15,9 +15,9 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Yielding costs little when nobody else wants the core, and spinning much when the awaited rank
-// does. A sleep and a wake-up cost some 50 us until the rank is back at work; so waiting awake pays
-// for longer than that.
+// Yielding costs little when no other thread wants the core, and spinning much when the awaited
+// rank does. A sleep and a wake-up cost some 50 us until the rank is back at work; so waiting awake
+// pays for longer than that.
 constexpr auto kSpin = microseconds(4);
 constexpr auto kYield = microseconds(200);
 // With more ranks than cores: about what giving the core to another rank costs, and having it back.

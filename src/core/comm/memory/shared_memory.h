@@ -41,7 +41,7 @@ class SharedMemory {
   size_t size() const { return size_; }
   // Only for memory made here whose descriptor is open.
   Address address() const;
-  // From now on nobody else can open the memory.
+  // From now on no other process can open the memory.
   void close_descriptor() { descriptor_.reset(); }
   // Leaves the mapping out of forked children.
   void keep_from_children() noexcept;

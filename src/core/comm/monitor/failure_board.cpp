@@ -244,7 +244,7 @@ std::optional<int> FailureBoard::awaited_by(int rank) {
 }
 
 FailureBoard::Culprit FailureBoard::find_culprit(int awaited) noexcept {
-  // A store that does not answer is what everybody waits for in the end.
+  // In the end all ranks wait for a store that does not answer.
   try {
     std::set<int> seen;
     int current = awaited;

@@ -76,8 +76,8 @@ void write_operation(JsonWriter& out, const FlightRecord::Operation& o,
 
 }  // namespace
 
-// Fields are stored with release and loaded with acquire: who sees a field of a write also sees
-// that write's odd version.
+// Fields are stored with release and loaded with acquire: a reader that sees a field of a write
+// also sees that write's odd version.
 void FlightRecord::Entry::write(const Operation& operation) noexcept {
   constexpr auto order = std::memory_order_release;
   uint64_t words[3];

@@ -11,8 +11,8 @@
 
 namespace nxd {
 
-// The last collectives and the last messages of a group, for the question what everybody was doing
-// when it stopped. Threads that run operations write without locks or allocation; any thread may
+// The last collectives and the last messages of a group: they show what each rank was doing when it
+// stopped. Threads that run operations write without locks or allocation; any thread may
 // read at any time.
 class FlightRecord {
  public:

@@ -13,7 +13,7 @@ namespace nxd {
 
 // Wakes threads that wait for Gloo. Gloo's waits cannot be bounded by slices: one that times out
 // closes every connection of its context. So a thread here interrupts them at a steady beat, and
-// the waiting thread looks around and waits on. It touches nothing else, and calls nobody.
+// the waiting thread looks around and waits on. It touches nothing else, and makes no calls.
 class Ticker {
  public:
   Ticker();

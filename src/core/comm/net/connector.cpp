@@ -90,7 +90,7 @@ PeerAddress address_in(const std::string& invitation) {
 
 }  // namespace
 
-// Someone who has connected.
+// A peer that has connected.
 struct Connector::Guest {
   Fd fd;
   std::string hello;
@@ -384,8 +384,8 @@ bool Connector::Dial::hear_welcome() {
   return heard == Heard::kAll;
 }
 
-// A rank that strangers flood may let go of one of its own, and a rank that has ended refuses the
-// next connection.
+// A rank that is flooded may close a rank's connection, and a rank that has ended refuses the next
+// connection.
 void Connector::Dial::call_again() {
   fd_.reset();
   stage_ = Stage::kPausing;

@@ -11,8 +11,8 @@ namespace nxd {
 
 // The words of two ranks before a connection carries a group's messages. The rank that
 // connects says hello, the one that listens answers and proves itself, the first proves itself in
-// turn, and one byte says that it is welcome: a rank that strangers flood may let go of one of its
-// own before. This has no I/O.
+// turn, and one byte says that it is welcome: a rank that unauthenticated peers flood may close a
+// rank's connection before. This has no I/O.
 //
 // A rank's address in the store comes with a token, random for each. With the job's secret the keys
 // are made of both. Without one the token alone is the key: it keeps out processes that cannot

@@ -11,7 +11,7 @@
 
 namespace nxd {
 
-// Connections, by descriptor, that have not said yet who they are, in the order in which they came.
+// Connections, by descriptor, that have not said their rank yet, in the order in which they came.
 // When they are too many, or take too long, the oldest is to be let go: so those who never say
 // anything keep nobody out.
 class PendingPeers {

@@ -54,7 +54,7 @@ std::array<unsigned char, 32> hash(std::string_view key,
 }
 
 std::string read_secret_file(const std::string& path) {
-  // Not blocked by a pipe that nobody writes to.
+  // Not blocked by a pipe without a writer.
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) fail_file(path, std::strerror(errno));
   struct stat status {};

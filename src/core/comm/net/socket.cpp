@@ -265,7 +265,8 @@ Fd connect_local(const std::string& name, const Deadline& deadline) {
   const socklen_t size = local_address(name, &address);
   auto pause = std::chrono::milliseconds(1);
   for (;;) {
-    // Never in progress: either the server takes it, or nobody listens, or too many are waiting.
+    // Never in progress: either the server takes it, or no process listens, or too many are
+    // waiting.
     Fd fd = make_local();
     if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) {
       if (is_own_user(fd.get())) return fd;

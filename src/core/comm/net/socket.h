@@ -37,8 +37,8 @@ class Fd {
 // hosts then know another address by that name. Port 0 picks a free one, which is given back.
 std::vector<Fd> listen_tcp(const std::string& host, int port, int* out_port);
 
-// Connects to a server, asking again while nobody listens there. Names that do not resolve are IO;
-// a server that does not answer by the deadline is TIMEOUT.
+// Connects to a server, asking again while no process listens there. Names that do not resolve are
+// IO; a server that does not answer by the deadline is TIMEOUT.
 Fd connect_tcp(const std::string& host, int port, const Deadline& deadline);
 
 // The same over a Unix socket in the abstract namespace, which ends with its server. Only a server

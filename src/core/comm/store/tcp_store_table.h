@@ -19,7 +19,7 @@ struct Session {
   std::unordered_set<std::string> awaited;  // keys of a pending WAIT
 };
 
-// The keys of a store and who waits for them: everything that a request does. It has no I/O.
+// The keys of a store and their waiting clients: everything that a request does. It has no I/O.
 class Table {
  public:
   explicit Table(size_t limit) : values_(limit) {}

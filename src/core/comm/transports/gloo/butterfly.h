@@ -10,13 +10,13 @@
 namespace nxd {
 
 // Reductions among many ranks, by recursive halving and doubling (Rabenseifner, Optimization of
-// collective reduction operations, 2004): ceil(log2 n) connections and rounds per rank, and of the
-// data no more than twice what they are.
+// collective reduction operations, 2004): ceil(log2 n) connections and rounds per rank, and at most
+// twice the data.
 //
 // Every element is added up in the same order, whatever the operation and the size: that of a
 // balanced binary tree over consecutive ranks, the lower ranks' sum first. It has 2^k leaves, as
-// many as the ranks allow, the first of which are two ranks each: the lower, the host, takes its
-// guest's data, and gives it its result in the end.
+// many as the ranks allow. The first leaves are two ranks each: the lower is the proxy of the extra
+// rank, takes its data, and gives it the result in the end.
 class Butterfly {
  public:
   explicit Butterfly(GlooLink& link);
@@ -60,7 +60,7 @@ class Butterfly {
 
   GlooLink& link_;
   int leaves_ = 1, pairs_ = 0;
-  int leaf_ = -1;  // -1: a guest
+  int leaf_ = -1;  // -1: an extra rank
   bool connected_ = false;
   // For reduce_scatter: the leaves in the order in which halving cuts their blocks off.
   std::vector<int> order_;

@@ -53,7 +53,7 @@ void GlooLink::close() noexcept {
   }
 }
 
-// The later rank connects, which takes nobody else: so it does to all such peers before any end
+// The later rank connects, which needs no other rank: so it does to all such peers before any end
 // waits for the other. A thread claims a connection that a peer is to make only when it comes to
 // it, so that it holds none up that another thread could wait for.
 void GlooLink::connect(std::vector<int> peers) {
@@ -157,7 +157,7 @@ void GlooLink::wait_until_connected(int peer) {
   }
 }
 
-// All at once when all are there already. Otherwise one by one, as a wait is for somebody.
+// All at once when all are there already. Otherwise one by one, as a wait is for one peer.
 std::vector<std::string> GlooLink::invitations_of(const std::vector<int>& peers) {
   if (peers.empty()) return {};
   std::vector<std::string> keys;

@@ -77,7 +77,7 @@ std::optional<Rejection> GlooTransport::compare(const Call& call,
   return exchange(call.header(monitor_.sequence()), own, nullptr);
 }
 
-// The large way, by ranges: rank r gets everybody's part of ranges[r], adds them in rank order and
+// The large way, by ranges: rank r gets all ranks' parts of ranges[r], adds them in rank order and
 // keeps the result in out.
 void GlooTransport::reduce_ranges(const Call& call, const std::vector<Share>& ranges, void* out) {
   const size_t item = dtype_size(call.dtype);
@@ -102,7 +102,7 @@ void GlooTransport::reduce_ranges(const Call& call, const std::vector<Share>& ra
                   ranges[to].count * item);
   }
   exchange.wait_received();
-  // out may be this rank's own part of send, which is sent to nobody.
+  // out may be this rank's own part of send, which is sent to no rank.
   reduce_in_order(parts, out, ranges[me].count, call.dtype, call.reduce);
   exchange.wait_sent();
 }

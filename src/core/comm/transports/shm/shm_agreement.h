@@ -53,7 +53,7 @@ class ShmAgreement {
   void complete_by_mark();  // without it: all data have arrived
   bool all_attached() const { return all_attached_; }
 
-  // Waits for all: nobody needs this rank's data any more.
+  // Waits for all: no rank needs this rank's data any more.
   void barrier();
 
   // Memory and counters of the call in progress.

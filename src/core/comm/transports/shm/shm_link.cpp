@@ -40,7 +40,7 @@ void ShmLink::depart() noexcept {
   }
 }
 
-// One rank makes the memory, whichever comes first; nobody waits for more than the making.
+// The rank that comes first makes the memory; the others wait for no more than that.
 ShmSegment& ShmLink::attach() {
   const std::lock_guard<std::mutex> one_at_a_time(attaching_);
   if (segment_) return *segment_;

@@ -87,9 +87,9 @@ void ShmStaged::reduce_together(const Call& call) {
       });
 }
 
-// A chunk fills everybody's slot. Each rank reduces one part of it, leaves the result in that part
-// of its own slot, which nobody else reads before, and then collects the parts of the others. The
-// three stages of a chunk overlap with those of its neighbours.
+// A chunk fills the slots of all ranks. Each rank reduces one part of it, leaves the result in that
+// part of its own slot, which no other rank reads before, and then collects the parts of the
+// others. The three stages of a chunk overlap with those of its neighbours.
 void ShmStaged::reduce_by_parts(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const auto n = static_cast<size_t>(size());

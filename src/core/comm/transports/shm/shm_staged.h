@@ -23,7 +23,7 @@ class ShmStaged {
 
   void all_reduce(const Call& call);
 
-  // Each rank has blocks for the others: the same for everybody, or one for each. block_of(from,
+  // Each rank has blocks for the others: the same for all, or one for each. block_of(from,
   // to) says where they are in its data; a rank that sends nothing has empty ones. take(piece) gets
   // this rank's, piece by piece.
   struct Block {
