@@ -217,6 +217,10 @@ static void layouts(nxd_context_t* ctx, int rank, int size, void* unused) {
   nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
   options.tensor_parallel_size = rank == 1 ? 2 : 1;
   NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_INVALID_ARGUMENT, "rank 1");
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  if (rank != 1) NXD_TEST_CHECK(info.root_rank == 1 && strcmp(info.group, "world") == 0);
+  if (rank != 1) NXD_TEST_CHECK(strcmp(info.operation, "init_model_parallel") == 0);
   options.tensor_parallel_size = 3;
   if (NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_INVALID_ARGUMENT, "3"))
     NXD_TEST_CHECK(strchr(nxd_last_error(), '0' + size) != NULL);

@@ -21,6 +21,11 @@ void highest_over(const std::vector<ProcessGroup*>& groups, void* values, size_t
   }
 }
 
+// The name of the one group that there is; "" for several.
+std::string name_of(const std::vector<ProcessGroup*>& groups) {
+  return groups.size() == 1 && groups.front() ? groups.front()->name() : "";
+}
+
 // The lowest rank that rejects comes out highest.
 double rejection_of(const Outcome& own) {
   if (own.good()) return kNothing;
@@ -32,6 +37,8 @@ double rejection_of(const Outcome& own) {
 [[noreturn]] void fail_as(double rejection, const std::vector<ProcessGroup*>& groups,
                           const Outcome& own) {
   Outcome found;
+  found.group = name_of(groups);
+  found.operation = own.operation;
   found.rank = static_cast<int>(-rejection / kStatuses);
   found.status = static_cast<nxd_status_t>(std::fmod(rejection, kStatuses));
   std::vector<int32_t> letters(kReasonLimit, 0);
@@ -55,15 +62,17 @@ double rejection_of(const Outcome& own) {
 
 // The ranks that give the lowest value and the highest.
 [[noreturn]] void fail_by_difference(const Proposal::Value& value, double least, double most,
-                                     const std::vector<ProcessGroup*>& groups, int own) {
-  const auto first = [&](double of) { return value.given && value.value == of ? -own : kNothing; };
+                                     const std::vector<ProcessGroup*>& groups, const Outcome& own) {
+  const auto first = [&](double of) {
+    return value.given && value.value == of ? -own.rank : kNothing;
+  };
   std::array<double, 2> ranks{first(least), first(most)};
   highest_over(groups, ranks.data(), ranks.size(), NXD_DTYPE_F64);
   const int low = static_cast<int>(-ranks[0]), high = static_cast<int>(-ranks[1]);
   throw Error(NXD_ERROR_INVALID_ARGUMENT,
               text(value.name, ": expected the same on all ranks, got ", least, " on rank ", low,
                    " and ", most, " on rank ", high),
-              {std::max(low, high), 0, "", ""});
+              {std::max(low, high), 0, name_of(groups), own.operation});
 }
 
 }  // namespace
@@ -91,7 +100,7 @@ std::vector<bool> agree(const std::vector<ProcessGroup*>& groups, const Proposal
     if (value.name.empty()) {
       if (value.given) alike.push_back(most == least);
     } else if (most != least && most != kNothing) {
-      fail_by_difference(value, least, most, groups, own.rank);
+      fail_by_difference(value, least, most, groups, own);
     }
   }
   return alike;
@@ -122,6 +131,7 @@ std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& ow
     other.status = static_cast<nxd_status_t>(heads[r][1]);
     other.rank = group->ranks()[r];
     other.reason = texts.back();
+    other.group = group->name();
     other.rethrow();
   }
   return texts;

@@ -37,7 +37,7 @@ void Outcome::rethrow() const {
 }
 
 void Outcome::check(const char* words) const {
-  if (!good()) throw Error(status, text("rank ", rank, words, reason), {rank, 0, "", ""});
+  if (!good()) throw Error(status, text("rank ", rank, words, reason), {rank, 0, group, operation});
 }
 
 void Outcome::share(ProcessGroup& group) {
@@ -50,7 +50,7 @@ void Outcome::share(ProcessGroup& group) {
   group.run(Call::broadcast(&message, sizeof message, NXD_DTYPE_U8, 0));
   if (group.rank() == 0) return;
   message.reason.back() = '\0';
-  *this = {message.status, message.rank, message.reason.data(), nullptr};
+  *this = {message.status, message.rank, message.reason.data(), nullptr, group.name(), operation};
 }
 
 }  // namespace nxd

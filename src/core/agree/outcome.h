@@ -14,7 +14,8 @@ struct Outcome {
   nxd_status_t status = NXD_OK;
   int rank = -1;  // in the world: whose it is
   std::string reason;
-  std::exception_ptr cause;  // on that rank alone
+  std::exception_ptr cause;      // on that rank alone
+  std::string group, operation;  // over which others heard of it, and what they were about to do
 
   // Within a handler: that the rank failed with what is being handled.
   static Outcome from_current_exception(int rank) noexcept;

@@ -24,7 +24,10 @@ Proposal& Proposal::reject(nxd_status_t status, const std::string& why) {
 }
 
 Proposal& Proposal::attempt(const std::function<void()>& work) {
-  if (own_.good()) own_ = Outcome::of(own_.rank, work);
+  if (!own_.good()) return *this;
+  Outcome outcome = Outcome::of(own_.rank, work);
+  outcome.operation = own_.operation;
+  own_ = std::move(outcome);
   return *this;
 }
 

@@ -12,7 +12,11 @@ namespace nxd {
 // values of the same names in the same order.
 class Proposal {
  public:
-  explicit Proposal(int world_rank) { own_.rank = world_rank; }
+  // operation: for the errors of ranks that hear of a rejection, or of a difference.
+  explicit Proposal(int world_rank, const char* operation = "") {
+    own_.rank = world_rank;
+    own_.operation = operation;
+  }
 
   // All ranks must give the same. Not NaN.
   Proposal& same(std::string name, double value);

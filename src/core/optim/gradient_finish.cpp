@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kExchangeBytes = size_t{32} << 20;
 
 // Options with their defaults in place.
-struct Plan {
+struct FinishPlan {
   double scale = 1;
   double max_norm = 0;
   double norm_type = 2;
@@ -31,8 +31,8 @@ struct Plan {
   bool check_finite = true;
 };
 
-Plan resolve(const nxd_finish_options_t& options) {
-  Plan plan;
+FinishPlan resolve(const nxd_finish_options_t& options) {
+  FinishPlan plan;
   plan.scale = options.scale == 0 ? 1 : options.scale;
   plan.max_norm = options.max_norm;
   plan.norm_type = options.norm_type == 0 ? 2 : options.norm_type;
@@ -43,7 +43,7 @@ Plan resolve(const nxd_finish_options_t& options) {
 
 // An error in the options; "" for none.
 std::string complaint(const nxd_finish_options_t& options) {
-  const Plan plan = resolve(options);
+  const FinishPlan plan = resolve(options);
   if (!std::isfinite(plan.scale)) {
     return text("scale: expected a finite number, got ", plan.scale);
   }
@@ -225,7 +225,7 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   const OptimizerGroups& groups = source.groups();
   Proposal proposal(groups.world_rank);
   const std::string wrong = complaint(options);
-  const Plan plan = wrong.empty() ? resolve(options) : Plan{};
+  const FinishPlan plan = wrong.empty() ? resolve(options) : FinishPlan{};
   proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong).reject(NXD_ERROR_INVALID_STATE, torn);
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
   Hash presence;
@@ -264,7 +264,7 @@ bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
 
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
                          const nxd_finish_options_t& options, bool same_presence) {
-  const Plan plan = resolve(options);
+  const FinishPlan plan = resolve(options);
   FinishedGradients finished;
   finished.present = reducer.wait(same_presence);
   const std::vector<Piece> pieces = pieces_of(source, reducer, finished.present);

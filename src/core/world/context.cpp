@@ -416,7 +416,7 @@ void Context::init_model_parallel(const nxd_parallel_options_t& options) {
   check_usable();
   Impl& i = *impl_;
   std::shared_ptr<ParallelState> state;
-  Proposal proposal(rank());
+  Proposal proposal(rank(), "init_model_parallel");
   proposal.attempt([&] {
     check_state(!i.parallel, "nxd_init_model_parallel: initialised already (",
                 "nxd_destroy_model_parallel comes first)");
