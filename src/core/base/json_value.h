@@ -51,9 +51,9 @@ class JsonValue;
 // A text of JSON, read. Members keep their order.
 class JsonDocument {
  public:
-  // Fails with the status, and with `where` before the reason, for what is no JSON (RFC 8259), and
-  // for a byte-order mark, a NUL in the text or in a string, a name that an object has twice, and
-  // what is beyond the limits. Takes time as the text's length.
+  // Fails with the status, and with `where` before the reason, for text that is no JSON (RFC 8259)
+  // or beyond the limits. Also rejected are a byte-order mark, a NUL in the text or in a string,
+  // and a name that an object has twice. Takes time as the text's length.
   static JsonDocument parse(std::string_view text, const std::string& where, nxd_status_t status,
                             const JsonLimits& limits = {});
 

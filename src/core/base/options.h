@@ -9,8 +9,8 @@
 namespace nxd {
 
 // Reads an options struct from a caller that may have an older or a newer header. Every options
-// struct starts with struct_size and only ever grows at its end: fields an older caller does not
-// have keep their defaults, and a newer caller may not use fields this library does not know.
+// struct starts with struct_size and only ever grows at its end. Fields that an older caller does
+// not have keep their defaults. A newer caller may not use fields that this library does not know.
 template <class Options>
 Options read_options(const Options* given, const Options& defaults, const char* name) {
   if (!given) return defaults;

@@ -31,9 +31,8 @@ class InputFile {
 
 // Writes a file so that its path holds either the old content or all of the new, also across a
 // crash: a temporary file in the same directory, synchronised and then renamed. Without commit()
-// nothing is left behind, also when the process is killed: the file has no name until it is
-// complete, where the file system can do that, and else the next writer of the same path removes
-// it.
+// nothing is left behind, also when the process is killed. The file has no name until it is
+// complete. If the file system cannot do that, the next writer of the same path removes it.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

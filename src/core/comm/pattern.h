@@ -24,9 +24,9 @@ inline Share share_of(size_t count, size_t parts, size_t index, size_t unit = 64
 }
 
 // Dissemination in ceil(log2 n) rounds (Hensgen, Finkel and Manber, Two algorithms for barrier
-// synchronization, 1988): in each a rank sends on to one rank what it knows, and hears from
-// another, at twice the distance of the round before. Ranks 0, 1, 2: rank 0 hears from 1 and tells
-// 2, then hears from 2 what that one has heard from 0, and tells 1.
+// synchronization, 1988). In each round a rank sends its blocks to one rank and receives from
+// another, at twice the distance of the round before. Ranks 0, 1, 2: rank 0 receives from 1 and
+// sends to 2, then receives from 2, which has the block of 0 too, and sends to 1.
 struct Exchanged {
   int to, from;
   size_t blocks;  // of ranks, its own and the next ones', that are sent on

@@ -14,8 +14,8 @@ namespace nxd {
 // order, those that wait and those that do not, and hands each to its transport.
 //
 // Collectives happen in the order they were issued in, and so do the messages of one peer, tag and
-// direction; apart from that nothing waits for anything, so that ranks may issue messages, and the
-// works of different groups, in different orders. A call that waits runs on its caller's thread
+// direction. Apart from that no call waits for another: ranks may issue messages, and the works of
+// different groups, in different orders. A call that waits runs on its caller's thread
 // unless there is something before it.
 class ProcessGroup final {
  public:

@@ -16,10 +16,10 @@ namespace nxd::kernels {
 // (1 - lr wd).
 // param is of dtype F32, F64 or BF16; exp_avg and exp_avg_sq are of dtype, or F32 for BF16; grad is
 // F32 or BF16, or for F64 F64 or BF16. Nothing may overlap.
-// A model in BF16 has either a master copy: param F32, and copy, when not null, receives the new
-// parameter rounded to BF16; or no other copy than param in BF16, which is rounded to nearest, or
-// stochastically with the words of rounding, when that is not null: to nearest, steps below half
-// the spacing of BF16 would be lost for good.
+// A model in BF16 may have a master copy: param is F32, and copy, when not null, receives the new
+// parameter rounded to BF16. Without one param is BF16. It is rounded stochastically with the words
+// of rounding when that is not null, else to nearest, where steps below half the spacing of BF16
+// are lost for good.
 // mirrors are further places of n elements each, which get the bits that copy gets, or param where
 // there is no copy, in the same pass.
 struct AdamwArgs {

@@ -4,9 +4,9 @@
 
 // The threads that kernels divide their work over. Every calling thread has a team of its own, with
 // as many threads as OpenMP would give it here; its settings are the program's. The threads are
-// not OpenMP's, for two reasons: between regions they look for the next one for some microseconds
-// only before they sleep, and they take tasks one by one, so that one that the system keeps from
-// running, or that wakes late, holds up no other.
+// not OpenMP's, for two reasons. Between regions they poll for some microseconds only before they
+// sleep. They take tasks one by one, so that a thread that the system keeps from running, or that
+// wakes late, holds up no other.
 namespace nxd::kernels {
 
 // Threads that a kernel may use here; 1 inside a region, of a team or of OpenMP.
@@ -14,7 +14,7 @@ int team_size() noexcept;
 
 // Calls task(context, index) once for each index of 0 ... tasks, on the calling thread and on as
 // many others as its team has, and returns when all are done. Tasks may not throw, and find a team
-// of 1. At most 2^31 tasks. It has fewer if threads cannot be made.
+// of 1. At most 2^31 tasks. A team has fewer threads if they cannot be made.
 using TeamTask = void (*)(void* context, int64_t index);
 void run_on_team(int threads, int64_t tasks, TeamTask task, void* context);
 

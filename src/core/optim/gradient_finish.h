@@ -18,10 +18,11 @@ struct FinishedGradients {
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
-// parameters, and UNSUPPORTED where the norm that clipping needs is not known; then the step may be
-// finished with others. Other failures end the step. reducer: the one that has begun to reduce the
-// gradients; null where none has. torn: why this rank's values are rejected, with INVALID_STATE on
-// all ranks; "" when they are whole. Whether all ranks of the stage have the same gradients.
+// parameters. UNSUPPORTED if the norm that clipping needs is not known. After these two the step
+// may be finished with other options; other failures end it. reducer: the one that has begun to
+// reduce the gradients; null for none. torn: why this rank's values are rejected, with
+// INVALID_STATE on all ranks; "" when they are whole. Whether all ranks of the stage have the same
+// gradients.
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const nxd_finish_options_t& options, const std::string& torn = "");
 

@@ -14,10 +14,10 @@ namespace nxd {
 // are kept from run to run; computes; sends without waiting. Messages go through the context's
 // pipeline-parallel group.
 //
-// A run that fails on one rank ends on all that still have to do with it: in place of what it does
-// not send or receive any more, a rank gives its neighbours the reason, and they theirs. When run()
-// has returned all messages have ended, so that buffers are free, and the next run may begin unless
-// the group itself has failed.
+// A run that fails on one rank ends on all that still have to do with it. In place of each message
+// that it does not send or receive any more, a rank gives its neighbours the reason, and they
+// theirs. When run() has returned all messages have ended: buffers are free, and the next run may
+// begin unless the group itself has failed.
 class PipelineRunner {
  public:
   // Collective over the group. INVALID_ARGUMENT on all of its ranks when neighbours do not agree on

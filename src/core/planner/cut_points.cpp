@@ -17,8 +17,8 @@ void check_stages(size_t items, int stages) {
                  items, ", as many as there are layers to divide, got ", stages);
 }
 
-// Over the ways to divide the items from each place on into each number of stages: the least value,
-// where a stage's own value and that of the stages after it are put together by combine.
+// The least value over the ways to divide the items from each place on into each number of stages.
+// combine puts a stage's own value and that of the stages after it together.
 class Division {
  public:
   template <class Value, class Combine>

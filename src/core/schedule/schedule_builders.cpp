@@ -25,9 +25,9 @@
 namespace nxd {
 namespace {
 
-// The order in which chunks and microbatches take turns, for forward passes: as many microbatches
-// as there are ranks go through a chunk before the next chunk begins, so that the first rank's
-// second chunk finds its input ready. The last group may be smaller.
+// The order in which chunks and microbatches take turns, for forward passes. As many microbatches
+// as there are ranks go through a chunk before the next chunk begins. So the first rank's second
+// chunk finds its input ready. The last group may be smaller.
 PipelineTask forward_at(const PipelineShape& shape, int64_t place) {
   const int64_t group_size = int64_t{shape.ranks} * shape.chunks;
   const int64_t group = place / group_size;
@@ -79,8 +79,8 @@ std::vector<PipelineTask> alternating_tasks(const PipelineShape& shape, int64_t 
   return tasks;
 }
 
-// ZB-H1: rank r puts its weight gradients off by r microbatches, so that all ranks keep as many
-// activations as the first one does under 1F1B, and what is put off fills the end of the pipeline.
+// ZB-H1: rank r puts its weight gradients off by r microbatches. All ranks then keep as many
+// activations as the first one does under 1F1B, and these tasks fill the end of the pipeline.
 std::vector<PipelineTask> zero_bubble_tasks(const PipelineShape& shape, int rank) {
   const int all = shape.microbatches;
   const int warm = static_cast<int>(warmup(NXD_PP_SCHEDULE_ZERO_BUBBLE, shape, rank));

@@ -468,8 +468,8 @@ int Context::pipeline_neighbour(int distance) const {
 //   3. second barrier: behind it every rank has detached. A look that began in the first barrier
 //      has ended, as the thread that made it is the one that came here.
 //   4. stop serving, on the rank that serves the store for this world alone.
-//   5. third barrier: behind it the port is free, and any rank may go on to join another world
-//   there.
+//   5. third barrier: behind it the port is free, and any rank may go on to join another
+//      world there.
 void Context::finalize() {
   check_usable();
   Impl& i = *impl_;

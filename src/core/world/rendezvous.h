@@ -77,9 +77,9 @@ auto or_leave(Store& world, int rank, Function&& function) {
 // the ranks that did not come.
 //
 // A store may carry several worlds, one after the other. The number of this one is how often the
-// rank has joined: with keys of this job's own, by the store's count; with a store that the
-// caller gave, by the store object's count, and then each rank may join it only once. Keys that an
-// earlier job has left behind make that fail.
+// rank has joined. With keys of this job's own the store counts. With a store that the caller gave
+// the store object counts, and each rank may join it only once. Keys that an earlier job has left
+// behind make that fail.
 World meet(const Membership& membership, int64_t timeout_ms);
 
 }  // namespace nxd

@@ -4,10 +4,10 @@
 
 namespace nxd {
 
-// Fails with UNSUPPORTED for a layout with context- or expert-parallel ranks: their groups are
-// there for a caller's own use, but nothing of the library reduces gradients, losses or norms over
-// them, so that `what` would compute something else than it says. For a layout that is not
-// initialised it does nothing.
+// Fails with UNSUPPORTED for a layout with context- or expert-parallel ranks. Their groups are
+// there for a caller's own use. The library reduces no gradients, losses or norms over them, so
+// `what` would compute something else than it says. For a layout that is not initialised it does
+// nothing.
 void check_trained_axes(const Context& context, const char* what);
 
 }  // namespace nxd

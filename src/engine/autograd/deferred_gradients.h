@@ -19,9 +19,9 @@ using WeightProduct = std::function<at::Tensor(at::Tensor sum)>;
 // alive until run(). One object takes the passes of one microbatch: a leaf's gradient is complete
 // once per run.
 //
-// The bits are those of the pass that puts nothing off: products add to the leaf in the same way,
-// and what other nodes gave for such a leaf waits here too, and is added last. Only where a leaf
-// has three uses or more of both kinds may the order of the sum be another.
+// The bits are those of the pass that puts nothing off. Products add to the leaf in the same way.
+// Gradients that other nodes gave for such a leaf wait here too, and are added last. Only a leaf
+// with three uses or more of both kinds may have another order of its sum.
 class DeferredGradients : public GradientInterceptor {
  public:
   // This thread's; null: products are made at once.

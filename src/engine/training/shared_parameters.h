@@ -10,8 +10,8 @@
 namespace nxd {
 
 // Parameters that a traced model uses in several places, such as tied embeddings. Each place has a
-// leaf of its own, so that a gradient is the sum over places of sums over microbatches, whichever
-// stages the places are in: its bits do not depend on the cuts. Ranks that have such a parameter
+// leaf of its own. A gradient is the sum over places of sums over microbatches, so its bits do not
+// depend on the cuts. Ranks that have such a parameter
 // hold copies of it, of which the first stage's rank owns the value.
 class SharedParameters {
  public:

@@ -7,10 +7,10 @@
 
 namespace nxd {
 
-// Whether somebody waits for a call that goes on by itself. A call that was started long before its
-// result is needed has time until then: its bound counts from when somebody waits for it, and
-// only from then on does its rank wait for a peer. So a rank that computes on and on is not taken
-// for one that waits, and peers that time out find that it is the one.
+// Says whether a thread waits for a call that goes on by itself. A call that was started long
+// before its result is needed has time until then. Its bound counts from the beginning of the wait,
+// and only from then on does its rank wait for a peer. So a rank that computes on and on is not
+// taken for one that waits, and peers that time out find that it is to blame.
 class Attendance {
  public:
   // A waiter comes and goes. One at a time; a second one does not count.

@@ -20,10 +20,10 @@ struct Loss {
   std::string reason;
 };
 
-// Registry of the failures of a world's ranks. The first rank that detects a loss
-// publishes it in the store; all others take it from there, so that every error names the rank that
-// was lost first and not a survivor that gave up because of it. When the store has gone as well,
-// each rank goes by what it sees itself.
+// Registry of the failures of a world's ranks. The first rank that detects a loss publishes it in
+// the store, and all others take it from there. So every error names the rank that was lost first,
+// and not a survivor that gave up because of it. When the store has gone as well, each rank goes by
+// what it sees itself.
 //
 // A rank that has been waiting for long publishes the rank that it waits for. When waits time out,
 // these edges lead to the rank that waits for no other: the one to blame.
@@ -52,9 +52,9 @@ class FailureBoard {
   // that of the rank that goes with it: peers that give up because of it close their connections
   // too, and cannot say why.
   void report(Loss loss) noexcept;
-  // On the rank that serves the store, once a loss is known: gives the ranks that can still hear of
-  // it until then to do so, since the program may end, and the store with it, as soon as it is told
-  // of the loss. Returns at once on the other ranks, and the second time.
+  // On the rank that serves the store, once a loss is known: waits until the other ranks have heard
+  // of it, or until then. The program may end as soon as it is told of the loss, and the store ends
+  // with it. Returns at once on the other ranks, and the second time.
   void outlast_loss(Deadline until) noexcept;
 
   // The waiter tells the waits of several threads apart; of these, one is published.

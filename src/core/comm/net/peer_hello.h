@@ -9,9 +9,9 @@
 
 namespace nxd {
 
-// The words of two ranks before a connection carries a group's messages. The rank that
-// connects says hello, the one that listens answers and proves itself, the first proves itself in
-// turn, and one byte says that it is welcome: a rank that unauthenticated peers flood may close a
+// The hello of two ranks before a connection carries a group's messages. The rank that connects
+// says hello. The one that listens answers and proves itself, and the first proves itself in turn.
+// One byte then says that it is welcome, since a rank that unauthenticated peers flood may close a
 // rank's connection before. This has no I/O.
 //
 // A rank's address in the store comes with a token, random for each. With the job's secret the keys

@@ -32,9 +32,10 @@ class Fd {
 };
 
 // Listens where other processes find a server by a name or an address of this host: at these
-// addresses alone. On all addresses when the host is "" or none of this one's, as where an outer
-// address is translated; and when a name other than localhost stands for the loopback, since other
-// hosts then know another address by that name. Port 0 picks a free one, which is given back.
+// addresses alone. Listens on all addresses when the host is "" or none of this one's, as where an
+// outer address is translated. It does so too when a name other than localhost stands for the
+// loopback, since other hosts then know another address by that name. Port 0 picks a free one,
+// which is given back.
 std::vector<Fd> listen_tcp(const std::string& host, int port, int* out_port);
 
 // Connects to a server, asking again while no process listens there. Names that do not resolve are

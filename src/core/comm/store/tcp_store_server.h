@@ -21,9 +21,9 @@ namespace nxd {
 // Serves torch's TCPStore protocol on one thread. Clients that break the protocol are disconnected.
 //
 // No client can take more than its share. Each is read from while little of it is unanswered and
-// little of its answers unread. Large requests that arrive at once share a bound on memory: beyond
-// it they take turns, in the order in which they came to it, while small ones go on; those that do
-// not go on are let go. All values share another bound.
+// little of its answers unread. Large requests that arrive at once share a bound on memory. Beyond
+// it they take turns in the order of their arrival, while small ones go on. A client whose request
+// does not go on is disconnected. All values share another bound.
 class TcpStoreServer {
  public:
   struct Limits {

@@ -9,9 +9,9 @@
 namespace nxd {
 
 // The agreement of many ranks. As Agreement, by dissemination in ceil(log2 n) rounds (Hensgen,
-// Finkel and Manber, Two algorithms for barrier synchronization, 1988), but each rank sends what
-// the headers come to and not the headers: a bounded number of bytes a round, however many ranks
-// there are. So a rank learns of the others only which one disagrees, and no data travel along.
+// Finkel and Manber, Two algorithms for barrier synchronization, 1988). But each rank sends the
+// result of the headers and not the headers: a bounded number of bytes a round for any number of
+// ranks. So a rank learns of the others only which one disagrees, and no data travel along.
 class VerdictExchange {
  public:
   explicit VerdictExchange(GlooLink& link) : link_(link) {}
