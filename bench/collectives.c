@@ -91,7 +91,7 @@ static const char* change_in_place(const case_t* what, void* send, void* recv) {
 }
 
 /* The algorithm's traffic where its data lie: the ranks at work divide every rank's buffer, which
- * that rank has just written, into slices. Nothing is summed, and nobody waits. */
+ * that rank has just written, into slices. Nothing is summed, and no rank waits. */
 static char* buffers_of_all; /* shared; of each rank one, of the largest case */
 static size_t bytes_of_one;
 

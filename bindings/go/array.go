@@ -77,7 +77,7 @@ func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
 	openBytes.Add(size)
 	release := func(m *C.nxdgo_memory_t) {
 		openBytes.Add(-size)
-		// Without the context there is nobody to give the memory back to: it went with it.
+		// Without the context the memory cannot be given back: it went with it.
 		if ctx := c.Raw(); ctx != nil {
 			_ = raw.ArenaFree(ctx, m.data)
 		}

@@ -23,7 +23,7 @@ func collect() {
 	}
 }
 
-// A slice of an array's memory is good while the array, which nobody refers to any more, is not closed.
+// A slice of an array's memory is good while the array, which has no reference any more, is not closed.
 func TestSliceOutlivesItsArray(t *testing.T) {
 	const n, arrays = 1000, 8
 	lasts := func(make func() (nxd.Array[float32], error)) error {

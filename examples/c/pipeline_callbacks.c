@@ -73,7 +73,7 @@ static void layer_forward(const layer_t* l, rows_t h, rows_t y) {
   }
 }
 
-/* dy becomes dh if there is somebody to take it; g, if it is not NULL, takes the weights' part. */
+/* dy becomes dh; g, if it is not NULL, takes the weights' part. */
 static void layer_backward(const layer_t* l, rows_t h, rows_t y, rows_t dy, layer_t* g) {
   for (int r = 0; r < kRows; ++r) {
     float dh[kWidth];

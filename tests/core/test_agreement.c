@@ -196,7 +196,7 @@ static void pair(nxd_context_t* ctx, int rank, int size, void* unused) {
   }
 }
 
-/* One rank has nobody to agree with, but the same rules. */
+/* One rank has no peer to agree with, but the same rules. */
 static void alone(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)size;
   (void)unused;

@@ -111,7 +111,7 @@ static void held_lock(void** state) {
   size_t size = 0;
   REFUSED(nxd_store_get(store, "key", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT,
           "held its lock");
-  /* Nobody need wait for an hour. */
+  /* No caller need wait for an hour. */
   options.timeout_ms = 3600000;
   options.interrupt = give_up;
   REFUSED(nxd_context_create(&options, &ctx), NXD_ERROR_USER, "interrupt");

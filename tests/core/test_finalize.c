@@ -1,4 +1,4 @@
-/* Leaving a world together: a job whose ranks are all well ends well, whoever is late. */
+/* Leaving a world together: a job whose ranks are all well ends well, whichever rank is late. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

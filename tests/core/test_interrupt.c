@@ -278,7 +278,7 @@ static void test_join(void** state) {
   assert_int_equal(nxd_test_failures(), 0);
 }
 
-/* Nobody listens at the launcher's port. */
+/* No process listens at the launcher's port. */
 static void test_join_without_server(void** state) {
   (void)state;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

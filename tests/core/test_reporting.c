@@ -1,4 +1,4 @@
-/* A failure that a test reports makes that test fail, by its name, whoever looks at the count. */
+/* A failure that a test reports makes that test fail, by its name, without a look at the count. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -91,7 +91,7 @@ static void work(void** state) {
   REFUSED(nxd_job_get_exit_code(job, 3, &running, &code), NXD_ERROR_INVALID_ARGUMENT, "rank");
   REFUSED(nxd_job_get_pid(job, -1, &(int64_t){0}), NXD_ERROR_INVALID_ARGUMENT, "rank");
   REFUSED(nxd_job_kill(job, 0), NXD_ERROR_INVALID_ARGUMENT, "signal_number");
-  OK(nxd_job_kill(job, SIGTERM)); /* nobody is left to get it */
+  OK(nxd_job_kill(job, SIGTERM)); /* no process is left to get it */
   nxd_job_destroy(job);
 }
 

@@ -122,7 +122,7 @@ int check_torn(Trainer& self, const std::string& directory) {
   const std::string path = directory + "/state" + std::to_string(getpid());
   EXPECT(nxd_optimizer_save(self.optimizer.get(), path.c_str()) == NXD_ERROR_INVALID_STATE);
   EXPECT(says_torn());
-  // The values are rejected by themselves, whoever was to update them.
+  // The values are rejected by themselves, with any optimizer.
   Optimizer first = std::move(self.optimizer);
   EXPECT(make_optimizer(self) == NXD_OK);
   EXPECT(nxd_optimizer_step(self.optimizer.get(), nullptr, nullptr) == NXD_ERROR_INVALID_STATE);
@@ -142,7 +142,7 @@ int check_torn(Trainer& self, const std::string& directory) {
 // Whether a survivor may find this.
 bool is_expected(const Part& part, int64_t step, nxd_parameter_state_t state) {
   if (part.place == kReduction) return step == kLostAt && state == NXD_PARAMETERS_OLD;
-  // Without shards the others' updates need nobody.
+  // Without shards the others' updates need no peer.
   const bool next = step == kLostAt + 1 && state == NXD_PARAMETERS_OLD;
   if (part.zero_stage == 0) return next;
   const bool torn = step == kLostAt && state == NXD_PARAMETERS_TORN;

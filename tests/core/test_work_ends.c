@@ -78,7 +78,7 @@ static void disagree(nxd_context_t* ctx, int rank, int size, void* unused) {
   NXD_TEST_OK(nxd_send_async(world, x, 3, NXD_DTYPE_F32, size, 0, &work));
   NXD_TEST_REFUSED(nxd_work_wait(work, -1), bad, "to: expected");
   nxd_work_destroy(work);
-  /* All that harmed nobody. */
+  /* All that harmed no other rank. */
   NXD_TEST_OK(nxd_barrier_async(world, &work));
   NXD_TEST_OK(nxd_work_wait(work, -1));
   check_info(work, NXD_OK, -1, "world", "barrier");

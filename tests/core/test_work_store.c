@@ -139,9 +139,10 @@ static void by_other_calls(nxd_context_t* ctx, int rank, int size) {
   nxd_work_destroy(work);
 }
 
-/* Nobody is inside: nothing is asked, and the work ends with its group. A rank that aborts before
- * the other has its groups would make that one fail earlier. The calls that abort are inside: they
- * may serve the last requests that the works were waiting for, which then have ended well before.
+/* No thread is inside: no request is made, and the work ends with its group. A rank that aborts
+ * before the other has its groups would make that one fail earlier. The calls that abort are
+ * inside: they may serve the last requests that the works were waiting for, which then have ended
+ * well before.
  */
 static void by_nobody(nxd_context_t* ctx, int rank, int size) {
   int32_t value = rank;

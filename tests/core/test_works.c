@@ -123,7 +123,7 @@ static void test_results(void** state) {
   nxd_test_run_ranks(kRanks, 0, compare, NULL);
 }
 
-/* In a group of one there is nobody to wait for, nor to send to. */
+/* In a group of one there is no rank to wait for, nor to send to. */
 static void alone(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)rank;
   (void)size;

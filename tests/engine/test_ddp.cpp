@@ -381,7 +381,7 @@ void second_passes(void**) {
   });
 }
 
-// A gradient that somebody has set, in front of the backward pass or in place of it.
+// A gradient that the caller has set, in front of the backward pass or in place of it.
 void gradients_from_elsewhere(void**) {
   on_copies(2, [](nxd_context_t* ctx, int rank, int, void*) {
     const Holder model(ctx, {{3}, {4}}, NXD_DTYPE_F32);
@@ -421,7 +421,7 @@ void first_values_are_sent(void**) {
   }
 }
 
-// While a ddp has the model nobody else finishes its gradients; afterwards the model is as before.
+// While a ddp has the model no other call finishes its gradients; later the model is as before.
 void one_at_a_time(void**) {
   on_variants(2, [](nxd_context_t* ctx, int, int, void* user_data) {
     const auto& variant = *static_cast<const Variant*>(user_data);

@@ -283,7 +283,7 @@ void bad_arguments(void**) {
         refused("scale");
         options.data_parallel_reduce = NXD_REDUCE_MAX;
         refused("data_parallel_reduce");
-        // One rank's bad argument, and ranks that differ: nobody is left waiting.
+        // One rank's bad argument, and ranks that differ: no rank is left waiting.
         if (rank == 1) options.scale = kInfinity;
         refused(rank == 1 ? "scale" : "rank 1");
         options.max_norm = 1 + rank;

@@ -243,7 +243,7 @@ void own_initialiser(void**) {
     const std::vector<Tensor> batch = awkward_batch(0, 0, 1);
     nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
     nxd_pp_t* refused = nullptr;
-    // One rank's failure is everybody's.
+    // One rank's failure is a failure of all.
     options.param_init = rank == 0 ? fail_init : nullptr;
     const nxd_status_t status =
         nxd_pp_create(model.get(), handles(batch).data(), 2, &options, &refused);

@@ -1,4 +1,4 @@
-/* A rank of a world that somebody else starts.
+/* A rank of a world that another program starts.
  *
  *   collectives          every collective, for several sizes, against values computed locally
  *   collectives lose     all_reduce until a rank is lost, and which

@@ -46,7 +46,7 @@ typedef struct {
   const char* name;
   int signal;         /* sent by the driver; 0: the culprit does it to itself */
   int ends_culprit;   /* it is not among the survivors */
-  int survivors_fail; /* 0: everybody goes on */
+  int survivors_fail; /* 0: all ranks go on */
   int cuts_link;      /* there is no culprit: all ranks survive, and name one of the other host */
 } fault_kind_t;
 

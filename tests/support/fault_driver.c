@@ -60,7 +60,7 @@ static int expects_end(const run_t* run, int rank) {
   return rank != run->cell->culprit || !run->kind->ends_culprit || run->cell->fault == kFaultStop;
 }
 
-/* Where nobody is to blame, a rank of the other host, and what was waited for. */
+/* If no rank is to blame: a rank of the other host, and the call that was waited for. */
 static int names_right(const run_t* run, const fault_report_t* r) {
   if (!run->kind->cuts_link) return r->root_rank == run->cell->culprit;
   char rank[16], group[40];

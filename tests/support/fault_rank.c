@@ -212,7 +212,7 @@ static void* abort_later(void* arg) {
 
 enum { kOddOperation, kOddDtype, kOddCount, kOddRoot, kOddOrder, kOddWays };
 
-/* A call by which the culprit differs from its peers; everybody is told, and names it. The halves
+/* A call by which the culprit differs from its peers; all ranks are told, and name it. The halves
  * of an exchanged pair of calls fail both. */
 static void mismatch(const member_t* m, int way) {
   const int odd = is_culprit(), kind = cell.collective;

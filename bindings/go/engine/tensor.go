@@ -50,7 +50,7 @@ func first[T any](s []T) *T {
 	return &s[0]
 }
 
-// pointers is a list of tensors for the library; whoever passes it on keeps the tensors alive.
+// pointers is a list of tensors for the library; the code that passes it on keeps the tensors alive.
 func pointers(tensors []*Tensor) []*raw.Tensor {
 	out := make([]*raw.Tensor, len(tensors))
 	for i, t := range tensors {

@@ -149,7 +149,7 @@ void ranks_prove_themselves(void**) {
   assert_true(is_unproven("does not prove", [&] { connect(stranger, zero, zero.invitation()); }));
   assert_true(is_unproven("has a secret", [&] { connect(open, zero, zero.invitation()); }));
   assert_true(is_unproven("has no secret", [&] { connect(zero, open, open.invitation()); }));
-  // Another rank's address in the place of rank 0's, as whoever can write to the store could have.
+  // Another rank's address in the place of rank 0's, as any writer to the store could have put it.
   std::string swapped = zero.invitation();
   swapped.replace(swapped.find(' '), swapped.find(' ', swapped.find(' ') + 1) - swapped.find(' '),
                   " " + nxd::PeerAddress::decode(stranger.invitation())->port);

@@ -1,4 +1,4 @@
-// The threads of kernels: every task is done once whoever calls, failures reach the caller, and
+// The threads of kernels: every task is done once for any caller, failures reach the caller, and
 // nothing depends on threads that are late, ended or left behind by a fork.
 #include <omp.h>
 #include <sys/wait.h>

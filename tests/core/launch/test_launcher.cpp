@@ -125,7 +125,7 @@ void torchrun(void**) {
   assert_place(detect(least), "torchrun", 1, 2, -1, -1, -1);
   assert_meeting(detect(least), "127.0.0.1", 7);
   assert_false(detect(least).store_is_served);
-  // A rank alone meets nobody.
+  // A rank alone meets no other.
   assert_place(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "torchrun", 0, 1, -1, -1, -1);
 }
 

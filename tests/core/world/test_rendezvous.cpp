@@ -256,7 +256,7 @@ void unreadable_loss(void**) {
   assert_int_equal(board.loss()->rank, 0);
 }
 
-// A count that is a lie is an error or passed over, and keeps nobody waiting.
+// A count that is a lie is an error or passed over, and keeps no rank waiting.
 void unreadable_refusals(void**) {
   for (const char* count : {"-1", "2147483648", "x", "9999999999999999999999"}) {
     const auto store = std::make_shared<nxd::LocalStore>();

@@ -132,7 +132,7 @@ void test_parameter(void**) {
       nullptr);
 }
 
-// A tied parameter is one; a master weight is made when somebody wants it.
+// A tied parameter is one; a master weight is made when it is asked for.
 void test_tied_and_master(void**) {
   nxd_test_run_ranks(
       1, 1,

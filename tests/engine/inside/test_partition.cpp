@@ -83,7 +83,7 @@ void test_a_cut_belongs_to_the_earlier_stage(void**) {
   assert_int_equal(whole.stages[0].nodes.size(), 4);
 }
 
-// A skip over two stages passes through both; what nobody uses does not leave its stage; inputs and
+// A skip over two stages passes through both; an unused value does not leave its stage; inputs and
 // constants are not sent, also where they are the graph's outputs.
 void test_what_travels(void**) {
   Builder b;

@@ -297,7 +297,7 @@ void test_bad_calls(void**) {
       return given;
     });
     refused(NXD_ERROR_INVALID_STATE, "tracing already", [&] { trace_of(nested, in); });
-    // After all these nobody watches this thread.
+    // After all these no trace watches this thread.
     NXD_TEST_CHECK(!nxd::is_tracing());
     NXD_TEST_CHECK(tree.root->value->call(in)[0].is_cpu());
   });

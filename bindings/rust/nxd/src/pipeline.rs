@@ -182,7 +182,7 @@ impl<'a> View<'a> {
 
     pub fn slice<T: Element>(&self) -> Result<&'a [T]> {
         let (data, n) = elements::<T>(self.0)?;
-        // Lent for 'a, and written by nobody meanwhile.
+        // Lent for 'a, and not written meanwhile.
         Ok(unsafe { std::slice::from_raw_parts(data, n) })
     }
 }

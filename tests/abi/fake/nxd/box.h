@@ -28,7 +28,7 @@ typedef struct nxd_box_options {
   double weight; /**< 0: weightless */
 } nxd_box_options_t;
 
-/** A place, whose size nobody says. */
+/** A place of unknown size. */
 typedef struct nxd_place {
   int32_t x, y;
 } nxd_place_t;

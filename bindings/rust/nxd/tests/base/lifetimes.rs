@@ -31,7 +31,7 @@ fn lifetimes_end_with_the_process() {
     assert_eq!(run_child("lifetimes::lifetimes_end_with_the_process", LIMIT), Some(7));
 }
 
-/// A wait that nobody will end is no reason not to exit.
+/// A wait without an end is no reason not to exit.
 #[test]
 fn exit_during_a_collective() {
     if is_child("lifetimes::exit_during_a_collective") {
