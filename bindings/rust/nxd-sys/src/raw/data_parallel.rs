@@ -88,8 +88,8 @@ extern "C" {
     /// [collective: the group]
     ///
     /// Norms and saved states are those of the group's ranks alone. A program that splits tensors over
-    /// other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in a
-    /// layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
+    /// other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in
+    /// a layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
     /// between nxd_ddp_finish and nxd_optimizer_update there.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
