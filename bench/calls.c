@@ -70,7 +70,7 @@ static nxd_status_t run_rank(void) {
 static nxd_status_t start(void) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
-  options.n_processes = 2;
+  options.num_processes = 2;
   TRY(nxd_spawn(&options, &job));
   const nxd_status_t status = nxd_job_wait(job, 120000);
   nxd_job_destroy(job);

@@ -63,7 +63,7 @@ static double page_faults(void) {
 static int spawn_ranks(const step_options_t* o) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
-  options.n_processes = o->tp * (o->pp ? o->pp : 1);
+  options.num_processes = o->tp * (o->pp ? o->pp : 1);
   options.omp_num_threads = o->threads ? o->threads : 1;
   TRY(nxd_spawn(&options, &job));
   const int good = !failed("nxd_job_wait", nxd_job_wait(job, -1));
@@ -118,14 +118,14 @@ static int make_optimizer(rank_t* r, const step_options_t* o) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   if (o->stochastic) adamw.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
   if (!o->ddp && !o->zero1) {
-    TRY(nxd_adamw_create(r->trained, &adamw, &r->optimizer));
+    TRY(nxd_optimizer_create_adamw(r->trained, &adamw, &r->optimizer));
     return 1;
   }
   nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
   ddp.reduce = r->pp ? NXD_REDUCE_SUM : NXD_REDUCE_AVG;
   ddp.zero_stage = o->zero1;
   TRY(nxd_ddp_create(r->trained, &ddp, &r->ddp));
-  TRY(nxd_adamw_create_ddp(r->ddp, &adamw, &r->optimizer));
+  TRY(nxd_optimizer_create_adamw_ddp(r->ddp, &adamw, &r->optimizer));
   if (r->pp) TRY(nxd_pp_set_ddp(r->pp, r->ddp));
   return 1;
 }

@@ -7,14 +7,16 @@
  * the last arguments, named out_*; they are set to NULL or 0 on entry and stay so when a call
  * fails.
  *
- * The first line of each comment carries one tag. [local] means that no other rank needs to call.
+ * The comment of a function begins with its tag. [local] means that no other rank needs to call.
+ * [blocking] means the same, and that the call may wait for another rank, a process or a store.
  * [collective: G] means that every rank of group G calls the same function, in the same order as
- * its other collectives; such a call is bounded by the group's timeout. [local, blocking: ...]
- * waits for what it names. Finalizers of garbage-collected languages may only call [local]
- * functions.
+ * its other collectives; such a call is bounded by the group's timeout. Finalizers of
+ * garbage-collected languages may only call [local] functions.
  *
- * Ownership: *_create gives the caller an object that the caller destroys. *_get_* gives a borrowed
- * pointer, valid until its owner is destroyed or changed. Strings are UTF-8 and copied. Nothing is
+ * Ownership: *_create, *_create_KIND and *_from_* give an object that the caller destroys,
+ * *_share_* a handle of the caller's own on a tensor that something else keeps, *_gather_* a tensor
+ * put together from all ranks' parts. *_get_* and *_find_* give a borrowed pointer, valid until its
+ * owner is destroyed or changed, and are local. Strings are UTF-8 and copied. Nothing is
  * ever handed out for the caller to free(). Destroying NULL does nothing; objects keep alive what
  * they use, so local objects may be destroyed in any order.
  *
@@ -24,7 +26,11 @@
  * fork() every object is unusable in the child: calls return NXD_ERROR_INVALID_STATE.
  *
  * Options structs start with struct_size; NULL options mean all defaults, and a field that is zero
- * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro.
+ * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro. A field
+ * that is off by default is an int32_t, 0 or 1; any other switch is a nxd_toggle_t.
+ *
+ * Absent: a pointer is NULL. An index is -1 as an argument or a result; in options has_X says
+ * whether X counts. A quantity num_X is how many X there are, count how many elements.
  *
  * Topics. Each is a header of its own below nxd/, and may be included alone.
  *

@@ -48,8 +48,8 @@ static const option_t options[] = {
     {"ranks-per-host", "by default all", NUMBER, PLACE(machine.ranks_per_host), 0, 0, 0},
     {"memory", "GiB of a rank; by default no bound", FIGURE, PLACE(machine.memory_bytes),
      1073741824.0, 0, 0},
-    {"gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_f32), 1e9, 0, 0},
-    {"gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_flops_bf16), 1e9, 0, 0},
+    {"gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_f32), 1e9, 0, 0},
+    {"gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_bf16), 1e9, 0, 0},
     {"memory-bandwidth", "GB/s of a rank", FIGURE, PLACE(machine.memory_bandwidth), 1e9, 0, 0},
     {"host-bandwidth", "GB/s between ranks of a host", FIGURE, PLACE(machine.host_bandwidth), 1e9,
      0, 0},
@@ -223,12 +223,12 @@ static int measure(nxd_plan_machine_t* machine) {
   if (machine->memory_bandwidth == 0) machine->memory_bandwidth = 2 * copy;
   if (machine->host_bandwidth == 0) machine->host_bandwidth = copy;
   const nxd_dtype_t dtypes[] = {NXD_DTYPE_F32, NXD_DTYPE_BF16};
-  double* const peaks[] = {&machine->gemm_flops_f32, &machine->gemm_flops_bf16};
+  double* const peaks[] = {&machine->gemm_rate_f32, &machine->gemm_rate_bf16};
   for (int i = 0; i < 2; ++i) {
     if (*peaks[i] == 0 && nxd_measure_gemm_peak(dtypes[i], 0, peaks[i]) != NXD_OK) return 0;
   }
   printf("measured: %.0f GFLOP/s f32, %.0f bf16; memory %.1f GB/s, copies %.1f GB/s\n",
-         machine->gemm_flops_f32 / 1e9, machine->gemm_flops_bf16 / 1e9,
+         machine->gemm_rate_f32 / 1e9, machine->gemm_rate_bf16 / 1e9,
          machine->memory_bandwidth / 1e9, machine->host_bandwidth / 1e9);
   return 1;
 }
@@ -272,7 +272,7 @@ static void print_prediction(const nxd_plan_prediction_t* p) {
   printf("rank %d, which keeps most: %.1f MiB%s\n", p->fullest_rank, (double)p->total_bytes / mb,
          p->fits ? "" : ", more than there is");
   printf("  parameters        %12.1f MiB\n", (double)p->parameter_bytes / mb);
-  printf("  gradients         %12.1f MiB\n", (double)p->gradient_bytes / mb);
+  printf("  gradients         %12.1f MiB\n", (double)p->grad_bytes / mb);
   printf("  optimizer         %12.1f MiB\n", (double)p->optimizer_bytes / mb);
   printf("  activations       %12.1f MiB\n", (double)p->activation_bytes / mb);
   printf("  buffers           %12.1f MiB\n", (double)p->buffer_bytes / mb);

@@ -49,7 +49,7 @@ static int parse(int argc, char** argv, nxd_spawn_options_t* options) {
   for (int c; (c = getopt_long(argc, argv, "+n:h", known, NULL)) != -1;) {
     if (c == 'h') return 0;
     if (c == '?') return -1;
-    if (!(c == 'n' ? parse_number("-n", optarg, &options->n_processes)
+    if (!(c == 'n' ? parse_number("-n", optarg, &options->num_processes)
                    : parse_number("--omp-threads", optarg, &options->omp_num_threads))) {
       return -1;
     }

@@ -9,7 +9,7 @@ import re
 _WORDS = {"abi": "ABI", "adamw": "AdamW", "aten": "ATen", "bf16": "BF16", "bool": "Bool", "cpu": "CPU",
           "ddp": "DDP", "dlpack": "DLPack", "dltensor": "DLTensor", "dtype": "DType", "f16": "F16",
           "f32": "F32", "f64": "F64", "gelu": "GELU", "gpipe": "GPipe", "i8": "I8", "i16": "I16",
-          "i32": "I32", "i64": "I64", "id": "ID", "io": "IO", "json": "JSON", "kv": "KV", "lnc": "LNC",
+          "i32": "I32", "i64": "I64", "id": "ID", "io": "IO", "json": "JSON", "kv": "KV", "lnc": "LNC", "lr": "LR",
           "mlp": "MLP", "nxd": "NxD", "ok": "OK", "omp": "OMP", "pid": "PID", "pp": "PP",
           "qkv": "QKV", "relu": "ReLU", "rms": "RMS", "rope": "RoPE", "sgd": "SGD", "silu": "SiLU",
           "tcp": "TCP", "trn1": "TRN1", "trn2": "TRN2", "u8": "U8", "1f1b": "1F1B"}
@@ -51,7 +51,7 @@ def _aligned(rows, indent="\t"):
 def _first_sentence(doc):
     text = " ".join(doc.split("\n\n")[0].split())
     text = re.sub(r"\s*@\w+.*", "", text)
-    return re.sub(r"\s*\[(local|collective)[^\]]*\]", "", text).rstrip()
+    return re.sub(r"^\[(local|blocking|collective)[^\]]*\]\s*", "", text).rstrip()
 
 
 def _wrapped(text, width=100):

@@ -11,7 +11,7 @@ from pycparser import c_ast, c_generator, c_parser
 from pycparser.plyparser import ParseError
 
 _COMMENTED = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*(.*?)(?=;|\{|\n\s*\n)", re.S)
-_TAG = re.compile(r"\[(local|collective)(?:, (blocking))?(?:: ([^\]]*))?\]")
+_TAG = re.compile(r"\[(local|blocking|collective)(?:: ([^\]\n]*))?\]")
 # Which library the topics of an umbrella are in.
 _UMBRELLAS = {"core": "nxd_core", "engine": "nxd"}
 
@@ -160,12 +160,14 @@ def _result(function):
 
 def _tag(name, doc):
     tags = _TAG.findall(_flat(doc))
-    if len(tags) != 1:
-        raise HeaderError(f"{name}: expected one tag, [local] or [collective: G], got {len(tags)}")
-    kind, blocking, of = tags[0]
+    if len(tags) != 1 or not _TAG.match(doc):
+        raise HeaderError(f"{name}: expected a comment that begins with its one tag, [local], "
+                          f"[blocking] or [collective: G], got {len(tags)} in it")
+    kind, of = tags[0]
     if kind == "collective" and not of:
         raise HeaderError(f"{name}: a collective names its group")
-    return {"kind": kind, "blocking": kind == "collective" or bool(blocking), "of": of}
+    return {"kind": "collective" if kind == "collective" else "local",
+            "blocking": kind != "local", "of": of}
 
 
 def _direction(param, doc):

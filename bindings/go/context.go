@@ -52,7 +52,7 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 	defer scratch.Free()
 	c := raw.ContextOptions{
 		Rank: int32(o.Rank), Size: int32(o.Size), LocalRank: int32(o.LocalRank),
-		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: flag(o.PlainKernels),
+		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: raw.Toggle(flag(o.PlainKernels)),
 		Transport: o.Transport,
 	}.Sized()
 	var err error

@@ -76,7 +76,7 @@ func train(c *nxd.Context, zero int32, make func(*nxd.DDP) (*nxd.Optimizer, erro
 		}
 	}
 	state, _, err := o.ParameterState()
-	return values.Data(), first(err, check("state", state, nxd.ParametersNew))
+	return values.Data(), first(err, check("state", state, nxd.ParameterStateNew))
 }
 
 func TestOptimizers(t *testing.T) {
@@ -143,7 +143,7 @@ func TestBadParameters(t *testing.T) {
 }
 
 func TestSchedules(t *testing.T) {
-	half, err := nxd.ScheduleFactor(nxd.ScheduleOptions{Kind: nxd.ScheduleLinear, TotalSteps: 10}, 5)
+	half, err := nxd.LRScheduleFactor(nxd.LRScheduleOptions{Kind: nxd.LRScheduleLinear, TotalSteps: 10}, 5)
 	if err != nil || half != 0.5 {
 		t.Errorf("got %v, %v", half, err)
 	}

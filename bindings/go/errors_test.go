@@ -34,7 +34,7 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 			t.Errorf("rank %d: expected INVALID_ARGUMENT of an all_reduce, got %v", rank, err)
 		}
 	}
-	if !strings.Contains(ends[1].Error(), "recv: expected 4 elements, got 3") {
+	if !strings.Contains(ends[1].Error(), "receive: expected 4 elements, got 3") {
 		t.Errorf("rank 1: %v", ends[1])
 	}
 	if want := "rank 1 refused its arguments: all_reduce: recv: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
@@ -78,7 +78,7 @@ func TestBadArraysTellThePeers(t *testing.T) {
 		}
 		return first(g.Barrier(), c.Finalize())
 	})
-	for i, want := range []string{"recv: expected 6 elements, got 5",
+	for i, want := range []string{"receive: expected 6 elements, got 5",
 		`parameter 0 ("weight"): Shape: expected a product of 6, got [2 4]`,
 		`expected a name without NUL, got "weigh\x00"`} {
 		for rank, ends := range failures {

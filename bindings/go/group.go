@@ -88,7 +88,7 @@ func lengths(operation, name string, got, want int) *Error {
 
 // AllReduce reduces the elements of every rank into recv, which may be send. [collective: group]
 func AllReduce[T Element](g *Group, send, recv []T, op Reduce) error {
-	return g.collective(lengths("all_reduce", "recv", len(recv), len(send)),
+	return g.collective(lengths("all_reduce", "receive", len(recv), len(send)),
 		func(p *raw.Group) error {
 			return raw.AllReduce(p, pointer(send), pointer(recv), len(send),
 				DTypeOf[T](), op)
@@ -101,7 +101,7 @@ func AllGather[T Element](g *Group, send, recv []T) error {
 	if err != nil {
 		return err
 	}
-	return g.collective(lengths("all_gather", "recv", len(recv), n*len(send)),
+	return g.collective(lengths("all_gather", "receive", len(recv), n*len(send)),
 		func(p *raw.Group) error {
 			return raw.AllGather(p, pointer(send), pointer(recv), len(send),
 				DTypeOf[T]())
@@ -135,7 +135,7 @@ func AllToAll[T Element](g *Group, send, recv []T) error {
 	if err != nil {
 		return err
 	}
-	fits := lengths("all_to_all", "recv", len(recv), len(send))
+	fits := lengths("all_to_all", "receive", len(recv), len(send))
 	if fits == nil {
 		fits = lengths("all_to_all", "send", len(send), len(send)/n*n)
 	}

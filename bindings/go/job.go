@@ -28,7 +28,7 @@ func Spawn(o *SpawnOptions) (*Job, error) {
 	}
 	var scratch raw.Scratch
 	defer scratch.Free()
-	c := raw.SpawnOptions{NProcesses: int32(o.Processes), OMPNumThreads: int32(o.OMPNumThreads)}.Sized()
+	c := raw.SpawnOptions{NumProcesses: int32(o.Processes), OMPNumThreads: int32(o.OMPNumThreads)}.Sized()
 	var err error
 	if c.Argv, err = scratch.Strings("Args", o.Args); err != nil {
 		return nil, err

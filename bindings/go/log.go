@@ -23,16 +23,16 @@ const (
 )
 
 // SetLogLevel drops lines below level, in the whole process.
-func SetLogLevel(level LogLevel) error { return raw.SetLogLevel(level) }
+func SetLogLevel(level LogLevel) error { return raw.LogSetLevel(level) }
 
 // SetLogger gives log lines to f, in the whole process; nil writes them to stderr again. f is called
 // inside other calls of this package.
 func SetLogger(f func(level LogLevel, message string)) error {
 	if f == nil {
-		return raw.SetLogCallback(0, 0, 0)
+		return raw.LogSetCallback(0, 0, 0)
 	}
 	h := cgo.NewHandle(f)
-	err := raw.SetLogCallback(uintptr(unsafe.Pointer(C.nxdgo_log)), uintptr(h),
+	err := raw.LogSetCallback(uintptr(unsafe.Pointer(C.nxdgo_log)), uintptr(h),
 		uintptr(unsafe.Pointer(C.nxdgo_destroy)))
 	if err != nil {
 		h.Delete()

@@ -59,10 +59,10 @@ const (
 
 // States in which a step can leave parameters.
 const (
-	ParametersNone = raw.ParametersNone
-	ParametersOld  = raw.ParametersOld
-	ParametersNew  = raw.ParametersNew
-	ParametersTorn = raw.ParametersTorn
+	ParameterStateNone    = raw.ParameterStateNone
+	ParameterStateOld     = raw.ParameterStateOld
+	ParameterStateNew     = raw.ParameterStateNew
+	ParameterStatePartial = raw.ParameterStatePartial
 )
 
 // Element types.

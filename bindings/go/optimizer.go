@@ -21,7 +21,7 @@ type AdamWOptions = raw.AdamWOptions
 type SGDOptions = raw.SGDOptions
 
 // ScheduleOptions are a schedule of learning rates. StructSize is set by the calls.
-type ScheduleOptions = raw.ScheduleOptions
+type LRScheduleOptions = raw.LRScheduleOptions
 
 // StepReport is what a step did.
 type StepReport = raw.StepReport
@@ -34,9 +34,9 @@ type BF16Update = raw.BF16Update
 
 // Schedules, hyperparameters, ways to update BF16, and AdamW's formulas.
 const (
-	ScheduleConstant = raw.ScheduleConstant
-	ScheduleLinear   = raw.ScheduleLinear
-	ScheduleCosine   = raw.ScheduleCosine
+	LRScheduleConstant = raw.LRScheduleConstant
+	LRScheduleLinear   = raw.LRScheduleLinear
+	LRScheduleCosine   = raw.LRScheduleCosine
 
 	LearningRate = raw.HyperparameterLearningRate
 	WeightDecay  = raw.HyperparameterWeightDecay
@@ -99,13 +99,13 @@ type CustomOptions struct {
 // NewAdamW is AdamW over the parameters of a ddp.
 func NewAdamW(d *DDP, o AdamWOptions) (*Optimizer, error) {
 	o = o.Sized()
-	return newOptimizer(d, func(p *raw.DDP) (*raw.Optimizer, error) { return raw.AdamWCreateDDP(p, &o) })
+	return newOptimizer(d, func(p *raw.DDP) (*raw.Optimizer, error) { return raw.OptimizerCreateAdamWDDP(p, &o) })
 }
 
 // NewSGD is SGD over the parameters of a ddp.
 func NewSGD(d *DDP, o SGDOptions) (*Optimizer, error) {
 	o = o.Sized()
-	return newOptimizer(d, func(p *raw.DDP) (*raw.Optimizer, error) { return raw.SGDCreateDDP(p, &o) })
+	return newOptimizer(d, func(p *raw.DDP) (*raw.Optimizer, error) { return raw.OptimizerCreateSGDDDP(p, &o) })
 }
 
 func newOptimizer(d *DDP, create func(*raw.DDP) (*raw.Optimizer, error)) (*Optimizer, error) {
@@ -120,7 +120,7 @@ func newOptimizer(d *DDP, create func(*raw.DDP) (*raw.Optimizer, error)) (*Optim
 func NewCustom(d *DDP, o CustomOptions) (*Optimizer, error) {
 	return newOptimizer(d, func(p *raw.DDP) (*raw.Optimizer, error) {
 		return WithCustom(o, func(c *raw.CustomOptimizerOptions) (*raw.Optimizer, error) {
-			return raw.CustomOptimizerCreateDDP(p, c)
+			return raw.OptimizerCreateCustomDDP(p, c)
 		})
 	})
 }
@@ -135,7 +135,7 @@ func WithCustom(o CustomOptions, create func(*raw.CustomOptimizerOptions) (*raw.
 	c := raw.CustomOptimizerOptions{
 		Update: uintptr(unsafe.Pointer(C.nxdgo_update)), UserData: uintptr(h),
 		Destroy:      uintptr(unsafe.Pointer(C.nxdgo_destroy)),
-		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay, StateCount: int32(o.States),
+		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay, NumStates: int32(o.States),
 		BF16Update: o.BF16Update,
 	}.Sized()
 	p, err := create(&c)
@@ -168,15 +168,15 @@ func (o *Optimizer) Hyperparameter(group int, which Hyperparameter) (float64, er
 }
 
 // SetSchedule makes the learning rate follow a schedule over the optimizer's updates.
-func (o *Optimizer) SetSchedule(s ScheduleOptions) error {
+func (o *Optimizer) SetLRSchedule(s LRScheduleOptions) error {
 	s = s.Sized()
-	return own.Do(o.Handle, func(p *raw.Optimizer) error { return raw.OptimizerSetSchedule(p, &s) })
+	return own.Do(o.Handle, func(p *raw.Optimizer) error { return raw.OptimizerSetLRSchedule(p, &s) })
 }
 
 // ScheduleFactor is the factor on the learning rate at a step.
-func ScheduleFactor(s ScheduleOptions, step int64) (float64, error) {
+func LRScheduleFactor(s LRScheduleOptions, step int64) (float64, error) {
 	s = s.Sized()
-	return raw.ScheduleGetFactor(&s, step)
+	return raw.LRScheduleGetFactor(&s, step)
 }
 
 // Step ends a training step: it completes the gradients, clips, and updates.

@@ -124,10 +124,10 @@ func (c *Context) ParallelGroups(axis Axis) ([][]int, error) {
 
 // NextPipelineRank is the world rank of the next stage; the last stage's next is the first.
 func (c *Context) NextPipelineRank() (int, error) {
-	return own.Int(c.Handle, raw.PipelineGetNextRank)
+	return own.Int(c.Handle, raw.ParallelGetPipelineNextRank)
 }
 
 // PreviousPipelineRank is the world rank of the stage before.
 func (c *Context) PreviousPipelineRank() (int, error) {
-	return own.Int(c.Handle, raw.PipelineGetPreviousRank)
+	return own.Int(c.Handle, raw.ParallelGetPipelinePreviousRank)
 }

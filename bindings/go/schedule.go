@@ -23,10 +23,10 @@ type Task = raw.PPTask
 
 // Kinds of tasks.
 const (
-	TaskForward        = raw.PPTaskForward
-	TaskBackward       = raw.PPTaskBackward
-	TaskInputGradient  = raw.PPTaskInputGradient
-	TaskWeightGradient = raw.PPTaskWeightGradient
+	TaskForward    = raw.PPTaskForward
+	TaskBackward   = raw.PPTaskBackward
+	TaskInputGrad  = raw.PPTaskInputGrad
+	TaskWeightGrad = raw.PPTaskWeightGrad
 )
 
 // ScheduleReport is what becomes of a schedule under given costs.

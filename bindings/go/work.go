@@ -64,7 +64,7 @@ func (w *Work) Cancel() error { return own.Do(w.Handle, raw.WorkCancel) }
 
 // AllReduceAsync is AllReduce without waiting. [collective: group]
 func AllReduceAsync[T Element](g *Group, send, recv Array[T], op Reduce) (*Work, error) {
-	return g.start(lengths("all_reduce", "recv", recv.Len(), send.Len()), send, recv, send.Len(),
+	return g.start(lengths("all_reduce", "receive", recv.Len(), send.Len()), send, recv, send.Len(),
 		func(p *raw.Group, s, r unsafe.Pointer, n int) (*raw.Work, error) {
 			return raw.AllReduceAsync(p, s, r, n, DTypeOf[T](), op)
 		})
@@ -91,7 +91,7 @@ func AllGatherAsync[T Element](g *Group, send, recv Array[T]) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.start(lengths("all_gather", "recv", recv.Len(), n*send.Len()), send, recv, send.Len(),
+	return g.start(lengths("all_gather", "receive", recv.Len(), n*send.Len()), send, recv, send.Len(),
 		func(p *raw.Group, s, r unsafe.Pointer, n int) (*raw.Work, error) {
 			return raw.AllGatherAsync(p, s, r, n, DTypeOf[T]())
 		})
@@ -115,7 +115,7 @@ func AllToAllAsync[T Element](g *Group, send, recv Array[T]) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	fits := lengths("all_to_all", "recv", recv.Len(), send.Len())
+	fits := lengths("all_to_all", "receive", recv.Len(), send.Len())
 	if fits == nil {
 		fits = lengths("all_to_all", "send", send.Len(), send.Len()/n*n)
 	}

@@ -55,9 +55,9 @@ static nxd_status_t write_floats(const float* values, nxd_tensor_t* like, nxd_te
 /* ---- snake(z) = z + sin(a z)^2 / a, with the slope 1 + sin(2 a z) */
 
 static nxd_status_t snake_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
-                                  size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                   void* user_data) {
-  (void)n_inputs, (void)n_outputs, (void)user_data;
+  (void)num_inputs, (void)num_outputs, (void)user_data;
   float z[kMaxElements];
   int64_t count = 0;
   TRY(read_floats(inputs[0], z, &count));
@@ -70,9 +70,9 @@ static nxd_status_t snake_forward(nxd_function_call_t* call, nxd_tensor_t* const
 }
 
 static nxd_status_t snake_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
-                                   size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
-                                   void* user_data) {
-  (void)n_outputs, (void)n_inputs, (void)user_data;
+                                   size_t num_outputs, nxd_tensor_t** grad_inputs,
+                                   size_t num_inputs, void* user_data) {
+  (void)num_outputs, (void)num_inputs, (void)user_data;
   if (!grad_outputs[0]) return NXD_OK; /* zero, so the input's gradient is none */
   nxd_tensor_t* saved = NULL;
   float z[kMaxElements], g[kMaxElements];
@@ -89,9 +89,9 @@ static nxd_status_t snake_backward(nxd_function_call_t* call, nxd_tensor_t* cons
 /* ---- the mean of Huber's loss of prediction - target; the target gets no gradient */
 
 static nxd_status_t huber_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
-                                  size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                   void* user_data) {
-  (void)n_inputs, (void)n_outputs, (void)user_data;
+  (void)num_inputs, (void)num_outputs, (void)user_data;
   float prediction[kMaxElements], target[kMaxElements];
   int64_t count = 0;
   TRY(read_floats(inputs[0], prediction, &count));
@@ -108,9 +108,9 @@ static nxd_status_t huber_forward(nxd_function_call_t* call, nxd_tensor_t* const
 }
 
 static nxd_status_t huber_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
-                                   size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
-                                   void* user_data) {
-  (void)n_outputs, (void)n_inputs, (void)user_data;
+                                   size_t num_outputs, nxd_tensor_t** grad_inputs,
+                                   size_t num_inputs, void* user_data) {
+  (void)num_outputs, (void)num_inputs, (void)user_data;
   if (!grad_outputs[0]) return NXD_OK;
   nxd_tensor_t *first = NULL, *second = NULL;
   float prediction[kMaxElements], target[kMaxElements];
@@ -130,11 +130,12 @@ static nxd_status_t huber_backward(nxd_function_call_t* call, nxd_tensor_t* cons
 
 /* ---- the model: (x, target) -> loss */
 
-static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
+static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
+                                  void* user_data) {
   (void)self;
   example_t* e = user_data;
-  if (n_inputs != 2 || n_outputs != 1) return NXD_ERROR_USER;
+  if (num_inputs != 2 || num_outputs != 1) return NXD_ERROR_USER;
   nxd_tensor_t *z = NULL, *h = NULL, *y = NULL;
   nxd_tensor_t* x = inputs[0];
   nxd_status_t status = nxd_module_forward(e->up, &x, 1, &z, 1);
@@ -177,7 +178,7 @@ static nxd_status_t set_wave(example_t* e, const char* name, double amplitude, d
   }
   TRY(nxd_tensor_from_data(values, count * sizeof(float), shape, (int32_t)ndim, NXD_DTYPE_F32,
                            &whole));
-  const nxd_status_t status = nxd_parameter_set_whole(parameter, whole);
+  const nxd_status_t status = nxd_parameter_set_full(parameter, whole);
   nxd_tensor_destroy(whole);
   return status;
 }
@@ -188,8 +189,8 @@ static nxd_status_t make_model(example_t* e) {
   up.gather_output = NXD_TOGGLE_OFF;
   down.input_is_parallel = 1;
   TRY(nxd_module_create(e->ctx, "SnakeNetwork", model_forward, e, NULL, &e->model));
-  TRY(nxd_column_parallel_linear_create(e->ctx, kFeatures, kHidden, &up, &e->up));
-  TRY(nxd_row_parallel_linear_create(e->ctx, kHidden, 1, &down, &e->down));
+  TRY(nxd_layer_create_column_parallel_linear(e->ctx, kFeatures, kHidden, &up, &e->up));
+  TRY(nxd_layer_create_row_parallel_linear(e->ctx, kHidden, 1, &down, &e->down));
   TRY(nxd_module_add_child(e->model, "up", e->up));
   TRY(nxd_module_add_child(e->model, "down", e->down));
   TRY(set_wave(e, "up.weight", 0.5, 0.7, 0.3));
@@ -235,7 +236,7 @@ static nxd_status_t run(example_t* e) {
   TRY(make_functions(e));
   TRY(make_model(e));
   TRY(make_data(e));
-  TRY(nxd_adamw_create(e->model, &adamw, &e->optimizer));
+  TRY(nxd_optimizer_create_adamw(e->model, &adamw, &e->optimizer));
   for (int step = 0; step < kSteps; ++step) TRY(train_step(e, step));
   return nxd_context_finalize(e->ctx);
 }

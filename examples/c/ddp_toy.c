@@ -33,11 +33,12 @@ typedef struct {
   } while (0)
 
 /* (x, target) -> mean squared error of net2(relu(net1(x))) */
-static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
+static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
+                                  void* user_data) {
   (void)self;
   example_t* e = user_data;
-  if (n_inputs != 2 || n_outputs != 1) return NXD_ERROR_USER;
+  if (num_inputs != 2 || num_outputs != 1) return NXD_ERROR_USER;
   nxd_tensor_t *z = NULL, *h = NULL, *y = NULL;
   nxd_status_t status = nxd_module_forward(e->net1, inputs, 1, &z, 1);
   if (!status) status = nxd_op_call("relu", NULL, &z, 1, &h, 1);
@@ -55,17 +56,17 @@ static nxd_status_t make_model(example_t* e) {
   nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
   TRY(nxd_module_create(e->ctx, "Model", model_forward, e, NULL, &e->model));
   linear.name = "net1";
-  TRY(nxd_column_parallel_linear_create(e->ctx, kIn, kHidden, &linear, &e->net1));
+  TRY(nxd_layer_create_column_parallel_linear(e->ctx, kIn, kHidden, &linear, &e->net1));
   TRY(nxd_module_add_child(e->model, "net1", e->net1));
   linear.name = "net2";
-  TRY(nxd_column_parallel_linear_create(e->ctx, kHidden, kOut, &linear, &e->net2));
+  TRY(nxd_layer_create_column_parallel_linear(e->ctx, kHidden, kOut, &linear, &e->net2));
   TRY(nxd_module_add_child(e->model, "net2", e->net2));
   nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
   ddp.reduce = NXD_REDUCE_AVG;
   TRY(nxd_ddp_create(e->model, &ddp, &e->ddp));
   nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
   sgd.learning_rate = 0.05;
-  return nxd_sgd_create_ddp(e->ddp, &sgd, &e->optimizer);
+  return nxd_optimizer_create_sgd_ddp(e->ddp, &sgd, &e->optimizer);
 }
 
 /* Features are waves of a sample's index, targets a function of the features. */

@@ -128,7 +128,7 @@ static nxd_status_t make_optimizer(example_t* e) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   adamw.learning_rate = 0.02;
   adamw.weight_decay = 0.01;
-  TRY(nxd_adamw_create_ddp(e->ddp, &adamw, &e->optimizer));
+  TRY(nxd_optimizer_create_adamw_ddp(e->ddp, &adamw, &e->optimizer));
   const char* biases[] = {"b?"};
   int32_t group = 0;
   TRY(nxd_optimizer_add_group(e->optimizer, biases, 1, &group));

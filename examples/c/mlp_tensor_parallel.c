@@ -62,8 +62,8 @@ static int make_layers(example_t* e) {
   row.keep_master_weight = 1;
   nxd_device_t device;
   TRY(nxd_get_device(&device));
-  TRY(nxd_column_parallel_linear_create(e->ctx, kHidden, kHidden, &column, &e->column));
-  TRY(nxd_row_parallel_linear_create(e->ctx, kHidden, kHidden, &row, &e->row));
+  TRY(nxd_layer_create_column_parallel_linear(e->ctx, kHidden, kHidden, &column, &e->column));
+  TRY(nxd_layer_create_row_parallel_linear(e->ctx, kHidden, kHidden, &row, &e->row));
   TRY(nxd_module_create(e->ctx, "Sequential", NULL, NULL, NULL, &e->mlp));
   TRY(nxd_module_add_child(e->mlp, "0", e->column));
   TRY(nxd_module_add_child(e->mlp, "1", e->row));
@@ -78,7 +78,7 @@ static int plain_linear(example_t* e, nxd_module_t* layer, nxd_tensor_t* x, nxd_
   TRY(nxd_op_set_tensor(e->linear, "input", x));
   TRY(nxd_op_set_tensor(e->linear, "weight", whole));
   TRY(nxd_op_run(e->linear));
-  TRY(nxd_op_get_tensor(e->linear, 0, out));
+  TRY(nxd_op_share_tensor(e->linear, 0, out));
   return 1;
 }
 

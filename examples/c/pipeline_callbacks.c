@@ -178,13 +178,13 @@ static nxd_status_t make_pipeline(example_t* e) {
   static const int64_t shape[2] = {kRows, kWidth};
   const nxd_pp_value_t value = {"h", shape, 2, NXD_DTYPE_F32, 1, 0};
   nxd_pp_value_t values[kMaxChunks];
-  size_t n_inputs[kMaxChunks], n_outputs[kMaxChunks];
+  size_t num_inputs[kMaxChunks], num_outputs[kMaxChunks];
   const int32_t stages = e->ranks * e->chunks;
   for (int c = 0; c < e->chunks; ++c) {
     const int stage = c * e->ranks + e->rank;
     values[c] = value;
-    n_inputs[c] = stage > 0;
-    n_outputs[c] = stage + 1 < stages;
+    num_inputs[c] = stage > 0;
+    num_outputs[c] = stage + 1 < stages;
   }
   nxd_pp_stage_callbacks_t callbacks = {
       sizeof callbacks, e, NULL, forward, backward, backward_input, backward_weight};
@@ -193,7 +193,7 @@ static nxd_status_t make_pipeline(example_t* e) {
   options.virtual_size = e->chunks;
   options.schedule = e->schedule;
   options.broadcast_and_average_loss = 1;
-  TRY(nxd_pp_create_callbacks(e->ctx, &options, values, n_inputs, values, n_outputs, &callbacks,
+  TRY(nxd_pp_create_callbacks(e->ctx, &options, values, num_inputs, values, num_outputs, &callbacks,
                               &e->pp));
   return e->timeline ? nxd_pp_set_timeline(e->pp, 1) : NXD_OK;
 }

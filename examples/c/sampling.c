@@ -31,13 +31,13 @@ static nxd_status_t last_logits(const sample_t* s, const int64_t* tokens, int64_
   if (status == NXD_OK) status = nxd_op_set_int(select, "dim", 1);
   if (status == NXD_OK) status = nxd_op_set_tensor(select, "index", index);
   if (status == NXD_OK) status = nxd_op_run(select);
-  if (status == NXD_OK) status = nxd_op_get_tensor(select, 0, &row);
+  if (status == NXD_OK) status = nxd_op_share_tensor(select, 0, &row);
   if (status == NXD_OK) status = nxd_gather_from_tensor_region(s->ctx, row, &whole);
   if (status == NXD_OK) status = nxd_op_create("aten::to", "dtype", &widen);
   if (status == NXD_OK) status = nxd_op_set_tensor(widen, "self", whole);
   if (status == NXD_OK) status = nxd_op_set_dtype(widen, "dtype", NXD_DTYPE_F32);
   if (status == NXD_OK) status = nxd_op_run(widen);
-  if (status == NXD_OK) status = nxd_op_get_tensor(widen, 0, &wide);
+  if (status == NXD_OK) status = nxd_op_share_tensor(widen, 0, &wide);
   if (status == NXD_OK) status = nxd_tensor_copy_to_host(wide, out_logits, 256 * sizeof(float));
   nxd_op_destroy(widen);
   nxd_op_destroy(select);

@@ -201,7 +201,7 @@ static char* make_config(const arguments_t* a) {
 static int spawn_ranks(int n) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
-  options.n_processes = n;
+  options.num_processes = n;
   TRY(nxd_spawn(&options, &job));
   const nxd_status_t status = nxd_job_wait(job, -1);
   const int good = !failed("nxd_job_wait", status);
@@ -259,13 +259,13 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   adamw.beta2 = 0.95;
   adamw.weight_decay = 0.1;
   adamw.bf16_update = a->precision->update;
-  TRY(nxd_adamw_create(r->trained, &adamw, &r->optimizer));
-  nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
-  schedule.kind = NXD_SCHEDULE_COSINE;
+  TRY(nxd_optimizer_create_adamw(r->trained, &adamw, &r->optimizer));
+  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+  schedule.kind = NXD_LR_SCHEDULE_COSINE;
   schedule.warmup_steps = a->steps / 20 + 1;
   schedule.total_steps = a->steps + 1;
   schedule.final_factor = 0.1;
-  TRY(nxd_optimizer_set_schedule(r->optimizer, &schedule));
+  TRY(nxd_optimizer_set_lr_schedule(r->optimizer, &schedule));
   TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
 
   /* The peak rate of all ranks together, measured while all of them compute. */

@@ -12,39 +12,39 @@
 extern "C" {
 #endif
 
-/** Whether operations on the tensor are recorded for differentiation.  [local]
+/** [local] Whether operations on the tensor are recorded for differentiation.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires);
 
-/** Makes a leaf tensor require a gradient, or not.  [local]
+/** [local] Makes a leaf tensor require a gradient, or not.
  *  @return NXD_OK; INVALID_ARGUMENT (integer dtype); INVALID_STATE (not a leaf).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad);
 
-/** Gradient accumulated in a leaf.  [local]
+/** [local] Gradient accumulated in a leaf.
  *  @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
  *  @return NXD_OK; INVALID_STATE (not a leaf).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad);
+NXD_API nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad);
 
-/** Replaces the gradient of a leaf; NULL clears it.  [local]
+/** [local] Replaces the gradient of a leaf; NULL clears it.
  *  @param grad  same shape and dtype as the tensor; shared, not copied. It may not require a
  *               gradient itself.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (not a leaf).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad);
 
-/** A handle on the same memory, outside of the recorded graph.  [local]
+/** [local] A handle on the same memory, outside of the recorded graph.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor);
 
-/** Turns recording on this thread on or off.  [local]
+/** [local] Turns recording on this thread on or off.
  *  @param[out] out_previous  setting before the call; may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous);
 
-/** Turns automatic casts on this thread on or off: parameters and optimizers stay in F32, while
- *  products of matrices run in 16 bits.  [local]
+/** [local] Turns automatic casts on this thread on or off: parameters and optimizers stay in F32,
+ *  while products of matrices run in 16 bits.
  *
  *  While on, arguments of dtype F32, BF16 and F16 are cast before an operator runs that one of
  *  these lists names, those of PyTorch's torch.autocast on accelerators (docs/training.md has all):
@@ -67,8 +67,8 @@ NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous);
 
-/** Accumulates gradients into the leaves of the graph.  [collective: the groups of the layers in
- *  the graph]
+/** [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
+ *  the graph.
  *
  *  @param outputs   n tensors; recorded, or leaves that require a gradient.
  *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
@@ -78,17 +78,17 @@ NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previo
  *          graph returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
-                                  size_t n_outputs, int32_t retain_graph);
+                                  size_t num_outputs, int32_t retain_graph);
 
-/** Gradients of outputs with respect to some inputs, without touching any leaf's gradient.
- *  [collective: the groups of the layers in the graph]
+/** [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
+ *  inputs, without touching any leaf's gradient.
  *
- *  @param[out] out_grads  room for n_inputs handles, which the caller destroys; NULL where an input
- *                         does not influence the outputs.
+ *  @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
+ *                         input does not influence the outputs.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_gradients(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
-                                   size_t n_outputs, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                   int32_t retain_graph, nxd_tensor_t** out_grads);
+NXD_API nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
+                              size_t num_outputs, nxd_tensor_t* const* inputs, size_t num_inputs,
+                              int32_t retain_graph, nxd_tensor_t** out_grads);
 
 /** A differentiable function written by the caller. */
 typedef struct nxd_function nxd_function_t;
@@ -101,20 +101,20 @@ typedef struct nxd_function_call nxd_function_call_t;
  *  borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded. */
 typedef struct nxd_function_options {
   size_t struct_size;
-  const char* name; /**< stable and unique, such as "mylib::swish" */
-  size_t n_outputs; /**< 0: 1 */
-  /** Fills n_outputs outputs. */
-  nxd_status_t (*forward)(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t n_inputs,
-                          nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+  const char* name;   /**< stable and unique, such as "mylib::swish" */
+  size_t num_outputs; /**< 0: 1 */
+  /** Fills num_outputs outputs. */
+  nxd_status_t (*forward)(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t num_inputs,
+                          nxd_tensor_t** outputs, size_t num_outputs, void* user_data);
   /** Fills the gradient of each input from those of the outputs; NULL for an input that has none.
    *  A NULL in grad_outputs means zero. May be NULL: then the function is not differentiable. */
   nxd_status_t (*backward)(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
-                           size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
+                           size_t num_outputs, nxd_tensor_t** grad_inputs, size_t num_inputs,
                            void* user_data);
   /** Fills outputs of the right shape and dtype from inputs on the meta device. May be NULL: then
    *  the function cannot be traced. */
-  nxd_status_t (*shape)(nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs,
-                        size_t n_outputs, void* user_data);
+  nxd_status_t (*shape)(nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs,
+                        size_t num_outputs, void* user_data);
   void* user_data;
   nxd_destroy_fn destroy; /**< called when the function and its last recorded graph are gone */
 } nxd_function_options_t;
@@ -122,39 +122,40 @@ typedef struct nxd_function_options {
 #define NXD_FUNCTION_OPTIONS_INIT \
   { sizeof(nxd_function_options_t), NULL, 0, NULL, NULL, NULL, NULL, NULL }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_options_init(nxd_function_options_t* options, size_t size);
 
-/** Makes a custom function.  [local]
+/** [local] Makes a custom function.
  *  @return NXD_OK; INVALID_ARGUMENT (name or forward missing). On failure destroy is not called.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_create(const nxd_function_options_t* options,
                                          nxd_function_t** out_function);
 
-/** Applies the function; recorded when an input requires a gradient.  [local]
+/** [local] Applies the function; recorded when an input requires a gradient.
  *
- *  @param outputs  room for n_outputs handles, which the caller destroys; n_outputs as created.
+ *  @param outputs  room for num_outputs handles, which the caller destroys; num_outputs as created.
  *  @return NXD_OK; INVALID_ARGUMENT; what a callback returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs,
-                                        size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+                                        size_t num_inputs, nxd_tensor_t** outputs,
+                                        size_t num_outputs);
 
-/** Releases the function; recorded graphs keep what they need.  [local]
+/** [local] Releases the function; recorded graphs keep what they need.
  *  @since 0.1 */
 NXD_API void nxd_function_destroy(nxd_function_t* function);
 
-/** Keeps a tensor from forward for backward.  [local]
+/** [local] Keeps a tensor from forward for backward.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_call_save(nxd_function_call_t* call, nxd_tensor_t* tensor);
 
-/** A tensor kept by forward, by its order; borrowed for the callback.  [local]
+/** [local] A tensor kept by forward, by its order; borrowed for the callback.
  *  @return NXD_OK; INVALID_ARGUMENT (index).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_call_get_saved(nxd_function_call_t* call, size_t index,
                                                  nxd_tensor_t** out_tensor);
 
-/** Whether backward needs the gradient of an input.  [local]
+/** [local] Whether backward needs the gradient of an input.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, size_t input_index,
                                                   int32_t* out_needs);

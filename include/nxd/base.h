@@ -55,25 +55,29 @@ enum {
   NXD_DTYPE_BOOL = 9
 };
 
-/** ABI number of the loaded library: bindings compare it with NXD_ABI_VERSION first.  [local]
+/** On, off, or the default that the field's comment names. */
+typedef int32_t nxd_toggle_t;
+enum { NXD_TOGGLE_INVALID = -1, NXD_TOGGLE_DEFAULT = 0, NXD_TOGGLE_ON = 1, NXD_TOGGLE_OFF = 2 };
+
+/** [local] ABI number of the loaded library: bindings compare it with NXD_ABI_VERSION first.
  *  @since 0.1 */
 NXD_API uint32_t nxd_abi_version(void);
 
-/** Release of the loaded library, such as "0.1.0"; static storage.  [local]
+/** [local] Release of the loaded library, such as "0.1.0"; static storage.
  *  @since 0.1 */
 NXD_API const char* nxd_version(void);
 
-/** Name of a status code, such as "INVALID_ARGUMENT"; "UNKNOWN" for other values.  [local]
+/** [local] Name of a status code, such as "INVALID_ARGUMENT"; "UNKNOWN" for other values.
  *  @since 0.1 */
 NXD_API const char* nxd_status_string(nxd_status_t status);
 
-/** Message of this thread's last failed call; "" when none failed yet, never NULL.  [local]
+/** [local] Message of this thread's last failed call; "" when none failed yet, never NULL.
  *
  *  Borrowed: valid until the next nxd call on this thread. A successful call leaves it as it is.
  *  @since 0.1 */
 NXD_API const char* nxd_last_error(void);
 
-/** Copies this thread's last error message into buf, cut to cap - 1 bytes and terminated.  [local]
+/** [local] Copies this thread's last error message into buf, cut to cap - 1 bytes and terminated.
  *
  *  @param buf  may be NULL when cap is 0.
  *  @return bytes needed for the whole message and its terminator.
@@ -83,11 +87,11 @@ NXD_API size_t nxd_last_error_copy(char* buf, size_t cap);
 /** The step that this rank's parameters belong to after an optimizer's step. */
 typedef int32_t nxd_parameter_state_t;
 enum {
-  NXD_PARAMETERS_INVALID = -1,
-  NXD_PARAMETERS_NONE = 0, /**< no step was concerned */
-  NXD_PARAMETERS_OLD = 1,  /**< all are as before the step */
-  NXD_PARAMETERS_NEW = 2,  /**< all are as after it */
-  NXD_PARAMETERS_TORN = 3  /**< some of each: of no use until they are loaded again */
+  NXD_PARAMETER_STATE_INVALID = -1,
+  NXD_PARAMETER_STATE_NONE = 0,   /**< no step was concerned */
+  NXD_PARAMETER_STATE_OLD = 1,    /**< all are as before the step */
+  NXD_PARAMETER_STATE_NEW = 2,    /**< all are as after it */
+  NXD_PARAMETER_STATE_PARTIAL = 3 /**< some of each: of no use until they are loaded again */
 };
 
 /** The distributed call that failed. Strings are borrowed like nxd_last_error. */
@@ -103,15 +107,15 @@ typedef struct nxd_error_info {
   int32_t reserved;
 } nxd_error_info_t;
 
-/** Structured form of this thread's last error.  [local]
+/** [local] Structured form of this thread's last error.
  *
  *  @param[in,out] out_info  struct_size set by the caller; the rest is filled.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (struct_size).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
 
-/** Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it over: give
- * this function's address to PyCapsule_New.  [local]
+/** [local] Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it
+ *  over: give this function's address to PyCapsule_New.
  *
  *  A destructor in C, since one that runs Python would disturb the error that a consumer has just
  *  raised when it rejected the tensor. Does nothing in a process without a Python interpreter.
@@ -136,26 +140,26 @@ typedef void (*nxd_log_fn)(nxd_log_level_t level, const char* message, void* use
 /** Releases a callback's user_data; called exactly once. */
 typedef void (*nxd_destroy_fn)(void* user_data);
 
-/** Replaces the process-wide log callback; NULL restores the default, lines on stderr.  [local]
+/** [local] Replaces the process-wide log callback; NULL restores the default, lines on stderr.
  *
  *  @param user_data  kept until the callback is replaced; then destroy(user_data) is called if
  *                    destroy is not NULL.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_set_log_callback(nxd_log_fn callback, void* user_data,
+NXD_API nxd_status_t nxd_log_set_callback(nxd_log_fn callback, void* user_data,
                                           nxd_destroy_fn destroy);
 
-/** Sets the process-wide log level; the default is NXD_LOG_LEVEL or WARN.  [local]
+/** [local] Sets the process-wide log level; the default is NXD_LOG_LEVEL or WARN.
  *  @return NXD_OK; INVALID_ARGUMENT (level).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_set_log_level(nxd_log_level_t level);
+NXD_API nxd_status_t nxd_log_set_level(nxd_log_level_t level);
 
-/** Versions of the library, its compiler, libtorch, Gloo and oneDNN as a JSON object.  [local]
+/** [local] Versions of the library, its compiler, libtorch, Gloo and oneDNN as a JSON object.
  *
  *  Static storage.
  *  @since 0.1 */
 NXD_API const char* nxd_build_info(void);
 
-/** Every environment variable the library reads, one per line: name, default, meaning.  [local]
+/** [local] Every environment variable the library reads, one per line: name, default, meaning.
  *
  *  Static storage.
  *  @since 0.1 */

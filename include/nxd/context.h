@@ -57,8 +57,8 @@ typedef struct nxd_context_options {
   const char* interface_name; /**< network interface or address; NULL: NXD_SOCKET_IFNAME, or
                                  loopback when all ranks share one host */
   uint64_t seed;              /**< of initial weights and random bits; 0: NXD_SEED or 0 */
-  int32_t plain_kernels; /**< 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or
-                            off */
+  nxd_toggle_t plain_kernels; /**< every layer through plain ATen operators; default:
+                                 NXD_PLAIN_KERNELS or off */
   nxd_transport_t transport;  /**< of all groups; AUTO: NXD_TRANSPORT or by topology */
   const char* host_id;        /**< ranks that give the same name share memory; NULL: NXD_HOST_ID, or
                                  found out */
@@ -72,13 +72,13 @@ typedef struct nxd_context_options {
         NXD_TRANSPORT_AUTO, NULL, NULL, NULL                                                 \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @param size  sizeof(nxd_context_options_t) as the caller's header has it.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (size).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size);
 
-/** Joins the world: every rank meets every other.  [collective: world]
+/** [collective: world] Joins the world: every rank meets every other.
  *
  *  @param options      NULL: from the environment.
  *  @param[out] out_ctx the caller destroys it.
@@ -88,27 +88,27 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
 NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
                                         nxd_context_t** out_ctx);
 
-/** Leaves in agreement: waits for this rank's works and for all ranks, then disconnects.
- *  [collective: world]
+/** [collective: world] Leaves in agreement: waits for this rank's works and for all ranks, then
+ *  disconnects.
  *
  *  Afterwards only getters and destroy work on the context.
  *  @return NXD_OK; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
 
-/** Leaves now; peers that wait for this rank get PEER_LOST.  [local]
+/** [local] Leaves now; peers that wait for this rank get PEER_LOST.
  *
  *  Works still pending on its groups end with ABORTED first; their buffers are then the caller's.
  *  @since 0.1 */
 NXD_API void nxd_context_destroy(nxd_context_t* ctx);
 
-/** Makes every pending and later collective of this context return ABORTED; idempotent, from any
- *  thread.  [local]
+/** [local] Makes every pending and later collective of this context return ABORTED; idempotent,
+ *  from any thread.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 
-/** The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
- *  called with, when it started, how long it took or has been waiting, and for whom.  [local]
+/** [local] The last 64 collectives and 64 messages of each living group as one line of JSON: what
+ *  each was called with, when it started, how long it took or has been waiting, and for whom.
  *
  *  For the question what every rank was doing when nothing moves any more. May be asked from any
  *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
@@ -123,34 +123,34 @@ NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 NXD_API nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap,
                                                    size_t* out_needed);
 
-/** Rank of this context in the world.  [local]
+/** [local] Rank of this context in the world.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank);
 
-/** Number of ranks in the world.  [local]
+/** [local] Number of ranks in the world.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_size(nxd_context_t* ctx, int32_t* out_size);
 
-/** Rank among the ranks of this host.  [local]
+/** [local] Rank among the ranks of this host.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_local_rank(nxd_context_t* ctx, int32_t* out_rank);
 
-/** Group of all ranks; borrowed from the context.  [local]
+/** [local] Group of all ranks; borrowed from the context.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_group);
 
-/** Switches every layer made from this context between fused kernels (0) and plain ATen operators
- *  (1).  [local]
+/** [local] Switches every layer made from this context between fused kernels (0) and plain ATen
+ *  operators (1).
  *
  *  All ranks should agree. f64 always takes the plain path.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
 
-/** Whether layers run through plain ATen operators.  [local]
+/** [local] Whether layers run through plain ATen operators.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
 
-/** Sets the training step and microbatch that random bits are drawn for; both start at 0.  [local]
+/** [local] Sets the training step and microbatch that random bits are drawn for; both start at 0.
  *
  *  All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
  *  the microbatch to 0.
@@ -158,13 +158,13 @@ NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
 
-/** The training step and microbatch that random bits are drawn for.  [local]
+/** [local] The training step and microbatch that random bits are drawn for.
  *  @param[out] out_microbatch  may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step,
                                           int64_t* out_microbatch);
 
-/** Writes text and a newline to stdout on world rank 0; does nothing elsewhere.  [local]
+/** [local] Writes text and a newline to stdout on world rank 0; does nothing elsewhere.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text);
 

@@ -6,8 +6,8 @@
  * gets the reduced gradients of one part of every bucket, keeps the optimizer's state for that part
  * alone, and updates it, and the parts are gathered (Rajbhandari et al. 2020). Parameters and
  * gradients are either buffers of the caller's (nxd_ddp_create_buffers) or a module's
- * (nxd_ddp_create); optimizers work over a module (nxd_adamw_create) or over either kind of
- * nxd_ddp_t (nxd_adamw_create_ddp), and are used alike. */
+ * (nxd_ddp_create); optimizers work over a module (nxd_optimizer_create_adamw) or over either
+ * kind of nxd_ddp_t (nxd_optimizer_create_adamw_ddp), and are used alike. */
 #ifndef NXD_DATA_PARALLEL_H
 #define NXD_DATA_PARALLEL_H
 
@@ -27,22 +27,22 @@ typedef struct nxd_ddp_options {
   int64_t bucket_bytes;   /**< 0: 25 MiB; a parameter that is larger has a bucket of its own */
   nxd_reduce_t reduce;    /**< SUM or AVG over the group */
   int32_t zero_stage;     /**< 0, or 1: state is sharded over the group */
-  int32_t fp32_gradients; /**< 1: gradients of BF16 parameters of a module are accumulated and
-                             reduced in f32 */
-  int32_t no_overlap;     /**< 1: buckets are reduced when gradients are finished, not before */
-  int32_t no_broadcast;   /**< 1: parameters are alike already; else the first rank's are sent */
+  int32_t fp32_grads;     /**< 1: gradients of BF16 parameters of a module are accumulated and
+                                 reduced in f32 */
+  nxd_toggle_t overlap;   /**< default on; off: buckets are reduced when gradients are finished */
+  nxd_toggle_t broadcast; /**< default on: the first rank's parameters are sent to the others */
   int32_t reserved;
 } nxd_ddp_options_t;
 
 #define NXD_DDP_OPTIONS_INIT \
   { sizeof(nxd_ddp_options_t), 0, NXD_REDUCE_SUM, 0, 0, 0, 0, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size);
 
-/** Data parallelism over buffers that the caller owns, such as another framework's.
- *  [collective: the group]
+/** [collective: the group] Data parallelism over buffers that the caller owns, such as another
+ *  framework's.
  *
  *  Norms and saved states are those of the group's ranks alone. A program that splits tensors over
  *  other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in
@@ -63,10 +63,11 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
                                             const char* const* names, DLTensor* const* params,
-                                            DLTensor* const* grads, size_t n,
+                                            DLTensor* const* grads, size_t num_params,
                                             const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
 
-/** Says that a buffer has moved: for frameworks that allocate gradients anew.  [local]
+/** [local] Says that a buffer has moved: for frameworks that allocate gradients anew.
+ *
  *  Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
  *  @param param  NULL: as before.
  *  @param grad   NULL: as before.
@@ -75,16 +76,16 @@ NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* gro
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
 
-/** Number of parameters.  [local]
+/** [local] Number of parameters.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count);
 
-/** Name of a parameter; borrowed from the ddp.  [local]
+/** [local] Name of a parameter; borrowed from the ddp.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name);
 
-/** Says that a gradient is complete for this step; when all of a bucket's are, and the buckets
- *  before it have started, its reduction starts.  [collective: the group]
+/** [collective: the group] Says that a gradient is complete for this step; when all of a bucket's
+ *  are, and the buckets before it have started, its reduction starts.
  *
  *  For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
  *  Parameters that are not marked when gradients are finished are taken then, as they are: so
@@ -94,29 +95,29 @@ NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char**
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
 
-/** Says that a parameter took no part in this step on this rank: its gradient counts as zeros. One
- *  that took part on no rank is left alone by the update.  [local]
+/** [local] Says that a parameter took no part in this step on this rank: its gradient counts as
+ *  zeros. One that took part on no rank is left alone by the update.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
 
-/** Reduces during the next backward passes (1, the default), or lets gradients add up (0): off for
- *  all microbatches of a step but the last.  [local]
+/** [local] Reduces during the next backward passes (1, the default), or lets gradients add up (0):
+ *  off for all microbatches of a step but the last.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
 
-/** Bytes of buffers that the ddp holds on this rank beside parameters and gradients.  [local]
+/** [local] Bytes of buffers that the ddp holds on this rank beside parameters and gradients.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
 
-/** Says that the caller's buffers hold the values of one step again, after a step that left them
- *  TORN. A module's parameters know: nxd_parameter_set_whole, nxd_module_load_safetensors and
- *  nxd_module_initialize make them whole.  [local]
+/** [local] Says that the caller's buffers hold the values of one step again, after a step that
+ *  left them PARTIAL. A module's parameters know: nxd_parameter_set_full,
+ *  nxd_module_load_safetensors and nxd_module_initialize make them whole.
  *  @return NXD_OK; INVALID_STATE (a module's ddp).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp);
 
-/** Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
- *  [local]
+/** [blocking] Waits for reductions under way and releases the ddp; optimizers over it keep what
+ *  they need.
  *  @since 0.1 */
 NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
 
@@ -128,25 +129,25 @@ typedef struct nxd_finish_options {
   double norm_type; /**< 0: 2; 1 and infinity too */
   nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
                                         counts where there is one */
-  int32_t skip_nonfinite_check;      /**< 1: a norm that is not finite is no reason to stop */
+  nxd_toggle_t check_finite; /**< default on; off: a norm that is not finite is no reason to stop */
 } nxd_finish_options_t;
 
 #define NXD_FINISH_OPTIONS_INIT \
   { sizeof(nxd_finish_options_t), 0.0, 0.0, 0.0, NXD_REDUCE_SUM, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
 
-/** Finishes the gradients of a ddp of zero_stage 0: waits for the reductions, then does what
- *  nxd_finish_gradients does.  [collective: tensor-, pipeline- and data-parallel groups]
- *  @param[out] out_norm  as nxd_finish_gradients; may be NULL.
+/** [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a ddp of
+ *  zero_stage 0: waits for the reductions, then does what nxd_finish_grads does.
+ *  @param[out] out_norm  as nxd_finish_grads; may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
                                     double* out_norm);
 
-/** Gives the samples of a data set that a data-parallel rank takes in an epoch: as
- *  torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
+/** [local] Gives the samples of a data set that a data-parallel rank takes in an epoch: as
+ *  torch.utils.data.DistributedSampler, with a permutation of this library's own.
  *
  *  Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,
  *  r + ranks and so on. Without drop_last the permutation is continued from its start until the
@@ -155,9 +156,10 @@ NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* 
  *  @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
  *  @param[out] out_count    indices of this rank.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch,
-                                      uint64_t seed, int32_t shuffle, int32_t drop_last,
-                                      int64_t* out_indices, size_t cap, size_t* out_count);
+NXD_API nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank,
+                                      int64_t epoch, uint64_t seed, int32_t shuffle,
+                                      int32_t drop_last, int64_t* out_indices, size_t cap,
+                                      size_t* out_count);
 
 #ifdef __cplusplus
 }

@@ -32,82 +32,82 @@ enum {
   NXD_REDUCE_PROD = 4
 };
 
-/** Makes a group of some of the world's ranks.  [collective: the listed ranks]
+/** [collective: the listed ranks] Makes a group of some of the world's ranks.
  *
  *  @param ranks  world ranks in group order, each once, this rank among them; the same list in the
  *                same order on every member. Members make groups in the same order.
  *  @param name   part of messages; NULL: "group".
  *  @param[out] out_group  the caller destroys it.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks,
+NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t num_ranks,
                                       const char* name, nxd_group_t** out_group);
 
-/** Releases a group made by nxd_group_create; borrowed groups are left alone.  [local]
+/** [local] Releases a group made by nxd_group_create; borrowed groups are left alone.
  *
  *  Works still pending on it end with ABORTED first, and so do later calls of modules that use the
  *  group; the works' buffers are then the caller's.
  *  @since 0.1 */
 NXD_API void nxd_group_destroy(nxd_group_t* group);
 
-/** Makes every pending and later call on the group return ABORTED; idempotent, from any thread.
- *  [local]
+/** [local] Makes every pending and later call on the group return ABORTED; idempotent, from any
+ *  thread.
  *
  *  Peers that wait for this rank get PEER_LOST or TIMEOUT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_abort(nxd_group_t* group);
 
-/** Ranks in the group.  [local]
+/** [local] Ranks in the group.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_size(nxd_group_t* group, int32_t* out_size);
 
-/** This rank's place in the group.  [local]
+/** [local] This rank's place in the group.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_rank(nxd_group_t* group, int32_t* out_rank);
 
-/** World ranks of the group, as from nxd_layout_get_group.  [local]
+/** [local] World ranks of the group, as from nxd_layout_get_group.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap,
                                          size_t* out_size);
 
-/** Bound of every later call on the group, in milliseconds; all ranks should agree.  [local]
+/** [local] Bound of every later call on the group, in milliseconds; all ranks should agree.
  *  @return NXD_OK; INVALID_ARGUMENT (not positive).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
 
-/** The means that carries the group's data; for a group of one, SHARED_MEMORY.  [local]
+/** [local] The means that carries the group's data; for a group of one, SHARED_MEMORY.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
 
-/** Reduces count elements of every rank and leaves the result on every rank.  [collective: group]
+/** [collective: group] Reduces count elements of every rank and leaves the result on every rank.
  *
- *  @param send   count elements; may equal recv, must not overlap it otherwise.
- *  @param recv   count elements.
- *  @param count  0 is allowed; then buffers may be NULL.
- *  @param dtype  F32, F64, BF16, F16, I32 or I64.
+ *  @param send     count elements; may equal receive, must not overlap it otherwise.
+ *  @param receive  count elements.
+ *  @param count    0 is allowed; then buffers may be NULL.
+ *  @param dtype    F32, F64, BF16, F16, I32 or I64.
  *  @return NXD_OK; INVALID_ARGUMENT (also when ranks disagree); TIMEOUT; PEER_LOST; ABORTED.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* recv, size_t count,
-                                    nxd_dtype_t dtype, nxd_reduce_t reduce);
+NXD_API nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* receive,
+                                    size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce);
 
-/** Concatenates count elements of every rank, in rank order, on every rank.  [collective: group]
+/** [collective: group] Concatenates count elements of every rank, in rank order, on every rank.
  *
- *  @param send   count elements; may be recv + rank * count elements.
- *  @param recv   size * count elements.
- *  @param dtype  any.
+ *  @param send     count elements; may be receive + rank * count elements.
+ *  @param receive  size * count elements.
+ *  @param dtype    any.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* recv, size_t count,
-                                    nxd_dtype_t dtype);
+NXD_API nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* receive,
+                                    size_t count, nxd_dtype_t dtype);
 
-/** Reduces size * count elements and leaves the rank-th part of the result.  [collective: group]
+/** [collective: group] Reduces size * count elements and leaves the rank-th part of the result.
  *
- *  @param send   size * count elements.
- *  @param recv   count elements; may be send + rank * count elements.
- *  @param dtype  F32, F64, BF16, F16, I32 or I64.
+ *  @param send     size * count elements.
+ *  @param receive  count elements; may be send + rank * count elements.
+ *  @param dtype    F32, F64, BF16, F16, I32 or I64.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* recv,
+NXD_API nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* receive,
                                         size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce);
 
-/** Copies count elements of one rank to all others.  [collective: group]
+/** [collective: group] Copies count elements of one rank to all others.
  *
  *  @param buffer  count elements; read on root, written elsewhere.
  *  @param root    rank in the group.
@@ -115,18 +115,18 @@ NXD_API nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, vo
 NXD_API nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count,
                                    nxd_dtype_t dtype, int32_t root);
 
-/** Sends the i-th part of send to rank i and receives its part for this rank.  [collective: group]
+/** [collective: group] Sends the i-th part of send to rank i and receives its part for this rank.
  *
  *  Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
  *
- *  @param send  size * count elements; must not overlap recv.
- *  @param recv  size * count elements, the i-th part from rank i.
+ *  @param send     size * count elements; must not overlap receive.
+ *  @param receive  size * count elements, the i-th part from rank i.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* recv, size_t count,
-                                    nxd_dtype_t dtype);
+NXD_API nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* receive,
+                                    size_t count, nxd_dtype_t dtype);
 
-/** Sends count elements to one rank, which calls nxd_receive with the same tag.  [collective: the
- *  two ranks]
+/** [collective: the two ranks] Sends count elements to one rank, which calls nxd_receive with the
+ *  same tag.
  *
  *  Several sends from one rank to another arrive in order per tag. Returns when the buffer may be
  *  reused.
@@ -136,15 +136,15 @@ NXD_API nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* 
 NXD_API nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count,
                               nxd_dtype_t dtype, int32_t to, int32_t tag);
 
-/** Receives count elements from one rank, which calls nxd_send with the same tag.  [collective: the
- *  two ranks]
+/** [collective: the two ranks] Receives count elements from one rank, which calls nxd_send with
+ *  the same tag.
  *
  *  @return NXD_OK; INVALID_ARGUMENT when the sender's count or dtype differ, on both sides.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
                                  int32_t from, int32_t tag);
 
-/** Returns when every rank of the group has called.  [collective: group]
+/** [collective: group] Returns when every rank of the group has called.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_barrier(nxd_group_t* group);
 

@@ -15,7 +15,7 @@ typedef struct nxd_job nxd_job_t;
 /** Options of nxd_spawn. */
 typedef struct nxd_spawn_options {
   size_t struct_size;
-  int32_t n_processes;     /**< 0: NEURON_NUM_DEVICES, or 1 */
+  int32_t num_processes;   /**< 0: NEURON_NUM_DEVICES, or 1 */
   int32_t omp_num_threads; /**< OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one
                               process */
   const char* const* argv; /**< NULL-terminated program and arguments; NULL: this program,
@@ -25,12 +25,12 @@ typedef struct nxd_spawn_options {
 #define NXD_SPAWN_OPTIONS_INIT \
   { sizeof(nxd_spawn_options_t), 0, 0, NULL }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_spawn_options_init(nxd_spawn_options_t* options, size_t size);
 
-/** Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, so that
- *  nxd_context_create(NULL, ...) joins them.  [local]
+/** [local] Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set,
+ *  so that nxd_context_create(NULL, ...) joins them.
  *
  *  The processes are ended when this process ends. A process so started must not spawn again.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (this process was itself started by a launcher);
@@ -38,7 +38,7 @@ NXD_API nxd_status_t nxd_spawn_options_init(nxd_spawn_options_t* options, size_t
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** out_job);
 
-/** Waits until all processes have ended, or one has failed.  [local, blocking: until then]
+/** [blocking] Waits until all processes have ended, or one has failed.
  *
  *  When one fails, the others are given a grace period to report and are then ended.
  *  @param timeout_ms  0 asks once; negative waits without bound.
@@ -47,15 +47,15 @@ NXD_API nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** o
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_job_wait(nxd_job_t* job, int64_t timeout_ms);
 
-/** Sends a signal to every process still running.  [local]
+/** [local] Sends a signal to every process still running.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_job_kill(nxd_job_t* job, int32_t signal_number);
 
-/** Number of processes of the job.  [local]
+/** [local] Number of processes of the job.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_job_get_size(nxd_job_t* job, int32_t* out_size);
 
-/** How a process ended.  [local]
+/** [local] How a process ended.
  *
  *  @param[out] out_running    1 while it runs; the code is then 0.
  *  @param[out] out_exit_code  exit status, or 128 + signal number.
@@ -63,11 +63,11 @@ NXD_API nxd_status_t nxd_job_get_size(nxd_job_t* job, int32_t* out_size);
 NXD_API nxd_status_t nxd_job_get_exit_code(nxd_job_t* job, int32_t rank, int32_t* out_running,
                                            int32_t* out_exit_code);
 
-/** Process id of a rank.  [local]
+/** [local] Process id of a rank.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_pid);
 
-/** Ends what still runs, and releases the job.  [local]
+/** [blocking] Ends what still runs, and releases the job.
  *  @since 0.1 */
 NXD_API void nxd_job_destroy(nxd_job_t* job);
 

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/** Options of nxd_parallel_embedding_create. */
+/** Options of nxd_layer_create_parallel_embedding. */
 typedef struct nxd_embedding_options {
   size_t struct_size;
   const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
@@ -37,21 +37,21 @@ typedef struct nxd_embedding_options {
         0.0, 0.0, 0, 0, 0, 0, 0                                                                \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_embedding_options_init(nxd_embedding_options_t* options, size_t size);
 
-/** Embedding table split over the tensor-parallel ranks.  [local]
+/** [local] Embedding table split over the tensor-parallel ranks.
  *
  *  Forward: ids [...], I64, the same on all ranks -> [..., embedding_dim]. Ids outside of the table
  *  are INVALID_ARGUMENT on every rank.
  *  @param num_embeddings  rows; must divide by the group's size (embedding_dim with
  *                         shard_across_embedding).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_parallel_embedding_create(nxd_context_t* ctx, int64_t num_embeddings,
-                                                   int64_t embedding_dim,
-                                                   const nxd_embedding_options_t* options,
-                                                   nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_parallel_embedding(nxd_context_t* ctx, int64_t num_embeddings,
+                                                         int64_t embedding_dim,
+                                                         const nxd_embedding_options_t* options,
+                                                         nxd_module_t** out_module);
 
 /** Options of the two parallel linear layers. */
 typedef struct nxd_linear_options {
@@ -80,23 +80,24 @@ typedef struct nxd_linear_options {
         NXD_INIT_DEFAULT, 0.0, 0.0                                                                \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size_t size);
 
-/** Linear layer whose output features are split over the tensor-parallel ranks.  [local]
+/** [local] Linear layer whose output features are split over the tensor-parallel ranks.
  *
  *  Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
  *  -> [..., out_features / tp], or [..., out_features] with gather_output.
  *  @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
  *          sequence_parallel); INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_column_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
-                                                       int64_t out_features,
-                                                       const nxd_linear_options_t* options,
-                                                       nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx,
+                                                             int64_t in_features,
+                                                             int64_t out_features,
+                                                             const nxd_linear_options_t* options,
+                                                             nxd_module_t** out_module);
 
-/** Linear layer whose input features are split over the tensor-parallel ranks.  [local]
+/** [local] Linear layer whose input features are split over the tensor-parallel ranks.
  *
  *  Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
  *  split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
@@ -104,12 +105,12 @@ NXD_API nxd_status_t nxd_column_parallel_linear_create(nxd_context_t* ctx, int64
  *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
  *          input_is_parallel); INVALID_STATE.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_row_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
-                                                    int64_t out_features,
-                                                    const nxd_linear_options_t* options,
-                                                    nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features,
+                                                          int64_t out_features,
+                                                          const nxd_linear_options_t* options,
+                                                          nxd_module_t** out_module);
 
-/** The whole initial weight of a layer made with keep_master_weight; borrowed.  [local]
+/** [local] The whole initial weight of a layer made with keep_master_weight; borrowed.
  *  @return NXD_OK; INVALID_STATE (not kept).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight);
@@ -131,25 +132,26 @@ typedef struct nxd_norm_options {
 #define NXD_NORM_OPTIONS_INIT \
   { sizeof(nxd_norm_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0.0, 0, 0, 0, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 
-/** Layer normalisation over the last dimension (Ba et al. 2016).  [local]
+/** [local] Layer normalisation over the last dimension (Ba et al. 2016).
+ *
  *  Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
  *  when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
-                                           const nxd_norm_options_t* options,
-                                           nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_layer_norm(nxd_context_t* ctx, int64_t size,
+                                                 const nxd_norm_options_t* options,
+                                                 nxd_module_t** out_module);
 
-/** Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
+/** [local] Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).
  *
- *  Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
+ *  Forward: as nxd_layer_create_layer_norm's, computed in f32 or wider. The weight starts as ones.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
-                                         const nxd_norm_options_t* options,
-                                         nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_rms_norm(nxd_context_t* ctx, int64_t size,
+                                               const nxd_norm_options_t* options,
+                                               nxd_module_t** out_module);
 
 /** Scaling of rotary frequencies, as in Hugging Face configurations. */
 typedef int32_t nxd_rope_t;
@@ -180,27 +182,27 @@ typedef struct nxd_rope_options {
 #define NXD_ROPE_OPTIONS_INIT \
   { sizeof(nxd_rope_options_t), NXD_ROPE_DEFAULT, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t size);
 
-/** Rotates query or key heads by their position.  [local]
+/** [local] Rotates query or key heads by their position.
  *
  *  Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
  * i.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_rotary_embedding_create(nxd_context_t* ctx, int64_t head_dim,
-                                                 const nxd_rope_options_t* options,
-                                                 nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_rotary_embedding(nxd_context_t* ctx, int64_t head_dim,
+                                                       const nxd_rope_options_t* options,
+                                                       nxd_module_t** out_module);
 
-/** Options of nxd_attention_create. */
+/** Options of nxd_layer_create_attention. */
 typedef struct nxd_attention_options {
   size_t struct_size;
   const char* name;
   nxd_dtype_t dtype;
   nxd_device_t device;
-  int64_t n_kv_heads;             /**< 0: n_heads */
-  int64_t head_dim;               /**< 0: hidden / n_heads */
+  int64_t num_kv_heads;           /**< 0: num_heads */
+  int64_t head_dim;               /**< 0: hidden_size / num_heads */
   const nxd_rope_options_t* rope; /**< NULL: no rotary embedding; copied */
   nxd_toggle_t causal;            /**< default on */
   nxd_toggle_t qkv_bias;          /**< default off */
@@ -218,23 +220,25 @@ typedef struct nxd_attention_options {
         NXD_INIT_DEFAULT, 0, 0.0, 0.0                                                             \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t size);
 
-/** Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over the
- *  tensor-parallel ranks.  [local]
+/** [local] Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over
+ *  the tensor-parallel ranks.
  *
  *  Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
- *  several ranks and its gradients are summed by nxd_finish_gradients.
+ *  several ranks and its gradients are summed by nxd_finish_grads.
  *  Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
  *  sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
  *  padding -> the shape of x.
- *  @param n_heads  must divide by the group's size; n_kv_heads must divide it or be divided by it.
+ *  @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
+ *                    it.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads,
-                                          const nxd_attention_options_t* options,
-                                          nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_attention(nxd_context_t* ctx, int64_t hidden_size,
+                                                int64_t num_heads,
+                                                const nxd_attention_options_t* options,
+                                                nxd_module_t** out_module);
 
 /** Activation of a gated MLP. */
 typedef int32_t nxd_activation_t;
@@ -246,7 +250,7 @@ enum {
   NXD_ACTIVATION_RELU = 3
 };
 
-/** Options of nxd_gated_mlp_create. */
+/** Options of nxd_layer_create_gated_mlp. */
 typedef struct nxd_mlp_options {
   size_t struct_size;
   const char* name;
@@ -263,21 +267,22 @@ typedef struct nxd_mlp_options {
 #define NXD_MLP_OPTIONS_INIT \
   { sizeof(nxd_mlp_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0.0, 0.0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size);
 
-/** down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
- *  (Shazeer 2020).  [local]
+/** [local] down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
+ *  (Shazeer 2020).
  *
  *  Forward: x [..., hidden] -> [..., hidden].
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t intermediate,
-                                          const nxd_mlp_options_t* options,
-                                          nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size,
+                                                int64_t intermediate_size,
+                                                const nxd_mlp_options_t* options,
+                                                nxd_module_t** out_module);
 
-/** Dropout whose bits depend on the seed, the layer's name, the global index of each element, the
- *  step and the microbatch, and on nothing else.  [local]
+/** [local] Dropout whose bits depend on the seed, the layer's name, the global index of each
+ *  element, the step and the microbatch, and on nothing else.
  *
  *  Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
  *  the others scaled by 1 / (1 - p); in evaluation x itself.
@@ -287,8 +292,8 @@ NXD_API nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, in
  *                    drops its own part of the whole; -1: x is replicated and dropped alike.
  *  @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char* name,
-                                        int32_t shard_dim, nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* name,
+                                              int32_t shard_dim, nxd_module_t** out_module);
 
 #ifdef __cplusplus
 }

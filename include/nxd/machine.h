@@ -9,29 +9,29 @@
 extern "C" {
 #endif
 
-/** 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
+/** [local] 1 when NXD_CPU_MODE asks for eager execution on the CPU.
  *  @since 0.1 */
 NXD_API int32_t nxd_cpu_mode(void);
 
-/** Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.  [local]
+/** [local] Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.
  *
  *  @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
  *          message lists what was looked for.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_get_device(nxd_device_t* out_device);
 
-/** Measures the machine's matrix-product peak: square products of size n, the median of a few runs
- *  on this thread's OpenMP team.  [local]
+/** [local] Measures the machine's matrix-product peak: square products, the median of a
+ *  few runs on this thread's OpenMP team.
  *
  *  @param dtype  F32 or BF16.
- *  @param n      edge; 0: 2048.
- *  @param[out] out_flops  floating-point operations per second, 2 n^3 per product.
+ *  @param size   edge; 0: 2048.
+ *  @param[out] out_rate  floating-point operations per second, 2 size^3 per product.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops);
+NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t size, double* out_rate);
 
-/** Ends the threads that the library and OpenMP keep for the calling thread between calls; the next
- * call that needs some makes them anew. Without it the library's look for work for 50 us after each
- * call, OpenMP's for some milliseconds, and then sleep.  [local]
+/** [local] Ends the threads that the library and OpenMP keep for the calling thread between calls;
+ *  the next call that needs some makes them anew. Without it the library's look for work for 50 us
+ *  after each call, OpenMP's for some milliseconds, and then sleep.
  *
  *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
  *  @since 0.1 */
@@ -41,10 +41,10 @@ NXD_API nxd_status_t nxd_release_threads(void);
 typedef int32_t nxd_phase_t;
 enum {
   NXD_PHASE_INVALID = -1,
-  NXD_PHASE_GEMM_FORWARD = 0,         /**< y = x W^T of linear layers */
-  NXD_PHASE_GEMM_INPUT_GRADIENT = 1,  /**< dx = dy W */
-  NXD_PHASE_GEMM_WEIGHT_GRADIENT = 2, /**< dW = dy^T x */
-  NXD_PHASE_ATTENTION = 3,            /**< with its products */
+  NXD_PHASE_GEMM_FORWARD = 0,     /**< y = x W^T of linear layers */
+  NXD_PHASE_GEMM_INPUT_GRAD = 1,  /**< dx = dy W */
+  NXD_PHASE_GEMM_WEIGHT_GRAD = 2, /**< dW = dy^T x */
+  NXD_PHASE_ATTENTION = 3,        /**< with its products */
   NXD_PHASE_CROSS_ENTROPY = 4,
   NXD_PHASE_ELEMENTWISE = 5,  /**< norms, activations, rotary and other embeddings, casts */
   NXD_PHASE_OPTIMIZER = 6,    /**< updates, and norms and scaling of gradients */
@@ -61,17 +61,17 @@ typedef struct nxd_phase_stats {
   uint64_t calls;
 } nxd_phase_stats_t;
 
-/** Clears the phases of the process and counts from now on. Fused kernels and collectives count,
- *  plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two reads of a
- * clock per kernel while on, nothing that could be measured while off.  [local]
+/** [local] Clears the phases of the process and counts from now on. Fused kernels and collectives
+ *  count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two
+ *  reads of a clock per kernel while on, nothing that could be measured while off.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_profile_start(void);
 
-/** Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+/** [local] Ends counting; the phases keep what they have. Kernels in progress are counted still.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_profile_stop(void);
 
-/** Reads one phase, while counting or later.  [local]
+/** [local] Reads one phase, while counting or later.
  *
  *  @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
  *  @param[in,out] out_stats  struct_size set by the caller.

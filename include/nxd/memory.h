@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Memory that the other ranks of this host can read and write too.  [local]
+/** [local] Memory that the other ranks of this host can read and write too.
  *
  *  Collectives over shared memory work on such buffers in place, which takes a third of the time or
  *  less; any other buffer works as well. Contents are undefined at first.
@@ -20,7 +20,7 @@ extern "C" {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_arena_alloc(nxd_context_t* ctx, size_t size, void** out_data);
 
-/** Takes back memory of nxd_arena_alloc for later calls of it; no call may be using it.  [local]
+/** [local] Takes back memory of nxd_arena_alloc for later calls of it; no call may be using it.
  *  @param data  NULL does nothing.
  *  @return NXD_OK; INVALID_ARGUMENT (not from this context's nxd_arena_alloc).
  *  @since 0.1 */
@@ -41,14 +41,15 @@ typedef struct nxd_memory_stats {
       arena_bytes_reserved; /**< address space of the arenas; pages never used take no memory */
 } nxd_memory_stats_t;
 
-/** Reads the pool's figures.  [local]
+/** [local] Reads the pool's figures.
  *  @param[in,out] out_stats  struct_size set by the caller: of its own header, which may be older.
  *  @return NXD_OK; INVALID_ARGUMENT; ABI_MISMATCH (struct_size of no version).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
 
-/** Bounds what the pool hands out: beyond it, calls that need memory fail with OUT_OF_MEMORY naming
- *  what was asked for and the cap. Blocks in use stay, also when they are more than that.  [local]
+/** [local] Bounds what the pool hands out: beyond it, calls that need memory fail with
+ *  OUT_OF_MEMORY naming what was asked for and the cap. Blocks in use stay, also when they are
+ *  more than that.
  *
  *  The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
  *  the cap, as far as no block in use lies on it. Arenas are not counted.
@@ -56,7 +57,7 @@ NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_set_cap(uint64_t bytes);
 
-/** Gives the pool's unused memory back to the system.  [local]
+/** [local] Gives the pool's unused memory back to the system.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_trim(void);
 

@@ -21,11 +21,11 @@ typedef struct nxd_model_options {
 #define NXD_MODEL_OPTIONS_INIT \
   { sizeof(nxd_model_options_t), NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t size);
 
-/** Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
+/** [local] Builds a model from a Hugging Face configuration, initialised with the context's seed.
  *
  *  Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
  *  Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
@@ -44,15 +44,15 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
 NXD_API nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
                                       const nxd_model_options_t* options, nxd_module_t** out_model);
 
-/** Builds a model from a directory's config.json and loads its safetensors, strictly.  [local]
+/** [local] Builds a model from a directory's config.json and loads its safetensors, strictly.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory,
                                                const nxd_model_options_t* options,
                                                nxd_module_t** out_model);
 
-/** Floating-point operations of one training step of a built-in model, all ranks together: 6 per
- *  matrix parameter and token, and 6 layers * sequence * attention width per token for causal
- *  attention; the input embedding counts nothing.  [local]
+/** [local] Floating-point operations of one training step of a built-in model, all ranks together:
+ *  6 per matrix parameter and token, and 6 layers * sequence * attention width per token for
+ *  causal attention; the input embedding counts nothing.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
                                               double* out_flops);

@@ -37,18 +37,20 @@ typedef struct nxd_pp_options {
   const char* transformer_layer_class; /**< a leaf, and what EVEN and COST count in; NULL: that
                                           of a built-in model */
   const char* const* pipeline_cuts;    /**< paths of modules, each the last of its stage */
-  size_t n_cuts;
+  size_t num_cuts;
   const char* const* leaf_modules; /**< more leaves, by class name or by path */
-  size_t n_leaf_modules;
+  size_t num_leaf_modules;
   const char* const* input_names; /**< of the model's inputs; NULL: a built-in model's own,
                                      else "input_0" and so on */
-  size_t n_input_names;
-  int32_t n_outputs;   /**< of the model's forward; 0: 1 */
+  size_t num_input_names;
+  int32_t num_outputs; /**< of the model's forward; 0: 1 */
   int32_t loss_output; /**< which of them is the loss: a scalar */
   nxd_pp_loss_t loss;
-  int32_t labels_input;               /**< with TOKENS: which input has the labels; 0: the one
-                                         named "labels" */
-  int64_t ignore_index;               /**< with TOKENS: of labels that do not count; 0: -100 */
+  int32_t has_labels_input; /**< with TOKENS: 1: labels_input has the labels; 0: the input named
+                               "labels" */
+  int32_t labels_input;
+  int32_t has_ignore_index; /**< with TOKENS: 1: labels of ignore_index do not count; 0: of -100 */
+  int64_t ignore_index;
   int32_t labels_shifted;             /**< with TOKENS: 1: labels are used as they are; 0: the
                                          first label of a row predicts nothing */
   int32_t broadcast_and_average_loss; /**< 1: every rank gets the loss of all data-parallel
@@ -68,15 +70,15 @@ typedef struct nxd_pp_options {
 #define NXD_PP_OPTIONS_INIT                                                                        \
   {                                                                                                \
     sizeof(nxd_pp_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, NXD_PP_PARTITION_DEFAULT, NULL, NULL, \
-        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
-        NULL, NULL                                                                                 \
+        NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,  \
+        NULL, NULL, NULL                                                                           \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
 
-/** Traces a model, cuts it and keeps this rank's stages.  [collective: the pipeline-parallel group]
+/** [collective: the pipeline-parallel group] Traces a model, cuts it and keeps this rank's stages.
  *
  *  Parameters outside of this rank's stages lose their values; those inside that are on the meta
  *  device get theirs. Parameters that several stages share are made equal to their owner's, that of
@@ -91,79 +93,81 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *          function); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs,
-                                   size_t n_inputs, const nxd_pp_options_t* options,
+                                   size_t num_inputs, const nxd_pp_options_t* options,
                                    nxd_pp_t** out_pp);
 
-/** Forwards and backwards of all microbatches of a batch.  [collective: the pipeline-parallel
- *  group, and the data-parallel group with a loss over tokens or broadcast_and_average_loss]
+/** [collective: pipeline- and data-parallel groups] Forwards and backwards of all microbatches of
+ *  a batch.
+ *
+ *  The data-parallel group takes part with a loss over tokens, or broadcast_and_average_loss.
  *
  *  Gradients add to those there are, microbatch by microbatch, and are partial as after
  *  nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
- *  nxd_optimizer_step or nxd_finish_gradients over nxd_pp_get_local_module completes them.
+ *  nxd_optimizer_step or nxd_finish_grads over nxd_pp_get_local_module completes them.
  *  @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
  *                 sequence length makes the model be traced again.
  *  @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
  *                        everywhere; else 0. May be NULL.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                                       double* out_loss);
 
-/** Forwards alone, without recording gradients, in evaluation mode.  [collective: as
- *  nxd_pp_run_train]
+/** [collective: as nxd_pp_run_train] Forwards alone, without recording gradients, in evaluation
+ *  mode.
  *
  *  @param[out] out_loss  as of nxd_pp_run_train; 0 when the model gives no loss. May be NULL.
- *  @param outputs  filled, on the rank with the last stage, with n_outputs new handles: the model's
- *                  outputs of all microbatches, joined along dimension 0, scalars as a vector; the
- *                  caller destroys them. NULL elsewhere. outputs itself may be NULL when n_outputs
- *                  is 0.
+ *  @param outputs  filled, on the rank with the last stage, with num_outputs new handles: the
+ *                  model's outputs of all microbatches, joined along dimension 0, scalars as a
+ *                  vector; the caller destroys them. NULL elsewhere. outputs itself may be NULL
+ *                  when num_outputs is 0.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                     double* out_loss, nxd_tensor_t** outputs, size_t n_outputs);
+NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
+                                     double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
 
-/** Losses of the last run's microbatches, on the rank with the last stage, by the rule of
- *  nxd_layout_get_group; with return_mb_loss.  [local]
+/** [local] Losses of the last run's microbatches, on the rank with the last stage, by the rule of
+ *  nxd_layout_get_group; with return_mb_loss.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
 
-/** Reduces gradients while runs go on: the ddp is off for all microbatches but the last. NULL: no
- *  more. The pipeline keeps nothing of it alive: take it away before it is destroyed.  [local]
+/** [local] Reduces gradients while runs go on: the ddp is off for all microbatches but the last.
+ *  NULL: no more. The pipeline keeps nothing of it alive: take it away before it is destroyed.
  *  @param ddp  over nxd_pp_get_local_module.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
 
-/** The part of the model that this rank has: a tree of the same names whose modules and parameters
- *  are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a root.
- *  [local]
+/** [local] The part of the model that this rank has: a tree of the same names whose modules and
+ *  parameters are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a
+ *  root.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
 
-/** Number of modules that this rank's stages call, and the path of each; borrowed.  [local]
+/** [local] Number of modules that this rank's stages call, and the path of each; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
 
-/** Path of a module that this rank's stages call; borrowed.  [local]
+/** [local] Path of a module that this rank's stages call; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index,
                                                   const char** out_name);
 
-/** Number of cuts: one less than stages.  [local]
+/** [local] Number of cuts: one less than stages.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count);
 
-/** Path of the module that a cut comes after; borrowed.  [local]
+/** [local] Path of the module that a cut comes after; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name);
 
-/** The traced graph as text; borrowed.  [local]
+/** [local] The traced graph as text; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text);
 
-/** Number of modules and operators of this rank's stages whose weight gradients cannot be put off:
- *  in a zero-bubble schedule these are made together with their input gradients.  [local]
+/** [local] Number of modules and operators of this rank's stages whose weight gradients cannot be
+ *  put off: in a zero-bubble schedule these are made together with their input gradients.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count);
 
-/** Name of such a parameter's node; borrowed. Known after a first training run.  [local]
+/** [local] Name of such a parameter's node; borrowed. Known after a first training run.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name);
 

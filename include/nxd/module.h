@@ -6,7 +6,7 @@
  * "model.layers.0.mlp.down_proj.weight". Initial weights are a function of the seed, the canonical
  * name and the global index of each element, so that every layout starts from the same model.
  *
- * Gradients that a backward pass leaves in parameters are partial until nxd_finish_gradients:
+ * Gradients that a backward pass leaves in parameters are partial until nxd_finish_grads:
  * those of norms under sequence parallelism, of replicated key and value heads, and of all
  * parameters under data parallelism still lack the other ranks' contributions. */
 #ifndef NXD_MODULE_H
@@ -25,10 +25,6 @@ typedef struct nxd_module nxd_module_t;
 /** Parameter of a module, or rather this rank's shard of it. */
 typedef struct nxd_parameter nxd_parameter_t;
 
-/** On, off, or the default that the field's comment names. */
-typedef int32_t nxd_toggle_t;
-enum { NXD_TOGGLE_INVALID = -1, NXD_TOGGLE_DEFAULT = 0, NXD_TOGGLE_ON = 1, NXD_TOGGLE_OFF = 2 };
-
 /** Distribution of initial weights. */
 typedef int32_t nxd_init_t;
 enum {
@@ -42,14 +38,14 @@ enum {
 
 /** Forward function of a module written by the caller.
  *
- *  @param inputs   n_inputs borrowed tensors; a NULL stands for an input that was left out.
- *  @param outputs  to be filled with n_outputs new handles, which the library takes over, also
+ *  @param inputs   num_inputs borrowed tensors; a NULL stands for an input that was left out.
+ *  @param outputs  to be filled with num_outputs new handles, which the library takes over, also
  *                  those filled before the function fails. */
 typedef nxd_status_t (*nxd_forward_fn)(nxd_module_t* self, nxd_tensor_t* const* inputs,
-                                       size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
-                                       void* user_data);
+                                       size_t num_inputs, nxd_tensor_t** outputs,
+                                       size_t num_outputs, void* user_data);
 
-/** Makes a module with the caller's forward function.  [local]
+/** [local] Makes a module with the caller's forward function.
  *
  *  @param class_name  such as "MyBlock"; copied.
  *  @param forward     called by nxd_module_forward; NULL for a mere container.
@@ -60,11 +56,11 @@ NXD_API nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_nam
                                        nxd_forward_fn forward, void* user_data,
                                        nxd_destroy_fn destroy, nxd_module_t** out_module);
 
-/** Releases a handle; a module lives as long as a handle or a parent refers to it.  [local]
+/** [local] Releases a handle; a module lives as long as a handle or a parent refers to it.
  *  @since 0.1 */
 NXD_API void nxd_module_destroy(nxd_module_t* module);
 
-/** Adds a child; the parent keeps it alive.  [local]
+/** [local] Adds a child; the parent keeps it alive.
  *
  *  @param name   no dots, not empty, not taken by another child or parameter.
  *  @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
@@ -75,15 +71,14 @@ NXD_API nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name
 /** How a parameter of the caller's is sharded and initialised. */
 typedef struct nxd_parameter_options {
   size_t struct_size;
-  nxd_dtype_t dtype;          /**< F32 (0), F64 or BF16 */
-  int32_t shard_dim_plus_one; /**< 0: replicated; d + 1: dimension d is split over tensor-parallel
-                                 ranks */
-  int32_t sequence_parallel;  /**< 1: its gradient is partial per tensor-parallel rank and summed */
-  nxd_init_t init;            /**< DEFAULT: zeros */
+  nxd_dtype_t dtype;         /**< F32 (0), F64 or BF16 */
+  int32_t has_shard_dim;     /**< 1: shard_dim is split over tensor-parallel ranks; 0: replicated */
+  int32_t sequence_parallel; /**< 1: its gradient is partial per tensor-parallel rank and summed */
+  nxd_init_t init;           /**< DEFAULT: zeros */
   double init_a;
   double init_b;
   nxd_device_t device; /**< META: without values until nxd_move_model_to_device or nxd_pp_create */
-  int32_t reserved;
+  int32_t shard_dim;
 } nxd_parameter_options_t;
 
 #define NXD_PARAMETER_OPTIONS_INIT                                                    \
@@ -92,11 +87,11 @@ typedef struct nxd_parameter_options {
         NXD_DEVICE_CPU, 0                                                             \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size);
 
-/** Adds a parameter to a module.  [local]
+/** [local] Adds a parameter to a module.
  *
  *  @param global_shape  sizes of the whole parameter; a split dimension must divide.
  *  @param[out] out_parameter  borrowed from the module; may be NULL.
@@ -106,8 +101,8 @@ NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* 
                                               const nxd_parameter_options_t* options,
                                               nxd_parameter_t** out_parameter);
 
-/** Makes a parameter of one module stand for another's as well; the first is the owner, and the
- *  second name leads to it.  [local]
+/** [local] Makes a parameter of one module stand for another's as well; the first is the owner,
+ *  and the second name leads to it.
  *
  *  @param root         module that both paths start at.
  *  @param owner_path   such as "embed.weight".
@@ -116,30 +111,31 @@ NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* 
 NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
                                     const char* alias_path);
 
-/** Runs the module.  [collective: the groups of its layers]
+/** [collective: the groups of its layers] Runs the module.
  *
- *  @param inputs   n_inputs borrowed tensors; NULL where an optional input is left out.
- *  @param outputs  room for n_outputs handles, which the caller destroys.
+ *  @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
+ *  @param outputs  room for num_outputs handles, which the caller destroys.
  *  @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
  *          what a callback returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
-                                        size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+                                        size_t num_inputs, nxd_tensor_t** outputs,
+                                        size_t num_outputs);
 
 /** One run of a module that a framework with its own differentiation can go back through. */
 typedef struct nxd_tape nxd_tape_t;
 
-/** Runs the module and keeps what its backward needs.  [collective: the groups of its layers]
+/** [collective: the groups of its layers] Runs the module and keeps what its backward needs.
  *
  *  Inputs of a float dtype are differentiated; what was recorded of them before is not.
  *  @param[out] out_tape  the caller destroys it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
-                                             size_t n_inputs, nxd_tensor_t** outputs,
-                                             size_t n_outputs, nxd_tape_t** out_tape);
+                                             size_t num_inputs, nxd_tensor_t** outputs,
+                                             size_t num_outputs, nxd_tape_t** out_tape);
 
-/** Vector-Jacobian product: adds to the parameters' gradients and gives those of the inputs.
- *  [collective: the groups of its layers]
+/** [collective: the groups of its layers] Vector-Jacobian product: adds to the parameters'
+ *  gradients and gives those of the inputs.
  *
  *  Gradients of replicated outputs are replicated, not partial; so are those given back.
  *  @param grad_outputs  one per output, of its shape; NULL: zero.
@@ -148,37 +144,37 @@ NXD_API nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t*
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
-                                       size_t n_outputs, nxd_tensor_t** out_grad_inputs,
-                                       size_t n_inputs);
+                                       size_t num_outputs, nxd_tensor_t** out_grad_inputs,
+                                       size_t num_inputs);
 
-/** Releases the tape and what it kept.  [local]
+/** [local] Releases the tape and what it kept.
  *  @since 0.1 */
 NXD_API void nxd_tape_destroy(nxd_tape_t* tape);
 
-/** Class name of the module, such as "ColumnParallelLinear"; borrowed.  [local]
+/** [local] Class name of the module, such as "ColumnParallelLinear"; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name);
 
-/** A module below this one by its dotted path; "" is the module itself. Borrowed.  [local]
+/** [local] A module below this one by its dotted path; "" is the module itself. Borrowed.
  *  @return NXD_OK; INVALID_ARGUMENT (no such module; near names are in the message).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
-                                           nxd_module_t** out_module);
+NXD_API nxd_status_t nxd_module_find_module(nxd_module_t* root, const char* path,
+                                            nxd_module_t** out_module);
 
-/** Number of direct children.  [local]
+/** [local] Number of direct children.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count);
 
-/** A direct child and its name, in order of addition; both borrowed, either may be NULL.  [local]
+/** [local] A direct child and its name, in order of addition; both borrowed, either may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index,
                                           nxd_module_t** out_child, const char** out_name);
 
-/** Switches the module and all below it between training (1) and evaluation (0): dropout.  [local]
+/** [local] Switches the module and all below it between training (1) and evaluation (0): dropout.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training);
 
-/** Draws all parameters of the tree anew, with canonical names that start at this module.  [local]
+/** [local] Draws all parameters of the tree anew, with canonical names that start at this module.
  *
  *  Built-in layers are initialised when they are made, under the name their options give; a model
  *  put together from them is initialised by one call on its root.
@@ -186,8 +182,8 @@ NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t train
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
 
-/** Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
- *  [local]
+/** [local] Moves all parameters to a device, in place; they keep their attributes, hooks and
+ *  handles.
  *
  *  To the CPU: those on the meta device get the initial values of their names and seed, as if they
  *  had been made on the CPU; others keep theirs. To the meta device: values and gradients are
@@ -197,11 +193,11 @@ NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 
-/** Number of parameters of the tree; tied ones count once.  [local]
+/** [local] Number of parameters of the tree; tied ones count once.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);
 
-/** A parameter of the tree by index, in a fixed order, and its name from this root.  [local]
+/** [local] A parameter of the tree by index, in a fixed order, and its name from this root.
  *
  *  @param[out] out_parameter  borrowed from its module; may be NULL.
  *  @param[out] out_name       borrowed, valid until the tree changes; may be NULL.
@@ -210,25 +206,25 @@ NXD_API nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index,
                                               nxd_parameter_t** out_parameter,
                                               const char** out_name);
 
-/** A parameter of the tree by its name from this root, tied names included.  [local]
+/** [local] A parameter of the tree by its name from this root, tied names included.
  *  @return NXD_OK; INVALID_ARGUMENT (no such parameter; near names are in the message).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name,
                                                nxd_parameter_t** out_parameter);
 
-/** This rank's shard; borrowed from the parameter.  [local]
+/** [local] This rank's shard; borrowed from the parameter.
  *
- *  Its gradient is read and set by nxd_tensor_get_grad and nxd_tensor_set_grad.
+ *  Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter,
                                               nxd_tensor_t** out_tensor);
 
-/** Shape of the whole parameter; as nxd_tensor_get_shape.  [local]
+/** [local] Shape of the whole parameter; as nxd_tensor_get_shape.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape,
                                                     size_t cap, size_t* out_ndim);
 
-/** Gives the part of the full parameter that this rank has.  [local]
+/** [local] Gives the part of the full parameter that this rank has.
  *
  *  @param[out] out_dim      split dimension, or -1 for a replicated parameter.
  *  @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
@@ -239,30 +235,30 @@ NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t
                                              int64_t* begins, int64_t* ends, size_t cap,
                                              size_t* out_ranges);
 
-/** Overwrites this rank's shard with its part of the whole parameter's value.  [local]
- *  @param whole  tensor of the global shape, any float dtype.
+/** [local] Overwrites this rank's shard with its part of the full value.
+ *  @param full  tensor of the global shape, any float dtype.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole);
+NXD_API nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full);
 
-/** The whole parameter's value.  [collective: tensor-parallel group]
- *  @param[out] out_whole  the caller destroys it.
+/** [collective: tensor-parallel group] The full value of a parameter.
+ *  @param[out] out_full  the caller destroys it.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole);
+NXD_API nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full);
 
-/** The whole parameter's gradient, as far as it is finished.  [collective: tensor-parallel group]
- *  @param[out] out_whole  the caller destroys it; NULL with NXD_OK when there is no gradient.
+/** [collective: tensor-parallel group] The full gradient of a parameter, as far as it is finished.
+ *  @param[out] out_full  the caller destroys it; NULL with NXD_OK when there is no gradient.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter,
-                                                  nxd_tensor_t** out_whole);
+NXD_API nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter,
+                                                    nxd_tensor_t** out_full);
 
-/** Freezes (0) or frees (1) a parameter.  [local]
+/** [local] Freezes (0) or frees (1) a parameter.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable);
 
 /** Called when a backward pass has added to the parameter's gradient. */
 typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_data);
 
-/** Sets the parameter's gradient hook; NULL removes it.  [local]
+/** [local] Sets the parameter's gradient hook; NULL removes it.
  *  @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
  *                  NULL. On failure it is not called.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
@@ -270,7 +266,7 @@ typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_
 NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
                                                  void* user_data, nxd_destroy_fn destroy);
 
-/** Forgets the gradients of all parameters of the tree.  [local]
+/** [local] Forgets the gradients of all parameters of the tree.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_zero_grad(nxd_module_t* root);
 
@@ -286,21 +282,21 @@ enum {
   NXD_MISMATCH_SHAPE = 2       /**< a tensor of another shape than the parameter's */
 };
 
-/** Number of mismatches of a kind.  [local]
+/** [local] Number of mismatches of a kind.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
                                                size_t* out_count);
 
-/** Name of a mismatch; borrowed from the report.  [local]
+/** [local] Name of a mismatch; borrowed from the report.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t kind,
                                               size_t index, const char** out_name);
 
-/** Releases the report.  [local]
+/** [local] Releases the report.
  *  @since 0.1 */
 NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
 
-/** Reads parameters from safetensors; each rank reads its own shards only.  [local]
+/** [local] Reads parameters from safetensors; each rank reads its own shards only.
  *
  *  @param path    a .safetensors file, or a directory with model.safetensors or
  *                 model.safetensors.index.json; with both the file is read, as in transformers.
@@ -311,8 +307,8 @@ NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
 NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
                                                  int32_t strict, nxd_load_report_t** out_report);
 
-/** Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
- *  data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
+/** [collective: tensor- and pipeline-parallel groups] Writes the whole parameters, those of all
+ *  stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe.
  *
  *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
  *               an older save, is removed then.

@@ -3,7 +3,7 @@
  *
  * A step, on every rank: backward passes, then nxd_optimizer_step, which completes the gradients,
  * takes their norm, clips and updates. A program that looks at gradients in between calls
- * nxd_finish_gradients or nxd_ddp_finish, then nxd_optimizer_update. */
+ * nxd_finish_grads or nxd_ddp_finish, then nxd_optimizer_update. */
 #ifndef NXD_OPTIMIZER_H
 #define NXD_OPTIMIZER_H
 
@@ -14,36 +14,36 @@ extern "C" {
 #endif
 
 /** Learning rates over time; all rise linearly from rate / warmup_steps over the warm-up. */
-typedef int32_t nxd_schedule_t;
+typedef int32_t nxd_lr_schedule_t;
 enum {
-  NXD_SCHEDULE_INVALID = -1,
-  NXD_SCHEDULE_CONSTANT = 0,
-  NXD_SCHEDULE_LINEAR = 1, /**< down to final_factor at total_steps */
-  NXD_SCHEDULE_COSINE = 2  /**< the same along half a cosine (Loshchilov and Hutter 2017) */
+  NXD_LR_SCHEDULE_INVALID = -1,
+  NXD_LR_SCHEDULE_CONSTANT = 0,
+  NXD_LR_SCHEDULE_LINEAR = 1, /**< down to final_factor at total_steps */
+  NXD_LR_SCHEDULE_COSINE = 2  /**< the same along half a cosine (Loshchilov and Hutter 2017) */
 };
 
 /** A schedule of learning rates. Steps count from 0; after total_steps the factor stays. */
-typedef struct nxd_schedule_options {
+typedef struct nxd_lr_schedule_options {
   size_t struct_size;
-  nxd_schedule_t kind;
+  nxd_lr_schedule_t kind;
   int32_t reserved;
   int64_t warmup_steps;
   int64_t total_steps; /**< LINEAR and COSINE: more than warmup_steps */
   double final_factor; /**< of [0, 1] */
-} nxd_schedule_options_t;
+} nxd_lr_schedule_options_t;
 
-#define NXD_SCHEDULE_OPTIONS_INIT \
-  { sizeof(nxd_schedule_options_t), NXD_SCHEDULE_CONSTANT, 0, 0, 0, 0.0 }
+#define NXD_LR_SCHEDULE_OPTIONS_INIT \
+  { sizeof(nxd_lr_schedule_options_t), NXD_LR_SCHEDULE_CONSTANT, 0, 0, 0, 0.0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_schedule_options_init(nxd_schedule_options_t* options, size_t size);
+NXD_API nxd_status_t nxd_lr_schedule_options_init(nxd_lr_schedule_options_t* options, size_t size);
 
-/** The factor on the learning rate at a step, a pure function.  [local]
+/** [local] The factor on the learning rate at a step, a pure function.
  *  @return NXD_OK; INVALID_ARGUMENT (a field out of range, a negative step).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step,
-                                             double* out_factor);
+NXD_API nxd_status_t nxd_lr_schedule_get_factor(const nxd_lr_schedule_options_t* options,
+                                                int64_t step, double* out_factor);
 
 /** Updates parameters from their gradients. */
 typedef struct nxd_optimizer nxd_optimizer_t;
@@ -65,7 +65,7 @@ enum {
   NXD_ADAMW_FORMULA_NXD = 1    /**< NxD Core's: eps beside the uncorrected root; decay last */
 };
 
-/** Options of nxd_adamw_create. */
+/** Options of nxd_optimizer_create_adamw. */
 typedef struct nxd_adamw_options {
   size_t struct_size;
   double learning_rate; /**< 0: 1e-3 */
@@ -83,11 +83,11 @@ typedef struct nxd_adamw_options {
         NXD_BF16_UPDATE_MASTER                                                     \
   }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_adamw_options_init(nxd_adamw_options_t* options, size_t size);
 
-/** Options of nxd_sgd_create: torch.optim.SGD. */
+/** Options of nxd_optimizer_create_sgd: torch.optim.SGD. */
 typedef struct nxd_sgd_options {
   size_t struct_size;
   double learning_rate; /**< 0: 1e-3 */
@@ -101,7 +101,7 @@ typedef struct nxd_sgd_options {
 #define NXD_SGD_OPTIONS_INIT \
   { sizeof(nxd_sgd_options_t), 0.0, 0.0, 0.0, 0.0, 0, NXD_BF16_UPDATE_MASTER }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_sgd_options_init(nxd_sgd_options_t* options, size_t size);
 
@@ -117,17 +117,17 @@ typedef struct nxd_update {
   void* param;
   const void* grad;
   double grad_scale;    /**< the gradient is to be multiplied by this first */
-  void* const* states;  /**< state_count arrays, F32 or F64, zeros at the first update */
+  void* const* states;  /**< num_states arrays, F32 or F64, zeros at the first update */
   double learning_rate; /**< with the schedule's factor */
   double weight_decay;
   int64_t step; /**< of this parameter, 1 for its first update */
 } nxd_update_t;
 
 /** An update rule of the caller's own. A call that fails leaves param and states as they were, so
- * that parameters are OLD after the first of a step, and TORN after a later one. */
+ * that parameters are OLD after the first of a step, and PARTIAL after a later one. */
 typedef nxd_status_t (*nxd_update_fn)(const nxd_update_t* update, void* user_data);
 
-/** Options of nxd_custom_optimizer_create. */
+/** Options of nxd_optimizer_create_custom. */
 typedef struct nxd_custom_optimizer_options {
   size_t struct_size;
   nxd_update_fn update; /**< called on the thread of nxd_optimizer_step or _update */
@@ -135,37 +135,39 @@ typedef struct nxd_custom_optimizer_options {
   nxd_destroy_fn destroy; /**< called with user_data when the optimizer is gone; may be NULL */
   double learning_rate;   /**< 0: 1e-3 */
   double weight_decay;
-  int32_t state_count;           /**< 0 to 8 */
+  int32_t num_states;            /**< 0 to 8 */
   nxd_bf16_update_t bf16_update; /**< not STOCHASTIC */
 } nxd_custom_optimizer_options_t;
 
 #define NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT \
   { sizeof(nxd_custom_optimizer_options_t), NULL, NULL, NULL, 0.0, 0.0, 0, NXD_BF16_UPDATE_MASTER }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_custom_optimizer_options_init(nxd_custom_optimizer_options_t* options,
                                                        size_t size);
 
-/** AdamW over the parameters of a ddp; see nxd_adamw_create.  [local]
+/** [local] AdamW over the parameters of a ddp; see nxd_optimizer_create_adamw.
+ *
  *  With zero_stage 1 the state is that of this rank's parts only.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options,
-                                          nxd_optimizer_t** out_optimizer);
+NXD_API nxd_status_t nxd_optimizer_create_adamw_ddp(nxd_ddp_t* ddp,
+                                                    const nxd_adamw_options_t* options,
+                                                    nxd_optimizer_t** out_optimizer);
 
-/** SGD over the parameters of a ddp.  [local]
+/** [local] SGD over the parameters of a ddp.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options,
-                                        nxd_optimizer_t** out_optimizer);
+NXD_API nxd_status_t nxd_optimizer_create_sgd_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options,
+                                                  nxd_optimizer_t** out_optimizer);
 
-/** A caller's own update rule over the parameters of a ddp.  [local]
+/** [local] A caller's own update rule over the parameters of a ddp.
  *  @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
+NXD_API nxd_status_t nxd_optimizer_create_custom_ddp(nxd_ddp_t* ddp,
                                                      const nxd_custom_optimizer_options_t* options,
                                                      nxd_optimizer_t** out_optimizer);
 
-/** Puts parameters into a group with hyperparameters of its own, which start as group 0's.  [local]
+/** [local] Puts parameters into a group with hyperparameters of its own, which start as group 0's.
  *
  *  @param patterns  names, or patterns in which * stands for any characters and ? for one, such as
  *                   "*.bias"; each must match a parameter. A parameter is in the last group that
@@ -174,7 +176,7 @@ NXD_API nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
  *  @return NXD_OK; INVALID_ARGUMENT (a pattern without a match: near names are given).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_add_group(nxd_optimizer_t* optimizer,
-                                             const char* const* patterns, size_t n,
+                                             const char* const* patterns, size_t num_patterns,
                                              int32_t* out_group);
 
 /** Hyperparameters; see the options of each optimizer. */
@@ -190,23 +192,23 @@ enum {
   NXD_HYPERPARAMETER_DAMPENING = 6
 };
 
-/** Sets a hyperparameter from the next step on.  [local]
+/** [local] Sets a hyperparameter from the next step on.
  *  @param group  -1: of all groups.
  *  @return NXD_OK; INVALID_ARGUMENT (out of range, no such group, or another kind of optimizer's).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_set_hyperparameter(nxd_optimizer_t* optimizer, int32_t group,
                                                       nxd_hyperparameter_t which, double value);
 
-/** A hyperparameter of a group.  [local]
+/** [local] A hyperparameter of a group.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_t group,
                                                       nxd_hyperparameter_t which,
                                                       double* out_value);
 
-/** Makes the learning rate of all groups follow a schedule over the optimizer's updates.  [local]
+/** [local] Makes the learning rate of all groups follow a schedule over the optimizer's updates.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
-                                                const nxd_schedule_options_t* options);
+NXD_API nxd_status_t nxd_optimizer_set_lr_schedule(nxd_optimizer_t* optimizer,
+                                                   const nxd_lr_schedule_options_t* options);
 
 /** Report of a step. */
 typedef struct nxd_step_report {
@@ -218,9 +220,9 @@ typedef struct nxd_step_report {
   int32_t reserved;
 } nxd_step_report_t;
 
-/** A training step's end: completes the gradients as nxd_finish_gradients does, updates every
- *  parameter that has one, and advances the context's step.
- *  [collective: tensor-, pipeline- and data-parallel groups]
+/** [collective: tensor-, pipeline- and data-parallel groups] A training step's end: completes the
+ *  gradients as nxd_finish_grads does, updates every parameter that has one, and advances the
+ *  context's step.
  *
  *  Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
  *  When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
@@ -228,57 +230,58 @@ typedef struct nxd_step_report {
  *  @param options     NULL: defaults.
  *  @param out_report  may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
- *          nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
- *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
- *          are rejected by forwards, steps and saves until they are loaded again, and so is the
+ *          nxd_ddp_create_buffers); INVALID_STATE (parameters or state are PARTIAL); TIMEOUT or
+ *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. PARTIAL
+ * ones are rejected by forwards, steps and saves until they are loaded again, and so is the
  *          optimizer's state until nxd_optimizer_load.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
                                         const nxd_finish_options_t* options,
                                         nxd_step_report_t* out_report);
 
-/** Updates every parameter that has a gradient, from gradients that are finished, and advances the
- *  context's step.  [local]
+/** [local] Updates every parameter that has a gradient, from gradients that are finished, and
+ *  advances the context's step.
  *  @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
 
-/** State in which the last nxd_optimizer_step or _update left this rank's parameters.  [local]
+/** [local] State in which the last nxd_optimizer_step or _update left this rank's parameters.
+ *
  *  Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
- *  @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
+ *  @param[out] out_state  NONE before the first step, and once PARTIAL ones are loaded again.
  *  @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,
                                                        nxd_parameter_state_t* out_state,
                                                        int64_t* out_step);
 
-/** Sets the learning rate of all groups from the next step on.  [local]
+/** [local] Sets the learning rate of all groups from the next step on.
  *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate);
 
-/** The learning rate of group 0 at the next step, with the schedule's factor.  [local]
+/** [local] The learning rate of group 0 at the next step, with the schedule's factor.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate);
 
-/** Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.  [local]
+/** [local] Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t* out_bytes);
 
-/** Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
- *  parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
- *  master; updates are in the metadata. Crash-safe.  [collective: tensor, data, pipeline groups]
+/** [collective: tensor, data, pipeline groups] Writes the whole state as one safetensors file,
+ *  whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
+ *  exp_avg_sq, momentum, state0 and so on, or master; updates are in the metadata. Crash-safe.
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
 
-/** Reads this rank's part of a state that any layout wrote.  [local]
+/** [local] Reads this rank's part of a state that any layout wrote.
  *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
  *          After a failure the state is as before.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path);
 
-/** Releases the optimizer and its state.  [local]
+/** [local] Releases the optimizer and its state.
  *  @since 0.1 */
 NXD_API void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
 

@@ -50,18 +50,18 @@ typedef struct nxd_parallel_options {
 #define NXD_PARALLEL_OPTIONS_INIT \
   { sizeof(nxd_parallel_options_t), 1, 1, 1, 1, NXD_PLATFORM_NEUTRAL, 1, 0, 0 }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_options_init(nxd_parallel_options_t* options, size_t size);
 
-/** Number of groups along an axis of a layout; no context needed.  [local]
+/** [local] Number of groups along an axis of a layout; no context needed.
  *  @return NXD_OK; INVALID_ARGUMENT (sizes that do not divide); UNSUPPORTED (platform and layout).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* options,
                                                 int32_t world_size, nxd_axis_t axis,
                                                 int32_t* out_count);
 
-/** Ranks of one group of a layout, in group order; no context needed.  [local]
+/** [local] Ranks of one group of a layout, in group order; no context needed.
  *
  *  @param index   0..count-1, in the order of the lists NxD Core prints.
  *  @param ranks   room for cap ranks; may be NULL when cap is 0.
@@ -72,13 +72,13 @@ NXD_API nxd_status_t nxd_layout_get_group(const nxd_parallel_options_t* options,
                                           nxd_axis_t axis, int32_t index, int32_t* ranks,
                                           size_t cap, size_t* out_size);
 
-/** Group that a rank belongs to, and its place in it; no context needed.  [local]
+/** [local] Group that a rank belongs to, and its place in it; no context needed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t world_size,
                                           nxd_axis_t axis, int32_t rank, int32_t* out_group_index,
                                           int32_t* out_rank_in_group);
 
-/** Lays out the context's world and makes its groups.  [collective: world]
+/** [collective: world] Lays out the context's world and makes its groups.
  *
  *  @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
  *  @return NXD_OK; INVALID_ARGUMENT (sizes, or ranks that disagree about them); INVALID_STATE
@@ -87,38 +87,38 @@ NXD_API nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options,
 NXD_API nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx,
                                              const nxd_parallel_options_t* options);
 
-/** Forgets the layout, so that nxd_init_model_parallel may be called again.  [local]
+/** [local] Forgets the layout, so that nxd_init_model_parallel may be called again.
  *
  *  Modules made under the old layout keep their groups.
  *  @return NXD_OK; INVALID_STATE (not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx);
 
-/** 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.  [local]
+/** [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.
  *  @since 0.1 */
 NXD_API int32_t nxd_model_parallel_is_initialized(nxd_context_t* ctx);
 
-/** Ranks in this rank's group along an axis.  [local]
+/** [local] Ranks in this rank's group along an axis.
  *  @return NXD_OK; INVALID_ARGUMENT (axis); INVALID_STATE (not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_size);
 
-/** This rank's place in its group along an axis.  [local]
+/** [local] This rank's place in its group along an axis.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank);
 
-/** World rank of the first member of this rank's group along an axis.  [local]
+/** [local] World rank of the first member of this rank's group along an axis.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis,
                                                   int32_t* out_rank);
 
-/** This rank's group along an axis; borrowed from the context until the layout is destroyed.
- *  [local]
+/** [local] This rank's group along an axis; borrowed from the context until the layout is
+ *  destroyed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis,
                                             nxd_group_t** out_group);
 
-/** All groups along an axis: their number, and the ranks of one by index.  [local]
+/** [local] All groups along an axis: their number, and the ranks of one by index.
  *
  *  @param index  0..count-1; the ranks come as from nxd_layout_get_group.
  *  @since 0.1 */
@@ -126,13 +126,13 @@ NXD_API nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t 
                                                  int32_t* ranks, size_t cap, size_t* out_size,
                                                  int32_t* out_count);
 
-/** World rank of the next pipeline stage; the last stage's next is the first.  [local]
+/** [local] World rank of the next pipeline stage; the last stage's next is the first.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_pipeline_get_next_rank(nxd_context_t* ctx, int32_t* out_rank);
+NXD_API nxd_status_t nxd_parallel_get_pipeline_next_rank(nxd_context_t* ctx, int32_t* out_rank);
 
-/** World rank of the previous pipeline stage; the first stage's previous is the last.  [local]
+/** [local] World rank of the previous pipeline stage; the first stage's previous is the last.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_pipeline_get_previous_rank(nxd_context_t* ctx, int32_t* out_rank);
+NXD_API nxd_status_t nxd_parallel_get_pipeline_previous_rank(nxd_context_t* ctx, int32_t* out_rank);
 
 #ifdef __cplusplus
 }

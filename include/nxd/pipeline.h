@@ -35,9 +35,9 @@ typedef int32_t nxd_pp_task_kind_t;
 enum {
   NXD_PP_TASK_INVALID = -1,
   NXD_PP_TASK_FORWARD = 0,
-  NXD_PP_TASK_BACKWARD = 1,       /**< gradients of inputs and of parameters */
-  NXD_PP_TASK_INPUT_GRADIENT = 2, /**< of inputs alone; a WEIGHT_GRADIENT follows */
-  NXD_PP_TASK_WEIGHT_GRADIENT = 3
+  NXD_PP_TASK_BACKWARD = 1,   /**< gradients of inputs and of parameters */
+  NXD_PP_TASK_INPUT_GRAD = 2, /**< of inputs alone; a WEIGHT_GRAD follows */
+  NXD_PP_TASK_WEIGHT_GRAD = 3
 };
 
 /** One computation of one rank. The layout never changes. */
@@ -50,7 +50,7 @@ typedef struct nxd_pp_task {
 /** The tasks of all ranks, known to be complete and free of deadlock. Immutable. */
 typedef struct nxd_pp_schedule nxd_pp_schedule_t;
 
-/** Makes one of the library's schedules.  [local]
+/** [local] Makes one of the library's schedules.
  *
  *  @param ranks   of the pipeline, at least 1.
  *  @param chunks  of each rank, at least 1.
@@ -61,10 +61,10 @@ NXD_API nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t
                                             int32_t chunks, int32_t microbatches,
                                             nxd_pp_schedule_t** out_schedule);
 
-/** Makes a schedule of the caller's tasks, and proves it.  [local]
+/** [local] Makes a schedule of the caller's tasks, and proves it.
  *
  *  Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
- *  once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Tasks that
+ *  once backwards: in one task, or in an INPUT_GRAD and a later WEIGHT_GRAD. Tasks that
  *  make the input gradients of a chunk come in the order of the microbatches, and so do those that
  *  make its weight gradients: sums over microbatches then have the same bits in every schedule.
  *  Ranks make their tasks in order, send without waiting, and wait for what they receive.
@@ -78,12 +78,12 @@ NXD_API nxd_status_t nxd_pp_schedule_create_tasks(int32_t ranks, int32_t chunks,
                                                   const size_t* counts,
                                                   nxd_pp_schedule_t** out_schedule);
 
-/** The tasks of a rank, in order, by the rule of nxd_layout_get_group.  [local]
+/** [local] The tasks of a rank, in order, by the rule of nxd_layout_get_group.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_schedule_get_tasks(nxd_pp_schedule_t* schedule, int32_t rank,
                                                nxd_pp_task_t* tasks, size_t cap, size_t* out_count);
 
-/** Name of a schedule, such as "1F1B"; borrowed from it.  [local]
+/** [local] Name of a schedule, such as "1F1B"; borrowed from it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** out_name);
 
@@ -99,7 +99,7 @@ typedef struct nxd_pp_costs {
 #define NXD_PP_COSTS_INIT \
   { sizeof(nxd_pp_costs_t), NULL, NULL, NULL, 0.0 }
 
-/** Fills costs with defaults.  [local]
+/** [local] Fills costs with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size);
 
@@ -115,7 +115,7 @@ typedef struct nxd_pp_report {
   int32_t fullest_rank;     /**< the first one, if several are */
 } nxd_pp_report_t;
 
-/** Plays a schedule through.  [local]
+/** [local] Plays a schedule through.
  *  @param costs         NULL: all 1, free transfers.
  *  @param[in,out] out_report  struct_size set by the caller; the rest is filled.
  *  @since 0.1 */
@@ -123,7 +123,7 @@ NXD_API nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule,
                                                 const nxd_pp_costs_t* costs,
                                                 nxd_pp_report_t* out_report);
 
-/** Releases a schedule; pipelines made with it keep what they need.  [local]
+/** [local] Releases a schedule; pipelines made with it keep what they need.
  *  @since 0.1 */
 NXD_API void nxd_pp_schedule_destroy(nxd_pp_schedule_t* schedule);
 
@@ -200,32 +200,31 @@ typedef struct nxd_pp_callbacks_options {
 #define NXD_PP_CALLBACKS_OPTIONS_INIT \
   { sizeof(nxd_pp_callbacks_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, 0, NULL }
 
-/** Fills options with defaults.  [local]
+/** [local] Fills options with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options,
                                                    size_t size);
 
-/** A pipeline whose stages the caller computes.  [collective: the pipeline-parallel group]
+/** [collective: the pipeline-parallel group] A pipeline whose stages the caller computes.
  *
  *  @param inputs   of this rank's chunks one after the other: what comes from the stage before.
  *                  Stage 0 has none: its callback reads its data itself. NULL when there are none.
  *  @param outputs  likewise: what goes to the stage after; the last stage has none. They must equal
  *                  the next stage's inputs in all but names.
- *  @param n_inputs, n_outputs  how many each chunk has; of length virtual_size.
+ *  @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
  *  @param callbacks  copied; on failure destroy is not called.
  *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
  * INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx,
-                                             const nxd_pp_callbacks_options_t* options,
-                                             const nxd_pp_value_t* inputs, const size_t* n_inputs,
-                                             const nxd_pp_value_t* outputs, const size_t* n_outputs,
-                                             const nxd_pp_stage_callbacks_t* callbacks,
-                                             nxd_pp_t** out_pp);
+NXD_API nxd_status_t nxd_pp_create_callbacks(
+    nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs,
+    const size_t* num_inputs, const nxd_pp_value_t* outputs, const size_t* num_outputs,
+    const nxd_pp_stage_callbacks_t* callbacks, nxd_pp_t** out_pp);
 
-/** One step of a pipeline over callbacks: forwards and backwards of all microbatches, or, without
- *  training, forwards alone.  [collective: the pipeline-parallel group; with
- *  broadcast_and_average_loss also the data-parallel group]
+/** [collective: pipeline- and data-parallel groups] One step of a pipeline over callbacks:
+ *  forwards and backwards of all microbatches, or, without training, forwards alone.
+ *
+ *  The data-parallel group takes part with broadcast_and_average_loss alone.
  *
  *  Gradients of parameters are the caller's, added up over microbatches. Messages go over the
  *  pipeline-parallel group, with tags from 65533 on.
@@ -242,35 +241,35 @@ NXD_API nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx,
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
 
-/** Whether this rank has the last stage, and so the losses.  [local]
+/** [local] Whether this rank has the last stage, and so the losses.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has);
 
-/** The schedule of training runs; borrowed.  [local]
+/** [local] The schedule of training runs; borrowed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_schedule(nxd_pp_t* pp, nxd_pp_schedule_t** out_schedule);
 
-/** Bytes of the buffers that the pipeline receives into on this rank: kept from run to run, and as
- *  many as the schedule needs at once.  [local]
+/** [local] Bytes of the buffers that the pipeline receives into on this rank: kept from run to
+ *  run, and as many as the schedule needs at once.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes);
 
-/** Records when tasks, messages and waits begin and end, in all runs from now on (1), or no longer
- *  (0). Starting forgets what was recorded.  [local]
+/** [local] Records when tasks, messages and waits begin and end, in all runs from now on (1), or
+ *  no longer (0). Starting forgets what was recorded.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_set_timeline(nxd_pp_t* pp, int32_t on);
 
-/** Writes what all ranks recorded, on rank 0 of the world: as a trace that chrome://tracing and
- *  Perfetto read, and scripts/draw_timeline draws. The path ends in ".json". Ranks not the first of
- *  their tensor- and data-parallel groups have recorded alike and are left out.  [collective:
- * world]
+/** [collective: world] Writes what all ranks recorded, on rank 0 of the world: as a trace that
+ *  chrome://tracing and Perfetto read, and scripts/draw_timeline draws. The path ends in ".json".
+ *  Ranks not the first of their tensor- and data-parallel groups have recorded alike and are left
+ *  out.
  *  @return NXD_OK; INVALID_ARGUMENT (path); INVALID_STATE (nothing recorded); IO, on all ranks;
  *          TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_write_timeline(nxd_pp_t* pp, const char* path);
 
-/** Releases the pipeline. The model, if it has one, stays in parts: its parameters outside of this
- *  rank's stages have no values.  [local]
+/** [local] Releases the pipeline. The model, if it has one, stays in parts: its parameters outside
+ *  of this rank's stages have no values.
  *  @since 0.1 */
 NXD_API void nxd_pp_destroy(nxd_pp_t* pp);
 

@@ -29,12 +29,12 @@ typedef struct nxd_plan_model {
 #define NXD_PLAN_MODEL_INIT \
   { sizeof(nxd_plan_model_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** Fills model with zeros: sizes have no defaults but those that say so.  [local]
+/** [local] Fills model with zeros: sizes have no defaults but those that say so.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
 
-/** Reads the sizes of a Hugging Face configuration of a family that nxd_model_create knows: "llama"
- *  or "gpt2".  [local]
+/** [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
+ *  knows: "llama" or "gpt2".
  *
  *  @param config_json  text of config.json.
  *  @param[in,out] out_model  struct_size set by the caller; the rest is filled.
@@ -52,8 +52,8 @@ typedef struct nxd_plan_machine {
   int32_t ranks_per_host; /**< 0: all ranks are on one host */
   int32_t reserved;
   uint64_t memory_bytes;       /**< of a rank, for what is predicted; 0: no bound */
-  double gemm_flops_f32;       /**< of nxd_measure_gemm_peak; 0: 100e9 */
-  double gemm_flops_bf16;      /**< 0: 200e9 */
+  double gemm_rate_f32;        /**< of nxd_measure_gemm_peak; 0: 100e9 */
+  double gemm_rate_bf16;       /**< 0: 200e9 */
   double attention_share_f32;  /**< of these, what attention's products reach; 0: 0.59 */
   double attention_share_bf16; /**< 0: 0.5 */
   double memory_bandwidth;     /**< read and written, of arrays that fit no cache; 0: 20e9 */
@@ -66,7 +66,7 @@ typedef struct nxd_plan_machine {
 #define NXD_PLAN_MACHINE_INIT \
   { sizeof(nxd_plan_machine_t), 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
-/** Fills machine with defaults.  [local]
+/** [local] Fills machine with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_machine_init(nxd_plan_machine_t* machine, size_t size);
 
@@ -95,7 +95,7 @@ typedef struct nxd_plan_layout {
         0, NXD_PP_PARTITION_DEFAULT, 0                                                            \
   }
 
-/** Fills layout with defaults.  [local]
+/** [local] Fills layout with defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_layout_init(nxd_plan_layout_t* layout, size_t size);
 
@@ -125,15 +125,15 @@ typedef struct nxd_plan_prediction {
   int32_t fullest_rank;
   int32_t reserved;
   uint64_t parameter_bytes;
-  uint64_t gradient_bytes;
+  uint64_t grad_bytes;
   uint64_t optimizer_bytes;
   uint64_t activation_bytes;
   uint64_t buffer_bytes; /**< received values, sums under way, gradients of activations */
   uint64_t total_bytes;
 } nxd_plan_prediction_t;
 
-/** Predicts a layout, with the schedules that pipelines run and the rules by which they are cut.
- *  docs/planner.md says how, and how far off it is.  [local]
+/** [local] Predicts a layout, with the schedules that pipelines run and the rules by which they
+ *  are cut. docs/planner.md says how, and how far off it is.
  *
  *  @param machine  NULL: all defaults.
  *  @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
@@ -157,13 +157,13 @@ typedef struct nxd_plan_search_options {
 #define NXD_PLAN_SEARCH_OPTIONS_INIT \
   { sizeof(nxd_plan_search_options_t), 0, 0, 0, NXD_DTYPE_F32, 0 }
 
-/** Fills options with defaults; sizes have none.  [local]
+/** [local] Fills options with defaults; sizes have none.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, size_t size);
 
-/** Finds the layouts of all ranks that take least time and fit, best first; of equal ones those
- *  that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO, sequence
- *  parallelism and recomputation.  [local]
+/** [local] Finds the layouts of all ranks that take least time and fit, best first; of equal ones
+ *  those that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO,
+ *  sequence parallelism and recomputation.
  *
  *  @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
  *                 may be NULL.

@@ -12,13 +12,13 @@ extern "C" {
 /** Key-value store through which ranks find one another. */
 typedef struct nxd_store nxd_store_t;
 
-/** Store of the ranks that live on threads of this process.  [local]
+/** [local] Store of the ranks that live on threads of this process.
  *
  *  @param[out] out_store  shared by the threads; the caller destroys it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_create_local(nxd_store_t** out_store);
 
-/** Store in a file that all ranks of this host or shared file system can write.  [local]
+/** [blocking] Store in a file that all ranks of this host or shared file system can write.
  *
  *  @param path  created when absent, and left in place by destroy. The path must be fresh for each
  *               job: keys of an earlier job are rejected by nxd_context_create.
@@ -26,8 +26,7 @@ NXD_API nxd_status_t nxd_store_create_local(nxd_store_t** out_store);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_store);
 
-/** Store served over TCP by one rank; speaks the protocol of torch's TCPStore.  [local, blocking:
- *  until the server answers or timeout_ms has passed]
+/** [blocking] Store served over TCP by one rank; speaks the protocol of torch's TCPStore.
  *
  *  With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
  *  docs/security.md.
@@ -60,7 +59,7 @@ typedef struct nxd_store_callbacks {
   nxd_status_t (*add)(const char* key, int64_t amount, int64_t* out_value, void* user_data);
 } nxd_store_callbacks_t;
 
-/** Store over the caller's callbacks, which are copied; set, get and add are required.  [local]
+/** [local] Store over the caller's callbacks, which are copied; set, get and add are required.
  *
  *  On failure destroy is not called: user_data stays the caller's.
  *  @return NXD_OK; INVALID_ARGUMENT (a callback is NULL); ABI_MISMATCH.
@@ -68,19 +67,19 @@ typedef struct nxd_store_callbacks {
 NXD_API nxd_status_t nxd_store_create_callbacks(const nxd_store_callbacks_t* callbacks,
                                                 nxd_store_t** out_store);
 
-/** Port the store's server listens on, for stores made by nxd_store_create_tcp.  [local]
+/** [local] Port the store's server listens on, for stores made by nxd_store_create_tcp.
  *  @return NXD_OK; INVALID_ARGUMENT (not a TCP store).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port);
 
-/** Stores a copy of the value under the key.  [local]
+/** [blocking] Stores a copy of the value under the key.
  *  @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
  *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value,
                                    size_t size);
 
-/** Waits for the key and copies its value.  [local, blocking: until the key is set]
+/** [blocking] Waits for the key and copies its value.
  *
  *  @param timeout_ms   0 asks once and does not wait.
  *  @param[out] out_size  bytes of the value, also when cap is too small.
@@ -89,14 +88,14 @@ NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const vo
 NXD_API nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_ms,
                                    void* buf, size_t cap, size_t* out_size);
 
-/** Adds to an integer key that starts at 0, atomically. Sums wrap.  [local]
+/** [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
  *  @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
  *          connection instead); IO, TIMEOUT (the store is lost or silent).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
                                    int64_t* out_value);
 
-/** Releases the store; contexts made from it keep what they need.  [local]
+/** [local] Releases the store; contexts made from it keep what they need.
  *  @since 0.1 */
 NXD_API void nxd_store_destroy(nxd_store_t* store);
 

@@ -16,9 +16,9 @@ extern "C" {
 /** Handle on a tensor. Several handles may share one storage. */
 typedef struct nxd_tensor nxd_tensor_t;
 
-/** Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the pool
- *  of nxd_memory_get_stats too. For the whole process, and at any time: memory goes back to where
- * it came from. [local]
+/** [local] Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the
+ *  pool of nxd_memory_get_stats too. For the whole process, and at any time: memory goes back to
+ *  where it came from.
  *
  *  On at first when libnxd brought libtorch into the process. Off where the program, or another
  *  library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
@@ -32,11 +32,11 @@ typedef struct nxd_tensor nxd_tensor_t;
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_set_aten_pool(int32_t on);
 
-/** Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.  [local]
+/** [local] Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 
-/** A tensor of zeros in C order.  [local]
+/** [local] A tensor of zeros in C order.
  *
  *  @param shape   ndim sizes, each 0 or more; may be NULL when ndim is 0 (a scalar).
  *  @param device  NXD_DEVICE_CPU or NXD_DEVICE_META (shape and dtype only).
@@ -45,7 +45,7 @@ NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 NXD_API nxd_status_t nxd_tensor_create(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,
                                        nxd_device_t device, nxd_tensor_t** out_tensor);
 
-/** A tensor in C order with a copy of the caller's data.  [local]
+/** [local] A tensor in C order with a copy of the caller's data.
  *
  *  @param data   as many elements of dtype as the shape has; NULL only when it has none.
  *  @param bytes  size of data: elements times the element size, checked.
@@ -54,51 +54,51 @@ NXD_API nxd_status_t nxd_tensor_from_data(const void* data, size_t bytes, const 
                                           int32_t ndim, nxd_dtype_t dtype,
                                           nxd_tensor_t** out_tensor);
 
-/** A tensor with a copy of a borrowed DLPack tensor, any strides.  [local]
+/** [local] A tensor with a copy of a borrowed DLPack tensor, any strides.
  *
  *  @param source  borrowed for the call; on the CPU.
  *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (device, dtype, lanes).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_tensor_copy_dltensor(const DLTensor* source, nxd_tensor_t** out_tensor);
+NXD_API nxd_status_t nxd_tensor_from_dltensor(const DLTensor* source, nxd_tensor_t** out_tensor);
 
-/** A tensor over the memory of a managed DLPack tensor, without a copy.  [local]
+/** [local] A tensor over the memory of a managed DLPack tensor, without a copy.
  *
  *  @param managed  taken over on success: its deleter is called, on any thread, when the last
  *                  tensor over the memory is gone. On failure it stays the caller's.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack(DLManagedTensor* managed, nxd_tensor_t** out_tensor);
 
-/** The same for the versioned form; read-only memory is rejected.  [local]
+/** [local] The same for the versioned form; read-only memory is rejected.
  *  @return NXD_OK; INVALID_ARGUMENT (read-only); UNSUPPORTED (major version other than 1).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVersioned* managed,
                                                       nxd_tensor_t** out_tensor);
 
-/** The tensor's memory as a managed DLPack tensor, without a copy.  [local]
+/** [local] The tensor's memory as a managed DLPack tensor, without a copy.
  *
  *  @param[out] out_managed  the caller calls its deleter once; the memory lives until then.
  *  @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (meta device).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_to_dlpack(nxd_tensor_t* tensor, DLManagedTensor** out_managed);
 
-/** The same in the versioned form.  [local]
+/** [local] The same in the versioned form.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_to_dlpack_versioned(nxd_tensor_t* tensor,
                                                     struct DLManagedTensorVersioned** out_managed);
 
-/** Another handle on the same tensor.  [local]
+/** [local] Another handle on the same tensor.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_retain(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor);
 
-/** Releases a handle.  [local]
+/** [local] Releases a handle.
  *  @since 0.1 */
 NXD_API void nxd_tensor_destroy(nxd_tensor_t* tensor);
 
-/** Number of dimensions.  [local]
+/** [local] Number of dimensions.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_ndim(nxd_tensor_t* tensor, int32_t* out_ndim);
 
-/** Sizes of the dimensions.  [local]
+/** [local] Sizes of the dimensions.
  *
  *  @param shape  room for cap sizes; may be NULL when cap is 0.
  *  @param[out] out_ndim  dimensions. When it exceeds cap nothing is copied, and a cap other than 0
@@ -107,44 +107,44 @@ NXD_API nxd_status_t nxd_tensor_get_ndim(nxd_tensor_t* tensor, int32_t* out_ndim
 NXD_API nxd_status_t nxd_tensor_get_shape(nxd_tensor_t* tensor, int64_t* shape, size_t cap,
                                           size_t* out_ndim);
 
-/** Strides in elements; as nxd_tensor_get_shape.  [local]
+/** [local] Strides in elements; as nxd_tensor_get_shape.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_strides(nxd_tensor_t* tensor, int64_t* strides, size_t cap,
                                             size_t* out_ndim);
 
-/** Element type.  [local]
+/** [local] Element type.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_dtype(nxd_tensor_t* tensor, nxd_dtype_t* out_dtype);
 
-/** Device.  [local]
+/** [local] Device.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_device(nxd_tensor_t* tensor, nxd_device_t* out_device);
 
-/** Number of elements.  [local]
+/** [local] Number of elements.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_element_count(nxd_tensor_t* tensor, int64_t* out_count);
 
-/** First element in memory; borrowed. After writing through it, call nxd_tensor_mark_modified.
- *  [local]
+/** [local] First element in memory; borrowed. After writing through it, call
+ *  nxd_tensor_mark_modified.
  *  @return NXD_OK; UNSUPPORTED (meta device).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_data(nxd_tensor_t* tensor, void** out_data);
 
-/** Says that the tensor's memory was written by other means than this library, so that what was
- *  derived from it is made anew.  [local]
+/** [local] Says that the tensor's memory was written by other means than this library, so that
+ *  what was derived from it is made anew.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_mark_modified(nxd_tensor_t* tensor);
 
-/** Copies all elements out, in C order.  [local]
+/** [local] Copies all elements out, in C order.
  *  @param bytes  size of buf: elements times the element size, checked.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_copy_to_host(nxd_tensor_t* tensor, void* buf, size_t bytes);
 
-/** Overwrites all elements in place from C order; not recorded by autograd.  [local]
+/** [local] Overwrites all elements in place from C order; not recorded by autograd.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_copy_from_host(nxd_tensor_t* tensor, const void* buf, size_t bytes);
 
-/** Value of a tensor of one element, as a double.  [local]
+/** [local] Value of a tensor of one element, as a double.
  *  @return NXD_OK; INVALID_ARGUMENT (not one element).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_item(nxd_tensor_t* tensor, double* out_value);

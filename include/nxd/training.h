@@ -10,9 +10,9 @@
 extern "C" {
 #endif
 
-/** Finishes the gradients of a model after backward: sums those of norms under sequence parallelism
- *  and of replicated key and value heads, reduces over data-parallel ranks, scales, takes the norm
- *  of the whole model and clips.  [collective: tensor-, pipeline- and data-parallel groups]
+/** [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a model
+ *  after backward: sums those of norms under sequence parallelism and of replicated key and value
+ *  heads, reduces over data-parallel ranks, scales, takes the norm of the whole model and clips.
  *
  *  Every rank calls it once per step, with gradients for the same parameters.
  *  @param[out] out_norm  of all gradients before clipping, with the same bits on all ranks; may be
@@ -20,11 +20,11 @@ extern "C" {
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite: gradients are left
  *          unclipped; or a ddp of the model's, which nxd_ddp_finish is for); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
-                                          double* out_norm);
+NXD_API nxd_status_t nxd_finish_grads(nxd_module_t* root, const nxd_finish_options_t* options,
+                                      double* out_norm);
 
-/** Data parallelism over a tree's trainable parameters, over the data-parallel group.
- *  [collective: the data-parallel group]
+/** [collective: the data-parallel group] Data parallelism over a tree's trainable parameters, over
+ *  the data-parallel group.
  *
  *  Gradients become views into the buckets, and buckets are reduced during backward passes, in the
  *  reverse order of the parameters. With zero_stage 1 parameters become views as well. One ddp at a
@@ -33,50 +33,52 @@ NXD_API nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_o
 NXD_API nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
                                     nxd_ddp_t** out_ddp);
 
-/** AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019).  [local]
+/** [local] AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019).
  *
  *  State is kept in f32 (f64 for F64 parameters), sized like this rank's shards.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options,
-                                      nxd_optimizer_t** out_optimizer);
+NXD_API nxd_status_t nxd_optimizer_create_adamw(nxd_module_t* root,
+                                                const nxd_adamw_options_t* options,
+                                                nxd_optimizer_t** out_optimizer);
 
-/** SGD over all trainable parameters of a tree.  [local]
+/** [local] SGD over all trainable parameters of a tree.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options,
-                                    nxd_optimizer_t** out_optimizer);
+NXD_API nxd_status_t nxd_optimizer_create_sgd(nxd_module_t* root, const nxd_sgd_options_t* options,
+                                              nxd_optimizer_t** out_optimizer);
 
-/** A caller's own update rule over all trainable parameters of a tree.  [local]
+/** [local] A caller's own update rule over all trainable parameters of a tree.
  *  @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
+NXD_API nxd_status_t nxd_optimizer_create_custom(nxd_module_t* root,
                                                  const nxd_custom_optimizer_options_t* options,
                                                  nxd_optimizer_t** out_optimizer);
 
-/** Weights that make mean losses of microbatches add up to the mean over all valid tokens of the
- *  step: each one's valid labels divided by those of all microbatches of all data-parallel ranks.
- *  [collective: the data-parallel group]
+/** [collective: the data-parallel group] Weights that make mean losses of microbatches add up to
+ *  the mean over all valid tokens of the step: each one's valid labels divided by those of all
+ *  microbatches of all data-parallel ranks.
  *
  *  Multiply each loss by its weight, or give the weight as its gradient to nxd_backward, and reduce
  *  gradients with SUM.
  *  @param labels   [.., sequence] I64 each; NULL among them: no tokens.
  *  @param shifted  1: as models take them, whose first label of a row predicts nothing.
- *  @param[out] out_weights  n; all 0 when no rank has a valid label.
+ *  @param[out] out_weights  num_labels; all 0 when no rank has a valid label.
  *  @return NXD_OK; INVALID_ARGUMENT; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n,
-                                      int64_t ignore_index, int32_t shifted, double* out_weights);
+NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels,
+                                      size_t num_labels, int64_t ignore_index, int32_t shifted,
+                                      double* out_weights);
 
-/** Recomputes the activations of modules in their backward pass, instead of keeping them (Chen et
- *  al. 2016). Names and state do not change. May be called before or after nxd_pp_create.  [local]
+/** [local] Recomputes the activations of modules in their backward pass, instead of keeping them
+ *  (Chen et al. 2016). Names and state do not change. May be called before or after nxd_pp_create.
  *
- *  @param names  paths from the root, or class names, of the modules; NULL with n_names 0: all
+ *  @param names  paths from the root, or class names, of the modules; NULL with num_names 0: all
  *                transformer layers of a built-in model.
  *  @param on     1; 0: no longer.
  *  @return NXD_OK; INVALID_ARGUMENT (a name that is neither a path nor a class: the nearest are
  *          given).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names,
-                                          size_t n_names, int32_t on);
+                                          size_t num_names, int32_t on);
 
 #ifdef __cplusplus
 }

@@ -27,40 +27,40 @@ extern "C" {
 /** A call that goes on while its caller does other things. */
 typedef struct nxd_work nxd_work_t;
 
-/** nxd_all_reduce without waiting.  [collective: group]
+/** [collective: group] nxd_all_reduce without waiting.
  *
- *  @param send, recv     as for nxd_all_reduce; borrowed until the work is done.
+ *  @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
  *  @param[out] out_work  the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
  *          fork). All other failures are the work's. The same for all *_async functions.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv,
+NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* receive,
                                           size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
                                           nxd_work_t** out_work);
 
-/** nxd_all_gather without waiting.  [collective: group]
+/** [collective: group] nxd_all_gather without waiting.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv,
+NXD_API nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* receive,
                                           size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
 
-/** nxd_reduce_scatter without waiting.  [collective: group]
+/** [collective: group] nxd_reduce_scatter without waiting.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
+NXD_API nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* receive,
                                               size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
                                               nxd_work_t** out_work);
 
-/** nxd_broadcast without waiting.  [collective: group]
+/** [collective: group] nxd_broadcast without waiting.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count,
                                          nxd_dtype_t dtype, int32_t root, nxd_work_t** out_work);
 
-/** nxd_all_to_all without waiting.  [collective: group]
+/** [collective: group] nxd_all_to_all without waiting.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv,
+NXD_API nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* receive,
                                           size_t count, nxd_dtype_t dtype, nxd_work_t** out_work);
 
-/** nxd_send without waiting; the other rank may call nxd_receive or nxd_receive_async.
- *  [collective: the two ranks]
+/** [collective: the two ranks] nxd_send without waiting; the other rank may call nxd_receive or
+ *  nxd_receive_async.
  *
  *  Each peer and tag with a work pending takes a thread.
  *  @since 0.1 */
@@ -68,20 +68,20 @@ NXD_API nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size
                                     nxd_dtype_t dtype, int32_t to, int32_t tag,
                                     nxd_work_t** out_work);
 
-/** nxd_receive without waiting; the other rank may call nxd_send or nxd_send_async.
- *  [collective: the two ranks]
+/** [collective: the two ranks] nxd_receive without waiting; the other rank may call nxd_send or
+ *  nxd_send_async.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_receive_async(nxd_group_t* group, void* buffer, size_t count,
                                        nxd_dtype_t dtype, int32_t from, int32_t tag,
                                        nxd_work_t** out_work);
 
-/** nxd_barrier without waiting: the work is done when every rank of the group has called.
- *  [collective: group]
+/** [collective: group] nxd_barrier without waiting: the work is done when every rank of the group
+ *  has called.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work);
 
-/** Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
- *  message: the two ranks]
+/** [collective: group; of a message: the two ranks] Fails a call that this rank cannot make, on
+ *  all ranks that make it.
  *
  *  For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
  *  as an array of another framework. Takes the place of this rank's next collective of the group,
@@ -97,21 +97,20 @@ NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work
 NXD_API nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer,
                                       int32_t tag, const char* reason);
 
-/** nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
- *  the reason.  [collective: group; of a message: the two ranks]
+/** [collective: group; of a message: the two ranks] nxd_group_reject without waiting: the work
+ *  takes the call's place in the order, and fails with the reason.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, int32_t peer,
                                             int32_t tag, const char* reason, nxd_work_t** out_work);
 
-/** Whether the work is done, well or not; from any thread.  [local]
+/** [local] Whether the work is done, well or not; from any thread.
  *
  *  @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
  *  @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
 
-/** Waits until the work is done, and returns how it ended.  [local, blocking: until the work is
- *  done]
+/** [blocking] Waits until the work is done, and returns how it ended.
  *
  *  May be called again; the outcome stays.
  *
@@ -124,7 +123,7 @@ NXD_API nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
 
-/** Takes back a work that has not begun on this rank: it is done, with ABORTED.  [local]
+/** [local] Takes back a work that has not begun on this rank: it is done, with ABORTED.
  *
  *  Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
  *  rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
@@ -132,7 +131,7 @@ NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
 
-/** How the work ended, as nxd_last_error_info.  [local]
+/** [local] How the work ended, as nxd_last_error_info.
  *
  *  @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
  *                           from the work. A work that went well has status NXD_OK, its group and
@@ -142,8 +141,8 @@ NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info);
 
-/** Releases the work: one that has not begun is cancelled, one that runs is waited for, which the
- *  group's timeout bounds. Afterwards its buffers are the caller's.  [local]
+/** [blocking] Releases the work: one that has not begun is cancelled, one that runs is waited for,
+ *  which the group's timeout bounds. Afterwards its buffers are the caller's.
  *  @since 0.1 */
 NXD_API void nxd_work_destroy(nxd_work_t* work);
 

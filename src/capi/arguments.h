@@ -50,7 +50,7 @@ T& required(T* pointer, const char* name) {
 
 // Error information of no error.
 inline nxd_error_info_t no_error_info() {
-  return {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", "", -1, NXD_PARAMETERS_NONE, 0};
+  return {sizeof(nxd_error_info_t), NXD_OK, -1, 0, "", "", -1, NXD_PARAMETER_STATE_NONE, 0};
 }
 
 // Gives what `fill` has to say of an error, to a caller of any version.

@@ -24,7 +24,7 @@ std::shared_ptr<FunctionDefinition> resolve(const nxd_function_options_t& given)
   check_argument(!out->name.empty(), "options.name: expected a name, got ",
                  given.name ? "an empty one" : "NULL");
   check_argument(given.forward, "options.forward: expected a callback, got NULL");
-  if (given.n_outputs != 0) out->n_outputs = given.n_outputs;
+  if (given.num_outputs != 0) out->num_outputs = given.num_outputs;
   out->forward = given.forward;
   out->backward = given.backward;
   out->shape = given.shape;
@@ -45,7 +45,7 @@ nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires
   return engine_guard([&] { set_requires_grad(unwrap(tensor, "tensor"), requires_grad != 0); });
 }
 
-nxd_status_t nxd_tensor_get_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
+nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
   return engine_guard([&] {
     auto& out = output(out_grad, "out_grad");
     wrap_all({grad_of(unwrap(tensor, "tensor"))}, &out);
@@ -79,22 +79,22 @@ nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous) {
 }
 
 nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
-                          size_t n_outputs, int32_t retain_graph) {
+                          size_t num_outputs, int32_t retain_graph) {
   return engine_guard([&] {
-    run_backward(unwrap_all(outputs, n_outputs, "outputs"), optional_grads(grads, n_outputs),
+    run_backward(unwrap_all(outputs, num_outputs, "outputs"), optional_grads(grads, num_outputs),
                  retain_graph != 0);
   });
 }
 
-nxd_status_t nxd_gradients(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
-                           size_t n_outputs, nxd_tensor_t* const* inputs, size_t n_inputs,
-                           int32_t retain_graph, nxd_tensor_t** out_grads) {
+nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t num_outputs,
+                      nxd_tensor_t* const* inputs, size_t num_inputs, int32_t retain_graph,
+                      nxd_tensor_t** out_grads) {
   return engine_guard([&] {
-    clear_outputs(out_grads, n_inputs, "out_grads");
-    wrap_all(
-        run_gradients(unwrap_all(outputs, n_outputs, "outputs"), optional_grads(grads, n_outputs),
-                      unwrap_all(inputs, n_inputs, "inputs"), retain_graph != 0),
-        out_grads);
+    clear_outputs(out_grads, num_inputs, "out_grads");
+    wrap_all(run_gradients(unwrap_all(outputs, num_outputs, "outputs"),
+                           optional_grads(grads, num_outputs),
+                           unwrap_all(inputs, num_inputs, "inputs"), retain_graph != 0),
+             out_grads);
   });
 }
 
@@ -113,12 +113,13 @@ nxd_status_t nxd_function_create(const nxd_function_options_t* options,
 }
 
 nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs,
-                                size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
+                                size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   return engine_guard([&] {
-    clear_outputs(outputs, n_outputs, "outputs");
+    clear_outputs(outputs, num_outputs, "outputs");
     check_argument(function, "function: expected a function, got NULL");
     function->stamp.check("function");
-    wrap_all(function->function.apply(unwrap_all(inputs, n_inputs, "inputs"), n_outputs), outputs);
+    wrap_all(function->function.apply(unwrap_all(inputs, num_inputs, "inputs"), num_outputs),
+             outputs);
   });
 }
 

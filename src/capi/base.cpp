@@ -36,11 +36,11 @@ nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {
 
 void nxd_python_capsule_destroy(void* capsule) { destroy_python_capsule(capsule); }
 
-nxd_status_t nxd_set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {
+nxd_status_t nxd_log_set_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {
   return guard([&] { set_log_callback(callback, user_data, destroy); });
 }
 
-nxd_status_t nxd_set_log_level(nxd_log_level_t level) {
+nxd_status_t nxd_log_set_level(nxd_log_level_t level) {
   return guard([&] { set_log_level(level); });
 }
 

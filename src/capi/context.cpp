@@ -21,9 +21,13 @@ nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_contex
   return guard([&] {
     auto& out = output(out_ctx, "out_ctx");
     const auto known = read_options(options, kDefaults, "options");
-    if (known.store) unwrap(known.store);
+    std::shared_ptr<Store> store;
+    if (known.store) {
+      unwrap(known.store);
+      store = known.store->value;
+    }
     auto handle = std::make_unique<nxd_context>();
-    handle->value = Context::create(known);
+    handle->value = Context::create(known, store);
     out = handle.release();
   });
 }

@@ -1,5 +1,6 @@
 // nxd/data_parallel.h: data parallelism over buffers, samplers.
 #include "capi/handles.h"
+#include "capi/optimizer_handles.h"
 #include "core/base/last_error.h"
 #include "core/base/options.h"
 #include "core/data/epoch_sampler.h"
@@ -25,7 +26,7 @@ nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size) {
 
 nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
                                     const char* const* names, DLTensor* const* params,
-                                    DLTensor* const* grads, size_t n,
+                                    DLTensor* const* grads, size_t num_params,
                                     const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp) {
   return guard([&] {
     auto& out = output(out_ddp, "out_ddp");
@@ -33,8 +34,9 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
     if (group) static_cast<void>(unwrap(group));
     const auto known = read_options(options, kDefaults, "options");
     auto handle = std::make_unique<nxd_ddp>();
-    handle->value = std::make_shared<BufferDataParallel>(
-        context.shared_from_this(), group ? group->value : nullptr, names, params, grads, n, known);
+    handle->value = std::make_shared<BufferDataParallel>(context.shared_from_this(),
+                                                         group ? group->value : nullptr, names,
+                                                         params, grads, num_params, known);
     out = handle.release();
   });
 }
@@ -105,12 +107,12 @@ nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,
   });
 }
 
-nxd_status_t nxd_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch,
+nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, int64_t epoch,
                               uint64_t seed, int32_t shuffle, int32_t drop_last,
                               int64_t* out_indices, size_t cap, size_t* out_count) {
   return guard([&] {
     auto& out = output(out_count, "out_count");
-    const EpochSampler sampler({n_samples, ranks, epoch, seed, shuffle != 0, drop_last != 0});
+    const EpochSampler sampler({num_samples, ranks, epoch, seed, shuffle != 0, drop_last != 0});
     sampler.check_rank(rank);
     const auto count = static_cast<size_t>(sampler.count());
     if (cap > 0) {

@@ -5,18 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "capi/arguments.h"
+#include "capi/handles.h"
 #include "core/base/options.h"
 #include "engine/autograd/custom_function.h"
 #include "engine/module/module.h"
 #include "engine/module/tape.h"
 #include "engine/ops/op_call.h"
 #include "engine/tensor/tensor_handle.h"
+#include "engine/training/model_state.h"
 #include "engine/translate.h"
 
 struct nxd_op {
   nxd::OpCall call;
   nxd::ForkStamp stamp{};
+};
+
+struct nxd_load_report {
+  nxd::LoadReport value;
 };
 
 struct nxd_function {

@@ -7,18 +7,18 @@
 
 using namespace nxd;
 
-nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks,
+nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t num_ranks,
                               const char* name, nxd_group_t** out_group) {
   return guard([&] {
     auto& out = output(out_group, "out_group");
     Context& context = unwrap(ctx);
-    check_argument(ranks || n_ranks == 0, "ranks: expected a pointer to ", n_ranks,
+    check_argument(ranks || num_ranks == 0, "ranks: expected a pointer to ", num_ranks,
                    " ranks, got NULL");
     // Too many are rejected as they are; how many too many does not matter.
-    n_ranks = std::min(n_ranks, static_cast<size_t>(context.size()) + 1);
+    num_ranks = std::min(num_ranks, static_cast<size_t>(context.size()) + 1);
     auto handle = std::make_unique<nxd_group>();
     handle->value =
-        context.create_group(std::vector<int>(ranks, ranks + n_ranks), name ? name : "group");
+        context.create_group(std::vector<int>(ranks, ranks + num_ranks), name ? name : "group");
     out = handle.release();
   });
 }
@@ -70,19 +70,20 @@ nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_tr
   });
 }
 
-nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* receive, size_t count,
                             nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return guard([&] { unwrap(group).run(Call::all_reduce(send, recv, count, dtype, reduce)); });
+  return guard([&] { unwrap(group).run(Call::all_reduce(send, receive, count, dtype, reduce)); });
 }
 
-nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* receive, size_t count,
                             nxd_dtype_t dtype) {
-  return guard([&] { unwrap(group).run(Call::all_gather(send, recv, count, dtype)); });
+  return guard([&] { unwrap(group).run(Call::all_gather(send, receive, count, dtype)); });
 }
 
-nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* receive, size_t count,
                                 nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return guard([&] { unwrap(group).run(Call::reduce_scatter(send, recv, count, dtype, reduce)); });
+  return guard(
+      [&] { unwrap(group).run(Call::reduce_scatter(send, receive, count, dtype, reduce)); });
 }
 
 nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
@@ -90,9 +91,9 @@ nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t count, nxd_d
   return guard([&] { unwrap(group).run(Call::broadcast(buffer, count, dtype, root)); });
 }
 
-nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* receive, size_t count,
                             nxd_dtype_t dtype) {
-  return guard([&] { unwrap(group).run(Call::all_to_all(send, recv, count, dtype)); });
+  return guard([&] { unwrap(group).run(Call::all_to_all(send, receive, count, dtype)); });
 }
 
 nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,

@@ -8,6 +8,30 @@
 #include "core/launch/job.h"
 #include "core/world/context.h"
 
+struct nxd_store {
+  std::shared_ptr<nxd::Store> value;
+  nxd::ForkStamp stamp{};
+};
+
+struct nxd_group {
+  std::shared_ptr<nxd::ProcessGroup> value;
+  bool borrowed = false;  // from a context, whose handle owns this one
+};
+
+struct nxd_context {
+  std::shared_ptr<nxd::Context> value;
+  nxd_group groups[7];  // handed out by axis
+};
+
+struct nxd_work {
+  std::shared_ptr<nxd::Work> value;
+};
+
+struct nxd_job {
+  std::unique_ptr<nxd::Job> value;
+  nxd::ForkStamp stamp{};
+};
+
 namespace nxd {
 
 inline Store& unwrap(nxd_store_t* store) {

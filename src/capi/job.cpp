@@ -24,7 +24,7 @@ nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** out_job) 
     check_argument(!known.argv || !arguments.empty(),
                    "options.argv: expected a program, got an empty list");
     out = new nxd_job{
-        std::make_unique<Job>(known.n_processes, known.omp_num_threads, std::move(arguments))};
+        std::make_unique<Job>(known.num_processes, known.omp_num_threads, std::move(arguments))};
   });
 }
 

@@ -20,15 +20,6 @@ const nxd_rope_options_t kRope = NXD_ROPE_OPTIONS_INIT;
 const nxd_attention_options_t kAttention = NXD_ATTENTION_OPTIONS_INIT;
 const nxd_mlp_options_t kMlp = NXD_MLP_OPTIONS_INIT;
 
-bool toggle(nxd_toggle_t value, bool default_value, const char* name) {
-  switch (value) {
-    case NXD_TOGGLE_DEFAULT: return default_value;
-    case NXD_TOGGLE_ON: return true;
-    case NXD_TOGGLE_OFF: return false;
-    default: fail(NXD_ERROR_INVALID_ARGUMENT, name, ": expected an NXD_TOGGLE_*, got ", value);
-  }
-}
-
 // Options as layers have them, with their defaults in.
 
 EmbeddingOptions resolve(const nxd_embedding_options_t& given) {
@@ -78,7 +69,7 @@ RopeOptions resolve(const nxd_rope_options_t& given) {
 
 AttentionOptions resolve(const nxd_attention_options_t& given) {
   AttentionOptions out;
-  out.kv_heads = given.n_kv_heads;
+  out.kv_heads = given.num_kv_heads;
   out.head_dim = given.head_dim;
   if (given.rope) out.rope = resolve(read_options(given.rope, kRope, "options->rope"));
   out.causal = toggle(given.causal, out.causal, "causal");
@@ -126,10 +117,10 @@ nxd_status_t nxd_embedding_options_init(nxd_embedding_options_t* options, size_t
   return init(options, size, kEmbedding);
 }
 
-nxd_status_t nxd_parallel_embedding_create(nxd_context_t* ctx, int64_t num_embeddings,
-                                           int64_t embedding_dim,
-                                           const nxd_embedding_options_t* options,
-                                           nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_parallel_embedding(nxd_context_t* ctx, int64_t num_embeddings,
+                                                 int64_t embedding_dim,
+                                                 const nxd_embedding_options_t* options,
+                                                 nxd_module_t** out_module) {
   return create_with<ParallelEmbedding>(ctx, out_module, options, kEmbedding, num_embeddings,
                                         embedding_dim);
 }
@@ -138,18 +129,18 @@ nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size_t size)
   return init(options, size, kLinear);
 }
 
-nxd_status_t nxd_column_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
-                                               int64_t out_features,
-                                               const nxd_linear_options_t* options,
-                                               nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx, int64_t in_features,
+                                                     int64_t out_features,
+                                                     const nxd_linear_options_t* options,
+                                                     nxd_module_t** out_module) {
   return create_with<ColumnParallelLinear>(ctx, out_module, options, kLinear, in_features,
                                            out_features);
 }
 
-nxd_status_t nxd_row_parallel_linear_create(nxd_context_t* ctx, int64_t in_features,
-                                            int64_t out_features,
-                                            const nxd_linear_options_t* options,
-                                            nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features,
+                                                  int64_t out_features,
+                                                  const nxd_linear_options_t* options,
+                                                  nxd_module_t** out_module) {
   return create_with<RowParallelLinear>(ctx, out_module, options, kLinear, in_features,
                                         out_features);
 }
@@ -167,13 +158,15 @@ nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size) {
   return init(options, size, kNorm);
 }
 
-nxd_status_t nxd_layer_norm_create(nxd_context_t* ctx, int64_t size,
-                                   const nxd_norm_options_t* options, nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_layer_norm(nxd_context_t* ctx, int64_t size,
+                                         const nxd_norm_options_t* options,
+                                         nxd_module_t** out_module) {
   return create_with<LayerNorm>(ctx, out_module, options, kNorm, size);
 }
 
-nxd_status_t nxd_rms_norm_create(nxd_context_t* ctx, int64_t size,
-                                 const nxd_norm_options_t* options, nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_rms_norm(nxd_context_t* ctx, int64_t size,
+                                       const nxd_norm_options_t* options,
+                                       nxd_module_t** out_module) {
   return create_with<RmsNorm>(ctx, out_module, options, kNorm, size);
 }
 
@@ -181,9 +174,9 @@ nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t size) {
   return init(options, size, kRope);
 }
 
-nxd_status_t nxd_rotary_embedding_create(nxd_context_t* ctx, int64_t head_dim,
-                                         const nxd_rope_options_t* options,
-                                         nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_rotary_embedding(nxd_context_t* ctx, int64_t head_dim,
+                                               const nxd_rope_options_t* options,
+                                               nxd_module_t** out_module) {
   return create_with<RotaryEmbedding>(ctx, out_module, options, kRope, head_dim);
 }
 
@@ -191,23 +184,24 @@ nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t
   return init(options, size, kAttention);
 }
 
-nxd_status_t nxd_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads,
-                                  const nxd_attention_options_t* options,
-                                  nxd_module_t** out_module) {
-  return create_with<Attention>(ctx, out_module, options, kAttention, hidden, n_heads);
+nxd_status_t nxd_layer_create_attention(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads,
+                                        const nxd_attention_options_t* options,
+                                        nxd_module_t** out_module) {
+  return create_with<Attention>(ctx, out_module, options, kAttention, hidden_size, num_heads);
 }
 
 nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size) {
   return init(options, size, kMlp);
 }
 
-nxd_status_t nxd_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t intermediate,
-                                  const nxd_mlp_options_t* options, nxd_module_t** out_module) {
-  return create_with<GatedMlp>(ctx, out_module, options, kMlp, hidden, intermediate);
+nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size,
+                                        int64_t intermediate_size, const nxd_mlp_options_t* options,
+                                        nxd_module_t** out_module) {
+  return create_with<GatedMlp>(ctx, out_module, options, kMlp, hidden_size, intermediate_size);
 }
 
-nxd_status_t nxd_dropout_create(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim,
-                                nxd_module_t** out_module) {
+nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* name,
+                                      int32_t shard_dim, nxd_module_t** out_module) {
   return engine_guard([&] {
     auto& out = output(out_module, "out_module");
     const LayerContext at{.context = unwrap(ctx, "ctx"), .path = name ? name : ""};

@@ -20,12 +20,12 @@ nxd_status_t nxd_get_device(nxd_device_t* out_device) {
   });
 }
 
-nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t n, double* out_flops) {
-  if (out_flops) *out_flops = 0;
+nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t size, double* out_rate) {
+  if (out_rate) *out_rate = 0;
   return guard([&] {
-    check_argument(out_flops, "out_flops: expected a pointer, got NULL");
-    check_argument(n >= 0, "n: expected a size or 0, got ", n);
-    *out_flops = kernels::measure_gemm_peak(dtype, n == 0 ? 2048 : n);
+    check_argument(out_rate, "out_rate: expected a pointer, got NULL");
+    check_argument(size >= 0, "size: expected a size or 0, got ", size);
+    *out_rate = kernels::measure_gemm_peak(dtype, size == 0 ? 2048 : size);
   });
 }
 

@@ -1,5 +1,6 @@
 // nxd/model_pipeline.h: pipelines of modules.
 #include "capi/engine_handles.h"
+#include "capi/optimizer_handles.h"
 #include "capi/pipeline_handles.h"
 #include "engine/training/module_pipeline.h"
 
@@ -28,7 +29,7 @@ nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size) {
   return engine_guard([&] { init_options(options, size, kDefaults, "options"); });
 }
 
-nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t n_inputs,
+nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs,
                            const nxd_pp_options_t* options, nxd_pp_t** out_pp) {
   return engine_guard([&] {
     if (out_pp) *out_pp = nullptr;
@@ -38,7 +39,7 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
     try {
       static_cast<void>(output(out_pp, "out_pp"));
       known = read_options(options, kDefaults, "options");
-      examples = unwrap_tensors(inputs, n_inputs, "inputs");
+      examples = unwrap_tensors(inputs, num_inputs, "inputs");
     } catch (...) {
       PipelineRunner::reject(*root->context());
       throw;
@@ -49,24 +50,24 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
   });
 }
 
-nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
+nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                               double* out_loss) {
   return engine_guard([&] {
     if (out_loss) *out_loss = 0;
     ModulePipeline& self = unwrap_pipeline(pp);
-    const double loss = self.run_train(unwrap_tensors(inputs, n_inputs, "inputs"));
+    const double loss = self.run_train(unwrap_tensors(inputs, num_inputs, "inputs"));
     if (out_loss) *out_loss = loss;
   });
 }
 
-nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs,
-                             double* out_loss, nxd_tensor_t** outputs, size_t n_outputs) {
+nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
+                             double* out_loss, nxd_tensor_t** outputs, size_t num_outputs) {
   return engine_guard([&] {
     if (out_loss) *out_loss = 0;
-    clear_outputs(outputs, n_outputs, "outputs");
+    clear_outputs(outputs, num_outputs, "outputs");
     ModulePipeline& self = unwrap_pipeline(pp);
-    const auto result = self.run_eval(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs);
-    if (n_outputs > 0) wrap_all(result.outputs, outputs);
+    const auto result = self.run_eval(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs);
+    if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });
 }

@@ -63,14 +63,15 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
     check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
                    " sizes, got NULL");
     const auto known = read_options(options, kDefaults, "options");
-    check_argument(known.shard_dim_plus_one >= 0, "shard_dim_plus_one: expected 0 to ", ndim,
-                   ", got ", known.shard_dim_plus_one);
+    const bool split = flag(known.has_shard_dim, "has_shard_dim");
+    check_argument(!split || (known.shard_dim >= 0 && known.shard_dim < ndim),
+                   "shard_dim: expected 0 to ", ndim - 1, ", got ", known.shard_dim);
     LayerContext at = LayerContext::make(self.context(), "", known.dtype, known.device,
                                          known.sequence_parallel != 0);
     at.init = {known.init, known.init_a, known.init_b};
     Parameter& parameter = add_caller_parameter(self, at, unwrap_text(name, "name"),
                                                 ShardSpec::Shape(global_shape, global_shape + ndim),
-                                                known.shard_dim_plus_one - 1);
+                                                split ? known.shard_dim : -1);
     if (out_parameter) *out_parameter = parameter.parameter_handle();
   });
 }
@@ -83,38 +84,39 @@ nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const ch
   });
 }
 
-nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                nxd_tensor_t** outputs, size_t n_outputs) {
+nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
+                                size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   return engine_guard([&] {
-    clear_outputs(outputs, n_outputs, "outputs");
+    clear_outputs(outputs, num_outputs, "outputs");
     Module& self = unwrap(module, "module");
-    wrap_all(self.call(unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs), outputs);
+    wrap_all(self.call(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs), outputs);
   });
 }
 
 nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
-                                     size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                     size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                      nxd_tape_t** out_tape) {
   return engine_guard([&] {
     clear_each(out_tape);
-    clear_outputs(outputs, n_outputs, "outputs");
+    clear_outputs(outputs, num_outputs, "outputs");
     auto& out = output(out_tape, "out_tape");
     Module& self = unwrap(module, "module");
     auto tape = std::make_unique<nxd_tape>(
-        nxd_tape{Tape(self, unwrap_tensors(inputs, n_inputs, "inputs"), n_outputs)});
+        nxd_tape{Tape(self, unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs)});
     wrap_all(tape->value.outputs(), outputs);
     out = tape.release();
   });
 }
 
 nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
-                               size_t n_outputs, nxd_tensor_t** out_grad_inputs, size_t n_inputs) {
+                               size_t num_outputs, nxd_tensor_t** out_grad_inputs,
+                               size_t num_inputs) {
   return engine_guard([&] {
-    clear_outputs(out_grad_inputs, n_inputs, "out_grad_inputs");
+    clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
     Tape& self = unwrap(tape, "tape").value;
-    check_argument(n_inputs == self.input_count(), "n_inputs: expected ", self.input_count(),
-                   ", got ", n_inputs);
-    wrap_all(self.backward(unwrap_tensors(grad_outputs, n_outputs, "grad_outputs")),
+    check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
+                   ", got ", num_inputs);
+    wrap_all(self.backward(unwrap_tensors(grad_outputs, num_outputs, "grad_outputs")),
              out_grad_inputs);
   });
 }
@@ -128,8 +130,8 @@ nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_na
   });
 }
 
-nxd_status_t nxd_module_get_module(nxd_module_t* root, const char* path,
-                                   nxd_module_t** out_module) {
+nxd_status_t nxd_module_find_module(nxd_module_t* root, const char* path,
+                                    nxd_module_t** out_module) {
   return engine_guard([&] {
     auto& out = output(out_module, "out_module");
     Module& self = unwrap(root, "root");
@@ -230,22 +232,22 @@ nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_di
   });
 }
 
-nxd_status_t nxd_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole) {
-  return engine_guard([&] { unwrap(parameter, "parameter").set_whole(unwrap(whole, "whole")); });
+nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full) {
+  return engine_guard([&] { unwrap(parameter, "parameter").set_whole(unwrap(full, "full")); });
 }
 
-nxd_status_t nxd_parameter_get_whole(nxd_parameter_t* parameter, nxd_tensor_t** out_whole) {
+nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
   return engine_guard([&] {
-    auto& out = output(out_whole, "out_whole");
+    auto& out = output(out_full, "out_full");
     out = wrap(gather_whole(unwrap(parameter, "parameter")));
   });
 }
 
-nxd_status_t nxd_parameter_get_whole_grad(nxd_parameter_t* parameter, nxd_tensor_t** out_whole) {
+nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
   return engine_guard([&] {
-    auto& out = output(out_whole, "out_whole");
-    const at::Tensor whole = gather_whole_grad(unwrap(parameter, "parameter"));
-    if (whole.defined()) out = wrap(whole);
+    auto& out = output(out_full, "out_full");
+    const at::Tensor full = gather_whole_grad(unwrap(parameter, "parameter"));
+    if (full.defined()) out = wrap(full);
   });
 }
 

@@ -56,10 +56,10 @@ nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* ten
 }
 
 nxd_status_t nxd_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors,
-                                size_t n_tensors) {
+                                size_t num_tensors) {
   return engine_guard([&] {
     call_of(op).set_tensors(text_argument(name, "name"),
-                            optional_tensors(tensors, n_tensors, "tensors"));
+                            optional_tensors(tensors, num_tensors, "tensors"));
   });
 }
 
@@ -86,15 +86,16 @@ nxd_status_t nxd_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value)
 }
 
 nxd_status_t nxd_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values,
-                             size_t n_values) {
-  return engine_guard(
-      [&] { call_of(op).set_ints(text_argument(name, "name"), list_argument(values, n_values)); });
+                             size_t num_values) {
+  return engine_guard([&] {
+    call_of(op).set_ints(text_argument(name, "name"), list_argument(values, num_values));
+  });
 }
 
 nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const double* values,
-                                size_t n_values) {
+                                size_t num_values) {
   return engine_guard([&] {
-    call_of(op).set_doubles(text_argument(name, "name"), list_argument(values, n_values));
+    call_of(op).set_doubles(text_argument(name, "name"), list_argument(values, num_values));
   });
 }
 
@@ -109,7 +110,7 @@ nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count) {
   });
 }
 
-nxd_status_t nxd_op_get_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor) {
+nxd_status_t nxd_op_share_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor) {
   return engine_guard([&] {
     auto& out = output(out_tensor, "out_tensor");
     out = wrap(call_of(op).tensor_result(index));
@@ -124,11 +125,11 @@ nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_value) {
 }
 
 nxd_status_t nxd_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs,
-                         size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
+                         size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   return engine_guard([&] {
-    clear_outputs(outputs, n_outputs, "outputs");
+    clear_outputs(outputs, num_outputs, "outputs");
     OpCall call(text_argument(name, "name"), overload ? overload : "");
-    call.set_leading(optional_tensors(inputs, n_inputs, "inputs"));
-    wrap_all(call.run_for(n_outputs), outputs);
+    call.set_leading(optional_tensors(inputs, num_inputs, "inputs"));
+    wrap_all(call.run_for(num_outputs), outputs);
   });
 }

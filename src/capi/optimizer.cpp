@@ -9,7 +9,7 @@ using namespace nxd;
 
 namespace {
 
-const nxd_schedule_options_t kScheduleDefaults = NXD_SCHEDULE_OPTIONS_INIT;
+const nxd_lr_schedule_options_t kScheduleDefaults = NXD_LR_SCHEDULE_OPTIONS_INIT;
 const nxd_finish_options_t kFinishDefaults = NXD_FINISH_OPTIONS_INIT;
 const nxd_adamw_options_t kAdamwDefaults = NXD_ADAMW_OPTIONS_INIT;
 const nxd_sgd_options_t kSgdDefaults = NXD_SGD_OPTIONS_INIT;
@@ -42,12 +42,12 @@ std::vector<std::string> read_patterns(const char* const* patterns, size_t n) {
 
 }  // namespace
 
-nxd_status_t nxd_schedule_options_init(nxd_schedule_options_t* options, size_t size) {
+nxd_status_t nxd_lr_schedule_options_init(nxd_lr_schedule_options_t* options, size_t size) {
   return init(options, size, kScheduleDefaults);
 }
 
-nxd_status_t nxd_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step,
-                                     double* out_factor) {
+nxd_status_t nxd_lr_schedule_get_factor(const nxd_lr_schedule_options_t* options, int64_t step,
+                                        double* out_factor) {
   return guard([&] {
     auto& out = output(out_factor, "out_factor");
     const auto known = read_optimizer_options(options, kScheduleDefaults);
@@ -69,8 +69,8 @@ nxd_status_t nxd_custom_optimizer_options_init(nxd_custom_optimizer_options_t* o
   return init(options, size, kCustomDefaults);
 }
 
-nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options,
-                                  nxd_optimizer_t** out_optimizer) {
+nxd_status_t nxd_optimizer_create_adamw_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options,
+                                            nxd_optimizer_t** out_optimizer) {
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
@@ -79,8 +79,8 @@ nxd_status_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* opt
   });
 }
 
-nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options,
-                                nxd_optimizer_t** out_optimizer) {
+nxd_status_t nxd_optimizer_create_sgd_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options,
+                                          nxd_optimizer_t** out_optimizer) {
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
@@ -89,7 +89,7 @@ nxd_status_t nxd_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options
   });
 }
 
-nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
+nxd_status_t nxd_optimizer_create_custom_ddp(nxd_ddp_t* ddp,
                                              const nxd_custom_optimizer_options_t* options,
                                              nxd_optimizer_t** out_optimizer) {
   return guard([&] {
@@ -101,10 +101,10 @@ nxd_status_t nxd_custom_optimizer_create_ddp(nxd_ddp_t* ddp,
 }
 
 nxd_status_t nxd_optimizer_add_group(nxd_optimizer_t* optimizer, const char* const* patterns,
-                                     size_t n, int32_t* out_group) {
+                                     size_t num_patterns, int32_t* out_group) {
   return guard([&] {
     if (out_group) *out_group = 0;
-    const int group = unwrap(optimizer).add_group(read_patterns(patterns, n));
+    const int group = unwrap(optimizer).add_group(read_patterns(patterns, num_patterns));
     if (out_group) *out_group = group;
   });
 }
@@ -122,8 +122,8 @@ nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_
   });
 }
 
-nxd_status_t nxd_optimizer_set_schedule(nxd_optimizer_t* optimizer,
-                                        const nxd_schedule_options_t* options) {
+nxd_status_t nxd_optimizer_set_lr_schedule(nxd_optimizer_t* optimizer,
+                                           const nxd_lr_schedule_options_t* options) {
   return guard(
       [&] { unwrap(optimizer).set_schedule(read_optimizer_options(options, kScheduleDefaults)); });
 }

@@ -4,7 +4,19 @@
 #include <memory>
 
 #include "core/base/options.h"
+#include "core/optim/data_parallel.h"
 #include "core/optim/optimizer.h"
+
+// The owner is that of the parameters, such as a module tree. It is kept as long as either handle.
+struct nxd_ddp {
+  std::shared_ptr<void> owner;
+  std::shared_ptr<nxd::DataParallel> value;
+};
+
+struct nxd_optimizer {
+  std::shared_ptr<void> owner;
+  std::unique_ptr<nxd::Optimizer> value;
+};
 
 namespace nxd {
 

@@ -110,14 +110,14 @@ nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, in
   });
 }
 
-nxd_status_t nxd_pipeline_get_next_rank(nxd_context_t* ctx, int32_t* out_rank) {
+nxd_status_t nxd_parallel_get_pipeline_next_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
     out = unwrap(ctx).pipeline_neighbour(1);
   });
 }
 
-nxd_status_t nxd_pipeline_get_previous_rank(nxd_context_t* ctx, int32_t* out_rank) {
+nxd_status_t nxd_parallel_get_pipeline_previous_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
     out = unwrap(ctx).pipeline_neighbour(-1);

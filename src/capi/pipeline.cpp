@@ -124,8 +124,8 @@ nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options, 
 }
 
 nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options,
-                                     const nxd_pp_value_t* inputs, const size_t* n_inputs,
-                                     const nxd_pp_value_t* outputs, const size_t* n_outputs,
+                                     const nxd_pp_value_t* inputs, const size_t* num_inputs,
+                                     const nxd_pp_value_t* outputs, const size_t* num_outputs,
                                      const nxd_pp_stage_callbacks_t* callbacks, nxd_pp_t** out_pp) {
   return guard([&] {
     if (out_pp) *out_pp = nullptr;
@@ -139,7 +139,7 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
       throw;
     }
     *out_pp = new nxd_pp(CallbackPipeline::create(context.shared_from_this(), known, inputs,
-                                                  n_inputs, outputs, n_outputs, callbacks));
+                                                  num_inputs, outputs, num_outputs, callbacks));
   });
 }
 

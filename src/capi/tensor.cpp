@@ -49,7 +49,7 @@ nxd_status_t nxd_tensor_from_data(const void* data, size_t bytes, const int64_t*
   });
 }
 
-nxd_status_t nxd_tensor_copy_dltensor(const DLTensor* source, nxd_tensor_t** out_tensor) {
+nxd_status_t nxd_tensor_from_dltensor(const DLTensor* source, nxd_tensor_t** out_tensor) {
   return engine_guard([&] {
     auto& out = output(out_tensor, "out_tensor");
     out = wrap(copy_dltensor(required(source, "source")));

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::string> layers_of(const Module& root) {
   const auto* model = dynamic_cast<const Model*>(&root);
-  check_argument(model != nullptr, "n_names: expected at least 1, as ", root.class_name(),
+  check_argument(model != nullptr, "num_names: expected at least 1, as ", root.class_name(),
                  " is no built-in model whose layers are known");
   return {model->transformer_layer_class()};
 }
@@ -23,8 +23,8 @@ const nxd_ddp_options_t kDdpDefaults = NXD_DDP_OPTIONS_INIT;
 
 }  // namespace
 
-nxd_status_t nxd_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options,
-                                  double* out_norm) {
+nxd_status_t nxd_finish_grads(nxd_module_t* root, const nxd_finish_options_t* options,
+                              double* out_norm) {
   return engine_guard([&] {
     if (out_norm) *out_norm = 0;
     Module& self = unwrap(root, "root");
@@ -47,8 +47,8 @@ nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options
   });
 }
 
-nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options,
-                              nxd_optimizer_t** out_optimizer) {
+nxd_status_t nxd_optimizer_create_adamw(nxd_module_t* root, const nxd_adamw_options_t* options,
+                                        nxd_optimizer_t** out_optimizer) {
   return engine_guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
@@ -58,8 +58,8 @@ nxd_status_t nxd_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* opt
   });
 }
 
-nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options,
-                            nxd_optimizer_t** out_optimizer) {
+nxd_status_t nxd_optimizer_create_sgd(nxd_module_t* root, const nxd_sgd_options_t* options,
+                                      nxd_optimizer_t** out_optimizer) {
   return engine_guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
@@ -69,7 +69,7 @@ nxd_status_t nxd_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options
   });
 }
 
-nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
+nxd_status_t nxd_optimizer_create_custom(nxd_module_t* root,
                                          const nxd_custom_optimizer_options_t* options,
                                          nxd_optimizer_t** out_optimizer) {
   return engine_guard([&] {
@@ -81,27 +81,27 @@ nxd_status_t nxd_custom_optimizer_create(nxd_module_t* root,
   });
 }
 
-nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n,
+nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t num_labels,
                               int64_t ignore_index, int32_t shifted, double* out_weights) {
   return engine_guard([&] {
-    clear_outputs(out_weights, n, "out_weights");
+    clear_outputs(out_weights, num_labels, "out_weights");
     const auto& context = unwrap(ctx, "ctx");
-    const std::vector<double> weights =
-        loss_weights(*context, unwrap_tensors(labels, n, "labels"), ignore_index, shifted != 0);
-    for (size_t i = 0; i < n; ++i) out_weights[i] = weights[i];
+    const std::vector<double> weights = loss_weights(
+        *context, unwrap_tensors(labels, num_labels, "labels"), ignore_index, shifted != 0);
+    for (size_t i = 0; i < num_labels; ++i) out_weights[i] = weights[i];
   });
 }
 
-nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t n_names,
+nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t num_names,
                                   int32_t on) {
   return engine_guard([&] {
     Module& self = unwrap(root, "root");
-    check_array(names, n_names, "names");
+    check_array(names, num_names, "names");
     flag(on, "on");
     std::vector<std::string> chosen;
-    for (size_t i = 0; i < n_names; ++i) {
+    for (size_t i = 0; i < num_names; ++i) {
       chosen.push_back(unwrap_text(names[i], text("names[", i, "]").c_str()));
     }
-    set_recomputation(self, n_names == 0 ? layers_of(self) : chosen, on == 1);
+    set_recomputation(self, num_names == 0 ? layers_of(self) : chosen, on == 1);
   });
 }

@@ -32,20 +32,20 @@ const char* or_none(const char* reason) {
 
 }  // namespace
 
-nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* receive, size_t count,
                                   nxd_dtype_t dtype, nxd_reduce_t reduce, nxd_work_t** out_work) {
-  return start(group, Call::all_reduce(send, recv, count, dtype, reduce), out_work);
+  return start(group, Call::all_reduce(send, receive, count, dtype, reduce), out_work);
 }
 
-nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_gather_async(nxd_group_t* group, const void* send, void* receive, size_t count,
                                   nxd_dtype_t dtype, nxd_work_t** out_work) {
-  return start(group, Call::all_gather(send, recv, count, dtype), out_work);
+  return start(group, Call::all_gather(send, receive, count, dtype), out_work);
 }
 
-nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* recv,
+nxd_status_t nxd_reduce_scatter_async(nxd_group_t* group, const void* send, void* receive,
                                       size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
                                       nxd_work_t** out_work) {
-  return start(group, Call::reduce_scatter(send, recv, count, dtype, reduce), out_work);
+  return start(group, Call::reduce_scatter(send, receive, count, dtype, reduce), out_work);
 }
 
 nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype,
@@ -53,9 +53,9 @@ nxd_status_t nxd_broadcast_async(nxd_group_t* group, void* buffer, size_t count,
   return start(group, Call::broadcast(buffer, count, dtype, root), out_work);
 }
 
-nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* recv, size_t count,
+nxd_status_t nxd_all_to_all_async(nxd_group_t* group, const void* send, void* receive, size_t count,
                                   nxd_dtype_t dtype, nxd_work_t** out_work) {
-  return start(group, Call::all_to_all(send, recv, count, dtype), out_work);
+  return start(group, Call::all_to_all(send, receive, count, dtype), out_work);
 }
 
 nxd_status_t nxd_send_async(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype,

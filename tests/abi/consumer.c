@@ -84,15 +84,15 @@ int32_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group, const cha
                                dl_tensor* const* params, dl_tensor* const* grads, size_t n,
                                const void* options, nxd_ddp_t** out_ddp);
 void nxd_ddp_destroy(nxd_ddp_t* ddp);
-int32_t nxd_adamw_create_ddp(nxd_ddp_t* ddp, const adamw_options* options,
-                             nxd_optimizer_t** out_optimizer);
+int32_t nxd_optimizer_create_adamw_ddp(nxd_ddp_t* ddp, const adamw_options* options,
+                                       nxd_optimizer_t** out_optimizer);
 int32_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const void* options,
                            step_report* out_report);
 void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
 int32_t nxd_tensor_from_data(const void* data, size_t bytes, const int64_t* shape, int32_t ndim,
                              int32_t dtype, nxd_tensor_t** out_tensor);
 int32_t nxd_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs,
-                    size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs);
+                    size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs);
 int32_t nxd_tensor_get_item(nxd_tensor_t* tensor, double* out_value);
 void nxd_tensor_destroy(nxd_tensor_t* tensor);
 
@@ -142,7 +142,7 @@ static int training(nxd_context_t* ctx) {
   memset(&report, 0xab, sizeof report);
   report.value.struct_size = sizeof report.value;
   CHECK(nxd_ddp_create_buffers(ctx, NULL, NULL, params, grads, 1, NULL, &ddp) == OK);
-  CHECK(nxd_adamw_create_ddp(ddp, &options, &adamw) == OK);
+  CHECK(nxd_optimizer_create_adamw_ddp(ddp, &options, &adamw) == OK);
   CHECK(nxd_optimizer_step(adamw, NULL, &report.value) == OK && untouched(report.behind));
   CHECK(report.value.norm == 2 && report.value.updates == 1 && report.value.learning_rate == 0.5);
   CHECK(value > 0.49F && value < 0.51F);

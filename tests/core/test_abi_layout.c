@@ -54,7 +54,7 @@ FIELD(nxd_parallel_options_t, reserved, 36);
 
 SIZE(nxd_spawn_options_t, 24);
 FIELD(nxd_spawn_options_t, struct_size, 0);
-FIELD(nxd_spawn_options_t, n_processes, 8);
+FIELD(nxd_spawn_options_t, num_processes, 8);
 FIELD(nxd_spawn_options_t, omp_num_threads, 12);
 FIELD(nxd_spawn_options_t, argv, 16);
 
@@ -76,22 +76,22 @@ FIELD(nxd_phase_stats_t, seconds, 16);
 FIELD(nxd_phase_stats_t, operations, 24);
 FIELD(nxd_phase_stats_t, calls, 32);
 
-SIZE(nxd_schedule_options_t, 40);
-FIELD(nxd_schedule_options_t, struct_size, 0);
-FIELD(nxd_schedule_options_t, kind, 8);
-FIELD(nxd_schedule_options_t, reserved, 12);
-FIELD(nxd_schedule_options_t, warmup_steps, 16);
-FIELD(nxd_schedule_options_t, total_steps, 24);
-FIELD(nxd_schedule_options_t, final_factor, 32);
+SIZE(nxd_lr_schedule_options_t, 40);
+FIELD(nxd_lr_schedule_options_t, struct_size, 0);
+FIELD(nxd_lr_schedule_options_t, kind, 8);
+FIELD(nxd_lr_schedule_options_t, reserved, 12);
+FIELD(nxd_lr_schedule_options_t, warmup_steps, 16);
+FIELD(nxd_lr_schedule_options_t, total_steps, 24);
+FIELD(nxd_lr_schedule_options_t, final_factor, 32);
 
 SIZE(nxd_ddp_options_t, 40);
 FIELD(nxd_ddp_options_t, struct_size, 0);
 FIELD(nxd_ddp_options_t, bucket_bytes, 8);
 FIELD(nxd_ddp_options_t, reduce, 16);
 FIELD(nxd_ddp_options_t, zero_stage, 20);
-FIELD(nxd_ddp_options_t, fp32_gradients, 24);
-FIELD(nxd_ddp_options_t, no_overlap, 28);
-FIELD(nxd_ddp_options_t, no_broadcast, 32);
+FIELD(nxd_ddp_options_t, fp32_grads, 24);
+FIELD(nxd_ddp_options_t, overlap, 28);
+FIELD(nxd_ddp_options_t, broadcast, 32);
 FIELD(nxd_ddp_options_t, reserved, 36);
 
 SIZE(nxd_finish_options_t, 40);
@@ -100,7 +100,7 @@ FIELD(nxd_finish_options_t, scale, 8);
 FIELD(nxd_finish_options_t, max_norm, 16);
 FIELD(nxd_finish_options_t, norm_type, 24);
 FIELD(nxd_finish_options_t, data_parallel_reduce, 32);
-FIELD(nxd_finish_options_t, skip_nonfinite_check, 36);
+FIELD(nxd_finish_options_t, check_finite, 36);
 
 SIZE(nxd_adamw_options_t, 56);
 FIELD(nxd_adamw_options_t, struct_size, 0);
@@ -143,7 +143,7 @@ FIELD(nxd_custom_optimizer_options_t, user_data, 16);
 FIELD(nxd_custom_optimizer_options_t, destroy, 24);
 FIELD(nxd_custom_optimizer_options_t, learning_rate, 32);
 FIELD(nxd_custom_optimizer_options_t, weight_decay, 40);
-FIELD(nxd_custom_optimizer_options_t, state_count, 48);
+FIELD(nxd_custom_optimizer_options_t, num_states, 48);
 FIELD(nxd_custom_optimizer_options_t, bf16_update, 52);
 
 SIZE(nxd_step_report_t, 40);
@@ -228,8 +228,8 @@ FIELD(nxd_plan_machine_t, struct_size, 0);
 FIELD(nxd_plan_machine_t, ranks_per_host, 8);
 FIELD(nxd_plan_machine_t, reserved, 12);
 FIELD(nxd_plan_machine_t, memory_bytes, 16);
-FIELD(nxd_plan_machine_t, gemm_flops_f32, 24);
-FIELD(nxd_plan_machine_t, gemm_flops_bf16, 32);
+FIELD(nxd_plan_machine_t, gemm_rate_f32, 24);
+FIELD(nxd_plan_machine_t, gemm_rate_bf16, 32);
 FIELD(nxd_plan_machine_t, attention_share_f32, 40);
 FIELD(nxd_plan_machine_t, attention_share_bf16, 48);
 FIELD(nxd_plan_machine_t, memory_bandwidth, 56);
@@ -275,7 +275,7 @@ FIELD(nxd_plan_prediction_t, optimizer_seconds, 112);
 FIELD(nxd_plan_prediction_t, fullest_rank, 120);
 FIELD(nxd_plan_prediction_t, reserved, 124);
 FIELD(nxd_plan_prediction_t, parameter_bytes, 128);
-FIELD(nxd_plan_prediction_t, gradient_bytes, 136);
+FIELD(nxd_plan_prediction_t, grad_bytes, 136);
 FIELD(nxd_plan_prediction_t, optimizer_bytes, 144);
 FIELD(nxd_plan_prediction_t, activation_bytes, 152);
 FIELD(nxd_plan_prediction_t, buffer_bytes, 160);
@@ -314,7 +314,7 @@ static void test_optimizer_options(void** state) {
     const nxd_##name##_options_t macro = NXD_##NAME##_OPTIONS_INIT; \
     check_init("nxd_" #name "_options_init", &macro, sizeof macro); \
   } while (0)
-  CHECK_INIT(schedule, SCHEDULE);
+  CHECK_INIT(lr_schedule, LR_SCHEDULE);
   CHECK_INIT(ddp, DDP);
   CHECK_INIT(finish, FINISH);
   CHECK_INIT(adamw, ADAMW);
@@ -363,7 +363,7 @@ static nxd_status_t use_spawn(const void* options) {
 
 static nxd_status_t use_schedule(const void* options) {
   double factor = 0;
-  return nxd_schedule_get_factor(options, 3, &factor);
+  return nxd_lr_schedule_get_factor(options, 3, &factor);
 }
 
 static nxd_status_t use_costs(const void* costs) {
@@ -453,13 +453,13 @@ static void test_struct_sizes(void** state) {
   check_struct_size(use_parallel, &parallel, sizeof parallel);
   nxd_spawn_options_t spawn = NXD_SPAWN_OPTIONS_INIT;
   const char* const argv[] = {"/bin/true", NULL};
-  spawn.n_processes = 1;
+  spawn.num_processes = 1;
   spawn.argv = argv;
   check_struct_size(use_spawn, &spawn, sizeof spawn);
   const nxd_store_callbacks_t callbacks = {
       .struct_size = sizeof callbacks, .set = set_value, .get = get_value, .add = add_value};
   check_struct_size(use_callbacks, &callbacks, sizeof callbacks);
-  const nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
+  const nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
   check_struct_size(use_schedule, &schedule, sizeof schedule);
   const nxd_pp_costs_t costs = NXD_PP_COSTS_INIT;
   check_struct_size(use_costs, &costs, sizeof costs);

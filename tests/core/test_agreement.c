@@ -96,7 +96,7 @@ static const struct {
     {barrier, usual, "barrier"},
     {usual, barrier, "barrier"},
     {usual, null_send, "send: expected a pointer, got NULL"},
-    {usual, null_recv, "recv: expected a pointer, got NULL"},
+    {usual, null_recv, "receive: expected a pointer, got NULL"},
     {usual, bad_dtype, "dtype: expected an NXD_DTYPE_*, got 99"},
     {usual, irreducible, "got u8"},
     {usual, bad_reduce, "reduce: expected an NXD_REDUCE_*, got 17"},
@@ -250,9 +250,9 @@ static void layouts(nxd_context_t* ctx, int rank, int size, void* unused) {
   NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_DATA, &data));
   NXD_TEST_OK(nxd_all_reduce(data, &rank, &sum, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM));
   NXD_TEST_CHECK(sum == rank);
-  NXD_TEST_OK(nxd_pipeline_get_next_rank(ctx, &out));
+  NXD_TEST_OK(nxd_parallel_get_pipeline_next_rank(ctx, &out));
   NXD_TEST_CHECK(out == (rank + 2) % 4);
-  NXD_TEST_OK(nxd_pipeline_get_previous_rank(ctx, &out));
+  NXD_TEST_OK(nxd_parallel_get_pipeline_previous_rank(ctx, &out));
   NXD_TEST_CHECK(out == (rank + 2) % 4);
   NXD_TEST_OK(nxd_parallel_get_source_rank(ctx, NXD_AXIS_TENSOR, &out));
   NXD_TEST_CHECK(out == rank / 2 * 2);

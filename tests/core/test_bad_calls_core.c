@@ -20,7 +20,7 @@ static void test_basics(void** state) {
 
 static void test_last_error(void** state) {
   (void)state;
-  NXD_TEST_REFUSED(nxd_set_log_level(99), NXD_ERROR_INVALID_ARGUMENT, "got 99");
+  NXD_TEST_REFUSED(nxd_log_set_level(99), NXD_ERROR_INVALID_ARGUMENT, "got 99");
   const size_t needed = nxd_last_error_copy(NULL, 0);
   assert_int_equal(needed, strlen(nxd_last_error()) + 1);
   char whole[512];
@@ -69,21 +69,21 @@ static void count_release(void* user_data) {
 
 static void test_log_callback(void** state) {
   (void)state;
-  assert_int_equal(nxd_set_log_callback(count_line, &lines, count_release), NXD_OK);
+  assert_int_equal(nxd_log_set_callback(count_line, &lines, count_release), NXD_OK);
   const struct {
     nxd_log_level_t level;
     int lines;
   } table[] = {{NXD_LOG_WARN, 1}, {NXD_LOG_ERROR, 0}, {NXD_LOG_INFO, 1},
                {NXD_LOG_OFF, 0},  {NXD_LOG_DEBUG, 1}, {NXD_LOG_WARN, 1}};
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
-    assert_int_equal(nxd_set_log_level(table[i].level), NXD_OK);
+    assert_int_equal(nxd_log_set_level(table[i].level), NXD_OK);
     lines = 0;
     warn_once();
     assert_int_equal(lines, table[i].lines);
   }
   assert_int_equal(other_lines, 0);
   assert_int_equal(released, 0);
-  assert_int_equal(nxd_set_log_callback(NULL, NULL, NULL), NXD_OK);
+  assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
   assert_int_equal(released, 1);
   /* To stderr, not here. */
   lines = 0;
@@ -121,8 +121,8 @@ static void test_null_handles(void** state) {
   NXD_TEST_REFUSED(nxd_context_get_plain_kernels(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_parallel_get_rank(NULL, NXD_AXIS_TENSOR, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_parallel_get_source_rank(NULL, NXD_AXIS_TENSOR, &number), bad, "ctx");
-  NXD_TEST_REFUSED(nxd_pipeline_get_next_rank(NULL, &number), bad, "ctx");
-  NXD_TEST_REFUSED(nxd_pipeline_get_previous_rank(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_parallel_get_pipeline_next_rank(NULL, &number), bad, "ctx");
+  NXD_TEST_REFUSED(nxd_parallel_get_pipeline_previous_rank(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_parallel_get_group_list(NULL, NXD_AXIS_DATA, 0, NULL, 0, &size, &number),
                    bad, "ctx");
   NXD_TEST_REFUSED(nxd_job_get_size(NULL, &number), bad, "job");
@@ -140,8 +140,8 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
   nxd_group_t* group = NULL;
   NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &number), early, "initiali");
   NXD_TEST_REFUSED(nxd_parallel_get_source_rank(ctx, NXD_AXIS_DATA, &number), early, "initiali");
-  NXD_TEST_REFUSED(nxd_pipeline_get_next_rank(ctx, &number), early, "initiali");
-  NXD_TEST_REFUSED(nxd_pipeline_get_previous_rank(ctx, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_parallel_get_pipeline_next_rank(ctx, &number), early, "initiali");
+  NXD_TEST_REFUSED(nxd_parallel_get_pipeline_previous_rank(ctx, &number), early, "initiali");
   NXD_TEST_REFUSED(nxd_destroy_model_parallel(ctx), early, "initiali");
   NXD_TEST_OK(nxd_init_model_parallel(ctx, NULL));
   NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, 99, &number), bad, "99");
@@ -157,7 +157,7 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
   NXD_TEST_OK(nxd_context_get_world_group(ctx, &group));
   NXD_TEST_REFUSED(nxd_all_gather(group, NULL, x, 1, NXD_DTYPE_F32), bad, "send");
   NXD_TEST_REFUSED(nxd_reduce_scatter(group, x, NULL, 1, NXD_DTYPE_F32, NXD_REDUCE_SUM), bad,
-                   "recv");
+                   "receive");
   NXD_TEST_REFUSED(nxd_reduce_scatter(group, x, x + 4, 1, NXD_DTYPE_U8, NXD_REDUCE_SUM), bad,
                    "dtype");
   NXD_TEST_REFUSED(nxd_broadcast(group, x, 1, NXD_DTYPE_F32, size), bad, "root");

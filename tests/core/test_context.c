@@ -414,7 +414,7 @@ static void bad_calls(void** state) {
   OK(nxd_context_get_plain_kernels(ctx, &n));
   assert_int_equal(n, 1);
   const int32_t twice[] = {0, 0}, outside[] = {0, 4}, self[] = {0};
-  REFUSED(nxd_group_create(ctx, twice, 2, NULL, &group), NXD_ERROR_INVALID_ARGUMENT, "n_ranks");
+  REFUSED(nxd_group_create(ctx, twice, 2, NULL, &group), NXD_ERROR_INVALID_ARGUMENT, "num_ranks");
   REFUSED(nxd_group_create(ctx, outside + 1, 1, NULL, &group), NXD_ERROR_INVALID_ARGUMENT, "got 4");
   REFUSED(nxd_group_create(ctx, NULL, 1, NULL, &group), NXD_ERROR_INVALID_ARGUMENT, "ranks");
   REFUSED(nxd_group_create(ctx, NULL, 0, NULL, &group), NXD_ERROR_INVALID_ARGUMENT, "ranks");

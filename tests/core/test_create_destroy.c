@@ -20,10 +20,10 @@ static void test_log_callbacks(void** state) {
   (void)state;
   int destroyed = 0;
   for (int i = 0; i < kRounds; ++i) {
-    assert_int_equal(nxd_set_log_callback(on_log, &destroyed, on_destroy), NXD_OK);
+    assert_int_equal(nxd_log_set_callback(on_log, &destroyed, on_destroy), NXD_OK);
     assert_int_equal(destroyed, i);
   }
-  assert_int_equal(nxd_set_log_callback(NULL, NULL, NULL), NXD_OK);
+  assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
   assert_int_equal(destroyed, kRounds);
 }
 

@@ -100,7 +100,7 @@ std::vector<size_t> marks_of(int rank, int step, size_t n) {
 std::vector<char> reduce_steps(nxd_context_t* ctx, int rank, const Case& c) {
   BufferModel model(ragged_shapes(), c.dtype, c.grad_dtype);
   nxd_ddp_options_t options = in_buckets(c.bucket_bytes, c.reduce);
-  options.no_overlap = c.overlap ? 0 : 1;
+  options.overlap = c.overlap ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
   Ddp ddp;
   std::vector<char> bytes;
   if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return bytes;
@@ -198,14 +198,14 @@ void unused_parameters(void**) {
       on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
         BufferModel model({{5}, {40}, {3}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
         nxd_ddp_options_t options = in_buckets(bucket_bytes);
-        options.no_overlap = no_overlap;
+        options.overlap = no_overlap ? NXD_TOGGLE_OFF : NXD_TOGGLE_DEFAULT;
         Ddp ddp;
         if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
         nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
         sgd.learning_rate = 0.5;
         sgd.weight_decay = 0.25;
         nxd_optimizer_t* handle = nullptr;
-        if (!NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &sgd, &handle))) return 0;
+        if (!NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &handle))) return 0;
         const Optimizer optimizer(handle);
         const double before = model.params[0]->get(0), nowhere = model.params[2]->get(0);
         for (const auto& grad : model.grads) {
@@ -238,7 +238,7 @@ void first_values_are_sent(void**) {
       }
       const std::vector<char> own = model.bytes();
       nxd_ddp_options_t options = in_buckets(0);
-      options.no_broadcast = no_broadcast;
+      options.broadcast = no_broadcast ? NXD_TOGGLE_OFF : NXD_TOGGLE_DEFAULT;
       Ddp ddp;
       NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
       NXD_TEST_CHECK(model.bytes() == (no_broadcast ? own : of_first));
@@ -412,7 +412,7 @@ void ranks_that_differ(void**) {
       {[](BufferModel&, nxd_ddp_options_t& o) { o.bucket_bytes = 100; }, "bucket_bytes"},
       {[](BufferModel&, nxd_ddp_options_t& o) { o.reduce = NXD_REDUCE_AVG; }, "reduce"},
       {[](BufferModel&, nxd_ddp_options_t& o) { o.zero_stage = 1; }, "zero_stage"},
-      {[](BufferModel&, nxd_ddp_options_t& o) { o.no_overlap = 1; }, "no_overlap"},
+      {[](BufferModel&, nxd_ddp_options_t& o) { o.overlap = NXD_TOGGLE_OFF; }, "overlap"},
       {[](BufferModel& m, nxd_ddp_options_t&) {
          m = BufferModel({{3}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
        },

@@ -242,7 +242,7 @@ static int child(const char* part) {
 static void run_part(const char* part, int lost, int lost_code) {
   setenv("NXD_TEST_PART", part, 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 3;
+  options.num_processes = 3;
   nxd_job_t* job = NULL;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");

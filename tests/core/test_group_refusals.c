@@ -41,7 +41,7 @@ static void everybody(nxd_context_t* ctx, int rank, int size, void* unused) {
     size_t counts[3] = {kRanks + 1, kRanks + 1, 0};
     for (int r = 0; r < size; ++r)
       if (r != bad) lists[2][counts[2]++] = r;
-    const char* const parts[3] = {"n_ranks: expected at most 4", "n_ranks: expected at most 4",
+    const char* const parts[3] = {"num_ranks: expected at most 4", "num_ranks: expected at most 4",
                                   "expected this rank"};
     for (int i = 0; i < 3; ++i) {
       nxd_group_t* group = (nxd_group_t*)1;

@@ -1,6 +1,7 @@
 // Parts of the core where memory or mappings cannot be had.
 #include <thread>
 
+#include "capi/handles.h"
 #include "core/comm/memory/arena.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"

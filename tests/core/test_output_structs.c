@@ -128,7 +128,7 @@ static nxd_status_t step_report(void* out) {
   nxd_ddp_t* ddp = NULL;
   nxd_optimizer_t* sgd = NULL;
   nxd_status_t status = nxd_ddp_create_buffers(ctx, NULL, NULL, params, grads, 1, NULL, &ddp);
-  if (status == NXD_OK) status = nxd_sgd_create_ddp(ddp, NULL, &sgd);
+  if (status == NXD_OK) status = nxd_optimizer_create_sgd_ddp(ddp, NULL, &sgd);
   if (status == NXD_OK) status = nxd_optimizer_step(sgd, NULL, out);
   nxd_optimizer_destroy(sgd);
   nxd_ddp_destroy(ddp);

@@ -215,8 +215,8 @@ PpSchedule caller_schedule(const Shape& shape) {
     };
     const int half = shape.microbatches / 2;
     add(NXD_PP_TASK_FORWARD, 0, shape.microbatches);
-    add(NXD_PP_TASK_INPUT_GRADIENT, 0, half);
-    add(NXD_PP_TASK_WEIGHT_GRADIENT, 0, half);
+    add(NXD_PP_TASK_INPUT_GRAD, 0, half);
+    add(NXD_PP_TASK_WEIGHT_GRAD, 0, half);
     add(NXD_PP_TASK_BACKWARD, half, shape.microbatches);
     counts.push_back(tasks.size() - before);
   }

@@ -153,7 +153,7 @@ static void run_part(int signal_number, int stage, int microbatch, int in_forwar
   snprintf(part, sizeof part, "%d %d %d %d", signal_number, stage, microbatch, in_forward);
   setenv("NXD_TEST_PART", part, 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = kRanks;
+  options.num_processes = kRanks;
   nxd_job_t* job = NULL;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");

@@ -56,7 +56,7 @@ static int worker(const char* part) {
 
 static nxd_job_t* start(const char* part, int n) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = n;
+  options.num_processes = n;
   nxd_job_t* job = NULL;
   setenv("NXD_TEST_PART", part, 1);
   OK(nxd_spawn(&options, &job)); /* this program again, with its own arguments */
@@ -155,7 +155,7 @@ static void orphaned(void** state) {
   if (parent == 0) {
     nxd_job_t* job = NULL;
     nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-    options.n_processes = 2;
+    options.num_processes = 2;
     setenv("NXD_TEST_PART", "sleep", 1);
     if (nxd_spawn(&options, &job) != NXD_OK) _exit(1);
     int64_t pids[2];
@@ -177,7 +177,7 @@ static void orphaned(void** state) {
 /* Without assertions, which are for the main thread. */
 static void* start_two(void* job) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 2;
+  options.num_processes = 2;
   NXD_TEST_OK(nxd_spawn(&options, job));
   return NULL;
 }
@@ -228,7 +228,7 @@ static void cannot_start(void** state) {
   const char* const argv[] = {"/nonexistent/program", NULL};
   const char* const none[] = {NULL};
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 3;
+  options.num_processes = 3;
   options.argv = argv;
   nxd_job_t* job = (nxd_job_t*)1;
   REFUSED(nxd_spawn(&options, &job), NXD_ERROR_IO, "/nonexistent/program");
@@ -238,9 +238,9 @@ static void cannot_start(void** state) {
   options.argv = none;
   REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "argv");
   options.argv = argv;
-  options.n_processes = -1;
-  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "n_processes");
-  options.n_processes = 1;
+  options.num_processes = -1;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "num_processes");
+  options.num_processes = 1;
   options.omp_num_threads = -1;
   REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "omp_num_threads");
   options.struct_size = 1;
@@ -290,7 +290,7 @@ static void environment(void** state) {
     options.omp_num_threads = table[i].omp;
     char devices[8];
     snprintf(devices, sizeof devices, "%d", table[i].n);
-    setenv("NEURON_NUM_DEVICES", devices, 1); /* n_processes comes from here */
+    setenv("NEURON_NUM_DEVICES", devices, 1); /* num_processes comes from here */
     nxd_job_t* job = NULL;
     OK(nxd_spawn(&options, &job));
     OK(nxd_job_wait(job, 30000));

@@ -1,6 +1,7 @@
 // A rank lost at the end of a training step: every survivor is told the step, and of which step its
-// parameters are, which the values themselves must bear out; TORN ones are rejected until they are
-// loaded again. Ranks are processes here, and the lost one is killed: the program starts itself.
+// parameters are, which the values themselves must bear out; PARTIAL ones are rejected until they
+// are loaded again. Ranks are processes here, and the lost one is killed: the program starts
+// itself.
 #include <unistd.h>
 #include <csignal>
 #include <cstdio>
@@ -87,7 +88,7 @@ nxd_status_t make_optimizer(Trainer& self) {
   options.update = update;
   options.user_data = &self;
   nxd_optimizer_t* handle = nullptr;
-  const nxd_status_t status = nxd_custom_optimizer_create_ddp(self.ddp.get(), &options, &handle);
+  const nxd_status_t status = nxd_optimizer_create_custom_ddp(self.ddp.get(), &options, &handle);
   self.optimizer.reset(handle);
   return status;
 }
@@ -115,7 +116,7 @@ nxd_status_t take_step(Trainer& self) {
 
 int check_torn(Trainer& self, const std::string& directory) {
   const auto says_torn = [] {
-    return std::string(nxd_last_error()).find("TORN") != std::string::npos;
+    return std::string(nxd_last_error()).find("PARTIAL") != std::string::npos;
   };
   EXPECT(nxd_optimizer_step(self.optimizer.get(), nullptr, nullptr) == NXD_ERROR_INVALID_STATE);
   EXPECT(says_torn());
@@ -141,11 +142,11 @@ int check_torn(Trainer& self, const std::string& directory) {
 
 // Whether a survivor may find this.
 bool is_expected(const Part& part, int64_t step, nxd_parameter_state_t state) {
-  if (part.place == kReduction) return step == kLostAt && state == NXD_PARAMETERS_OLD;
+  if (part.place == kReduction) return step == kLostAt && state == NXD_PARAMETER_STATE_OLD;
   // Without shards the others' updates need no peer.
-  const bool next = step == kLostAt + 1 && state == NXD_PARAMETERS_OLD;
+  const bool next = step == kLostAt + 1 && state == NXD_PARAMETER_STATE_OLD;
   if (part.zero_stage == 0) return next;
-  const bool torn = step == kLostAt && state == NXD_PARAMETERS_TORN;
+  const bool torn = step == kLostAt && state == NXD_PARAMETER_STATE_PARTIAL;
   return torn || (part.place == kGather && next);
 }
 
@@ -153,13 +154,13 @@ int survive(Trainer& self, const std::string& directory) {
   nxd_status_t status = NXD_OK;
   for (self.step = 0; self.step <= kLostAt + 1; ++self.step) {
     status = take_step(self);
-    nxd_parameter_state_t state = NXD_PARAMETERS_INVALID;
+    nxd_parameter_state_t state = NXD_PARAMETER_STATE_INVALID;
     int64_t step = -2;
     EXPECT(nxd_optimizer_get_parameter_state(self.optimizer.get(), &state, &step) == NXD_OK ||
            status != NXD_OK);
     EXPECT(step == self.step);
     if (status != NXD_OK) break;
-    EXPECT(state == NXD_PARAMETERS_NEW && self.holds(self.step + 1));
+    EXPECT(state == NXD_PARAMETER_STATE_NEW && self.holds(self.step + 1));
   }
   EXPECT(status == NXD_ERROR_PEER_LOST || status == NXD_ERROR_TIMEOUT);
   // Asking for the state was no failure, so the error is still the step's.
@@ -169,12 +170,12 @@ int survive(Trainer& self, const std::string& directory) {
   EXPECT(info.root_rank == kLost);
   EXPECT(info.step == self.step);
   EXPECT(is_expected(self.part, info.step, info.parameters));
-  nxd_parameter_state_t state = NXD_PARAMETERS_INVALID;
+  nxd_parameter_state_t state = NXD_PARAMETER_STATE_INVALID;
   EXPECT(nxd_optimizer_get_parameter_state(self.optimizer.get(), &state, nullptr) == NXD_OK);
   EXPECT(state == info.parameters);
   const std::string message = nxd_last_error();
   EXPECT(message.find("the end of step " + std::to_string(info.step)) != std::string::npos);
-  if (info.parameters == NXD_PARAMETERS_TORN) return check_torn(self, directory);
+  if (info.parameters == NXD_PARAMETER_STATE_PARTIAL) return check_torn(self, directory);
   EXPECT(message.find("OLD") != std::string::npos);
   EXPECT(self.holds(info.step));
   return 0;
@@ -215,7 +216,7 @@ void run_part(const Part& part) {
                            " " + std::to_string(part.delay_us) + " " + directory.path();
   setenv("NXD_TEST_PART", text.c_str(), 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = kRanks;
+  options.num_processes = kRanks;
   nxd_job_t* job = nullptr;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");
@@ -261,7 +262,7 @@ nxd_status_t failing_update(const nxd_update_t* run, void* user_data) {
   return NXD_OK;
 }
 
-// The rank whose values are TORN rejects the next step with its peer, who does not wait for it.
+// The rank whose values are PARTIAL rejects the next step with its peer, who does not wait for it.
 void refused_together(void**) {
   on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
     BufferModel model({{4}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
@@ -273,38 +274,40 @@ void refused_together(void**) {
     options.update = failing_update;
     options.user_data = &failing;
     nxd_optimizer_t* handle = nullptr;
-    NXD_TEST_OK(nxd_custom_optimizer_create_ddp(ddp.get(), &options, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(ddp.get(), &options, &handle));
     const Optimizer optimizer(handle);
     const auto step = [&] { return nxd_optimizer_step(handle, nullptr, nullptr); };
-    nxd_parameter_state_t state = NXD_PARAMETERS_INVALID;
+    nxd_parameter_state_t state = NXD_PARAMETER_STATE_INVALID;
     const auto state_is = [&](nxd_parameter_state_t expected) {
       return NXD_TEST_OK(nxd_optimizer_get_parameter_state(handle, &state, nullptr)) &&
              NXD_TEST_CHECK(state == expected);
     };
-    state_is(NXD_PARAMETERS_NONE);
+    state_is(NXD_PARAMETER_STATE_NONE);
     model.set_gradients(0, 1);
     if (rank == 1) {
       // The first call changes nothing, and this rank's step may be taken again.
       NXD_TEST_REFUSED(nxd_optimizer_update(handle), NXD_ERROR_USER, "");
-      state_is(NXD_PARAMETERS_OLD);
+      state_is(NXD_PARAMETER_STATE_OLD);
       failing = {2, 0};
-      NXD_TEST_REFUSED(step(), NXD_ERROR_USER, "TORN");
+      NXD_TEST_REFUSED(step(), NXD_ERROR_USER, "PARTIAL");
       nxd_error_info_t info = {};
       info.struct_size = sizeof info;
       NXD_TEST_OK(nxd_last_error_info(&info));
-      NXD_TEST_CHECK(info.step == 0 && info.parameters == NXD_PARAMETERS_TORN);
+      NXD_TEST_CHECK(info.step == 0 && info.parameters == NXD_PARAMETER_STATE_PARTIAL);
     } else {
       NXD_TEST_OK(step());
     }
-    state_is(rank == 1 ? NXD_PARAMETERS_TORN : NXD_PARAMETERS_NEW);
-    NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_STATE, rank == 1 ? "TORN" : "rank 1");
+    state_is(rank == 1 ? NXD_PARAMETER_STATE_PARTIAL : NXD_PARAMETER_STATE_NEW);
+    NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_STATE, rank == 1 ? "PARTIAL" : "rank 1");
     nxd_error_info_t info = {};
     info.struct_size = sizeof info;
     NXD_TEST_OK(nxd_last_error_info(&info));
-    NXD_TEST_CHECK(info.parameters == (rank == 1 ? NXD_PARAMETERS_NONE : NXD_PARAMETERS_OLD));
+    NXD_TEST_CHECK(info.parameters ==
+                   (rank == 1 ? NXD_PARAMETER_STATE_NONE : NXD_PARAMETER_STATE_OLD));
     NXD_TEST_REFUSED(nxd_optimizer_save(handle, "/nowhere/at/all"), NXD_ERROR_INVALID_STATE,
-                     rank == 1 ? "TORN" : "rank 1");
-    if (rank == 1) NXD_TEST_REFUSED(nxd_optimizer_update(handle), NXD_ERROR_INVALID_STATE, "TORN");
+                     rank == 1 ? "PARTIAL" : "rank 1");
+    if (rank == 1)
+      NXD_TEST_REFUSED(nxd_optimizer_update(handle), NXD_ERROR_INVALID_STATE, "PARTIAL");
     NXD_TEST_OK(nxd_ddp_mark_reloaded(ddp.get()));
     NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_STATE, rank == 1 ? "state" : "rank 1");
     return 0;

@@ -41,7 +41,7 @@ Optimizer sgd_over(const Ddp& ddp) {
   nxd_sgd_options_t options = NXD_SGD_OPTIONS_INIT;
   options.learning_rate = 1;
   nxd_optimizer_t* out = nullptr;
-  NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &options, &out));
+  NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &options, &out));
   return Optimizer(out);
 }
 

@@ -449,7 +449,7 @@ static void test_killed(void** state) {
   (void)state;
   setenv("NXD_TEST_PART", "killed", 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 3;
+  options.num_processes = 3;
   nxd_job_t* job = NULL;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");

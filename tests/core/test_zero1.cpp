@@ -23,7 +23,7 @@ struct Setting {
 Optimizer adamw(nxd_ddp_t* ddp, nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT) {
   if (options.learning_rate == 0) options.learning_rate = 0.01;
   nxd_optimizer_t* out = nullptr;
-  NXD_TEST_OK(nxd_adamw_create_ddp(ddp, &options, &out));
+  NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, &options, &out));
   return Optimizer(out);
 }
 
@@ -226,7 +226,7 @@ void test_norms(void**) {
         nxd_sgd_options_t rule = NXD_SGD_OPTIONS_INIT;
         rule.learning_rate = 1;
         nxd_optimizer_t* handle = nullptr;
-        NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &rule, &handle));
+        NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &rule, &handle));
         const Optimizer optimizer(handle);
         std::vector<double> sums;
         double norm = 0;
@@ -346,7 +346,7 @@ void test_foreign_states_are_refused(void**) {
     refused(adamw(shape_ddp.get()).get(), NXD_ERROR_INVALID_ARGUMENT, "[6]");
     nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
     nxd_optimizer_t* handle = nullptr;
-    NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &sgd, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &handle));
     refused(Optimizer(handle).get(), NXD_ERROR_INVALID_ARGUMENT, "expected the state of sgd");
     NXD_TEST_REFUSED(nxd_optimizer_load(optimizer.get(), "/nowhere/at/all"), NXD_ERROR_IO, "");
     NXD_TEST_REFUSED(nxd_optimizer_load(optimizer.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT,
@@ -371,7 +371,7 @@ void test_a_failing_rule_ends_the_step_everywhere(void**) {
     };
     options.user_data = &rank;
     nxd_optimizer_t* handle = nullptr;
-    NXD_TEST_OK(nxd_custom_optimizer_create_ddp(ddp.get(), &options, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(ddp.get(), &options, &handle));
     const Optimizer optimizer(handle);
     model.set_gradients(0, 1);
     if (rank == 1) {

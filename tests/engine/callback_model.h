@@ -41,7 +41,7 @@ inline void add_child(const Module& parent, const char* name, const Module& chil
 inline nxd_status_t call_child(nxd_module_t* self, const char* path, const Handles& inputs,
                                Tensor& out) {
   nxd_module_t* child = nullptr;
-  NXD_TEST_TRY(nxd_module_get_module(self, path, &child));
+  NXD_TEST_TRY(nxd_module_find_module(self, path, &child));
   nxd_tensor_t* result = nullptr;
   NXD_TEST_TRY(nxd_module_forward(child, inputs.data(), inputs.size(), &result, 1));
   out.reset(result);
@@ -61,7 +61,7 @@ inline Module column_linear(nxd_context_t* ctx, int64_t in, int64_t out, bool bi
   options.bias = bias ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
   options.gather_output = gather ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
   nxd_module_t* made = nullptr;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, in, out, &options, &made));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, in, out, &options, &made));
   return Module(made);
 }
 
@@ -69,19 +69,19 @@ inline Module row_linear(nxd_context_t* ctx, int64_t in, int64_t out) {
   nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
   options.input_is_parallel = 1;
   nxd_module_t* made = nullptr;
-  NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, in, out, &options, &made));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, in, out, &options, &made));
   return Module(made);
 }
 
 inline Module embedding(nxd_context_t* ctx, int64_t count, int64_t size) {
   nxd_module_t* made = nullptr;
-  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, count, size, nullptr, &made));
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, count, size, nullptr, &made));
   return Module(made);
 }
 
 inline Module layer_norm(nxd_context_t* ctx, int64_t size) {
   nxd_module_t* made = nullptr;
-  NXD_TEST_OK(nxd_layer_norm_create(ctx, size, nullptr, &made));
+  NXD_TEST_OK(nxd_layer_create_layer_norm(ctx, size, nullptr, &made));
   return Module(made);
 }
 
@@ -94,7 +94,7 @@ inline void set_whole(nxd_module_t* root, const std::string& name, const std::ve
   NXD_TEST_OK(nxd_tensor_from_data(narrow.data(), narrow.size() * sizeof(float), shape.data(),
                                    static_cast<int32_t>(shape.size()), NXD_DTYPE_F32, &tensor));
   const Tensor owned(tensor);
-  NXD_TEST_OK(nxd_parameter_set_whole(parameter, owned.get()));
+  NXD_TEST_OK(nxd_parameter_set_full(parameter, owned.get()));
 }
 
 // x + b(gelu(a(ln(x)))), split over the tensor-parallel ranks between a and b.

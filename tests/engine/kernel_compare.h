@@ -78,7 +78,7 @@ inline std::vector<Tensor> gradients(const std::vector<Tensor>& outputs,
   for (const Tensor& t : outputs) y.push_back(t.get());
   for (const Tensor& t : grads) g.push_back(t.get());
   for (const Tensor& t : inputs) x.push_back(t.get());
-  NXD_TEST_OK(nxd_gradients(y.data(), g.data(), y.size(), x.data(), x.size(), 0, out.data()));
+  NXD_TEST_OK(nxd_grad(y.data(), g.data(), y.size(), x.data(), x.size(), 0, out.data()));
   std::vector<Tensor> result;
   for (nxd_tensor_t* t : out) result.emplace_back(t);
   return result;

@@ -105,7 +105,7 @@ inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nx
     const Tensor w = whole(p);
     const Tensor moved =
         op("add", "Tensor", {{"self", w}, {"other", wave(w.shape(), dtype, 5)}, {"alpha", 0.25}});
-    NXD_TEST_OK(nxd_parameter_set_whole(p, moved.get()));
+    NXD_TEST_OK(nxd_parameter_set_full(p, moved.get()));
     weights[name] = moved;
   }
   const Tensor x = input_of(c, dtype);
@@ -124,7 +124,7 @@ inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nx
   const Tensor y = layer({in});
   if (!y) return;
   backward(y, part(g, c.output_part, rank, size));
-  NXD_TEST_OK(nxd_finish_gradients(layer.get(), nullptr, nullptr));
+  NXD_TEST_OK(nxd_finish_grads(layer.get(), nullptr, nullptr));
 
   const std::string label =
       c.name + " tp " + std::to_string(size) + " dtype " + std::to_string(dtype);
@@ -210,7 +210,7 @@ inline Tensor rotated(const Tensor& x, int sequence_dim, int64_t rotary_dim = 0)
   NXD_TEST_OK(nxd_op_set_tensors(cat, "tensors", parts, 3));
   NXD_TEST_OK(nxd_op_set_int(cat, "dim", 3));
   NXD_TEST_OK(nxd_op_run(cat));
-  NXD_TEST_OK(nxd_op_get_tensor(cat, 0, y.out()));
+  NXD_TEST_OK(nxd_op_share_tensor(cat, 0, y.out()));
   nxd_op_destroy(cat);
   return y;
 }

@@ -206,7 +206,7 @@ inline int run_process(const ModelOracle& oracle) {
 // Starts this program again as two ranks, which must call run_process.
 inline void check_as_processes() {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 2;
+  options.num_processes = 2;
   nxd_job_t* job = nullptr;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   const nxd_status_t status = nxd_job_wait(job, 120000);

@@ -97,7 +97,7 @@ inline Named whole_parameters(nxd_module_t* model) {
   Named out;
   for_each_parameter(model, [&](nxd_parameter_t* parameter, const std::string& name) {
     nxd_tensor_t* whole = nullptr;
-    NXD_TEST_OK(nxd_parameter_get_whole(parameter, &whole));
+    NXD_TEST_OK(nxd_parameter_gather_full(parameter, &whole));
     out[name] = values(Tensor(whole).get());
   });
   return out;
@@ -107,7 +107,7 @@ inline Named whole_gradients(nxd_module_t* model) {
   Named out;
   for_each_parameter(model, [&](nxd_parameter_t* parameter, const std::string& name) {
     nxd_tensor_t* whole = nullptr;
-    NXD_TEST_OK(nxd_parameter_get_whole_grad(parameter, &whole));
+    NXD_TEST_OK(nxd_parameter_gather_full_grad(parameter, &whole));
     out[name] = values(Tensor(whole).get());
   });
   return out;
@@ -180,7 +180,7 @@ inline Optimizer make_adamw(nxd_module_t* model) {
   options.eps = 1e-8;
   options.weight_decay = 0.1;
   nxd_optimizer_t* out = nullptr;
-  NXD_TEST_OK(nxd_adamw_create(model, &options, &out));
+  NXD_TEST_OK(nxd_optimizer_create_adamw(model, &options, &out));
   return Optimizer(out);
 }
 
@@ -201,7 +201,7 @@ inline Run train(nxd_module_t* model, const ModelOracle& oracle, int steps) {
   for (int step = 0; step <= steps; ++step) {
     run.losses.push_back(run_backward(model, oracle));
     double total = 0;
-    NXD_TEST_OK(nxd_finish_gradients(model, nullptr, &total));
+    NXD_TEST_OK(nxd_finish_grads(model, nullptr, &total));
     run.norms.push_back(total);
     if (step == 0) run.gradients = whole_gradients(model);
     if (step < steps) NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));

@@ -45,7 +45,7 @@ inline Setup make_setup(nxd_context_t* ctx, nxd_dtype_t dtype, const std::vector
   options.dtype = dtype;
   const int64_t shape[] = {static_cast<int64_t>(start.size())};
   NXD_TEST_OK(nxd_module_add_parameter(module, "w", shape, 1, &options, &s.parameter));
-  NXD_TEST_OK(nxd_parameter_set_whole(s.parameter, make(start, NXD_DTYPE_F64).get()));
+  NXD_TEST_OK(nxd_parameter_set_full(s.parameter, make(start, NXD_DTYPE_F64).get()));
   NXD_TEST_OK(nxd_parameter_get_tensor(s.parameter, &s.tensor));
   return s;
 }

@@ -137,9 +137,9 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
     if (!NXD_TEST_OK(nxd_ddp_create(local, &ddp_options, &made))) return;
     ddp.reset(made);
     NXD_TEST_OK(nxd_pp_set_ddp(pp.get(), ddp.get()));
-    NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &sgd, &out));
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &out));
   } else {
-    NXD_TEST_OK(nxd_sgd_create(local, &sgd, &out));
+    NXD_TEST_OK(nxd_optimizer_create_sgd(local, &sgd, &out));
   }
   const Optimizer optimizer(out);
   PipelineRun own;

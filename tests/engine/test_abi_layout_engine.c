@@ -10,7 +10,7 @@
 SIZE(nxd_function_options_t, 64);
 FIELD(nxd_function_options_t, struct_size, 0);
 FIELD(nxd_function_options_t, name, 8);
-FIELD(nxd_function_options_t, n_outputs, 16);
+FIELD(nxd_function_options_t, num_outputs, 16);
 FIELD(nxd_function_options_t, forward, 24);
 FIELD(nxd_function_options_t, backward, 32);
 FIELD(nxd_function_options_t, shape, 40);
@@ -20,13 +20,13 @@ FIELD(nxd_function_options_t, destroy, 56);
 SIZE(nxd_parameter_options_t, 48);
 FIELD(nxd_parameter_options_t, struct_size, 0);
 FIELD(nxd_parameter_options_t, dtype, 8);
-FIELD(nxd_parameter_options_t, shard_dim_plus_one, 12);
+FIELD(nxd_parameter_options_t, has_shard_dim, 12);
 FIELD(nxd_parameter_options_t, sequence_parallel, 16);
 FIELD(nxd_parameter_options_t, init, 20);
 FIELD(nxd_parameter_options_t, init_a, 24);
 FIELD(nxd_parameter_options_t, init_b, 32);
 FIELD(nxd_parameter_options_t, device, 40);
-FIELD(nxd_parameter_options_t, reserved, 44);
+FIELD(nxd_parameter_options_t, shard_dim, 44);
 
 SIZE(nxd_embedding_options_t, 72);
 FIELD(nxd_embedding_options_t, struct_size, 0);
@@ -90,7 +90,7 @@ FIELD(nxd_attention_options_t, struct_size, 0);
 FIELD(nxd_attention_options_t, name, 8);
 FIELD(nxd_attention_options_t, dtype, 16);
 FIELD(nxd_attention_options_t, device, 20);
-FIELD(nxd_attention_options_t, n_kv_heads, 24);
+FIELD(nxd_attention_options_t, num_kv_heads, 24);
 FIELD(nxd_attention_options_t, head_dim, 32);
 FIELD(nxd_attention_options_t, rope, 40);
 FIELD(nxd_attention_options_t, causal, 48);
@@ -130,7 +130,7 @@ FIELD(nxd_model_options_t, device, 12);
 FIELD(nxd_model_options_t, sequence_parallel, 16);
 FIELD(nxd_model_options_t, reserved, 20);
 
-SIZE(nxd_pp_options_t, 168);
+SIZE(nxd_pp_options_t, 176);
 FIELD(nxd_pp_options_t, struct_size, 0);
 FIELD(nxd_pp_options_t, num_microbatches, 8);
 FIELD(nxd_pp_options_t, virtual_size, 12);
@@ -139,25 +139,27 @@ FIELD(nxd_pp_options_t, partition, 20);
 FIELD(nxd_pp_options_t, custom_schedule, 24);
 FIELD(nxd_pp_options_t, transformer_layer_class, 32);
 FIELD(nxd_pp_options_t, pipeline_cuts, 40);
-FIELD(nxd_pp_options_t, n_cuts, 48);
+FIELD(nxd_pp_options_t, num_cuts, 48);
 FIELD(nxd_pp_options_t, leaf_modules, 56);
-FIELD(nxd_pp_options_t, n_leaf_modules, 64);
+FIELD(nxd_pp_options_t, num_leaf_modules, 64);
 FIELD(nxd_pp_options_t, input_names, 72);
-FIELD(nxd_pp_options_t, n_input_names, 80);
-FIELD(nxd_pp_options_t, n_outputs, 88);
+FIELD(nxd_pp_options_t, num_input_names, 80);
+FIELD(nxd_pp_options_t, num_outputs, 88);
 FIELD(nxd_pp_options_t, loss_output, 92);
 FIELD(nxd_pp_options_t, loss, 96);
-FIELD(nxd_pp_options_t, labels_input, 100);
-FIELD(nxd_pp_options_t, ignore_index, 104);
-FIELD(nxd_pp_options_t, labels_shifted, 112);
-FIELD(nxd_pp_options_t, broadcast_and_average_loss, 116);
-FIELD(nxd_pp_options_t, return_mb_loss, 120);
-FIELD(nxd_pp_options_t, keep_outputs, 124);
-FIELD(nxd_pp_options_t, param_init, 128);
-FIELD(nxd_pp_options_t, param_init_data, 136);
-FIELD(nxd_pp_options_t, trace_file_path, 144);
-FIELD(nxd_pp_options_t, leaf_rule, 152);
-FIELD(nxd_pp_options_t, leaf_rule_data, 160);
+FIELD(nxd_pp_options_t, has_labels_input, 100);
+FIELD(nxd_pp_options_t, labels_input, 104);
+FIELD(nxd_pp_options_t, has_ignore_index, 108);
+FIELD(nxd_pp_options_t, ignore_index, 112);
+FIELD(nxd_pp_options_t, labels_shifted, 120);
+FIELD(nxd_pp_options_t, broadcast_and_average_loss, 124);
+FIELD(nxd_pp_options_t, return_mb_loss, 128);
+FIELD(nxd_pp_options_t, keep_outputs, 132);
+FIELD(nxd_pp_options_t, param_init, 136);
+FIELD(nxd_pp_options_t, param_init_data, 144);
+FIELD(nxd_pp_options_t, trace_file_path, 152);
+FIELD(nxd_pp_options_t, leaf_rule, 160);
+FIELD(nxd_pp_options_t, leaf_rule_data, 168);
 
 static nxd_context_t* ctx;
 static nxd_module_t *container, *linear;
@@ -169,7 +171,7 @@ static int set_up(void** state) {
   const int64_t label = 1, shape[] = {1, 4};
   return nxd_context_create(NULL, &ctx) || nxd_init_model_parallel(ctx, NULL) ||
          nxd_module_create(ctx, "Container", NULL, NULL, NULL, &container) ||
-         nxd_column_parallel_linear_create(ctx, 4, 4, NULL, &linear) ||
+         nxd_layer_create_column_parallel_linear(ctx, 4, 4, NULL, &linear) ||
          nxd_tensor_from_data(values, sizeof values, shape, 2, NXD_DTYPE_F32, &logits) ||
          nxd_tensor_from_data(&label, sizeof label, shape, 1, NXD_DTYPE_I64, &labels);
 }
@@ -212,31 +214,31 @@ static nxd_status_t released(nxd_status_t status, nxd_module_t** module) {
 
 static nxd_status_t use_embedding(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_parallel_embedding_create(ctx, 8, 4, options, &out), &out);
+  return released(nxd_layer_create_parallel_embedding(ctx, 8, 4, options, &out), &out);
 }
 static nxd_status_t use_column(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_column_parallel_linear_create(ctx, 4, 4, options, &out), &out);
+  return released(nxd_layer_create_column_parallel_linear(ctx, 4, 4, options, &out), &out);
 }
 static nxd_status_t use_row(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_row_parallel_linear_create(ctx, 4, 4, options, &out), &out);
+  return released(nxd_layer_create_row_parallel_linear(ctx, 4, 4, options, &out), &out);
 }
 static nxd_status_t use_layer_norm(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_layer_norm_create(ctx, 4, options, &out), &out);
+  return released(nxd_layer_create_layer_norm(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_rms_norm(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_rms_norm_create(ctx, 4, options, &out), &out);
+  return released(nxd_layer_create_rms_norm(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_rope(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_rotary_embedding_create(ctx, 4, options, &out), &out);
+  return released(nxd_layer_create_rotary_embedding(ctx, 4, options, &out), &out);
 }
 static nxd_status_t use_attention(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_attention_create(ctx, 8, 2, options, &out), &out);
+  return released(nxd_layer_create_attention(ctx, 8, 2, options, &out), &out);
 }
 static nxd_status_t use_nested_rope(const void* rope) {
   nxd_attention_options_t options = NXD_ATTENTION_OPTIONS_INIT;
@@ -245,7 +247,7 @@ static nxd_status_t use_nested_rope(const void* rope) {
 }
 static nxd_status_t use_mlp(const void* options) {
   nxd_module_t* out = NULL;
-  return released(nxd_gated_mlp_create(ctx, 4, 8, options, &out), &out);
+  return released(nxd_layer_create_gated_mlp(ctx, 4, 8, options, &out), &out);
 }
 static nxd_status_t use_model(const void* options) {
   static const char config[] =
@@ -265,13 +267,13 @@ static nxd_status_t use_parameter(const void* options) {
 }
 
 static nxd_status_t fill_nothing(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
-                                 size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                  void* user_data) {
   (void)call;
   (void)inputs;
-  (void)n_inputs;
+  (void)num_inputs;
   (void)outputs;
-  (void)n_outputs;
+  (void)num_outputs;
   (void)user_data;
   return NXD_ERROR_USER;
 }
@@ -290,7 +292,7 @@ static nxd_status_t use_cross_entropy(const void* options) {
 }
 
 static nxd_status_t use_finish(const void* options) {
-  return nxd_finish_gradients(linear, options, NULL);
+  return nxd_finish_grads(linear, options, NULL);
 }
 
 /* Rejected before the struct's size matters, unless that is what is wrong. */
@@ -304,13 +306,13 @@ static nxd_status_t use_pipeline(const void* options) {
 /* The structs of data parallelism, over a module. */
 static nxd_status_t use_adamw(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
-  const nxd_status_t status = nxd_adamw_create(linear, options, &optimizer);
+  const nxd_status_t status = nxd_optimizer_create_adamw(linear, options, &optimizer);
   nxd_optimizer_destroy(optimizer);
   return status;
 }
 static nxd_status_t use_sgd(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
-  const nxd_status_t status = nxd_sgd_create(linear, options, &optimizer);
+  const nxd_status_t status = nxd_optimizer_create_sgd(linear, options, &optimizer);
   nxd_optimizer_destroy(optimizer);
   return status;
 }
@@ -321,21 +323,21 @@ static nxd_status_t update_nothing(const nxd_update_t* update, void* user_data) 
 }
 static nxd_status_t use_custom(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
-  const nxd_status_t status = nxd_custom_optimizer_create(linear, options, &optimizer);
+  const nxd_status_t status = nxd_optimizer_create_custom(linear, options, &optimizer);
   nxd_optimizer_destroy(optimizer);
   return status;
 }
 static nxd_status_t use_step(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
-  OK(nxd_sgd_create(linear, NULL, &optimizer));
+  OK(nxd_optimizer_create_sgd(linear, NULL, &optimizer));
   const nxd_status_t status = nxd_optimizer_step(optimizer, options, NULL);
   nxd_optimizer_destroy(optimizer);
   return status;
 }
 static nxd_status_t use_set_schedule(const void* options) {
   nxd_optimizer_t* optimizer = NULL;
-  OK(nxd_sgd_create(linear, NULL, &optimizer));
-  const nxd_status_t status = nxd_optimizer_set_schedule(optimizer, options);
+  OK(nxd_optimizer_create_sgd(linear, NULL, &optimizer));
+  const nxd_status_t status = nxd_optimizer_set_lr_schedule(optimizer, options);
   nxd_optimizer_destroy(optimizer);
   return status;
 }
@@ -378,7 +380,7 @@ static void test_struct_sizes(void** state) {
   custom.update = update_nothing;
   check_struct_size(use_custom, &custom, sizeof custom);
   CHECK_SIZE(use_step, finish, FINISH);
-  CHECK_SIZE(use_set_schedule, schedule, SCHEDULE);
+  CHECK_SIZE(use_set_schedule, lr_schedule, LR_SCHEDULE);
   CHECK_SIZE(use_ddp, ddp, DDP);
   CHECK_SIZE(use_pipeline, pp, PP);
 }

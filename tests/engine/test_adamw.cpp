@@ -13,7 +13,7 @@ using namespace nxd_test;
 
 Optimizer make_optimizer(nxd_module_t* root, nxd_adamw_options_t options) {
   nxd_optimizer_t* out = nullptr;
-  NXD_TEST_OK(nxd_adamw_create(root, &options, &out));
+  NXD_TEST_OK(nxd_optimizer_create_adamw(root, &options, &out));
   return Optimizer(out);
 }
 
@@ -131,7 +131,7 @@ void bf16_master(void**) {
           check_values("after 200 steps", values(s.tensor), {0.98, -1.98}, 1.0 / 256);
           NXD_TEST_CHECK(values(s.tensor)[0] < 0.99);
           // A value written from outside is where the next step starts.
-          NXD_TEST_OK(nxd_parameter_set_whole(s.parameter, make({8, 4}, NXD_DTYPE_F64).get()));
+          NXD_TEST_OK(nxd_parameter_set_full(s.parameter, make({8, 4}, NXD_DTYPE_F64).get()));
           NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
           check_values("after a load", values(s.tensor), {8, 4}, 1.0 / 256);
         },
@@ -154,7 +154,7 @@ Held lowered(nxd_context_t* ctx, nxd_bf16_update_t how, int64_t n, int ranks, in
   s.dtype = NXD_DTYPE_BF16;
   nxd_parameter_options_t parameter = NXD_PARAMETER_OPTIONS_INIT;
   parameter.dtype = NXD_DTYPE_BF16;
-  parameter.shard_dim_plus_one = 2;
+  parameter.has_shard_dim = parameter.shard_dim = 1;
   parameter.init = NXD_INIT_CONSTANT;
   parameter.init_a = 1;
   const int64_t shape[] = {3, n / 3};
@@ -174,7 +174,7 @@ Held lowered(nxd_context_t* ctx, nxd_bf16_update_t how, int64_t n, int ranks, in
   Held held{{}, 0};
   NXD_TEST_OK(nxd_optimizer_get_state_bytes(optimizer.get(), &held.state_bytes));
   nxd_tensor_t* whole = nullptr;
-  NXD_TEST_OK(nxd_parameter_get_whole(s.parameter, &whole));
+  NXD_TEST_OK(nxd_parameter_gather_full(s.parameter, &whole));
   held.values = values(Tensor(whole).get());
   return held;
 }
@@ -270,7 +270,8 @@ void bad_arguments(void**) {
         nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
         const auto refused = [&](nxd_status_t status, const char* part) {
           auto* out = reinterpret_cast<nxd_optimizer_t*>(&options);
-          NXD_TEST_REFUSED(nxd_adamw_create(s.module.get(), &options, &out), status, part);
+          NXD_TEST_REFUSED(nxd_optimizer_create_adamw(s.module.get(), &options, &out), status,
+                           part);
           NXD_TEST_CHECK(out == nullptr);
           options = NXD_ADAMW_OPTIONS_INIT;
         };
@@ -295,8 +296,9 @@ void bad_arguments(void**) {
         nxd_optimizer_t* out = nullptr;
         double rate = 1;
         const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
-        NXD_TEST_REFUSED(nxd_adamw_create(nullptr, nullptr, &out), bad, "root");
-        NXD_TEST_REFUSED(nxd_adamw_create(s.module.get(), nullptr, nullptr), bad, "out_optimizer");
+        NXD_TEST_REFUSED(nxd_optimizer_create_adamw(nullptr, nullptr, &out), bad, "root");
+        NXD_TEST_REFUSED(nxd_optimizer_create_adamw(s.module.get(), nullptr, nullptr), bad,
+                         "out_optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_update(nullptr), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_set_learning_rate(nullptr, 1), bad, "optimizer");
         NXD_TEST_REFUSED(nxd_optimizer_get_learning_rate(nullptr, &rate), bad, "optimizer");

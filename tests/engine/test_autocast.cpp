@@ -388,21 +388,21 @@ Options options_of(Options options, nxd_dtype_t dtype, bool sequence_parallel) {
 std::vector<Layer> product_layers(bool slices) {
   const auto column = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     const auto o = options_of<nxd_linear_options_t>(NXD_LINEAR_OPTIONS_INIT, dtype, slices);
-    return nxd_column_parallel_linear_create(ctx, 16, 8, &o, out);
+    return nxd_layer_create_column_parallel_linear(ctx, 16, 8, &o, out);
   };
   const auto row = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     auto o = options_of<nxd_linear_options_t>(NXD_LINEAR_OPTIONS_INIT, dtype, slices);
     o.input_is_parallel = 1;
-    return nxd_row_parallel_linear_create(ctx, 16, 8, &o, out);
+    return nxd_layer_create_row_parallel_linear(ctx, 16, 8, &o, out);
   };
   const auto mlp = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     const auto o = options_of<nxd_mlp_options_t>(NXD_MLP_OPTIONS_INIT, dtype, slices);
-    return nxd_gated_mlp_create(ctx, 16, 24, &o, out);
+    return nxd_layer_create_gated_mlp(ctx, 16, 24, &o, out);
   };
   const auto attention = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     auto o = options_of<nxd_attention_options_t>(NXD_ATTENTION_OPTIONS_INIT, dtype, slices);
-    o.n_kv_heads = 2;
-    return nxd_attention_create(ctx, 16, 4, &o, out);
+    o.num_kv_heads = 2;
+    return nxd_layer_create_attention(ctx, 16, 4, &o, out);
   };
   const std::vector<int64_t> whole{slices ? 2 : 4, 3, 16};
   return {{"column", whole, column},
@@ -430,7 +430,7 @@ Results run_layer(const Module& layer, const Tensor& x, bool automatic) {
     nxd_tensor_t* value = nullptr;
     NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &value));
     Tensor grad;
-    NXD_TEST_OK(nxd_tensor_get_grad(value, grad.out()));
+    NXD_TEST_OK(nxd_tensor_share_grad(value, grad.out()));
     r.dw[name] = grad;
   }
   return r;
@@ -443,7 +443,7 @@ void check_product_layer(nxd_context_t* ctx, const Layer& layer) {
   const auto from = wide.parameters(), into = narrow.parameters();
   for (size_t i = 0; i < from.size(); ++i) {
     const Tensor value = to(leaf(whole(from[i].second), NXD_DTYPE_F32, false), NXD_DTYPE_BF16);
-    NXD_TEST_OK(nxd_parameter_set_whole(into[i].second, value.get()));
+    NXD_TEST_OK(nxd_parameter_set_full(into[i].second, value.get()));
   }
   const Tensor x = wave(layer.input, NXD_DTYPE_F32, 1), low = to(x, NXD_DTYPE_BF16);
   const Results want = run_layer(narrow, low, false);
@@ -499,7 +499,7 @@ void gathered_bias(nxd_context_t* ctx, int, int, void*) {
   nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
   options.gather_output = NXD_TOGGLE_ON;
   Module layer;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 16, 8, &options, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 16, 8, &options, layer.out()));
   const Autocast on;
   NXD_TEST_CHECK(layer({wave({4, 16}, NXD_DTYPE_F32, 1)}).dtype() == NXD_DTYPE_BF16);
 }
@@ -508,8 +508,8 @@ void gathered_bias(nxd_context_t* ctx, int, int, void*) {
 void norms(nxd_context_t* ctx, int, int, void*) {
   const nxd_norm_options_t options = NXD_NORM_OPTIONS_INIT;
   Module layers[2];
-  NXD_TEST_OK(nxd_rms_norm_create(ctx, 12, &options, layers[0].out()));
-  NXD_TEST_OK(nxd_layer_norm_create(ctx, 12, &options, layers[1].out()));
+  NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, 12, &options, layers[0].out()));
+  NXD_TEST_OK(nxd_layer_create_layer_norm(ctx, 12, &options, layers[1].out()));
   const Tensor x = wave({3, 12}, NXD_DTYPE_BF16, 1), residual = wave({3, 12}, NXD_DTYPE_F32, 2);
   for (const Module& layer : layers) {
     const Tensor alone = layer({to(x, NXD_DTYPE_F32)});
@@ -530,7 +530,7 @@ void norms(nxd_context_t* ctx, int, int, void*) {
 void backward_is_outside(nxd_context_t* ctx, int, int, void*) {
   const nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
   Module layer;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 16, 8, &options, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 16, 8, &options, layer.out()));
   nxd_dtype_t seen = NXD_DTYPE_F64;
   const auto look = [](nxd_parameter_t*, void* user_data) -> nxd_status_t {
     *static_cast<nxd_dtype_t*>(user_data) = setting();

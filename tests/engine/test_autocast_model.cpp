@@ -28,7 +28,7 @@ Training train_model(const ModelOracle& oracle, const Layout& layout, nxd_dtype_
       nxd_tensor_t *value = nullptr, *grad = nullptr;
       nxd_dtype_t dtype = NXD_DTYPE_INVALID;
       NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &value));
-      NXD_TEST_OK(nxd_tensor_get_grad(value, &grad));
+      NXD_TEST_OK(nxd_tensor_share_grad(value, &grad));
       if (grad) NXD_TEST_OK(nxd_tensor_get_dtype(grad, &dtype));
       nxd_tensor_destroy(grad);
       result.gradients_are_f32 = result.gradients_are_f32 && dtype == NXD_DTYPE_F32;

@@ -37,13 +37,13 @@ static void backward_accumulates_into_leaves(void** state) {
   (void)state;
   nxd_tensor_t* x = leaf_f32(2, (const float[]){3, -2});
   nxd_tensor_t* grad = (nxd_tensor_t*)1;
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_null(grad);
   for (int pass = 1; pass <= 2; ++pass) {
     nxd_tensor_t* y = product(x, x);
     nxd_tensor_t* s = call1("sum", y);
     OK(nxd_backward(&s, NULL, 1, 0));
-    OK(nxd_tensor_get_grad(x, &grad));
+    OK(nxd_tensor_share_grad(x, &grad));
     assert_true(element(grad, 0) == 6 * (float)pass && element(grad, 1) == -4 * (float)pass);
     assert_int_equal(requires_grad(grad), 0);
     nxd_tensor_destroy(grad);
@@ -51,7 +51,7 @@ static void backward_accumulates_into_leaves(void** state) {
     nxd_tensor_destroy(y);
   }
   OK(nxd_tensor_set_grad(x, NULL));
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_null(grad);
   nxd_tensor_destroy(x);
 }
@@ -63,13 +63,13 @@ static void a_given_gradient_replaces_the_one(void** state) {
   nxd_tensor_t* g = vector_f32(2, (const float[]){10, 100});
   OK(nxd_backward(&y, &g, 1, 0));
   nxd_tensor_t* grad = NULL;
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_true(element(grad, 0) == 60 && element(grad, 1) == -400);
   nxd_tensor_destroy(grad);
   /* The tensor that the caller gave stays the caller's. */
   assert_true(element(g, 0) == 10);
   OK(nxd_tensor_set_grad(x, g));
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_true(element(grad, 1) == 100);
   nxd_tensor_destroy(grad);
   nxd_tensor_destroy(g);
@@ -83,16 +83,16 @@ static void gradients_leave_leaves_alone(void** state) {
   nxd_tensor_t* z = leaf_f32(1, (const float[]){5});
   nxd_tensor_t* y = product(x, x);
   nxd_tensor_t *in[] = {x, z}, *grads[] = {(nxd_tensor_t*)1, (nxd_tensor_t*)1};
-  OK(nxd_gradients(&y, NULL, 1, in, 2, 1, grads));
+  OK(nxd_grad(&y, NULL, 1, in, 2, 1, grads));
   assert_true(element(grads[0], 0) == 6);
   assert_null(grads[1]);
   nxd_tensor_destroy(grads[0]);
   nxd_tensor_t* grad = NULL;
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_null(grad);
-  OK(nxd_gradients(&y, NULL, 1, in, 1, 0, grads));
+  OK(nxd_grad(&y, NULL, 1, in, 1, 0, grads));
   nxd_tensor_destroy(grads[0]);
-  REFUSED(nxd_gradients(&y, NULL, 1, in, 1, 0, grads), NXD_ERROR_INVALID_STATE, "second time");
+  REFUSED(nxd_grad(&y, NULL, 1, in, 1, 0, grads), NXD_ERROR_INVALID_STATE, "second time");
   assert_null(grads[0]);
   REFUSED(nxd_backward(&y, NULL, 1, 0), NXD_ERROR_INVALID_STATE, "second time");
   nxd_tensor_destroy(y);
@@ -106,7 +106,7 @@ static void gradients_agree_with_finite_differences(void** state) {
   nxd_tensor_t* x = vector_f64(3, values);
   OK(nxd_tensor_set_requires_grad(x, 1));
   nxd_tensor_t *t = call1("tanh", x), *p = product(t, x), *s = call1("sum", p), *grad = NULL;
-  OK(nxd_gradients(&s, NULL, 1, &x, 1, 0, &grad));
+  OK(nxd_grad(&s, NULL, 1, &x, 1, 0, &grad));
   double got[3];
   OK(nxd_tensor_copy_to_host(grad, got, sizeof got));
   const double h = 1e-6;
@@ -177,7 +177,7 @@ static void wrong_leaves_and_gradients_are_refused(void** state) {
   REFUSED(nxd_tensor_set_requires_grad(integers, 1), bad, "floating-point");
   OK(nxd_tensor_set_requires_grad(integers, 0));
   REFUSED(nxd_tensor_set_requires_grad(y, 0), order, "leaf");
-  REFUSED(nxd_tensor_get_grad(y, &out), order, "leaf");
+  REFUSED(nxd_tensor_share_grad(y, &out), order, "leaf");
   assert_null(out);
   REFUSED(nxd_tensor_set_grad(y, x), order, "leaf");
   REFUSED(nxd_tensor_set_grad(x, longer), bad, "shape [2]");
@@ -188,11 +188,11 @@ static void wrong_leaves_and_gradients_are_refused(void** state) {
   REFUSED(nxd_backward(&y, &longer, 1, 0), bad, "grads[0]: expected the shape [2]");
   REFUSED(nxd_backward(&y, &doubles, 1, 0), bad, "grads[0]: expected the dtype Float");
   REFUSED(nxd_backward(&longer, NULL, 1, 0), bad, "outputs[0]");
-  REFUSED(nxd_backward(&y, NULL, 0, 0), bad, "n_outputs");
-  REFUSED(nxd_gradients(&y, &longer, 1, &x, 1, 0, &out), bad, "grads[0]");
+  REFUSED(nxd_backward(&y, NULL, 0, 0), bad, "num_outputs");
+  REFUSED(nxd_grad(&y, &longer, 1, &x, 1, 0, &out), bad, "grads[0]");
   nxd_tensor_t* g = vector_f32(2, (const float[]){1, 1});
-  REFUSED(nxd_gradients(&y, &g, 1, &longer, 1, 0, &out), bad, "inputs[0]");
-  REFUSED(nxd_gradients(&y, &g, 1, &x, 0, 0, &out), bad, "n_inputs");
+  REFUSED(nxd_grad(&y, &g, 1, &longer, 1, 0, &out), bad, "inputs[0]");
+  REFUSED(nxd_grad(&y, &g, 1, &x, 0, 0, &out), bad, "num_inputs");
   double item = 3;
   REFUSED(nxd_tensor_get_item(x, &item), bad, "one element, got 2");
   assert_true(item == 0);

@@ -36,47 +36,47 @@ struct Makers {
 
   Create column(int64_t in = 8, int64_t out_features = 16) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_column_parallel_linear_create(ctx, in, out_features, &linear, out);
+      return nxd_layer_create_column_parallel_linear(ctx, in, out_features, &linear, out);
     };
   }
   Create row(int64_t in = 16, int64_t out_features = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_row_parallel_linear_create(ctx, in, out_features, &linear, out);
+      return nxd_layer_create_row_parallel_linear(ctx, in, out_features, &linear, out);
     };
   }
   Create table(int64_t rows = 12, int64_t columns = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_parallel_embedding_create(ctx, rows, columns, &embedding, out);
+      return nxd_layer_create_parallel_embedding(ctx, rows, columns, &embedding, out);
     };
   }
   Create layer_norm(int64_t size = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_layer_norm_create(ctx, size, &norm, out);
+      return nxd_layer_create_layer_norm(ctx, size, &norm, out);
     };
   }
   Create rms_norm(int64_t size = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_rms_norm_create(ctx, size, &norm, out);
+      return nxd_layer_create_rms_norm(ctx, size, &norm, out);
     };
   }
   Create rotary(int64_t head_dim = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_rotary_embedding_create(ctx, head_dim, &rope, out);
+      return nxd_layer_create_rotary_embedding(ctx, head_dim, &rope, out);
     };
   }
-  Create heads(int64_t hidden = 16, int64_t n_heads = 4) const {
+  Create heads(int64_t hidden = 16, int64_t num_heads = 4) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_attention_create(ctx, hidden, n_heads, &attention, out);
+      return nxd_layer_create_attention(ctx, hidden, num_heads, &attention, out);
     };
   }
   Create gated(int64_t hidden = 8, int64_t intermediate = 16) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_gated_mlp_create(ctx, hidden, intermediate, &mlp, out);
+      return nxd_layer_create_gated_mlp(ctx, hidden, intermediate, &mlp, out);
     };
   }
   static Create dropout(double p, int32_t shard_dim = -1) {
     return [=](nxd_context_t* ctx, nxd_module_t** out) {
-      return nxd_dropout_create(ctx, p, "d", shard_dim, out);
+      return nxd_layer_create_dropout(ctx, p, "d", shard_dim, out);
     };
   }
 
@@ -271,9 +271,9 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   bad(
       __LINE__, "bias", [](Makers& m) { m.mlp.bias = 3; }, gated);
   bad(
-      __LINE__, "n_kv_heads", [](Makers& m) { m.attention.n_kv_heads = 3; }, heads);
+      __LINE__, "num_kv_heads", [](Makers& m) { m.attention.num_kv_heads = 3; }, heads);
   bad(
-      __LINE__, "n_kv_heads", [](Makers& m) { m.attention.n_kv_heads = -1; }, heads);
+      __LINE__, "num_kv_heads", [](Makers& m) { m.attention.num_kv_heads = -1; }, heads);
   bad(
       __LINE__, "head_dim", [](Makers& m) { m.attention.head_dim = -1; }, heads);
   bad(
@@ -305,7 +305,7 @@ void sizes(nxd_context_t* ctx, int, int size, void*) {
     refused(__LINE__, ctx, kBad, "size", m.rms_norm(wrong));
     refused(__LINE__, ctx, kBad, "head_dim", m.rotary(wrong));
     refused(__LINE__, ctx, kBad, "hidden", m.heads(wrong, 4));
-    refused(__LINE__, ctx, kBad, "n_heads", m.heads(16, wrong));
+    refused(__LINE__, ctx, kBad, "num_heads", m.heads(16, wrong));
     refused(__LINE__, ctx, kBad, "expected a positive number", m.gated(wrong, 16));
     refused(__LINE__, ctx, kBad, "expected a positive number", m.gated(8, wrong));
   }

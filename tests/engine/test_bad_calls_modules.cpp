@@ -35,7 +35,7 @@ struct Fixture {
 
   explicit Fixture(nxd_context_t* ctx) {
     NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, root.out()));
-    NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 8, nullptr, layer.out()));
+    NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 8, nullptr, layer.out()));
     NXD_TEST_OK(nxd_module_add_child(root.get(), "layer", layer.get()));
     NXD_TEST_OK(nxd_module_find_parameter(root.get(), "layer.weight", &weight));
   }
@@ -85,10 +85,10 @@ void creation(nxd_context_t* ctx, int, int, void*) {
   bad_option("dtype", [](Options& o) { o.dtype = NXD_DTYPE_I64; });
   bad_option("dtype", [](Options& o) { o.dtype = NXD_DTYPE_F16; });
   bad_option("dtype", [](Options& o) { o.dtype = 77; });
-  bad_option("shard_dim_plus_one", [](Options& o) { o.shard_dim_plus_one = 3; });
-  bad_option("shard_dim_plus_one", [](Options& o) { o.shard_dim_plus_one = -1; });
-  bad_option("sequence_parallel",
-             [](Options& o) { o.shard_dim_plus_one = o.sequence_parallel = 1; });
+  bad_option("shard_dim", [](Options& o) { o.has_shard_dim = 1, o.shard_dim = 2; });
+  bad_option("shard_dim", [](Options& o) { o.has_shard_dim = 1, o.shard_dim = -1; });
+  bad_option("has_shard_dim", [](Options& o) { o.has_shard_dim = 2; });
+  bad_option("sequence_parallel", [](Options& o) { o.has_shard_dim = o.sequence_parallel = 1; });
   bad_option("init", [](Options& o) { o.init = 9; });
   bad_option("init", [](Options& o) { o.init = NXD_INIT_INVALID; });
   bad_option("init_b", [](Options& o) { o.init = NXD_INIT_NORMAL, o.init_b = -1; });
@@ -113,7 +113,7 @@ void creation(nxd_context_t* ctx, int, int, void*) {
 void indivisible(nxd_context_t* ctx, int, int, void*) {
   Fixture f(ctx);
   nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
-  options.shard_dim_plus_one = 1;
+  options.has_shard_dim = 1;
   const int64_t odd[] = {5, 6};
   BAD_OUT(nxd_parameter_t, "divisible by 2",
           nxd_module_add_parameter(f.root.get(), "p", odd, 2, &options, out));
@@ -125,10 +125,10 @@ void tree(nxd_context_t* ctx, int, int, void*) {
   nxd_module_t* root = f.root.get();
   BAD_OUT(const char, "module", nxd_module_get_class_name(nullptr, out));
   BAD(nxd_module_get_class_name(root, nullptr), "out_name");
-  BAD_OUT(nxd_module_t, "root", nxd_module_get_module(nullptr, "layer", out));
-  BAD_OUT(nxd_module_t, "path", nxd_module_get_module(root, nullptr, out));
-  BAD_OUT(nxd_module_t, "layer", nxd_module_get_module(root, "lyer", out));
-  BAD(nxd_module_get_module(root, "layer", nullptr), "out_module");
+  BAD_OUT(nxd_module_t, "root", nxd_module_find_module(nullptr, "layer", out));
+  BAD_OUT(nxd_module_t, "path", nxd_module_find_module(root, nullptr, out));
+  BAD_OUT(nxd_module_t, "layer", nxd_module_find_module(root, "lyer", out));
+  BAD(nxd_module_find_module(root, "layer", nullptr), "out_module");
   size_t count = 7;
   BAD(nxd_module_get_child_count(nullptr, &count), "module");
   NXD_TEST_CHECK(count == 0);
@@ -184,13 +184,13 @@ void parameters(nxd_context_t* ctx, int, int, void*) {
   BAD(nxd_parameter_get_shard(f.weight, &dim, &begin, nullptr, 1, &n), "ends");
   BAD(nxd_parameter_get_shard(f.weight, &dim, &begin, &end, 1, nullptr), "out_ranges");
   NXD_TEST_OK(nxd_parameter_get_shard(f.weight, &dim, nullptr, nullptr, 0, &n));
-  BAD(nxd_parameter_set_whole(nullptr, f.x.get()), "parameter");
-  BAD(nxd_parameter_set_whole(f.weight, nullptr), "whole");
-  BAD(nxd_parameter_set_whole(f.weight, f.x.get()), "[8, 8]");
-  BAD_OUT(nxd_tensor_t, "parameter", nxd_parameter_get_whole(nullptr, out));
-  BAD(nxd_parameter_get_whole(f.weight, nullptr), "out_whole");
-  BAD_OUT(nxd_tensor_t, "parameter", nxd_parameter_get_whole_grad(nullptr, out));
-  BAD(nxd_parameter_get_whole_grad(f.weight, nullptr), "out_whole");
+  BAD(nxd_parameter_set_full(nullptr, f.x.get()), "parameter");
+  BAD(nxd_parameter_set_full(f.weight, nullptr), "full");
+  BAD(nxd_parameter_set_full(f.weight, f.x.get()), "[8, 8]");
+  BAD_OUT(nxd_tensor_t, "parameter", nxd_parameter_gather_full(nullptr, out));
+  BAD(nxd_parameter_gather_full(f.weight, nullptr), "out_full");
+  BAD_OUT(nxd_tensor_t, "parameter", nxd_parameter_gather_full_grad(nullptr, out));
+  BAD(nxd_parameter_gather_full_grad(f.weight, nullptr), "out_full");
   BAD(nxd_parameter_set_trainable(nullptr, 1), "parameter");
   int destroyed = 0;
   const nxd_grad_hook_fn hook = [](nxd_parameter_t*, void*) { return nxd_status_t{NXD_OK}; };
@@ -263,7 +263,7 @@ void too_early(nxd_context_t* ctx, int, int, void*) {
   const int64_t shape[] = {4};
   nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
   NXD_TEST_OK(nxd_module_add_parameter(root.get(), "p", shape, 1, &options, nullptr));
-  options.shard_dim_plus_one = 1;
+  options.has_shard_dim = 1;
   REFUSED_OUT(nxd_parameter_t, NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel",
               nxd_module_add_parameter(root.get(), "q", shape, 1, &options, out));
 }

@@ -72,7 +72,7 @@ static void dlpack(void** state) {
   nxd_tensor_t* out = SENTINEL(nxd_tensor_t);
   DLManagedTensor* managed = SENTINEL(DLManagedTensor);
   DLManagedTensorVersioned* versioned = SENTINEL(DLManagedTensorVersioned);
-  BAD(nxd_tensor_copy_dltensor(NULL, &out), "source");
+  BAD(nxd_tensor_from_dltensor(NULL, &out), "source");
   assert_null(out);
   out = SENTINEL(nxd_tensor_t);
   BAD(nxd_tensor_from_dlpack(NULL, &out), "managed");
@@ -90,7 +90,7 @@ static void dlpack(void** state) {
   float data[] = {1, 2};
   DLManagedTensor m = {{data, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, shape, NULL, 0}, NULL, NULL};
   DLManagedTensorVersioned v = {{1, 0}, NULL, NULL, 0, m.dl_tensor};
-  BAD(nxd_tensor_copy_dltensor(&m.dl_tensor, NULL), "out_tensor");
+  BAD(nxd_tensor_from_dltensor(&m.dl_tensor, NULL), "out_tensor");
   BAD(nxd_tensor_from_dlpack(&m, NULL), "out_tensor");
   BAD(nxd_tensor_from_dlpack_versioned(&v, NULL), "out_tensor");
 }
@@ -191,10 +191,10 @@ static void operators(void** state) {
   assert_int_equal(count, 0);
   BAD(nxd_op_get_result_count(op, NULL), "out_count");
   REFUSED(nxd_op_get_result_count(op, &count), NXD_ERROR_INVALID_STATE, "nxd_op_run");
-  BAD(nxd_op_get_tensor(NULL, 0, &out), "op");
+  BAD(nxd_op_share_tensor(NULL, 0, &out), "op");
   assert_null(out);
-  BAD(nxd_op_get_tensor(op, 0, NULL), "out_tensor");
-  REFUSED(nxd_op_get_tensor(op, 0, &out), NXD_ERROR_INVALID_STATE, "nxd_op_run");
+  BAD(nxd_op_share_tensor(op, 0, NULL), "out_tensor");
+  REFUSED(nxd_op_share_tensor(op, 0, &out), NXD_ERROR_INVALID_STATE, "nxd_op_run");
   BAD(nxd_op_get_double(NULL, 0, &number), "op");
   assert_true(number == 0);
   BAD(nxd_op_get_double(op, 0, NULL), "out_value");
@@ -217,9 +217,9 @@ static void gradients(void** state) {
   assert_int_equal(flag, 0);
   BAD(nxd_tensor_get_requires_grad(tensor, NULL), "out_requires");
   BAD(nxd_tensor_set_requires_grad(NULL, 1), "tensor");
-  BAD(nxd_tensor_get_grad(NULL, &out), "tensor");
+  BAD(nxd_tensor_share_grad(NULL, &out), "tensor");
   assert_null(out);
-  BAD(nxd_tensor_get_grad(tensor, NULL), "out_grad");
+  BAD(nxd_tensor_share_grad(tensor, NULL), "out_grad");
   BAD(nxd_tensor_set_grad(NULL, tensor), "tensor");
   out = SENTINEL(nxd_tensor_t);
   BAD(nxd_tensor_detach(NULL, &out), "tensor");
@@ -233,11 +233,11 @@ static void gradients(void** state) {
   BAD(nxd_backward(NULL, NULL, 1, 0), "outputs");
   BAD(nxd_backward(&none, NULL, 1, 0), "outputs[0]: expected a tensor, got NULL");
   out = SENTINEL(nxd_tensor_t);
-  BAD(nxd_gradients(NULL, NULL, 1, &tensor, 1, 0, &out), "outputs");
+  BAD(nxd_grad(NULL, NULL, 1, &tensor, 1, 0, &out), "outputs");
   assert_null(out);
-  BAD(nxd_gradients(&tensor, NULL, 1, NULL, 1, 0, &out), "inputs");
-  BAD(nxd_gradients(&tensor, NULL, 1, &none, 1, 0, &out), "inputs[0]");
-  BAD(nxd_gradients(&tensor, NULL, 1, &tensor, 1, 0, NULL), "out_grads");
+  BAD(nxd_grad(&tensor, NULL, 1, NULL, 1, 0, &out), "inputs");
+  BAD(nxd_grad(&tensor, NULL, 1, &none, 1, 0, &out), "inputs[0]");
+  BAD(nxd_grad(&tensor, NULL, 1, &tensor, 1, 0, NULL), "out_grads");
 }
 
 static nxd_status_t same(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t n_inputs,
@@ -274,7 +274,7 @@ static void functions(void** state) {
   BAD(nxd_function_apply(f, NULL, 1, &out, 1), "inputs");
   BAD(nxd_function_apply(f, &none, 1, &out, 1), "inputs[0]");
   BAD(nxd_function_apply(f, &tensor, 1, NULL, 1), "outputs");
-  BAD(nxd_function_apply(f, &tensor, 1, NULL, 0), "n_outputs");
+  BAD(nxd_function_apply(f, &tensor, 1, NULL, 0), "num_outputs");
   OK(nxd_function_apply(f, &tensor, 1, &out, 1));
   assert_int_equal(failures, 0);
   nxd_tensor_destroy(out);
@@ -299,7 +299,7 @@ static void making_using_and_destroying_over_and_over(void** state) {
     OK(nxd_op_call("sum", NULL, &y, 1, &s, 1));
     OK(nxd_backward(&s, NULL, 1, 0));
     REFUSED(nxd_backward(&s, NULL, 1, 0), NXD_ERROR_INVALID_STATE, "second time");
-    OK(nxd_tensor_get_grad(x, &grad));
+    OK(nxd_tensor_share_grad(x, &grad));
     DLManagedTensor* managed = NULL;
     OK(nxd_tensor_to_dlpack(grad, &managed));
     OK(nxd_tensor_from_dlpack(managed, &bad));

@@ -66,12 +66,12 @@ static void test_tensors_and_ops(void** state) {
     keep(&heap, op, drop_op);
     OK(nxd_op_set_tensor(op, "self", x));
     OK(nxd_op_run(op));
-    OK(nxd_op_get_tensor(op, 0, &y));
+    OK(nxd_op_share_tensor(op, 0, &y));
     keep(&heap, y, drop_tensor);
     OK(nxd_op_call("aten::sum", "", &y, 1, &z, 1));
     keep(&heap, z, drop_tensor);
     OK(nxd_backward(&z, NULL, 1, 0));
-    OK(nxd_tensor_get_grad(x, &grad));
+    OK(nxd_tensor_share_grad(x, &grad));
     keep(&heap, grad, drop_tensor);
     REFUSED(nxd_op_create("aten::no_such", "", &op), NXD_ERROR_INVALID_ARGUMENT, "no_such");
     release(&heap, round);
@@ -137,36 +137,36 @@ static void test_functions(void** state) {
 typedef nxd_status_t (*make_fn)(nxd_context_t* ctx, nxd_module_t** out);
 
 static nxd_status_t make_column(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_column_parallel_linear_create(ctx, 4, 4, NULL, out);
+  return nxd_layer_create_column_parallel_linear(ctx, 4, 4, NULL, out);
 }
 static nxd_status_t make_row(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_row_parallel_linear_create(ctx, 4, 4, NULL, out);
+  return nxd_layer_create_row_parallel_linear(ctx, 4, 4, NULL, out);
 }
 static nxd_status_t make_layer_norm(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_layer_norm_create(ctx, 4, NULL, out);
+  return nxd_layer_create_layer_norm(ctx, 4, NULL, out);
 }
 static nxd_status_t make_rms_norm(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_rms_norm_create(ctx, 4, NULL, out);
+  return nxd_layer_create_rms_norm(ctx, 4, NULL, out);
 }
 static nxd_status_t make_mlp(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_gated_mlp_create(ctx, 4, 8, NULL, out);
+  return nxd_layer_create_gated_mlp(ctx, 4, 8, NULL, out);
 }
 static nxd_status_t make_dropout(nxd_context_t* ctx, nxd_module_t** out) {
-  return nxd_dropout_create(ctx, 0.5, "drop", -1, out);
+  return nxd_layer_create_dropout(ctx, 0.5, "drop", -1, out);
 }
 
 static nxd_status_t pass_on(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
                             nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
   (void)user_data;
   nxd_module_t* child = NULL;
-  const nxd_status_t status = nxd_module_get_module(self, "inner", &child);
+  const nxd_status_t status = nxd_module_find_module(self, "inner", &child);
   return status != NXD_OK ? status
                           : nxd_module_forward(child, inputs, n_inputs, outputs, n_outputs);
 }
 
 static nxd_status_t make_nested(nxd_context_t* ctx, nxd_module_t** out) {
   nxd_module_t* inner = NULL;
-  nxd_status_t status = nxd_column_parallel_linear_create(ctx, 4, 4, NULL, &inner);
+  nxd_status_t status = nxd_layer_create_column_parallel_linear(ctx, 4, 4, NULL, &inner);
   if (status == NXD_OK) status = nxd_module_create(ctx, "Outer", pass_on, NULL, on_release, out);
   if (status == NXD_OK) status = nxd_module_add_child(*out, "inner", inner);
   nxd_module_destroy(inner);
@@ -217,7 +217,7 @@ static void test_training(void** state) {
     nxd_optimizer_t* optimizer = NULL;
     OK(nxd_model_create(ctx, config, NULL, &model));
     keep(&heap, model, drop_module);
-    OK(nxd_adamw_create(model, NULL, &optimizer));
+    OK(nxd_optimizer_create_adamw(model, NULL, &optimizer));
     keep(&heap, optimizer, drop_optimizer);
     nxd_tensor_t* ids =
         keep(&heap, tensor_of(values, sizeof *values, shape, 2, NXD_DTYPE_I64), drop_tensor);
@@ -228,7 +228,7 @@ static void test_training(void** state) {
       OK(nxd_module_forward(model, inputs, 2, &loss, 1));
       keep(&heap, loss, drop_tensor);
       OK(nxd_backward(&loss, NULL, 1, 0));
-      OK(nxd_finish_gradients(model, NULL, &norm));
+      OK(nxd_finish_grads(model, NULL, &norm));
       assert_true(norm > 0);
       OK(nxd_optimizer_update(optimizer));
       OK(nxd_module_zero_grad(model));

@@ -114,9 +114,9 @@ Trained train(nxd_context_t* ctx, const Setting& setting, const std::string& con
     options.zero_stage = setting.stage;
     options.bucket_bytes = 20000;
     if (!NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &ddp.handle))) return run;
-    NXD_TEST_OK(nxd_adamw_create_ddp(ddp.handle, &adamw, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.handle, &adamw, &handle));
   } else {
-    NXD_TEST_OK(nxd_adamw_create(model.get(), &adamw, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_adamw(model.get(), &adamw, &handle));
   }
   const Optimizer optimizer(handle);
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;

@@ -83,7 +83,7 @@ struct Holder {
   bool has_grad(size_t i) const { return grad_tensor(i) != nullptr; }
   Tensor grad_tensor(size_t i) const {
     nxd_tensor_t* grad = nullptr;
-    NXD_TEST_OK(nxd_parameter_get_whole_grad(parameters[i], &grad));
+    NXD_TEST_OK(nxd_parameter_gather_full_grad(parameters[i], &grad));
     return Tensor(grad);
   }
   // All elements are to be alike.
@@ -139,8 +139,8 @@ void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   const Holder model(ctx, shapes, NXD_DTYPE_F32);
   for (size_t i = 0; i < 4 && rank == 0; ++i) {  // the other rank gets them
     const auto init = read("init" + std::to_string(i));
-    NXD_TEST_OK(nxd_parameter_set_whole(model.parameters[i],
-                                        make(init.values, init.shape, NXD_DTYPE_F32).get()));
+    NXD_TEST_OK(nxd_parameter_set_full(model.parameters[i],
+                                       make(init.values, init.shape, NXD_DTYPE_F32).get()));
   }
   nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
   options.reduce = NXD_REDUCE_AVG;
@@ -152,7 +152,7 @@ void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   adamw.weight_decay = 0.1;
   adamw.beta2 = c.beta2;
   nxd_optimizer_t* handle = nullptr;
-  if (!NXD_TEST_OK(nxd_adamw_create_ddp(ddp.get(), &adamw, &handle))) return;
+  if (!NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &adamw, &handle))) return;
   const Optimizer optimizer(handle);
   nxd_finish_options_t clip = NXD_FINISH_OPTIONS_INIT;
   clip.max_norm = 1;
@@ -194,12 +194,12 @@ void against_nxd_core(void**) {
 
 struct Variant {
   nxd_dtype_t dtype;
-  int32_t fp32_gradients, no_overlap;
+  int32_t fp32_grads, no_overlap;
 
   nxd_ddp_options_t options() const {
     nxd_ddp_options_t out = NXD_DDP_OPTIONS_INIT;
-    out.fp32_gradients = fp32_gradients;
-    out.no_overlap = no_overlap;
+    out.fp32_grads = fp32_grads;
+    out.overlap = no_overlap ? NXD_TOGGLE_OFF : NXD_TOGGLE_DEFAULT;
     return out;
   }
 };
@@ -275,7 +275,8 @@ void layers_that_add_themselves(void**) {
   on_copies(2, [](nxd_context_t* ctx, int rank, int, void*) {
     nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
     nxd_module_t* handle = nullptr;
-    if (!NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 24, 40, &options, &handle))) return;
+    if (!NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 24, 40, &options, &handle)))
+      return;
     const Module linear(handle);
     const auto pass = [&](int sample) {
       std::vector<double> data;
@@ -310,7 +311,7 @@ void f32_gradients(void**) {
     for (const int32_t fp32 : {0, 1}) {
       const Holder model(ctx, {{5}, {300}}, NXD_DTYPE_BF16);
       nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
-      options.fp32_gradients = fp32;
+      options.fp32_grads = fp32;
       const Ddp ddp = model.ddp(options);
       NXD_TEST_OK(nxd_ddp_set_sync(ddp.get(), 0));
       NXD_TEST_OK(backward(model.loss({256, 256})));
@@ -345,7 +346,7 @@ void callers_hooks(void**) {
       auto& s = *static_cast<Seen*>(user_data);
       nxd_tensor_t *tensor = nullptr, *grad = nullptr;
       NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
-      NXD_TEST_OK(nxd_tensor_get_grad(tensor, &grad));
+      NXD_TEST_OK(nxd_tensor_share_grad(tensor, &grad));
       s.grad = values(Tensor(grad).get())[0];
       ++s.calls;
       return NXD_OK;
@@ -407,7 +408,7 @@ void first_values_are_sent(void**) {
             const int64_t n = i == 0 ? 3 : 100;
             const std::vector<double> own(static_cast<size_t>(n), 10.0 + rank);
             NXD_TEST_OK(
-                nxd_parameter_set_whole(model.parameters[i], make(own, {n}, NXD_DTYPE_F64).get()));
+                nxd_parameter_set_full(model.parameters[i], make(own, {n}, NXD_DTYPE_F64).get()));
           }
           nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
           options.zero_stage = *static_cast<const int32_t*>(user_data);
@@ -433,7 +434,7 @@ void one_at_a_time(void**) {
       const std::vector<double> before = values(model.tensors[1]);
       Ddp ddp = model.ddp(options);
       NXD_TEST_OK(backward(model.loss({1, 2})));
-      NXD_TEST_REFUSED(nxd_finish_gradients(model.module.get(), nullptr, nullptr),
+      NXD_TEST_REFUSED(nxd_finish_grads(model.module.get(), nullptr, nullptr),
                        NXD_ERROR_INVALID_STATE, "nxd_ddp_finish");
       nxd_ddp_t* second = nullptr;
       NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), nullptr, &second),
@@ -446,7 +447,7 @@ void one_at_a_time(void**) {
       ddp.reset();
       NXD_TEST_CHECK(values(model.tensors[1]) == before);
       nxd_tensor_t* grad = nullptr;
-      NXD_TEST_OK(nxd_tensor_get_grad(model.tensors[1], &grad));
+      NXD_TEST_OK(nxd_tensor_share_grad(model.tensors[1], &grad));
       nxd_dtype_t dtype = NXD_DTYPE_INVALID;
       NXD_TEST_OK(nxd_tensor_get_dtype(grad, &dtype));
       NXD_TEST_CHECK(dtype == variant.dtype);
@@ -455,7 +456,7 @@ void one_at_a_time(void**) {
       NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
       NXD_TEST_OK(backward(model.loss({1, 2})));
       NXD_TEST_CHECK(model.grad(1) == 2);
-      NXD_TEST_OK(nxd_finish_gradients(model.module.get(), nullptr, nullptr));
+      NXD_TEST_OK(nxd_finish_grads(model.module.get(), nullptr, nullptr));
       NXD_TEST_CHECK(model.grad(1) == 4);
     }
   });
@@ -473,11 +474,11 @@ void any_order_of_ends(void**) {
           options.zero_stage = which % 2;
           Ddp ddp = model.ddp(options);
           nxd_optimizer_t* handle = nullptr;
-          if (!NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), nullptr, &handle))) return;
+          if (!NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &handle))) return;
           Optimizer optimizer(handle);
           NXD_TEST_OK(backward(model.loss({1, 2})));
           nxd_tensor_t *grad = nullptr, *alias = nullptr;
-          NXD_TEST_OK(nxd_tensor_get_grad(model.tensors[1], &grad));
+          NXD_TEST_OK(nxd_tensor_share_grad(model.tensors[1], &grad));
           NXD_TEST_OK(nxd_tensor_detach(model.tensors[1], &alias));
           if (which % 3 == 0) ddp.reset();
           if (which % 3 == 1) model.module.reset();
@@ -515,9 +516,9 @@ void ranks_that_differ(void**) {
     nxd_ddp_t* ddp = nullptr;
     NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp), NXD_ERROR_INVALID_ARGUMENT,
                      "elements of parameter 1 (p1)");
-    options.fp32_gradients = rank;
+    options.fp32_grads = rank;
     NXD_TEST_REFUSED(nxd_ddp_create(model.module.get(), &options, &ddp), NXD_ERROR_INVALID_ARGUMENT,
-                     "fp32_gradients");
+                     "fp32_grads");
     // Nothing has been left behind.
     NXD_TEST_OK(backward(model.loss({1})));
     NXD_TEST_CHECK(model.grad(0) == 1);

@@ -52,7 +52,7 @@ struct Holder {
 
   Tensor grad(size_t i) const {
     nxd_tensor_t* grad = nullptr;
-    NXD_TEST_OK(nxd_tensor_get_grad(tensors[i], &grad));
+    NXD_TEST_OK(nxd_tensor_share_grad(tensors[i], &grad));
     return Tensor(grad);
   }
 
@@ -72,7 +72,7 @@ Ddp make_ddp(const Holder& model, int stage, int64_t bucket_bytes, bool no_overl
   nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
   options.bucket_bytes = bucket_bytes;
   options.zero_stage = stage;
-  options.no_overlap = no_overlap;
+  options.overlap = no_overlap ? NXD_TOGGLE_OFF : NXD_TOGGLE_DEFAULT;
   nxd_ddp_t* out = nullptr;
   NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &out));
   return Ddp(out);
@@ -91,7 +91,7 @@ void views(nxd_context_t* ctx, int rank, int, void*) {
     nxd_optimizer_t* made = nullptr;
     nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
     sgd.learning_rate = 0.5;
-    NXD_TEST_OK(nxd_sgd_create_ddp(ddp.get(), &sgd, &made));
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &made));
     const Optimizer optimizer(made);
     std::vector<const float*> first;
     for (int step = 0; step < 3; ++step) {

@@ -185,7 +185,7 @@ static void copies_take_any_strides_and_alignment(void** state) {
   int64_t strides[] = {-3, -1};
   DLTensor source = dl(data + 5, 2, shape, strides, kDLFloat, 32);
   nxd_tensor_t* t = NULL;
-  OK(nxd_tensor_copy_dltensor(&source, &t));
+  OK(nxd_tensor_from_dltensor(&source, &t));
   OK(nxd_tensor_copy_to_host(t, out, sizeof out));
   const float reversed[] = {6, 5, 4, 3, 2, 1};
   assert_memory_equal(out, reversed, sizeof out);
@@ -193,7 +193,7 @@ static void copies_take_any_strides_and_alignment(void** state) {
 
   int64_t broadcast[] = {0, 2};
   source = dl(data, 2, shape, broadcast, kDLFloat, 32);
-  OK(nxd_tensor_copy_dltensor(&source, &t));
+  OK(nxd_tensor_from_dltensor(&source, &t));
   OK(nxd_tensor_copy_to_host(t, out, sizeof out));
   const float repeated[] = {1, 3, 5, 1, 3, 5};
   assert_memory_equal(out, repeated, sizeof out);
@@ -201,7 +201,7 @@ static void copies_take_any_strides_and_alignment(void** state) {
 
   source = dl(data, 2, shape, NULL, kDLFloat, 32);
   source.byte_offset = (uint64_t)1 << 61;
-  assert_int_equal(nxd_tensor_copy_dltensor(&source, &t), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_tensor_from_dltensor(&source, &t), NXD_ERROR_INVALID_ARGUMENT);
   assert_non_null(strstr(nxd_last_error(), "byte_offset"));
   assert_null(t);
 
@@ -209,13 +209,13 @@ static void copies_take_any_strides_and_alignment(void** state) {
   memcpy(raw + 1, data, sizeof data);
   source = dl(raw, 2, shape, NULL, kDLFloat, 32);
   source.byte_offset = 1;
-  OK(nxd_tensor_copy_dltensor(&source, &t));
+  OK(nxd_tensor_from_dltensor(&source, &t));
   OK(nxd_tensor_copy_to_host(t, out, sizeof out));
   assert_memory_equal(out, data, sizeof out);
   nxd_tensor_destroy(t);
 
   source = dl(data + 2, 0, NULL, NULL, kDLFloat, 32);
-  OK(nxd_tensor_copy_dltensor(&source, &t));
+  OK(nxd_tensor_from_dltensor(&source, &t));
   assert_true(element(t, 0) == 3);
   nxd_tensor_destroy(t);
 }
@@ -248,7 +248,7 @@ static void refusals_leave_the_managed_tensor_alone(void** state) {
   m = managed(dl(data, 2, shape, NULL, kDLFloat, 32));
   m.dl_tensor.device.device_type = kDLCUDA;
   REFUSED(nxd_tensor_from_dlpack(&m, &t), NXD_ERROR_UNSUPPORTED, "device");
-  REFUSED(nxd_tensor_copy_dltensor(&m.dl_tensor, &t), NXD_ERROR_UNSUPPORTED, "device");
+  REFUSED(nxd_tensor_from_dltensor(&m.dl_tensor, &t), NXD_ERROR_UNSUPPORTED, "device");
   assert_null(t);
   assert_int_equal(atomic_load(&deleted), 0);
 

@@ -15,7 +15,7 @@ const std::vector<int64_t> kShape{8, 12, 16};
 
 Module make_dropout(nxd_context_t* ctx, const char* site, int32_t shard_dim, double p = kP) {
   Module layer;
-  NXD_TEST_OK(nxd_dropout_create(ctx, p, site, shard_dim, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_dropout(ctx, p, site, shard_dim, layer.out()));
   return layer;
 }
 

@@ -42,9 +42,11 @@ void run(nxd_context_t* ctx, int rank, int size, void* user_data) {
   linear.gather_output = NXD_TOGGLE_OFF;
   linear.input_is_parallel = 1;
   Module table, column, row;
-  if (!NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 64, kHidden, &embedding, table.out())) ||
-      !NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, kHidden, kWide, &linear, column.out())) ||
-      !NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, kWide, kHidden, &linear, row.out()))) {
+  if (!NXD_TEST_OK(
+          nxd_layer_create_parallel_embedding(ctx, 64, kHidden, &embedding, table.out())) ||
+      !NXD_TEST_OK(
+          nxd_layer_create_column_parallel_linear(ctx, kHidden, kWide, &linear, column.out())) ||
+      !NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, kWide, kHidden, &linear, row.out()))) {
     return;
   }
   std::vector<int64_t> ids(kRows);

@@ -31,7 +31,8 @@ nxd_parameter_t* add(nxd_module_t* module, const std::string& name, std::vector<
                      nxd_dtype_t dtype = NXD_DTYPE_F32) {
   nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
   options.dtype = dtype;
-  options.shard_dim_plus_one = shard_dim_plus_one;
+  options.has_shard_dim = shard_dim_plus_one > 0;
+  options.shard_dim = shard_dim_plus_one - 1;
   options.sequence_parallel = sequence_parallel;
   nxd_parameter_t* out = nullptr;
   NXD_TEST_OK(nxd_module_add_parameter(module, name.c_str(), shape.data(),
@@ -49,7 +50,7 @@ void set_grad(nxd_parameter_t* parameter, const std::vector<float>& grad,
 std::vector<double> get_grad(nxd_parameter_t* parameter) {
   nxd_tensor_t *tensor = nullptr, *grad = nullptr;
   NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
-  NXD_TEST_OK(nxd_tensor_get_grad(tensor, &grad));
+  NXD_TEST_OK(nxd_tensor_share_grad(tensor, &grad));
   return values(Tensor(grad).get());
 }
 
@@ -84,7 +85,7 @@ void against_nxd_core(void**) {
         const auto total = read("total", rank);
         const nxd_finish_options_t options = clip_to(1.0);
         double norm = 0;
-        NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+        NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
         check_loss("norm", norm, static_cast<double>(total.values[0]), 1e-6);
         for (int i = 0; i < 6; ++i) {
           const auto want = read("c" + std::to_string(i), rank);
@@ -121,7 +122,7 @@ void norm_types(void**) {
           nxd_finish_options_t options = clip_to(0, c.type);
           options.scale = c.scale;
           double norm = 0;
-          NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+          NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
           NXD_TEST_CHECK(std::fabs(norm - c.want) < 1e-12);
           const double factor = c.scale == 0 ? 1 : c.scale;
           check_values("partial", get_grad(partial), {4 * factor, -6 * factor}, 0);
@@ -146,7 +147,7 @@ void small_golden(void**) {
           set_grad(replicated, {5, 6}, {2});
           const nxd_finish_options_t options = clip_to(1, c.type);
           double norm = 0;
-          NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+          NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
           check_loss("norm", norm, c.want, 1e-7);
           const double factor = c.type == 2 ? 0.104828 : 1 / c.want;
           check_values("sharded", get_grad(sharded),
@@ -183,7 +184,7 @@ void data_parallel(void**) {
           nxd_finish_options_t options = NXD_FINISH_OPTIONS_INIT;
           options.data_parallel_reduce = c.reduce;
           double norm = 0;
-          NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+          NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
           const double sum = 10 + 2 * part;
           check_values("sharded", get_grad(sharded), {sum * c.factor, (sum + 1) * c.factor}, 0);
           check_values("partial", get_grad(partial), {22 * c.factor}, 0);
@@ -208,17 +209,17 @@ void clipping(void**) {
         double norm = 0;
         set_grad(parameter, {3, 4}, {2});
         nxd_finish_options_t options = clip_to(5.1);
-        NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+        NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
         NXD_TEST_CHECK(norm == 5);
         check_values("below", get_grad(parameter), {3, 4}, 0);
         options.max_norm = 0.5;
-        NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+        NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
         const double factor = 0.5 / (5 + 1e-6);
         check_values("above", get_grad(parameter), {3 * factor, 4 * factor}, 1e-7);
-        NXD_TEST_OK(nxd_finish_gradients(module.get(), nullptr, nullptr));
+        NXD_TEST_OK(nxd_finish_grads(module.get(), nullptr, nullptr));
         // No gradient at all.
         NXD_TEST_OK(nxd_module_zero_grad(module.get()));
-        NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+        NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
         NXD_TEST_CHECK(norm == 0);
       },
       nullptr);
@@ -242,12 +243,12 @@ void not_finite(void**) {
             set_grad(parameter, {1, rank == 1 ? c.bad : 2}, {2});
             nxd_finish_options_t options = clip_to(0.1, c.type);
             double norm = 7;
-            NXD_TEST_REFUSED(nxd_finish_gradients(module.get(), &options, &norm),
+            NXD_TEST_REFUSED(nxd_finish_grads(module.get(), &options, &norm),
                              NXD_ERROR_INVALID_STATE, "norm of the gradients");
             NXD_TEST_CHECK(norm == 0);
             NXD_TEST_CHECK(get_grad(parameter)[0] == 1);
-            options.skip_nonfinite_check = 1;
-            NXD_TEST_OK(nxd_finish_gradients(module.get(), &options, &norm));
+            options.check_finite = NXD_TOGGLE_OFF;
+            NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
             NXD_TEST_CHECK(!std::isfinite(norm));
             NXD_TEST_CHECK(get_grad(parameter)[0] == 1);
           },
@@ -260,15 +261,15 @@ void bad_arguments(void**) {
   nxd_test_run_ranks(
       2, 2,
       [](nxd_context_t* ctx, int rank, int, void*) {
-        NXD_TEST_REFUSED(nxd_finish_gradients(nullptr, nullptr, nullptr),
-                         NXD_ERROR_INVALID_ARGUMENT, "root");
+        NXD_TEST_REFUSED(nxd_finish_grads(nullptr, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                         "root");
         const Module module = make_container(ctx);
         nxd_parameter_t* parameter = add(module.get(), "w", {2}, 1);
         set_grad(parameter, {1}, {1});
         nxd_finish_options_t options = NXD_FINISH_OPTIONS_INIT;
         const auto refused = [&](const char* part) {
           double norm = 3;
-          NXD_TEST_REFUSED(nxd_finish_gradients(module.get(), &options, &norm),
+          NXD_TEST_REFUSED(nxd_finish_grads(module.get(), &options, &norm),
                            NXD_ERROR_INVALID_ARGUMENT, part);
           NXD_TEST_CHECK(norm == 0);
           options = NXD_FINISH_OPTIONS_INIT;
@@ -289,8 +290,8 @@ void bad_arguments(void**) {
         options.max_norm = 1 + rank;
         refused("max_norm: expected the same on all ranks");
         options.struct_size = 4;
-        NXD_TEST_REFUSED(nxd_finish_gradients(module.get(), &options, nullptr),
-                         NXD_ERROR_ABI_MISMATCH, "struct_size");
+        NXD_TEST_REFUSED(nxd_finish_grads(module.get(), &options, nullptr), NXD_ERROR_ABI_MISMATCH,
+                         "struct_size");
         if (rank == 0) add(module.get(), "more", {2}, 0);
         options = NXD_FINISH_OPTIONS_INIT;
         refused("number of trainable parameters");

@@ -176,7 +176,7 @@ static void gradients_agree_with_finite_differences(void** state) {
   const double h = 1e-6;
   for (int k = 0; k < 2; ++k) {
     nxd_tensor_t* grad = NULL;
-    OK(nxd_tensor_get_grad(in[k], &grad));
+    OK(nxd_tensor_share_grad(in[k], &grad));
     for (int i = 0; i < 3; ++i) {
       const double da = k == 0 ? h : 0, db = k == 1 ? h : 0;
       const double up = sin((kA[i] + da) * (kA[i] + da) * (kB[i] + db));
@@ -207,9 +207,9 @@ static void unneeded_gradients_are_told_and_dropped(void** state) {
   OK(nxd_backward(&y, &g, 1, 0));
   assert_int_equal(s.needs[0], 0);
   assert_int_equal(s.needs[1], 1);
-  OK(nxd_tensor_get_grad(in[0], &grad));
+  OK(nxd_tensor_share_grad(in[0], &grad));
   assert_null(grad);
-  OK(nxd_tensor_get_grad(in[1], &grad));
+  OK(nxd_tensor_share_grad(in[1], &grad));
   assert_true(data_of(grad)[2] == 27);
   nxd_tensor_destroy(grad);
   nxd_tensor_destroy(g);
@@ -271,7 +271,7 @@ static void failures_of_callbacks_come_out_unchanged(void** state) {
       s.backward_status = statuses[i];
       REFUSED(nxd_backward(&y, &g, 1, 0), statuses[i], "tests::square: backward");
       nxd_tensor_t* grads[] = {(nxd_tensor_t*)1, (nxd_tensor_t*)1};
-      REFUSED(nxd_gradients(&y, &g, 1, in, 2, 0, grads), statuses[i], "tests::square: backward");
+      REFUSED(nxd_grad(&y, &g, 1, in, 2, 0, grads), statuses[i], "tests::square: backward");
       assert_null(grads[0]);
       assert_null(grads[1]);
       s.backward_status = NXD_OK;
@@ -290,7 +290,7 @@ static void failures_of_callbacks_come_out_unchanged(void** state) {
   s.borrowed_output = 0;
   assert_null(y);
   nxd_tensor_t* two[2] = {(nxd_tensor_t*)1, (nxd_tensor_t*)1};
-  REFUSED(nxd_function_apply(f, in, 2, two, 2), NXD_ERROR_INVALID_ARGUMENT, "n_outputs");
+  REFUSED(nxd_function_apply(f, in, 2, two, 2), NXD_ERROR_INVALID_ARGUMENT, "num_outputs");
   assert_null(two[0]);
   assert_null(two[1]);
   OK(nxd_function_apply(f, in, 2, &y, 1));
@@ -350,7 +350,7 @@ static void meta_inputs_take_the_shape_callback(void** state) {
   OK(nxd_op_call("sum", NULL, &y, 1, &total, 1));
   OK(nxd_backward(&total, NULL, 1, 0));
   assert_int_equal(s.backwards, 0);
-  OK(nxd_tensor_get_grad(in[1], &grad));
+  OK(nxd_tensor_share_grad(in[1], &grad));
   int64_t got[2];
   size_t ndim = 0;
   OK(nxd_tensor_get_shape(grad, got, 2, &ndim));
@@ -479,7 +479,7 @@ static void outputs_may_be_inputs_or_constants(void** state) {
   nxd_function_options_t o;
   OK(nxd_function_options_init(&o, sizeof o));
   o.name = "tests::pair";
-  o.n_outputs = 2;
+  o.num_outputs = 2;
   o.forward = pair_forward;
   o.backward = pair_backward;
   o.user_data = &p;
@@ -489,7 +489,7 @@ static void outputs_may_be_inputs_or_constants(void** state) {
   OK(nxd_function_apply(f, &x, 1, y, 2));
   OK(nxd_backward(y, &g, 1, 0));
   assert_int_equal(p.unused_is_null, 1);
-  OK(nxd_tensor_get_grad(x, &grad));
+  OK(nxd_tensor_share_grad(x, &grad));
   assert_true(data_of(grad)[2] == kB[2]);
   int32_t requires = -1;
   OK(nxd_tensor_get_requires_grad(p.constant, &requires));

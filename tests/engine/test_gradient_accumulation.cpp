@@ -33,7 +33,7 @@ Tensor local_gradient(nxd_parameter_t* parameter) {
   nxd_tensor_t* tensor = nullptr;  // borrowed
   Tensor grad;
   NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
-  NXD_TEST_OK(nxd_tensor_get_grad(tensor, grad.out()));
+  NXD_TEST_OK(nxd_tensor_share_grad(tensor, grad.out()));
   return grad;
 }
 
@@ -58,7 +58,7 @@ void accumulates(nxd_context_t* ctx, int, int, void* user_data) {
   options.dtype = c.dtype;
   options.gather_output = 1;
   Module layer;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, c.in, c.out, &options, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, c.in, c.out, &options, layer.out()));
   nxd_parameter_t* weight = weight_of(layer);
   Tensor want;
   void* memory = nullptr;
@@ -82,7 +82,7 @@ void accumulates(nxd_context_t* ctx, int, int, void* user_data) {
   nxd_tensor_t *out = y.get(), *grad = dy.get(), *tensor = nullptr;
   Tensor given;
   NXD_TEST_OK(nxd_parameter_get_tensor(weight, &tensor));
-  NXD_TEST_OK(nxd_gradients(&out, &grad, 1, &tensor, 1, 0, given.out()));
+  NXD_TEST_OK(nxd_grad(&out, &grad, 1, &tensor, 1, 0, given.out()));
   NXD_TEST_CHECK(given && max_abs(values(given)) > 0);
   NXD_TEST_CHECK(max_difference(to(whole_grad(weight), NXD_DTYPE_F64), before) == 0);
 }

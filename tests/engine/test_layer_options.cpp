@@ -50,7 +50,7 @@ void strided_columns(void**) {
       o.dtype = dtype;
       o.gather_output = NXD_TOGGLE_OFF;
       o.stride = kStride;
-      return nxd_column_parallel_linear_create(ctx, kIn, kOut, &o, out);
+      return nxd_layer_create_column_parallel_linear(ctx, kIn, kOut, &o, out);
     };
     c.twin = [size](const Weights& w, const Tensor& x) {
       return select(linear(x, w, ""), 2, shard_order(kOut, size));
@@ -70,7 +70,7 @@ void strided_rows(void**) {
       o.dtype = dtype;
       o.input_is_parallel = 1;
       o.stride = kStride;
-      return nxd_row_parallel_linear_create(ctx, kIn, kOut, &o, out);
+      return nxd_layer_create_row_parallel_linear(ctx, kIn, kOut, &o, out);
     };
     // The input comes in the ranks' order.
     c.twin = [size](const Weights& w, const Tensor& x) {
@@ -90,7 +90,7 @@ Given prepare(const Module& layer, nxd_dtype_t dtype) {
               wave({4, 3, kOut}, dtype, 4)};
   for (const auto& [name, parameter] : layer.parameters()) {
     NXD_TEST_OK(
-        nxd_parameter_set_whole(parameter, (name == "bias" ? given.bias : given.weight).get()));
+        nxd_parameter_set_full(parameter, (name == "bias" ? given.bias : given.weight).get()));
   }
   return given;
 }
@@ -112,8 +112,9 @@ void skipped_bias(nxd_context_t* ctx, int rank, int size, void*) {
       options.input_is_parallel = 1;
       options.skip_bias_add = 1;
       Module layer;
-      NXD_TEST_OK(column ? nxd_column_parallel_linear_create(ctx, kIn, kOut, &options, layer.out())
-                         : nxd_row_parallel_linear_create(ctx, kIn, kOut, &options, layer.out()));
+      NXD_TEST_OK(
+          column ? nxd_layer_create_column_parallel_linear(ctx, kIn, kOut, &options, layer.out())
+                 : nxd_layer_create_row_parallel_linear(ctx, kIn, kOut, &options, layer.out()));
       const Given g = prepare(layer, dtype);
       const int in_part = column ? -1 : 2, out_part = column ? 2 : -1;
       const Tensor x = leaf(part(g.x, in_part, rank, size), dtype, true);
@@ -129,7 +130,7 @@ void skipped_bias(nxd_context_t* ctx, int rank, int size, void*) {
       // The caller adds it: sum(y g) + sum(bias g).
       const Tensor own_grad = part(g.grad, out_part, rank, size);
       backward(op("add", "Tensor", {{"self", y}, {"other", bias}}), own_grad);
-      NXD_TEST_OK(nxd_finish_gradients(layer.get(), nullptr, nullptr));
+      NXD_TEST_OK(nxd_finish_grads(layer.get(), nullptr, nullptr));
       backward(product, to(g.grad, NXD_DTYPE_F64));
       NXD_TEST_CLOSE("weight gradient", grad_of(layer, "weight"), weight.grad(), tol);
       NXD_TEST_CLOSE("input gradient", x.grad(), part(whole_x.grad(), in_part, rank, size), tol);
@@ -156,7 +157,7 @@ void partial_sums(nxd_context_t* ctx, int rank, int size, void*) {
     options.input_is_parallel = 1;
     options.reduce_output = NXD_TOGGLE_OFF;
     Module layer;
-    NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, kIn, kOut, &options, layer.out()));
+    NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, kIn, kOut, &options, layer.out()));
     const Given g = prepare(layer, dtype);
     const Tensor x = leaf(part(g.x, 2, rank, size), dtype, true);
     const Tensor y = layer({x});
@@ -171,7 +172,7 @@ void partial_sums(nxd_context_t* ctx, int rank, int size, void*) {
     const Tensor product = op("linear", {{"input", whole_x}, {"weight", weight}});
     NXD_TEST_CLOSE("sum", sum, product, tol);
     backward(sum, g.grad);
-    NXD_TEST_OK(nxd_finish_gradients(layer.get(), nullptr, nullptr));
+    NXD_TEST_OK(nxd_finish_grads(layer.get(), nullptr, nullptr));
     backward(product, to(g.grad, NXD_DTYPE_F64));
     NXD_TEST_CLOSE("weight gradient", grad_of(layer, "weight"), weight.grad(), tol);
     NXD_TEST_CLOSE("input gradient", x.grad(), part(whole_x.grad(), 2, rank, size), tol);
@@ -192,8 +193,8 @@ void kaiming(nxd_context_t* ctx, int, int, void* user_data) {
     options.init_a = a;
     options.init_b = b;
     Module layer;
-    NXD_TEST_OK(column ? nxd_column_parallel_linear_create(ctx, 64, 96, &options, layer.out())
-                       : nxd_row_parallel_linear_create(ctx, 64, 96, &options, layer.out()));
+    NXD_TEST_OK(column ? nxd_layer_create_column_parallel_linear(ctx, 64, 96, &options, layer.out())
+                       : nxd_layer_create_row_parallel_linear(ctx, 64, 96, &options, layer.out()));
     Weights out;
     for (const auto& [name, parameter] : layer.parameters()) out[name] = whole(parameter);
     return out;

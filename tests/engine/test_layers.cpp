@@ -22,8 +22,8 @@ Case linear_case(const char* name, bool column, nxd_linear_options_t options) {
   c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     nxd_linear_options_t o = options;
     o.dtype = dtype;
-    return column ? nxd_column_parallel_linear_create(ctx, 16, 24, &o, out)
-                  : nxd_row_parallel_linear_create(ctx, 16, 24, &o, out);
+    return column ? nxd_layer_create_column_parallel_linear(ctx, 16, 24, &o, out)
+                  : nxd_layer_create_row_parallel_linear(ctx, 16, 24, &o, out);
   };
   c.twin = [](const Weights& w, const Tensor& x) { return linear(x, w, ""); };
   return c;
@@ -84,7 +84,7 @@ Case embedding_case(const char* name, nxd_embedding_options_t options) {
   c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     nxd_embedding_options_t o = options;
     o.dtype = dtype;
-    return nxd_parallel_embedding_create(ctx, 20, 12, &o, out);
+    return nxd_layer_create_parallel_embedding(ctx, 20, 12, &o, out);
   };
   c.twin = [=](const Weights& w, const Tensor& ids) {
     return op("embedding",
@@ -146,7 +146,7 @@ void test_norms(void**) {
     c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
       nxd_norm_options_t o = options;
       o.dtype = dtype;
-      return nxd_layer_norm_create(ctx, 20, &o, out);
+      return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
     c.twin = [](const Weights& w, const Tensor& x) {
       return op("layer_norm", {{"input", x},
@@ -161,7 +161,7 @@ void test_norms(void**) {
       nxd_norm_options_t o = options;
       o.dtype = dtype;
       o.bias = NXD_TOGGLE_OFF;
-      return nxd_layer_norm_create(ctx, 20, &o, out);
+      return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
     c.twin = [](const Weights& w, const Tensor& x) {
       return op("layer_norm", {{"input", x},
@@ -175,7 +175,7 @@ void test_norms(void**) {
       nxd_norm_options_t o = options;
       o.dtype = dtype;
       o.affine = NXD_TOGGLE_OFF;
-      return nxd_layer_norm_create(ctx, 20, &o, out);
+      return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
     c.twin = [](const Weights&, const Tensor& x) {
       return op("layer_norm",
@@ -186,7 +186,7 @@ void test_norms(void**) {
     c.create = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
       nxd_norm_options_t o = options;
       o.dtype = dtype;
-      return nxd_rms_norm_create(ctx, 20, &o, out);
+      return nxd_layer_create_rms_norm(ctx, 20, &o, out);
     };
     c.twin = [](const Weights& w, const Tensor& x) { return rms_norm(x, w.at("weight"), 1e-5); };
     check_layer(c);
@@ -210,7 +210,7 @@ void test_gated_mlp(void**) {
         o.activation = activation;
         o.bias = NXD_TOGGLE_ON;
         o.sequence_parallel = sequence_parallel;
-        return nxd_gated_mlp_create(ctx, 16, 32, &o, out);
+        return nxd_layer_create_gated_mlp(ctx, 16, 32, &o, out);
       };
       c.twin = [name = std::string(name)](const Weights& w, const Tensor& x) {
         const Tensor in = linear(x, w, "gate_proj.");
@@ -280,14 +280,14 @@ Case attention_case(int64_t kv_heads, bool sequence_parallel, bool causal, int32
     rope.rotary_dim = rotary_dim;
     nxd_attention_options_t o = NXD_ATTENTION_OPTIONS_INIT;
     o.dtype = dtype;
-    o.n_kv_heads = kv_heads;
+    o.num_kv_heads = kv_heads;
     o.head_dim = 10;
     o.rope = &rope;
     o.qkv_bias = NXD_TOGGLE_ON;
     o.output_bias = NXD_TOGGLE_ON;
     o.causal = causal ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
     o.sequence_parallel = sequence_parallel;
-    return nxd_attention_create(ctx, 24, 4, &o, out);
+    return nxd_layer_create_attention(ctx, 24, 4, &o, out);
   };
   c.twin = [=](const Weights& w, const Tensor& x) {
     return attention_twin(w, x, sequence_parallel ? 0 : 1, 4, kv_heads, 10, causal, rotary_dim);
@@ -313,7 +313,7 @@ void test_rotary(void**) {
   c.name = "rotary embedding";
   c.input = {2, 5, 3, 8};
   c.create = [](nxd_context_t* ctx, nxd_dtype_t, nxd_module_t** out) {
-    return nxd_rotary_embedding_create(ctx, 8, nullptr, out);
+    return nxd_layer_create_rotary_embedding(ctx, 8, nullptr, out);
   };
   c.twin = [](const Weights&, const Tensor& x) { return rotated(x, 1); };
   check_layer(c);
@@ -321,7 +321,7 @@ void test_rotary(void**) {
   c.create = [](nxd_context_t* ctx, nxd_dtype_t, nxd_module_t** out) {
     nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
     rope.rotary_dim = 6;
-    return nxd_rotary_embedding_create(ctx, 8, &rope, out);
+    return nxd_layer_create_rotary_embedding(ctx, 8, &rope, out);
   };
   c.twin = [](const Weights&, const Tensor& x) { return rotated(x, 1, 6); };
   check_layer(c);

@@ -84,7 +84,7 @@ static int build(training_t* t) {
       NXD_TEST_OK(
           nxd_module_find_parameter(t->model, "model.layers.2.input_layernorm.weight", &deep)) &&
       NXD_TEST_OK(nxd_parameter_set_grad_hook(deep, on_gradient, t, NULL)) &&
-      NXD_TEST_OK(nxd_adamw_create(t->root, NULL, &t->optimizer)) &&
+      NXD_TEST_OK(nxd_optimizer_create_adamw(t->root, NULL, &t->optimizer)) &&
       NXD_TEST_OK(nxd_tensor_from_data(ids, sizeof ids, shape, 2, NXD_DTYPE_I64, &t->ids));
   free(config);
   return ok;
@@ -99,7 +99,7 @@ static nxd_status_t step(training_t* t) {
   NXD_TEST_CHECK((loss != NULL) == (status == NXD_OK));
   if (status == NXD_OK) status = nxd_backward(&loss, NULL, 1, 0);
   if (status == NXD_OK) die_at(t, "finish");
-  if (status == NXD_OK) status = nxd_finish_gradients(t->root, NULL, &norm);
+  if (status == NXD_OK) status = nxd_finish_grads(t->root, NULL, &norm);
   if (status == NXD_OK) status = nxd_optimizer_update(t->optimizer);
   nxd_tensor_destroy(loss);
   return status;
@@ -157,7 +157,7 @@ static int await_exit(nxd_job_t* job, int rank) {
 static void run_part(const char* part, int size) {
   setenv("NXD_TEST_PART", part, 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = size;
+  options.num_processes = size;
   nxd_job_t* job = NULL;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");

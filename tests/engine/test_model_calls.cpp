@@ -79,7 +79,7 @@ void bad_models(void**) {
     NXD_TEST_CHECK(flops == 0 && out == nullptr);
     const Module model = create_model(ctx, oracle().config, Layout{4});
     nxd_module_t* child = nullptr;
-    NXD_TEST_OK(nxd_module_get_module(model.get(), "model.layers.0", &child));
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "model.layers.0", &child));
     NXD_TEST_REFUSED(nxd_model_get_step_flops(child, 1, 1, &flops), kBad, "LlamaDecoderLayer");
     return 0;
   });
@@ -97,8 +97,8 @@ void unreduced_axes(void**) {
           NXD_TEST_OK(nxd_init_model_parallel(ctx, &options));
           refused_model(ctx, oracle().config, nullptr, NXD_ERROR_UNSUPPORTED, part);
           nxd_module_t* layer = nullptr;
-          NXD_TEST_REFUSED(nxd_layer_norm_create(ctx, 4, nullptr, &layer), NXD_ERROR_UNSUPPORTED,
-                           part);
+          NXD_TEST_REFUSED(nxd_layer_create_layer_norm(ctx, 4, nullptr, &layer),
+                           NXD_ERROR_UNSUPPORTED, part);
           double weight = 1;
           nxd_tensor_t* labels = nullptr;
           NXD_TEST_REFUSED(nxd_loss_weights(ctx, &labels, 1, -100, 0, &weight),
@@ -182,7 +182,7 @@ void nothing_to_predict(void**) {
     silent.labels.assign(64, -100);
     NXD_TEST_CHECK(run_backward(model.get(), silent) == 0);
     double total = 1;
-    NXD_TEST_OK(nxd_finish_gradients(model.get(), nullptr, &total));
+    NXD_TEST_OK(nxd_finish_grads(model.get(), nullptr, &total));
     NXD_TEST_CHECK(total == 0);
     return 0;
   });
@@ -263,7 +263,7 @@ void lost_peer(void**) {
         NXD_TEST_CHECK(std::isfinite(run_backward(model.get(), oracle())));
         if (rank == 1) return;  // the context is destroyed
         double norm = 5;
-        const nxd_status_t status = nxd_finish_gradients(model.get(), nullptr, &norm);
+        const nxd_status_t status = nxd_finish_grads(model.get(), nullptr, &norm);
         NXD_TEST_CHECK(status == NXD_ERROR_PEER_LOST || status == NXD_ERROR_TIMEOUT);
         NXD_TEST_CHECK(norm == 0);
         const nxd_status_t saved = nxd_module_save_safetensors(model.get(), "/dev/null/x");

@@ -38,7 +38,7 @@ std::vector<double> shard_values(nxd_parameter_t* parameter) {
 
 Tensor grad_of(nxd_parameter_t* parameter) {
   Tensor grad;
-  NXD_TEST_OK(nxd_tensor_get_grad(shard_of(parameter), grad.out()));
+  NXD_TEST_OK(nxd_tensor_share_grad(shard_of(parameter), grad.out()));
   return grad;
 }
 
@@ -64,7 +64,7 @@ nxd_status_t scaled_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, siz
   nxd_parameter_t* parameter = nullptr;
   nxd_tensor_t *scale = nullptr, *inner = nullptr;
   nxd_op_t* mul = nullptr;
-  nxd_status_t status = nxd_module_get_module(self, "inner", &child);
+  nxd_status_t status = nxd_module_find_module(self, "inner", &child);
   if (!status) status = nxd_module_find_parameter(self, "scale", &parameter);
   if (!status) status = nxd_parameter_get_tensor(parameter, &scale);
   if (!status) status = nxd_module_forward(child, inputs, 1, &inner, 1);
@@ -72,7 +72,7 @@ nxd_status_t scaled_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, siz
   if (!status) status = nxd_op_set_tensor(mul, "self", inner);
   if (!status) status = nxd_op_set_tensor(mul, "other", scale);
   if (!status) status = nxd_op_run(mul);
-  if (!status) status = nxd_op_get_tensor(mul, 0, outputs);
+  if (!status) status = nxd_op_share_tensor(mul, 0, outputs);
   nxd_op_destroy(mul);
   nxd_tensor_destroy(inner);
   return status;
@@ -83,7 +83,7 @@ Module scaled(nxd_context_t* ctx, Scaled* data) {
   NXD_TEST_OK(nxd_module_create(
       ctx, "Scaled", scaled_forward, data,
       [](void* user_data) { ++static_cast<Scaled*>(user_data)->destroyed; }, module.out()));
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 12, nullptr, inner.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 12, nullptr, inner.out()));
   NXD_TEST_OK(nxd_module_add_child(module.get(), "inner", inner.get()));
   nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
   options.init = NXD_INIT_CONSTANT;
@@ -194,7 +194,7 @@ void test_failing_callbacks(void**) { nxd_test_run_ranks(1, 1, failing_callbacks
 
 void names(nxd_context_t* ctx, int, int, void*) {
   Module root = container(ctx), block = container(ctx), norm;
-  NXD_TEST_OK(nxd_rms_norm_create(ctx, 8, nullptr, norm.out()));
+  NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, 8, nullptr, norm.out()));
   NXD_TEST_OK(nxd_module_add_child(root.get(), "block", block.get()));
   NXD_TEST_OK(nxd_module_add_child(block.get(), "input_norm", norm.get()));
   nxd_parameter_t* gamma = add(block, "gamma", {3});
@@ -209,10 +209,10 @@ void names(nxd_context_t* ctx, int, int, void*) {
 
   const char* class_name = nullptr;
   nxd_module_t* module = nullptr;
-  NXD_TEST_OK(nxd_module_get_module(root.get(), "block.input_norm", &module));
+  NXD_TEST_OK(nxd_module_find_module(root.get(), "block.input_norm", &module));
   NXD_TEST_OK(nxd_module_get_class_name(module, &class_name));
   NXD_TEST_CHECK(std::string(class_name) == "RMSNorm");
-  NXD_TEST_OK(nxd_module_get_module(root.get(), "", &module));
+  NXD_TEST_OK(nxd_module_find_module(root.get(), "", &module));
   NXD_TEST_OK(nxd_module_get_class_name(module, &class_name));
   NXD_TEST_CHECK(std::string(class_name) == "Holder");
   size_t children = 0;
@@ -226,7 +226,7 @@ void names(nxd_context_t* ctx, int, int, void*) {
   nxd_parameter_t* none = gamma;
   NXD_TEST_REFUSED(nxd_module_find_parameter(root.get(), "block.gama", &none), kBad, "block.gamma");
   NXD_TEST_CHECK(none == nullptr);
-  NXD_TEST_REFUSED(nxd_module_get_module(root.get(), "block.input_nrm", &module), kBad,
+  NXD_TEST_REFUSED(nxd_module_find_module(root.get(), "block.input_nrm", &module), kBad,
                    "input_norm");
   NXD_TEST_CHECK(module == nullptr);
   for (const char* taken : {"block", "alpha"}) {
@@ -248,8 +248,8 @@ void tie(nxd_context_t* ctx, int, int size, void*) {
   Module root = container(ctx), embed, head;
   nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
   linear.bias = NXD_TOGGLE_OFF;
-  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 12, 8, nullptr, embed.out()));
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 12, &linear, head.out()));
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 12, 8, nullptr, embed.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 12, &linear, head.out()));
   NXD_TEST_OK(nxd_module_add_child(root.get(), "embed", embed.get()));
   NXD_TEST_OK(nxd_module_add_child(root.get(), "head", head.get()));
   add(root, "other", {8, 12});
@@ -305,7 +305,7 @@ void hooks(nxd_context_t* ctx, int, int, void*) {
   Hook first, second;
   {
     Module layer;
-    NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 8, nullptr, layer.out()));
+    NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 8, nullptr, layer.out()));
     nxd_parameter_t* weight = find(layer, "weight");
     NXD_TEST_OK(nxd_parameter_set_grad_hook(weight, on_gradient, &first, drop_hook));
     // The weight is used twice in one graph: one call, with all of the gradient.
@@ -348,7 +348,7 @@ void test_hooks(void**) {
 
 void freezing(nxd_context_t* ctx, int, int, void*) {
   Module layer;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 8, nullptr, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 8, nullptr, layer.out()));
   nxd_parameter_t *weight = find(layer, "weight"), *bias = find(layer, "bias");
   const Tensor x = wave({4, 8}, NXD_DTYPE_F32, 1), g = wave({4, 8}, NXD_DTYPE_F32, 2);
   Hook hook;
@@ -382,12 +382,13 @@ void whole_values(nxd_context_t* ctx, int rank, int size, void*) {
       const std::string name = "p" + std::to_string(dim + 1) + "_" + std::to_string(dtype);
       nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
       options.dtype = dtype;
-      options.shard_dim_plus_one = dim + 1;
+      options.has_shard_dim = dim >= 0;
+      options.shard_dim = dim;
       nxd_parameter_t* parameter = add(root, name.c_str(), {8, 12}, options);
       NXD_TEST_CHECK(max_abs(shard_values(parameter)) == 0);  // the default: zeros
       const Tensor value = wave({8, 12}, dtype, 3);
       // Any float dtype is taken, and rounded to the parameter's.
-      NXD_TEST_OK(nxd_parameter_set_whole(parameter, to(value, NXD_DTYPE_F64).get()));
+      NXD_TEST_OK(nxd_parameter_set_full(parameter, to(value, NXD_DTYPE_F64).get()));
       NXD_TEST_CHECK(max_difference(whole(parameter), value) == 0);
       NXD_TEST_CHECK(shard_values(parameter) == values(part(value, dim, rank, size)));
       NXD_TEST_CHECK(!whole_grad(parameter));
@@ -411,12 +412,12 @@ void whole_values(nxd_context_t* ctx, int rank, int size, void*) {
   }
   nxd_parameter_t* parameter = find(root, "p1_0");
   const std::vector<double> before = shard_values(parameter);
-  NXD_TEST_REFUSED(nxd_parameter_set_whole(parameter, wave({12, 8}, NXD_DTYPE_F32, 1).get()), kBad,
+  NXD_TEST_REFUSED(nxd_parameter_set_full(parameter, wave({12, 8}, NXD_DTYPE_F32, 1).get()), kBad,
                    "[8, 12]");
-  NXD_TEST_REFUSED(nxd_parameter_set_whole(parameter, wave({4, 12}, NXD_DTYPE_F32, 1).get()), kBad,
+  NXD_TEST_REFUSED(nxd_parameter_set_full(parameter, wave({4, 12}, NXD_DTYPE_F32, 1).get()), kBad,
                    "[8, 12]");
   const Tensor ints = from_ints(std::vector<int64_t>(96, 1), {8, 12});
-  NXD_TEST_REFUSED(nxd_parameter_set_whole(parameter, ints.get()), kBad, "float dtype");
+  NXD_TEST_REFUSED(nxd_parameter_set_full(parameter, ints.get()), kBad, "float dtype");
   NXD_TEST_CHECK(shard_values(parameter) == before);
 }
 
@@ -439,7 +440,7 @@ void lifetimes(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(data.destroyed == 0);
   NXD_TEST_CHECK(shard_values(scale)[0] == 3);
   nxd_module_t* borrowed = nullptr;
-  NXD_TEST_OK(nxd_module_get_module(root.get(), "scaled", &borrowed));
+  NXD_TEST_OK(nxd_module_find_module(root.get(), "scaled", &borrowed));
   // A borrowed handle makes a parent of its own good.
   Module other = container(ctx);
   NXD_TEST_OK(nxd_module_add_child(other.get(), "same", borrowed));
@@ -447,7 +448,7 @@ void lifetimes(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(data.destroyed == 0);
   const Tensor x = leaf(wave({3, 8}, NXD_DTYPE_F32, 1), NXD_DTYPE_F32, true);
   nxd_module_t* again = nullptr;
-  NXD_TEST_OK(nxd_module_get_module(other.get(), "same", &again));
+  NXD_TEST_OK(nxd_module_find_module(other.get(), "same", &again));
   nxd_tensor_t *in = x.get(), *y = nullptr;
   NXD_TEST_OK(nxd_module_forward(again, &in, 1, &y, 1));
   const Tensor out(y);
@@ -475,7 +476,7 @@ void test_any_order(void**) {
     assert_int_equal(nxd_context_create(&options, &ctx), NXD_OK);
     assert_int_equal(nxd_init_model_parallel(ctx, nullptr), NXD_OK);
     nxd_module_t* module = nullptr;
-    assert_int_equal(nxd_gated_mlp_create(ctx, 8, 16, nullptr, &module), NXD_OK);
+    assert_int_equal(nxd_layer_create_gated_mlp(ctx, 8, 16, nullptr, &module), NXD_OK);
     Tensor x = leaf(wave({3, 8}, NXD_DTYPE_F32, 1), NXD_DTYPE_F32, true);
     nxd_tensor_t *in = x.get(), *y = nullptr, *taped = nullptr;
     nxd_tape_t* tape = nullptr;

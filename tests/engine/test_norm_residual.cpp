@@ -27,8 +27,8 @@ Module make(nxd_context_t* ctx, bool layer, nxd_dtype_t dtype, bool affine = tru
   options.dtype = dtype;
   options.affine = affine ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
   Module module;
-  NXD_TEST_OK(layer ? nxd_layer_norm_create(ctx, kSize, &options, module.out())
-                    : nxd_rms_norm_create(ctx, kSize, &options, module.out()));
+  NXD_TEST_OK(layer ? nxd_layer_create_layer_norm(ctx, kSize, &options, module.out())
+                    : nxd_layer_create_rms_norm(ctx, kSize, &options, module.out()));
   return module;
 }
 

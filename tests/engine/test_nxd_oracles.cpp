@@ -58,7 +58,7 @@ nxd_parameter_t* find(const Module& module, const char* name) {
 }
 
 void set(const Module& module, const char* name, const Tensor& whole) {
-  NXD_TEST_OK(nxd_parameter_set_whole(find(module, name), whole.get()));
+  NXD_TEST_OK(nxd_parameter_set_full(find(module, name), whole.get()));
 }
 
 // The gradient of this rank's shard.
@@ -66,7 +66,7 @@ Tensor shard_grad(const Module& module, const char* name) {
   nxd_tensor_t* shard = nullptr;
   Tensor grad;
   NXD_TEST_OK(nxd_parameter_get_tensor(find(module, name), &shard));
-  NXD_TEST_OK(nxd_tensor_get_grad(shard, grad.out()));
+  NXD_TEST_OK(nxd_tensor_share_grad(shard, grad.out()));
   return grad;
 }
 
@@ -76,9 +76,7 @@ Tensor sum(const Tensor& a, const Tensor& b) {
   return op("add", "Tensor", {{"self", a}, {"other", b}});
 }
 
-void finish(const Module& module) {
-  NXD_TEST_OK(nxd_finish_gradients(module.get(), nullptr, nullptr));
-}
+void finish(const Module& module) { NXD_TEST_OK(nxd_finish_grads(module.get(), nullptr, nullptr)); }
 
 struct ColumnRow {
   bool bias, sequence_parallel;
@@ -94,8 +92,8 @@ void column_row(nxd_context_t* ctx, int rank, int size, void* user_data) {
   options.input_is_parallel = 1;
   options.sequence_parallel = c.sequence_parallel;
   Module column, row;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 16, 24, &options, column.out()));
-  NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, 24, 16, &options, row.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 16, 24, &options, column.out()));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 24, 16, &options, row.out()));
   set(column, "weight", recorded("w_col_full"));
   set(row, "weight", recorded("w_row_full"));
   if (c.bias) {
@@ -135,8 +133,8 @@ void gather_scatter(nxd_context_t* ctx, int rank, int, void*) {
   const Recording recorded("col_gather_row_scatter", rank);
   const nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
   Module column, row;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 16, 24, &options, column.out()));
-  NXD_TEST_OK(nxd_row_parallel_linear_create(ctx, 24, 16, &options, row.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 16, 24, &options, column.out()));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 24, 16, &options, row.out()));
   set(column, "weight", recorded("w_col_full"));
   set(column, "bias", recorded("b_col"));
   set(row, "weight", recorded("w_row_full"));
@@ -166,7 +164,7 @@ void stride(nxd_context_t* ctx, int rank, int, void*) {
   options.gather_output = NXD_TOGGLE_OFF;
   options.stride = 2;
   Module column;
-  NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 16, &options, column.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 16, &options, column.out()));
   set(column, "weight", recorded("w_full"));
   nxd_tensor_t* shard = nullptr;
   NXD_TEST_OK(nxd_parameter_get_tensor(find(column, "weight"), &shard));
@@ -184,7 +182,7 @@ void embedding(nxd_context_t* ctx, int rank, int, void* user_data) {
   nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
   options.shard_across_embedding = across;
   Module layer;
-  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 10, 8, &options, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 10, 8, &options, layer.out()));
   nxd_tensor_t* shard = nullptr;
   NXD_TEST_OK(nxd_parameter_get_tensor(find(layer, "weight"), &shard));
   const std::vector<double> mine = values(recorded("w"));
@@ -208,7 +206,7 @@ void embedding_sequence(nxd_context_t* ctx, int rank, int, void*) {
   nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
   options.sequence_parallel = 1;
   Module layer;
-  NXD_TEST_OK(nxd_parallel_embedding_create(ctx, 10, 8, &options, layer.out()));
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 10, 8, &options, layer.out()));
   set(layer, "weight", recorded.joined("w"));
   const Tensor turned = op("transpose", "int", {{"self", ids("ids")}, {"dim0", 0}, {"dim1", 1}});
   recorded.check("y", layer({turned}), recorded("y"));

@@ -20,7 +20,7 @@ static nxd_op_t* op_of(const char* name, const char* overload) {
 static nxd_tensor_t* result_of(nxd_op_t* op) {
   nxd_tensor_t* out = NULL;
   OK(nxd_op_run(op));
-  OK(nxd_op_get_tensor(op, 0, &out));
+  OK(nxd_op_share_tensor(op, 0, &out));
   return out;
 }
 
@@ -138,7 +138,7 @@ static void tensor_lists_and_optional_tensors(void** state) {
   OK(nxd_op_get_result_count(split, &count));
   assert_int_equal(count, 2);
   nxd_tensor_t* last = NULL;
-  OK(nxd_op_get_tensor(split, 1, &last));
+  OK(nxd_op_share_tensor(split, 1, &last));
   assert_true(element(last, 0) == 3);
   nxd_tensor_destroy(last);
   nxd_op_destroy(split);
@@ -178,7 +178,7 @@ static void several_results_numbers_and_in_place_variants(void** state) {
   OK(nxd_op_set_int(max, "dim", 0));
   OK(nxd_op_run(max));
   nxd_tensor_t* at = NULL;
-  OK(nxd_op_get_tensor(max, 1, &at));
+  OK(nxd_op_share_tensor(max, 1, &at));
   double item = 0;
   OK(nxd_tensor_get_item(at, &item));
   assert_true(item == 1);
@@ -264,11 +264,11 @@ static void arguments_of_another_type_are_refused(void** state) {
   OK(nxd_op_set_int(op, "dim", 5));
   REFUSED(nxd_op_run(op), bad, "Dimension out of range");
   nxd_tensor_t* out = (nxd_tensor_t*)1;
-  REFUSED(nxd_op_get_tensor(op, 0, &out), NXD_ERROR_INVALID_STATE, "nxd_op_run");
+  REFUSED(nxd_op_share_tensor(op, 0, &out), NXD_ERROR_INVALID_STATE, "nxd_op_run");
   assert_null(out);
   OK(nxd_op_set_int(op, "dim", 0));
   OK(nxd_op_run(op));
-  REFUSED(nxd_op_get_tensor(op, 1, &out), bad, "expected less than 1");
+  REFUSED(nxd_op_share_tensor(op, 1, &out), bad, "expected less than 1");
   double number = 7;
   REFUSED(nxd_op_get_double(op, 0, &number), bad, "no number");
   assert_true(number == 0);
@@ -279,11 +279,11 @@ static void arguments_of_another_type_are_refused(void** state) {
   REFUSED(nxd_op_set_tensors(op, "tensors", holed, 2), bad, "tensors[1]");
   nxd_op_destroy(op);
   nxd_tensor_t* outs[2] = {(nxd_tensor_t*)1, (nxd_tensor_t*)1};
-  REFUSED(nxd_op_call("neg_", NULL, &x, 1, outs, 2), bad, "n_outputs: expected at most 1");
+  REFUSED(nxd_op_call("neg_", NULL, &x, 1, outs, 2), bad, "num_outputs: expected at most 1");
   assert_null(outs[0]);
   assert_null(outs[1]);
   assert_true(element(x, 0) == 1);
-  REFUSED(nxd_op_call("relu", NULL, holed, 2, outs, 1), bad, "n_inputs: expected at most 1");
+  REFUSED(nxd_op_call("relu", NULL, holed, 2, outs, 1), bad, "num_inputs: expected at most 1");
   nxd_tensor_destroy(x);
 }
 
@@ -311,7 +311,7 @@ static void* work(void* arg) {
     double got = 0;
     if (nxd_tensor_from_data(&base, sizeof base, &n, 1, NXD_DTYPE_F32, &x) ||
         nxd_op_create("mul", "Scalar", &op) || nxd_op_set_tensor(op, "self", x) ||
-        nxd_op_set_int(op, "other", i) || nxd_op_run(op) || nxd_op_get_tensor(op, 0, &y) ||
+        nxd_op_set_int(op, "other", i) || nxd_op_run(op) || nxd_op_share_tensor(op, 0, &y) ||
         nxd_tensor_get_item(y, &got) || got != (double)base * i ||
         nxd_op_create(i % 50 ? "relu" : "nosuchop", NULL, &other) !=
             (i % 50 ? NXD_OK : NXD_ERROR_INVALID_ARGUMENT)) {

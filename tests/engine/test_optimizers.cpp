@@ -48,7 +48,7 @@ Optimizer make_sgd(nxd_module_t* root, double rate, double weight_decay = 0) {
   options.learning_rate = rate;
   options.weight_decay = weight_decay;
   nxd_optimizer_t* out = nullptr;
-  NXD_TEST_OK(nxd_sgd_create(root, &options, &out));
+  NXD_TEST_OK(nxd_optimizer_create_sgd(root, &options, &out));
   return Optimizer(out);
 }
 
@@ -141,16 +141,16 @@ void schedules(void**) {
         const Tree t = make_tree(ctx);
         const Optimizer sgd = make_sgd(t.root.get(), 0.5);
         set(sgd, add_group(sgd, {"*bias"}), NXD_HYPERPARAMETER_LEARNING_RATE, 0.25);
-        nxd_schedule_options_t schedule = NXD_SCHEDULE_OPTIONS_INIT;
-        schedule.kind = NXD_SCHEDULE_COSINE;
+        nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+        schedule.kind = NXD_LR_SCHEDULE_COSINE;
         schedule.warmup_steps = 2;
         schedule.total_steps = 6;
         schedule.final_factor = 0.5;
-        NXD_TEST_OK(nxd_optimizer_set_schedule(sgd.get(), &schedule));
+        NXD_TEST_OK(nxd_optimizer_set_lr_schedule(sgd.get(), &schedule));
         double weight = 1, bias = 1;
         for (int step = 0; step < 9; ++step) {
           double factor = 0, rate = 0;
-          NXD_TEST_OK(nxd_schedule_get_factor(&schedule, step, &factor));
+          NXD_TEST_OK(nxd_lr_schedule_get_factor(&schedule, step, &factor));
           NXD_TEST_OK(nxd_optimizer_get_learning_rate(sgd.get(), &rate));
           NXD_TEST_CHECK(std::fabs(rate - 0.5 * factor) < 1e-15);
           nxd_step_report_t report{sizeof report, 0, 0, 0, 0, 0};
@@ -162,13 +162,13 @@ void schedules(void**) {
           check_values("bias", values(t.bias), {bias}, 1e-6);
         }
         NXD_TEST_CHECK(hyperparameter(sgd, 0, NXD_HYPERPARAMETER_LEARNING_RATE) == 0.5);
-        NXD_TEST_OK(nxd_optimizer_set_schedule(sgd.get(), nullptr));
+        NXD_TEST_OK(nxd_optimizer_set_lr_schedule(sgd.get(), nullptr));
         double rate = 0;
         NXD_TEST_OK(nxd_optimizer_get_learning_rate(sgd.get(), &rate));
         NXD_TEST_CHECK(rate == 0.5);
         schedule.total_steps = 2;
-        NXD_TEST_REFUSED(nxd_optimizer_set_schedule(sgd.get(), &schedule), kBad, "total_steps");
-        NXD_TEST_REFUSED(nxd_optimizer_set_schedule(nullptr, &schedule), kBad, "optimizer");
+        NXD_TEST_REFUSED(nxd_optimizer_set_lr_schedule(sgd.get(), &schedule), kBad, "total_steps");
+        NXD_TEST_REFUSED(nxd_optimizer_set_lr_schedule(nullptr, &schedule), kBad, "optimizer");
       },
       false);
 }
@@ -197,7 +197,7 @@ void step_clips_on_the_fly(void**) {
           check_values("weight", values(t.weight), {-2, 1}, 1e-6);
           check_values("bias", values(t.bias), {5}, 1e-6);
           nxd_tensor_t* grad = nullptr;
-          NXD_TEST_OK(nxd_tensor_get_grad(t.weight, &grad));
+          NXD_TEST_OK(nxd_tensor_share_grad(t.weight, &grad));
           check_values("gradient", values(Tensor(grad).get()), {12, 0}, 0);
         },
         plain);
@@ -220,7 +220,7 @@ void step_skips_what_is_not_finite(void**) {
         NXD_TEST_CHECK(report.skipped == 0 && report.updates == 1);
         check_values("weight", values(t.weight), {0, 0}, 0, 1e-7);
         nxd_finish_options_t unchecked = NXD_FINISH_OPTIONS_INIT;
-        unchecked.skip_nonfinite_check = 1;
+        unchecked.check_finite = NXD_TOGGLE_OFF;
         NXD_TEST_OK(nxd_tensor_set_grad(t.bias, make({kNan}, NXD_DTYPE_F32).get()));
         report = step(sgd, unchecked);
         NXD_TEST_CHECK(report.skipped == 0 && report.updates == 2);
@@ -248,7 +248,7 @@ void step_on_ranks(void**) {
           if (whole) {
             norm = step(sgd, options).norm;
           } else {
-            NXD_TEST_OK(nxd_finish_gradients(t.root.get(), &options, &norm));
+            NXD_TEST_OK(nxd_finish_grads(t.root.get(), &options, &norm));
             NXD_TEST_OK(nxd_optimizer_update(sgd.get()));
           }
           NXD_TEST_CHECK(std::fabs(norm - std::sqrt(1.5 * 1.5 + 9 + 4)) < 1e-12);
@@ -269,8 +269,8 @@ void step_without_a_layout(void**) {
         const Optimizer sgd = make_sgd(t.root.get(), 0.5);
         NXD_TEST_REFUSED(nxd_optimizer_step(sgd.get(), nullptr, nullptr), NXD_ERROR_INVALID_STATE,
                          "nxd_init_model_parallel");
-        NXD_TEST_REFUSED(nxd_finish_gradients(t.root.get(), nullptr, nullptr),
-                         NXD_ERROR_INVALID_STATE, "nxd_init_model_parallel");
+        NXD_TEST_REFUSED(nxd_finish_grads(t.root.get(), nullptr, nullptr), NXD_ERROR_INVALID_STATE,
+                         "nxd_init_model_parallel");
         NXD_TEST_OK(nxd_optimizer_update(sgd.get()));
         check_values("weight", values(t.weight), {0.5, 0.5}, 1e-7);
       },
@@ -319,7 +319,7 @@ void meta_parameters(void**) {
         nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
         options.device = NXD_DEVICE_META;
         nxd_module_t* linear = nullptr;
-        NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 4, 4, &options, &linear));
+        NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 4, 4, &options, &linear));
         const Module owner(linear);
         const Optimizer sgd = make_sgd(linear, 1);
         NXD_TEST_REFUSED(nxd_optimizer_update(sgd.get()), NXD_ERROR_INVALID_STATE,
@@ -353,7 +353,7 @@ nxd_custom_optimizer_options_t heavy_ball_options(Told& told) {
   options.user_data = &told;
   options.destroy = [](void* data) { ++static_cast<Told*>(data)->destroyed; };
   options.learning_rate = 0.25;
-  options.state_count = 1;
+  options.num_states = 1;
   return options;
 }
 
@@ -365,7 +365,7 @@ void callers_rule(void**) {
           const Tree t = make_tree(ctx);
           nxd_custom_optimizer_options_t options = heavy_ball_options(told);
           nxd_optimizer_t* out = nullptr;
-          NXD_TEST_OK(nxd_custom_optimizer_create(t.root.get(), &options, &out));
+          NXD_TEST_OK(nxd_optimizer_create_custom(t.root.get(), &options, &out));
           const Optimizer optimizer(out);
           nxd_finish_options_t halved = NXD_FINISH_OPTIONS_INIT;
           halved.scale = 0.5;
@@ -398,29 +398,30 @@ void bad_optimizers(void**) {
         nxd_custom_optimizer_options_t custom = heavy_ball_options(told);
         const auto refused = [&](nxd_status_t status, const char* part) {
           out = reinterpret_cast<nxd_optimizer_t*>(&custom);
-          NXD_TEST_REFUSED(nxd_custom_optimizer_create(t.root.get(), &custom, &out), status, part);
+          NXD_TEST_REFUSED(nxd_optimizer_create_custom(t.root.get(), &custom, &out), status, part);
           NXD_TEST_CHECK(out == nullptr && told.destroyed == 0);
           custom = heavy_ball_options(told);
         };
         custom.update = nullptr;
         refused(kBad, "update");
-        custom.state_count = 9;
-        refused(kBad, "state_count: expected 0 to 8, got 9");
+        custom.num_states = 9;
+        refused(kBad, "num_states: expected 0 to 8, got 9");
         custom.struct_size = 8;
         refused(NXD_ERROR_ABI_MISMATCH, "struct_size");
-        NXD_TEST_REFUSED(nxd_custom_optimizer_create(nullptr, &custom, &out), kBad, "root");
-        NXD_TEST_REFUSED(nxd_custom_optimizer_create(t.root.get(), nullptr, &out), kBad, "update");
-        NXD_TEST_REFUSED(nxd_custom_optimizer_create(t.root.get(), &custom, nullptr), kBad,
+        NXD_TEST_REFUSED(nxd_optimizer_create_custom(nullptr, &custom, &out), kBad, "root");
+        NXD_TEST_REFUSED(nxd_optimizer_create_custom(t.root.get(), nullptr, &out), kBad, "update");
+        NXD_TEST_REFUSED(nxd_optimizer_create_custom(t.root.get(), &custom, nullptr), kBad,
                          "out_optimizer");
         NXD_TEST_CHECK(told.destroyed == 0);
         nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
         sgd.nesterov = 1;
-        NXD_TEST_REFUSED(nxd_sgd_create(t.root.get(), &sgd, &out), kBad, "momentum");
-        NXD_TEST_REFUSED(nxd_sgd_create(nullptr, nullptr, &out), kBad, "root");
-        NXD_TEST_REFUSED(nxd_sgd_create(t.root.get(), nullptr, nullptr), kBad, "out_optimizer");
-        NXD_TEST_REFUSED(nxd_adamw_create_ddp(nullptr, nullptr, &out), kBad, "ddp");
-        NXD_TEST_REFUSED(nxd_sgd_create_ddp(nullptr, nullptr, &out), kBad, "ddp");
-        NXD_TEST_REFUSED(nxd_custom_optimizer_create_ddp(nullptr, &custom, &out), kBad, "ddp");
+        NXD_TEST_REFUSED(nxd_optimizer_create_sgd(t.root.get(), &sgd, &out), kBad, "momentum");
+        NXD_TEST_REFUSED(nxd_optimizer_create_sgd(nullptr, nullptr, &out), kBad, "root");
+        NXD_TEST_REFUSED(nxd_optimizer_create_sgd(t.root.get(), nullptr, nullptr), kBad,
+                         "out_optimizer");
+        NXD_TEST_REFUSED(nxd_optimizer_create_adamw_ddp(nullptr, nullptr, &out), kBad, "ddp");
+        NXD_TEST_REFUSED(nxd_optimizer_create_sgd_ddp(nullptr, nullptr, &out), kBad, "ddp");
+        NXD_TEST_REFUSED(nxd_optimizer_create_custom_ddp(nullptr, &custom, &out), kBad, "ddp");
       },
       false);
 }

@@ -90,7 +90,7 @@ PipelineTask awkward_task() {
   task.make = awkward_model;
   task.batch = [](int step, int dp_rank, int dp) { return awkward_batch(step, dp_rank, dp); };
   task.options.num_microbatches = 3;
-  task.options.n_outputs = 2;
+  task.options.num_outputs = 2;
   task.average = true;
   task.recomputed = {"Block"};
   task.learning_rate = 0.3;
@@ -105,7 +105,7 @@ const char* const kCuts8[] = {"embed",    "layers.0", "layers.1", "layers.2",
 
 void set_cuts(nxd_pp_options_t& options, int stages) {
   options.pipeline_cuts = stages == 2 ? kCuts2 : stages == 4 ? kCuts4 : kCuts8;
-  options.n_cuts = static_cast<size_t>(stages - 1);
+  options.num_cuts = static_cast<size_t>(stages - 1);
   if (stages == 1) options.pipeline_cuts = nullptr;
 }
 
@@ -166,7 +166,7 @@ void evaluation(void**) {
     nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
     options.num_microbatches = 2;
     options.virtual_size = 2;
-    options.n_outputs = 2;
+    options.num_outputs = 2;
     options.broadcast_and_average_loss = 1;
     set_cuts(options, 4);
     const Pipeline pp = make_pipeline(model.get(), awkward_batch(0, 0, 1), options);
@@ -347,7 +347,7 @@ void own_tracing_rule(void**) {
     const char* const names[] = {"input_ids", "label"};
     nxd_pp_options_t named = NXD_PP_OPTIONS_INIT;
     named.input_names = names;
-    named.n_input_names = 2;
+    named.num_input_names = 2;
     NXD_TEST_REFUSED(
         nxd_pp_create(llama.get(), handles(awkward_batch(0, 0, 1)).data(), 2, &named, &refused),
         NXD_ERROR_INVALID_ARGUMENT, "no input \"label\"; near names: labels");
@@ -372,14 +372,14 @@ void refusals(void**) {
     refuse(bad, "divides by the 5 microbatches");
     bad = good;
     bad.pipeline_cuts = nullptr;
-    bad.n_cuts = 0;
+    bad.num_cuts = 0;
     refuse(bad, "transformer_layer_class");
     const char* const typo[] = {"layers.22"};
     bad = good;
     bad.pipeline_cuts = typo;
     refuse(bad, "near names: layers.2");
     bad = good;
-    bad.n_cuts = 0;
+    bad.num_cuts = 0;
     bad.transformer_layer_class = "Blocks";
     refuse(bad, "Block");
     bad = good;
@@ -409,7 +409,7 @@ void refusals(void**) {
     if (!pp) return;
     double loss = 0;
     NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss),
-                     NXD_ERROR_INVALID_ARGUMENT, "n_inputs: expected 2, got 1");
+                     NXD_ERROR_INVALID_ARGUMENT, "num_inputs: expected 2, got 1");
     const std::vector<Tensor> other = awkward_batch(0, 0, 1, rank == 0 ? 4 : 8);
     NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(other).data(), 2, &loss),
                      NXD_ERROR_INVALID_ARGUMENT, "input_0");

@@ -27,7 +27,7 @@ Tensor tail(nxd_tensor_t* x, bool last_away) {
   NXD_TEST_OK(nxd_op_set_int(op, "dim", 1));
   NXD_TEST_OK(nxd_op_set_int(op, "start", last_away ? 0 : 1));
   NXD_TEST_OK(nxd_op_set_int(op, "length", shape[1] - 1));
-  if (NXD_TEST_OK(nxd_op_run(op))) NXD_TEST_OK(nxd_op_get_tensor(op, 0, &out));
+  if (NXD_TEST_OK(nxd_op_run(op))) NXD_TEST_OK(nxd_op_share_tensor(op, 0, &out));
   nxd_op_destroy(op);
   return Tensor(out);
 }
@@ -86,15 +86,16 @@ const char* const kCut[] = {"layers.0"};
 nxd_pp_options_t token_options(bool shifts) {
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   options.num_microbatches = kMicrobatches;
-  options.n_outputs = 2;
+  options.num_outputs = 2;
   options.loss_output = 1;
   options.loss = NXD_PP_LOSS_TOKENS;
-  options.labels_input = 1;
+  options.has_labels_input = options.labels_input = 1;
+  options.has_ignore_index = 1;
   options.ignore_index = kIgnored;
   options.labels_shifted = shifts ? 0 : 1;
   options.broadcast_and_average_loss = 1;
   options.pipeline_cuts = kCut;
-  options.n_cuts = 1;
+  options.num_cuts = 1;
   return options;
 }
 
@@ -122,7 +123,7 @@ void check_tokens(const PipelineLayout& layout, bool shifts) {
     const Module model = two_blocks(ctx, shifts);
     const std::vector<Tensor> batch = rows(dp_rank * kBatch, kBatch);
     nxd_pp_options_t options = token_options(shifts);
-    if (layout.pp == 1) options.n_cuts = 0, options.pipeline_cuts = nullptr;
+    if (layout.pp == 1) options.num_cuts = 0, options.pipeline_cuts = nullptr;
     const Pipeline pp = make_pipeline(model.get(), batch, options);
     if (!pp) return;
     const std::string name = layout.name() + (shifts ? " shifts" : "");
@@ -130,7 +131,7 @@ void check_tokens(const PipelineLayout& layout, bool shifts) {
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &loss));
     check_loss((name + ": loss").c_str(), loss, want.loss, 1e-6);
     nxd_module_t* local = local_module(pp.get());
-    NXD_TEST_OK(nxd_finish_gradients(local, nullptr, nullptr));
+    NXD_TEST_OK(nxd_finish_grads(local, nullptr, nullptr));
     const Named got = whole_gradients(local);
     NXD_TEST_CHECK(!got.empty());
     for (const auto& [parameter, gradient] : got) {
@@ -192,7 +193,7 @@ void leaves_and_traces(void**) {
     const std::vector<Tensor> batch = rows(0, kBatch);
     const auto make = [&](const std::vector<const char*>& leaves, const char* path) {
       options.leaf_modules = leaves.data();
-      options.n_leaf_modules = leaves.size();
+      options.num_leaf_modules = leaves.size();
       options.trace_file_path = path;
       const Module model = two_blocks(ctx, false);
       return make_pipeline(model.get(), batch, options);

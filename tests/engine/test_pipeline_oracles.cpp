@@ -214,7 +214,7 @@ void check_recorded_rank(nxd_context_t* ctx, const RecordedCase& recording) {
   adamw.learning_rate = 1e-2;
   adamw.weight_decay = 1e-2;
   nxd_optimizer_t* made = nullptr;
-  NXD_TEST_OK(nxd_adamw_create(local, &adamw, &made));
+  NXD_TEST_OK(nxd_optimizer_create_adamw(local, &adamw, &made));
   const Optimizer optimizer(made);
   int step = 0;
   for (const auto& want : expected["losses"]) {

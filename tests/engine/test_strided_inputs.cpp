@@ -31,19 +31,23 @@ std::vector<Layer> make_layers(nxd_context_t* ctx, nxd_dtype_t dtype) {
     layers.push_back(std::move(layer));
   };
   const std::vector<int64_t> x{3, 4, 8};
-  add("column", x, true,
-      [&](auto** out) { return nxd_column_parallel_linear_create(ctx, 8, 12, &linear, out); });
+  add("column", x, true, [&](auto** out) {
+    return nxd_layer_create_column_parallel_linear(ctx, 8, 12, &linear, out);
+  });
   add("row", x, true,
-      [&](auto** out) { return nxd_row_parallel_linear_create(ctx, 8, 12, &linear, out); });
-  add("layer norm", x, true, [&](auto** out) { return nxd_layer_norm_create(ctx, 8, &norm, out); });
-  add("RMS norm", x, true, [&](auto** out) { return nxd_rms_norm_create(ctx, 8, &norm, out); });
+      [&](auto** out) { return nxd_layer_create_row_parallel_linear(ctx, 8, 12, &linear, out); });
+  add("layer norm", x, true,
+      [&](auto** out) { return nxd_layer_create_layer_norm(ctx, 8, &norm, out); });
+  add("RMS norm", x, true,
+      [&](auto** out) { return nxd_layer_create_rms_norm(ctx, 8, &norm, out); });
   add("gated MLP", x, true,
-      [&](auto** out) { return nxd_gated_mlp_create(ctx, 8, 16, &mlp, out); });
+      [&](auto** out) { return nxd_layer_create_gated_mlp(ctx, 8, 16, &mlp, out); });
   add("attention", x, false,
-      [&](auto** out) { return nxd_attention_create(ctx, 8, 4, &attention, out); });
-  add("dropout", x, false, [&](auto** out) { return nxd_dropout_create(ctx, 0.5, "d", 1, out); });
+      [&](auto** out) { return nxd_layer_create_attention(ctx, 8, 4, &attention, out); });
+  add("dropout", x, false,
+      [&](auto** out) { return nxd_layer_create_dropout(ctx, 0.5, "d", 1, out); });
   add("rotary embedding", {3, 4, 2, 8}, false,
-      [&](auto** out) { return nxd_rotary_embedding_create(ctx, 8, nullptr, out); });
+      [&](auto** out) { return nxd_layer_create_rotary_embedding(ctx, 8, nullptr, out); });
   return layers;
 }
 

@@ -37,12 +37,12 @@ void add_linears(nxd_context_t* ctx, int size, std::vector<Layer>& layers) {
   };
   const Tensor x = wave({8, 3, 16}, f32, 1), x_part = wave({8, 3, 16 / size}, f32, 1),
                x_slice = wave({8 / size, 3, 16}, f32, 1);
-  add("column, gathered", x, nxd_column_parallel_linear_create, plain);
-  add("column, split", x, nxd_column_parallel_linear_create, split);
-  add("column, sequence parallel", x_slice, nxd_column_parallel_linear_create, sequence);
-  add("row, whole input", x, nxd_row_parallel_linear_create, plain);
-  add("row, split input", x_part, nxd_row_parallel_linear_create, parallel);
-  add("row, sequence parallel", x_part, nxd_row_parallel_linear_create, sequence);
+  add("column, gathered", x, nxd_layer_create_column_parallel_linear, plain);
+  add("column, split", x, nxd_layer_create_column_parallel_linear, split);
+  add("column, sequence parallel", x_slice, nxd_layer_create_column_parallel_linear, sequence);
+  add("row, whole input", x, nxd_layer_create_row_parallel_linear, plain);
+  add("row, split input", x_part, nxd_layer_create_row_parallel_linear, parallel);
+  add("row, sequence parallel", x_part, nxd_layer_create_row_parallel_linear, sequence);
 }
 
 std::vector<Layer> make_layers(nxd_context_t* ctx, int size) {
@@ -55,16 +55,19 @@ std::vector<Layer> make_layers(nxd_context_t* ctx, int size) {
     layers.push_back(std::move(layer));
   };
   add("embedding", from_ints({1, 5, 7, 0, 11, 5}, {2, 3}),
-      [&](auto** out) { return nxd_parallel_embedding_create(ctx, 12, 8, nullptr, out); });
-  add("layer norm", x, [&](auto** out) { return nxd_layer_norm_create(ctx, 16, nullptr, out); });
-  add("RMS norm", x, [&](auto** out) { return nxd_rms_norm_create(ctx, 16, nullptr, out); });
-  add("gated MLP", x, [&](auto** out) { return nxd_gated_mlp_create(ctx, 16, 32, nullptr, out); });
-  add("attention", x, [&](auto** out) { return nxd_attention_create(ctx, 16, 4, nullptr, out); });
+      [&](auto** out) { return nxd_layer_create_parallel_embedding(ctx, 12, 8, nullptr, out); });
+  add("layer norm", x,
+      [&](auto** out) { return nxd_layer_create_layer_norm(ctx, 16, nullptr, out); });
+  add("RMS norm", x, [&](auto** out) { return nxd_layer_create_rms_norm(ctx, 16, nullptr, out); });
+  add("gated MLP", x,
+      [&](auto** out) { return nxd_layer_create_gated_mlp(ctx, 16, 32, nullptr, out); });
+  add("attention", x,
+      [&](auto** out) { return nxd_layer_create_attention(ctx, 16, 4, nullptr, out); });
   add("rotary embedding", wave({2, 5, 3, 8}, NXD_DTYPE_F32, 1),
-      [&](auto** out) { return nxd_rotary_embedding_create(ctx, 8, nullptr, out); });
-  add("dropout", x, [&](auto** out) { return nxd_dropout_create(ctx, 0.4, "d", -1, out); });
+      [&](auto** out) { return nxd_layer_create_rotary_embedding(ctx, 8, nullptr, out); });
+  add("dropout", x, [&](auto** out) { return nxd_layer_create_dropout(ctx, 0.4, "d", -1, out); });
   add("dropout that drops nothing", x,
-      [&](auto** out) { return nxd_dropout_create(ctx, 0, "d", -1, out); });
+      [&](auto** out) { return nxd_layer_create_dropout(ctx, 0, "d", -1, out); });
   return layers;
 }
 
@@ -74,7 +77,7 @@ std::vector<Tensor> shard_grads(const Module& module) {
     nxd_tensor_t* shard = nullptr;
     NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &shard));
     Tensor grad;
-    NXD_TEST_OK(nxd_tensor_get_grad(shard, grad.out()));
+    NXD_TEST_OK(nxd_tensor_share_grad(shard, grad.out()));
     grads.push_back(grad ? leaf(grad, grad.dtype(), false) : grad);
   }
   return grads;
@@ -156,7 +159,7 @@ nxd_status_t two_of_three(nxd_module_t*, nxd_tensor_t* const* inputs, size_t n_i
     if (!status) status = nxd_op_set_tensor(op, self, a);
     if (!status && b) status = nxd_op_set_tensor(op, "other", b);
     if (!status) status = nxd_op_run(op);
-    if (!status) status = nxd_op_get_tensor(op, 0, out);
+    if (!status) status = nxd_op_share_tensor(op, 0, out);
     nxd_op_destroy(op);
     return status;
   };
@@ -264,11 +267,13 @@ void refusals(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, nullptr, 3, out, 2), bad, "grad_outputs");
   cleared();
   NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 3, nullptr, 2), bad, "out_grad_inputs");
-  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 2, out, 2), bad, "n_outputs: expected 3");
+  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 2, out, 2), bad,
+                   "num_outputs: expected 3");
   cleared();
-  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 4, out, 2), bad, "n_outputs: expected 3");
+  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 4, out, 2), bad,
+                   "num_outputs: expected 3");
   cleared();
-  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 3, out, 3), bad, "n_inputs: expected 2");
+  NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 3, out, 3), bad, "num_inputs: expected 2");
   cleared();
   grads[1] = long_g.get();
   NXD_TEST_REFUSED(nxd_tape_backward(tape.handle, grads, 3, out, 2), bad,
@@ -310,7 +315,7 @@ void outlives(nxd_context_t* ctx, int, int size, void*) {
   {
     Module layer;
     const Tensor x = wave({3, 16}, NXD_DTYPE_F32, 1);
-    NXD_TEST_OK(nxd_gated_mlp_create(ctx, 16, 8 * size, nullptr, layer.out()));
+    NXD_TEST_OK(nxd_layer_create_gated_mlp(ctx, 16, 8 * size, nullptr, layer.out()));
     nxd_tensor_t* in = x.get();
     NXD_TEST_OK(nxd_module_forward_tape(layer.get(), &in, 1, y.out(), 1, &tape.handle));
   }

@@ -1,6 +1,6 @@
-// An update that breaks off half-way leaves a module's parameters TORN: forwards, steps and saves
-// reject them until weights and optimizer's state are loaded again; then training goes on as if
-// nothing had happened.
+// An update that breaks off half-way leaves a module's parameters PARTIAL: forwards, steps and
+// saves reject them until weights and optimizer's state are loaded again; then training goes on as
+// if nothing had happened.
 #include "engine/model_support.h"
 #include "support/temp_dir.h"
 
@@ -45,7 +45,7 @@ struct Trainer {
   Trainer(nxd_context_t* ctx, int of_rank, const Case& of) : rank(of_rank) {
     nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
     nxd_module_t* out = nullptr;
-    NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, kFeatures, kFeatures, &linear, &out));
+    NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, kFeatures, kFeatures, &linear, &out));
     module.reset(out);
     NXD_TEST_OK(nxd_module_initialize(out, 5));
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
@@ -57,9 +57,9 @@ struct Trainer {
     nxd_custom_optimizer_options_t custom = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
     custom.update = update;
     custom.user_data = &rule;
-    custom.state_count = 1;
+    custom.num_states = 1;
     nxd_optimizer_t* handle = nullptr;
-    NXD_TEST_OK(nxd_custom_optimizer_create_ddp(of_ddp, &custom, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(of_ddp, &custom, &handle));
     optimizer.reset(handle);
   }
 
@@ -102,13 +102,13 @@ struct Trainer {
 
 void expect_refusals(Trainer& trainer, const std::string& directory) {
   Tensor loss;
-  NXD_TEST_REFUSED(trainer.forward(&loss), NXD_ERROR_INVALID_STATE, "TORN");
+  NXD_TEST_REFUSED(trainer.forward(&loss), NXD_ERROR_INVALID_STATE, "PARTIAL");
   NXD_TEST_REFUSED(nxd_optimizer_step(trainer.optimizer.get(), nullptr, nullptr),
-                   NXD_ERROR_INVALID_STATE, "TORN");
+                   NXD_ERROR_INVALID_STATE, "PARTIAL");
   NXD_TEST_REFUSED(nxd_module_save_safetensors(trainer.module.get(), (directory + "/torn").c_str()),
-                   NXD_ERROR_INVALID_STATE, "TORN");
+                   NXD_ERROR_INVALID_STATE, "PARTIAL");
   NXD_TEST_REFUSED(nxd_optimizer_save(trainer.optimizer.get(), (directory + "/torn").c_str()),
-                   NXD_ERROR_INVALID_STATE, "TORN");
+                   NXD_ERROR_INVALID_STATE, "PARTIAL");
   NXD_TEST_REFUSED(nxd_ddp_mark_reloaded(trainer.ddp.get()), NXD_ERROR_INVALID_STATE, "");
   NXD_TEST_CHECK(!std::filesystem::exists(directory + "/torn"));
 }
@@ -120,11 +120,11 @@ void break_off(Trainer& trainer, const std::string& directory) {
   // Where the other rank's failure came first, its news has.
   const nxd_status_t status = trainer.step();
   NXD_TEST_REFUSED(status, status == NXD_ERROR_USER ? NXD_ERROR_USER : NXD_ERROR_INVALID_ARGUMENT,
-                   "TORN");
-  nxd_parameter_state_t state = NXD_PARAMETERS_INVALID;
+                   "PARTIAL");
+  nxd_parameter_state_t state = NXD_PARAMETER_STATE_INVALID;
   int64_t step = -1;
   NXD_TEST_OK(nxd_optimizer_get_parameter_state(trainer.optimizer.get(), &state, &step));
-  NXD_TEST_CHECK(state == NXD_PARAMETERS_TORN && step == kBrokenStep);
+  NXD_TEST_CHECK(state == NXD_PARAMETER_STATE_PARTIAL && step == kBrokenStep);
   trainer.rule.fails = false;
   expect_refusals(trainer, directory);
   NXD_TEST_OK(nxd_module_load_safetensors(trainer.module.get(), (directory + "/weights").c_str(), 1,
@@ -135,7 +135,7 @@ void break_off(Trainer& trainer, const std::string& directory) {
                    NXD_ERROR_INVALID_STATE, "state");
   NXD_TEST_OK(nxd_optimizer_load(trainer.optimizer.get(), (directory + "/state").c_str()));
   NXD_TEST_OK(nxd_optimizer_get_parameter_state(trainer.optimizer.get(), &state, &step));
-  NXD_TEST_CHECK(state == NXD_PARAMETERS_NONE);
+  NXD_TEST_CHECK(state == NXD_PARAMETER_STATE_NONE);
 }
 
 void train(nxd_context_t* ctx, int rank, int, void* user_data) {
@@ -173,16 +173,16 @@ void ways_to_reload(nxd_context_t* ctx, int rank, int, void*) {
   for (const bool initialise : {true, false}) {
     Trainer trainer(ctx, rank, Case{0, "", false, {}});
     trainer.rule.fails = true;
-    NXD_TEST_REFUSED(trainer.step(), NXD_ERROR_USER, "TORN");
+    NXD_TEST_REFUSED(trainer.step(), NXD_ERROR_USER, "PARTIAL");
     if (initialise) {
       NXD_TEST_OK(nxd_module_initialize(trainer.module.get(), 1));
     } else {
       for_each_parameter(trainer.module.get(), [&](nxd_parameter_t* parameter, const std::string&) {
         Tensor loss;
-        NXD_TEST_REFUSED(trainer.forward(&loss), NXD_ERROR_INVALID_STATE, "TORN");
+        NXD_TEST_REFUSED(trainer.forward(&loss), NXD_ERROR_INVALID_STATE, "PARTIAL");
         nxd_tensor_t* whole = nullptr;
-        NXD_TEST_OK(nxd_parameter_get_whole(parameter, &whole));
-        NXD_TEST_OK(nxd_parameter_set_whole(parameter, Tensor(whole).get()));
+        NXD_TEST_OK(nxd_parameter_gather_full(parameter, &whole));
+        NXD_TEST_OK(nxd_parameter_set_full(parameter, Tensor(whole).get()));
       });
     }
     Tensor loss;

@@ -205,7 +205,7 @@ static int train(rank_t* r, training_t* t) {
 static int use_ddps(rank_t* r, training_t* t) {
   if (!join(r, 1, 1, &t->ctx) || !make_ddp(r, t, 1)) return 0;
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-  TRY(nxd_adamw_create_ddp(t->ddp, &adamw, &t->optimizer));
+  TRY(nxd_optimizer_create_adamw_ddp(t->ddp, &adamw, &t->optimizer));
   if (!train(r, t)) return 0;
   nxd_optimizer_destroy(t->optimizer);
   t->optimizer = NULL;
@@ -214,7 +214,7 @@ static int use_ddps(rank_t* r, training_t* t) {
   if (!make_ddp(r, t, 0)) return 0;
   nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
   sgd.momentum = 0.9;
-  TRY(nxd_sgd_create_ddp(t->ddp, &sgd, &t->optimizer));
+  TRY(nxd_optimizer_create_sgd_ddp(t->ddp, &sgd, &t->optimizer));
   if (!train(r, t)) return 0;
   TRY(nxd_context_finalize(t->ctx));
   return 1;
@@ -358,7 +358,7 @@ static void stores(void* arg) {
 static int use_job(rank_t* r, nxd_job_t** job) {
   static const char* const argv[] = {"/bin/true", NULL};
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = 2;
+  options.num_processes = 2;
   options.argv = argv;
   TRY(nxd_spawn(&options, job));
   TRY(nxd_job_wait(*job, r->timeout_ms));
@@ -377,7 +377,7 @@ static void processes(void* arg) {
 static int use_alone(rank_t* r, training_t* t, nxd_pp_schedule_t** schedule) {
   if (!join(r, 1, 1, &t->ctx) || !make_ddp(r, t, 0)) return 0;
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-  TRY(nxd_adamw_create_ddp(t->ddp, &adamw, &t->optimizer));
+  TRY(nxd_optimizer_create_adamw_ddp(t->ddp, &adamw, &t->optimizer));
   if (!train(r, t)) return 0;
   TRY(nxd_pp_schedule_create(NXD_PP_SCHEDULE_1F1B, 4, 1, 8, schedule));
   const char* name = NULL;

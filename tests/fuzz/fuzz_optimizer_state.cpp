@@ -35,13 +35,13 @@ struct Rank {
     DLTensor* grad_list[2] = {&grads[0], &grads[1]};
     const char* names[2] = {"weight", "bias"};
     check(nxd_ddp_create_buffers(ctx, nullptr, names, value_list, grad_list, 2, nullptr, &ddp));
-    check(nxd_adamw_create_ddp(ddp, nullptr, &optimizers[0]));
+    check(nxd_optimizer_create_adamw_ddp(ddp, nullptr, &optimizers[0]));
     nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
     sgd.momentum = 0.9;
-    check(nxd_sgd_create_ddp(ddp, &sgd, &optimizers[1]));
+    check(nxd_optimizer_create_sgd_ddp(ddp, &sgd, &optimizers[1]));
     nxd_adamw_options_t nearest = NXD_ADAMW_OPTIONS_INIT;
     nearest.bf16_update = NXD_BF16_UPDATE_NEAREST;
-    check(nxd_adamw_create_ddp(ddp, &nearest, &optimizers[2]));
+    check(nxd_optimizer_create_adamw_ddp(ddp, &nearest, &optimizers[2]));
   }
   ~Rank() {
     for (nxd_optimizer_t* optimizer : optimizers) nxd_optimizer_destroy(optimizer);

@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   draw_all(in, search.world_size, search.sequence_length, search.batch_size, search.dtype,
            search.max_virtual_size, machine.ranks_per_host, machine.memory_bytes);
   for (double* figure :
-       {&machine.gemm_flops_f32, &machine.gemm_flops_bf16, &machine.attention_share_f32,
+       {&machine.gemm_rate_f32, &machine.gemm_rate_bf16, &machine.attention_share_f32,
         &machine.attention_share_bf16, &machine.memory_bandwidth, &machine.host_bandwidth,
         &machine.host_latency, &machine.link_bandwidth, &machine.link_latency}) {
     *figure = in.left() > 0 ? in.real() : 0;

@@ -86,7 +86,7 @@ static int run_threads(int size) {
 static int run_spawned(const char* program, const char* how_often, int size) {
   const char* const arguments[] = {program, how_often, NULL};
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = size;
+  options.num_processes = size;
   options.argv = arguments;
   nxd_job_t* job = NULL;
   nxd_status_t status = nxd_spawn(&options, &job);

@@ -55,7 +55,7 @@ edit() {
 copy && passes "nothing changed" ", 0 additions, 0 problems"
 copy && edit nxd/box.h 's|  double weight;.*|&\n  int64_t depth;|'
 passes "a field behind the options' last" "nxd_box_options_t.depth"
-copy && edit nxd/thing.h 's|^#endif|/** New.  [local]\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
+copy && edit nxd/thing.h 's|^#endif|/** [local] New.\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
   edit nxd.c '$a void nxd_thing_stop(void) {}'
 passes "a new function" "nxd_thing_stop"
 copy && edit nxd/box.h 's|NXD_ERROR_FULL = -2|&, NXD_ERROR_LOST = -3|'

@@ -20,7 +20,7 @@ GOOD = "".join(f"=== {name}\n{Path(sys.argv[1], name).read_text()}" for name in 
 LOOK = "NXD_API nxd_status_t nxd_box_look(nxd_box_t* box, nxd_look_fn look, void* user_data);"
 FIELD = "  int32_t height;\n"
 MOVE = "int64_t steps"
-HIDE = "\n/** Hides it.  [local]\n *  @since 0.1 */\nNXD_API void nxd_box_hide(void);\n"
+HIDE = "\n/** [local] Hides it.\n *  @since 0.1 */\nNXD_API void nxd_box_hide(void);\n"
 
 
 def describe(header):
@@ -53,15 +53,14 @@ check(sizes["structs"]["nxd_box_options_t"]["fields"]["weight"] == [16, 8], "off
 check(api["structs"][0]["fields"][3]["doc"] == "0: weightless", "comments of fields")
 
 BAD = [  # what is replaced, by what, what is said of it
-    ("Shows what is in it.  [local]", "Shows what is in it.",
-     "nxd_box_look: expected one tag, [local] or [collective: G], got 0"),
-    ("Shows what is in it.  [local]", "Shows it.  [local] [collective: world]",
-     "nxd_box_look: expected one tag, [local] or [collective: G], got 2"),
+    ("[local] Shows what is in it.", "Shows what is in it.", "nxd_box_look: expected a comment that begins"),
+    ("[local] Shows what is in it.", "Shows what is in it.\n * [local]", "got 1 in it"),
+    ("[local] Shows what is in it.", "[local] Shows it. [collective: world]", "got 2 in it"),
     ("[collective: world]", "[collective]", "nxd_thing_move: a collective names its group"),
-    ("Throws it away.  [local]", "Throws it away.  [collective: world]",
+    ("[local] Throws it away.", "[collective: world] Throws it away.",
      "nxd_box_destroy: destroying is [local]"),
-    ("/** Throws it away.  [local]\n *  @since 0.1 */\n", "", "nxd_box_destroy: no comment"),
-    ("Throws it away.  [local]\n *  @since 0.1", "Throws it away.  [local]",
+    ("/** [local] Throws it away.\n *  @since 0.1 */\n", "", "nxd_box_destroy: no comment"),
+    ("[local] Throws it away.\n *  @since 0.1", "[local] Throws it away.",
      "nxd_box_destroy: @since is missing"),
     (LOOK, LOOK + "\n" + LOOK, "nxd_box_look: is declared twice"),
     (LOOK, LOOK.replace("void* user_data", "void*"), "nxd_box_look: a parameter has no name"),

@@ -342,7 +342,7 @@ static int start(run_t* run, const char* transport, const char* directory) {
   char* outer = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
   setenv("TMPDIR", directory, 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = kFaultRanks;
+  options.num_processes = kFaultRanks;
   good = good && nxd_spawn(&options, &run->job) == NXD_OK;
   unsetenv("NXD_FAULT_CELL");
   outer ? setenv("TMPDIR", outer, 1) : unsetenv("TMPDIR");

@@ -61,7 +61,7 @@ class Tensor {
   }
   Tensor grad() const {
     Tensor g;
-    NXD_TEST_OK(nxd_tensor_get_grad(handle_, g.out()));
+    NXD_TEST_OK(nxd_tensor_share_grad(handle_, g.out()));
     return g;
   }
 
@@ -104,7 +104,7 @@ inline Tensor op(const char* name, const char* overload, const std::vector<Argum
   for (const Argument& argument : arguments) {
     NXD_TEST_OK(argument.set(call, argument.name.c_str()));
   }
-  if (NXD_TEST_OK(nxd_op_run(call))) NXD_TEST_OK(nxd_op_get_tensor(call, 0, result.out()));
+  if (NXD_TEST_OK(nxd_op_run(call))) NXD_TEST_OK(nxd_op_share_tensor(call, 0, result.out()));
   nxd_op_destroy(call);
   return result;
 }
@@ -120,7 +120,7 @@ inline Tensor to(const Tensor& x, nxd_dtype_t dtype) {
   if (!NXD_TEST_OK(nxd_op_create("to", "dtype", &call))) return result;
   NXD_TEST_OK(nxd_op_set_tensor(call, "self", x.get()));
   NXD_TEST_OK(nxd_op_set_dtype(call, "dtype", dtype));
-  if (NXD_TEST_OK(nxd_op_run(call))) NXD_TEST_OK(nxd_op_get_tensor(call, 0, result.out()));
+  if (NXD_TEST_OK(nxd_op_run(call))) NXD_TEST_OK(nxd_op_share_tensor(call, 0, result.out()));
   nxd_op_destroy(call);
   return result;
 }
@@ -251,13 +251,13 @@ class Module {
 
 inline Tensor whole(nxd_parameter_t* parameter) {
   Tensor t;
-  NXD_TEST_OK(nxd_parameter_get_whole(parameter, t.out()));
+  NXD_TEST_OK(nxd_parameter_gather_full(parameter, t.out()));
   return t;
 }
 
 inline Tensor whole_grad(nxd_parameter_t* parameter) {
   Tensor t;
-  NXD_TEST_OK(nxd_parameter_get_whole_grad(parameter, t.out()));
+  NXD_TEST_OK(nxd_parameter_gather_full_grad(parameter, t.out()));
   return t;
 }
 

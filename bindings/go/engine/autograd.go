@@ -27,7 +27,7 @@ func (t *Tensor) SetRequiresGrad(on bool) error {
 
 // Grad is the gradient accumulated in a leaf; nil when there is none yet.
 func (t *Tensor) Grad() (*Tensor, error) {
-	return newTensor(own.Get(t.Handle, rawengine.TensorGetGrad))
+	return newTensor(own.Get(t.Handle, rawengine.TensorShareGrad))
 }
 
 // SetGrad replaces the gradient of a leaf; nil clears it.
@@ -68,13 +68,13 @@ func Backward(outputs, grads []*Tensor, retainGraph bool) error {
 
 // Gradients are those of outputs with respect to inputs, without touching any leaf's; nil where an input
 // has no influence. [collective: the groups of the layers in the graph]
-func Gradients(outputs, grads, inputs []*Tensor, retainGraph bool) ([]*Tensor, error) {
+func Grad(outputs, grads, inputs []*Tensor, retainGraph bool) ([]*Tensor, error) {
 	if err := checkGrads(outputs, grads); err != nil {
 		return nil, err
 	}
 	out, g := pointers(outputs), pointers(grads)
 	results, err := call(inputs, len(inputs), func(in **raw.Tensor, n int, results **raw.Tensor) error {
-		return rawengine.Gradients(first(out), first(g), len(out), in, n, flag(retainGraph), results)
+		return rawengine.Grad(first(out), first(g), len(out), in, n, flag(retainGraph), results)
 	})
 	runtime.KeepAlive([2][]*Tensor{outputs, grads})
 	return results, err
@@ -160,7 +160,7 @@ func NewFunction(o FunctionOptions) (*Function, error) {
 		return nil, err
 	}
 	h := cgo.NewHandle(&o)
-	c := raw.FunctionOptions{Name: name, NOutputs: uint64(o.Outputs), UserData: uintptr(h),
+	c := raw.FunctionOptions{Name: name, NumOutputs: uint64(o.Outputs), UserData: uintptr(h),
 		Destroy: destroy}.Sized()
 	if o.Forward != nil {
 		c.Forward = uintptr(unsafe.Pointer(C.nxdgo_function_forward))

@@ -10,27 +10,28 @@
 
 void nxdgo_engine_destroy(void* user_data) { nxdgoEngineDestroy(HANDLE); }
 
-nxd_status_t nxdgo_module_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
-  return nxdgoModuleForward(self, PLAIN(inputs), n_inputs, PLAIN(outputs), n_outputs, HANDLE);
+nxd_status_t nxdgo_module_forward(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
+                                  void* user_data) {
+  return nxdgoModuleForward(self, PLAIN(inputs), num_inputs, PLAIN(outputs), num_outputs, HANDLE);
 }
 
 nxd_status_t nxdgo_function_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
-                                    size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                    size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                     void* user_data) {
-  return nxdgoFunctionForward(call, PLAIN(inputs), n_inputs, PLAIN(outputs), n_outputs, HANDLE);
+  return nxdgoFunctionForward(call, PLAIN(inputs), num_inputs, PLAIN(outputs), num_outputs, HANDLE);
 }
 
 nxd_status_t nxdgo_function_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
-                                     size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
-                                     void* user_data) {
-  return nxdgoFunctionBackward(call, PLAIN(grad_outputs), n_outputs, PLAIN(grad_inputs), n_inputs,
-                               HANDLE);
+                                     size_t num_outputs, nxd_tensor_t** grad_inputs,
+                                     size_t num_inputs, void* user_data) {
+  return nxdgoFunctionBackward(call, PLAIN(grad_outputs), num_outputs, PLAIN(grad_inputs),
+                               num_inputs, HANDLE);
 }
 
-nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
-  return nxdgoFunctionShape(PLAIN(inputs), n_inputs, PLAIN(outputs), n_outputs, HANDLE);
+nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t num_inputs,
+                                  nxd_tensor_t** outputs, size_t num_outputs, void* user_data) {
+  return nxdgoFunctionShape(PLAIN(inputs), num_inputs, PLAIN(outputs), num_outputs, HANDLE);
 }
 
 nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data) {

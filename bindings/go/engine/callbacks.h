@@ -5,16 +5,17 @@
 #include "nxd.h"
 
 void nxdgo_engine_destroy(void* user_data);
-nxd_status_t nxdgo_module_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+nxd_status_t nxdgo_module_forward(nxd_module_t* self, nxd_tensor_t* const* inputs,
+                                  size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
+                                  void* user_data);
 nxd_status_t nxdgo_function_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
-                                    size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                    size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                     void* user_data);
 nxd_status_t nxdgo_function_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
-                                     size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
-                                     void* user_data);
-nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t n_inputs,
-                                  nxd_tensor_t** outputs, size_t n_outputs, void* user_data);
+                                     size_t num_outputs, nxd_tensor_t** grad_inputs,
+                                     size_t num_inputs, void* user_data);
+nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t num_inputs,
+                                  nxd_tensor_t** outputs, size_t num_outputs, void* user_data);
 nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data);

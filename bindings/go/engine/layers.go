@@ -63,7 +63,7 @@ func NewEmbedding(c *nxd.Context, name string, rows, dim int64, o EmbeddingOptio
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.ParallelEmbeddingCreate(p, rows, dim, &o)
+		return rawengine.LayerCreateParallelEmbedding(p, rows, dim, &o)
 	})
 }
 
@@ -72,7 +72,7 @@ func NewColumnLinear(c *nxd.Context, name string, in, out int64, o LinearOptions
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.ColumnParallelLinearCreate(p, in, out, &o)
+		return rawengine.LayerCreateColumnParallelLinear(p, in, out, &o)
 	})
 }
 
@@ -81,7 +81,7 @@ func NewRowLinear(c *nxd.Context, name string, in, out int64, o LinearOptions) (
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.RowParallelLinearCreate(p, in, out, &o)
+		return rawengine.LayerCreateRowParallelLinear(p, in, out, &o)
 	})
 }
 
@@ -90,7 +90,7 @@ func NewLayerNorm(c *nxd.Context, name string, size int64, o NormOptions) (*Modu
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.LayerNormCreate(p, size, &o)
+		return rawengine.LayerCreateLayerNorm(p, size, &o)
 	})
 }
 
@@ -99,7 +99,7 @@ func NewRMSNorm(c *nxd.Context, name string, size int64, o NormOptions) (*Module
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.RMSNormCreate(p, size, &o)
+		return rawengine.LayerCreateRMSNorm(p, size, &o)
 	})
 }
 
@@ -107,7 +107,7 @@ func NewRMSNorm(c *nxd.Context, name string, size int64, o NormOptions) (*Module
 func NewRotaryEmbedding(c *nxd.Context, headDim int64, o RoPEOptions) (*Module, error) {
 	o = o.Sized()
 	return newModule(c, func(p *raw.Context) (*raw.Module, error) {
-		return rawengine.RotaryEmbeddingCreate(p, headDim, &o)
+		return rawengine.LayerCreateRotaryEmbedding(p, headDim, &o)
 	})
 }
 
@@ -123,7 +123,7 @@ func NewAttention(c *nxd.Context, name string, hidden, heads int64, o AttentionO
 		if rope != nil {
 			o.RoPE = raw.Copied(&scratch, []raw.RoPEOptions{rope.Sized()})
 		}
-		return rawengine.AttentionCreate(p, hidden, heads, &o)
+		return rawengine.LayerCreateAttention(p, hidden, heads, &o)
 	})
 }
 
@@ -132,7 +132,7 @@ func NewGatedMLP(c *nxd.Context, name string, hidden, intermediate int64, o MLPO
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
 		o := o.Sized()
 		o.Name = n
-		return rawengine.GatedMLPCreate(p, hidden, intermediate, &o)
+		return rawengine.LayerCreateGatedMLP(p, hidden, intermediate, &o)
 	})
 }
 
@@ -140,7 +140,7 @@ func NewGatedMLP(c *nxd.Context, name string, hidden, intermediate int64, o MLPO
 // the dimension that is split over the tensor-parallel ranks, or -1.
 func NewDropout(c *nxd.Context, name string, probability float64, shardDim int) (*Module, error) {
 	return newModule(c, func(p *raw.Context) (*raw.Module, error) {
-		return rawengine.DropoutCreate(p, probability, name, int32(shardDim))
+		return rawengine.LayerCreateDropout(p, probability, name, int32(shardDim))
 	})
 }
 

@@ -38,9 +38,9 @@ func (m *Module) StepFLOPs(batch, sequence int64) (float64, error) {
 
 // FinishGradients completes a model's gradients after backward, and gives their norm before clipping.
 // [collective: tensor-, pipeline- and data-parallel groups]
-func (m *Module) FinishGradients(o nxd.FinishOptions) (norm float64, err error) {
+func (m *Module) FinishGrads(o nxd.FinishOptions) (norm float64, err error) {
 	o = o.Sized()
-	return own.Get(m.Handle, func(p *raw.Module) (float64, error) { return rawengine.FinishGradients(p, &o) })
+	return own.Get(m.Handle, func(p *raw.Module) (float64, error) { return rawengine.FinishGrads(p, &o) })
 }
 
 // NewDDP is data parallelism over a tree's trainable parameters. [collective: the data-parallel group]
@@ -64,20 +64,20 @@ func newOptimizer(m *Module, create func(*raw.Module) (*raw.Optimizer, error)) (
 // NewAdamW is AdamW over all trainable parameters of a tree.
 func NewAdamW(m *Module, o nxd.AdamWOptions) (*nxd.Optimizer, error) {
 	o = o.Sized()
-	return newOptimizer(m, func(p *raw.Module) (*raw.Optimizer, error) { return rawengine.AdamWCreate(p, &o) })
+	return newOptimizer(m, func(p *raw.Module) (*raw.Optimizer, error) { return rawengine.OptimizerCreateAdamW(p, &o) })
 }
 
 // NewSGD is SGD over all trainable parameters of a tree.
 func NewSGD(m *Module, o nxd.SGDOptions) (*nxd.Optimizer, error) {
 	o = o.Sized()
-	return newOptimizer(m, func(p *raw.Module) (*raw.Optimizer, error) { return rawengine.SGDCreate(p, &o) })
+	return newOptimizer(m, func(p *raw.Module) (*raw.Optimizer, error) { return rawengine.OptimizerCreateSGD(p, &o) })
 }
 
 // NewCustom is the program's own update rule over all trainable parameters of a tree.
 func NewCustom(m *Module, o nxd.CustomOptions) (*nxd.Optimizer, error) {
 	return newOptimizer(m, func(p *raw.Module) (*raw.Optimizer, error) {
 		return nxd.WithCustom(o, func(c *raw.CustomOptimizerOptions) (*raw.Optimizer, error) {
-			return rawengine.CustomOptimizerCreate(p, c)
+			return rawengine.OptimizerCreateCustom(p, c)
 		})
 	})
 }

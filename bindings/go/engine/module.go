@@ -136,7 +136,7 @@ func (m *Module) ClassName() (string, error) { return own.Get(m.Handle, rawengin
 // Module is one below this by its dotted path. It belongs to this one.
 func (m *Module) Module(path string) (*Module, error) {
 	p, err := own.Get(m.Handle, func(p *raw.Module) (*raw.Module, error) {
-		return rawengine.ModuleGetModule(p, path)
+		return rawengine.ModuleFindModule(p, path)
 	})
 	if err != nil {
 		return nil, err
@@ -258,21 +258,21 @@ func (p *Parameter) Shard() (dim int, ranges [][2]int64, err error) {
 }
 
 // SetWhole overwrites this rank's shard with its part of the whole value.
-func (p *Parameter) SetWhole(whole *Tensor) error {
+func (p *Parameter) SetFull(whole *Tensor) error {
 	defer runtime.KeepAlive(whole)
 	return own.Do(p.Handle, func(q *raw.Parameter) error {
-		return rawengine.ParameterSetWhole(q, whole.Raw())
+		return rawengine.ParameterSetFull(q, whole.Raw())
 	})
 }
 
 // Whole is the whole parameter's value. [collective: tensor-parallel group]
-func (p *Parameter) Whole() (*Tensor, error) {
-	return newTensor(own.Get(p.Handle, rawengine.ParameterGetWhole))
+func (p *Parameter) GatherFull() (*Tensor, error) {
+	return newTensor(own.Get(p.Handle, rawengine.ParameterGatherFull))
 }
 
 // WholeGrad is the whole gradient, or nil when there is none. [collective: tensor-parallel group]
-func (p *Parameter) WholeGrad() (*Tensor, error) {
-	return newTensor(own.Get(p.Handle, rawengine.ParameterGetWholeGrad))
+func (p *Parameter) GatherFullGrad() (*Tensor, error) {
+	return newTensor(own.Get(p.Handle, rawengine.ParameterGatherFullGrad))
 }
 
 // SetTrainable freezes or frees the parameter.

@@ -201,14 +201,14 @@ func TestModule(t *testing.T) {
 		if err := first(err, check("dx", data(t, grads[0]), []float32{2, 2, 2}), check("hook", hooked, 1)); err != nil {
 			return err
 		}
-		whole, err := p.WholeGrad()
+		whole, err := p.GatherFullGrad()
 		if err := first(err, check("dw", data(t, whole), []float32{1, 2, 3}), m.SaveSafetensors(file)); err != nil {
 			return err
 		}
-		if err := first(p.SetWhole(x), second(m.LoadSafetensors(file, true))); err != nil {
+		if err := first(p.SetFull(x), second(m.LoadSafetensors(file, true))); err != nil {
 			return err
 		}
-		v, err := p.Whole()
+		v, err := p.GatherFull()
 		if err := first(err, check("loaded", data(t, v), []float32{2, 2, 2})); err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (o *Op) Results() (int, error) { return own.Get(o.Handle, rawengine.OpGetRe
 // Tensor is a result of the last run.
 func (o *Op) Tensor(index int) (*Tensor, error) {
 	return newTensor(own.Get(o.Handle, func(p *raw.Op) (*raw.Tensor, error) {
-		return rawengine.OpGetTensor(p, index)
+		return rawengine.OpShareTensor(p, index)
 	}))
 }
 

@@ -39,7 +39,9 @@ type PipelineOptions struct {
 	Outputs                 int // of the model's forward
 	LossOutput              int // which of them is the loss
 	Loss                    raw.PPLoss
+	HasLabelsInput          bool
 	LabelsInput             int
+	HasIgnoreIndex          bool
 	IgnoreIndex             int64
 	LabelsShifted           bool
 	BroadcastAndAverageLoss bool
@@ -59,9 +61,10 @@ type Pipeline struct{ nxd.Pipeline }
 func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, err error) {
 	c = raw.PPOptions{
 		NumMicrobatches: int32(o.Microbatches), VirtualSize: int32(o.Chunks), Schedule: o.Schedule,
-		Partition: o.Partition, NCuts: uint64(len(o.PipelineCuts)), NLeafModules: uint64(len(o.LeafModules)),
-		NInputNames: uint64(len(o.InputNames)), NOutputs: int32(o.Outputs), LossOutput: int32(o.LossOutput),
-		Loss: o.Loss, LabelsInput: int32(o.LabelsInput), IgnoreIndex: o.IgnoreIndex,
+		Partition: o.Partition, NumCuts: uint64(len(o.PipelineCuts)), NumLeafModules: uint64(len(o.LeafModules)),
+		NumInputNames: uint64(len(o.InputNames)), NumOutputs: int32(o.Outputs), LossOutput: int32(o.LossOutput),
+		Loss: o.Loss, HasLabelsInput: flag(o.HasLabelsInput), LabelsInput: int32(o.LabelsInput),
+		HasIgnoreIndex: flag(o.HasIgnoreIndex), IgnoreIndex: o.IgnoreIndex,
 		LabelsShifted: flag(o.LabelsShifted), BroadcastAndAverageLoss: flag(o.BroadcastAndAverageLoss),
 		ReturnMbLoss: flag(o.MicrobatchLosses), KeepOutputs: flag(o.KeepOutputs),
 	}.Sized()

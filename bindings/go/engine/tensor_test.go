@@ -165,7 +165,7 @@ func TestAutograd(t *testing.T) {
 	square := must[*engine.Tensor](t)(engine.Call("square", x))
 	sum := must[*engine.Tensor](t)(engine.Call("sum", square))
 	defer engine.CloseAll([]*engine.Tensor{square, sum})
-	grads := must[[]*engine.Tensor](t)(engine.Gradients([]*engine.Tensor{sum}, nil, []*engine.Tensor{x}, true))
+	grads := must[[]*engine.Tensor](t)(engine.Grad([]*engine.Tensor{sum}, nil, []*engine.Tensor{x}, true))
 	if err := check("gradients", data(t, grads[0]), []float32{2, 4, 6}); err != nil {
 		t.Error(err)
 	}

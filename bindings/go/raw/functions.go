@@ -57,16 +57,16 @@ func PythonCapsuleDestroy(capsule unsafe.Pointer) {
 	C.nxd_python_capsule_destroy(capsule)
 }
 
-// SetLogCallback is nxd_set_log_callback. Replaces the process-wide log callback; NULL restores the
+// LogSetCallback is nxd_log_set_callback. Replaces the process-wide log callback; NULL restores the
 // default, lines on stderr. [local]
-func SetLogCallback(callback uintptr, userData uintptr, destroy uintptr) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_set_log_callback(C.uintptr_t(callback), C.uintptr_t(userData), C.uintptr_t(destroy))))
+func LogSetCallback(callback uintptr, userData uintptr, destroy uintptr) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_log_set_callback(C.uintptr_t(callback), C.uintptr_t(userData), C.uintptr_t(destroy))))
 }
 
-// SetLogLevel is nxd_set_log_level. Sets the process-wide log level; the default is NXD_LOG_LEVEL
+// LogSetLevel is nxd_log_set_level. Sets the process-wide log level; the default is NXD_LOG_LEVEL
 // or WARN. [local]
-func SetLogLevel(level LogLevel) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_set_log_level(C.nxd_log_level_t(level))))
+func LogSetLevel(level LogLevel) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_log_set_level(C.nxd_log_level_t(level))))
 }
 
 // BuildInfo is nxd_build_info. Versions of the library, its compiler, libtorch, Gloo and oneDNN as
@@ -100,7 +100,7 @@ func StoreCreateFile(path string) (storeOut *Store, err error) {
 }
 
 // StoreCreateTCP is nxd_store_create_tcp. Store served over TCP by one rank; speaks the protocol of
-// torch's TCPStore. [local: until the server answers or timeout_ms has passed]
+// torch's TCPStore. [local]
 func StoreCreateTCP(host string, port int32, isServer int32, timeoutMs int64) (storeOut *Store, err error) {
 	hostC, err := CString("host", host)
 	if err != nil {
@@ -133,7 +133,7 @@ func StoreSet(store *Store, key string, value unsafe.Pointer, size int) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_store_set((*C.nxd_store_t)(unsafe.Pointer(store)), (*C.char)(unsafe.Pointer(keyC)), (*C.uint8_t)(value), C.size_t(size))))
 }
 
-// StoreGet is nxd_store_get. Waits for the key and copies its value. [local: until the key is set]
+// StoreGet is nxd_store_get. Waits for the key and copies its value. [local]
 func StoreGet(store *Store, key string, timeoutMs int64, buf unsafe.Pointer, cap int) (sizeOut int, err error) {
 	keyC, err := CString("key", key)
 	if err != nil {
@@ -261,12 +261,12 @@ func MasterPrint(ctx *Context, text string) error {
 
 // GroupCreate is nxd_group_create. Makes a group of some of the world's ranks. [collective: the
 // listed ranks]
-func GroupCreate(ctx *Context, ranks *int32, nRanks int, name string) (groupOut *Group, err error) {
+func GroupCreate(ctx *Context, ranks *int32, numRanks int, name string) (groupOut *Group, err error) {
 	nameC, err := CString("name", name)
 	if err != nil {
 		return groupOut, err
 	}
-	r := C.nxdgo_group_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(nRanks), (*C.char)(unsafe.Pointer(nameC)))
+	r := C.nxdgo_group_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.int32_t)(unsafe.Pointer(ranks)), C.size_t(numRanks), (*C.char)(unsafe.Pointer(nameC)))
 	return (*Group)(unsafe.Pointer(r.out_group)), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -316,20 +316,20 @@ func GroupGetTransport(group *Group) (transportOut Transport, err error) {
 
 // AllReduce is nxd_all_reduce. Reduces count elements of every rank and leaves the result on every
 // rank. [collective: group]
-func AllReduce(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_all_reduce((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))))
+func AllReduce(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType, reduce Reduce) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_all_reduce((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))))
 }
 
 // AllGather is nxd_all_gather. Concatenates count elements of every rank, in rank order, on every
 // rank. [collective: group]
-func AllGather(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_all_gather((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))))
+func AllGather(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_all_gather((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype))))
 }
 
 // ReduceScatter is nxd_reduce_scatter. Reduces size * count elements and leaves the rank-th part of
 // the result. [collective: group]
-func ReduceScatter(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_reduce_scatter((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))))
+func ReduceScatter(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType, reduce Reduce) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_reduce_scatter((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))))
 }
 
 // Broadcast is nxd_broadcast. Copies count elements of one rank to all others. [collective: group]
@@ -339,8 +339,8 @@ func Broadcast(group *Group, buffer unsafe.Pointer, count int, dtype DType, root
 
 // AllToAll is nxd_all_to_all. Sends the i-th part of send to rank i and receives its part for this
 // rank. [collective: group]
-func AllToAll(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_all_to_all((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))))
+func AllToAll(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_all_to_all((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype))))
 }
 
 // Send is nxd_send. Sends count elements to one rank, which calls nxd_receive with the same tag.
@@ -367,19 +367,19 @@ func DDPOptionsInit(options *DDPOptions, size int) error {
 
 // DDPCreateBuffers is nxd_ddp_create_buffers. Data parallelism over buffers that the caller owns,
 // such as another framework's. [collective: the group]
-func DDPCreateBuffers(ctx *Context, group *Group, names []string, params **DLTensor, grads **DLTensor, n int, options *DDPOptions) (ddpOut *DDP, err error) {
+func DDPCreateBuffers(ctx *Context, group *Group, names []string, params **DLTensor, grads **DLTensor, numParams int, options *DDPOptions) (ddpOut *DDP, err error) {
 	var scratch Scratch
 	defer scratch.Free()
 	namesC, err := scratch.Strings("names", names)
 	if err != nil {
 		return ddpOut, err
 	}
-	r := C.nxdgo_ddp_create_buffers((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_group_t)(unsafe.Pointer(group)), (**C.char)(unsafe.Pointer(namesC)), (**C.DLTensor)(unsafe.Pointer(params)), (**C.DLTensor)(unsafe.Pointer(grads)), C.size_t(n), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
+	r := C.nxdgo_ddp_create_buffers((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_group_t)(unsafe.Pointer(group)), (**C.char)(unsafe.Pointer(namesC)), (**C.DLTensor)(unsafe.Pointer(params)), (**C.DLTensor)(unsafe.Pointer(grads)), C.size_t(numParams), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
 	return (*DDP)(unsafe.Pointer(r.out_ddp)), TakeError(unsafe.Pointer(r.error))
 }
 
 // DDPRebind is nxd_ddp_rebind. Says that a buffer has moved: for frameworks that allocate gradients
-// anew. Between nxd_optimizer_step and the next nxd_ddp_mark_ready. [local]
+// anew. [local]
 func DDPRebind(ddp *DDP, index int, param *DLTensor, grad *DLTensor) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_rebind((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), C.size_t(index), (*C.DLTensor)(unsafe.Pointer(param)), (*C.DLTensor)(unsafe.Pointer(grad)))))
 }
@@ -424,8 +424,8 @@ func DDPGetBufferBytes(ddp *DDP) (bytesOut uint64, err error) {
 }
 
 // DDPMarkReloaded is nxd_ddp_mark_reloaded. Says that the caller's buffers hold the values of one
-// step again, after a step that left them TORN. A module's parameters know:
-// nxd_parameter_set_whole, nxd_module_load_safetensors and nxd_module_initialize make them whole.
+// step again, after a step that left them PARTIAL. A module's parameters know:
+// nxd_parameter_set_full, nxd_module_load_safetensors and nxd_module_initialize make them whole.
 // [local]
 func DDPMarkReloaded(ddp *DDP) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_mark_reloaded((*C.nxd_ddp_t)(unsafe.Pointer(ddp)))))
@@ -443,7 +443,7 @@ func FinishOptionsInit(options *FinishOptions, size int) error {
 }
 
 // DDPFinish is nxd_ddp_finish. Finishes the gradients of a ddp of zero_stage 0: waits for the
-// reductions, then does what nxd_finish_gradients does. [collective: tensor-, pipeline- and
+// reductions, then does what nxd_finish_grads does. [collective: tensor-, pipeline- and
 // data-parallel groups]
 func DDPFinish(ddp *DDP, options *FinishOptions) (normOut float64, err error) {
 	r := C.nxdgo_ddp_finish((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
@@ -453,8 +453,8 @@ func DDPFinish(ddp *DDP, options *FinishOptions) (normOut float64, err error) {
 // SampleEpoch is nxd_sample_epoch. Gives the samples of a data set that a data-parallel rank takes
 // in an epoch: as torch.utils.data.DistributedSampler, with a permutation of this library's own.
 // [local]
-func SampleEpoch(nSamples int64, ranks int32, rank int32, epoch int64, seed uint64, shuffle int32, dropLast int32, outIndices *int64, cap int) (countOut int, err error) {
-	r := C.nxdgo_sample_epoch(C.int64_t(nSamples), C.int32_t(ranks), C.int32_t(rank), C.int64_t(epoch), C.uint64_t(seed), C.int32_t(shuffle), C.int32_t(dropLast), (*C.int64_t)(unsafe.Pointer(outIndices)), C.size_t(cap))
+func SampleEpoch(numSamples int64, ranks int32, rank int32, epoch int64, seed uint64, shuffle int32, dropLast int32, outIndices *int64, cap int) (countOut int, err error) {
+	r := C.nxdgo_sample_epoch(C.int64_t(numSamples), C.int32_t(ranks), C.int32_t(rank), C.int64_t(epoch), C.uint64_t(seed), C.int32_t(shuffle), C.int32_t(dropLast), (*C.int64_t)(unsafe.Pointer(outIndices)), C.size_t(cap))
 	return int(r.out_count), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -470,8 +470,7 @@ func Spawn(options *SpawnOptions) (jobOut *Job, err error) {
 	return (*Job)(unsafe.Pointer(r.out_job)), TakeError(unsafe.Pointer(r.error))
 }
 
-// JobWait is nxd_job_wait. Waits until all processes have ended, or one has failed. [local: until
-// then]
+// JobWait is nxd_job_wait. Waits until all processes have ended, or one has failed. [local]
 func JobWait(job *Job, timeoutMs int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_job_wait((*C.nxd_job_t)(unsafe.Pointer(job)), C.int64_t(timeoutMs))))
 }
@@ -517,10 +516,10 @@ func GetDevice() (deviceOut Device, err error) {
 }
 
 // MeasureGemmPeak is nxd_measure_gemm_peak. Measures the machine's matrix-product peak: square
-// products of size n, the median of a few runs on this thread's OpenMP team. [local]
-func MeasureGemmPeak(dtype DType, n int32) (flopsOut float64, err error) {
-	r := C.nxdgo_measure_gemm_peak(C.nxd_dtype_t(dtype), C.int32_t(n))
-	return float64(r.out_flops), TakeError(unsafe.Pointer(r.error))
+// products, the median of a few runs on this thread's OpenMP team. [local]
+func MeasureGemmPeak(dtype DType, size int32) (rateOut float64, err error) {
+	r := C.nxdgo_measure_gemm_peak(C.nxd_dtype_t(dtype), C.int32_t(size))
+	return float64(r.out_rate), TakeError(unsafe.Pointer(r.error))
 }
 
 // ReleaseThreads is nxd_release_threads. Ends the threads that the library and OpenMP keep for the
@@ -580,15 +579,15 @@ func MemoryTrim() error {
 	return TakeError(unsafe.Pointer(C.nxdgo_memory_trim()))
 }
 
-// ScheduleOptionsInit is nxd_schedule_options_init. Fills options with defaults. [local]
-func ScheduleOptionsInit(options *ScheduleOptions, size int) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_schedule_options_init((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+// LRScheduleOptionsInit is nxd_lr_schedule_options_init. Fills options with defaults. [local]
+func LRScheduleOptionsInit(options *LRScheduleOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_lr_schedule_options_init((*C.nxd_lr_schedule_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// ScheduleGetFactor is nxd_schedule_get_factor. The factor on the learning rate at a step, a pure
-// function. [local]
-func ScheduleGetFactor(options *ScheduleOptions, step int64) (factorOut float64, err error) {
-	r := C.nxdgo_schedule_get_factor((*C.nxd_schedule_options_t)(unsafe.Pointer(options)), C.int64_t(step))
+// LRScheduleGetFactor is nxd_lr_schedule_get_factor. The factor on the learning rate at a step, a
+// pure function. [local]
+func LRScheduleGetFactor(options *LRScheduleOptions, step int64) (factorOut float64, err error) {
+	r := C.nxdgo_lr_schedule_get_factor((*C.nxd_lr_schedule_options_t)(unsafe.Pointer(options)), C.int64_t(step))
 	return float64(r.out_factor), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -608,36 +607,36 @@ func CustomOptimizerOptionsInit(options *CustomOptimizerOptions, size int) error
 	return TakeError(unsafe.Pointer(C.nxdgo_custom_optimizer_options_init((*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// AdamWCreateDDP is nxd_adamw_create_ddp. AdamW over the parameters of a ddp; see nxd_adamw_create.
-// With zero_stage 1 the state is that of this rank's parts only. [local]
-func AdamWCreateDDP(ddp *DDP, options *AdamWOptions) (optimizerOut *Optimizer, err error) {
-	r := C.nxdgo_adamw_create_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
+// OptimizerCreateAdamWDDP is nxd_optimizer_create_adamw_ddp. AdamW over the parameters of a ddp;
+// see nxd_optimizer_create_adamw. [local]
+func OptimizerCreateAdamWDDP(ddp *DDP, options *AdamWOptions) (optimizerOut *Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_adamw_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
 	return (*Optimizer)(unsafe.Pointer(r.out_optimizer)), TakeError(unsafe.Pointer(r.error))
 }
 
-// SGDCreateDDP is nxd_sgd_create_ddp. SGD over the parameters of a ddp. [local]
-func SGDCreateDDP(ddp *DDP, options *SGDOptions) (optimizerOut *Optimizer, err error) {
-	r := C.nxdgo_sgd_create_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
+// OptimizerCreateSGDDDP is nxd_optimizer_create_sgd_ddp. SGD over the parameters of a ddp. [local]
+func OptimizerCreateSGDDDP(ddp *DDP, options *SGDOptions) (optimizerOut *Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_sgd_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
 	return (*Optimizer)(unsafe.Pointer(r.out_optimizer)), TakeError(unsafe.Pointer(r.error))
 }
 
-// CustomOptimizerCreateDDP is nxd_custom_optimizer_create_ddp. A caller's own update rule over the
+// OptimizerCreateCustomDDP is nxd_optimizer_create_custom_ddp. A caller's own update rule over the
 // parameters of a ddp. [local]
-func CustomOptimizerCreateDDP(ddp *DDP, options *CustomOptimizerOptions) (optimizerOut *Optimizer, err error) {
-	r := C.nxdgo_custom_optimizer_create_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
+func OptimizerCreateCustomDDP(ddp *DDP, options *CustomOptimizerOptions) (optimizerOut *Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_custom_ddp((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
 	return (*Optimizer)(unsafe.Pointer(r.out_optimizer)), TakeError(unsafe.Pointer(r.error))
 }
 
 // OptimizerAddGroup is nxd_optimizer_add_group. Puts parameters into a group with hyperparameters
 // of its own, which start as group 0's. [local]
-func OptimizerAddGroup(optimizer *Optimizer, patterns []string, n int) (groupOut int32, err error) {
+func OptimizerAddGroup(optimizer *Optimizer, patterns []string, numPatterns int) (groupOut int32, err error) {
 	var scratch Scratch
 	defer scratch.Free()
 	patternsC, err := scratch.Strings("patterns", patterns)
 	if err != nil {
 		return groupOut, err
 	}
-	r := C.nxdgo_optimizer_add_group((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (**C.char)(unsafe.Pointer(patternsC)), C.size_t(n))
+	r := C.nxdgo_optimizer_add_group((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (**C.char)(unsafe.Pointer(patternsC)), C.size_t(numPatterns))
 	return int32(r.out_group), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -654,14 +653,14 @@ func OptimizerGetHyperparameter(optimizer *Optimizer, group int32, which Hyperpa
 	return float64(r.out_value), TakeError(unsafe.Pointer(r.error))
 }
 
-// OptimizerSetSchedule is nxd_optimizer_set_schedule. Makes the learning rate of all groups follow
-// a schedule over the optimizer's updates. [local]
-func OptimizerSetSchedule(optimizer *Optimizer, options *ScheduleOptions) error {
-	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_set_schedule((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_schedule_options_t)(unsafe.Pointer(options)))))
+// OptimizerSetLRSchedule is nxd_optimizer_set_lr_schedule. Makes the learning rate of all groups
+// follow a schedule over the optimizer's updates. [local]
+func OptimizerSetLRSchedule(optimizer *Optimizer, options *LRScheduleOptions) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_set_lr_schedule((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_lr_schedule_options_t)(unsafe.Pointer(options)))))
 }
 
 // OptimizerStep is nxd_optimizer_step. A training step's end: completes the gradients as
-// nxd_finish_gradients does, updates every parameter that has one, and advances the context's step.
+// nxd_finish_grads does, updates every parameter that has one, and advances the context's step.
 // [collective: tensor-, pipeline- and data-parallel groups]
 func OptimizerStep(optimizer *Optimizer, options *FinishOptions, outReport *StepReport) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_step((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)), (*C.nxd_step_report_t)(unsafe.Pointer(outReport)))))
@@ -674,8 +673,7 @@ func OptimizerUpdate(optimizer *Optimizer) error {
 }
 
 // OptimizerGetParameterState is nxd_optimizer_get_parameter_state. State in which the last
-// nxd_optimizer_step or _update left this rank's parameters. Ranks that survive a lost peer may
-// differ: by the step and the state they know where to go on. [local]
+// nxd_optimizer_step or _update left this rank's parameters. [local]
 func OptimizerGetParameterState(optimizer *Optimizer) (stateOut ParameterState, stepOut int64, err error) {
 	r := C.nxdgo_optimizer_get_parameter_state((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)))
 	return ParameterState(r.out_state), int64(r.out_step), TakeError(unsafe.Pointer(r.error))
@@ -805,17 +803,17 @@ func ParallelGetGroupList(ctx *Context, axis Axis, index int32, ranks *int32, ca
 	return int(r.out_size), int32(r.out_count), TakeError(unsafe.Pointer(r.error))
 }
 
-// PipelineGetNextRank is nxd_pipeline_get_next_rank. World rank of the next pipeline stage; the
-// last stage's next is the first. [local]
-func PipelineGetNextRank(ctx *Context) (rankOut int32, err error) {
-	r := C.nxdgo_pipeline_get_next_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+// ParallelGetPipelineNextRank is nxd_parallel_get_pipeline_next_rank. World rank of the next
+// pipeline stage; the last stage's next is the first. [local]
+func ParallelGetPipelineNextRank(ctx *Context) (rankOut int32, err error) {
+	r := C.nxdgo_parallel_get_pipeline_next_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
 	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
 }
 
-// PipelineGetPreviousRank is nxd_pipeline_get_previous_rank. World rank of the previous pipeline
-// stage; the first stage's previous is the last. [local]
-func PipelineGetPreviousRank(ctx *Context) (rankOut int32, err error) {
-	r := C.nxdgo_pipeline_get_previous_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
+// ParallelGetPipelinePreviousRank is nxd_parallel_get_pipeline_previous_rank. World rank of the
+// previous pipeline stage; the first stage's previous is the last. [local]
+func ParallelGetPipelinePreviousRank(ctx *Context) (rankOut int32, err error) {
+	r := C.nxdgo_parallel_get_pipeline_previous_rank((*C.nxd_context_t)(unsafe.Pointer(ctx)))
 	return int32(r.out_rank), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -869,14 +867,14 @@ func PPCallbacksOptionsInit(options *PPCallbacksOptions, size int) error {
 
 // PPCreateCallbacks is nxd_pp_create_callbacks. A pipeline whose stages the caller computes.
 // [collective: the pipeline-parallel group]
-func PPCreateCallbacks(ctx *Context, options *PPCallbacksOptions, inputs *PPValue, nInputs *uint64, outputs *PPValue, nOutputs *uint64, callbacks *PPStageCallbacks) (ppOut *PP, err error) {
-	r := C.nxdgo_pp_create_callbacks((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_pp_callbacks_options_t)(unsafe.Pointer(options)), (*C.nxd_pp_value_t)(unsafe.Pointer(inputs)), (*C.size_t)(unsafe.Pointer(nInputs)), (*C.nxd_pp_value_t)(unsafe.Pointer(outputs)), (*C.size_t)(unsafe.Pointer(nOutputs)), (*C.nxd_pp_stage_callbacks_t)(unsafe.Pointer(callbacks)))
+func PPCreateCallbacks(ctx *Context, options *PPCallbacksOptions, inputs *PPValue, numInputs *uint64, outputs *PPValue, numOutputs *uint64, callbacks *PPStageCallbacks) (ppOut *PP, err error) {
+	r := C.nxdgo_pp_create_callbacks((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_pp_callbacks_options_t)(unsafe.Pointer(options)), (*C.nxd_pp_value_t)(unsafe.Pointer(inputs)), (*C.size_t)(unsafe.Pointer(numInputs)), (*C.nxd_pp_value_t)(unsafe.Pointer(outputs)), (*C.size_t)(unsafe.Pointer(numOutputs)), (*C.nxd_pp_stage_callbacks_t)(unsafe.Pointer(callbacks)))
 	return (*PP)(unsafe.Pointer(r.out_pp)), TakeError(unsafe.Pointer(r.error))
 }
 
 // PPRun is nxd_pp_run. One step of a pipeline over callbacks: forwards and backwards of all
-// microbatches, or, without training, forwards alone. [collective: the pipeline-parallel group;
-// with broadcast_and_average_loss also the data-parallel group]
+// microbatches, or, without training, forwards alone. [collective: pipeline- and data-parallel
+// groups]
 func PPRun(pp *PP, training int32) (lossOut float64, err error) {
 	r := C.nxdgo_pp_run((*C.nxd_pp_t)(unsafe.Pointer(pp)), C.int32_t(training))
 	return float64(r.out_loss), TakeError(unsafe.Pointer(r.error))
@@ -972,21 +970,21 @@ func PlanSearch(model *PlanModel, machine *PlanMachine, options *PlanSearchOptio
 }
 
 // AllReduceAsync is nxd_all_reduce_async. nxd_all_reduce without waiting. [collective: group]
-func AllReduceAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
-	r := C.nxdgo_all_reduce_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
+func AllReduceAsync(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
+	r := C.nxdgo_all_reduce_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
 // AllGatherAsync is nxd_all_gather_async. nxd_all_gather without waiting. [collective: group]
-func AllGatherAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
-	r := C.nxdgo_all_gather_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
+func AllGatherAsync(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
+	r := C.nxdgo_all_gather_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype))
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
 // ReduceScatterAsync is nxd_reduce_scatter_async. nxd_reduce_scatter without waiting. [collective:
 // group]
-func ReduceScatterAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
-	r := C.nxdgo_reduce_scatter_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
+func ReduceScatterAsync(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType, reduce Reduce) (workOut *Work, err error) {
+	r := C.nxdgo_reduce_scatter_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype), C.nxd_reduce_t(reduce))
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -997,8 +995,8 @@ func BroadcastAsync(group *Group, buffer unsafe.Pointer, count int, dtype DType,
 }
 
 // AllToAllAsync is nxd_all_to_all_async. nxd_all_to_all without waiting. [collective: group]
-func AllToAllAsync(group *Group, send unsafe.Pointer, recv unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
-	r := C.nxdgo_all_to_all_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(recv), C.size_t(count), C.nxd_dtype_t(dtype))
+func AllToAllAsync(group *Group, send unsafe.Pointer, receive unsafe.Pointer, count int, dtype DType) (workOut *Work, err error) {
+	r := C.nxdgo_all_to_all_async((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.uint8_t)(send), (*C.uint8_t)(receive), C.size_t(count), C.nxd_dtype_t(dtype))
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
@@ -1059,8 +1057,7 @@ func WorkTest(work *Work) (doneOut int32, err error) {
 	return int32(r.out_done), TakeError(unsafe.Pointer(r.error))
 }
 
-// WorkWait is nxd_work_wait. Waits until the work is done, and returns how it ended. [local: until
-// the work is done]
+// WorkWait is nxd_work_wait. Waits until the work is done, and returns how it ended. [local]
 func WorkWait(work *Work, timeoutMs int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_work_wait((*C.nxd_work_t)(unsafe.Pointer(work)), C.int64_t(timeoutMs))))
 }

@@ -5,12 +5,12 @@ static inline nxdgo_error_t* nxdgo_last_error_info(nxd_error_info_t* out_info) {
   return nxdgo_outcome(nxd_last_error_info(out_info));
 }
 
-static inline nxdgo_error_t* nxdgo_set_log_callback(uintptr_t callback, uintptr_t user_data, uintptr_t destroy) {
-  return nxdgo_outcome(nxd_set_log_callback((nxd_log_fn)callback, (void*)user_data, (nxd_destroy_fn)destroy));
+static inline nxdgo_error_t* nxdgo_log_set_callback(uintptr_t callback, uintptr_t user_data, uintptr_t destroy) {
+  return nxdgo_outcome(nxd_log_set_callback((nxd_log_fn)callback, (void*)user_data, (nxd_destroy_fn)destroy));
 }
 
-static inline nxdgo_error_t* nxdgo_set_log_level(nxd_log_level_t level) {
-  return nxdgo_outcome(nxd_set_log_level(level));
+static inline nxdgo_error_t* nxdgo_log_set_level(nxd_log_level_t level) {
+  return nxdgo_outcome(nxd_log_set_level(level));
 }
 
 typedef struct {
@@ -212,9 +212,9 @@ typedef struct {
   nxd_group_t* out_group;
 } nxdgo_group_create_t;
 
-static inline nxdgo_group_create_t nxdgo_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n_ranks, const char* name) {
+static inline nxdgo_group_create_t nxdgo_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t num_ranks, const char* name) {
   nxdgo_group_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_group_create(ctx, ranks, n_ranks, name, &r.out_group));
+  r.error = nxdgo_outcome(nxd_group_create(ctx, ranks, num_ranks, name, &r.out_group));
   return r;
 }
 
@@ -270,24 +270,24 @@ static inline nxdgo_group_get_transport_t nxdgo_group_get_transport(nxd_group_t*
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_all_reduce(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return nxdgo_outcome(nxd_all_reduce(group, send, recv, count, dtype, reduce));
+static inline nxdgo_error_t* nxdgo_all_reduce(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  return nxdgo_outcome(nxd_all_reduce(group, send, receive, count, dtype, reduce));
 }
 
-static inline nxdgo_error_t* nxdgo_all_gather(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
-  return nxdgo_outcome(nxd_all_gather(group, send, recv, count, dtype));
+static inline nxdgo_error_t* nxdgo_all_gather(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype) {
+  return nxdgo_outcome(nxd_all_gather(group, send, receive, count, dtype));
 }
 
-static inline nxdgo_error_t* nxdgo_reduce_scatter(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  return nxdgo_outcome(nxd_reduce_scatter(group, send, recv, count, dtype, reduce));
+static inline nxdgo_error_t* nxdgo_reduce_scatter(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  return nxdgo_outcome(nxd_reduce_scatter(group, send, receive, count, dtype, reduce));
 }
 
 static inline nxdgo_error_t* nxdgo_broadcast(nxd_group_t* group, uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t root) {
   return nxdgo_outcome(nxd_broadcast(group, buffer, count, dtype, root));
 }
 
-static inline nxdgo_error_t* nxdgo_all_to_all(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
-  return nxdgo_outcome(nxd_all_to_all(group, send, recv, count, dtype));
+static inline nxdgo_error_t* nxdgo_all_to_all(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype) {
+  return nxdgo_outcome(nxd_all_to_all(group, send, receive, count, dtype));
 }
 
 static inline nxdgo_error_t* nxdgo_send(nxd_group_t* group, const uint8_t* buffer, size_t count, nxd_dtype_t dtype, int32_t to, int32_t tag) {
@@ -311,9 +311,9 @@ typedef struct {
   nxd_ddp_t* out_ddp;
 } nxdgo_ddp_create_buffers_t;
 
-static inline nxdgo_ddp_create_buffers_t nxdgo_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group, const char* const* names, DLTensor* const* params, DLTensor* const* grads, size_t n, const nxd_ddp_options_t* options) {
+static inline nxdgo_ddp_create_buffers_t nxdgo_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group, const char* const* names, DLTensor* const* params, DLTensor* const* grads, size_t num_params, const nxd_ddp_options_t* options) {
   nxdgo_ddp_create_buffers_t r = {0};
-  r.error = nxdgo_outcome(nxd_ddp_create_buffers(ctx, group, names, params, grads, n, options, &r.out_ddp));
+  r.error = nxdgo_outcome(nxd_ddp_create_buffers(ctx, group, names, params, grads, num_params, options, &r.out_ddp));
   return r;
 }
 
@@ -390,9 +390,9 @@ typedef struct {
   size_t out_count;
 } nxdgo_sample_epoch_t;
 
-static inline nxdgo_sample_epoch_t nxdgo_sample_epoch(int64_t n_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap) {
+static inline nxdgo_sample_epoch_t nxdgo_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap) {
   nxdgo_sample_epoch_t r = {0};
-  r.error = nxdgo_outcome(nxd_sample_epoch(n_samples, ranks, rank, epoch, seed, shuffle, drop_last, out_indices, cap, &r.out_count));
+  r.error = nxdgo_outcome(nxd_sample_epoch(num_samples, ranks, rank, epoch, seed, shuffle, drop_last, out_indices, cap, &r.out_count));
   return r;
 }
 
@@ -466,12 +466,12 @@ static inline nxdgo_get_device_t nxdgo_get_device(void) {
 
 typedef struct {
   nxdgo_error_t* error;
-  double out_flops;
+  double out_rate;
 } nxdgo_measure_gemm_peak_t;
 
-static inline nxdgo_measure_gemm_peak_t nxdgo_measure_gemm_peak(nxd_dtype_t dtype, int32_t n) {
+static inline nxdgo_measure_gemm_peak_t nxdgo_measure_gemm_peak(nxd_dtype_t dtype, int32_t size) {
   nxdgo_measure_gemm_peak_t r = {0};
-  r.error = nxdgo_outcome(nxd_measure_gemm_peak(dtype, n, &r.out_flops));
+  r.error = nxdgo_outcome(nxd_measure_gemm_peak(dtype, size, &r.out_rate));
   return r;
 }
 
@@ -518,18 +518,18 @@ static inline nxdgo_error_t* nxdgo_memory_trim(void) {
   return nxdgo_outcome(nxd_memory_trim());
 }
 
-static inline nxdgo_error_t* nxdgo_schedule_options_init(nxd_schedule_options_t* options, size_t size) {
-  return nxdgo_outcome(nxd_schedule_options_init(options, size));
+static inline nxdgo_error_t* nxdgo_lr_schedule_options_init(nxd_lr_schedule_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_lr_schedule_options_init(options, size));
 }
 
 typedef struct {
   nxdgo_error_t* error;
   double out_factor;
-} nxdgo_schedule_get_factor_t;
+} nxdgo_lr_schedule_get_factor_t;
 
-static inline nxdgo_schedule_get_factor_t nxdgo_schedule_get_factor(const nxd_schedule_options_t* options, int64_t step) {
-  nxdgo_schedule_get_factor_t r = {0};
-  r.error = nxdgo_outcome(nxd_schedule_get_factor(options, step, &r.out_factor));
+static inline nxdgo_lr_schedule_get_factor_t nxdgo_lr_schedule_get_factor(const nxd_lr_schedule_options_t* options, int64_t step) {
+  nxdgo_lr_schedule_get_factor_t r = {0};
+  r.error = nxdgo_outcome(nxd_lr_schedule_get_factor(options, step, &r.out_factor));
   return r;
 }
 
@@ -548,33 +548,33 @@ static inline nxdgo_error_t* nxdgo_custom_optimizer_options_init(nxd_custom_opti
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_adamw_create_ddp_t;
+} nxdgo_optimizer_create_adamw_ddp_t;
 
-static inline nxdgo_adamw_create_ddp_t nxdgo_adamw_create_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options) {
-  nxdgo_adamw_create_ddp_t r = {0};
-  r.error = nxdgo_outcome(nxd_adamw_create_ddp(ddp, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_adamw_ddp_t nxdgo_optimizer_create_adamw_ddp(nxd_ddp_t* ddp, const nxd_adamw_options_t* options) {
+  nxdgo_optimizer_create_adamw_ddp_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_adamw_ddp(ddp, options, &r.out_optimizer));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_sgd_create_ddp_t;
+} nxdgo_optimizer_create_sgd_ddp_t;
 
-static inline nxdgo_sgd_create_ddp_t nxdgo_sgd_create_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options) {
-  nxdgo_sgd_create_ddp_t r = {0};
-  r.error = nxdgo_outcome(nxd_sgd_create_ddp(ddp, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_sgd_ddp_t nxdgo_optimizer_create_sgd_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_t* options) {
+  nxdgo_optimizer_create_sgd_ddp_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_sgd_ddp(ddp, options, &r.out_optimizer));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_custom_optimizer_create_ddp_t;
+} nxdgo_optimizer_create_custom_ddp_t;
 
-static inline nxdgo_custom_optimizer_create_ddp_t nxdgo_custom_optimizer_create_ddp(nxd_ddp_t* ddp, const nxd_custom_optimizer_options_t* options) {
-  nxdgo_custom_optimizer_create_ddp_t r = {0};
-  r.error = nxdgo_outcome(nxd_custom_optimizer_create_ddp(ddp, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_custom_ddp_t nxdgo_optimizer_create_custom_ddp(nxd_ddp_t* ddp, const nxd_custom_optimizer_options_t* options) {
+  nxdgo_optimizer_create_custom_ddp_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_custom_ddp(ddp, options, &r.out_optimizer));
   return r;
 }
 
@@ -583,9 +583,9 @@ typedef struct {
   int32_t out_group;
 } nxdgo_optimizer_add_group_t;
 
-static inline nxdgo_optimizer_add_group_t nxdgo_optimizer_add_group(nxd_optimizer_t* optimizer, const char* const* patterns, size_t n) {
+static inline nxdgo_optimizer_add_group_t nxdgo_optimizer_add_group(nxd_optimizer_t* optimizer, const char* const* patterns, size_t num_patterns) {
   nxdgo_optimizer_add_group_t r = {0};
-  r.error = nxdgo_outcome(nxd_optimizer_add_group(optimizer, patterns, n, &r.out_group));
+  r.error = nxdgo_outcome(nxd_optimizer_add_group(optimizer, patterns, num_patterns, &r.out_group));
   return r;
 }
 
@@ -604,8 +604,8 @@ static inline nxdgo_optimizer_get_hyperparameter_t nxdgo_optimizer_get_hyperpara
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_optimizer_set_schedule(nxd_optimizer_t* optimizer, const nxd_schedule_options_t* options) {
-  return nxdgo_outcome(nxd_optimizer_set_schedule(optimizer, options));
+static inline nxdgo_error_t* nxdgo_optimizer_set_lr_schedule(nxd_optimizer_t* optimizer, const nxd_lr_schedule_options_t* options) {
+  return nxdgo_outcome(nxd_optimizer_set_lr_schedule(optimizer, options));
 }
 
 static inline nxdgo_error_t* nxdgo_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options, nxd_step_report_t* out_report) {
@@ -767,22 +767,22 @@ static inline nxdgo_parallel_get_group_list_t nxdgo_parallel_get_group_list(nxd_
 typedef struct {
   nxdgo_error_t* error;
   int32_t out_rank;
-} nxdgo_pipeline_get_next_rank_t;
+} nxdgo_parallel_get_pipeline_next_rank_t;
 
-static inline nxdgo_pipeline_get_next_rank_t nxdgo_pipeline_get_next_rank(nxd_context_t* ctx) {
-  nxdgo_pipeline_get_next_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_pipeline_get_next_rank(ctx, &r.out_rank));
+static inline nxdgo_parallel_get_pipeline_next_rank_t nxdgo_parallel_get_pipeline_next_rank(nxd_context_t* ctx) {
+  nxdgo_parallel_get_pipeline_next_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_pipeline_next_rank(ctx, &r.out_rank));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   int32_t out_rank;
-} nxdgo_pipeline_get_previous_rank_t;
+} nxdgo_parallel_get_pipeline_previous_rank_t;
 
-static inline nxdgo_pipeline_get_previous_rank_t nxdgo_pipeline_get_previous_rank(nxd_context_t* ctx) {
-  nxdgo_pipeline_get_previous_rank_t r = {0};
-  r.error = nxdgo_outcome(nxd_pipeline_get_previous_rank(ctx, &r.out_rank));
+static inline nxdgo_parallel_get_pipeline_previous_rank_t nxdgo_parallel_get_pipeline_previous_rank(nxd_context_t* ctx) {
+  nxdgo_parallel_get_pipeline_previous_rank_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_get_pipeline_previous_rank(ctx, &r.out_rank));
   return r;
 }
 
@@ -847,9 +847,9 @@ typedef struct {
   nxd_pp_t* out_pp;
 } nxdgo_pp_create_callbacks_t;
 
-static inline nxdgo_pp_create_callbacks_t nxdgo_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs, const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks) {
+static inline nxdgo_pp_create_callbacks_t nxdgo_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs, const size_t* num_inputs, const nxd_pp_value_t* outputs, const size_t* num_outputs, const nxd_pp_stage_callbacks_t* callbacks) {
   nxdgo_pp_create_callbacks_t r = {0};
-  r.error = nxdgo_outcome(nxd_pp_create_callbacks(ctx, options, inputs, n_inputs, outputs, n_outputs, callbacks, &r.out_pp));
+  r.error = nxdgo_outcome(nxd_pp_create_callbacks(ctx, options, inputs, num_inputs, outputs, num_outputs, callbacks, &r.out_pp));
   return r;
 }
 
@@ -945,9 +945,9 @@ typedef struct {
   nxd_work_t* out_work;
 } nxdgo_all_reduce_async_t;
 
-static inline nxdgo_all_reduce_async_t nxdgo_all_reduce_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+static inline nxdgo_all_reduce_async_t nxdgo_all_reduce_async(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   nxdgo_all_reduce_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_reduce_async(group, send, recv, count, dtype, reduce, &r.out_work));
+  r.error = nxdgo_outcome(nxd_all_reduce_async(group, send, receive, count, dtype, reduce, &r.out_work));
   return r;
 }
 
@@ -956,9 +956,9 @@ typedef struct {
   nxd_work_t* out_work;
 } nxdgo_all_gather_async_t;
 
-static inline nxdgo_all_gather_async_t nxdgo_all_gather_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
+static inline nxdgo_all_gather_async_t nxdgo_all_gather_async(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype) {
   nxdgo_all_gather_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_gather_async(group, send, recv, count, dtype, &r.out_work));
+  r.error = nxdgo_outcome(nxd_all_gather_async(group, send, receive, count, dtype, &r.out_work));
   return r;
 }
 
@@ -967,9 +967,9 @@ typedef struct {
   nxd_work_t* out_work;
 } nxdgo_reduce_scatter_async_t;
 
-static inline nxdgo_reduce_scatter_async_t nxdgo_reduce_scatter_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+static inline nxdgo_reduce_scatter_async_t nxdgo_reduce_scatter_async(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   nxdgo_reduce_scatter_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_reduce_scatter_async(group, send, recv, count, dtype, reduce, &r.out_work));
+  r.error = nxdgo_outcome(nxd_reduce_scatter_async(group, send, receive, count, dtype, reduce, &r.out_work));
   return r;
 }
 
@@ -989,9 +989,9 @@ typedef struct {
   nxd_work_t* out_work;
 } nxdgo_all_to_all_async_t;
 
-static inline nxdgo_all_to_all_async_t nxdgo_all_to_all_async(nxd_group_t* group, const uint8_t* send, uint8_t* recv, size_t count, nxd_dtype_t dtype) {
+static inline nxdgo_all_to_all_async_t nxdgo_all_to_all_async(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype) {
   nxdgo_all_to_all_async_t r = {0};
-  r.error = nxdgo_outcome(nxd_all_to_all_async(group, send, recv, count, dtype, &r.out_work));
+  r.error = nxdgo_outcome(nxd_all_to_all_async(group, send, receive, count, dtype, &r.out_work));
   return r;
 }
 

@@ -48,16 +48,26 @@ const (
 	DTypeBool    DType = 9
 )
 
+// Toggle is nxd_toggle_t. On, off, or the default that the field's comment names.
+type Toggle int32
+
+const (
+	ToggleInvalid Toggle = -1
+	ToggleDefault Toggle = 0
+	ToggleOn      Toggle = 1
+	ToggleOff     Toggle = 2
+)
+
 // ParameterState is nxd_parameter_state_t. The step that this rank's parameters belong to after an
 // optimizer's step.
 type ParameterState int32
 
 const (
-	ParametersInvalid ParameterState = -1
-	ParametersNone    ParameterState = 0
-	ParametersOld     ParameterState = 1
-	ParametersNew     ParameterState = 2
-	ParametersTorn    ParameterState = 3
+	ParameterStateInvalid ParameterState = -1
+	ParameterStateNone    ParameterState = 0
+	ParameterStateOld     ParameterState = 1
+	ParameterStateNew     ParameterState = 2
+	ParameterStatePartial ParameterState = 3
 )
 
 // LogLevel is nxd_log_level_t. Severity of log lines; lines below the process-wide level are
@@ -120,26 +130,26 @@ const (
 type Phase int32
 
 const (
-	PhaseInvalid            Phase = -1
-	PhaseGemmForward        Phase = 0
-	PhaseGemmInputGradient  Phase = 1
-	PhaseGemmWeightGradient Phase = 2
-	PhaseAttention          Phase = 3
-	PhaseCrossEntropy       Phase = 4
-	PhaseElementwise        Phase = 5
-	PhaseOptimizer          Phase = 6
-	PhaseCommunication      Phase = 7
+	PhaseInvalid        Phase = -1
+	PhaseGemmForward    Phase = 0
+	PhaseGemmInputGrad  Phase = 1
+	PhaseGemmWeightGrad Phase = 2
+	PhaseAttention      Phase = 3
+	PhaseCrossEntropy   Phase = 4
+	PhaseElementwise    Phase = 5
+	PhaseOptimizer      Phase = 6
+	PhaseCommunication  Phase = 7
 )
 
-// Schedule is nxd_schedule_t. Learning rates over time; all rise linearly from rate / warmup_steps
-// over the warm-up.
-type Schedule int32
+// LRSchedule is nxd_lr_schedule_t. Learning rates over time; all rise linearly from rate /
+// warmup_steps over the warm-up.
+type LRSchedule int32
 
 const (
-	ScheduleInvalid  Schedule = -1
-	ScheduleConstant Schedule = 0
-	ScheduleLinear   Schedule = 1
-	ScheduleCosine   Schedule = 2
+	LRScheduleInvalid  LRSchedule = -1
+	LRScheduleConstant LRSchedule = 0
+	LRScheduleLinear   LRSchedule = 1
+	LRScheduleCosine   LRSchedule = 2
 )
 
 // BF16Update is nxd_bf16_update_t. The update of BF16 parameters, whose spacing is wider than most
@@ -217,11 +227,11 @@ const (
 type PPTaskKind int32
 
 const (
-	PPTaskInvalid        PPTaskKind = -1
-	PPTaskForward        PPTaskKind = 0
-	PPTaskBackward       PPTaskKind = 1
-	PPTaskInputGradient  PPTaskKind = 2
-	PPTaskWeightGradient PPTaskKind = 3
+	PPTaskInvalid    PPTaskKind = -1
+	PPTaskForward    PPTaskKind = 0
+	PPTaskBackward   PPTaskKind = 1
+	PPTaskInputGrad  PPTaskKind = 2
+	PPTaskWeightGrad PPTaskKind = 3
 )
 
 // PPLoss is nxd_pp_loss_t. The way in which losses of microbatches add up.
@@ -261,16 +271,6 @@ const (
 	SmoothingInvalid  Smoothing = -1
 	SmoothingTorch    Smoothing = 0
 	SmoothingMegatron Smoothing = 1
-)
-
-// Toggle is nxd_toggle_t. On, off, or the default that the field's comment names.
-type Toggle int32
-
-const (
-	ToggleInvalid Toggle = -1
-	ToggleDefault Toggle = 0
-	ToggleOn      Toggle = 1
-	ToggleOff     Toggle = 2
 )
 
 // Init is nxd_init_t. Distribution of initial weights.
@@ -420,7 +420,7 @@ type ContextOptions struct {
 	TimeoutMs     int64
 	InterfaceName *byte
 	Seed          uint64
-	PlainKernels  int32
+	PlainKernels  Toggle
 	Transport     Transport
 	HostID        *byte
 	Interrupt     uintptr
@@ -476,14 +476,14 @@ type DLManagedTensorVersioned struct {
 // DDPOptions is nxd_ddp_options_t. Options of nxd_ddp_create and nxd_ddp_create_buffers; the same
 // on all ranks.
 type DDPOptions struct {
-	StructSize    uint64
-	BucketBytes   int64
-	Reduce        Reduce
-	ZeroStage     int32
-	Fp32Gradients int32
-	NoOverlap     int32
-	NoBroadcast   int32
-	Reserved      int32
+	StructSize  uint64
+	BucketBytes int64
+	Reduce      Reduce
+	ZeroStage   int32
+	Fp32Grads   int32
+	Overlap     Toggle
+	Broadcast   Toggle
+	Reserved    int32
 }
 
 // FinishOptions is nxd_finish_options_t. Options for the completion of gradients.
@@ -493,13 +493,13 @@ type FinishOptions struct {
 	MaxNorm            float64
 	NormType           float64
 	DataParallelReduce Reduce
-	SkipNonfiniteCheck int32
+	CheckFinite        Toggle
 }
 
 // SpawnOptions is nxd_spawn_options_t. Options of nxd_spawn.
 type SpawnOptions struct {
 	StructSize    uint64
-	NProcesses    int32
+	NumProcesses  int32
 	OMPNumThreads int32
 	Argv          **byte
 }
@@ -527,18 +527,18 @@ type MemoryStats struct {
 	ArenaBytesReserved uint64
 }
 
-// ScheduleOptions is nxd_schedule_options_t. A schedule of learning rates. Steps count from 0;
+// LRScheduleOptions is nxd_lr_schedule_options_t. A schedule of learning rates. Steps count from 0;
 // after total_steps the factor stays.
-type ScheduleOptions struct {
+type LRScheduleOptions struct {
 	StructSize  uint64
-	Kind        Schedule
+	Kind        LRSchedule
 	Reserved    int32
 	WarmupSteps int64
 	TotalSteps  int64
 	FinalFactor float64
 }
 
-// AdamWOptions is nxd_adamw_options_t. Options of nxd_adamw_create.
+// AdamWOptions is nxd_adamw_options_t. Options of nxd_optimizer_create_adamw.
 type AdamWOptions struct {
 	StructSize   uint64
 	LearningRate float64
@@ -550,7 +550,7 @@ type AdamWOptions struct {
 	BF16Update   BF16Update
 }
 
-// SGDOptions is nxd_sgd_options_t. Options of nxd_sgd_create: torch.optim.SGD.
+// SGDOptions is nxd_sgd_options_t. Options of nxd_optimizer_create_sgd: torch.optim.SGD.
 type SGDOptions struct {
 	StructSize   uint64
 	LearningRate float64
@@ -580,7 +580,7 @@ type Update struct {
 	Step         int64
 }
 
-// CustomOptimizerOptions is nxd_custom_optimizer_options_t. Options of nxd_custom_optimizer_create.
+// CustomOptimizerOptions is nxd_custom_optimizer_options_t. Options of nxd_optimizer_create_custom.
 type CustomOptimizerOptions struct {
 	StructSize   uint64
 	Update       uintptr
@@ -588,7 +588,7 @@ type CustomOptimizerOptions struct {
 	Destroy      uintptr
 	LearningRate float64
 	WeightDecay  float64
-	StateCount   int32
+	NumStates    int32
 	BF16Update   BF16Update
 }
 
@@ -718,8 +718,8 @@ type PlanMachine struct {
 	RanksPerHost       int32
 	Reserved           int32
 	MemoryBytes        uint64
-	GemmFlopsF32       float64
-	GemmFlopsBF16      float64
+	GemmRateF32        float64
+	GemmRateBF16       float64
 	AttentionShareF32  float64
 	AttentionShareBF16 float64
 	MemoryBandwidth    float64
@@ -770,7 +770,7 @@ type PlanPrediction struct {
 	FullestRank           int32
 	Reserved              int32
 	ParameterBytes        uint64
-	GradientBytes         uint64
+	GradBytes             uint64
 	OptimizerBytes        uint64
 	ActivationBytes       uint64
 	BufferBytes           uint64
@@ -795,7 +795,7 @@ type PlanSearchOptions struct {
 type FunctionOptions struct {
 	StructSize uint64
 	Name       *byte
-	NOutputs   uint64
+	NumOutputs uint64
 	Forward    uintptr
 	Backward   uintptr
 	Shape      uintptr
@@ -819,16 +819,16 @@ type CrossEntropyOptions struct {
 type ParameterOptions struct {
 	StructSize       uint64
 	DType            DType
-	ShardDimPlusOne  int32
+	HasShardDim      int32
 	SequenceParallel int32
 	Init             Init
 	InitA            float64
 	InitB            float64
 	Device           Device
-	Reserved         int32
+	ShardDim         int32
 }
 
-// EmbeddingOptions is nxd_embedding_options_t. Options of nxd_parallel_embedding_create.
+// EmbeddingOptions is nxd_embedding_options_t. Options of nxd_layer_create_parallel_embedding.
 type EmbeddingOptions struct {
 	StructSize           uint64
 	Name                 *byte
@@ -894,13 +894,13 @@ type RoPEOptions struct {
 	OriginalMaxPositionEmbeddings int64
 }
 
-// AttentionOptions is nxd_attention_options_t. Options of nxd_attention_create.
+// AttentionOptions is nxd_attention_options_t. Options of nxd_layer_create_attention.
 type AttentionOptions struct {
 	StructSize       uint64
 	Name             *byte
 	DType            DType
 	Device           Device
-	NKVHeads         int64
+	NumKVHeads       int64
 	HeadDim          int64
 	RoPE             *RoPEOptions
 	Causal           Toggle
@@ -913,7 +913,7 @@ type AttentionOptions struct {
 	InitB            float64
 }
 
-// MLPOptions is nxd_mlp_options_t. Options of nxd_gated_mlp_create.
+// MLPOptions is nxd_mlp_options_t. Options of nxd_layer_create_gated_mlp.
 type MLPOptions struct {
 	StructSize       uint64
 	Name             *byte
@@ -947,15 +947,17 @@ type PPOptions struct {
 	CustomSchedule          *PPSchedule
 	TransformerLayerClass   *byte
 	PipelineCuts            **byte
-	NCuts                   uint64
+	NumCuts                 uint64
 	LeafModules             **byte
-	NLeafModules            uint64
+	NumLeafModules          uint64
 	InputNames              **byte
-	NInputNames             uint64
-	NOutputs                int32
+	NumInputNames           uint64
+	NumOutputs              int32
 	LossOutput              int32
 	Loss                    PPLoss
+	HasLabelsInput          int32
 	LabelsInput             int32
+	HasIgnoreIndex          int32
 	IgnoreIndex             int64
 	LabelsShifted           int32
 	BroadcastAndAverageLoss int32
@@ -1017,7 +1019,7 @@ func (x MemoryStats) Sized() MemoryStats {
 }
 
 // Sized returns x with its StructSize set.
-func (x ScheduleOptions) Sized() ScheduleOptions {
+func (x LRScheduleOptions) Sized() LRScheduleOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }

@@ -46,10 +46,10 @@ func TensorFromData(data unsafe.Pointer, bytes int, shape *int64, ndim int32, dt
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// TensorCopyDLTensor is nxd_tensor_copy_dltensor. A tensor with a copy of a borrowed DLPack tensor,
+// TensorFromDLTensor is nxd_tensor_from_dltensor. A tensor with a copy of a borrowed DLPack tensor,
 // any strides. [local]
-func TensorCopyDLTensor(source *raw.DLTensor) (tensorOut *raw.Tensor, err error) {
-	r := C.nxdgo_tensor_copy_dltensor((*C.DLTensor)(unsafe.Pointer(source)))
+func TensorFromDLTensor(source *raw.DLTensor) (tensorOut *raw.Tensor, err error) {
+	r := C.nxdgo_tensor_from_dltensor((*C.DLTensor)(unsafe.Pointer(source)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -171,9 +171,9 @@ func TensorSetRequiresGrad(tensor *raw.Tensor, requiresGrad int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_tensor_set_requires_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)), C.int32_t(requiresGrad))))
 }
 
-// TensorGetGrad is nxd_tensor_get_grad. Gradient accumulated in a leaf. [local]
-func TensorGetGrad(tensor *raw.Tensor) (gradOut *raw.Tensor, err error) {
-	r := C.nxdgo_tensor_get_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)))
+// TensorShareGrad is nxd_tensor_share_grad. Gradient accumulated in a leaf. [local]
+func TensorShareGrad(tensor *raw.Tensor) (gradOut *raw.Tensor, err error) {
+	r := C.nxdgo_tensor_share_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_grad)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -204,14 +204,14 @@ func SetAutocast(dtype raw.DType) (previousOut raw.DType, err error) {
 
 // Backward is nxd_backward. Accumulates gradients into the leaves of the graph. [collective: the
 // groups of the layers in the graph]
-func Backward(outputs **raw.Tensor, grads **raw.Tensor, nOutputs int, retainGraph int32) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_backward((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(nOutputs), C.int32_t(retainGraph))))
+func Backward(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, retainGraph int32) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_backward((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), C.int32_t(retainGraph))))
 }
 
-// Gradients is nxd_gradients. Gradients of outputs with respect to some inputs, without touching
-// any leaf's gradient. [collective: the groups of the layers in the graph]
-func Gradients(outputs **raw.Tensor, grads **raw.Tensor, nOutputs int, inputs **raw.Tensor, nInputs int, retainGraph int32, outGrads **raw.Tensor) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_gradients((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(nOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), C.int32_t(retainGraph), (**C.nxd_tensor_t)(unsafe.Pointer(outGrads)))))
+// Grad is nxd_grad. Gradients of outputs with respect to some inputs, without touching any leaf's
+// gradient. [collective: the groups of the layers in the graph]
+func Grad(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, inputs **raw.Tensor, numInputs int, retainGraph int32, outGrads **raw.Tensor) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_grad((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), C.int32_t(retainGraph), (**C.nxd_tensor_t)(unsafe.Pointer(outGrads)))))
 }
 
 // FunctionOptionsInit is nxd_function_options_init. Fills options with defaults. [local]
@@ -227,8 +227,8 @@ func FunctionCreate(options *raw.FunctionOptions) (functionOut *raw.Function, er
 
 // FunctionApply is nxd_function_apply. Applies the function; recorded when an input requires a
 // gradient. [local]
-func FunctionApply(function *raw.Function, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_function_apply((*C.nxd_function_t)(unsafe.Pointer(function)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))))
+func FunctionApply(function *raw.Function, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_function_apply((*C.nxd_function_t)(unsafe.Pointer(function)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))))
 }
 
 // FunctionDestroy is nxd_function_destroy. Releases the function; recorded graphs keep what they
@@ -383,21 +383,21 @@ func ModuleTie(root *raw.Module, ownerPath string, aliasPath string) error {
 }
 
 // ModuleForward is nxd_module_forward. Runs the module. [collective: the groups of its layers]
-func ModuleForward(module *raw.Module, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_forward((*C.nxd_module_t)(unsafe.Pointer(module)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))))
+func ModuleForward(module *raw.Module, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_forward((*C.nxd_module_t)(unsafe.Pointer(module)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))))
 }
 
 // ModuleForwardTape is nxd_module_forward_tape. Runs the module and keeps what its backward needs.
 // [collective: the groups of its layers]
-func ModuleForwardTape(module *raw.Module, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) (tapeOut *raw.Tape, err error) {
-	r := C.nxdgo_module_forward_tape((*C.nxd_module_t)(unsafe.Pointer(module)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))
+func ModuleForwardTape(module *raw.Module, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) (tapeOut *raw.Tape, err error) {
+	r := C.nxdgo_module_forward_tape((*C.nxd_module_t)(unsafe.Pointer(module)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
 	return (*raw.Tape)(unsafe.Pointer(r.out_tape)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // TapeBackward is nxd_tape_backward. Vector-Jacobian product: adds to the parameters' gradients and
 // gives those of the inputs. [collective: the groups of its layers]
-func TapeBackward(tape *raw.Tape, gradOutputs **raw.Tensor, nOutputs int, outGradInputs **raw.Tensor, nInputs int) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_tape_backward((*C.nxd_tape_t)(unsafe.Pointer(tape)), (**C.nxd_tensor_t)(unsafe.Pointer(gradOutputs)), C.size_t(nOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(outGradInputs)), C.size_t(nInputs))))
+func TapeBackward(tape *raw.Tape, gradOutputs **raw.Tensor, numOutputs int, outGradInputs **raw.Tensor, numInputs int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_tape_backward((*C.nxd_tape_t)(unsafe.Pointer(tape)), (**C.nxd_tensor_t)(unsafe.Pointer(gradOutputs)), C.size_t(numOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(outGradInputs)), C.size_t(numInputs))))
 }
 
 // TapeDestroy is nxd_tape_destroy. Releases the tape and what it kept. [local]
@@ -412,14 +412,14 @@ func ModuleGetClassName(module *raw.Module) (nameOut string, err error) {
 	return C.GoString(r.out_name), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// ModuleGetModule is nxd_module_get_module. A module below this one by its dotted path; "" is the
+// ModuleFindModule is nxd_module_find_module. A module below this one by its dotted path; "" is the
 // module itself. Borrowed. [local]
-func ModuleGetModule(root *raw.Module, path string) (moduleOut *raw.Module, err error) {
+func ModuleFindModule(root *raw.Module, path string) (moduleOut *raw.Module, err error) {
 	pathC, err := raw.CString("path", path)
 	if err != nil {
 		return moduleOut, err
 	}
-	r := C.nxdgo_module_get_module((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))
+	r := C.nxdgo_module_find_module((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -500,24 +500,24 @@ func ParameterGetShard(parameter *raw.Parameter, begins *int64, ends *int64, cap
 	return int32(r.out_dim), int(r.out_ranges), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// ParameterSetWhole is nxd_parameter_set_whole. Overwrites this rank's shard with its part of the
-// whole parameter's value. [local]
-func ParameterSetWhole(parameter *raw.Parameter, whole *raw.Tensor) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_parameter_set_whole((*C.nxd_parameter_t)(unsafe.Pointer(parameter)), (*C.nxd_tensor_t)(unsafe.Pointer(whole)))))
+// ParameterSetFull is nxd_parameter_set_full. Overwrites this rank's shard with its part of the
+// full value. [local]
+func ParameterSetFull(parameter *raw.Parameter, full *raw.Tensor) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_parameter_set_full((*C.nxd_parameter_t)(unsafe.Pointer(parameter)), (*C.nxd_tensor_t)(unsafe.Pointer(full)))))
 }
 
-// ParameterGetWhole is nxd_parameter_get_whole. The whole parameter's value. [collective:
+// ParameterGatherFull is nxd_parameter_gather_full. The full value of a parameter. [collective:
 // tensor-parallel group]
-func ParameterGetWhole(parameter *raw.Parameter) (wholeOut *raw.Tensor, err error) {
-	r := C.nxdgo_parameter_get_whole((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_whole)), raw.TakeError(unsafe.Pointer(r.error))
+func ParameterGatherFull(parameter *raw.Parameter) (fullOut *raw.Tensor, err error) {
+	r := C.nxdgo_parameter_gather_full((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_full)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// ParameterGetWholeGrad is nxd_parameter_get_whole_grad. The whole parameter's gradient, as far as
-// it is finished. [collective: tensor-parallel group]
-func ParameterGetWholeGrad(parameter *raw.Parameter) (wholeOut *raw.Tensor, err error) {
-	r := C.nxdgo_parameter_get_whole_grad((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
-	return (*raw.Tensor)(unsafe.Pointer(r.out_whole)), raw.TakeError(unsafe.Pointer(r.error))
+// ParameterGatherFullGrad is nxd_parameter_gather_full_grad. The full gradient of a parameter, as
+// far as it is finished. [collective: tensor-parallel group]
+func ParameterGatherFullGrad(parameter *raw.Parameter) (fullOut *raw.Tensor, err error) {
+	r := C.nxdgo_parameter_gather_full_grad((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_full)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // ParameterSetTrainable is nxd_parameter_set_trainable. Freezes (0) or frees (1) a parameter.
@@ -583,10 +583,10 @@ func EmbeddingOptionsInit(options *raw.EmbeddingOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_embedding_options_init((*C.nxd_embedding_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// ParallelEmbeddingCreate is nxd_parallel_embedding_create. Embedding table split over the
-// tensor-parallel ranks. [local]
-func ParallelEmbeddingCreate(ctx *raw.Context, numEmbeddings int64, embeddingDim int64, options *raw.EmbeddingOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_parallel_embedding_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(numEmbeddings), C.int64_t(embeddingDim), (*C.nxd_embedding_options_t)(unsafe.Pointer(options)))
+// LayerCreateParallelEmbedding is nxd_layer_create_parallel_embedding. Embedding table split over
+// the tensor-parallel ranks. [local]
+func LayerCreateParallelEmbedding(ctx *raw.Context, numEmbeddings int64, embeddingDim int64, options *raw.EmbeddingOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_parallel_embedding((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(numEmbeddings), C.int64_t(embeddingDim), (*C.nxd_embedding_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -595,17 +595,17 @@ func LinearOptionsInit(options *raw.LinearOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_linear_options_init((*C.nxd_linear_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// ColumnParallelLinearCreate is nxd_column_parallel_linear_create. Linear layer whose output
-// features are split over the tensor-parallel ranks. [local]
-func ColumnParallelLinearCreate(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_column_parallel_linear_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
+// LayerCreateColumnParallelLinear is nxd_layer_create_column_parallel_linear. Linear layer whose
+// output features are split over the tensor-parallel ranks. [local]
+func LayerCreateColumnParallelLinear(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_column_parallel_linear((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// RowParallelLinearCreate is nxd_row_parallel_linear_create. Linear layer whose input features are
-// split over the tensor-parallel ranks. [local]
-func RowParallelLinearCreate(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_row_parallel_linear_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
+// LayerCreateRowParallelLinear is nxd_layer_create_row_parallel_linear. Linear layer whose input
+// features are split over the tensor-parallel ranks. [local]
+func LayerCreateRowParallelLinear(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_row_parallel_linear((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -621,19 +621,17 @@ func NormOptionsInit(options *raw.NormOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_norm_options_init((*C.nxd_norm_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// LayerNormCreate is nxd_layer_norm_create. Layer normalisation over the last dimension (Ba et al.
-// 2016). Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum
-// and, when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
-// [local]
-func LayerNormCreate(ctx *raw.Context, size int64, options *raw.NormOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_layer_norm_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(size), (*C.nxd_norm_options_t)(unsafe.Pointer(options)))
+// LayerCreateLayerNorm is nxd_layer_create_layer_norm. Layer normalisation over the last dimension
+// (Ba et al. 2016). [local]
+func LayerCreateLayerNorm(ctx *raw.Context, size int64, options *raw.NormOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_layer_norm((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(size), (*C.nxd_norm_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// RMSNormCreate is nxd_rms_norm_create. Root-mean-square normalisation over the last dimension
-// (Zhang and Sennrich 2019). [local]
-func RMSNormCreate(ctx *raw.Context, size int64, options *raw.NormOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_rms_norm_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(size), (*C.nxd_norm_options_t)(unsafe.Pointer(options)))
+// LayerCreateRMSNorm is nxd_layer_create_rms_norm. Root-mean-square normalisation over the last
+// dimension (Zhang and Sennrich 2019). [local]
+func LayerCreateRMSNorm(ctx *raw.Context, size int64, options *raw.NormOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_rms_norm((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(size), (*C.nxd_norm_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -642,10 +640,10 @@ func RoPEOptionsInit(options *raw.RoPEOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_rope_options_init((*C.nxd_rope_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// RotaryEmbeddingCreate is nxd_rotary_embedding_create. Rotates query or key heads by their
-// position. [local]
-func RotaryEmbeddingCreate(ctx *raw.Context, headDim int64, options *raw.RoPEOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_rotary_embedding_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(headDim), (*C.nxd_rope_options_t)(unsafe.Pointer(options)))
+// LayerCreateRotaryEmbedding is nxd_layer_create_rotary_embedding. Rotates query or key heads by
+// their position. [local]
+func LayerCreateRotaryEmbedding(ctx *raw.Context, headDim int64, options *raw.RoPEOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_rotary_embedding((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(headDim), (*C.nxd_rope_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -654,10 +652,10 @@ func AttentionOptionsInit(options *raw.AttentionOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_attention_options_init((*C.nxd_attention_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// AttentionCreate is nxd_attention_create. Self-attention with grouped key and value heads (Ainslie
-// et al. 2023), heads split over the tensor-parallel ranks. [local]
-func AttentionCreate(ctx *raw.Context, hidden int64, nHeads int64, options *raw.AttentionOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_attention_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hidden), C.int64_t(nHeads), (*C.nxd_attention_options_t)(unsafe.Pointer(options)))
+// LayerCreateAttention is nxd_layer_create_attention. Self-attention with grouped key and value
+// heads (Ainslie et al. 2023), heads split over the tensor-parallel ranks. [local]
+func LayerCreateAttention(ctx *raw.Context, hiddenSize int64, numHeads int64, options *raw.AttentionOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_attention((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hiddenSize), C.int64_t(numHeads), (*C.nxd_attention_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -666,21 +664,22 @@ func MLPOptionsInit(options *raw.MLPOptions, size int) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_mlp_options_init((*C.nxd_mlp_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// GatedMLPCreate is nxd_gated_mlp_create. down_proj(activation(gate_proj(x)) * up_proj(x)), split
-// over the tensor-parallel ranks (Shazeer 2020). [local]
-func GatedMLPCreate(ctx *raw.Context, hidden int64, intermediate int64, options *raw.MLPOptions) (moduleOut *raw.Module, err error) {
-	r := C.nxdgo_gated_mlp_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hidden), C.int64_t(intermediate), (*C.nxd_mlp_options_t)(unsafe.Pointer(options)))
+// LayerCreateGatedMLP is nxd_layer_create_gated_mlp. down_proj(activation(gate_proj(x)) *
+// up_proj(x)), split over the tensor-parallel ranks (Shazeer 2020). [local]
+func LayerCreateGatedMLP(ctx *raw.Context, hiddenSize int64, intermediateSize int64, options *raw.MLPOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_gated_mlp((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hiddenSize), C.int64_t(intermediateSize), (*C.nxd_mlp_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// DropoutCreate is nxd_dropout_create. Dropout whose bits depend on the seed, the layer's name, the
-// global index of each element, the step and the microbatch, and on nothing else. [local]
-func DropoutCreate(ctx *raw.Context, p float64, name string, shardDim int32) (moduleOut *raw.Module, err error) {
+// LayerCreateDropout is nxd_layer_create_dropout. Dropout whose bits depend on the seed, the
+// layer's name, the global index of each element, the step and the microbatch, and on nothing else.
+// [local]
+func LayerCreateDropout(ctx *raw.Context, p float64, name string, shardDim int32) (moduleOut *raw.Module, err error) {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
 		return moduleOut, err
 	}
-	r := C.nxdgo_dropout_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.double(p), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(shardDim))
+	r := C.nxdgo_layer_create_dropout((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.double(p), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(shardDim))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -726,23 +725,22 @@ func PPOptionsInit(options *raw.PPOptions, size int) error {
 
 // PPCreate is nxd_pp_create. Traces a model, cuts it and keeps this rank's stages. [collective: the
 // pipeline-parallel group]
-func PPCreate(model *raw.Module, inputs **raw.Tensor, nInputs int, options *raw.PPOptions) (ppOut *raw.PP, err error) {
-	r := C.nxdgo_pp_create((*C.nxd_module_t)(unsafe.Pointer(model)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (*C.nxd_pp_options_t)(unsafe.Pointer(options)))
+func PPCreate(model *raw.Module, inputs **raw.Tensor, numInputs int, options *raw.PPOptions) (ppOut *raw.PP, err error) {
+	r := C.nxdgo_pp_create((*C.nxd_module_t)(unsafe.Pointer(model)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (*C.nxd_pp_options_t)(unsafe.Pointer(options)))
 	return (*raw.PP)(unsafe.Pointer(r.out_pp)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // PPRunTrain is nxd_pp_run_train. Forwards and backwards of all microbatches of a batch.
-// [collective: the pipeline-parallel group, and the data-parallel group with a loss over tokens or
-// broadcast_and_average_loss]
-func PPRunTrain(pp *raw.PP, inputs **raw.Tensor, nInputs int) (lossOut float64, err error) {
-	r := C.nxdgo_pp_run_train((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs))
+// [collective: pipeline- and data-parallel groups]
+func PPRunTrain(pp *raw.PP, inputs **raw.Tensor, numInputs int) (lossOut float64, err error) {
+	r := C.nxdgo_pp_run_train((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs))
 	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // PPRunEval is nxd_pp_run_eval. Forwards alone, without recording gradients, in evaluation mode.
 // [collective: as nxd_pp_run_train]
-func PPRunEval(pp *raw.PP, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) (lossOut float64, err error) {
-	r := C.nxdgo_pp_run_eval((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))
+func PPRunEval(pp *raw.PP, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) (lossOut float64, err error) {
+	r := C.nxdgo_pp_run_eval((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
 	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -852,12 +850,12 @@ func OpSetTensor(op *raw.Op, name string, tensor *raw.Tensor) error {
 }
 
 // OpSetTensors is nxd_op_set_tensors. Sets a tensor-list argument. [local]
-func OpSetTensors(op *raw.Op, name string, tensors **raw.Tensor, nTensors int) error {
+func OpSetTensors(op *raw.Op, name string, tensors **raw.Tensor, numTensors int) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
 		return err
 	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensors((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(nTensors))))
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensors((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(numTensors))))
 }
 
 // OpSetInt is nxd_op_set_int. Sets an integer, or a scalar by an integer. [local]
@@ -911,21 +909,21 @@ func OpSetDType(op *raw.Op, name string, value raw.DType) error {
 
 // OpSetInts is nxd_op_set_ints. Sets an integer list, also for a list of scalars or booleans.
 // [local]
-func OpSetInts(op *raw.Op, name string, values *int64, nValues int) error {
+func OpSetInts(op *raw.Op, name string, values *int64, numValues int) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
 		return err
 	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_ints((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.int64_t)(unsafe.Pointer(values)), C.size_t(nValues))))
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_ints((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.int64_t)(unsafe.Pointer(values)), C.size_t(numValues))))
 }
 
 // OpSetDoubles is nxd_op_set_doubles. Sets a float list, also for a list of scalars. [local]
-func OpSetDoubles(op *raw.Op, name string, values *float64, nValues int) error {
+func OpSetDoubles(op *raw.Op, name string, values *float64, numValues int) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
 		return err
 	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_doubles((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.double)(unsafe.Pointer(values)), C.size_t(nValues))))
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_doubles((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.double)(unsafe.Pointer(values)), C.size_t(numValues))))
 }
 
 // OpRun is nxd_op_run. Runs the operator; arguments not set take the schema's defaults. May be
@@ -941,10 +939,10 @@ func OpGetResultCount(op *raw.Op) (countOut int, err error) {
 	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// OpGetTensor is nxd_op_get_tensor. A tensor result of the last run; the caller destroys it.
+// OpShareTensor is nxd_op_share_tensor. A tensor result of the last run; the caller destroys it.
 // [local]
-func OpGetTensor(op *raw.Op, index int) (tensorOut *raw.Tensor, err error) {
-	r := C.nxdgo_op_get_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
+func OpShareTensor(op *raw.Op, index int) (tensorOut *raw.Tensor, err error) {
+	r := C.nxdgo_op_share_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -956,7 +954,7 @@ func OpGetDouble(op *raw.Op, index int) (valueOut float64, err error) {
 
 // OpCall is nxd_op_call. Calls an operator whose required arguments are all tensors, in one go.
 // [local]
-func OpCall(name string, overload string, inputs **raw.Tensor, nInputs int, outputs **raw.Tensor, nOutputs int) error {
+func OpCall(name string, overload string, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
 		return err
@@ -965,15 +963,15 @@ func OpCall(name string, overload string, inputs **raw.Tensor, nInputs int, outp
 	if err != nil {
 		return err
 	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_call((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(nInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(nOutputs))))
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_call((*C.char)(unsafe.Pointer(nameC)), (*C.char)(unsafe.Pointer(overloadC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))))
 }
 
-// FinishGradients is nxd_finish_gradients. Finishes the gradients of a model after backward: sums
-// those of norms under sequence parallelism and of replicated key and value heads, reduces over
+// FinishGrads is nxd_finish_grads. Finishes the gradients of a model after backward: sums those of
+// norms under sequence parallelism and of replicated key and value heads, reduces over
 // data-parallel ranks, scales, takes the norm of the whole model and clips. [collective: tensor-,
 // pipeline- and data-parallel groups]
-func FinishGradients(root *raw.Module, options *raw.FinishOptions) (normOut float64, err error) {
-	r := C.nxdgo_finish_gradients((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
+func FinishGrads(root *raw.Module, options *raw.FinishOptions) (normOut float64, err error) {
+	r := C.nxdgo_finish_grads((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
 	return float64(r.out_norm), raw.TakeError(unsafe.Pointer(r.error))
 }
 
@@ -984,42 +982,43 @@ func DDPCreate(root *raw.Module, options *raw.DDPOptions) (ddpOut *raw.DDP, err 
 	return (*raw.DDP)(unsafe.Pointer(r.out_ddp)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// AdamWCreate is nxd_adamw_create. AdamW over all trainable parameters of a tree (Loshchilov and
-// Hutter 2019). [local]
-func AdamWCreate(root *raw.Module, options *raw.AdamWOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_adamw_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
+// OptimizerCreateAdamW is nxd_optimizer_create_adamw. AdamW over all trainable parameters of a tree
+// (Loshchilov and Hutter 2019). [local]
+func OptimizerCreateAdamW(root *raw.Module, options *raw.AdamWOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_adamw((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_adamw_options_t)(unsafe.Pointer(options)))
 	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// SGDCreate is nxd_sgd_create. SGD over all trainable parameters of a tree. [local]
-func SGDCreate(root *raw.Module, options *raw.SGDOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_sgd_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
+// OptimizerCreateSGD is nxd_optimizer_create_sgd. SGD over all trainable parameters of a tree.
+// [local]
+func OptimizerCreateSGD(root *raw.Module, options *raw.SGDOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_sgd((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_sgd_options_t)(unsafe.Pointer(options)))
 	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// CustomOptimizerCreate is nxd_custom_optimizer_create. A caller's own update rule over all
+// OptimizerCreateCustom is nxd_optimizer_create_custom. A caller's own update rule over all
 // trainable parameters of a tree. [local]
-func CustomOptimizerCreate(root *raw.Module, options *raw.CustomOptimizerOptions) (optimizerOut *raw.Optimizer, err error) {
-	r := C.nxdgo_custom_optimizer_create((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
+func OptimizerCreateCustom(root *raw.Module, options *raw.CustomOptimizerOptions) (optimizerOut *raw.Optimizer, err error) {
+	r := C.nxdgo_optimizer_create_custom((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
 	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // LossWeights is nxd_loss_weights. Weights that make mean losses of microbatches add up to the mean
 // over all valid tokens of the step: each one's valid labels divided by those of all microbatches
 // of all data-parallel ranks. [collective: the data-parallel group]
-func LossWeights(ctx *raw.Context, labels **raw.Tensor, n int, ignoreIndex int64, shifted int32, outWeights *float64) error {
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_loss_weights((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_tensor_t)(unsafe.Pointer(labels)), C.size_t(n), C.int64_t(ignoreIndex), C.int32_t(shifted), (*C.double)(unsafe.Pointer(outWeights)))))
+func LossWeights(ctx *raw.Context, labels **raw.Tensor, numLabels int, ignoreIndex int64, shifted int32, outWeights *float64) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_loss_weights((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_tensor_t)(unsafe.Pointer(labels)), C.size_t(numLabels), C.int64_t(ignoreIndex), C.int32_t(shifted), (*C.double)(unsafe.Pointer(outWeights)))))
 }
 
 // ApplyCheckpoint is nxd_apply_checkpoint. Recomputes the activations of modules in their backward
 // pass, instead of keeping them (Chen et al. 2016). Names and state do not change. May be called
 // before or after nxd_pp_create. [local]
-func ApplyCheckpoint(root *raw.Module, names []string, nNames int, on int32) error {
+func ApplyCheckpoint(root *raw.Module, names []string, numNames int, on int32) error {
 	var scratch raw.Scratch
 	defer scratch.Free()
 	namesC, err := scratch.Strings("names", names)
 	if err != nil {
 		return err
 	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_apply_checkpoint((*C.nxd_module_t)(unsafe.Pointer(root)), (**C.char)(unsafe.Pointer(namesC)), C.size_t(nNames), C.int32_t(on))))
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_apply_checkpoint((*C.nxd_module_t)(unsafe.Pointer(root)), (**C.char)(unsafe.Pointer(namesC)), C.size_t(numNames), C.int32_t(on))))
 }

@@ -41,11 +41,11 @@ static inline nxdgo_tensor_from_data_t nxdgo_tensor_from_data(const uint8_t* dat
 typedef struct {
   nxdgo_error_t* error;
   nxd_tensor_t* out_tensor;
-} nxdgo_tensor_copy_dltensor_t;
+} nxdgo_tensor_from_dltensor_t;
 
-static inline nxdgo_tensor_copy_dltensor_t nxdgo_tensor_copy_dltensor(const DLTensor* source) {
-  nxdgo_tensor_copy_dltensor_t r = {0};
-  r.error = nxdgo_outcome(nxd_tensor_copy_dltensor(source, &r.out_tensor));
+static inline nxdgo_tensor_from_dltensor_t nxdgo_tensor_from_dltensor(const DLTensor* source) {
+  nxdgo_tensor_from_dltensor_t r = {0};
+  r.error = nxdgo_outcome(nxd_tensor_from_dltensor(source, &r.out_tensor));
   return r;
 }
 
@@ -222,11 +222,11 @@ static inline nxdgo_error_t* nxdgo_tensor_set_requires_grad(nxd_tensor_t* tensor
 typedef struct {
   nxdgo_error_t* error;
   nxd_tensor_t* out_grad;
-} nxdgo_tensor_get_grad_t;
+} nxdgo_tensor_share_grad_t;
 
-static inline nxdgo_tensor_get_grad_t nxdgo_tensor_get_grad(nxd_tensor_t* tensor) {
-  nxdgo_tensor_get_grad_t r = {0};
-  r.error = nxdgo_outcome(nxd_tensor_get_grad(tensor, &r.out_grad));
+static inline nxdgo_tensor_share_grad_t nxdgo_tensor_share_grad(nxd_tensor_t* tensor) {
+  nxdgo_tensor_share_grad_t r = {0};
+  r.error = nxdgo_outcome(nxd_tensor_share_grad(tensor, &r.out_grad));
   return r;
 }
 
@@ -267,12 +267,12 @@ static inline nxdgo_set_autocast_t nxdgo_set_autocast(nxd_dtype_t dtype) {
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t n_outputs, int32_t retain_graph) {
-  return nxdgo_outcome(nxd_backward(outputs, grads, n_outputs, retain_graph));
+static inline nxdgo_error_t* nxdgo_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t num_outputs, int32_t retain_graph) {
+  return nxdgo_outcome(nxd_backward(outputs, grads, num_outputs, retain_graph));
 }
 
-static inline nxdgo_error_t* nxdgo_gradients(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t n_outputs, nxd_tensor_t* const* inputs, size_t n_inputs, int32_t retain_graph, nxd_tensor_t** out_grads) {
-  return nxdgo_outcome(nxd_gradients(outputs, grads, n_outputs, inputs, n_inputs, retain_graph, out_grads));
+static inline nxdgo_error_t* nxdgo_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t num_outputs, nxd_tensor_t* const* inputs, size_t num_inputs, int32_t retain_graph, nxd_tensor_t** out_grads) {
+  return nxdgo_outcome(nxd_grad(outputs, grads, num_outputs, inputs, num_inputs, retain_graph, out_grads));
 }
 
 static inline nxdgo_error_t* nxdgo_function_options_init(nxd_function_options_t* options, size_t size) {
@@ -290,8 +290,8 @@ static inline nxdgo_function_create_t nxdgo_function_create(const nxd_function_o
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
-  return nxdgo_outcome(nxd_function_apply(function, inputs, n_inputs, outputs, n_outputs));
+static inline nxdgo_error_t* nxdgo_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
+  return nxdgo_outcome(nxd_function_apply(function, inputs, num_inputs, outputs, num_outputs));
 }
 
 static inline nxdgo_error_t* nxdgo_function_call_save(nxd_function_call_t* call, nxd_tensor_t* tensor) {
@@ -457,8 +457,8 @@ static inline nxdgo_error_t* nxdgo_module_tie(nxd_module_t* root, const char* ow
   return nxdgo_outcome(nxd_module_tie(root, owner_path, alias_path));
 }
 
-static inline nxdgo_error_t* nxdgo_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
-  return nxdgo_outcome(nxd_module_forward(module, inputs, n_inputs, outputs, n_outputs));
+static inline nxdgo_error_t* nxdgo_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
+  return nxdgo_outcome(nxd_module_forward(module, inputs, num_inputs, outputs, num_outputs));
 }
 
 typedef struct {
@@ -466,14 +466,14 @@ typedef struct {
   nxd_tape_t* out_tape;
 } nxdgo_module_forward_tape_t;
 
-static inline nxdgo_module_forward_tape_t nxdgo_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
+static inline nxdgo_module_forward_tape_t nxdgo_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   nxdgo_module_forward_tape_t r = {0};
-  r.error = nxdgo_outcome(nxd_module_forward_tape(module, inputs, n_inputs, outputs, n_outputs, &r.out_tape));
+  r.error = nxdgo_outcome(nxd_module_forward_tape(module, inputs, num_inputs, outputs, num_outputs, &r.out_tape));
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs, size_t n_outputs, nxd_tensor_t** out_grad_inputs, size_t n_inputs) {
-  return nxdgo_outcome(nxd_tape_backward(tape, grad_outputs, n_outputs, out_grad_inputs, n_inputs));
+static inline nxdgo_error_t* nxdgo_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs, size_t num_outputs, nxd_tensor_t** out_grad_inputs, size_t num_inputs) {
+  return nxdgo_outcome(nxd_tape_backward(tape, grad_outputs, num_outputs, out_grad_inputs, num_inputs));
 }
 
 typedef struct {
@@ -490,11 +490,11 @@ static inline nxdgo_module_get_class_name_t nxdgo_module_get_class_name(nxd_modu
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_module_get_module_t;
+} nxdgo_module_find_module_t;
 
-static inline nxdgo_module_get_module_t nxdgo_module_get_module(nxd_module_t* root, const char* path) {
-  nxdgo_module_get_module_t r = {0};
-  r.error = nxdgo_outcome(nxd_module_get_module(root, path, &r.out_module));
+static inline nxdgo_module_find_module_t nxdgo_module_find_module(nxd_module_t* root, const char* path) {
+  nxdgo_module_find_module_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_find_module(root, path, &r.out_module));
   return r;
 }
 
@@ -601,29 +601,29 @@ static inline nxdgo_parameter_get_shard_t nxdgo_parameter_get_shard(nxd_paramete
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_parameter_set_whole(nxd_parameter_t* parameter, nxd_tensor_t* whole) {
-  return nxdgo_outcome(nxd_parameter_set_whole(parameter, whole));
+static inline nxdgo_error_t* nxdgo_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full) {
+  return nxdgo_outcome(nxd_parameter_set_full(parameter, full));
 }
 
 typedef struct {
   nxdgo_error_t* error;
-  nxd_tensor_t* out_whole;
-} nxdgo_parameter_get_whole_t;
+  nxd_tensor_t* out_full;
+} nxdgo_parameter_gather_full_t;
 
-static inline nxdgo_parameter_get_whole_t nxdgo_parameter_get_whole(nxd_parameter_t* parameter) {
-  nxdgo_parameter_get_whole_t r = {0};
-  r.error = nxdgo_outcome(nxd_parameter_get_whole(parameter, &r.out_whole));
+static inline nxdgo_parameter_gather_full_t nxdgo_parameter_gather_full(nxd_parameter_t* parameter) {
+  nxdgo_parameter_gather_full_t r = {0};
+  r.error = nxdgo_outcome(nxd_parameter_gather_full(parameter, &r.out_full));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
-  nxd_tensor_t* out_whole;
-} nxdgo_parameter_get_whole_grad_t;
+  nxd_tensor_t* out_full;
+} nxdgo_parameter_gather_full_grad_t;
 
-static inline nxdgo_parameter_get_whole_grad_t nxdgo_parameter_get_whole_grad(nxd_parameter_t* parameter) {
-  nxdgo_parameter_get_whole_grad_t r = {0};
-  r.error = nxdgo_outcome(nxd_parameter_get_whole_grad(parameter, &r.out_whole));
+static inline nxdgo_parameter_gather_full_grad_t nxdgo_parameter_gather_full_grad(nxd_parameter_t* parameter) {
+  nxdgo_parameter_gather_full_grad_t r = {0};
+  r.error = nxdgo_outcome(nxd_parameter_gather_full_grad(parameter, &r.out_full));
   return r;
 }
 
@@ -683,11 +683,11 @@ static inline nxdgo_error_t* nxdgo_embedding_options_init(nxd_embedding_options_
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_parallel_embedding_create_t;
+} nxdgo_layer_create_parallel_embedding_t;
 
-static inline nxdgo_parallel_embedding_create_t nxdgo_parallel_embedding_create(nxd_context_t* ctx, int64_t num_embeddings, int64_t embedding_dim, const nxd_embedding_options_t* options) {
-  nxdgo_parallel_embedding_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_parallel_embedding_create(ctx, num_embeddings, embedding_dim, options, &r.out_module));
+static inline nxdgo_layer_create_parallel_embedding_t nxdgo_layer_create_parallel_embedding(nxd_context_t* ctx, int64_t num_embeddings, int64_t embedding_dim, const nxd_embedding_options_t* options) {
+  nxdgo_layer_create_parallel_embedding_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_parallel_embedding(ctx, num_embeddings, embedding_dim, options, &r.out_module));
   return r;
 }
 
@@ -698,22 +698,22 @@ static inline nxdgo_error_t* nxdgo_linear_options_init(nxd_linear_options_t* opt
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_column_parallel_linear_create_t;
+} nxdgo_layer_create_column_parallel_linear_t;
 
-static inline nxdgo_column_parallel_linear_create_t nxdgo_column_parallel_linear_create(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options) {
-  nxdgo_column_parallel_linear_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_column_parallel_linear_create(ctx, in_features, out_features, options, &r.out_module));
+static inline nxdgo_layer_create_column_parallel_linear_t nxdgo_layer_create_column_parallel_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options) {
+  nxdgo_layer_create_column_parallel_linear_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_column_parallel_linear(ctx, in_features, out_features, options, &r.out_module));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_row_parallel_linear_create_t;
+} nxdgo_layer_create_row_parallel_linear_t;
 
-static inline nxdgo_row_parallel_linear_create_t nxdgo_row_parallel_linear_create(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options) {
-  nxdgo_row_parallel_linear_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_row_parallel_linear_create(ctx, in_features, out_features, options, &r.out_module));
+static inline nxdgo_layer_create_row_parallel_linear_t nxdgo_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options) {
+  nxdgo_layer_create_row_parallel_linear_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_row_parallel_linear(ctx, in_features, out_features, options, &r.out_module));
   return r;
 }
 
@@ -735,22 +735,22 @@ static inline nxdgo_error_t* nxdgo_norm_options_init(nxd_norm_options_t* options
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_layer_norm_create_t;
+} nxdgo_layer_create_layer_norm_t;
 
-static inline nxdgo_layer_norm_create_t nxdgo_layer_norm_create(nxd_context_t* ctx, int64_t size, const nxd_norm_options_t* options) {
-  nxdgo_layer_norm_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_layer_norm_create(ctx, size, options, &r.out_module));
+static inline nxdgo_layer_create_layer_norm_t nxdgo_layer_create_layer_norm(nxd_context_t* ctx, int64_t size, const nxd_norm_options_t* options) {
+  nxdgo_layer_create_layer_norm_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_layer_norm(ctx, size, options, &r.out_module));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_rms_norm_create_t;
+} nxdgo_layer_create_rms_norm_t;
 
-static inline nxdgo_rms_norm_create_t nxdgo_rms_norm_create(nxd_context_t* ctx, int64_t size, const nxd_norm_options_t* options) {
-  nxdgo_rms_norm_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_rms_norm_create(ctx, size, options, &r.out_module));
+static inline nxdgo_layer_create_rms_norm_t nxdgo_layer_create_rms_norm(nxd_context_t* ctx, int64_t size, const nxd_norm_options_t* options) {
+  nxdgo_layer_create_rms_norm_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_rms_norm(ctx, size, options, &r.out_module));
   return r;
 }
 
@@ -761,11 +761,11 @@ static inline nxdgo_error_t* nxdgo_rope_options_init(nxd_rope_options_t* options
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_rotary_embedding_create_t;
+} nxdgo_layer_create_rotary_embedding_t;
 
-static inline nxdgo_rotary_embedding_create_t nxdgo_rotary_embedding_create(nxd_context_t* ctx, int64_t head_dim, const nxd_rope_options_t* options) {
-  nxdgo_rotary_embedding_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_rotary_embedding_create(ctx, head_dim, options, &r.out_module));
+static inline nxdgo_layer_create_rotary_embedding_t nxdgo_layer_create_rotary_embedding(nxd_context_t* ctx, int64_t head_dim, const nxd_rope_options_t* options) {
+  nxdgo_layer_create_rotary_embedding_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_rotary_embedding(ctx, head_dim, options, &r.out_module));
   return r;
 }
 
@@ -776,11 +776,11 @@ static inline nxdgo_error_t* nxdgo_attention_options_init(nxd_attention_options_
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_attention_create_t;
+} nxdgo_layer_create_attention_t;
 
-static inline nxdgo_attention_create_t nxdgo_attention_create(nxd_context_t* ctx, int64_t hidden, int64_t n_heads, const nxd_attention_options_t* options) {
-  nxdgo_attention_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_attention_create(ctx, hidden, n_heads, options, &r.out_module));
+static inline nxdgo_layer_create_attention_t nxdgo_layer_create_attention(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads, const nxd_attention_options_t* options) {
+  nxdgo_layer_create_attention_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_attention(ctx, hidden_size, num_heads, options, &r.out_module));
   return r;
 }
 
@@ -791,22 +791,22 @@ static inline nxdgo_error_t* nxdgo_mlp_options_init(nxd_mlp_options_t* options, 
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_gated_mlp_create_t;
+} nxdgo_layer_create_gated_mlp_t;
 
-static inline nxdgo_gated_mlp_create_t nxdgo_gated_mlp_create(nxd_context_t* ctx, int64_t hidden, int64_t intermediate, const nxd_mlp_options_t* options) {
-  nxdgo_gated_mlp_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_gated_mlp_create(ctx, hidden, intermediate, options, &r.out_module));
+static inline nxdgo_layer_create_gated_mlp_t nxdgo_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size, int64_t intermediate_size, const nxd_mlp_options_t* options) {
+  nxdgo_layer_create_gated_mlp_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_gated_mlp(ctx, hidden_size, intermediate_size, options, &r.out_module));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_module_t* out_module;
-} nxdgo_dropout_create_t;
+} nxdgo_layer_create_dropout_t;
 
-static inline nxdgo_dropout_create_t nxdgo_dropout_create(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim) {
-  nxdgo_dropout_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_dropout_create(ctx, p, name, shard_dim, &r.out_module));
+static inline nxdgo_layer_create_dropout_t nxdgo_layer_create_dropout(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim) {
+  nxdgo_layer_create_dropout_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_dropout(ctx, p, name, shard_dim, &r.out_module));
   return r;
 }
 
@@ -856,9 +856,9 @@ typedef struct {
   nxd_pp_t* out_pp;
 } nxdgo_pp_create_t;
 
-static inline nxdgo_pp_create_t nxdgo_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t n_inputs, const nxd_pp_options_t* options) {
+static inline nxdgo_pp_create_t nxdgo_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs, const nxd_pp_options_t* options) {
   nxdgo_pp_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_pp_create(model, inputs, n_inputs, options, &r.out_pp));
+  r.error = nxdgo_outcome(nxd_pp_create(model, inputs, num_inputs, options, &r.out_pp));
   return r;
 }
 
@@ -867,9 +867,9 @@ typedef struct {
   double out_loss;
 } nxdgo_pp_run_train_t;
 
-static inline nxdgo_pp_run_train_t nxdgo_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs) {
+static inline nxdgo_pp_run_train_t nxdgo_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs) {
   nxdgo_pp_run_train_t r = {0};
-  r.error = nxdgo_outcome(nxd_pp_run_train(pp, inputs, n_inputs, &r.out_loss));
+  r.error = nxdgo_outcome(nxd_pp_run_train(pp, inputs, num_inputs, &r.out_loss));
   return r;
 }
 
@@ -878,9 +878,9 @@ typedef struct {
   double out_loss;
 } nxdgo_pp_run_eval_t;
 
-static inline nxdgo_pp_run_eval_t nxdgo_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
+static inline nxdgo_pp_run_eval_t nxdgo_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   nxdgo_pp_run_eval_t r = {0};
-  r.error = nxdgo_outcome(nxd_pp_run_eval(pp, inputs, n_inputs, &r.out_loss, outputs, n_outputs));
+  r.error = nxdgo_outcome(nxd_pp_run_eval(pp, inputs, num_inputs, &r.out_loss, outputs, num_outputs));
   return r;
 }
 
@@ -1013,8 +1013,8 @@ static inline nxdgo_error_t* nxdgo_op_set_tensor(nxd_op_t* op, const char* name,
   return nxdgo_outcome(nxd_op_set_tensor(op, name, tensor));
 }
 
-static inline nxdgo_error_t* nxdgo_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors, size_t n_tensors) {
-  return nxdgo_outcome(nxd_op_set_tensors(op, name, tensors, n_tensors));
+static inline nxdgo_error_t* nxdgo_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors, size_t num_tensors) {
+  return nxdgo_outcome(nxd_op_set_tensors(op, name, tensors, num_tensors));
 }
 
 static inline nxdgo_error_t* nxdgo_op_set_int(nxd_op_t* op, const char* name, int64_t value) {
@@ -1037,12 +1037,12 @@ static inline nxdgo_error_t* nxdgo_op_set_dtype(nxd_op_t* op, const char* name, 
   return nxdgo_outcome(nxd_op_set_dtype(op, name, value));
 }
 
-static inline nxdgo_error_t* nxdgo_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values, size_t n_values) {
-  return nxdgo_outcome(nxd_op_set_ints(op, name, values, n_values));
+static inline nxdgo_error_t* nxdgo_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values, size_t num_values) {
+  return nxdgo_outcome(nxd_op_set_ints(op, name, values, num_values));
 }
 
-static inline nxdgo_error_t* nxdgo_op_set_doubles(nxd_op_t* op, const char* name, const double* values, size_t n_values) {
-  return nxdgo_outcome(nxd_op_set_doubles(op, name, values, n_values));
+static inline nxdgo_error_t* nxdgo_op_set_doubles(nxd_op_t* op, const char* name, const double* values, size_t num_values) {
+  return nxdgo_outcome(nxd_op_set_doubles(op, name, values, num_values));
 }
 
 static inline nxdgo_error_t* nxdgo_op_run(nxd_op_t* op) {
@@ -1063,11 +1063,11 @@ static inline nxdgo_op_get_result_count_t nxdgo_op_get_result_count(nxd_op_t* op
 typedef struct {
   nxdgo_error_t* error;
   nxd_tensor_t* out_tensor;
-} nxdgo_op_get_tensor_t;
+} nxdgo_op_share_tensor_t;
 
-static inline nxdgo_op_get_tensor_t nxdgo_op_get_tensor(nxd_op_t* op, size_t index) {
-  nxdgo_op_get_tensor_t r = {0};
-  r.error = nxdgo_outcome(nxd_op_get_tensor(op, index, &r.out_tensor));
+static inline nxdgo_op_share_tensor_t nxdgo_op_share_tensor(nxd_op_t* op, size_t index) {
+  nxdgo_op_share_tensor_t r = {0};
+  r.error = nxdgo_outcome(nxd_op_share_tensor(op, index, &r.out_tensor));
   return r;
 }
 
@@ -1082,18 +1082,18 @@ static inline nxdgo_op_get_double_t nxdgo_op_get_double(nxd_op_t* op, size_t ind
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs, size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs) {
-  return nxdgo_outcome(nxd_op_call(name, overload, inputs, n_inputs, outputs, n_outputs));
+static inline nxdgo_error_t* nxdgo_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
+  return nxdgo_outcome(nxd_op_call(name, overload, inputs, num_inputs, outputs, num_outputs));
 }
 
 typedef struct {
   nxdgo_error_t* error;
   double out_norm;
-} nxdgo_finish_gradients_t;
+} nxdgo_finish_grads_t;
 
-static inline nxdgo_finish_gradients_t nxdgo_finish_gradients(nxd_module_t* root, const nxd_finish_options_t* options) {
-  nxdgo_finish_gradients_t r = {0};
-  r.error = nxdgo_outcome(nxd_finish_gradients(root, options, &r.out_norm));
+static inline nxdgo_finish_grads_t nxdgo_finish_grads(nxd_module_t* root, const nxd_finish_options_t* options) {
+  nxdgo_finish_grads_t r = {0};
+  r.error = nxdgo_outcome(nxd_finish_grads(root, options, &r.out_norm));
   return r;
 }
 
@@ -1111,40 +1111,40 @@ static inline nxdgo_ddp_create_t nxdgo_ddp_create(nxd_module_t* root, const nxd_
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_adamw_create_t;
+} nxdgo_optimizer_create_adamw_t;
 
-static inline nxdgo_adamw_create_t nxdgo_adamw_create(nxd_module_t* root, const nxd_adamw_options_t* options) {
-  nxdgo_adamw_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_adamw_create(root, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_adamw_t nxdgo_optimizer_create_adamw(nxd_module_t* root, const nxd_adamw_options_t* options) {
+  nxdgo_optimizer_create_adamw_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_adamw(root, options, &r.out_optimizer));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_sgd_create_t;
+} nxdgo_optimizer_create_sgd_t;
 
-static inline nxdgo_sgd_create_t nxdgo_sgd_create(nxd_module_t* root, const nxd_sgd_options_t* options) {
-  nxdgo_sgd_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_sgd_create(root, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_sgd_t nxdgo_optimizer_create_sgd(nxd_module_t* root, const nxd_sgd_options_t* options) {
+  nxdgo_optimizer_create_sgd_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_sgd(root, options, &r.out_optimizer));
   return r;
 }
 
 typedef struct {
   nxdgo_error_t* error;
   nxd_optimizer_t* out_optimizer;
-} nxdgo_custom_optimizer_create_t;
+} nxdgo_optimizer_create_custom_t;
 
-static inline nxdgo_custom_optimizer_create_t nxdgo_custom_optimizer_create(nxd_module_t* root, const nxd_custom_optimizer_options_t* options) {
-  nxdgo_custom_optimizer_create_t r = {0};
-  r.error = nxdgo_outcome(nxd_custom_optimizer_create(root, options, &r.out_optimizer));
+static inline nxdgo_optimizer_create_custom_t nxdgo_optimizer_create_custom(nxd_module_t* root, const nxd_custom_optimizer_options_t* options) {
+  nxdgo_optimizer_create_custom_t r = {0};
+  r.error = nxdgo_outcome(nxd_optimizer_create_custom(root, options, &r.out_optimizer));
   return r;
 }
 
-static inline nxdgo_error_t* nxdgo_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t n, int64_t ignore_index, int32_t shifted, double* out_weights) {
-  return nxdgo_outcome(nxd_loss_weights(ctx, labels, n, ignore_index, shifted, out_weights));
+static inline nxdgo_error_t* nxdgo_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t num_labels, int64_t ignore_index, int32_t shifted, double* out_weights) {
+  return nxdgo_outcome(nxd_loss_weights(ctx, labels, num_labels, ignore_index, shifted, out_weights));
 }
 
-static inline nxdgo_error_t* nxdgo_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t n_names, int32_t on) {
-  return nxdgo_outcome(nxd_apply_checkpoint(root, names, n_names, on));
+static inline nxdgo_error_t* nxdgo_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t num_names, int32_t on) {
+  return nxdgo_outcome(nxd_apply_checkpoint(root, names, num_names, on));
 }

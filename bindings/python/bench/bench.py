@@ -26,7 +26,7 @@ def median_seconds(call, n, batches=31):
 
 def main():
     if "RANK" not in os.environ:
-        with nxd.spawn(n_processes=2) as job:
+        with nxd.spawn(num_processes=2) as job:
             job.wait()
         return
     with nxd.Context() as ctx:

@@ -33,7 +33,7 @@ def rank():
 def main():
     if "RANK" in os.environ:
         return rank()
-    with nxd.spawn(n_processes=2) as job:
+    with nxd.spawn(num_processes=2) as job:
         try:
             job.wait()
         except nxd.PeerLost as error:

@@ -82,7 +82,7 @@ class Trainer:
             self.trained = self.pipeline.local_module
         self.adamw = nxd.AdamW(self.trained, learning_rate=a.lr, beta2=0.95, weight_decay=0.1,
                                bf16_update=update)
-        self.adamw.set_schedule(kind="cosine", warmup_steps=a.steps // 20 + 1,
+        self.adamw.set_lr_schedule(kind="cosine", warmup_steps=a.steps // 20 + 1,
                                 total_steps=a.steps + 1, final_factor=0.1)
 
     def batch(self, step):
@@ -131,7 +131,7 @@ def train(ctx, a, text):
 def main():
     a = read_arguments()
     if "RANK" not in os.environ and a.tp * a.pp > 1:
-        with nxd.spawn(n_processes=a.tp * a.pp) as job:
+        with nxd.spawn(num_processes=a.tp * a.pp) as job:
             job.wait()
         return 0
     text = read_text(a.text)

@@ -6,7 +6,7 @@ what needs it: tensors, operators, modules, layers, models.
 
 from nxd import core, ops, raw
 from nxd._libtorch import ForeignLibtorch
-from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, gradients, \
+from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, grad, \
     no_grad
 from nxd.core import *
 from nxd.enums import Activation, Init, Mismatch, Reduction, Rope, Smoothing, Toggle
@@ -15,7 +15,7 @@ from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer
 from nxd.module import LoadReport, Module, Parameter, Shard, Tape
 from nxd.module_pipeline import ModulePipeline
 from nxd.ops import Op
-from nxd.regions import copy_to_tensor_region, cpu_mode, finish_gradients, \
+from nxd.regions import copy_to_tensor_region, cpu_mode, finish_grads, \
     gather_from_sequence_region, gather_from_tensor_region, linear_cross_entropy, loss_weights, \
     parallel_cross_entropy, reduce_from_tensor_region, reduce_scatter_to_sequence_region, \
     scatter_to_sequence_region, scatter_to_tensor_region
@@ -27,8 +27,8 @@ __all__ = core.__all__ + [
     "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "Reduction", "RmsNorm",
     "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Smoothing", "Tape", "Tensor",
     "Toggle", "aten_pool", "autocast", "backward", "copy_to_tensor_region", "core", "cpu_mode",
-    "finish_gradients", "from_dlpack", "gather_from_sequence_region",
-    "gather_from_tensor_region", "grad_enabled", "gradients", "linear_cross_entropy",
+    "finish_grads", "from_dlpack", "gather_from_sequence_region",
+    "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",
     "loss_weights", "no_grad", "ops", "parallel_cross_entropy", "raw",
     "reduce_from_tensor_region", "reduce_scatter_to_sequence_region",
     "scatter_to_sequence_region", "scatter_to_tensor_region", "set_aten_pool", "tensor", "zeros",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from nxd.enums import (
-    Activation, AdamwFormula, Bf16Update, DType, Device, Init, ParameterState, Platform, PpLoss,
-    PpPartition, PpScheduleKind, PpTaskKind, Reduce, Reduction, Rendezvous, Rope, Schedule,
-    Smoothing, Status, Toggle, Transport,
+    Activation, AdamwFormula, Bf16Update, DType, Device, Init, LrSchedule, ParameterState,
+    Platform, PpLoss, PpPartition, PpScheduleKind, PpTaskKind, Reduce, Reduction, Rendezvous,
+    Rope, Smoothing, Status, Toggle, Transport,
 )
 
 
@@ -50,8 +50,8 @@ class ContextOptions(TypedDict, total=False):
     interface_name: str
     # of initial weights and random bits; 0: NXD_SEED or 0
     seed: int
-    # 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or off
-    plain_kernels: int
+    # every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
+    plain_kernels: bool | Toggle | None
     # of all groups; AUTO: NXD_TRANSPORT or by topology
     transport: Transport | str
     # ranks that give the same name share memory; NULL: NXD_HOST_ID, or found out
@@ -72,11 +72,11 @@ class DdpOptions(TypedDict, total=False):
     # 0, or 1: state is sharded over the group
     zero_stage: int
     # 1: gradients of BF16 parameters of a module are accumulated and reduced in f32
-    fp32_gradients: int
-    # 1: buckets are reduced when gradients are finished, not before
-    no_overlap: int
-    # 1: parameters are alike already; else the first rank's are sent
-    no_broadcast: int
+    fp32_grads: int
+    # default on; off: buckets are reduced when gradients are finished
+    overlap: bool | Toggle | None
+    # default on: the first rank's parameters are sent to the others
+    broadcast: bool | Toggle | None
 
 
 class FinishOptions(TypedDict, total=False):
@@ -90,15 +90,15 @@ class FinishOptions(TypedDict, total=False):
     norm_type: float
     # SUM or AVG over data-parallel ranks; a ddp's own option counts where there is one
     data_parallel_reduce: Reduce | str
-    # 1: a norm that is not finite is no reason to stop
-    skip_nonfinite_check: int
+    # default on; off: a norm that is not finite is no reason to stop
+    check_finite: bool | Toggle | None
 
 
 class SpawnOptions(TypedDict, total=False):
     """Options of nxd_spawn."""
 
     # 0: NEURON_NUM_DEVICES, or 1
-    n_processes: int
+    num_processes: int
     # OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     omp_num_threads: int
     # NULL-terminated program and arguments; NULL: this program, re-executed with its own arguments
@@ -139,10 +139,10 @@ class MemoryStats(NamedTuple):
     arena_bytes_reserved: int
 
 
-class ScheduleOptions(TypedDict, total=False):
+class LrScheduleOptions(TypedDict, total=False):
     """A schedule of learning rates. Steps count from 0; after total_steps the factor stays."""
 
-    kind: Schedule | str
+    kind: LrSchedule | str
     warmup_steps: int
     # LINEAR and COSINE: more than warmup_steps
     total_steps: int
@@ -151,7 +151,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class AdamwOptions(TypedDict, total=False):
-    """Options of nxd_adamw_create."""
+    """Options of nxd_optimizer_create_adamw."""
 
     # 0: 1e-3
     learning_rate: float
@@ -168,7 +168,7 @@ class AdamwOptions(TypedDict, total=False):
 
 
 class SgdOptions(TypedDict, total=False):
-    """Options of nxd_sgd_create: torch.optim.SGD."""
+    """Options of nxd_optimizer_create_sgd: torch.optim.SGD."""
 
     # 0: 1e-3
     learning_rate: float
@@ -182,7 +182,7 @@ class SgdOptions(TypedDict, total=False):
 
 
 class CustomOptimizerOptions(TypedDict, total=False):
-    """Options of nxd_custom_optimizer_create."""
+    """Options of nxd_optimizer_create_custom."""
 
     # called on the thread of nxd_optimizer_step or _update
     update: Any
@@ -193,7 +193,7 @@ class CustomOptimizerOptions(TypedDict, total=False):
     learning_rate: float
     weight_decay: float
     # 0 to 8
-    state_count: int
+    num_states: int
     # not STOCHASTIC
     bf16_update: Bf16Update | str
 
@@ -339,9 +339,9 @@ class PlanMachine(TypedDict, total=False):
     # of a rank, for what is predicted; 0: no bound
     memory_bytes: int
     # of nxd_measure_gemm_peak; 0: 100e9
-    gemm_flops_f32: float
+    gemm_rate_f32: float
     # 0: 200e9
-    gemm_flops_bf16: float
+    gemm_rate_bf16: float
     # of these, what attention's products reach; 0: 0.59
     attention_share_f32: float
     # 0: 0.5
@@ -419,7 +419,7 @@ class PlanPrediction(NamedTuple):
     optimizer_seconds: float
     fullest_rank: int
     parameter_bytes: int
-    gradient_bytes: int
+    grad_bytes: int
     optimizer_bytes: int
     activation_bytes: int
     # received values, sums under way, gradients of activations
@@ -452,7 +452,7 @@ class FunctionOptions(TypedDict, total=False):
     # stable and unique, such as "mylib::swish"
     name: str
     # 0: 1
-    n_outputs: int
+    num_outputs: int
     forward: Any
     backward: Any
     shape: Any
@@ -478,8 +478,8 @@ class ParameterOptions(TypedDict, total=False):
 
     # F32 (0), F64 or BF16
     dtype: DType | str
-    # 0: replicated; d + 1: dimension d is split over tensor-parallel ranks
-    shard_dim_plus_one: int
+    # 1: shard_dim is split over tensor-parallel ranks; 0: replicated
+    has_shard_dim: int
     # 1: its gradient is partial per tensor-parallel rank and summed
     sequence_parallel: int
     # DEFAULT: zeros
@@ -488,10 +488,11 @@ class ParameterOptions(TypedDict, total=False):
     init_b: float
     # META: without values until nxd_move_model_to_device or nxd_pp_create
     device: Device | str
+    shard_dim: int
 
 
 class EmbeddingOptions(TypedDict, total=False):
-    """Options of nxd_parallel_embedding_create."""
+    """Options of nxd_layer_create_parallel_embedding."""
 
     # canonical name of the layer for its initial weights; NULL: ""
     name: str
@@ -584,14 +585,14 @@ class RopeOptions(TypedDict, total=False):
 
 
 class AttentionOptions(TypedDict, total=False):
-    """Options of nxd_attention_create."""
+    """Options of nxd_layer_create_attention."""
 
     name: str
     dtype: DType | str
     device: Device | str
-    # 0: n_heads
-    n_kv_heads: int
-    # 0: hidden / n_heads
+    # 0: num_heads
+    num_kv_heads: int
+    # 0: hidden_size / num_heads
     head_dim: int
     # NULL: no rotary embedding; copied
     rope: Any
@@ -609,7 +610,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class MlpOptions(TypedDict, total=False):
-    """Options of nxd_gated_mlp_create."""
+    """Options of nxd_layer_create_gated_mlp."""
 
     name: str
     dtype: DType | str
@@ -651,21 +652,23 @@ class PpOptions(TypedDict, total=False):
     transformer_layer_class: str
     # paths of modules, each the last of its stage
     pipeline_cuts: Sequence[str]
-    n_cuts: int
+    num_cuts: int
     # more leaves, by class name or by path
     leaf_modules: Sequence[str]
-    n_leaf_modules: int
+    num_leaf_modules: int
     # of the model's inputs; NULL: a built-in model's own, else "input_0" and so on
     input_names: Sequence[str]
-    n_input_names: int
+    num_input_names: int
     # of the model's forward; 0: 1
-    n_outputs: int
+    num_outputs: int
     # which of them is the loss: a scalar
     loss_output: int
     loss: PpLoss | str
-    # with TOKENS: which input has the labels; 0: the one named "labels"
+    # with TOKENS: 1: labels_input has the labels; 0: the input named "labels"
+    has_labels_input: int
     labels_input: int
-    # with TOKENS: of labels that do not count; 0: -100
+    # with TOKENS: 1: labels of ignore_index do not count; 0: of -100
+    has_ignore_index: int
     ignore_index: int
     # with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing
     labels_shifted: int
@@ -695,16 +698,20 @@ FIELDS: dict[str, dict[str, type]] = {
     },
     "nxd_context_options_t": {
         "rendezvous": Rendezvous,
+        "plain_kernels": Toggle,
         "transport": Transport,
     },
     "nxd_ddp_options_t": {
         "reduce": Reduce,
+        "overlap": Toggle,
+        "broadcast": Toggle,
     },
     "nxd_finish_options_t": {
         "data_parallel_reduce": Reduce,
+        "check_finite": Toggle,
     },
-    "nxd_schedule_options_t": {
-        "kind": Schedule,
+    "nxd_lr_schedule_options_t": {
+        "kind": LrSchedule,
     },
     "nxd_adamw_options_t": {
         "formula": AdamwFormula,

@@ -28,13 +28,13 @@ def backward(outputs: Sequence[Tensor], grads: Sequence[Tensor | None] | None = 
                               retain_graph))
 
 
-def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
+def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
               grads: Sequence[Tensor | None] | None = None,
               retain_graph: bool = False) -> list[Tensor | None]:
     """Gradients of outputs with respect to inputs, without touching any leaf; None where an input
     does not influence them. [collective: the groups of the layers]"""
     out = ffi.new("nxd_tensor_t*[]", len(inputs) or 1)
-    check(engine.nxd_gradients(pointers("nxd_tensor_t", outputs), _optional(grads), len(outputs),
+    check(engine.nxd_grad(pointers("nxd_tensor_t", outputs), _optional(grads), len(outputs),
                                pointers("nxd_tensor_t", inputs), len(inputs), retain_graph, out))
     return [_own(out[i]) for i in range(len(inputs))]
 
@@ -92,7 +92,7 @@ class FunctionCall:
 class Function(EngineHandle):
     """A differentiable function of one's own, applied by calling it.
 
-    forward(call, *inputs) gives a tensor, or a tuple of n_outputs; backward(call, *grad_outputs),
+    forward(call, *inputs) gives a tensor, or a tuple of num_outputs; backward(call, *grad_outputs),
     where a None means zero, gives the gradient of each input, or None; shape(*inputs) gives outputs
     of the right shape from inputs on the meta device, for tracing. Inside, nothing is recorded.
     """
@@ -102,8 +102,8 @@ class Function(EngineHandle):
 
     def __init__(self, name: str, forward: Callable[..., Any],
                  backward: Callable[..., Any] | None = None,
-                 shape: Callable[..., Any] | None = None, n_outputs: int = 1) -> None:
-        options = Struct("nxd_function_options_t", {"name": name, "n_outputs": n_outputs}, engine)
+                 shape: Callable[..., Any] | None = None, num_outputs: int = 1) -> None:
+        options = Struct("nxd_function_options_t", {"name": name, "num_outputs": num_outputs}, engine)
         struct = options.pointer
         struct.forward = _forward
         struct.backward = _backward if backward else ffi.NULL
@@ -113,7 +113,7 @@ class Function(EngineHandle):
         with user_data.given((forward, backward, shape)) as held:
             struct.user_data = held
             super().__init__(get("nxd_function_t**", engine.nxd_function_create, struct))
-        self._n_outputs = n_outputs
+        self._n_outputs = num_outputs
 
     def __call__(self, *inputs: Tensor) -> Any:
         out = ffi.new("nxd_tensor_t*[]", self._n_outputs)
@@ -147,21 +147,21 @@ def give(results: Any, array: Any, n: int, what: str) -> None:
 
 @callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
               "size_t, void*)")
-def _forward(call: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int,
+def _forward(call: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: int,
              held: Any) -> None:
     function = ffi.from_handle(held)[0]
-    give(function(FunctionCall(call), *inputs_of(inputs, n_inputs)), outputs, n_outputs, "forward")
+    give(function(FunctionCall(call), *inputs_of(inputs, num_inputs)), outputs, num_outputs, "forward")
 
 
 @callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
               "size_t, void*)")
-def _backward(call: Any, grads: Any, n_outputs: int, grad_inputs: Any, n_inputs: int,
+def _backward(call: Any, grads: Any, num_outputs: int, grad_inputs: Any, num_inputs: int,
               held: Any) -> None:
     function = ffi.from_handle(held)[1]
-    give(function(FunctionCall(call), *inputs_of(grads, n_outputs)), grad_inputs, n_inputs,
+    give(function(FunctionCall(call), *inputs_of(grads, num_outputs)), grad_inputs, num_inputs,
          "backward")
 
 
 @callback("nxd_status_t(nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, void*)")
-def _shape(inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> None:
-    give(ffi.from_handle(held)[2](*inputs_of(inputs, n_inputs)), outputs, n_outputs, "shape")
+def _shape(inputs: Any, num_inputs: int, outputs: Any, num_outputs: int, held: Any) -> None:
+    give(ffi.from_handle(held)[2](*inputs_of(inputs, num_inputs)), outputs, num_outputs, "shape")

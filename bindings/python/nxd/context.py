@@ -233,11 +233,11 @@ class Context(Handle):
 
     @property
     def next_stage_rank(self) -> int:
-        return get("int32_t*", core.nxd_pipeline_get_next_rank, self.pointer)
+        return get("int32_t*", core.nxd_parallel_get_pipeline_next_rank, self.pointer)
 
     @property
     def previous_stage_rank(self) -> int:
-        return get("int32_t*", core.nxd_pipeline_get_previous_rank, self.pointer)
+        return get("int32_t*", core.nxd_parallel_get_pipeline_previous_rank, self.pointer)
 
 
 def layout_groups(world_size: int, axis: Axis | str,

@@ -10,14 +10,14 @@ from nxd.context import Context, device, layout_find, layout_groups
 from nxd.data_parallel import Ddp, sample_epoch
 from nxd.enums import AdamwFormula, Axis, Bf16Update, Device, DType, Hyperparameter, LogLevel, \
     ParameterState, Phase, Platform, PpLoss, PpPartition, PpScheduleKind, PpTaskKind, Reduce, \
-    Rendezvous, Schedule, Status, Transport
+    Rendezvous, LrSchedule, Status, Transport
 from nxd.errors import AbiMismatch, Aborted, Corrupt, InputOutput, Internal, InvalidArgument, \
     InvalidState, NxdError, PeerLost, Timeout, Unsupported, UserError, check
 from nxd.group import Group, Work
 from nxd.jobs import Job, spawn
 from nxd.machine import build_info, environment_table, measure_gemm_peak, memory_stats, profile, \
     release_threads, set_log_callback, set_log_level, set_memory_cap, trim_memory, version
-from nxd.optimizer import AdamW, CustomOptimizer, Optimizer, Sgd, Update, schedule_factor
+from nxd.optimizer import AdamW, CustomOptimizer, Optimizer, Sgd, Update, lr_schedule_factor
 from nxd.pipeline import CallbackPipeline, Pipeline, PipelineSchedule, Stage, Value
 from nxd.planner import plan_model_from_config, plan_predict, plan_search
 from nxd.store import Store
@@ -29,11 +29,11 @@ __all__ = [
     "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
     "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
-    "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "Schedule", "Sgd",
+    "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "LrSchedule", "Sgd",
     "Stage", "Status", "StepReport", "Store", "Timeout", "Transport", "Unsupported", "Update",
     "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",
     "layout_find", "layout_groups", "measure_gemm_peak", "memory_stats",
     "plan_model_from_config", "plan_predict", "plan_search", "profile", "release_threads",
-    "sample_epoch", "schedule_factor", "set_log_callback", "set_log_level", "set_memory_cap",
+    "sample_epoch", "lr_schedule_factor", "set_log_callback", "set_log_level", "set_memory_cap",
     "spawn", "trim_memory", "version",
 ]

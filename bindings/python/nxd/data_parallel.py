@@ -123,10 +123,10 @@ class Ddp(Handle):
         return get("double*", core.nxd_ddp_finish, self.pointer, struct.pointer)
 
 
-def sample_epoch(n_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,
+def sample_epoch(num_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,
                  shuffle: bool = True, drop_last: bool = False) -> list[int]:
     """Which samples a data-parallel rank takes in an epoch."""
-    arguments = (n_samples, ranks, rank, epoch, seed, shuffle, drop_last)
+    arguments = (num_samples, ranks, rank, epoch, seed, shuffle, drop_last)
     count = ffi.new("size_t*")
     check(core.nxd_sample_epoch(*arguments, ffi.NULL, 0, count))
     room = ffi.new("int64_t[]", count[0] or 1)

@@ -50,6 +50,15 @@ class DType(IntEnum):
     BOOL = 9
 
 
+class Toggle(IntEnum):
+    """On, off, or the default that the field's comment names."""
+
+    INVALID = -1
+    DEFAULT = 0
+    ON = 1
+    OFF = 2
+
+
 class ParameterState(IntEnum):
     """The step that this rank's parameters belong to after an optimizer's step."""
 
@@ -61,7 +70,7 @@ class ParameterState(IntEnum):
     # all are as after it
     NEW = 2
     # some of each: of no use until they are loaded again
-    TORN = 3
+    PARTIAL = 3
 
 
 class LogLevel(IntEnum):
@@ -126,9 +135,9 @@ class Phase(IntEnum):
     # y = x W^T of linear layers
     GEMM_FORWARD = 0
     # dx = dy W
-    GEMM_INPUT_GRADIENT = 1
+    GEMM_INPUT_GRAD = 1
     # dW = dy^T x
-    GEMM_WEIGHT_GRADIENT = 2
+    GEMM_WEIGHT_GRAD = 2
     # with its products
     ATTENTION = 3
     CROSS_ENTROPY = 4
@@ -140,7 +149,7 @@ class Phase(IntEnum):
     COMMUNICATION = 7
 
 
-class Schedule(IntEnum):
+class LrSchedule(IntEnum):
     """Learning rates over time; all rise linearly from rate / warmup_steps over the warm-up."""
 
     INVALID = -1
@@ -237,9 +246,9 @@ class PpTaskKind(IntEnum):
     FORWARD = 0
     # gradients of inputs and of parameters
     BACKWARD = 1
-    # of inputs alone; a WEIGHT_GRADIENT follows
-    INPUT_GRADIENT = 2
-    WEIGHT_GRADIENT = 3
+    # of inputs alone; a WEIGHT_GRAD follows
+    INPUT_GRAD = 2
+    WEIGHT_GRAD = 3
 
 
 class PpLoss(IntEnum):
@@ -286,15 +295,6 @@ class Smoothing(IntEnum):
     TORCH = 0
     # the same with s V / (V - 1), over the whole vocabulary V
     MEGATRON = 1
-
-
-class Toggle(IntEnum):
-    """On, off, or the default that the field's comment names."""
-
-    INVALID = -1
-    DEFAULT = 0
-    ON = 1
-    OFF = 2
 
 
 class Init(IntEnum):

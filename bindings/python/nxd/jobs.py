@@ -53,7 +53,7 @@ class Job(Handle):
         return get("int64_t*", core.nxd_job_get_pid, self.pointer, rank)
 
 
-def spawn(argv: Sequence[str] | None = None, n_processes: int = 0,
+def spawn(argv: Sequence[str] | None = None, num_processes: int = 0,
           omp_num_threads: int = 0) -> Job:
     """Starts a program n times, as the ranks of one world, which nxd.Context() joins. Without argv
     it is this one: the same interpreter, script and arguments."""
@@ -65,7 +65,7 @@ def spawn(argv: Sequence[str] | None = None, n_processes: int = 0,
     strings_ = strings(list(argv), kept)
     for i in range(len(argv)):
         array[i] = strings_[i]
-    options = Struct("nxd_spawn_options_t", {"n_processes": n_processes,
+    options = Struct("nxd_spawn_options_t", {"num_processes": num_processes,
                                              "omp_num_threads": omp_num_threads})
     options.pointer.argv = array
     return Job(get("nxd_job_t**", core.nxd_spawn, options.pointer))

@@ -83,13 +83,13 @@ class RotaryEmbedding(Layer):
 class Attention(Layer):
     """Self-attention with heads split over ranks; rope is a dictionary of RopeOptions."""
 
-    def __init__(self, context: Context, hidden: int, n_heads: int,
+    def __init__(self, context: Context, hidden: int, num_heads: int,
                  **options: Unpack[AttentionOptions]) -> None:
         given: dict[str, Any] = {**options}
         if isinstance(given.get("rope"), dict):
             given["rope"] = Struct("nxd_rope_options_t", given["rope"], engine)
         struct = Struct("nxd_attention_options_t", given, engine)
-        super().__init__(context, "attention_create", hidden, n_heads, struct.pointer)
+        super().__init__(context, "attention_create", hidden, num_heads, struct.pointer)
 
 
 class GatedMlp(Layer):

@@ -30,7 +30,7 @@ def environment_table() -> str:
 
 
 def set_log_level(level: LogLevel | str) -> None:
-    check(core.nxd_set_log_level(to_enum(LogLevel, level)))
+    check(core.nxd_log_set_level(to_enum(LogLevel, level)))
 
 
 @callback("void(nxd_log_level_t, const char*, void*)")
@@ -41,10 +41,10 @@ def _log(level: int, message: Any, held: Any) -> None:
 def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
     """Where log lines go; None: to stderr, as at first. Exceptions of the callback are printed."""
     if callback is None:
-        check(core.nxd_set_log_callback(ffi.NULL, ffi.NULL, ffi.NULL))
+        check(core.nxd_log_set_callback(ffi.NULL, ffi.NULL, ffi.NULL))
         return
     with user_data.given(callback) as held:
-        check(core.nxd_set_log_callback(_log, held, drop_user_data))
+        check(core.nxd_log_set_callback(_log, held, drop_user_data))
 
 
 def measure_gemm_peak(dtype: DType | str = DType.F32, n: int = 0) -> float:

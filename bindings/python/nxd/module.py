@@ -61,17 +61,17 @@ class Parameter(EngineHandle):
         check(get(self.pointer, dim, begins, ends, n, count))
         return Shard(dim[0], [(begins[i], ends[i]) for i in range(n)])
 
-    def set_whole(self, whole: Tensor) -> None:
+    def set_full(self, whole: Tensor) -> None:
         """Overwrites this rank's shard with its part of the whole value."""
-        check(engine.nxd_parameter_set_whole(self.pointer, whole.pointer))
+        check(engine.nxd_parameter_set_full(self.pointer, whole.pointer))
 
-    def whole(self) -> Tensor:
+    def gather_full(self) -> Tensor:
         """The whole value. [collective: tensor-parallel group]"""
-        return Tensor(get("nxd_tensor_t**", engine.nxd_parameter_get_whole, self.pointer))
+        return Tensor(get("nxd_tensor_t**", engine.nxd_parameter_gather_full, self.pointer))
 
-    def whole_grad(self) -> Tensor | None:
+    def gather_full_grad(self) -> Tensor | None:
         """The whole gradient, as far as it is finished. [collective: tensor-parallel group]"""
-        return _own(get("nxd_tensor_t**", engine.nxd_parameter_get_whole_grad, self.pointer))
+        return _own(get("nxd_tensor_t**", engine.nxd_parameter_gather_full_grad, self.pointer))
 
     def set_trainable(self, trainable: bool) -> None:
         check(engine.nxd_parameter_set_trainable(self.pointer, trainable))
@@ -106,27 +106,27 @@ class Module(EngineHandle):
     _destroy = "nxd_module_destroy"
 
     def __init__(self, context: Context, class_name: str | None = None,
-                 n_outputs: int = 1) -> None:
+                 num_outputs: int = 1) -> None:
         written = type(self).forward is not Module.forward
         name = class_name or (type(self).__name__ if written else "Container")
         # The library has the forward as long as the tree; this object must not live for that.
         with user_data.given(weakref.ref(self)) as held:
             self._adopt(get("nxd_module_t**", engine.nxd_module_create, context.pointer,
                             name.encode(), _forward if written else ffi.NULL, held,
-                            drop_user_data), context, None, n_outputs)
+                            drop_user_data), context, None, num_outputs)
 
     def _adopt(self, pointer: Any, context: Context, owner: Module | None,
-               n_outputs: int = 1) -> None:
+               num_outputs: int = 1) -> None:
         EngineHandle.__init__(self, pointer, owner)
         self.context = context
-        self.n_outputs = n_outputs
+        self.num_outputs = num_outputs
         self._children: dict[str, Module] = {}
 
     @classmethod
     def _wrap(cls, pointer: Any, context: Context, owner: Module | None = None,
-              n_outputs: int = 1) -> Module:
+              num_outputs: int = 1) -> Module:
         module = Module.__new__(Module)
-        module._adopt(pointer, context, owner, n_outputs)
+        module._adopt(pointer, context, owner, num_outputs)
         return module
 
     @property
@@ -137,17 +137,17 @@ class Module(EngineHandle):
     def forward(self, *inputs: Any) -> Any:
         raise NotImplementedError
 
-    def __call__(self, *inputs: Tensor | None, n_outputs: int | None = None) -> Any:
-        n = self.n_outputs if n_outputs is None else n_outputs
+    def __call__(self, *inputs: Tensor | None, num_outputs: int | None = None) -> Any:
+        n = self.num_outputs if num_outputs is None else num_outputs
         out = ffi.new("nxd_tensor_t*[]", n or 1)
         check(engine.nxd_module_forward(self.pointer, pointers("nxd_tensor_t", inputs),
                                         len(inputs), out, n))
         return outputs_of(out, n)
 
-    def tape(self, *inputs: Tensor | None, n_outputs: int | None = None) -> tuple[Any, Tape]:
+    def tape(self, *inputs: Tensor | None, num_outputs: int | None = None) -> tuple[Any, Tape]:
         """Runs the module for a framework with its own differentiation: outputs, and what its
         backward needs."""
-        n = self.n_outputs if n_outputs is None else n_outputs
+        n = self.num_outputs if num_outputs is None else num_outputs
         out, tape = ffi.new("nxd_tensor_t*[]", n or 1), ffi.new("nxd_tape_t**")
         check(engine.nxd_module_forward_tape(self.pointer, pointers("nxd_tensor_t", inputs),
                                              len(inputs), out, n, tape))
@@ -163,7 +163,7 @@ class Module(EngineHandle):
 
     def add_parameter(self, name: str, global_shape: Sequence[int],
                       **options: Unpack[ParameterOptions]) -> Parameter:
-        """Adds a parameter; a shard_dim_plus_one of d + 1 splits dimension d over ranks."""
+        """Adds a parameter; with has_shard_dim its dimension shard_dim is split over ranks."""
         struct = Struct("nxd_parameter_options_t", options, engine)
         out = ffi.new("nxd_parameter_t**")
         check(engine.nxd_module_add_parameter(
@@ -187,7 +187,7 @@ class Module(EngineHandle):
         if known is not None:
             return known
         out = ffi.new("nxd_module_t**")
-        check(engine.nxd_module_get_module(self.pointer, path.encode(), out))
+        check(engine.nxd_module_find_module(self.pointer, path.encode(), out))
         return Module._wrap(out[0], self.context, owner=self)
 
     def children(self) -> Iterator[tuple[str, Module]]:
@@ -283,9 +283,9 @@ class Tape(EngineHandle):
     __slots__ = ("_n_inputs",)
     _destroy = "nxd_tape_destroy"
 
-    def __init__(self, pointer: Any, module: Module, n_inputs: int) -> None:
+    def __init__(self, pointer: Any, module: Module, num_inputs: int) -> None:
         super().__init__(pointer, kept=module)
-        self._n_inputs = n_inputs
+        self._n_inputs = num_inputs
 
     def backward(self, *grad_outputs: Tensor | None) -> list[Tensor | None]:
         """Adds to the parameters' gradients, and gives those of the inputs.
@@ -298,12 +298,12 @@ class Tape(EngineHandle):
 
 @callback("nxd_status_t(nxd_module_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, "
               "void*)")
-def _forward(_: Any, inputs: Any, n_inputs: int, outputs: Any, n_outputs: int, held: Any) -> None:
+def _forward(_: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: int, held: Any) -> None:
     module = ffi.from_handle(held)()
     if module is None:
         raise InvalidState("nothing in Python refers to the module of this forward any more")
-    results = module.forward(*inputs_of(inputs, n_inputs))
-    give(results, outputs, n_outputs, f"{type(module).__name__}.forward")
+    results = module.forward(*inputs_of(inputs, num_inputs))
+    give(results, outputs, num_outputs, f"{type(module).__name__}.forward")
 
 
 @callback("nxd_status_t(nxd_parameter_t*, void*)")

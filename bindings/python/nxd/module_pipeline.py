@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from nxd._structs import PpOptions
 
-_COUNTS = {"pipeline_cuts": "n_cuts", "leaf_modules": "n_leaf_modules",
-           "input_names": "n_input_names"}
+_COUNTS = {"pipeline_cuts": "num_cuts", "leaf_modules": "num_leaf_modules",
+           "input_names": "num_input_names"}
 
 
 class ModulePipeline(Pipeline):
@@ -60,13 +60,13 @@ class ModulePipeline(Pipeline):
                                       out))
         return out[0]
 
-    def evaluate(self, *inputs: Tensor | None, n_outputs: int = 0) -> tuple[float, Any]:
+    def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0) -> tuple[float, Any]:
         """Forwards alone; gives the loss, and on the last stage's rank outputs. [collective: as
         train]"""
-        out, results = ffi.new("double*"), ffi.new("nxd_tensor_t*[]", n_outputs or 1)
+        out, results = ffi.new("double*"), ffi.new("nxd_tensor_t*[]", num_outputs or 1)
         check(engine.nxd_pp_run_eval(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
-                                     out, results if n_outputs else ffi.NULL, n_outputs))
-        return out[0], outputs_of(results, n_outputs)
+                                     out, results if num_outputs else ffi.NULL, num_outputs))
+        return out[0], outputs_of(results, num_outputs)
 
     @property
     def losses(self) -> list[float]:

@@ -79,7 +79,7 @@ class Op(EngineHandle):
 
     def _result(self, index: int) -> Any:
         tensor, number = ffi.new("nxd_tensor_t**"), ffi.new("double*")
-        status = engine.nxd_op_get_tensor(self.pointer, index, tensor)
+        status = engine.nxd_op_share_tensor(self.pointer, index, tensor)
         if status == 0:
             return Tensor(tensor[0])
         error = failure(status)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nxd._structs import AdamwOptions, CustomOptimizerOptions, FinishOptions, \
-        ScheduleOptions, SgdOptions
+        LrScheduleOptions, SgdOptions
 
 
 class Optimizer(Handle):
@@ -70,10 +70,10 @@ class Optimizer(Handle):
         return get("double*", core.nxd_optimizer_get_hyperparameter, self.pointer, group,
                    to_enum(Hyperparameter, which))
 
-    def set_schedule(self, **options: Unpack[ScheduleOptions]) -> None:
+    def set_lr_schedule(self, **options: Unpack[LrScheduleOptions]) -> None:
         """Makes the learning rate follow a schedule."""
-        struct = Struct("nxd_schedule_options_t", options)
-        check(core.nxd_optimizer_set_schedule(self.pointer, struct.pointer))
+        struct = Struct("nxd_lr_schedule_options_t", options)
+        check(core.nxd_optimizer_set_lr_schedule(self.pointer, struct.pointer))
 
     @property
     def learning_rate(self) -> float:
@@ -156,12 +156,12 @@ class CustomOptimizer(Optimizer):
                  **options: Unpack[CustomOptimizerOptions]) -> None:
         struct = Struct("nxd_custom_optimizer_options_t", options)
         struct.pointer.update, struct.pointer.destroy = _update, drop_user_data
-        with user_data.given((rule, struct.pointer.state_count)) as held:
+        with user_data.given((rule, struct.pointer.num_states)) as held:
             struct.pointer.user_data = held
             super().__init__("custom_optimizer", over, struct.pointer)
 
 
-def schedule_factor(step: int, **options: Unpack[ScheduleOptions]) -> float:
+def lr_schedule_factor(step: int, **options: Unpack[LrScheduleOptions]) -> float:
     """The factor on the learning rate at a step."""
-    struct = Struct("nxd_schedule_options_t", options)
-    return get("double*", core.nxd_schedule_get_factor, struct.pointer, step)
+    struct = Struct("nxd_lr_schedule_options_t", options)
+    return get("double*", core.nxd_lr_schedule_get_factor, struct.pointer, step)

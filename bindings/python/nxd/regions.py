@@ -75,11 +75,11 @@ def linear_cross_entropy(context: Context, x: Tensor, weight: Tensor, labels: Te
                 labels.pointer, sequence_dim, struct.pointer)
 
 
-def finish_gradients(root: Module, **options: Unpack[FinishOptions]) -> float:
+def finish_grads(root: Module, **options: Unpack[FinishOptions]) -> float:
     """Completes a model's gradients after backward, and gives their norm.
     [collective: tensor-, pipeline- and data-parallel groups]"""
     struct = Struct("nxd_finish_options_t", options)
-    return get("double*", engine.nxd_finish_gradients, root.pointer, struct.pointer)
+    return get("double*", engine.nxd_finish_grads, root.pointer, struct.pointer)
 
 
 def loss_weights(context: Context, labels: Sequence[Tensor | None], ignore_index: int = -100,

@@ -141,7 +141,7 @@ class Tensor(EngineHandle):
     def grad(self) -> Tensor | None:
         """Gradient accumulated in a leaf; None when there is none yet."""
         out = ffi.new("nxd_tensor_t**")
-        check(engine.nxd_tensor_get_grad(self.pointer, out))
+        check(engine.nxd_tensor_share_grad(self.pointer, out))
         return Tensor(out[0]) if out[0] != ffi.NULL else None
 
     @grad.setter

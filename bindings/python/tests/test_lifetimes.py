@@ -63,7 +63,7 @@ class Makers:
         nxd.Sgd(self.ddp, momentum=0.5).step()
 
     def custom_optimizer(self):
-        nxd.CustomOptimizer(self.ddp, lambda update: None, state_count=1).step()
+        nxd.CustomOptimizer(self.ddp, lambda update: None, num_states=1).step()
 
     def schedule(self):
         nxd.PipelineSchedule.of_kind("1f1b", 2, 1, 4).tasks(1)

@@ -43,7 +43,7 @@ class Autograd(unittest.TestCase):
     def test_backward_and_gradients(self):
         x, y = leaf([1.0, 2.0]), leaf([3.0, 4.0])
         loss = ops.sum(x * y)
-        dx, dy = nxd.gradients([loss], [x, y], retain_graph=True)
+        dx, dy = nxd.grad([loss], [x, y], retain_graph=True)
         self.assertEqual((dx.numpy().tolist(), dy.numpy().tolist()), ([3, 4], [1, 2]))
         self.assertIsNone(x.grad)
         loss.backward()
@@ -53,7 +53,7 @@ class Autograd(unittest.TestCase):
         self.assertIsNone(x.grad)
         with self.assertRaises(nxd.InvalidState):
             loss.backward()
-        self.assertEqual(nxd.gradients([ops.sum(x)], [x, y]), [unittest.mock.ANY, None])
+        self.assertEqual(nxd.grad([ops.sum(x)], [x, y]), [unittest.mock.ANY, None])
 
     def test_recording(self):
         x = leaf([1.0])
@@ -78,7 +78,7 @@ class Autograd(unittest.TestCase):
             self.assertIsNone(of_triple)
             return of_square * x * 2
 
-        function = nxd.Function("test::both", forward, backward, n_outputs=2)
+        function = nxd.Function("test::both", forward, backward, num_outputs=2)
         x = leaf([3.0, 5.0])
         square, triple = function(x)
         self.assertEqual(triple.detach().numpy().tolist(), [9, 15])
@@ -154,10 +154,10 @@ class Modules(unittest.TestCase):
         root.train(False)
         root.move_to("cpu")
         parameter = root.parameter("a.w")
-        parameter.set_whole(nxd.tensor(np.full((4, 2), 2, "f4")))
-        self.assertEqual(parameter.whole().numpy().sum(), 16)
+        parameter.set_full(nxd.tensor(np.full((4, 2), 2, "f4")))
+        self.assertEqual(parameter.gather_full().numpy().sum(), 16)
         self.assertEqual((parameter.global_shape, parameter.shard), ((4, 2), (-1, [])))
-        self.assertIsNone(parameter.whole_grad())
+        self.assertIsNone(parameter.gather_full_grad())
         parameter.set_trainable(False)
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "m.safetensors")
@@ -253,7 +253,7 @@ class Layers(unittest.TestCase):
             begin = 8 * context.rank
             self.assertEqual(weight.shard, (0, [(begin, begin + 8)]))
             self.assertEqual(weight.global_shape, (16, 8))
-            np.testing.assert_array_equal(weight.whole().numpy(), whole)
+            np.testing.assert_array_equal(weight.gather_full().numpy(), whole)
 
         on_ranks(run, 2, {"tensor_parallel_size": 2})
 
@@ -322,7 +322,7 @@ class Models(unittest.TestCase):
             if cut:
                 self.assertEqual((len(pipeline.cuts), pipeline.unsplit), (1, []))
                 self.assertIn("layers", pipeline.graph + str(pipeline.local_modules))
-                loss, outputs = pipeline.evaluate(mine, mine, n_outputs=1)
+                loss, outputs = pipeline.evaluate(mine, mine, num_outputs=1)
                 self.assertLess(loss, losses[0])
                 self.assertEqual(outputs is not None, pipeline.has_loss)
             return losses
@@ -390,7 +390,7 @@ class Models(unittest.TestCase):
             with nxd.no_grad():
                 self.assertEqual(again(ids).tobytes(), model(ids).tobytes())
             self.assertGreater(model.step_flops(1, 4), 0)
-            self.assertGreater(nxd.finish_gradients(self.backward(model, ids)), 0)
+            self.assertGreater(nxd.finish_grads(self.backward(model, ids)), 0)
             self.assertEqual(nxd.loss_weights(context, [ids, None]), [1.0, 0.0])
             with self.assertRaises(nxd.Unsupported):
                 nxd.Model(context, CONFIG.replace("llama", "mamba"))

@@ -196,7 +196,7 @@ class Jobs(unittest.TestCase):
             script = Path(directory, "again.py")
             script.write_text("import os, sys, nxd.core as nxd\n"
                               "if 'RANK' in os.environ: print(sys.argv[1:], flush=True)\n"
-                              "else: nxd.spawn(n_processes=2).wait(20)\n")
+                              "else: nxd.spawn(num_processes=2).wait(20)\n")
             out = run_python(script, "a", "b").stdout
             self.assertEqual(out, "['a', 'b']\n" * 2)
 

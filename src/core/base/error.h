@@ -20,7 +20,7 @@ struct ErrorContext {
   std::string operation;
   // The training step whose end failed; see core/optim/step_outcome.h.
   int64_t step = -1;
-  nxd_parameter_state_t parameters = NXD_PARAMETERS_NONE;
+  nxd_parameter_state_t parameters = NXD_PARAMETER_STATE_NONE;
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.
@@ -87,6 +87,13 @@ template <class... Parts>
 bool flag(int32_t value, const Parts&... name) {
   check_argument(value == 0 || value == 1, name..., ": expected 0 or 1, got ", value);
   return value == 1;
+}
+
+// A field whose default is not off.
+inline bool toggle(nxd_toggle_t value, bool default_value, const char* name) {
+  check_argument(value >= NXD_TOGGLE_DEFAULT && value <= NXD_TOGGLE_OFF, name,
+                 ": expected an NXD_TOGGLE_*, got ", value);
+  return value == NXD_TOGGLE_DEFAULT ? default_value : value == NXD_TOGGLE_ON;
 }
 
 // Checks the order of calls: fails with INVALID_STATE.

@@ -35,7 +35,7 @@ void set_last_error(nxd_status_t status, const char* message,
   e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
   e.sequence = context ? context->sequence : 0;
   e.step_plus_one = context ? context->step + 1 : 0;
-  e.parameters = context ? context->parameters : NXD_PARAMETERS_NONE;
+  e.parameters = context ? context->parameters : NXD_PARAMETER_STATE_NONE;
   std::snprintf(e.group, sizeof e.group, "%s", context ? context->group.c_str() : "");
   std::snprintf(e.operation, sizeof e.operation, "%s", context ? context->operation.c_str() : "");
 }

@@ -52,8 +52,8 @@ phase_clock::Total phase_clock::total(nxd_phase_t phase) noexcept {
 const char* phase_clock::name(nxd_phase_t phase) noexcept {
   switch (phase) {
     case NXD_PHASE_GEMM_FORWARD: return "GEMM forward";
-    case NXD_PHASE_GEMM_INPUT_GRADIENT: return "GEMM dX";
-    case NXD_PHASE_GEMM_WEIGHT_GRADIENT: return "GEMM dW";
+    case NXD_PHASE_GEMM_INPUT_GRAD: return "GEMM dX";
+    case NXD_PHASE_GEMM_WEIGHT_GRAD: return "GEMM dW";
     case NXD_PHASE_ATTENTION: return "attention";
     case NXD_PHASE_CROSS_ENTROPY: return "cross entropy";
     case NXD_PHASE_ELEMENTWISE: return "elementwise";

@@ -52,9 +52,9 @@ std::string collective_rejection(const Call& call, int size) {
   }
   if (call.count == 0) return "";
   if (!broadcasts && !call.send) return "send: expected a pointer, got NULL";
-  if (!call.recv) return text(broadcasts ? "buffer" : "recv", ": expected a pointer, got NULL");
+  if (!call.recv) return text(broadcasts ? "buffer" : "receive", ": expected a pointer, got NULL");
   if (call.operation == Operation::kAllToAll && call.send == call.recv) {
-    return "recv: expected a buffer apart from send, got the same";
+    return "receive: expected a buffer apart from send, got the same";
   }
   return "";
 }

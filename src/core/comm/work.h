@@ -75,7 +75,3 @@ class Work {
 };
 
 }  // namespace nxd
-
-struct nxd_work {
-  std::shared_ptr<nxd::Work> value;
-};

@@ -16,8 +16,8 @@ int64_t samples_of_rank(const EpochSampler::Options& o) {
 }
 
 const EpochSampler::Options& checked(const EpochSampler::Options& o) {
-  check_argument(o.samples >= 0 && o.samples <= kMaxSamples, "n_samples: expected 0 to 2^53, got ",
-                 o.samples);
+  check_argument(o.samples >= 0 && o.samples <= kMaxSamples,
+                 "num_samples: expected 0 to 2^53, got ", o.samples);
   check_argument(o.ranks >= 1, "ranks: expected at least 1, got ", o.ranks);
   check_argument(o.epoch >= 0 && o.epoch < kMaxEpoch, "epoch: expected 0 to 2^40 - 1, got ",
                  o.epoch);

@@ -269,8 +269,8 @@ void run_widened(ThreadState& state, const GemmArgs& args) {
 
 // Linear layers tell their products apart by what they transpose.
 nxd_phase_t phase_of(const GemmArgs& args) {
-  if (args.trans_a == Trans::kYes) return NXD_PHASE_GEMM_WEIGHT_GRADIENT;
-  return args.trans_b == Trans::kYes ? NXD_PHASE_GEMM_FORWARD : NXD_PHASE_GEMM_INPUT_GRADIENT;
+  if (args.trans_a == Trans::kYes) return NXD_PHASE_GEMM_WEIGHT_GRAD;
+  return args.trans_b == Trans::kYes ? NXD_PHASE_GEMM_FORWARD : NXD_PHASE_GEMM_INPUT_GRAD;
 }
 
 double operations(const GemmArgs& args) {

@@ -71,7 +71,7 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   const std::string evidence = launch_evidence();
   check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
               evidence, " is set), and must not start another job");
-  check_argument(size >= 0, "options.n_processes: expected 0 or more, got ", size);
+  check_argument(size >= 0, "options.num_processes: expected 0 or more, got ", size);
   if (size == 0) size = static_cast<int>(env::get_int("NEURON_NUM_DEVICES").value_or(1));
   check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",

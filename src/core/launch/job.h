@@ -73,8 +73,3 @@ class Job {
 };
 
 }  // namespace nxd
-
-struct nxd_job {
-  std::unique_ptr<nxd::Job> value;
-  nxd::ForkStamp stamp{};
-};

@@ -21,11 +21,15 @@ std::string complaint(const nxd_ddp_options_t& options) {
     return text("reduce: expected NXD_REDUCE_SUM or NXD_REDUCE_AVG, got ", options.reduce);
   }
   const std::pair<const char*, int32_t> toggles[] = {{"zero_stage", options.zero_stage},
-                                                     {"fp32_gradients", options.fp32_gradients},
-                                                     {"no_overlap", options.no_overlap},
-                                                     {"no_broadcast", options.no_broadcast}};
+                                                     {"fp32_grads", options.fp32_grads}};
   for (const auto& [name, value] : toggles) {
     if (value != 0 && value != 1) return text(name, ": expected 0 or 1, got ", value);
+  }
+  for (const auto& [name, value] :
+       {std::pair{"overlap", options.overlap}, std::pair{"broadcast", options.broadcast}}) {
+    if (value < NXD_TOGGLE_DEFAULT || value > NXD_TOGGLE_OFF) {
+      return text(name, ": expected an NXD_TOGGLE_*, got ", value);
+    }
   }
   return "";
 }
@@ -76,9 +80,9 @@ void DataParallel::agree_on_options(ProcessGroup& group, const nxd_ddp_options_t
       .same("bucket_bytes", static_cast<double>(options.bucket_bytes))
       .same("reduce", options.reduce)
       .same("zero_stage", options.zero_stage)
-      .same("fp32_gradients", options.fp32_gradients)
-      .same("no_overlap", options.no_overlap)
-      .same("no_broadcast", options.no_broadcast);
+      .same("fp32_grads", options.fp32_grads)
+      .same("overlap", options.overlap != NXD_TOGGLE_OFF)
+      .same("broadcast", options.broadcast != NXD_TOGGLE_OFF);
   agree({&group}, proposal);
 }
 
@@ -88,7 +92,7 @@ void DataParallel::make_parts(const nxd_ddp_options_t& options, bool resident) {
   if (options.bucket_bytes > 0) of_reducer.bucket_bytes = options.bucket_bytes;
   of_reducer.reduce = options.reduce;
   of_reducer.scatter = options.zero_stage == 1;
-  of_reducer.overlap = options.no_overlap == 0;
+  of_reducer.overlap = options.overlap != NXD_TOGGLE_OFF;
   of_reducer.resident = resident;
   reducer_ = std::make_shared<GradientReducer>(source_, of_reducer);
   if (options.zero_stage == 1) {
@@ -97,7 +101,7 @@ void DataParallel::make_parts(const nxd_ddp_options_t& options, bool resident) {
 }
 
 void DataParallel::broadcast_values(const nxd_ddp_options_t& options) {
-  if (options.no_broadcast == 0) nxd::broadcast_values(*source_, *source_->groups().data);
+  if (options.broadcast != NXD_TOGGLE_OFF) nxd::broadcast_values(*source_, *source_->groups().data);
 }
 
 double finish(DataParallel& ddp, const nxd_finish_options_t& options) {

@@ -58,8 +58,3 @@ class DataParallel {
 double finish(DataParallel& ddp, const nxd_finish_options_t& options);
 
 }  // namespace nxd
-
-struct nxd_ddp {
-  std::shared_ptr<void> owner;  // what the parameters belong to, such as a module tree
-  std::shared_ptr<nxd::DataParallel> value;
-};

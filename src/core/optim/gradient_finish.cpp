@@ -37,7 +37,7 @@ FinishPlan resolve(const nxd_finish_options_t& options) {
   plan.max_norm = options.max_norm;
   plan.norm_type = options.norm_type == 0 ? 2 : options.norm_type;
   plan.reduce = options.data_parallel_reduce;
-  plan.check_finite = options.skip_nonfinite_check == 0;
+  plan.check_finite = options.check_finite != NXD_TOGGLE_OFF;
   return plan;
 }
 
@@ -236,7 +236,7 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);
   proposal.same("data_parallel_reduce", plan.reduce);
-  proposal.same("skip_nonfinite_check", plan.check_finite ? 0 : 1);
+  proposal.same("check_finite", plan.check_finite ? 1 : 0);
   // Stages of a pipeline have parameters of their own.
   const int stage = groups.pipeline ? groups.pipeline->rank() : 0;
   const int stages = groups.pipeline ? groups.pipeline->size() : 1;
@@ -306,7 +306,7 @@ double finish_in_place(ParameterSource& source, GradientReducer& reducer,
     return finish(source, reducer, options, same_presence);
   });
   apply_factor(source, finished);
-  check_state(finished.finite || options.skip_nonfinite_check != 0, "rank ",
+  check_state(finished.finite || options.check_finite == NXD_TOGGLE_OFF, "rank ",
               source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
               "; they are left unclipped");
   return finished.norm;

@@ -155,7 +155,7 @@ void GradientReducer::or_reset(Function&& function) {
     function();
   } catch (...) {
     reset();
-    rethrow_with_parameters(source_->step(), NXD_PARAMETERS_OLD);
+    rethrow_with_parameters(source_->step(), NXD_PARAMETER_STATE_OLD);
   }
 }
 

@@ -93,7 +93,7 @@ Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRu
       state_(state_of(*ddp_)) {}
 
 int Optimizer::add_group(const std::vector<std::string>& patterns) {
-  check_argument(!patterns.empty(), "n: expected at least 1 pattern, got 0");
+  check_argument(!patterns.empty(), "num_patterns: expected at least 1 pattern, got 0");
   const std::vector<std::string> names = names_of(*source_);
   // A pattern for other stages' parameters matches none of these, and is no mistake.
   const auto whole = source_->names_of_whole();
@@ -137,7 +137,7 @@ double Optimizer::hyperparameter(int group, nxd_hyperparameter_t which) const {
   return hyper[which];
 }
 
-void Optimizer::set_schedule(const nxd_schedule_options_t& options) {
+void Optimizer::set_schedule(const nxd_lr_schedule_options_t& options) {
   check_schedule(options);
   schedule_ = options;
 }
@@ -163,14 +163,14 @@ void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& rep
   if (const std::string refused = torn(); !refused.empty()) {
     agree_on_finish(*source_, reducer_.get(), options, refused);
   }
-  outcome_ = {NXD_PARAMETERS_OLD, source_->step()};
+  outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   const FinishedGradients finished = before_update(outcome_.step, [&] {
     const bool same_presence = agree_on_finish(*source_, reducer_.get(), options);
     return finish(*source_, reducer_for(options.data_parallel_reduce), options, same_presence);
   });
   report.norm = finished.norm;
   report.learning_rate = learning_rate(0);
-  report.skipped = !finished.finite && options.skip_nonfinite_check == 0;
+  report.skipped = !finished.finite && options.check_finite != NXD_TOGGLE_OFF;
   if (!report.skipped) {
     if (sharded()) {
       update_parts(finished);
@@ -178,7 +178,7 @@ void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& rep
       update_all(finished);
     }
     ++updates_;
-    outcome_.parameters = NXD_PARAMETERS_NEW;
+    outcome_.parameters = NXD_PARAMETER_STATE_NEW;
   }
   report.updates = updates_;
   source_->advance_step();
@@ -190,14 +190,14 @@ void Optimizer::update() {
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
   const std::string refused = torn();
   check_state(refused.empty(), refused);
-  outcome_ = {NXD_PARAMETERS_OLD, source_->step()};
+  outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   FinishedGradients finished;
   for (size_t i = 0; i < source_->size(); ++i) {
     finished.present.push_back(source_->buffers(i).grad != nullptr);
   }
   update_all(finished);
   ++updates_;
-  outcome_.parameters = NXD_PARAMETERS_NEW;
+  outcome_.parameters = NXD_PARAMETER_STATE_NEW;
   source_->advance_step();
 }
 
@@ -239,24 +239,24 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
 }
 
 void Optimizer::break_off(const std::vector<char>& updated, bool begun) {
-  if (!begun) rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_OLD);
+  if (!begun) rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_OLD);
   state_torn_ = true;
-  outcome_.parameters = NXD_PARAMETERS_TORN;
+  outcome_.parameters = NXD_PARAMETER_STATE_PARTIAL;
   for (size_t i = 0; i < updated.size(); ++i) {
     if (updated[i] && source_->info(i).count() > 0) source_->mark_torn(i);
   }
-  rethrow_with_parameters(outcome_.step, NXD_PARAMETERS_TORN);
+  rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_PARTIAL);
 }
 
 std::string Optimizer::torn() const {
   const std::string values = source_->torn();
   if (!values.empty() || !state_torn_) return values;
-  return text("expected an optimizer's state of one step, got a TORN one: the end of step ",
+  return text("expected an optimizer's state of one step, got a PARTIAL one: the end of step ",
               outcome_.step, " broke off; nxd_optimizer_load a state, or make another optimizer");
 }
 
 Optimizer::Outcome Optimizer::outcome() const {
-  const bool mended = outcome_.parameters == NXD_PARAMETERS_TORN && torn().empty();
+  const bool mended = outcome_.parameters == NXD_PARAMETER_STATE_PARTIAL && torn().empty();
   return mended ? Outcome{} : outcome_;
 }
 

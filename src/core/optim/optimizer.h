@@ -24,7 +24,7 @@ class Optimizer {
   int group_count() const { return static_cast<int>(groups_.size()); }
   void set_hyperparameter(int group, nxd_hyperparameter_t which, double value);
   double hyperparameter(int group, nxd_hyperparameter_t which) const;
-  void set_schedule(const nxd_schedule_options_t& options);
+  void set_schedule(const nxd_lr_schedule_options_t& options);
   double learning_rate(int group) const;  // of the next update
 
   // See nxd_optimizer_step and nxd_optimizer_update.
@@ -33,7 +33,7 @@ class Optimizer {
 
   // See nxd_optimizer_get_parameter_state.
   struct Outcome {
-    nxd_parameter_state_t parameters = NXD_PARAMETERS_NONE;
+    nxd_parameter_state_t parameters = NXD_PARAMETER_STATE_NONE;
     int64_t step = -1;
   };
   Outcome outcome() const;
@@ -52,7 +52,7 @@ class Optimizer {
   void update_all(const FinishedGradients& finished);
   void update_run(OptimizerState::Run& run, double factor);
   void update_parts(const FinishedGradients& finished);
-  // Why a step or a save is rejected: values or state are TORN. "" when they are not.
+  // Why a step or a save is rejected: values or state are PARTIAL. "" when they are not.
   std::string torn() const;
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
@@ -64,7 +64,7 @@ class Optimizer {
   std::unique_ptr<UpdateRule> rule_;
   std::vector<Hyperparameters> groups_;
   std::vector<int> group_of_;  // of each parameter
-  nxd_schedule_options_t schedule_ = NXD_SCHEDULE_OPTIONS_INIT;
+  nxd_lr_schedule_options_t schedule_ = NXD_LR_SCHEDULE_OPTIONS_INIT;
   int64_t updates_ = 0;
   OptimizerState state_;
   bool state_torn_ = false;
@@ -72,8 +72,3 @@ class Optimizer {
 };
 
 }  // namespace nxd
-
-struct nxd_optimizer {
-  std::shared_ptr<void> owner;  // what the parameters belong to, such as a module tree
-  std::unique_ptr<nxd::Optimizer> value;
-};

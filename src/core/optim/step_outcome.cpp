@@ -7,15 +7,15 @@ namespace {
 
 const char* words(nxd_parameter_state_t state) {
   switch (state) {
-    case NXD_PARAMETERS_OLD: return "OLD: as before the step";
-    case NXD_PARAMETERS_NEW: return "NEW: as after the step";
-    default: return "TORN: some as before the step, some as after it; load them again";
+    case NXD_PARAMETER_STATE_OLD: return "OLD: as before the step";
+    case NXD_PARAMETER_STATE_NEW: return "NEW: as after the step";
+    default: return "PARTIAL: some as before the step, some as after it; load them again";
   }
 }
 
 // An error of the caller is reported as it is: parameters are OLD then, as anyone would expect.
 bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
-  return state != NXD_PARAMETERS_OLD || status == NXD_ERROR_PEER_LOST ||
+  return state != NXD_PARAMETER_STATE_OLD || status == NXD_ERROR_PEER_LOST ||
          status == NXD_ERROR_TIMEOUT || status == NXD_ERROR_ABORTED;
 }
 
@@ -33,13 +33,13 @@ bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
 
 void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state) {
   const Error error = Error::current();
-  if (error.context().parameters != NXD_PARAMETERS_NONE) throw error;
+  if (error.context().parameters != NXD_PARAMETER_STATE_NONE) throw error;
   fail_with(error.status(), error.what(), error.context(), step, state);
 }
 
 std::string torn_text(const std::string& parameter, int64_t step) {
   return text("parameter ", parameter,
-              ": expected the values of one step, got TORN ones: the end of step ", step,
+              ": expected the values of one step, got PARTIAL ones: the end of step ", step,
               " broke off; load the parameters again");
 }
 

@@ -18,7 +18,7 @@ auto before_update(int64_t step, Function&& function) {
   try {
     return std::forward<Function>(function)();
   } catch (...) {
-    rethrow_with_parameters(step, NXD_PARAMETERS_OLD);
+    rethrow_with_parameters(step, NXD_PARAMETER_STATE_OLD);
   }
 }
 

@@ -230,10 +230,10 @@ class CallbackRule final : public KnownRule {
 
   static std::vector<std::string> states_of(const nxd_custom_optimizer_options_t& options) {
     constexpr int kMaxStates = 8;
-    check_argument(options.state_count >= 0 && options.state_count <= kMaxStates,
-                   "state_count: expected 0 to ", kMaxStates, ", got ", options.state_count);
+    check_argument(options.num_states >= 0 && options.num_states <= kMaxStates,
+                   "num_states: expected 0 to ", kMaxStates, ", got ", options.num_states);
     std::vector<std::string> names;
-    for (int i = 0; i < options.state_count; ++i) names.push_back(text("state", i));
+    for (int i = 0; i < options.num_states; ++i) names.push_back(text("state", i));
     return names;
   }
 

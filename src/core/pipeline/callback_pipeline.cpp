@@ -41,7 +41,7 @@ PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
 
 CallbackStages::Values read_values(const nxd_pp_value_t* values, const size_t* counts, int chunks,
                                    const char* name) {
-  check_argument(counts, "n_", name, ": expected the counts of ", chunks, " chunks, got NULL");
+  check_argument(counts, "num_", name, ": expected the counts of ", chunks, " chunks, got NULL");
   CallbackStages::Values read;
   size_t next = 0;
   for (int chunk = 0; chunk < chunks; ++chunk) {

@@ -240,7 +240,7 @@ PipelineBuffers PipelineRunner::Impl::compute(const Step& step, const PipelineBu
   switch (step.task.kind) {
     case NXD_PP_TASK_FORWARD: given = program->forward(place, taken); break;
     case NXD_PP_TASK_BACKWARD: given = program->backward(place, taken, true); break;
-    case NXD_PP_TASK_INPUT_GRADIENT: given = program->backward(place, taken, false); break;
+    case NXD_PP_TASK_INPUT_GRAD: given = program->backward(place, taken, false); break;
     default: program->weight_gradients(place); break;
   }
   if (recorder()) {

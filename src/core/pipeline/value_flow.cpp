@@ -15,7 +15,7 @@ namespace {
 constexpr int kTasksAhead = 2;
 
 bool gives_gradients(nxd_pp_task_kind_t kind) {
-  return kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_INPUT_GRADIENT;
+  return kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_INPUT_GRAD;
 }
 
 bool belongs_to(nxd_pp_task_kind_t kind, Flow flow) {
@@ -110,7 +110,7 @@ void ValueFlow::find_ends() {
   std::set<std::pair<int, int>> microbatches;
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     const PipelineTask& task = step->task;
-    const bool adds = task.kind == NXD_PP_TASK_BACKWARD || task.kind == NXD_PP_TASK_WEIGHT_GRADIENT;
+    const bool adds = task.kind == NXD_PP_TASK_BACKWARD || task.kind == NXD_PP_TASK_WEIGHT_GRAD;
     step->last = adds && chunks.insert(task.chunk).second;
     step->is_final = microbatches.insert({task.chunk, task.microbatch}).second;
   }

@@ -292,7 +292,7 @@ nxd_plan_prediction_t LayoutPlan::predict(const ScheduleReport& report) const {
   const double sequences = number(int64_t{layout_.data_parallel_size} * layout_.microbatch_size) *
                            layout_.num_microbatches;
   const double flops =
-      layout_.dtype == NXD_DTYPE_BF16 ? machine_.gemm_flops_bf16 : machine_.gemm_flops_f32;
+      layout_.dtype == NXD_DTYPE_BF16 ? machine_.gemm_rate_bf16 : machine_.gemm_rate_f32;
   out.pipeline_seconds = report.makespan;
   out.step_seconds = finish_after(report.end);
   out.tokens_per_second = sequences * layout_.sequence_length / out.step_seconds;
@@ -325,11 +325,11 @@ void LayoutPlan::fill_memory(nxd_plan_prediction_t& out) const {
   const Memory memory = memory_of(fullest);
   out.fullest_rank = fullest * ranks_of_stage();
   out.parameter_bytes = whole_bytes(memory.parameters);
-  out.gradient_bytes = whole_bytes(memory.gradients);
+  out.grad_bytes = whole_bytes(memory.gradients);
   out.optimizer_bytes = whole_bytes(memory.optimizer);
   out.activation_bytes = whole_bytes(memory.activations);
   out.buffer_bytes = whole_bytes(memory.buffers);
-  out.total_bytes = out.parameter_bytes + out.gradient_bytes + out.optimizer_bytes +
+  out.total_bytes = out.parameter_bytes + out.grad_bytes + out.optimizer_bytes +
                     out.activation_bytes + out.buffer_bytes;
 }
 

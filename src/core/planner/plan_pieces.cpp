@@ -29,7 +29,7 @@ class PieceMaker {
         vocabulary_(model.head_elements(tensor_) / model.hidden),
         places_(group_places(machine, tensor_, 1)) {
     const bool bf16 = layout.dtype == NXD_DTYPE_BF16;
-    flops_ = bf16 ? machine.gemm_flops_bf16 : machine.gemm_flops_f32;
+    flops_ = bf16 ? machine.gemm_rate_bf16 : machine.gemm_rate_f32;
     attention_flops_ = flops_ * (bf16 ? machine.attention_share_bf16 : machine.attention_share_f32);
   }
 

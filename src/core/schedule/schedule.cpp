@@ -48,7 +48,7 @@ Schedule Schedule::of_tasks(const PipelineShape& shape,
   for (const auto& tasks : tasks_by_rank) {
     for (const PipelineTask& task : tasks) {
       schedule.has_backward_ |= task.kind != NXD_PP_TASK_FORWARD;
-      schedule.splits_backward_ |= task.kind == NXD_PP_TASK_INPUT_GRADIENT;
+      schedule.splits_backward_ |= task.kind == NXD_PP_TASK_INPUT_GRAD;
     }
   }
   schedule.tasks_ = std::move(tasks_by_rank);
@@ -60,8 +60,8 @@ const char* task_name(nxd_pp_task_kind_t kind) {
   switch (kind) {
     case NXD_PP_TASK_FORWARD: return "forward";
     case NXD_PP_TASK_BACKWARD: return "backward";
-    case NXD_PP_TASK_INPUT_GRADIENT: return "input gradient";
-    case NXD_PP_TASK_WEIGHT_GRADIENT: return "weight gradient";
+    case NXD_PP_TASK_INPUT_GRAD: return "input gradient";
+    case NXD_PP_TASK_WEIGHT_GRAD: return "weight gradient";
     default: return "unknown task";
   }
 }

@@ -89,11 +89,11 @@ std::vector<PipelineTask> zero_bubble_tasks(const PipelineShape& shape, int rank
   for (int i = 0; i < warm; ++i) tasks.push_back({NXD_PP_TASK_FORWARD, i, 0});
   for (int i = 0; i < all; ++i) {
     if (warm + i < all) tasks.push_back({NXD_PP_TASK_FORWARD, warm + i, 0});
-    tasks.push_back({NXD_PP_TASK_INPUT_GRADIENT, i, 0});
-    if (i >= rank) tasks.push_back({NXD_PP_TASK_WEIGHT_GRADIENT, i - rank, 0});
+    tasks.push_back({NXD_PP_TASK_INPUT_GRAD, i, 0});
+    if (i >= rank) tasks.push_back({NXD_PP_TASK_WEIGHT_GRAD, i - rank, 0});
   }
   for (int i = std::max(all - rank, 0); i < all; ++i) {
-    tasks.push_back({NXD_PP_TASK_WEIGHT_GRADIENT, i, 0});
+    tasks.push_back({NXD_PP_TASK_WEIGHT_GRAD, i, 0});
   }
   return tasks;
 }

@@ -42,14 +42,14 @@ class RankProof {
     bool forward = false, input = false, weight = false;
 
     bool has(nxd_pp_task_kind_t kind) const {
-      return kind == NXD_PP_TASK_FORWARD           ? forward
-             : kind == NXD_PP_TASK_WEIGHT_GRADIENT ? weight
-                                                   : input;
+      return kind == NXD_PP_TASK_FORWARD       ? forward
+             : kind == NXD_PP_TASK_WEIGHT_GRAD ? weight
+                                               : input;
     }
     void add(nxd_pp_task_kind_t kind) {
       forward |= kind == NXD_PP_TASK_FORWARD;
-      input |= kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_INPUT_GRADIENT;
-      weight |= kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_WEIGHT_GRADIENT;
+      input |= kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_INPUT_GRAD;
+      weight |= kind == NXD_PP_TASK_BACKWARD || kind == NXD_PP_TASK_WEIGHT_GRAD;
     }
   };
 
@@ -59,7 +59,7 @@ class RankProof {
   }
 
   void check_range(const PipelineTask& task, size_t place) const {
-    check_argument(task.kind >= NXD_PP_TASK_FORWARD && task.kind <= NXD_PP_TASK_WEIGHT_GRADIENT,
+    check_argument(task.kind >= NXD_PP_TASK_FORWARD && task.kind <= NXD_PP_TASK_WEIGHT_GRAD,
                    "task ", place, " of rank ", rank_, ": expected an NXD_PP_TASK_*, got ",
                    task.kind);
     const auto check = [&](const char* what, int value, int end) {
@@ -89,8 +89,8 @@ class RankProof {
     PipelineTask missing{NXD_PP_TASK_FORWARD, static_cast<int>(at % microbatches),
                          static_cast<int>(at / microbatches)};
     if (made.forward && trains_) {
-      missing.kind = made.input    ? NXD_PP_TASK_WEIGHT_GRADIENT
-                     : made.weight ? NXD_PP_TASK_INPUT_GRADIENT
+      missing.kind = made.input    ? NXD_PP_TASK_WEIGHT_GRAD
+                     : made.weight ? NXD_PP_TASK_INPUT_GRAD
                                    : NXD_PP_TASK_BACKWARD;
     }
     fail(NXD_ERROR_INVALID_ARGUMENT, "tasks: expected ", describe(rank_, missing),
@@ -100,7 +100,7 @@ class RankProof {
   void check_order(size_t place) {
     const PipelineTask& task = tasks_[place];
     Made& made = made_[index(task.chunk, task.microbatch)];
-    const bool weight_only = task.kind == NXD_PP_TASK_WEIGHT_GRADIENT;
+    const bool weight_only = task.kind == NXD_PP_TASK_WEIGHT_GRAD;
     if (task.kind != NXD_PP_TASK_FORWARD && !made.forward) {
       refuse(place, task, " after its forward, got it before");
     }
@@ -108,7 +108,7 @@ class RankProof {
     made.add(task.kind);
     if (task.kind == NXD_PP_TASK_FORWARD) return;
     if (!weight_only) check_next(last_input_, task, place);
-    if (task.kind != NXD_PP_TASK_INPUT_GRADIENT) check_next(last_weight_, task, place);
+    if (task.kind != NXD_PP_TASK_INPUT_GRAD) check_next(last_weight_, task, place);
   }
 
   void check_next(std::vector<int>& last, const PipelineTask& task, size_t place) const {

@@ -60,7 +60,7 @@ class Player {
     clock_[r] = start + cost;
     report_.busy[r] += cost;
     report_.critical_path = std::max(report_.critical_path, unlimited + cost);
-    if (task.kind != NXD_PP_TASK_WEIGHT_GRADIENT) {
+    if (task.kind != NXD_PP_TASK_WEIGHT_GRAD) {
       Ends& ends = task.kind == NXD_PP_TASK_FORWARD ? forward_ : backward_;
       ends.played[pass] = start + cost;
       ends.unlimited[pass] = unlimited + cost;
@@ -87,8 +87,8 @@ class Player {
     const auto s = static_cast<size_t>(stage);
     switch (kind) {
       case NXD_PP_TASK_FORWARD: return costs_.forward[s];
-      case NXD_PP_TASK_INPUT_GRADIENT: return costs_.backward_input[s];
-      case NXD_PP_TASK_WEIGHT_GRADIENT: return costs_.backward_weight[s];
+      case NXD_PP_TASK_INPUT_GRAD: return costs_.backward_input[s];
+      case NXD_PP_TASK_WEIGHT_GRAD: return costs_.backward_weight[s];
       default: return costs_.backward_input[s] + costs_.backward_weight[s];
     }
   }
@@ -96,12 +96,12 @@ class Player {
   // When the pass of the same stage and microbatch that the task needs ends.
   double own_input(size_t pass, nxd_pp_task_kind_t kind) const {
     if (kind == NXD_PP_TASK_FORWARD) return 0;
-    return (kind == NXD_PP_TASK_WEIGHT_GRADIENT ? backward_ : forward_).unlimited[pass];
+    return (kind == NXD_PP_TASK_WEIGHT_GRAD ? backward_ : forward_).unlimited[pass];
   }
 
   // Operands of a weight gradient are kept until it is made.
   void count_activations(size_t rank, nxd_pp_task_kind_t kind) {
-    if (!trains_ || kind == NXD_PP_TASK_INPUT_GRADIENT) return;
+    if (!trains_ || kind == NXD_PP_TASK_INPUT_GRAD) return;
     int& kept = kept_[rank];
     kept += kind == NXD_PP_TASK_FORWARD ? 1 : -1;
     report_.rank_activations[rank] = std::max(report_.rank_activations[rank], kept);

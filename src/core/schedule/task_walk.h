@@ -19,7 +19,7 @@ struct StagePass {
 inline StagePass source_of(const PipelineShape& shape, int rank, const PipelineTask& task) {
   const int stage = shape.stage_of(rank, task.chunk);
   if (task.kind == NXD_PP_TASK_FORWARD) return {true, stage - 1, task.microbatch};
-  const bool waits = task.kind != NXD_PP_TASK_WEIGHT_GRADIENT && stage + 1 < shape.stages();
+  const bool waits = task.kind != NXD_PP_TASK_WEIGHT_GRAD && stage + 1 < shape.stages();
   return {false, waits ? stage + 1 : -1, task.microbatch};
 }
 
@@ -69,7 +69,7 @@ std::vector<size_t> walk_tasks(const PipelineShape& shape,
       const PipelineTask& task = tasks[at];
       visit(rank, task);
       ++at;
-      if (task.kind == NXD_PP_TASK_WEIGHT_GRADIENT) continue;
+      if (task.kind == NXD_PP_TASK_WEIGHT_GRAD) continue;
       const bool forward = task.kind == NXD_PP_TASK_FORWARD;
       const int stage = shape.stage_of(rank, task.chunk);
       (forward ? forward_done : backward_done)[pass_index(shape, stage, task.microbatch)] = 1;

@@ -254,9 +254,10 @@ std::shared_ptr<ProcessGroup> Context::Impl::meet_in_group(const std::vector<int
 Context::Context() : impl_(std::make_unique<Impl>()) {}
 Context::~Context() = default;
 
-std::shared_ptr<Context> Context::create(const nxd_context_options_t& options) {
+std::shared_ptr<Context> Context::create(const nxd_context_options_t& options,
+                                         std::shared_ptr<Store> store) {
   const auto context = kept_by_process(new Context);
-  context->join(options);
+  context->join(options, std::move(store));
   return context;
 }
 
@@ -278,13 +279,13 @@ void Context::Impl::share(const World& world, const Deadline& joined_by) {
       world.server_rank, world.lost_with_store(m.rank), patience);
 }
 
-void Context::join(const nxd_context_options_t& options) {
+void Context::join(const nxd_context_options_t& options, std::shared_ptr<Store> store) {
   Impl& i = *impl_;
   check_argument(options.timeout_ms >= 0, "options.timeout_ms: expected 0 or more, got ",
                  options.timeout_ms);
   i.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : env::timeout_ms();
   i.seed = options.seed != 0 ? options.seed : env::seed();
-  i.plain_kernels = options.plain_kernels != 0 || env::plain_kernels();
+  i.plain_kernels = toggle(options.plain_kernels, env::plain_kernels(), "options.plain_kernels");
   check_argument(
       options.transport >= NXD_TRANSPORT_AUTO && options.transport <= NXD_TRANSPORT_HIERARCHICAL,
       "options.transport: expected an NXD_TRANSPORT_*, got ", options.transport);
@@ -297,7 +298,9 @@ void Context::join(const nxd_context_options_t& options) {
   std::optional<InterruptScope> interruptible(std::in_place, interrupt, "nxd_context_create");
   switch (options.rendezvous) {
     case NXD_RENDEZVOUS_ENVIRONMENT: i.membership = membership_of_environment(i.timeout_ms); break;
-    case NXD_RENDEZVOUS_STORE: i.membership = membership_of_options(options); break;
+    case NXD_RENDEZVOUS_STORE:
+      i.membership = membership_of_options(options, std::move(store));
+      break;
     default:
       fail(NXD_ERROR_INVALID_ARGUMENT, "options.rendezvous: expected an NXD_RENDEZVOUS_*, got ",
            options.rendezvous);
@@ -360,8 +363,8 @@ const std::shared_ptr<ProcessGroup>& Context::world() const { return impl_->worl
 void Context::check_members(const std::vector<int>& ranks) const {
   check_usable();
   check_argument(!ranks.empty(), "ranks: expected at least one rank, got none");
-  check_argument(ranks.size() <= static_cast<size_t>(size()), "n_ranks: expected at most ", size(),
-                 ", got more");
+  check_argument(ranks.size() <= static_cast<size_t>(size()), "num_ranks: expected at most ",
+                 size(), ", got more");
   std::set<int> seen;
   for (const int rank : ranks) {
     check_argument(rank >= 0 && rank < size(), "ranks: expected world ranks 0 to ", size() - 1,

@@ -10,11 +10,15 @@
 
 namespace nxd {
 
+class Store;
+
 // Everything of one rank. Shared by the handles, groups and modules made from it.
 class Context : public std::enable_shared_from_this<Context> {
  public:
   // Joins the world, collectively. The options are complete: no defaults are left in them.
-  static std::shared_ptr<Context> create(const nxd_context_options_t& options);
+  // store: theirs, or NULL.
+  static std::shared_ptr<Context> create(const nxd_context_options_t& options,
+                                         std::shared_ptr<Store> store);
   ~Context();
 
   int rank() const;
@@ -64,20 +68,10 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   Context();
-  void join(const nxd_context_options_t& options);
+  void join(const nxd_context_options_t& options, std::shared_ptr<Store> store);
   void check_members(const std::vector<int>& ranks) const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace nxd
-
-struct nxd_group {
-  std::shared_ptr<nxd::ProcessGroup> value;
-  bool borrowed = false;  // from a context, whose handle owns this one
-};
-
-struct nxd_context {
-  std::shared_ptr<nxd::Context> value;
-  nxd_group groups[7];  // handed out by axis
-};

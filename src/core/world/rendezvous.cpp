@@ -307,19 +307,20 @@ Membership membership_of_environment(int64_t timeout_ms) {
   return m;
 }
 
-Membership membership_of_options(const nxd_context_options_t& options) {
+Membership membership_of_options(const nxd_context_options_t& options,
+                                 std::shared_ptr<Store> store) {
   check_argument(options.size >= 1, "options.size: expected at least 1, got ", options.size);
   check_argument(options.rank >= 0 && options.rank < options.size, "options.rank: expected 0 to ",
                  options.size - 1, ", got ", options.rank);
   check_argument(options.local_rank >= 0, "options.local_rank: expected 0 or more, got ",
                  options.local_rank);
-  check_argument(options.size == 1 || options.store, "options.store: expected a store for ",
-                 options.size, " ranks, got NULL");
+  check_argument(options.size == 1 || store, "options.store: expected a store for ", options.size,
+                 " ranks, got NULL");
   Membership m;
   m.rank = options.rank;
   m.size = options.size;
   m.local_rank = options.local_rank;
-  if (options.size > 1) m.store = options.store->value;
+  if (options.size > 1) m.store = std::move(store);
   m.prefix = "nxd/";
   return m;
 }

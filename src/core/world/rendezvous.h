@@ -27,7 +27,8 @@ struct Membership {
 // From the variables that torchrun, nxdrun, mpirun or srun set (see launcher.h). Without them it is
 // a world of one, with no network.
 Membership membership_of_environment(int64_t timeout_ms);
-Membership membership_of_options(const nxd_context_options_t& options);
+Membership membership_of_options(const nxd_context_options_t& options,
+                                 std::shared_ptr<Store> store);
 
 // Facts that the ranks have learned of one another.
 struct World {

@@ -23,7 +23,7 @@ std::vector<at::Tensor> run_forward(const FunctionDefinition& f, nxd_function_ca
                                     const std::vector<at::Tensor>& inputs) {
   BorrowedHandles given;
   for (const at::Tensor& input : inputs) given.add(input.detach());
-  OwnedHandles outputs(f.n_outputs);
+  OwnedHandles outputs(f.num_outputs);
   CallbackWatch().run(
       [&] {
         return f.forward(&call, given.data(), given.size(), outputs.data(), outputs.size(),
@@ -46,7 +46,7 @@ std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
                               : at::empty_strided(input.sizes(), input.strides(),
                                                   input.options().device(at::kMeta)));
   }
-  OwnedHandles outputs(f.n_outputs);
+  OwnedHandles outputs(f.num_outputs);
   CallbackWatch().run(
       [&] {
         return f.shape(given.data(), given.size(), outputs.data(), outputs.size(), f.user_data);
@@ -66,8 +66,8 @@ std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
 std::vector<at::Tensor> CustomFunction::apply(const std::vector<at::Tensor>& inputs,
                                               size_t n_outputs) const {
   const FunctionDefinition& f = *definition_;
-  check_argument(n_outputs == f.n_outputs, "n_outputs: function ", f.name, " has ", f.n_outputs,
-                 ", got ", n_outputs);
+  check_argument(n_outputs == f.num_outputs, "num_outputs: function ", f.name, " has ",
+                 f.num_outputs, ", got ", n_outputs);
   return call_whole(f.name.c_str(), inputs,
                     [self = *this](const auto& given) { return self.run(given); });
 }

@@ -21,7 +21,7 @@ namespace nxd {
 // The callbacks of a custom function, shared by its handle and every graph it was recorded in.
 struct FunctionDefinition {
   std::string name;
-  size_t n_outputs = 1;
+  size_t num_outputs = 1;
   nxd_status_t (*forward)(nxd_function_call_t* call, nxd_tensor_t* const* inputs, size_t n_inputs,
                           nxd_tensor_t** outputs, size_t n_outputs, void* user_data) = nullptr;
   // Null where the function is not differentiable, or cannot be traced.

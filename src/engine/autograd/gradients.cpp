@@ -49,7 +49,7 @@ void check_like(const at::Tensor& grad, const at::Tensor& tensor, const std::str
 // Gradients of the outputs, with the ones put in that the caller left out.
 std::vector<at::Tensor> checked_grads(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads) {
-  check_argument(!outputs.empty(), "n_outputs: expected at least 1, got 0");
+  check_argument(!outputs.empty(), "num_outputs: expected at least 1, got 0");
   std::vector<at::Tensor> out(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_argument(outputs[i].requires_grad(), "outputs[", i,
@@ -91,7 +91,7 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph) {
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
-  check_argument(!inputs.empty(), "n_inputs: expected at least 1, got 0");
+  check_argument(!inputs.empty(), "num_inputs: expected at least 1, got 0");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_argument(inputs[i].requires_grad(), "inputs[", i, "]: it does not require a gradient");
   }

@@ -47,10 +47,10 @@ class Attention::Projection : public Module {
 namespace {
 
 // Ranks of the tensor-parallel group that hold the same key head, or none when no two do.
-// Neighbours share a head: rank r holds head r * n_kv_heads / size.
-GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv_heads) {
-  if (n_kv_heads >= group->size()) return nullptr;
-  const auto shared = static_cast<int>(group->size() / n_kv_heads);
+// Neighbours share a head: rank r holds head r * num_kv_heads / size.
+GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t num_kv_heads) {
+  if (num_kv_heads >= group->size()) return nullptr;
+  const auto shared = static_cast<int>(group->size() / num_kv_heads);
   const int first = group->rank() / shared * shared;
   std::vector<int> ranks;
   for (int i = 0; i < shared; ++i) {
@@ -61,42 +61,42 @@ GroupRef key_sharing_group(Context& context, const GroupRef& group, int64_t n_kv
 
 }  // namespace
 
-Attention::Attention(const LayerContext& at, int64_t hidden, int64_t n_heads,
+Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
                      const AttentionOptions& options)
     : Module(at.context, "Attention"),
       group_(at.group()),
       hidden_(hidden),
       causal_(options.causal),
       sequence_parallel_(at.sequence_parallel) {
-  check_argument(hidden > 0, "hidden: expected a positive number, got ", hidden);
-  check_argument(n_heads > 0, "n_heads: expected a positive number, got ", n_heads);
-  const int64_t n_kv_heads = options.kv_heads == 0 ? n_heads : options.kv_heads;
-  check_argument(n_kv_heads > 0 && n_heads % n_kv_heads == 0, "n_kv_heads: expected a divisor of ",
-                 n_heads, " heads, got ", n_kv_heads);
-  check_argument(options.head_dim > 0 || (options.head_dim == 0 && hidden % n_heads == 0),
+  check_argument(hidden > 0, "hidden_size: expected a positive number, got ", hidden);
+  check_argument(num_heads > 0, "num_heads: expected a positive number, got ", num_heads);
+  const int64_t num_kv_heads = options.kv_heads == 0 ? num_heads : options.kv_heads;
+  check_argument(num_kv_heads > 0 && num_heads % num_kv_heads == 0,
+                 "num_kv_heads: expected a divisor of ", num_heads, " heads, got ", num_kv_heads);
+  check_argument(options.head_dim > 0 || (options.head_dim == 0 && hidden % num_heads == 0),
                  "head_dim: expected a positive number, or 0 and a hidden size (", hidden,
-                 ") that divides by ", n_heads, " heads, got ", options.head_dim);
-  head_dim_ = options.head_dim == 0 ? hidden / n_heads : options.head_dim;
+                 ") that divides by ", num_heads, " heads, got ", options.head_dim);
+  head_dim_ = options.head_dim == 0 ? hidden / num_heads : options.head_dim;
   const int size = group_->size();
-  check_argument(n_heads % size == 0, "n_heads: ", n_heads, " heads do not divide by the ", size,
-                 " ranks of group ", group_->name());
-  check_argument(n_kv_heads % size == 0 || size % n_kv_heads == 0, "n_kv_heads: expected ",
-                 n_kv_heads, " key heads to divide by the ", size, " ranks of group ",
+  check_argument(num_heads % size == 0, "num_heads: ", num_heads, " heads do not divide by the ",
+                 size, " ranks of group ", group_->name());
+  check_argument(num_kv_heads % size == 0 || size % num_kv_heads == 0, "num_kv_heads: expected ",
+                 num_kv_heads, " key heads to divide by the ", size, " ranks of group ",
                  group_->name(), ", or the ranks by them");
   plan_.context = context();
   plan_.group = group_;
   plan_.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
                                    : ParallelLinearPlan::Input::kCopy;
-  const GroupRef sharing = key_sharing_group(*context(), group_, n_kv_heads);
+  const GroupRef sharing = key_sharing_group(*context(), group_, num_kv_heads);
   const auto projection = [&](const char* name, int64_t heads, const GroupRef& gradient_group) {
     return add_layer<Projection>(*this, at, name, hidden, heads, head_dim_, options.qkv_bias,
                                  gradient_group);
   };
-  q_ = projection("q_proj", n_heads, nullptr);
-  k_ = projection("k_proj", n_kv_heads, sharing);
-  v_ = projection("v_proj", n_kv_heads, sharing);
+  q_ = projection("q_proj", num_heads, nullptr);
+  k_ = projection("k_proj", num_kv_heads, sharing);
+  v_ = projection("v_proj", num_kv_heads, sharing);
   output_ = add_layer<RowParallelLinear>(
-      *this, at, "o_proj", n_heads * head_dim_, hidden,
+      *this, at, "o_proj", num_heads * head_dim_, hidden,
       LinearOptions{.bias = options.output_bias, .input_is_parallel = true});
   if (options.rope) rotary_.emplace(*options.rope, head_dim_);
 }

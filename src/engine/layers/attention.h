@@ -20,7 +20,7 @@ struct AttentionOptions {
 // Self-attention with grouped key and value heads, heads split over the tensor-parallel ranks.
 class Attention : public Module {
  public:
-  Attention(const LayerContext& at, int64_t hidden, int64_t n_heads,
+  Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
             const AttentionOptions& options);
 
  protected:

@@ -11,8 +11,6 @@ Parameter& add_caller_parameter(Module& module, const LayerContext& at, const st
     check_argument(size >= 0, "global_shape: expected sizes of at least 0, got ",
                    shape_text(shape));
   }
-  check_argument(dim >= -1 && dim < static_cast<int>(shape.size()),
-                 "shard_dim_plus_one: expected 0 to ", shape.size(), ", got ", int64_t{dim} + 1);
   check_argument(dim < 0 || !at.sequence_parallel,
                  "sequence_parallel: only for a replicated parameter");
   const int64_t fan_in = shape.empty() ? 1 : shape.back();

@@ -30,7 +30,7 @@ Module::Tensors Tape::outputs() const {
 Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
   check_not_tracing("nxd_tape_backward");
   check_state(!used_, class_name_, ": the tape was used already");
-  check_argument(grad_outputs.size() == outputs_.size(), "n_outputs: expected ", outputs_.size(),
+  check_argument(grad_outputs.size() == outputs_.size(), "num_outputs: expected ", outputs_.size(),
                  ", got ", grad_outputs.size());
   torch::autograd::variable_list roots, grads;
   for (size_t i = 0; i < outputs_.size(); ++i) {

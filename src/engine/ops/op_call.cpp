@@ -188,7 +188,7 @@ void OpCall::set_doubles(std::string_view name, const std::vector<double>& value
 }
 
 void OpCall::set_leading(const std::vector<const at::Tensor*>& tensors) {
-  check_argument(tensors.size() <= values_.size(), "n_inputs: expected at most ", values_.size(),
+  check_argument(tensors.size() <= values_.size(), "num_inputs: expected at most ", values_.size(),
                  ", got ", tensors.size(), "; schema: ", text_of(schema_));
   for (size_t i = 0; i < tensors.size(); ++i) put_tensor(i, tensors[i]);
 }
@@ -198,7 +198,7 @@ void OpCall::check_result_count(size_t count) const {
   for (const c10::Argument& result : schema_.returns()) {
     if (slot_of(result).list) return;
   }
-  check_argument(schema_.returns().size() >= count, "n_outputs: expected at most ",
+  check_argument(schema_.returns().size() >= count, "num_outputs: expected at most ",
                  schema_.returns().size(), ", got ", count, "; schema: ", text_of(schema_));
 }
 
@@ -235,7 +235,7 @@ void OpCall::run() {
 std::vector<at::Tensor> OpCall::run_for(size_t count) {
   check_result_count(count);
   run();
-  check_argument(results_.size() >= count, "n_outputs: expected at most ", results_.size(),
+  check_argument(results_.size() >= count, "num_outputs: expected at most ", results_.size(),
                  ", got ", count, "; schema: ", text_of(schema_));
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < count; ++i) out.push_back(tensor_result(i));

@@ -162,7 +162,7 @@ at::Tensor import_managed(Managed* managed) {
   const Description d = describe(managed->dl_tensor);
   if (d.negative_stride) {
     fail(NXD_ERROR_UNSUPPORTED,
-         "strides: negative strides cannot be shared; nxd_tensor_copy_dltensor copies them");
+         "strides: negative strides cannot be shared; nxd_tensor_from_dltensor copies them");
   }
   const size_t element_size = c10::elementSize(d.type);
   check_argument(reinterpret_cast<uintptr_t>(d.data) % element_size == 0,
@@ -240,7 +240,7 @@ at::Tensor import_dlpack(DLManagedTensorVersioned* managed) {
   }
   check_argument((managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) == 0,
                  "managed: the memory is read-only, and tensors can be written; "
-                 "nxd_tensor_copy_dltensor copies it");
+                 "nxd_tensor_from_dltensor copies it");
   return import_managed(managed);
 }
 

@@ -4,7 +4,7 @@
 
 namespace nxd {
 
-// Completes the gradients of a tree's trainable parameters; see nxd_finish_gradients. Gives the
+// Completes the gradients of a tree's trainable parameters; see nxd_finish_grads. Gives the
 // norm before clipping.
 double finish_gradients(Module& root, const nxd_finish_options_t& options);
 

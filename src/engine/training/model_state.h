@@ -32,7 +32,3 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
 void save_safetensors(Module& root, const char* path);
 
 }  // namespace nxd
-
-struct nxd_load_report {
-  nxd::LoadReport value;
-};

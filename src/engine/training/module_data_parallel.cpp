@@ -37,12 +37,12 @@ std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
 
 }  // namespace
 
-BucketedParameters::BucketedParameters(std::shared_ptr<Module> root, bool fp32_gradients)
+BucketedParameters::BucketedParameters(std::shared_ptr<Module> root, bool fp32_grads)
     : ModuleParameters(std::move(root)), lent_(size()), groups_(ModuleParameters::groups()) {
   if (!groups_.data) groups_.data = this->root()->context()->world();  // a world of one rank
   for (size_t i = 0; i < size(); ++i) {
     infos_.push_back(ModuleParameters::info(i));
-    if (fp32_gradients && infos_[i].dtype == NXD_DTYPE_BF16) {
+    if (fp32_grads && infos_[i].dtype == NXD_DTYPE_BF16) {
       infos_[i].grad_dtype = NXD_DTYPE_F32;
     }
     const std::string why = why_not(parameter(i), infos_[i]);
@@ -150,9 +150,8 @@ ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
   context.check_usable();
   const auto group = data_group(context);
   Proposal proposal(context.rank());
-  proposal.attempt([&] {
-    parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_gradients == 1);
-  });
+  proposal.attempt(
+      [&] { parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_grads == 1); });
   agree_on_options(*group, options, proposal);
   source_ = parameters_;
   make_parts(options, /*resident=*/true);

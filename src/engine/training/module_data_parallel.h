@@ -11,7 +11,7 @@ namespace nxd {
 // Parameters of a tree whose gradients, and with ZeRO stage 1 values, lie in buckets.
 class BucketedParameters : public ModuleParameters {
  public:
-  BucketedParameters(std::shared_ptr<Module> root, bool fp32_gradients);
+  BucketedParameters(std::shared_ptr<Module> root, bool fp32_grads);
 
   // Gradients live in its buckets from now on.
   void set_reducer(std::shared_ptr<GradientReducer> reducer) { reducer_ = std::move(reducer); }

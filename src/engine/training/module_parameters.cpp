@@ -123,7 +123,7 @@ void ModuleParameters::check_usable() const {
   for (const Slot& slot : slots_) {
     check_state(!slot.parameter->has_reducer(), "parameter ", slot.info.name,
                 ": a ddp reduces its gradient; finish gradients with nxd_ddp_finish, and make "
-                "optimizers over the ddp (nxd_adamw_create_ddp and so on)");
+                "optimizers over the ddp (nxd_optimizer_create_adamw_ddp and so on)");
   }
 }
 

@@ -82,7 +82,7 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
 
 ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& inputs) const {
   const auto& names = options_.trace.input_names;
-  check_argument(inputs.size() == names.size(), "n_inputs: expected ", names.size(), ", got ",
+  check_argument(inputs.size() == names.size(), "num_inputs: expected ", names.size(), ", got ",
                  inputs.size());
   Signature signature;
   signature.autocast = autocast_dtype();
@@ -111,7 +111,8 @@ std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& in
     examples[i] =
         at::empty(traced_.shapes[i], inputs[i].options().device(at::kMeta).requires_grad(false));
   }
-  return std::make_shared<const Graph>(trace(root_, examples, options_.n_outputs, options_.trace));
+  return std::make_shared<const Graph>(
+      trace(root_, examples, options_.num_outputs, options_.trace));
 }
 
 void ModulePipeline::find_cuts(const Graph& graph) {
@@ -200,7 +201,7 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
 // Values that ranks compare before a run, under the names of the inputs.
 void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs) const {
   proposal.same("automatic casts", static_cast<double>(autocast_dtype()))
-      .same("n_inputs", static_cast<double>(inputs.size()));
+      .same("num_inputs", static_cast<double>(inputs.size()));
   const auto& names = options_.trace.input_names;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool given = i < inputs.size() && inputs[i].defined();
@@ -247,8 +248,8 @@ double ModulePipeline::run_train(const Module::Tensors& inputs) { return run_bat
 
 ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
                                                     size_t n_outputs) {
-  check_argument(n_outputs <= options_.n_outputs, "n_outputs: expected at most ",
-                 options_.n_outputs, ", as many as the model was traced for, got ", n_outputs);
+  check_argument(n_outputs <= options_.num_outputs, "num_outputs: expected at most ",
+                 options_.num_outputs, ", as many as the model was traced for, got ", n_outputs);
   Evaluation result;
   {
     const EvaluationScope evaluation(*root_);

@@ -21,7 +21,7 @@ struct ModulePipelineOptions {
   std::string layer_class;  // "" when there is none
   std::vector<std::string> cuts;
   TraceOptions trace;
-  size_t n_outputs = 1, loss_output = 0;
+  size_t num_outputs = 1, loss_output = 0;
   bool by_tokens = false;
   size_t labels_input = 0;
   int64_t ignore_index = -100;

@@ -51,7 +51,7 @@ void read_cuts(ModulePipelineOptions& out, const nxd_pp_options_t& options, cons
       "partition: expected an NXD_PP_PARTITION_*, got ", options.partition);
   out.partition =
       options.partition == NXD_PP_PARTITION_DEFAULT ? NXD_PP_PARTITION_EVEN : options.partition;
-  out.cuts = read_names(options.pipeline_cuts, options.n_cuts, "pipeline_cuts");
+  out.cuts = read_names(options.pipeline_cuts, options.num_cuts, "pipeline_cuts");
   if (options.transformer_layer_class) {
     out.layer_class = options.transformer_layer_class;
   } else if (model) {
@@ -81,7 +81,7 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
   std::vector<std::string> classes;
   collect_classes(root, classes);
   for (const std::string& name :
-       read_names(options.leaf_modules, options.n_leaf_modules, "leaf_modules")) {
+       read_names(options.leaf_modules, options.num_leaf_modules, "leaf_modules")) {
     const bool is_class = std::find(classes.begin(), classes.end(), name) != classes.end();
     (is_class ? out.trace.leaf_classes : out.trace.leaf_paths).push_back(name);
   }
@@ -96,7 +96,7 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
     };
   }
   auto& names = out.trace.input_names;
-  names = read_names(options.input_names, options.n_input_names, "input_names");
+  names = read_names(options.input_names, options.num_input_names, "input_names");
   const bool given = !names.empty();
   if (!given && model) names = model->input_names();
   check_argument(given ? names.size() == n_inputs : true, "input_names: expected ", n_inputs,
@@ -114,29 +114,32 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
 }
 
 void read_loss(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Model* model) {
-  check_argument(options.n_outputs >= 0, "n_outputs: expected at least 1, got ", options.n_outputs);
-  out.n_outputs = static_cast<size_t>(std::max(options.n_outputs, 1));
+  check_argument(options.num_outputs >= 0, "num_outputs: expected at least 1, got ",
+                 options.num_outputs);
+  out.num_outputs = static_cast<size_t>(std::max(options.num_outputs, 1));
   check_argument(
-      options.loss_output >= 0 && static_cast<size_t>(options.loss_output) < out.n_outputs,
-      "loss_output: expected 0 to ", out.n_outputs - 1, ", got ", options.loss_output);
+      options.loss_output >= 0 && static_cast<size_t>(options.loss_output) < out.num_outputs,
+      "loss_output: expected 0 to ", out.num_outputs - 1, ", got ", options.loss_output);
   out.loss_output = static_cast<size_t>(options.loss_output);
   check_argument(options.loss >= NXD_PP_LOSS_DEFAULT && options.loss <= NXD_PP_LOSS_TOKENS,
                  "loss: expected an NXD_PP_LOSS_*, got ", options.loss);
   const auto& names = out.trace.input_names;
   const auto named = std::find(names.begin(), names.end(), "labels");
-  const bool has_labels = options.labels_input > 0 || named != names.end();
+  const bool chosen = flag(options.has_labels_input, "has_labels_input");
+  const bool has_labels = chosen || named != names.end();
   out.by_tokens = options.loss == NXD_PP_LOSS_TOKENS ||
                   (options.loss == NXD_PP_LOSS_DEFAULT && model && has_labels);
   if (out.by_tokens) {
     check_argument(has_labels,
                    "labels_input: expected the input that has the labels, for there is "
                    "none named \"labels\"");
-    out.labels_input = options.labels_input > 0 ? static_cast<size_t>(options.labels_input)
-                                                : static_cast<size_t>(named - names.begin());
-    check_argument(options.labels_input >= 0 && out.labels_input < names.size(),
-                   "labels_input: expected 0 to ", names.size(), ", got ", options.labels_input);
+    out.labels_input = chosen ? static_cast<size_t>(options.labels_input)
+                              : static_cast<size_t>(named - names.begin());
+    check_argument(out.labels_input < names.size(), "labels_input: expected 0 to ",
+                   names.size() - 1, ", got ", options.labels_input);
   }
-  out.ignore_index = options.ignore_index == 0 ? -100 : options.ignore_index;
+  out.ignore_index =
+      flag(options.has_ignore_index, "has_ignore_index") ? options.ignore_index : -100;
   out.labels_shifted = flag(options.labels_shifted, "labels_shifted");
   out.share_loss = flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
   out.return_losses = flag(options.return_mb_loss, "return_mb_loss");

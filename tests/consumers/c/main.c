@@ -36,7 +36,7 @@ static nxd_status_t run_rank(void) {
 static nxd_status_t start(int ranks) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
-  options.n_processes = ranks;
+  options.num_processes = ranks;
   nxd_status_t status = nxd_spawn(&options, &job);
   if (!status) status = nxd_job_wait(job, 240000);
   nxd_job_destroy(job);

@@ -62,7 +62,7 @@ void fit() {
   nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
   options.learning_rate = 0.01;
   nxd_optimizer_t* made = nullptr;
-  check(nxd_adamw_create(n.root, &options, &made));
+  check(nxd_optimizer_create_adamw(n.root, &options, &made));
   Optimizer adamw(made);
   const Tensor x = waves(0), target = waves(1);
   const double first = step(n, adamw, x, target);
@@ -79,7 +79,7 @@ void fit() {
 
 void start(int ranks) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.n_processes = ranks;
+  options.num_processes = ranks;
   nxd_job_t* started = nullptr;
   check(nxd_spawn(&options, &started));
   const Job job(started);

@@ -1,11 +1,11 @@
 #include "network.h"
 
-static nxd_status_t forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t n_inputs,
-                            nxd_tensor_t** outputs, size_t n_outputs, void* user_data) {
+static nxd_status_t forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t num_inputs,
+                            nxd_tensor_t** outputs, size_t num_outputs, void* user_data) {
   const network* n = user_data;
   nxd_tensor_t *up = NULL, *active = NULL, *down = NULL;
   (void)self;
-  if (n_inputs != 2 || n_outputs != 1) return NXD_ERROR_USER;
+  if (num_inputs != 2 || num_outputs != 1) return NXD_ERROR_USER;
   nxd_status_t status = nxd_module_forward(n->up, inputs, 1, &up, 1);
   if (!status) status = nxd_op_call("gelu", NULL, &up, 1, &active, 1);
   if (!status) status = nxd_module_forward(n->down, &active, 1, &down, 1);
@@ -22,12 +22,14 @@ nxd_status_t network_create(nxd_context_t* ctx, int features, int hidden, networ
   nxd_status_t status = nxd_module_create(ctx, "Network", forward, out, NULL, &out->root);
   linear.name = "up";
   linear.gather_output = NXD_TOGGLE_OFF;
-  if (!status) status = nxd_column_parallel_linear_create(ctx, features, hidden, &linear, &out->up);
+  if (!status)
+    status = nxd_layer_create_column_parallel_linear(ctx, features, hidden, &linear, &out->up);
   if (!status) status = nxd_module_add_child(out->root, "up", out->up);
   linear.name = "down";
   linear.gather_output = NXD_TOGGLE_DEFAULT;
   linear.input_is_parallel = 1;
-  if (!status) status = nxd_row_parallel_linear_create(ctx, hidden, features, &linear, &out->down);
+  if (!status)
+    status = nxd_layer_create_row_parallel_linear(ctx, hidden, features, &linear, &out->down);
   if (!status) status = nxd_module_add_child(out->root, "down", out->down);
   return status;
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "capi/handles.h"
 #include "core/base/last_error.h"
 #include "core/comm/store/local_store.h"
 

@@ -203,9 +203,9 @@ void fails_asynchronously(nxd_context_t* ctx, int rank, int, void*) {
 
 void test_log(void**) {
   setenv("NXD_FLIGHT_RECORD", "/no/such/place.", 1);
-  assert_int_equal(nxd_set_log_callback(on_log, nullptr, nullptr), NXD_OK);
+  assert_int_equal(nxd_log_set_callback(on_log, nullptr, nullptr), NXD_OK);
   run_two(fails_asynchronously);
-  assert_int_equal(nxd_set_log_callback(nullptr, nullptr, nullptr), NXD_OK);
+  assert_int_equal(nxd_log_set_callback(nullptr, nullptr, nullptr), NXD_OK);
   unsetenv("NXD_FLIGHT_RECORD");
   assert_int_equal(lines, 1);
 }

@@ -179,8 +179,8 @@ void bad_values(void**) {
                      NXD_ERROR_INVALID_ARGUMENT, part);
     assert_int_equal(count, 0);
   };
-  refused(-1, 1, 0, 0, "n_samples: expected 0 to 2^53, got -1");
-  refused((int64_t{1} << 53) + 1, 1, 0, 0, "n_samples");
+  refused(-1, 1, 0, 0, "num_samples: expected 0 to 2^53, got -1");
+  refused((int64_t{1} << 53) + 1, 1, 0, 0, "num_samples");
   refused(4, 0, 0, 0, "ranks: expected at least 1, got 0");
   refused(4, 2, 2, 0, "rank: expected 0 to 1, got 2");
   refused(4, 2, -1, 0, "rank");

@@ -52,8 +52,8 @@ void products_are_told_apart(void**) {
   product(Trans::kNo, Trans::kNo);
   for (int i = 0; i < 3; ++i) product(Trans::kYes, Trans::kNo);
   assert_int_equal(nxd_profile_stop(), NXD_OK);
-  const nxd_phase_t phases[] = {NXD_PHASE_GEMM_FORWARD, NXD_PHASE_GEMM_INPUT_GRADIENT,
-                                NXD_PHASE_GEMM_WEIGHT_GRADIENT};
+  const nxd_phase_t phases[] = {NXD_PHASE_GEMM_FORWARD, NXD_PHASE_GEMM_INPUT_GRAD,
+                                NXD_PHASE_GEMM_WEIGHT_GRAD};
   for (uint64_t i = 0; i < 3; ++i) {
     const nxd_phase_stats_t stats = read(phases[i]);
     assert_int_equal(stats.calls, i + 1);
@@ -75,8 +75,8 @@ void outermost_scope_counts(void**) {
     std::thread([] { product(kernels::Trans::kYes, kernels::Trans::kNo); }).join();
   }
   assert_int_equal(nxd_profile_stop(), NXD_OK);
-  assert_int_equal(read(NXD_PHASE_GEMM_INPUT_GRADIENT).calls, 0);
-  assert_int_equal(read(NXD_PHASE_GEMM_WEIGHT_GRADIENT).calls, 1);
+  assert_int_equal(read(NXD_PHASE_GEMM_INPUT_GRAD).calls, 0);
+  assert_int_equal(read(NXD_PHASE_GEMM_WEIGHT_GRAD).calls, 1);
   const nxd_phase_stats_t attention = read(NXD_PHASE_ATTENTION);
   assert_true(attention.calls == 1 && attention.operations == 7 && attention.seconds >= 2e-3);
 }

@@ -65,7 +65,7 @@ void kinds_states_and_defaults(void**) {
   assert_int_equal(s->bf16_update(), NXD_BF16_UPDATE_STOCHASTIC);
   assert_true(s->defaults()[NXD_HYPERPARAMETER_MOMENTUM] == 0.5);
   auto own = custom();
-  own.state_count = 2;
+  own.num_states = 2;
   own.weight_decay = 0.25;
   const auto c = make_callback_rule(own);
   assert_string_equal(c->kind(), "custom");
@@ -123,8 +123,8 @@ void bad_custom_options(void**) {
   using O = nxd_custom_optimizer_options_t;
   const BadField<O> all[] = {
       {[](O& o) { o.update = nullptr; }, "update: expected a callback, got NULL"},
-      {[](O& o) { o.state_count = 9; }, "state_count: expected 0 to 8, got 9"},
-      {[](O& o) { o.state_count = -1; }, "state_count"},
+      {[](O& o) { o.num_states = 9; }, "num_states: expected 0 to 8, got 9"},
+      {[](O& o) { o.num_states = -1; }, "num_states"},
       {[](O& o) { o.learning_rate = -1; }, "learning_rate"},
       {[](O& o) { o.weight_decay = kNan; }, "weight_decay"},
       {[](O& o) { o.bf16_update = NXD_BF16_UPDATE_STOCHASTIC; }, "bf16_update"}};
@@ -288,7 +288,7 @@ nxd_custom_optimizer_options_t descending(Seen& seen) {
   nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
   options.update = descend;
   options.user_data = &seen;
-  options.state_count = 1;
+  options.num_states = 1;
   return options;
 }
 

@@ -154,7 +154,7 @@ void last_tasks_are_marked(void**) {
       const ValueFlow flow = flow_of(schedule, rank);
       for (const ValueFlow::Step& step : flow.steps()) {
         const bool adds =
-            step.task.kind == NXD_PP_TASK_BACKWARD || step.task.kind == NXD_PP_TASK_WEIGHT_GRADIENT;
+            step.task.kind == NXD_PP_TASK_BACKWARD || step.task.kind == NXD_PP_TASK_WEIGHT_GRAD;
         if (adds) assert_int_equal(last[step.task.chunk], 0);
         last[step.task.chunk] += step.last;
         const std::pair<int, int> key{step.task.chunk, step.task.microbatch};
@@ -462,8 +462,8 @@ void bad_calls(void**) {
     refused(nxd_pp_create_callbacks(ctx, nullptr, nullptr, &none, nullptr, &none,
                                     &attempt.callbacks, nullptr),
             "out_pp");
-    refused(create(nullptr, nullptr, nullptr, &none, &attempt.callbacks), "n_inputs");
-    refused(create(nullptr, &none, nullptr, nullptr, &attempt.callbacks), "n_outputs");
+    refused(create(nullptr, nullptr, nullptr, &none, &attempt.callbacks), "num_inputs");
+    refused(create(nullptr, &none, nullptr, nullptr, &attempt.callbacks), "num_outputs");
     refused(create(nullptr, &one, nullptr, &none, &attempt.callbacks), "inputs: expected an array");
     refused(create(nullptr, &none, nullptr, &none, nullptr), "callbacks: expected a struct");
     const std::array<int64_t, 2> huge{int64_t{1} << 40, int64_t{1} << 40}, negative{2, -1};

@@ -34,8 +34,8 @@ nxd_plan_model_t model_of(const std::string& name) {
 
 nxd_plan_machine_t round_machine() {
   nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
-  machine.gemm_flops_f32 = 1e6;
-  machine.gemm_flops_bf16 = 2e6;
+  machine.gemm_rate_f32 = 1e6;
+  machine.gemm_rate_bf16 = 2e6;
   machine.attention_share_f32 = machine.attention_share_bf16 = 0.5;
   machine.memory_bandwidth = machine.host_bandwidth = 1e6;
   machine.host_latency = 1e-3;
@@ -101,7 +101,7 @@ void test_models(void**) {
 void test_one_rank_by_hand(void**) {
   const auto p = predict(small_model(), round_machine(), layout_of(1, 1, 1, 1, 10));
   assert_int_equal(p.parameter_bytes, 4 * 3144);
-  assert_int_equal(p.gradient_bytes, 4 * 3144);
+  assert_int_equal(p.grad_bytes, 4 * 3144);
   assert_int_equal(p.optimizer_bytes, 8 * 3144);
   // Layer: 4 x 80 + 10 x (16 + 16 + 48). Head: 3 x 80 + 256.
   assert_int_equal(p.activation_bytes, 4 * (4 * 1120 + 496));
@@ -163,12 +163,12 @@ void test_zero_memory(void**) {
     layout.zero_stage = 1;
     auto p = predict(small_model(), round_machine(), layout);
     assert_int_equal(p.parameter_bytes, 4 * 3144);
-    assert_int_equal(p.gradient_bytes, 4 * 3144);
+    assert_int_equal(p.grad_bytes, 4 * 3144);
     assert_int_equal(p.optimizer_bytes, 8 * 3144 / data);
     layout.dtype = NXD_DTYPE_BF16;
     p = predict(small_model(), round_machine(), layout);
     assert_int_equal(p.parameter_bytes, 2 * 3144);
-    assert_int_equal(p.gradient_bytes, 2 * 3144);
+    assert_int_equal(p.grad_bytes, 2 * 3144);
     assert_int_equal(p.optimizer_bytes, 12 * 3144 / data);
     layout.zero_stage = 0;
     assert_int_equal(predict(small_model(), round_machine(), layout).optimizer_bytes, 12 * 3144);
@@ -326,7 +326,7 @@ void test_properties(void**) {
     assert_true(p.bubble_share >= 0 && p.bubble_share < 1);
     assert_true(p.exposed_seconds <= p.data_parallel_seconds);
     assert_true(p.pipeline_seconds <= p.step_seconds);
-    assert_int_equal(p.total_bytes, p.parameter_bytes + p.gradient_bytes + p.optimizer_bytes +
+    assert_int_equal(p.total_bytes, p.parameter_bytes + p.grad_bytes + p.optimizer_bytes +
                                         p.activation_bytes + p.buffer_bytes);
 
     // The bound that the search prunes by.
@@ -341,8 +341,8 @@ void test_properties(void**) {
 
     nxd_plan_machine_t better = machine;
     better.memory_bandwidth = 40e9;
-    better.gemm_flops_f32 = 200e9;
-    better.gemm_flops_bf16 = 400e9;
+    better.gemm_rate_f32 = 200e9;
+    better.gemm_rate_bf16 = 400e9;
     better.host_bandwidth = 40e9;
     assert_true(predict(model, better, layout).step_seconds <= p.step_seconds);
     nxd_plan_machine_t worse = machine;

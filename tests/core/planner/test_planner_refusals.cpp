@@ -71,7 +71,7 @@ void test_models_and_machines_refused(void**) {
     const nxd_plan_model_t model = small_model();
     assert_refused(nxd_plan_predict(&model, &machine, &layout, &p), part);
   };
-  machine_refused("machine->gemm_flops_f32", [](auto& m) { m.gemm_flops_f32 = -1; });
+  machine_refused("machine->gemm_rate_f32", [](auto& m) { m.gemm_rate_f32 = -1; });
   machine_refused("machine->attention_share_bf16", [](auto& m) { m.attention_share_bf16 = 1.5; });
   machine_refused("machine->link_latency", [](auto& m) { m.link_latency = NAN; });
   machine_refused("machine->ranks_per_host", [](auto& m) { m.ranks_per_host = -1; });

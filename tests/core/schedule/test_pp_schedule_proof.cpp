@@ -22,7 +22,7 @@ using TaskLists = std::vector<std::vector<PipelineTask>>;
 namespace {
 
 constexpr nxd_pp_task_kind_t kF = NXD_PP_TASK_FORWARD, kB = NXD_PP_TASK_BACKWARD,
-                             kI = NXD_PP_TASK_INPUT_GRADIENT, kW = NXD_PP_TASK_WEIGHT_GRADIENT;
+                             kI = NXD_PP_TASK_INPUT_GRAD, kW = NXD_PP_TASK_WEIGHT_GRAD;
 const std::vector<nxd_pp_schedule_kind_t> kKinds = {
     NXD_PP_SCHEDULE_1F1B, NXD_PP_SCHEDULE_INTERLEAVED, NXD_PP_SCHEDULE_GPIPE,
     NXD_PP_SCHEDULE_ZERO_BUBBLE, NXD_PP_SCHEDULE_INFERENCE};

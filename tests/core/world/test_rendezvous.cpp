@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "capi/handles.h"
 #include "core/comm/monitor/failure_board.h"
 #include "core/comm/monitor/refusals.h"
 #include "core/comm/store/local_store.h"

@@ -51,7 +51,7 @@ inline Tensors call_child(nxd_module_t* self, const char* path, const Tensors& i
   std::vector<nxd_tensor_t*> in, out(n_outputs, nullptr);
   for (nxd_tensor& handle : handles) in.push_back(handle.value.defined() ? &handle : nullptr);
   nxd_module_t* child = nullptr;
-  if (nxd_module_get_module(self, path, &child) != NXD_OK) throw std::runtime_error(path);
+  if (nxd_module_find_module(self, path, &child) != NXD_OK) throw std::runtime_error(path);
   nxd::CallbackWatch().check(nxd_module_forward(child, in.data(), in.size(), out.data(), n_outputs),
                              "call_child");
   Tensors results;

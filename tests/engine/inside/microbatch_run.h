@@ -19,7 +19,7 @@ struct Setting {
   bool tied = false, deferred = false;
   int dp = 1;
   int stage = -1;  // of ZeRO; -1: no ddp
-  bool fp32_gradients = false, autocast = false, frozen = false;
+  bool fp32_grads = false, autocast = false, frozen = false;
   std::vector<const char*> recomputed;  // names for nxd_apply_checkpoint
 };
 
@@ -141,11 +141,11 @@ inline Result run(nxd_context_t* ctx, const Setting& setting) {
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     options.zero_stage = setting.stage;
     options.bucket_bytes = 20000;
-    options.fp32_gradients = setting.fp32_gradients;
+    options.fp32_grads = setting.fp32_grads;
     NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &ddp));
-    NXD_TEST_OK(nxd_sgd_create_ddp(ddp, &sgd, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp, &sgd, &handle));
   } else {
-    NXD_TEST_OK(nxd_sgd_create(model.get(), &sgd, &handle));
+    NXD_TEST_OK(nxd_optimizer_create_sgd(model.get(), &sgd, &handle));
   }
   for (int step = 0; step < 2; ++step) {
     NXD_TEST_OK(nxd_module_zero_grad(model.get()));

@@ -50,7 +50,7 @@ void test_data_parallel(void**) {
     check(setting);
     setting.layout.tp = 1;
     setting.layout.dtype = NXD_DTYPE_BF16;
-    setting.fp32_gradients = true;
+    setting.fp32_grads = true;
     setting.tied = true;
     check(setting);
   }

@@ -85,7 +85,7 @@ void test_parameter(void**) {
         int calls = 0;
         NXD_TEST_OK(nxd_parameter_set_grad_hook(parameter, count_call, &calls, nullptr));
         NXD_TEST_CHECK(tensor->value.is_meta() && tensor->value.requires_grad());
-        NXD_TEST_REFUSED(nxd_parameter_get_whole(parameter, &whole), NXD_ERROR_INVALID_ARGUMENT,
+        NXD_TEST_REFUSED(nxd_parameter_gather_full(parameter, &whole), NXD_ERROR_INVALID_ARGUMENT,
                          "no values on the meta device");
         NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
         NXD_TEST_OK(nxd_move_model_to_device(handle, NXD_DEVICE_CPU));
@@ -105,7 +105,7 @@ void test_parameter(void**) {
         // A value of the caller's.
         const at::Tensor given = at::arange(16, at::kFloat).view({4, 4});
         nxd_tensor from{given};
-        NXD_TEST_OK(nxd_parameter_set_whole(parameter, &from));
+        NXD_TEST_OK(nxd_parameter_set_full(parameter, &from));
         NXD_TEST_CHECK(at::equal(tensor->value.detach(), given));
         differentiate();
         NXD_TEST_CHECK(calls == 2);
@@ -153,7 +153,7 @@ void test_tied_and_master(void**) {
           options.device = device;
           nxd_module_t* linear = nullptr;
           nxd_tensor_t* master = nullptr;
-          NXD_TEST_OK(nxd_column_parallel_linear_create(ctx, 8, 4, &options, &linear));
+          NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 4, &options, &linear));
           const Module owner(linear);
           NXD_TEST_OK(nxd_module_get_master_weight(linear, &master));
           wholes[device == NXD_DEVICE_META] = values(master);

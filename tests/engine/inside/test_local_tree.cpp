@@ -126,7 +126,7 @@ void test_names(void**) {
     NXD_TEST_CHECK(nxd::find_module(part.local->value, "model.layers") !=
                    nxd::find_module(part.whole->value, "model.layers"));
     nxd_module_t* found = nullptr;
-    NXD_TEST_REFUSED(nxd_module_get_module(part.local.get(), "model.layers.7", &found),
+    NXD_TEST_REFUSED(nxd_module_find_module(part.local.get(), "model.layers.7", &found),
                      NXD_ERROR_INVALID_ARGUMENT, "model.layers.7");
     nxd_tensor_t* out = nullptr;
     NXD_TEST_REFUSED(nxd_module_forward(part.local.get(), nullptr, 0, &out, 1),
@@ -234,9 +234,9 @@ struct Trainer {
       ddp_options.zero_stage = shape.stage;
       ddp_options.bucket_bytes = 20000;
       NXD_TEST_OK(nxd_ddp_create(part.root(), &ddp_options, &ddp));
-      NXD_TEST_OK(nxd_adamw_create_ddp(ddp, &options, &handle));
+      NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, &options, &handle));
     } else {
-      NXD_TEST_OK(nxd_adamw_create(part.root(), &options, &handle));
+      NXD_TEST_OK(nxd_optimizer_create_adamw(part.root(), &options, &handle));
     }
     optimizer.reset(handle);
   }
@@ -378,7 +378,7 @@ void test_clipping(void**) {
       Trainer trainer(ctx, shape, true);
       const double own = trainer.step(0, 0.01);
       double again = 0;
-      NXD_TEST_OK(nxd_finish_gradients(trainer.part.root(), nullptr, &again));
+      NXD_TEST_OK(nxd_finish_grads(trainer.part.root(), nullptr, &again));
       NXD_TEST_CHECK(std::fabs(again - own) <= 1e-6 * own);
       const Named parameters = whole_parameters(trainer.part.root());
       const std::lock_guard<std::mutex> lock(mutex);
@@ -437,7 +437,7 @@ void test_empty_stage(void**) {
     nxd_optimizer_t* optimizer = nullptr;
     NXD_TEST_OK(nxd_ddp_create(part.root(), nullptr, &ddp));
     nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
-    NXD_TEST_OK(nxd_adamw_create_ddp(ddp, &options, &optimizer));
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, &options, &optimizer));
     nxd_step_report_t report = {};
     report.struct_size = sizeof report;
     NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, &report));

@@ -61,7 +61,7 @@ void test_data_parallel(void**) {
     setting.layout.tp = stage == 1 ? 2 : 1;
     check(setting, {"GPT2Block"}, stage == 1);
     setting.layout = Layout{1, false, NXD_DTYPE_BF16};
-    setting.fp32_gradients = true;
+    setting.fp32_grads = true;
     check(setting, {"GPT2Block"}, stage == 0);
   }
 }
@@ -136,7 +136,7 @@ MixRun run_mix(nxd_context_t* ctx, bool recomputed, bool with_y, bool by_value) 
     nxd_tensor weight{scale};
     nxd_tensor_t* wanted[] = {&weight, &x};
     nxd_tensor_t* found[2] = {};
-    NXD_TEST_OK(nxd_gradients(&root, nullptr, 1, wanted, 2, 0, found));
+    NXD_TEST_OK(nxd_grad(&root, nullptr, 1, wanted, 2, 0, found));
     run.dscale = found[0]->value;
     run.dx = found[1]->value;
     NXD_TEST_CHECK(!scale.grad().defined() && !x.value.grad().defined());

@@ -69,13 +69,13 @@ void check_linears(nxd_context_t* ctx, const Setting& set) {
     const size_t n_outputs = options.skip_bias_add && (form & 1) ? 2 : 1;
     const std::string name = " linear, form " + std::to_string(form);
     check_module(ctx, "column" + name, made([&](nxd_module_t** out) {
-                   return nxd_column_parallel_linear_create(ctx, 8, 6, &options, out);
+                   return nxd_layer_create_column_parallel_linear(ctx, 8, 6, &options, out);
                  }),
                  {x}, n_outputs);
     options.input_is_parallel = options.sequence_parallel;
     const at::Tensor part = options.input_is_parallel ? x.narrow(2, 0, 8 / set.tp) : x;
     check_module(ctx, "row" + name, made([&](nxd_module_t** out) {
-                   return nxd_row_parallel_linear_create(ctx, 8, 6, &options, out);
+                   return nxd_layer_create_row_parallel_linear(ctx, 8, 6, &options, out);
                  }),
                  {part.contiguous()}, n_outputs);
   }
@@ -86,8 +86,9 @@ void check_missing_output(nxd_context_t* ctx) {
   nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
   options.bias = NXD_TOGGLE_OFF;
   options.skip_bias_add = 1;
-  const Module layer = made(
-      [&](nxd_module_t** out) { return nxd_row_parallel_linear_create(ctx, 8, 6, &options, out); });
+  const Module layer = made([&](nxd_module_t** out) {
+    return nxd_layer_create_row_parallel_linear(ctx, 8, 6, &options, out);
+  });
   const Tensors inputs{at::ones({2, 8})};
   const auto graph = std::make_shared<Graph>(nxd::trace(layer->value, inputs, 2, {}));
   NXD_TEST_CHECK(graph->outputs.size() == 2 && graph->outputs[0] != nxd::kNoValue);
@@ -108,7 +109,7 @@ void check_embeddings(nxd_context_t* ctx, const Setting& set) {
     options.sequence_dim = 1;
     options.has_padding_idx = (form & 4) != 0;
     check_module(ctx, "embedding, form " + std::to_string(form), made([&](nxd_module_t** out) {
-                   return nxd_parallel_embedding_create(ctx, 6, 4, &options, out);
+                   return nxd_layer_create_parallel_embedding(ctx, 6, 4, &options, out);
                  }),
                  {ids}, 1);
   }
@@ -125,18 +126,18 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     for (const size_t n_outputs : {1, 2}) {
       const std::string name = " norm, form " + std::to_string(form);
       check_module(ctx, "layer" + name, made([&](nxd_module_t** out) {
-                     return nxd_layer_norm_create(ctx, 16, &norm, out);
+                     return nxd_layer_create_layer_norm(ctx, 16, &norm, out);
                    }),
                    inputs, n_outputs);
       check_module(ctx, "rms" + name, made([&](nxd_module_t** out) {
-                     return nxd_rms_norm_create(ctx, 16, &norm, out);
+                     return nxd_layer_create_rms_norm(ctx, 16, &norm, out);
                    }),
                    inputs, n_outputs);
     }
     nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
     nxd_attention_options_t attention = NXD_ATTENTION_OPTIONS_INIT;
     attention.dtype = set.dtype;
-    attention.n_kv_heads = form & 1 ? 1 : 2;
+    attention.num_kv_heads = form & 1 ? 1 : 2;
     attention.rope = form & 1 ? &rope : nullptr;
     attention.sequence_parallel = (form & 2) != 0;
     const int64_t sequence = attention.sequence_parallel ? 2 * set.tp : 4;
@@ -144,7 +145,7 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     const at::Tensor mask = at::ones({batch, sequence}, at::kLong);
     for (const Tensors& in : {Tensors{x}, Tensors{x, mask}}) {
       check_module(ctx, "attention, form " + std::to_string(form), made([&](nxd_module_t** out) {
-                     return nxd_attention_create(ctx, 16, 4, &attention, out);
+                     return nxd_layer_create_attention(ctx, 16, 4, &attention, out);
                    }),
                    in, 1);
     }
@@ -153,17 +154,17 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
     mlp.activation = NXD_ACTIVATION_SILU + form;
     mlp.sequence_parallel = (form & 1) != 0;
     check_module(ctx, "mlp, form " + std::to_string(form), made([&](nxd_module_t** out) {
-                   return nxd_gated_mlp_create(ctx, 16, 8, &mlp, out);
+                   return nxd_layer_create_gated_mlp(ctx, 16, 8, &mlp, out);
                  }),
                  {x}, 1);
   }
   check_module(ctx, "rotary embedding", made([&](nxd_module_t** out) {
-                 return nxd_rotary_embedding_create(ctx, 4, nullptr, out);
+                 return nxd_layer_create_rotary_embedding(ctx, 4, nullptr, out);
                }),
                {x.view({2, 4, 4, 4})}, 1);
   for (const int32_t shard_dim : {-1, 1}) {
     check_module(ctx, "dropout", made([&](nxd_module_t** out) {
-                   return nxd_dropout_create(ctx, 0.5, "drop", shard_dim, out);
+                   return nxd_layer_create_dropout(ctx, 0.5, "drop", shard_dim, out);
                  }),
                  {x}, 1);
   }

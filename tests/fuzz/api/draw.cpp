@@ -63,7 +63,7 @@ int64_t Draw::whole(std::string_view name, int64_t low, int64_t high) {
       int64_t{1} << 60, INT64_MAX, INT64_MIN,        -1};
   if (has(name, "timeout_ms")) return random_.of(kTimeouts);
   if (name == "port") return random_.of(kPorts);
-  if (name == "n_processes" || name == "virtual_size") return random_.of(kFew);
+  if (name == "num_processes" || name == "virtual_size") return random_.of(kFew);
   if ((name == "to" || name == "from") && !random_.once_in(4)) return 1 - rank_;
   if (name == "ndim") return random_.below(6) - 1;
   if (name == "signal_number") return random_.of(kSignals);
@@ -88,10 +88,10 @@ size_t Draw::count(std::string_view name, bool may_be_impossible) {
   if (known != counts_.end()) return known->second;
   static constexpr size_t kNone[] = {size_t{PTRDIFF_MAX} + 1, SIZE_MAX};
   size_t n = random_.once_in(3) ? static_cast<size_t>(random_.below(64)) : random_.next() % 5;
-  if (name == "n_ranks" && random_.once_in(2)) n = static_cast<size_t>(ranks_);
+  if (name == "num_ranks" && random_.once_in(2)) n = static_cast<size_t>(ranks_);
   // A model's: tokens and labels, and a loss.
-  if (name == "n_inputs" && random_.once_in(2)) n = 2;
-  if (name == "n_outputs" && random_.once_in(2)) n = 1;
+  if (name == "num_inputs" && random_.once_in(2)) n = 2;
+  if (name == "num_outputs" && random_.once_in(2)) n = 1;
   if (may_be_impossible && random_.once_in(20)) n = random_.of(kNone);
   counts_.emplace(name, n);
   return n;

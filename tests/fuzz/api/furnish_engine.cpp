@@ -51,7 +51,8 @@ void train(Draw& draw, nxd_module_t* module, nxd_tensor_t* const* inputs) {
     draw.keep(tape, nullptr);
   }
   nxd_optimizer_t* optimizer = nullptr;
-  if (nxd_adamw_create(module, nullptr, &optimizer) == NXD_OK) draw.keep(optimizer, nullptr);
+  if (nxd_optimizer_create_adamw(module, nullptr, &optimizer) == NXD_OK)
+    draw.keep(optimizer, nullptr);
 }
 
 void make_pipeline(Draw& draw, nxd_module_t* module, nxd_tensor_t* const* inputs) {

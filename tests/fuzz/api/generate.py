@@ -21,9 +21,9 @@ SPECIAL = {
     ("nxd_pp_schedule_create_tasks", "counts"): "task_counts(d)",
     ("nxd_loss_weights", "out_weights"): 'd.numbers<double>("weights", count_n)',
     ("nxd_pp_create_callbacks", "inputs"): "structs_nxd_pp_value_t(d, 16)",
-    ("nxd_pp_create_callbacks", "n_inputs"): "d.few(8, 2, false)",
+    ("nxd_pp_create_callbacks", "num_inputs"): "d.few(8, 2, false)",
     ("nxd_pp_create_callbacks", "outputs"): "structs_nxd_pp_value_t(d, 16)",
-    ("nxd_pp_create_callbacks", "n_outputs"): "d.few(8, 2, false)",
+    ("nxd_pp_create_callbacks", "num_outputs"): "d.few(8, 2, false)",
 }
 # Structs whose defaults are refused.
 BASES = {
@@ -45,7 +45,7 @@ KEPT = {
 SINGLE = {("nxd_pp_run_eval", "out_loss")}
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 # Only the calls of such buffers know their content.
-COLLECTIVES = {"send", "recv", "buffer"}
+COLLECTIVES = {"send", "receive", "buffer"}
 
 
 class Generator:
@@ -64,7 +64,7 @@ class Generator:
 
     def list_count(self, struct, name):
         """The field that says how long a list of strings is; None when NULL ends it."""
-        short = {"pipeline_cuts": "n_cuts"}.get(name, "n_" + name)
+        short = {"pipeline_cuts": "num_cuts"}.get(name, "num_" + name)
         return short if short in {f["name"] for f in struct["fields"]} else None
 
     def list_counts(self, struct):
@@ -141,7 +141,7 @@ class Generator:
         if (function["name"], function["params"][index]["name"]) in SINGLE:
             return None
         for p in function["params"][index + 1:]:
-            if p["type"]["pointers"] == 0 and (p["name"] in COUNTS or p["name"].startswith("n_")):
+            if p["type"]["pointers"] == 0 and (p["name"] in COUNTS or p["name"].startswith("num_")):
                 if p["type"]["name"] in ("size_t", "int32_t", "int64_t"):
                     return p
         return None
@@ -149,8 +149,8 @@ class Generator:
     def results_of(self, function, index):
         """The count of an array of results; None for a single one."""
         p = function["params"][index]
-        name = {"outputs": "n_outputs", "out_grads": "n_inputs",
-                "out_grad_inputs": "n_inputs"}.get(p["name"])
+        name = {"outputs": "num_outputs", "out_grads": "num_inputs",
+                "out_grad_inputs": "num_inputs"}.get(p["name"])
         return f"count_{name}" if name and p["type"]["c"] == "nxd_tensor_t**" else None
 
     def argument(self, function, index):

@@ -168,7 +168,7 @@ void run_rank(int rank, int ranks, nxd_store_t* store, uint64_t seed, uint64_t c
     nxd_store_destroy(store);
   }
   nxd_memory_set_cap(0);
-  nxd_set_log_callback(nullptr, nullptr, nullptr);
+  nxd_log_set_callback(nullptr, nullptr, nullptr);
   if (__lsan_do_recoverable_leak_check && seed % kLeakEvery == 0 &&
       __lsan_do_recoverable_leak_check() != 0) {
     std::fprintf(stderr, "api: memory leaked\n");

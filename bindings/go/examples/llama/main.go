@@ -131,7 +131,7 @@ func (t *trainer) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return t.optimizer.SetSchedule(nxd.ScheduleOptions{Kind: nxd.ScheduleCosine,
+	return t.optimizer.SetLRSchedule(nxd.LRScheduleOptions{Kind: nxd.LRScheduleCosine,
 		WarmupSteps: int64(t.steps/20 + 1), TotalSteps: int64(t.steps + 1), FinalFactor: 0.1})
 }
 

@@ -53,7 +53,7 @@ function make_model(ctx)
         for i in eachindex(whole)
             whole[i] = amplitude * sin(rate * (i - 1) + phase)
         end
-        NXD.set_whole!(model[name], whole)
+        NXD.set_full!(model[name], whole)
     end
     model
 end

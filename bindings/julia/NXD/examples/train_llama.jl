@@ -167,5 +167,5 @@ function main(o)
 end
 
 const options = read_arguments(ARGS)
-const n_ranks = options["tp"] * options["pp"]
-NXD.is_rank() || n_ranks == 1 ? main(options) : spawn_ranks(n_ranks)
+const num_ranks = options["tp"] * options["pp"]
+NXD.is_rank() || num_ranks == 1 ? main(options) : spawn_ranks(num_ranks)

@@ -46,7 +46,7 @@ export NXDError, Store, Context, Group, Work, Job, Ddp, Optimizer, Schedule, Pip
     all_reduce!, all_gather!, all_gather, reduce_scatter!, broadcast_from!, all_to_all!, send_to,
     receive_from!, barrier, all_reduce_async!, all_gather_async!, reduce_scatter_async!,
     broadcast_from_async!, all_to_all_async!, send_to_async, receive_from_async!, barrier_async,
-    spawn_ranks, adamw, sgd, custom_optimizer, step!, backward, gradients, no_grad, parameters,
+    spawn_ranks, adamw, sgd, custom_optimizer, step!, backward, grad, no_grad, parameters,
     add_child!, add_parameter!, zero_grad!, shape, mapped, op, requires_grad!, train!, run!
 
 function __init__()

@@ -9,7 +9,7 @@ end
 maybe_tensor(p::Ptr{nxd_tensor_t}) = p == C_NULL ? nothing : Tensor(p)
 
 "Gradient accumulated in a leaf; `nothing` when there is none yet."
-grad(t::Tensor) = maybe_tensor(value(out -> nxd_tensor_get_grad(t, out), Ptr{nxd_tensor_t}))
+grad(t::Tensor) = maybe_tensor(value(out -> nxd_tensor_share_grad(t, out), Ptr{nxd_tensor_t}))
 
 "Replaces the gradient of a leaf; `nothing` clears it."
 grad!(t::Tensor, g::Union{Tensor,Nothing}) =
@@ -71,15 +71,15 @@ function backward(outputs; grads = nothing, retain_graph::Bool = false)
 end
 
 """
-    gradients(outputs, inputs; grads, retain_graph = false)
+    grad(outputs, inputs; grads, retain_graph = false)
 
 Gradients with respect to inputs, without touching any leaf's; `nothing` where one has no influence.
 """
-function gradients(outputs, inputs; grads = nothing, retain_graph::Bool = false)
+function grad(outputs, inputs; grads = nothing, retain_graph::Bool = false)
     xs, ys = as_list(outputs), as_list(inputs)
     found = fill(Ptr{nxd_tensor_t}(C_NULL), length(ys))
     with_handles(xs, grads) do rows, grad_rows
-        GC.@preserve ys check(nxd_gradients(rows, grad_rows, length(xs), handles(nxd_tensor_t, ys),
+        GC.@preserve ys check(nxd_grad(rows, grad_rows, length(xs), handles(nxd_tensor_t, ys),
                                             length(ys), retain_graph, found))
     end
     map(maybe_tensor, found)
@@ -122,19 +122,19 @@ end
 @object CustomFunction nxd_function_t nxd_function_destroy
 
 @doc """
-    CustomFunction(name, forward; backward, shape, n_outputs = 1)
+    CustomFunction(name, forward; backward, shape, num_outputs = 1)
 
 A differentiable function written in Julia, called like one: `f(inputs...)`.
 
-`forward(call, inputs...)` gives a tensor or an array, or a tuple of `n_outputs`.
+`forward(call, inputs...)` gives a tensor or an array, or a tuple of `num_outputs`.
 `backward(call, grad_outputs...)` gives one gradient for each input, `nothing` where there is none;
 a `nothing` among its arguments means zero. `shape(inputs...)` does what forward does, on the meta
 device. Arguments are borrowed until the callback ends. See `save`, `saved` and `needs_grad`.
 """ CustomFunction
 
-@entry on_forward(call, inputs, n_inputs, outputs, n_outputs, data) function_forward
-@entry on_backward(call, grads, n_outputs, grad_inputs, n_inputs, data) function_backward
-@entry on_shape(inputs, n_inputs, outputs, n_outputs, data) function_shape
+@entry on_forward(call, inputs, num_inputs, outputs, num_outputs, data) function_forward
+@entry on_backward(call, grads, num_outputs, grad_inputs, num_inputs, data) function_backward
+@entry on_shape(inputs, num_inputs, outputs, num_outputs, data) function_shape
 
 "One application of a custom function, valid inside its callbacks."
 struct FunctionCall
@@ -147,25 +147,25 @@ function handle(call::FunctionCall)
     call.handle
 end
 
-function_forward(call, inputs, n_inputs, outputs, n_outputs, data) = in_scope() do scope
+function_forward(call, inputs, num_inputs, outputs, num_outputs, data) = in_scope() do scope
     run = callback_of(data).run
-    hand_over(run.forward(FunctionCall(call, scope), borrowed_tensors(inputs, n_inputs, scope)...),
-              outputs, n_outputs)
+    hand_over(run.forward(FunctionCall(call, scope), borrowed_tensors(inputs, num_inputs, scope)...),
+              outputs, num_outputs)
 end
 
-function_backward(call, grads, n_outputs, grad_inputs, n_inputs, data) = in_scope() do scope
+function_backward(call, grads, num_outputs, grad_inputs, num_inputs, data) = in_scope() do scope
     run = callback_of(data).run
-    hand_over(run.backward(FunctionCall(call, scope), borrowed_tensors(grads, n_outputs, scope)...),
-              grad_inputs, n_inputs)
+    hand_over(run.backward(FunctionCall(call, scope), borrowed_tensors(grads, num_outputs, scope)...),
+              grad_inputs, num_inputs)
 end
 
-function_shape(inputs, n_inputs, outputs, n_outputs, data) = in_scope() do scope
+function_shape(inputs, num_inputs, outputs, num_outputs, data) = in_scope() do scope
     run = callback_of(data).run
-    hand_over(run.shape(borrowed_tensors(inputs, n_inputs, scope)...), outputs, n_outputs)
+    hand_over(run.shape(borrowed_tensors(inputs, num_inputs, scope)...), outputs, num_outputs)
 end
 
 function CustomFunction(name::AbstractString, forward; backward = nothing, shape = nothing,
-                        n_outputs::Integer = 1)
+                        num_outputs::Integer = 1)
     callback = register((forward = forward, backward = backward, shape = shape))
     on_f = @cfunction(on_forward, Int32, (Ptr{nxd_function_call_t}, Ptr{Ptr{nxd_tensor_t}}, Csize_t,
                                           Ptr{Ptr{nxd_tensor_t}}, Csize_t, Ptr{Cvoid}))
@@ -174,11 +174,11 @@ function CustomFunction(name::AbstractString, forward; backward = nothing, shape
     on_s = @cfunction(on_shape, Int32, (Ptr{Ptr{nxd_tensor_t}}, Csize_t, Ptr{Ptr{nxd_tensor_t}},
                                         Csize_t, Ptr{Cvoid}))
     taking(callback) do
-        options = Options(nxd_function_options_t; name = name, n_outputs = n_outputs, forward = on_f,
+        options = Options(nxd_function_options_t; name = name, num_outputs = num_outputs, forward = on_f,
                           backward = backward === nothing ? nothing : on_b,
                           shape = shape === nothing ? nothing : on_s,
                           user_data = user_data(callback), destroy = release_entry[])
-        given(out -> nxd_function_create(options, out), CustomFunction; kept = Int(n_outputs))
+        given(out -> nxd_function_create(options, out), CustomFunction; kept = Int(num_outputs))
     end
 end
 

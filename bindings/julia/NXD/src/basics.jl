@@ -15,12 +15,12 @@ Replaces where the process's log lines go; `nothing` is stderr again.
 """
 function set_log_callback(f)
     callback = register(f)
-    status = nxd_set_log_callback(@cfunction(on_log, Cvoid, (Int32, Cstring, Ptr{Cvoid})),
+    status = nxd_log_set_callback(@cfunction(on_log, Cvoid, (Int32, Cstring, Ptr{Cvoid})),
                                   user_data(callback), release_entry[])
     status == NXD_OK || unregister(callback)
     check(status)
 end
-set_log_callback(::Nothing) = check(nxd_set_log_callback(C_NULL, C_NULL, C_NULL))
+set_log_callback(::Nothing) = check(nxd_log_set_callback(C_NULL, C_NULL, C_NULL))
 
 "Drops log lines below a level: `:debug`, `:info`, `:warn`, `:error` or `:off`."
-set_log_level(level::Symbol) = check(nxd_set_log_level(level))
+set_log_level(level::Symbol) = check(nxd_log_set_level(level))

@@ -5,7 +5,7 @@ The error of a call of the library.
 `:timeout`, `:peer_lost`, `:aborted`, `:io`, `:corrupt`, `:internal`, `:abi_mismatch`, `:user`.
 `root_rank` is the world rank that was lost or disagreed, `sequence` the number of the collective
 `operation` in `group`, `step` the training step whose end failed, and `parameters` (`:none`,
-`:old`, `:new` or `:torn`) what that has left of this rank's parameters. `nothing` and `""` stand
+`:old`, `:new` or `:partial`) what that has left of this rank's parameters. `nothing` and `""` stand
 for what does not apply.
 """
 struct NXDError <: Exception

@@ -8,7 +8,7 @@ the job is closed or collected, and when this process ends.
 """ Job
 
 function Job(command::Cmd, n::Integer; omp_num_threads = nothing)
-    options = Options(nxd_spawn_options_t; n_processes = n, omp_num_threads = omp_num_threads,
+    options = Options(nxd_spawn_options_t; num_processes = n, omp_num_threads = omp_num_threads,
                       argv = command.exec)
     given(out -> nxd_spawn(options, out), Job)
 end

@@ -6,45 +6,45 @@ layer(create, context, sizes, options) = given(out -> create(context, sizes..., 
 
 "Embedding table split over the tensor-parallel ranks; options: `nxd_embedding_options_t`."
 parallel_embedding(context::Context, num_embeddings::Integer, embedding_dim::Integer; options...) =
-    layer(nxd_parallel_embedding_create, context, (num_embeddings, embedding_dim),
+    layer(nxd_layer_create_parallel_embedding, context, (num_embeddings, embedding_dim),
           Options(nxd_embedding_options_t; options...))
 
 "Linear layer whose output features are split; options: `nxd_linear_options_t`."
 column_parallel_linear(context::Context, in_features::Integer, out_features::Integer; options...) =
-    layer(nxd_column_parallel_linear_create, context, (in_features, out_features),
+    layer(nxd_layer_create_column_parallel_linear, context, (in_features, out_features),
           Options(nxd_linear_options_t; options...))
 
 "Linear layer whose input features are split; options: `nxd_linear_options_t`."
 row_parallel_linear(context::Context, in_features::Integer, out_features::Integer; options...) =
-    layer(nxd_row_parallel_linear_create, context, (in_features, out_features),
+    layer(nxd_layer_create_row_parallel_linear, context, (in_features, out_features),
           Options(nxd_linear_options_t; options...))
 
 "Layer normalisation over the features; options: `nxd_norm_options_t`."
 layer_norm(context::Context, features::Integer; options...) =
-    layer(nxd_layer_norm_create, context, (features,), Options(nxd_norm_options_t; options...))
+    layer(nxd_layer_create_layer_norm, context, (features,), Options(nxd_norm_options_t; options...))
 
 "Root-mean-square normalisation over the features; options: `nxd_norm_options_t`."
 rms_norm(context::Context, features::Integer; options...) =
-    layer(nxd_rms_norm_create, context, (features,), Options(nxd_norm_options_t; options...))
+    layer(nxd_layer_create_rms_norm, context, (features,), Options(nxd_norm_options_t; options...))
 
 "Rotary position embedding of heads; options: `nxd_rope_options_t`."
 rotary_embedding(context::Context, head_dim::Integer; options...) =
-    layer(nxd_rotary_embedding_create, context, (head_dim,), Options(nxd_rope_options_t; options...))
+    layer(nxd_layer_create_rotary_embedding, context, (head_dim,), Options(nxd_rope_options_t; options...))
 
 "Self-attention, heads split over the ranks; options: `nxd_attention_options_t`, `rope` a named tuple."
-function attention(context::Context, hidden::Integer, n_heads::Integer; rope = nothing, options...)
+function attention(context::Context, hidden::Integer, num_heads::Integer; rope = nothing, options...)
     turned = rope === nothing ? nothing : Options(nxd_rope_options_t; rope...)
-    layer(nxd_attention_create, context, (hidden, n_heads),
+    layer(nxd_layer_create_attention, context, (hidden, num_heads),
           Options(nxd_attention_options_t; rope = turned, options...))
 end
 
 "Gated MLP split over the ranks; options: `nxd_mlp_options_t`."
 gated_mlp(context::Context, hidden::Integer, intermediate::Integer; options...) =
-    layer(nxd_gated_mlp_create, context, (hidden, intermediate), Options(nxd_mlp_options_t; options...))
+    layer(nxd_layer_create_gated_mlp, context, (hidden, intermediate), Options(nxd_mlp_options_t; options...))
 
 "Dropout whose bits depend on the seed, the name, the element, the step and the microbatch alone."
 dropout(context::Context, p::Real, name::AbstractString; shard_dim::Integer = -1) =
-    given(out -> nxd_dropout_create(context, p, name, shard_dim, out), ModuleNode)
+    given(out -> nxd_layer_create_dropout(context, p, name, shard_dim, out), ModuleNode)
 
 """
     model(context, config_json; dtype, device, sequence_parallel)

@@ -4,7 +4,7 @@
     ModuleNode(context, class_name)              a container
     ModuleNode(forward, context, class_name)     with a forward function written in Julia
 
-Node of a model, called like a function: `m(inputs...; n_outputs = 1)`; `nothing` stands for an
+Node of a model, called like a function: `m(inputs...; num_outputs = 1)`; `nothing` stands for an
 input that is left out. [collective: the groups of its layers]
 
 `forward(self, inputs...)` gives a tensor or a tuple of as many as were asked for; its arguments are
@@ -12,12 +12,12 @@ borrowed until it ends. The module keeps `forward` and what it captures alive: t
 function that captures its own module is never let go.
 """ ModuleNode
 
-@entry on_module_forward(self, inputs, n_inputs, outputs, n_outputs, data) module_forward
+@entry on_module_forward(self, inputs, num_inputs, outputs, num_outputs, data) module_forward
 
-module_forward(self, inputs, n_inputs, outputs, n_outputs, data) = in_scope() do scope
+module_forward(self, inputs, num_inputs, outputs, num_outputs, data) = in_scope() do scope
     forward = callback_of(data).run
-    hand_over(forward(ModuleNode(self; owner = scope), borrowed_tensors(inputs, n_inputs, scope)...),
-              outputs, n_outputs)
+    hand_over(forward(ModuleNode(self; owner = scope), borrowed_tensors(inputs, num_inputs, scope)...),
+              outputs, num_outputs)
 end
 
 ModuleNode(context::Context, class_name::AbstractString) = given(ModuleNode) do out
@@ -35,7 +35,7 @@ function ModuleNode(forward::Function, context::Context, class_name::AbstractStr
     end
 end
 
-(m::ModuleNode)(inputs::Union{Tensor,Nothing}...; n_outputs::Integer = 1) = several(n_outputs) do row
+(m::ModuleNode)(inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 1) = several(num_outputs) do row
     GC.@preserve inputs nxd_module_forward(m, handles(nxd_tensor_t, inputs), length(inputs), row,
                                            length(row))
 end
@@ -48,7 +48,7 @@ class_name(m::ModuleNode) = strings(out -> nxd_module_get_class_name(m, out))
 
 "A module below this one by its dotted path."
 submodule(root::ModuleNode, path::AbstractString) =
-    given(out -> nxd_module_get_module(root, path, out), ModuleNode; owner = root)
+    given(out -> nxd_module_find_module(root, path, out), ModuleNode; owner = root)
 
 "Direct children by name, in order of addition."
 function children(m::ModuleNode)
@@ -98,7 +98,7 @@ mutable struct Parameter <: Object{nxd_parameter_t}
 end
 
 """
-    add_parameter!(m, name, dims; dtype, shard_dim_plus_one, sequence_parallel, init, init_a, ...)
+    add_parameter!(m, name, dims; dtype, has_shard_dim, shard_dim, sequence_parallel, init, init_a, ...)
 
 Adds a parameter whose whole has size `dims`; keywords are the fields of `nxd_parameter_options_t`,
 whose dimensions are those of the reversed size.
@@ -146,14 +146,14 @@ function shard(p::Parameter)
 end
 
 "Overwrites this rank's shard with its part of the whole value."
-set_whole!(p::Parameter, whole::Tensor) = check(nxd_parameter_set_whole(p, whole))
-set_whole!(p::Parameter, whole::AbstractArray) = Tensor(t -> set_whole!(p, t), whole)
+set_full!(p::Parameter, whole::Tensor) = check(nxd_parameter_set_full(p, whole))
+set_full!(p::Parameter, whole::AbstractArray) = Tensor(t -> set_full!(p, t), whole)
 
 "The whole value. [collective: tensor-parallel group]"
-whole(p::Parameter) = given(out -> nxd_parameter_get_whole(p, out), Tensor)
+gather_full(p::Parameter) = given(out -> nxd_parameter_gather_full(p, out), Tensor)
 "The whole gradient, or `nothing`. [collective: tensor-parallel group]"
-whole_grad(p::Parameter) =
-    maybe_tensor(value(out -> nxd_parameter_get_whole_grad(p, out), Ptr{nxd_tensor_t}))
+gather_full_grad(p::Parameter) =
+    maybe_tensor(value(out -> nxd_parameter_gather_full_grad(p, out), Ptr{nxd_tensor_t}))
 "Freezes or frees a parameter."
 trainable!(p::Parameter, on::Bool) = check(nxd_parameter_set_trainable(p, on))
 
@@ -209,14 +209,14 @@ save(root::ModuleNode, path::AbstractString) = check(nxd_module_save_safetensors
 @doc "One run of a module that a framework with its own differentiation can go back through." Tape
 
 """
-    forward_tape(m, inputs...; n_outputs = 1)
+    forward_tape(m, inputs...; num_outputs = 1)
 
 Runs the module and gives its outputs and a tape; `pullback!(tape, grad_outputs...)` adds to the
 parameters' gradients and gives those of the inputs. [collective: the groups of its layers]
 """
-function forward_tape(m::ModuleNode, inputs::Union{Tensor,Nothing}...; n_outputs::Integer = 1)
+function forward_tape(m::ModuleNode, inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 1)
     tape = Ref{Ptr{nxd_tape_t}}(C_NULL)
-    outputs = several(n_outputs) do row
+    outputs = several(num_outputs) do row
         GC.@preserve inputs nxd_module_forward_tape(m, handles(nxd_tensor_t, inputs), length(inputs),
                                                     row, length(row), tape)
     end

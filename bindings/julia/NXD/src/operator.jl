@@ -42,7 +42,7 @@ end
 # A result is a tensor or a number.
 function result(o, index)
     out = Ref{Ptr{nxd_tensor_t}}(C_NULL)
-    status = nxd_op_get_tensor(o, index, out)
+    status = nxd_op_share_tensor(o, index, out)
     status == NXD_OK && return Tensor(out[])
     number = Ref{Cdouble}(0)
     nxd_op_get_double(o, index, number) == NXD_OK ? number[] : fail(status)

@@ -12,11 +12,11 @@ function optimizer(over_module, over_ddp, target, options)
 end
 
 "AdamW over a model or a ddp; keywords are the fields of `nxd_adamw_options_t`."
-adamw(target; options...) = optimizer(nxd_adamw_create, nxd_adamw_create_ddp, target,
+adamw(target; options...) = optimizer(nxd_optimizer_create_adamw, nxd_optimizer_create_adamw_ddp, target,
                                       Options(nxd_adamw_options_t; options...))
 
 "SGD over a model or a ddp; keywords are the fields of `nxd_sgd_options_t`."
-sgd(target; options...) = optimizer(nxd_sgd_create, nxd_sgd_create_ddp, target,
+sgd(target; options...) = optimizer(nxd_optimizer_create_sgd, nxd_optimizer_create_sgd_ddp, target,
                                     Options(nxd_sgd_options_t; options...))
 
 """
@@ -58,14 +58,14 @@ function custom_optimizer(rule, target; states::Integer = 0, options...)
     callback = register((rule, Int(states)))
     entry = @cfunction(on_update, Int32, (Ptr{nxd_update_t}, Ptr{Cvoid}))
     taking(callback) do
-        made = Options(nxd_custom_optimizer_options_t; update = entry, state_count = states,
+        made = Options(nxd_custom_optimizer_options_t; update = entry, num_states = states,
                        user_data = user_data(callback), destroy = release_entry[], options...)
-        optimizer(nxd_custom_optimizer_create, nxd_custom_optimizer_create_ddp, target, made)
+        optimizer(nxd_optimizer_create_custom, nxd_optimizer_create_custom_ddp, target, made)
     end
 end
 
 """
-    step!(optimizer; max_norm, scale, norm_type, data_parallel_reduce, skip_nonfinite_check)
+    step!(optimizer; max_norm, scale, norm_type, data_parallel_reduce, check_finite)
 
 A training step's end: completes the gradients, clips, updates, and advances the context's step.
 [collective: tensor-, pipeline- and data-parallel groups] Gives (norm, learning_rate, updates,
@@ -109,15 +109,15 @@ learning_rate(optimizer::Optimizer) =
 
 Makes the learning rate follow a schedule: `:constant`, `:linear` or `:cosine`.
 """
-schedule!(optimizer::Optimizer, kind::Symbol; options...) = check(nxd_optimizer_set_schedule(
-    optimizer, Options(nxd_schedule_options_t; kind = kind, options...)))
+schedule!(optimizer::Optimizer, kind::Symbol; options...) = check(nxd_optimizer_set_lr_schedule(
+    optimizer, Options(nxd_lr_schedule_options_t; kind = kind, options...)))
 
 "The factor of a schedule on the learning rate at a step."
-schedule_factor(kind::Symbol, step::Integer; options...) = value(Cdouble) do out
-    nxd_schedule_get_factor(Options(nxd_schedule_options_t; kind = kind, options...), step, out)
+lr_schedule_factor(kind::Symbol, step::Integer; options...) = value(Cdouble) do out
+    nxd_lr_schedule_get_factor(Options(nxd_lr_schedule_options_t; kind = kind, options...), step, out)
 end
 
-"What the last step left of this rank's parameters (`:none`, `:old`, `:new`, `:torn`), and which it was."
+"What the last step left of this rank's parameters (`:none`, `:old`, `:new`, `:partial`), and which it was."
 function parameter_state(optimizer::Optimizer)
     state, step = Ref{nxd_parameter_state_t}(), Ref{Int64}(0)
     check(nxd_optimizer_get_parameter_state(optimizer, state, step))

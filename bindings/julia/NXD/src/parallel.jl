@@ -30,9 +30,9 @@ parallel_rank(context::Context, axis::Symbol) = number(out -> nxd_parallel_get_r
 source_rank(context::Context, axis::Symbol) =
     number(out -> nxd_parallel_get_source_rank(context, axis, out))
 "World rank of the next pipeline stage."
-next_stage_rank(context::Context) = number(out -> nxd_pipeline_get_next_rank(context, out))
+next_stage_rank(context::Context) = number(out -> nxd_parallel_get_pipeline_next_rank(context, out))
 "World rank of the previous pipeline stage."
-previous_stage_rank(context::Context) = number(out -> nxd_pipeline_get_previous_rank(context, out))
+previous_stage_rank(context::Context) = number(out -> nxd_parallel_get_pipeline_previous_rank(context, out))
 
 "World ranks of all groups along an axis."
 function group_list(context::Context, axis::Symbol)

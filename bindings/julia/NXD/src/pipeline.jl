@@ -32,7 +32,7 @@ stage_arrays(row, n) = ntuple(i -> borrowed_or_none(unsafe_load(row, i)), n)
 
 function stage_counts(data, call)
     run, chunk = callback_of(data).run, Int(call.chunk) + 1
-    (run, run.n_inputs[chunk], run.n_outputs[chunk])
+    (run, run.num_inputs[chunk], run.num_outputs[chunk])
 end
 
 @entry on_stage_forward(call, inputs, outputs, out_loss, data) stage_forward
@@ -101,7 +101,7 @@ function Pipeline(context::Context; forward, backward = nothing, backward_input 
     in_row, n_in = described(inputs, kept)
     out_row, n_out = described(outputs, kept)
     run = (forward = forward, backward = backward, backward_input = backward_input,
-           backward_weight = backward_weight, n_inputs = Int.(n_in), n_outputs = Int.(n_out))
+           backward_weight = backward_weight, num_inputs = Int.(n_in), num_outputs = Int.(n_out))
     made = Options(nxd_pp_callbacks_options_t; virtual_size = length(n_in), options...)
     callback = register(run)
     entries = stage_entries(callback, run)
@@ -138,8 +138,8 @@ leaf_rule(node, path, is_leaf, data) = in_scope() do scope
 end
 
 "How many a list field has goes into a field of its own."
-list_options(fields) = [(n, fields[l]) for (l, n) in ((:pipeline_cuts, :n_cuts),
-    (:leaf_modules, :n_leaf_modules), (:input_names, :n_input_names)) if haskey(fields, l)]
+list_options(fields) = [(n, fields[l]) for (l, n) in ((:pipeline_cuts, :num_cuts),
+    (:leaf_modules, :num_leaf_modules), (:input_names, :num_input_names)) if haskey(fields, l)]
 
 function Pipeline(model::ModuleNode, examples::Union{Tensor,Nothing}...; param_init = nothing,
                   leaf_rule = nothing, options...)
@@ -169,11 +169,11 @@ train!(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...) = value(Cdouble) do
     GC.@preserve inputs nxd_pp_run_train(pipeline, handles(nxd_tensor_t, inputs), length(inputs), out)
 end
 
-"Forwards alone; gives the loss and, on the rank with the last stage, `n_outputs` outputs."
-function evaluate(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...; n_outputs::Integer = 0)
-    loss, row = Ref{Cdouble}(0), fill(Ptr{nxd_tensor_t}(C_NULL), n_outputs)
+"Forwards alone; gives the loss and, on the rank with the last stage, `num_outputs` outputs."
+function evaluate(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 0)
+    loss, row = Ref{Cdouble}(0), fill(Ptr{nxd_tensor_t}(C_NULL), num_outputs)
     GC.@preserve inputs check(nxd_pp_run_eval(pipeline, handles(nxd_tensor_t, inputs), length(inputs),
-                                              loss, row, n_outputs))
+                                              loss, row, num_outputs))
     (loss = loss[], outputs = map(maybe_tensor, row))
 end
 

@@ -7,7 +7,7 @@
 The tasks of all ranks of a pipeline, known to be complete and free of deadlock: one of the
 library's (`:1f1b` as `Symbol("1f1b")`, `:interleaved`, `:gpipe`, `:zero_bubble`, `:inference`), or
 one's own: for each rank its `(kind, microbatch, chunk)` in order, where kind is `:forward`,
-`:backward`, `:input_gradient` or `:weight_gradient`.
+`:backward`, `:input_grad` or `:weight_grad`.
 """ Schedule
 
 Schedule(kind::Symbol; ranks::Integer, chunks::Integer = 1, microbatches::Integer) =

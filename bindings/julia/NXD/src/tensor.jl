@@ -12,7 +12,7 @@ an array of size (a, b, c) is a tensor of shape [c, b, a] in the same memory.
 
 function Tensor(a::AbstractArray; copy::Bool = true)
     copy || return shared(a)
-    is_contiguous(a) || return given(out -> nxd_tensor_copy_dltensor(Borrowed(a), out), Tensor)
+    is_contiguous(a) || return given(out -> nxd_tensor_from_dltensor(Borrowed(a), out), Tensor)
     lengths = Int64[reverse(size(a))...]
     given(Tensor) do out
         nxd_tensor_from_data(a, sizeof(eltype(a)) * length(a), lengths, ndims(a), dtype(eltype(a)), out)

@@ -2,11 +2,11 @@ Ddp(model::ModuleNode; options...) =
     given(out -> nxd_ddp_create(model, Options(nxd_ddp_options_t; options...), out), Ddp)
 
 """
-    finish_gradients!(model; scale, max_norm, norm_type, data_parallel_reduce, ...)
+    finish_grads!(model; scale, max_norm, norm_type, data_parallel_reduce, ...)
 
 Completes the gradients of a model after backward, clips them, and gives their norm before that.
 [collective: tensor-, pipeline- and data-parallel groups]
 """
-finish_gradients!(model::ModuleNode; options...) = value(Cdouble) do out
-    nxd_finish_gradients(model, Options(nxd_finish_options_t; options...), out)
+finish_grads!(model::ModuleNode; options...) = value(Cdouble) do out
+    nxd_finish_grads(model, Options(nxd_finish_options_t; options...), out)
 end

@@ -109,7 +109,7 @@ end
         GC.gc()
         result
     end
-    @test found[1][1] === :peer_lost && found[1][2] in (:old, :torn, :none)
+    @test found[1][1] === :peer_lost && found[1][2] in (:old, :partial, :none)
 end
 
 @testset "jobs" begin

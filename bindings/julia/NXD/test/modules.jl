@@ -13,10 +13,10 @@
         first_values = Array(Tensor(p))
         NXD.initialize!(root, 1)
         @test Array(Tensor(p)) == first_values
-        NXD.set_whole!(p, reshape(1:6, 3, 2) .* 1.0f0)
-        @test Array(NXD.whole(p)) == reshape(1:6, 3, 2) && NXD.shard(p) === nothing
+        NXD.set_full!(p, reshape(1:6, 3, 2) .* 1.0f0)
+        @test Array(NXD.gather_full(p)) == reshape(1:6, 3, 2) && NXD.shard(p) === nothing
         copyto!(Tensor(p), zeros(Float32, 3, 2))
-        @test all(iszero, Array(NXD.whole(p)))
+        @test all(iszero, Array(NXD.gather_full(p)))
         t = Tensor(p)
         close(root)
         @test isopen(t) # its module is the child
@@ -34,7 +34,7 @@ end
         add_parameter!(scale, "w", (3,); init = :constant, init_a = 2.0)
         x = Tensor(Float32[1 2 3; 4 5 6]')
         @test Array(scale(x, nothing)) == 2 .* Array(x)
-        y, z = scale(x, x; n_outputs = 2)
+        y, z = scale(x, x; num_outputs = 2)
         @test Array(z) == 3 .* Array(x)
         seen = []
         NXD.on_gradient!(p -> push!(seen, size(p)), scale["w"])
@@ -71,7 +71,7 @@ end
         init_model_parallel!(ctx; tensor_parallel_size = 2)
         results = run(ctx)
         c = build(ctx)[1]
-        (results, NXD.shard(c["weight"]), size(c["weight"]), size(Tensor(c["weight"])), Array(NXD.whole(c["weight"])))
+        (results, NXD.shard(c["weight"]), size(c["weight"]), size(Tensor(c["weight"])), Array(NXD.gather_full(c["weight"])))
     end
     for (r, (results, part, size_whole, size_part, weight)) in enumerate(found)
         @test all(isapprox.(results, whole; rtol = 1e-4))
@@ -147,7 +147,7 @@ const tiny_gpt2 = """{"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head"
             loss = gpt(input, input)
             @test loss[] ≈ found[1][2] rtol = 1e-5
             backward(loss)
-            @test NXD.finish_gradients!(gpt; max_norm = 1.0) > 0
+            @test NXD.finish_grads!(gpt; max_norm = 1.0) > 0
             @test NXD.step_flops(gpt, 2, 8) > 0
             other = NXD.model(ctx, replace(tiny_gpt2, "\"n_layer\": 2" => "\"n_layer\": 3"))
             @test thrown(() -> NXD.load!(other, path)).status === :invalid_argument

@@ -61,7 +61,7 @@ end
 @testset "codes and options" begin
     @test convert(NXD.nxd_dtype_t, :bf16) == NXD.NXD_DTYPE_BF16
     @test Symbol(NXD.NXD_REDUCE_MAX) === :max
-    @test occursin(":cosine", thrown(() -> convert(NXD.nxd_schedule_t, :cosin)).msg)
+    @test occursin(":cosine", thrown(() -> convert(NXD.nxd_lr_schedule_t, :cosin)).msg)
     @test occursin("beta2", thrown(() -> Options(NXD.nxd_adamw_options_t; beta_2 = 0.9)).msg)
     @test_throws ArgumentError Options(NXD.nxd_adamw_options_t; struct_size = 3)
     @test_throws ArgumentError Options(NXD.nxd_linear_options_t; name = "a\0b")

@@ -30,10 +30,10 @@ end
     NXD.grad!(x, nothing)
     @test NXD.grad(x) === nothing
     z = requires_grad!(Tensor([5.0]))
-    @test map(g -> g === nothing ? nothing : Array(g), gradients(square(x), [x])) == [[2, 4, 6]]
+    @test map(g -> g === nothing ? nothing : Array(g), grad(square(x), [x])) == [[2, 4, 6]]
     @test NXD.grad(x) === nothing
     w = op("mul", x, x; overload = "Tensor")
-    @test Array(gradients(w, x; grads = Tensor([1.0, 0.0, 2.0]))[1]) == [2, 0, 12]
+    @test Array(grad(w, x; grads = Tensor([1.0, 0.0, 2.0]))[1]) == [2, 0, 12]
     @test !NXD.requires_grad(NXD.detach(w))
     @test no_grad(() -> NXD.requires_grad(square(x))) == false && NXD.requires_grad(square(x))
     @test_throws ErrorException no_grad(() -> error("mine"))
@@ -57,7 +57,7 @@ slope(z) = (s = 1 / (1 + exp(-z)); s + z * s * (1 - s))
     backward(op("sum", y))
     @test Array(NXD.grad(x)) ≈ slope.([-1, 0.5, 2]) && needed == [true]
 
-    split = CustomFunction("test::split", (call, x) -> (copy(x), x); n_outputs = 2,
+    split = CustomFunction("test::split", (call, x) -> (copy(x), x); num_outputs = 2,
                            backward = (call, a, b) -> a === nothing ? b : b === nothing ? a :
                                       op("add", a, b; overload = "Tensor"))
     NXD.grad!(x, nothing)

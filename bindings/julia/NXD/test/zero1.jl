@@ -60,8 +60,8 @@ end
         NXD.learning_rate!(optimizer, 0.25)
         NXD.schedule!(optimizer, :linear; warmup_steps = 0, total_steps = 4)
         step!(optimizer) # states are 2 now
-        @test NXD.learning_rate(optimizer) ≈ 0.25 * NXD.schedule_factor(:linear, 2; total_steps = 4)
-        @test p ≈ [0.5, 1.5, 2.5] .- 2 * 0.25 * NXD.schedule_factor(:linear, 1; total_steps = 4)
+        @test NXD.learning_rate(optimizer) ≈ 0.25 * NXD.lr_schedule_factor(:linear, 2; total_steps = 4)
+        @test p ≈ [0.5, 1.5, 2.5] .- 2 * 0.25 * NXD.lr_schedule_factor(:linear, 1; total_steps = 4)
 
         broken = custom_optimizer(u -> throw(DomainError(u.step)), Ddp(ctx, [ones(2)], [ones(2)]))
         @test thrown(() -> step!(broken)) isa DomainError
@@ -139,7 +139,7 @@ end
     model = NXD.plan_model(config)
     @test model.hidden_size == 256 && model.num_layers == 4
     one = NXD.predict(model; sequence_length = 128)
-    fast = NXD.predict(model; sequence_length = 128, machine = (gemm_flops_f32 = 1e15,))
+    fast = NXD.predict(model; sequence_length = 128, machine = (gemm_rate_f32 = 1e15,))
     @test 0 < fast.gemm_seconds < one.gemm_seconds && one.total_bytes > 0
     best = NXD.search(model; count = 3, world_size = 4, sequence_length = 128, batch_size = 8)
     @test length(best) == 3 && issorted([b.prediction.step_seconds for b in best])

@@ -122,9 +122,9 @@ fn layout_of_nxd_ddp_options_t() {
     assert_eq!(place!(nxd_ddp_options_t, bucket_bytes), (8, 8), "bucket_bytes");
     assert_eq!(place!(nxd_ddp_options_t, reduce), (16, 4), "reduce");
     assert_eq!(place!(nxd_ddp_options_t, zero_stage), (20, 4), "zero_stage");
-    assert_eq!(place!(nxd_ddp_options_t, fp32_gradients), (24, 4), "fp32_gradients");
-    assert_eq!(place!(nxd_ddp_options_t, no_overlap), (28, 4), "no_overlap");
-    assert_eq!(place!(nxd_ddp_options_t, no_broadcast), (32, 4), "no_broadcast");
+    assert_eq!(place!(nxd_ddp_options_t, fp32_grads), (24, 4), "fp32_grads");
+    assert_eq!(place!(nxd_ddp_options_t, overlap), (28, 4), "overlap");
+    assert_eq!(place!(nxd_ddp_options_t, broadcast), (32, 4), "broadcast");
     assert_eq!(place!(nxd_ddp_options_t, reserved), (36, 4), "reserved");
 }
 
@@ -136,14 +136,14 @@ fn layout_of_nxd_finish_options_t() {
     assert_eq!(place!(nxd_finish_options_t, max_norm), (16, 8), "max_norm");
     assert_eq!(place!(nxd_finish_options_t, norm_type), (24, 8), "norm_type");
     assert_eq!(place!(nxd_finish_options_t, data_parallel_reduce), (32, 4), "data_parallel_reduce");
-    assert_eq!(place!(nxd_finish_options_t, skip_nonfinite_check), (36, 4), "skip_nonfinite_check");
+    assert_eq!(place!(nxd_finish_options_t, check_finite), (36, 4), "check_finite");
 }
 
 #[test]
 fn layout_of_nxd_spawn_options_t() {
     assert_eq!((size_of::<nxd_spawn_options_t>(), align_of::<nxd_spawn_options_t>()), (24, 8));
     assert_eq!(place!(nxd_spawn_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_spawn_options_t, n_processes), (8, 4), "n_processes");
+    assert_eq!(place!(nxd_spawn_options_t, num_processes), (8, 4), "num_processes");
     assert_eq!(place!(nxd_spawn_options_t, omp_num_threads), (12, 4), "omp_num_threads");
     assert_eq!(place!(nxd_spawn_options_t, argv), (16, 8), "argv");
 }
@@ -173,14 +173,14 @@ fn layout_of_nxd_memory_stats_t() {
 }
 
 #[test]
-fn layout_of_nxd_schedule_options_t() {
-    assert_eq!((size_of::<nxd_schedule_options_t>(), align_of::<nxd_schedule_options_t>()), (40, 8));
-    assert_eq!(place!(nxd_schedule_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_schedule_options_t, kind), (8, 4), "kind");
-    assert_eq!(place!(nxd_schedule_options_t, reserved), (12, 4), "reserved");
-    assert_eq!(place!(nxd_schedule_options_t, warmup_steps), (16, 8), "warmup_steps");
-    assert_eq!(place!(nxd_schedule_options_t, total_steps), (24, 8), "total_steps");
-    assert_eq!(place!(nxd_schedule_options_t, final_factor), (32, 8), "final_factor");
+fn layout_of_nxd_lr_schedule_options_t() {
+    assert_eq!((size_of::<nxd_lr_schedule_options_t>(), align_of::<nxd_lr_schedule_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_lr_schedule_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_lr_schedule_options_t, kind), (8, 4), "kind");
+    assert_eq!(place!(nxd_lr_schedule_options_t, reserved), (12, 4), "reserved");
+    assert_eq!(place!(nxd_lr_schedule_options_t, warmup_steps), (16, 8), "warmup_steps");
+    assert_eq!(place!(nxd_lr_schedule_options_t, total_steps), (24, 8), "total_steps");
+    assert_eq!(place!(nxd_lr_schedule_options_t, final_factor), (32, 8), "final_factor");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn layout_of_nxd_custom_optimizer_options_t() {
     assert_eq!(place!(nxd_custom_optimizer_options_t, destroy), (24, 8), "destroy");
     assert_eq!(place!(nxd_custom_optimizer_options_t, learning_rate), (32, 8), "learning_rate");
     assert_eq!(place!(nxd_custom_optimizer_options_t, weight_decay), (40, 8), "weight_decay");
-    assert_eq!(place!(nxd_custom_optimizer_options_t, state_count), (48, 4), "state_count");
+    assert_eq!(place!(nxd_custom_optimizer_options_t, num_states), (48, 4), "num_states");
     assert_eq!(place!(nxd_custom_optimizer_options_t, bf16_update), (52, 4), "bf16_update");
 }
 
@@ -364,8 +364,8 @@ fn layout_of_nxd_plan_machine_t() {
     assert_eq!(place!(nxd_plan_machine_t, ranks_per_host), (8, 4), "ranks_per_host");
     assert_eq!(place!(nxd_plan_machine_t, reserved), (12, 4), "reserved");
     assert_eq!(place!(nxd_plan_machine_t, memory_bytes), (16, 8), "memory_bytes");
-    assert_eq!(place!(nxd_plan_machine_t, gemm_flops_f32), (24, 8), "gemm_flops_f32");
-    assert_eq!(place!(nxd_plan_machine_t, gemm_flops_bf16), (32, 8), "gemm_flops_bf16");
+    assert_eq!(place!(nxd_plan_machine_t, gemm_rate_f32), (24, 8), "gemm_rate_f32");
+    assert_eq!(place!(nxd_plan_machine_t, gemm_rate_bf16), (32, 8), "gemm_rate_bf16");
     assert_eq!(place!(nxd_plan_machine_t, attention_share_f32), (40, 8), "attention_share_f32");
     assert_eq!(place!(nxd_plan_machine_t, attention_share_bf16), (48, 8), "attention_share_bf16");
     assert_eq!(place!(nxd_plan_machine_t, memory_bandwidth), (56, 8), "memory_bandwidth");
@@ -417,7 +417,7 @@ fn layout_of_nxd_plan_prediction_t() {
     assert_eq!(place!(nxd_plan_prediction_t, fullest_rank), (120, 4), "fullest_rank");
     assert_eq!(place!(nxd_plan_prediction_t, reserved), (124, 4), "reserved");
     assert_eq!(place!(nxd_plan_prediction_t, parameter_bytes), (128, 8), "parameter_bytes");
-    assert_eq!(place!(nxd_plan_prediction_t, gradient_bytes), (136, 8), "gradient_bytes");
+    assert_eq!(place!(nxd_plan_prediction_t, grad_bytes), (136, 8), "grad_bytes");
     assert_eq!(place!(nxd_plan_prediction_t, optimizer_bytes), (144, 8), "optimizer_bytes");
     assert_eq!(place!(nxd_plan_prediction_t, activation_bytes), (152, 8), "activation_bytes");
     assert_eq!(place!(nxd_plan_prediction_t, buffer_bytes), (160, 8), "buffer_bytes");
@@ -440,7 +440,7 @@ fn layout_of_nxd_function_options_t() {
     assert_eq!((size_of::<nxd_function_options_t>(), align_of::<nxd_function_options_t>()), (64, 8));
     assert_eq!(place!(nxd_function_options_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_function_options_t, name), (8, 8), "name");
-    assert_eq!(place!(nxd_function_options_t, n_outputs), (16, 8), "n_outputs");
+    assert_eq!(place!(nxd_function_options_t, num_outputs), (16, 8), "num_outputs");
     assert_eq!(place!(nxd_function_options_t, forward), (24, 8), "forward");
     assert_eq!(place!(nxd_function_options_t, backward), (32, 8), "backward");
     assert_eq!(place!(nxd_function_options_t, shape), (40, 8), "shape");
@@ -465,13 +465,13 @@ fn layout_of_nxd_parameter_options_t() {
     assert_eq!((size_of::<nxd_parameter_options_t>(), align_of::<nxd_parameter_options_t>()), (48, 8));
     assert_eq!(place!(nxd_parameter_options_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_parameter_options_t, dtype), (8, 4), "dtype");
-    assert_eq!(place!(nxd_parameter_options_t, shard_dim_plus_one), (12, 4), "shard_dim_plus_one");
+    assert_eq!(place!(nxd_parameter_options_t, has_shard_dim), (12, 4), "has_shard_dim");
     assert_eq!(place!(nxd_parameter_options_t, sequence_parallel), (16, 4), "sequence_parallel");
     assert_eq!(place!(nxd_parameter_options_t, init), (20, 4), "init");
     assert_eq!(place!(nxd_parameter_options_t, init_a), (24, 8), "init_a");
     assert_eq!(place!(nxd_parameter_options_t, init_b), (32, 8), "init_b");
     assert_eq!(place!(nxd_parameter_options_t, device), (40, 4), "device");
-    assert_eq!(place!(nxd_parameter_options_t, reserved), (44, 4), "reserved");
+    assert_eq!(place!(nxd_parameter_options_t, shard_dim), (44, 4), "shard_dim");
 }
 
 #[test]
@@ -550,7 +550,7 @@ fn layout_of_nxd_attention_options_t() {
     assert_eq!(place!(nxd_attention_options_t, name), (8, 8), "name");
     assert_eq!(place!(nxd_attention_options_t, dtype), (16, 4), "dtype");
     assert_eq!(place!(nxd_attention_options_t, device), (20, 4), "device");
-    assert_eq!(place!(nxd_attention_options_t, n_kv_heads), (24, 8), "n_kv_heads");
+    assert_eq!(place!(nxd_attention_options_t, num_kv_heads), (24, 8), "num_kv_heads");
     assert_eq!(place!(nxd_attention_options_t, head_dim), (32, 8), "head_dim");
     assert_eq!(place!(nxd_attention_options_t, rope), (40, 8), "rope");
     assert_eq!(place!(nxd_attention_options_t, causal), (48, 4), "causal");
@@ -590,7 +590,7 @@ fn layout_of_nxd_model_options_t() {
 
 #[test]
 fn layout_of_nxd_pp_options_t() {
-    assert_eq!((size_of::<nxd_pp_options_t>(), align_of::<nxd_pp_options_t>()), (168, 8));
+    assert_eq!((size_of::<nxd_pp_options_t>(), align_of::<nxd_pp_options_t>()), (176, 8));
     assert_eq!(place!(nxd_pp_options_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_pp_options_t, num_microbatches), (8, 4), "num_microbatches");
     assert_eq!(place!(nxd_pp_options_t, virtual_size), (12, 4), "virtual_size");
@@ -599,25 +599,27 @@ fn layout_of_nxd_pp_options_t() {
     assert_eq!(place!(nxd_pp_options_t, custom_schedule), (24, 8), "custom_schedule");
     assert_eq!(place!(nxd_pp_options_t, transformer_layer_class), (32, 8), "transformer_layer_class");
     assert_eq!(place!(nxd_pp_options_t, pipeline_cuts), (40, 8), "pipeline_cuts");
-    assert_eq!(place!(nxd_pp_options_t, n_cuts), (48, 8), "n_cuts");
+    assert_eq!(place!(nxd_pp_options_t, num_cuts), (48, 8), "num_cuts");
     assert_eq!(place!(nxd_pp_options_t, leaf_modules), (56, 8), "leaf_modules");
-    assert_eq!(place!(nxd_pp_options_t, n_leaf_modules), (64, 8), "n_leaf_modules");
+    assert_eq!(place!(nxd_pp_options_t, num_leaf_modules), (64, 8), "num_leaf_modules");
     assert_eq!(place!(nxd_pp_options_t, input_names), (72, 8), "input_names");
-    assert_eq!(place!(nxd_pp_options_t, n_input_names), (80, 8), "n_input_names");
-    assert_eq!(place!(nxd_pp_options_t, n_outputs), (88, 4), "n_outputs");
+    assert_eq!(place!(nxd_pp_options_t, num_input_names), (80, 8), "num_input_names");
+    assert_eq!(place!(nxd_pp_options_t, num_outputs), (88, 4), "num_outputs");
     assert_eq!(place!(nxd_pp_options_t, loss_output), (92, 4), "loss_output");
     assert_eq!(place!(nxd_pp_options_t, loss), (96, 4), "loss");
-    assert_eq!(place!(nxd_pp_options_t, labels_input), (100, 4), "labels_input");
-    assert_eq!(place!(nxd_pp_options_t, ignore_index), (104, 8), "ignore_index");
-    assert_eq!(place!(nxd_pp_options_t, labels_shifted), (112, 4), "labels_shifted");
-    assert_eq!(place!(nxd_pp_options_t, broadcast_and_average_loss), (116, 4), "broadcast_and_average_loss");
-    assert_eq!(place!(nxd_pp_options_t, return_mb_loss), (120, 4), "return_mb_loss");
-    assert_eq!(place!(nxd_pp_options_t, keep_outputs), (124, 4), "keep_outputs");
-    assert_eq!(place!(nxd_pp_options_t, param_init), (128, 8), "param_init");
-    assert_eq!(place!(nxd_pp_options_t, param_init_data), (136, 8), "param_init_data");
-    assert_eq!(place!(nxd_pp_options_t, trace_file_path), (144, 8), "trace_file_path");
-    assert_eq!(place!(nxd_pp_options_t, leaf_rule), (152, 8), "leaf_rule");
-    assert_eq!(place!(nxd_pp_options_t, leaf_rule_data), (160, 8), "leaf_rule_data");
+    assert_eq!(place!(nxd_pp_options_t, has_labels_input), (100, 4), "has_labels_input");
+    assert_eq!(place!(nxd_pp_options_t, labels_input), (104, 4), "labels_input");
+    assert_eq!(place!(nxd_pp_options_t, has_ignore_index), (108, 4), "has_ignore_index");
+    assert_eq!(place!(nxd_pp_options_t, ignore_index), (112, 8), "ignore_index");
+    assert_eq!(place!(nxd_pp_options_t, labels_shifted), (120, 4), "labels_shifted");
+    assert_eq!(place!(nxd_pp_options_t, broadcast_and_average_loss), (124, 4), "broadcast_and_average_loss");
+    assert_eq!(place!(nxd_pp_options_t, return_mb_loss), (128, 4), "return_mb_loss");
+    assert_eq!(place!(nxd_pp_options_t, keep_outputs), (132, 4), "keep_outputs");
+    assert_eq!(place!(nxd_pp_options_t, param_init), (136, 8), "param_init");
+    assert_eq!(place!(nxd_pp_options_t, param_init_data), (144, 8), "param_init_data");
+    assert_eq!(place!(nxd_pp_options_t, trace_file_path), (152, 8), "trace_file_path");
+    assert_eq!(place!(nxd_pp_options_t, leaf_rule), (160, 8), "leaf_rule");
+    assert_eq!(place!(nxd_pp_options_t, leaf_rule_data), (168, 8), "leaf_rule_data");
 }
 
 #[test]
@@ -650,11 +652,15 @@ fn constants() {
     assert_eq!(nxd_dtype_t::I8.0, 7);
     assert_eq!(nxd_dtype_t::I16.0, 8);
     assert_eq!(nxd_dtype_t::BOOL.0, 9);
+    assert_eq!(nxd_toggle_t::INVALID.0, -1);
+    assert_eq!(nxd_toggle_t::DEFAULT.0, 0);
+    assert_eq!(nxd_toggle_t::ON.0, 1);
+    assert_eq!(nxd_toggle_t::OFF.0, 2);
     assert_eq!(nxd_parameter_state_t::INVALID.0, -1);
     assert_eq!(nxd_parameter_state_t::NONE.0, 0);
     assert_eq!(nxd_parameter_state_t::OLD.0, 1);
     assert_eq!(nxd_parameter_state_t::NEW.0, 2);
-    assert_eq!(nxd_parameter_state_t::TORN.0, 3);
+    assert_eq!(nxd_parameter_state_t::PARTIAL.0, 3);
     assert_eq!(nxd_log_level_t::INVALID.0, -1);
     assert_eq!(nxd_log_level_t::DEBUG.0, 0);
     assert_eq!(nxd_log_level_t::INFO.0, 1);
@@ -681,17 +687,17 @@ fn constants() {
     assert_eq!(nxd_reduce_t::PROD.0, 4);
     assert_eq!(nxd_phase_t::INVALID.0, -1);
     assert_eq!(nxd_phase_t::GEMM_FORWARD.0, 0);
-    assert_eq!(nxd_phase_t::GEMM_INPUT_GRADIENT.0, 1);
-    assert_eq!(nxd_phase_t::GEMM_WEIGHT_GRADIENT.0, 2);
+    assert_eq!(nxd_phase_t::GEMM_INPUT_GRAD.0, 1);
+    assert_eq!(nxd_phase_t::GEMM_WEIGHT_GRAD.0, 2);
     assert_eq!(nxd_phase_t::ATTENTION.0, 3);
     assert_eq!(nxd_phase_t::CROSS_ENTROPY.0, 4);
     assert_eq!(nxd_phase_t::ELEMENTWISE.0, 5);
     assert_eq!(nxd_phase_t::OPTIMIZER.0, 6);
     assert_eq!(nxd_phase_t::COMMUNICATION.0, 7);
-    assert_eq!(nxd_schedule_t::INVALID.0, -1);
-    assert_eq!(nxd_schedule_t::CONSTANT.0, 0);
-    assert_eq!(nxd_schedule_t::LINEAR.0, 1);
-    assert_eq!(nxd_schedule_t::COSINE.0, 2);
+    assert_eq!(nxd_lr_schedule_t::INVALID.0, -1);
+    assert_eq!(nxd_lr_schedule_t::CONSTANT.0, 0);
+    assert_eq!(nxd_lr_schedule_t::LINEAR.0, 1);
+    assert_eq!(nxd_lr_schedule_t::COSINE.0, 2);
     assert_eq!(nxd_bf16_update_t::INVALID.0, -1);
     assert_eq!(nxd_bf16_update_t::MASTER.0, 0);
     assert_eq!(nxd_bf16_update_t::STOCHASTIC.0, 1);
@@ -729,8 +735,8 @@ fn constants() {
     assert_eq!(nxd_pp_task_kind_t::INVALID.0, -1);
     assert_eq!(nxd_pp_task_kind_t::FORWARD.0, 0);
     assert_eq!(nxd_pp_task_kind_t::BACKWARD.0, 1);
-    assert_eq!(nxd_pp_task_kind_t::INPUT_GRADIENT.0, 2);
-    assert_eq!(nxd_pp_task_kind_t::WEIGHT_GRADIENT.0, 3);
+    assert_eq!(nxd_pp_task_kind_t::INPUT_GRAD.0, 2);
+    assert_eq!(nxd_pp_task_kind_t::WEIGHT_GRAD.0, 3);
     assert_eq!(nxd_pp_loss_t::INVALID.0, -1);
     assert_eq!(nxd_pp_loss_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_loss_t::MICROBATCHES.0, 1);
@@ -746,10 +752,6 @@ fn constants() {
     assert_eq!(nxd_smoothing_t::INVALID.0, -1);
     assert_eq!(nxd_smoothing_t::TORCH.0, 0);
     assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
-    assert_eq!(nxd_toggle_t::INVALID.0, -1);
-    assert_eq!(nxd_toggle_t::DEFAULT.0, 0);
-    assert_eq!(nxd_toggle_t::ON.0, 1);
-    assert_eq!(nxd_toggle_t::OFF.0, 2);
     assert_eq!(nxd_init_t::INVALID.0, -1);
     assert_eq!(nxd_init_t::DEFAULT.0, 0);
     assert_eq!(nxd_init_t::NORMAL.0, 1);

@@ -87,7 +87,7 @@ fn set_wave(model: &Module, name: &str, amplitude: f64, rate: f64, phase: f64) -
     let shape = parameter.global_shape()?;
     let wave = |i: i64| (amplitude * (rate * i as f64 + phase).sin()) as f32;
     let values = (0..shape.iter().product()).map(wave).collect();
-    parameter.set_whole(&*Tensor::from_vec::<f32>(values, &shape)?)
+    parameter.set_full(&*Tensor::from_vec::<f32>(values, &shape)?)
 }
 
 /// The model: (x, target) -> loss.

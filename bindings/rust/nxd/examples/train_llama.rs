@@ -10,8 +10,8 @@ use nxd::models::{self, ModelOptions};
 use nxd::plan::Partition;
 use nxd::{
     AdamwOptions, Axis, Bf16Update, Context, ContextOptions, DType, Device, Error, FinishOptions,
-    ModelPipeline, Module, Optimizer, Owned, ParallelOptions, PipelineOptions, Reduce, Result,
-    ScheduleKind, ScheduleOptions, Tensor,
+    LrScheduleKind, LrScheduleOptions, ModelPipeline, Module, Optimizer, Owned, ParallelOptions,
+    PipelineOptions, Reduce, Result, Tensor,
 };
 use std::time::{Duration, Instant};
 
@@ -261,8 +261,8 @@ fn make_optimizer(a: &Arguments, trained: &Module) -> Result<Optimizer> {
         ..Default::default()
     };
     let mut optimizer = Optimizer::adamw(trained, &adamw)?;
-    optimizer.set_schedule(&ScheduleOptions {
-        kind: ScheduleKind::COSINE,
+    optimizer.set_lr_schedule(&LrScheduleOptions {
+        kind: LrScheduleKind::COSINE,
         warmup_steps: a.steps / 20 + 1,
         total_steps: a.steps + 1,
         final_factor: 0.1,

@@ -98,7 +98,7 @@ impl Context {
             timeout_ms: options.timeout.map_or(0, |timeout| milliseconds(timeout).max(1)),
             interface_name: pointer(&interface_name),
             seed: options.seed,
-            plain_kernels: options.plain_kernels.into(),
+            plain_kernels: sys::nxd_toggle_t(options.plain_kernels.into()),
             transport: options.transport,
             host_id: pointer(&host_id),
             ..Default::default()

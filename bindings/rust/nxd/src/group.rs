@@ -61,7 +61,7 @@ impl Group {
     /// Reduces equally many elements of every rank and leaves the result on every rank.
     pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], reduce: Reduce) -> Result<()> {
         let fits = self.require(recv.len() == send.len(), || {
-            format!("recv: expected the {} elements of send, got {}", send.len(), recv.len())
+            format!("receive: expected the {} elements of send, got {}", send.len(), recv.len())
         });
         let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), send.len());
         self.collective("all_reduce", fits, || unsafe {
@@ -78,7 +78,7 @@ impl Group {
 
     /// Concatenates the elements of every rank, in rank order, on every rank.
     pub fn all_gather<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        let fits = self.require_parts("recv", recv.len(), "send", send.len())?;
+        let fits = self.require_parts("receive", recv.len(), "send", send.len())?;
         let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), send.len());
         self.collective("all_gather", fits, || unsafe {
             sys::nxd_all_gather(self.as_raw(), from, to, count, T::DTYPE)
@@ -92,7 +92,7 @@ impl Group {
         recv: &mut [T],
         reduce: Reduce,
     ) -> Result<()> {
-        let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
+        let fits = self.require_parts("send", send.len(), "receive", recv.len())?;
         let (from, to, count) = (send.as_ptr().cast(), recv.as_mut_ptr().cast(), recv.len());
         self.collective("reduce_scatter", fits, || unsafe {
             sys::nxd_reduce_scatter(self.as_raw(), from, to, count, T::DTYPE, reduce)

@@ -43,8 +43,8 @@ pub use logging::{
 pub use nxd_sys as sys;
 pub use object::{Object, Owned};
 pub use optimizer::{
-    schedule_factor, AdamwFormula, AdamwOptions, Bf16Update, CustomOptions, Hyperparameter,
-    Optimizer, OptimizerHandle, Sampler, ScheduleKind, ScheduleOptions, SgdOptions, StepReport,
+    lr_schedule_factor, AdamwFormula, AdamwOptions, Bf16Update, CustomOptions, Hyperparameter,
+    LrScheduleKind, LrScheduleOptions, Optimizer, OptimizerHandle, Sampler, SgdOptions, StepReport,
     Trainable, Update, UpdateArrays,
 };
 #[doc(hidden)]
@@ -67,7 +67,7 @@ struct ReadMe;
 mod engine;
 #[cfg(feature = "engine")]
 pub use engine::{
-    autograd::{backward, gradients, with_autocast, with_grad, Call, Function, FunctionBuilder},
+    autograd::{backward, grad, with_autocast, with_grad, Call, Function, FunctionBuilder},
     layers,
     load::{LoadReport, Mismatch},
     mappings,

@@ -11,7 +11,7 @@ pub fn set_log<F: Fn(LogLevel, &str) + Send + Sync + 'static>(log: F) -> Result<
     check_abi()?;
     let data = Box::into_raw(Box::new(log));
     let status =
-        unsafe { sys::nxd_set_log_callback(Some(call::<F>), data.cast(), Some(release::<F>)) };
+        unsafe { sys::nxd_log_set_callback(Some(call::<F>), data.cast(), Some(release::<F>)) };
     if status != sys::nxd_status_t::OK {
         // Not taken over.
         drop(unsafe { Box::from_raw(data) });
@@ -21,13 +21,13 @@ pub fn set_log<F: Fn(LogLevel, &str) + Send + Sync + 'static>(log: F) -> Result<
 
 /// Log lines go to stderr again.
 pub fn reset_log() -> Result<()> {
-    check(unsafe { sys::nxd_set_log_callback(None, std::ptr::null_mut(), None) })
+    check(unsafe { sys::nxd_log_set_callback(None, std::ptr::null_mut(), None) })
 }
 
 /// Sets the process's log level; the default is NXD_LOG_LEVEL or `WARN`.
 pub fn set_log_level(level: LogLevel) -> Result<()> {
     check_abi()?;
-    check(unsafe { sys::nxd_set_log_level(level) })
+    check(unsafe { sys::nxd_log_set_level(level) })
 }
 
 unsafe extern "C" fn call<F: Fn(LogLevel, &str)>(

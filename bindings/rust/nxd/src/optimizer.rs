@@ -13,8 +13,8 @@ pub use sys::nxd_adamw_formula_t as AdamwFormula;
 pub use sys::nxd_adamw_options_t as AdamwOptions;
 pub use sys::nxd_bf16_update_t as Bf16Update;
 pub use sys::nxd_hyperparameter_t as Hyperparameter;
-pub use sys::nxd_schedule_options_t as ScheduleOptions;
-pub use sys::nxd_schedule_t as ScheduleKind;
+pub use sys::nxd_lr_schedule_options_t as LrScheduleOptions;
+pub use sys::nxd_lr_schedule_t as LrScheduleKind;
 pub use sys::nxd_sgd_options_t as SgdOptions;
 pub use sys::nxd_step_report_t as StepReport;
 
@@ -63,7 +63,7 @@ pub struct CustomOptions {
     pub learning_rate: f64,
     pub weight_decay: f64,
     /// 0 to 8 arrays of state for each parameter.
-    pub state_count: i32,
+    pub num_states: i32,
     /// Not `STOCHASTIC`.
     pub bf16_update: Bf16Update,
 }
@@ -90,12 +90,12 @@ impl Optimizer {
     /// AdamW (Loshchilov and Hutter 2019).
     pub fn adamw<P: Trainable + ?Sized>(over: &P, options: &AdamwOptions) -> Result<Optimizer> {
         let options = options.with_size();
-        create_over!(over, &options, nxd_adamw_create_ddp, nxd_adamw_create)
+        create_over!(over, &options, nxd_optimizer_create_adamw_ddp, nxd_optimizer_create_adamw)
     }
 
     pub fn sgd<P: Trainable + ?Sized>(over: &P, options: &SgdOptions) -> Result<Optimizer> {
         let options = options.with_size();
-        create_over!(over, &options, nxd_sgd_create_ddp, nxd_sgd_create)
+        create_over!(over, &options, nxd_optimizer_create_sgd_ddp, nxd_optimizer_create_sgd)
     }
 
     /// Updates by a closure, which treats each element by itself: with ZeRO a parameter may be cut
@@ -105,19 +105,19 @@ impl Optimizer {
         P: Trainable + ?Sized,
         F: FnMut(&mut Update<'_>) -> Result<()> + 'static,
     {
-        let data = Box::into_raw(Box::new(Rule { rule, state_count: options.state_count }));
+        let data = Box::into_raw(Box::new(Rule { rule, num_states: options.num_states }));
         let raw = sys::nxd_custom_optimizer_options_t {
             update: Some(update::<F>),
             user_data: data.cast(),
             destroy: Some(release::<Rule<F>>),
             learning_rate: options.learning_rate,
             weight_decay: options.weight_decay,
-            state_count: options.state_count,
+            num_states: options.num_states,
             bf16_update: options.bf16_update,
             ..Default::default()
         };
         let made =
-            create_over!(over, &raw, nxd_custom_optimizer_create_ddp, nxd_custom_optimizer_create);
+            create_over!(over, &raw, nxd_optimizer_create_custom_ddp, nxd_optimizer_create_custom);
         if made.is_err() {
             // Not taken over.
             drop(unsafe { Box::from_raw(data) });
@@ -164,9 +164,9 @@ impl Optimizer {
     }
 
     /// Makes the learning rate of all groups follow a schedule over the updates.
-    pub fn set_schedule(&mut self, options: &ScheduleOptions) -> Result<()> {
+    pub fn set_lr_schedule(&mut self, options: &LrScheduleOptions) -> Result<()> {
         let options = options.with_size();
-        check(unsafe { sys::nxd_optimizer_set_schedule(self.as_raw(), &options) })
+        check(unsafe { sys::nxd_optimizer_set_lr_schedule(self.as_raw(), &options) })
     }
 
     pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
@@ -294,7 +294,7 @@ impl Update<'_> {
 
 struct Rule<F> {
     rule: F,
-    state_count: i32,
+    num_states: i32,
 }
 
 unsafe extern "C" fn update<F: FnMut(&mut Update<'_>) -> Result<()>>(
@@ -303,15 +303,15 @@ unsafe extern "C" fn update<F: FnMut(&mut Update<'_>) -> Result<()>>(
 ) -> Status {
     guard(|| {
         let rule = &mut *data.cast::<Rule<F>>();
-        (rule.rule)(&mut Update(&*update, rule.state_count))
+        (rule.rule)(&mut Update(&*update, rule.num_states))
     })
 }
 
 /// The factor on the learning rate at a step.
-pub fn schedule_factor(options: &ScheduleOptions, step: i64) -> Result<f64> {
+pub fn lr_schedule_factor(options: &LrScheduleOptions, step: i64) -> Result<f64> {
     check_abi()?;
     let options = options.with_size();
-    get(|out| unsafe { sys::nxd_schedule_get_factor(&options, step, out) })
+    get(|out| unsafe { sys::nxd_lr_schedule_get_factor(&options, step, out) })
 }
 
 /// Which samples of a data set a data-parallel rank takes in an epoch.

@@ -72,11 +72,11 @@ impl Context {
     }
 
     pub fn next_pipeline_rank(&self) -> Result<i32> {
-        get(|out| unsafe { sys::nxd_pipeline_get_next_rank(self.as_raw(), out) })
+        get(|out| unsafe { sys::nxd_parallel_get_pipeline_next_rank(self.as_raw(), out) })
     }
 
     pub fn previous_pipeline_rank(&self) -> Result<i32> {
-        get(|out| unsafe { sys::nxd_pipeline_get_previous_rank(self.as_raw(), out) })
+        get(|out| unsafe { sys::nxd_parallel_get_pipeline_previous_rank(self.as_raw(), out) })
     }
 }
 

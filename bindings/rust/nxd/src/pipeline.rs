@@ -323,15 +323,15 @@ impl<S: Stage> StagePipeline<S> {
             ..Default::default()
         };
         let pp = create(|out| unsafe {
-            let (inputs, n_inputs) = inputs.pointers();
-            let (outputs, n_outputs) = outputs.pointers();
+            let (inputs, num_inputs) = inputs.pointers();
+            let (outputs, num_outputs) = outputs.pointers();
             sys::nxd_pp_create_callbacks(
                 ctx.as_raw(),
                 &raw,
                 inputs,
-                n_inputs,
+                num_inputs,
                 outputs,
-                n_outputs,
+                num_outputs,
                 &callbacks,
                 out,
             )
@@ -441,9 +441,9 @@ unsafe extern "C" fn forward<S: Stage>(
 ) -> Status {
     guard(|| {
         let stages = &mut *data.cast::<Stages<S>>();
-        let (n_inputs, n_outputs) = stages.counts(&*call)?;
-        let mut outputs: Vec<_> = tensors(outputs, n_outputs).flatten().map(ViewMut).collect();
-        let loss = stages.stage.forward(&*call, &views(inputs, n_inputs), &mut outputs)?;
+        let (num_inputs, num_outputs) = stages.counts(&*call)?;
+        let mut outputs: Vec<_> = tensors(outputs, num_outputs).flatten().map(ViewMut).collect();
+        let loss = stages.stage.forward(&*call, &views(inputs, num_inputs), &mut outputs)?;
         if let (Some(loss), false) = (loss, out_loss.is_null()) {
             *out_loss = loss;
         }

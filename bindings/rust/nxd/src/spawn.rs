@@ -40,7 +40,7 @@ impl Job {
         let mut argv: Vec<_> = arguments.iter().map(|a| a.as_ptr()).collect();
         argv.push(null());
         let raw = sys::nxd_spawn_options_t {
-            n_processes: options.processes,
+            num_processes: options.processes,
             omp_num_threads: options.omp_num_threads,
             argv: if arguments.is_empty() { null() } else { argv.as_ptr() },
             ..Default::default()

@@ -162,7 +162,7 @@ impl Group {
         mut send: S,
         mut recv: R,
     ) -> Result<Work<(S, R)>> {
-        let fits = self.require_parts("recv", recv.len(), "send", send.len())?;
+        let fits = self.require_parts("receive", recv.len(), "send", send.len())?;
         let count = send.len();
         let (from, to) = pair(&mut send, &mut recv);
         self.start_pair("all_gather", (send, recv), fits, |out| unsafe {
@@ -176,7 +176,7 @@ impl Group {
         mut recv: R,
         reduce: Reduce,
     ) -> Result<Work<(S, R)>> {
-        let fits = self.require_parts("send", send.len(), "recv", recv.len())?;
+        let fits = self.require_parts("send", send.len(), "receive", recv.len())?;
         let count = recv.len();
         let (from, to) = pair(&mut send, &mut recv);
         self.start_pair("reduce_scatter", (send, recv), fits, |out| unsafe {

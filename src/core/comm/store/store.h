@@ -135,8 +135,3 @@ inline int64_t wrapping_sum(int64_t a, int64_t b) {
 [[noreturn]] void fail_unreadable(const std::string& key, const std::string& value);
 
 }  // namespace nxd
-
-struct nxd_store {
-  std::shared_ptr<nxd::Store> value;
-  nxd::ForkStamp stamp{};
-};

@@ -33,16 +33,16 @@ typedef struct nxd_place {
   int32_t x, y;
 } nxd_place_t;
 
-/** Makes a box.  [local]
+/** [local] Makes a box.
  *  @param[out] out_box  the caller destroys it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_box_create(const nxd_box_options_t* options, nxd_box_t** out_box);
 
-/** Shows what is in it.  [local]
+/** [local] Shows what is in it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_box_look(nxd_box_t* box, nxd_look_fn look, void* user_data);
 
-/** Throws it away.  [local]
+/** [local] Throws it away.
  *  @since 0.1 */
 NXD_API void nxd_box_destroy(nxd_box_t* box);
 

@@ -5,7 +5,7 @@
 
 #include "box.h"
 
-/** Moves a box.  [collective: world]
+/** [collective: world] Moves a box.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_thing_move(nxd_box_t* box, nxd_place_t* place, int64_t steps);
 

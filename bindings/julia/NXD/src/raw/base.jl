@@ -30,12 +30,19 @@ end
     NXD_DTYPE_BOOL = 9 => "bool"
 end
 
+@code nxd_toggle_t begin
+    NXD_TOGGLE_INVALID = -1 => "invalid"
+    NXD_TOGGLE_DEFAULT = 0 => "default"
+    NXD_TOGGLE_ON = 1 => "on"
+    NXD_TOGGLE_OFF = 2 => "off"
+end
+
 @code nxd_parameter_state_t begin
-    NXD_PARAMETERS_INVALID = -1 => "invalid"
-    NXD_PARAMETERS_NONE = 0 => "none"
-    NXD_PARAMETERS_OLD = 1 => "old"
-    NXD_PARAMETERS_NEW = 2 => "new"
-    NXD_PARAMETERS_TORN = 3 => "torn"
+    NXD_PARAMETER_STATE_INVALID = -1 => "invalid"
+    NXD_PARAMETER_STATE_NONE = 0 => "none"
+    NXD_PARAMETER_STATE_OLD = 1 => "old"
+    NXD_PARAMETER_STATE_NEW = 2 => "new"
+    NXD_PARAMETER_STATE_PARTIAL = 3 => "partial"
 end
 
 @code nxd_log_level_t begin
@@ -73,8 +80,8 @@ end
 @call libnxd_core nxd_last_error_copy(buf::Ptr{UInt8}, cap::Csize_t)::Csize_t
 @call libnxd_core nxd_last_error_info(out_info::Ptr{nxd_error_info_t})::nxd_status_t
 @call libnxd_core nxd_python_capsule_destroy(capsule::Ptr{Cvoid})::Cvoid
-@call libnxd_core nxd_set_log_callback(callback::Ptr{Cvoid}, user_data::Ptr{Cvoid},
+@call libnxd_core nxd_log_set_callback(callback::Ptr{Cvoid}, user_data::Ptr{Cvoid},
     destroy::Ptr{Cvoid})::nxd_status_t
-@call libnxd_core nxd_set_log_level(level::nxd_log_level_t)::nxd_status_t
+@call libnxd_core nxd_log_set_level(level::nxd_log_level_t)::nxd_status_t
 @call libnxd_core nxd_build_info()::Cstring
 @call libnxd_core nxd_environment_table()::Cstring

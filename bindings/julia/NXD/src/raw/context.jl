@@ -27,7 +27,7 @@ struct nxd_context_options_t
     timeout_ms::Int64
     interface_name::Cstring
     seed::UInt64
-    plain_kernels::Int32
+    plain_kernels::nxd_toggle_t
     transport::nxd_transport_t
     host_id::Cstring
     interrupt::Ptr{Cvoid}

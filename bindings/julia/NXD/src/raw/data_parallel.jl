@@ -7,9 +7,9 @@ struct nxd_ddp_options_t
     bucket_bytes::Int64
     reduce::nxd_reduce_t
     zero_stage::Int32
-    fp32_gradients::Int32
-    no_overlap::Int32
-    no_broadcast::Int32
+    fp32_grads::Int32
+    overlap::nxd_toggle_t
+    broadcast::nxd_toggle_t
     reserved::Int32
 end
 
@@ -19,12 +19,12 @@ struct nxd_finish_options_t
     max_norm::Cdouble
     norm_type::Cdouble
     data_parallel_reduce::nxd_reduce_t
-    skip_nonfinite_check::Int32
+    check_finite::nxd_toggle_t
 end
 
 @call libnxd_core nxd_ddp_options_init(options::Ptr{nxd_ddp_options_t}, size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_ddp_create_buffers(ctx::Ptr{nxd_context_t}, group::Ptr{nxd_group_t},
-    names::Ptr{Cstring}, params::Ptr{Ptr{DLTensor}}, grads::Ptr{Ptr{DLTensor}}, n::Csize_t,
+    names::Ptr{Cstring}, params::Ptr{Ptr{DLTensor}}, grads::Ptr{Ptr{DLTensor}}, num_params::Csize_t,
     options::Ptr{nxd_ddp_options_t}, out_ddp::Ptr{Ptr{nxd_ddp_t}})::nxd_status_t
 @call libnxd_core nxd_ddp_rebind(ddp::Ptr{nxd_ddp_t}, index::Csize_t, param::Ptr{DLTensor},
     grad::Ptr{DLTensor})::nxd_status_t
@@ -42,7 +42,7 @@ end
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_ddp_finish(ddp::Ptr{nxd_ddp_t}, options::Ptr{nxd_finish_options_t},
     out_norm::Ptr{Cdouble})::nxd_status_t
-@call libnxd_core nxd_sample_epoch(n_samples::Int64, ranks::Int32, rank::Int32, epoch::Int64,
+@call libnxd_core nxd_sample_epoch(num_samples::Int64, ranks::Int32, rank::Int32, epoch::Int64,
     seed::UInt64, shuffle::Int32, drop_last::Int32, out_indices::Ptr{Int64}, cap::Csize_t,
     out_count::Ptr{Csize_t})::nxd_status_t
 

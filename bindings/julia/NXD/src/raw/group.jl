@@ -9,7 +9,7 @@
     NXD_REDUCE_PROD = 4 => "prod"
 end
 
-@call libnxd_core nxd_group_create(ctx::Ptr{nxd_context_t}, ranks::Ptr{Int32}, n_ranks::Csize_t,
+@call libnxd_core nxd_group_create(ctx::Ptr{nxd_context_t}, ranks::Ptr{Int32}, num_ranks::Csize_t,
     name::Cstring, out_group::Ptr{Ptr{nxd_group_t}})::nxd_status_t
 @call libnxd_core nxd_group_destroy(group::Ptr{nxd_group_t})::Cvoid
 @call libnxd_core nxd_group_abort(group::Ptr{nxd_group_t})::nxd_status_t
@@ -20,15 +20,15 @@ end
 @call libnxd_core nxd_group_set_timeout(group::Ptr{nxd_group_t}, timeout_ms::Int64)::nxd_status_t
 @call libnxd_core nxd_group_get_transport(group::Ptr{nxd_group_t},
     out_transport::Ptr{nxd_transport_t})::nxd_status_t
-@call libnxd_core nxd_all_reduce(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
+@call libnxd_core nxd_all_reduce(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},
     count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t)::nxd_status_t
-@call libnxd_core nxd_all_gather(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
+@call libnxd_core nxd_all_gather(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},
     count::Csize_t, dtype::nxd_dtype_t)::nxd_status_t
-@call libnxd_core nxd_reduce_scatter(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
+@call libnxd_core nxd_reduce_scatter(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},
     count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t)::nxd_status_t
 @call libnxd_core nxd_broadcast(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,
     dtype::nxd_dtype_t, root::Int32)::nxd_status_t
-@call libnxd_core nxd_all_to_all(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
+@call libnxd_core nxd_all_to_all(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},
     count::Csize_t, dtype::nxd_dtype_t)::nxd_status_t
 @call libnxd_core nxd_send(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,
     dtype::nxd_dtype_t, to::Int32, tag::Int32)::nxd_status_t

@@ -4,7 +4,7 @@ mutable struct nxd_job_t end
 
 struct nxd_spawn_options_t
     struct_size::Csize_t
-    n_processes::Int32
+    num_processes::Int32
     omp_num_threads::Int32
     argv::Ptr{Cstring}
 end

@@ -83,7 +83,7 @@ struct nxd_attention_options_t
     name::Cstring
     dtype::nxd_dtype_t
     device::nxd_device_t
-    n_kv_heads::Int64
+    num_kv_heads::Int64
     head_dim::Int64
     rope::Ptr{nxd_rope_options_t}
     causal::nxd_toggle_t
@@ -111,35 +111,37 @@ end
 
 @call libnxd nxd_embedding_options_init(options::Ptr{nxd_embedding_options_t},
     size::Csize_t)::nxd_status_t
-@call libnxd nxd_parallel_embedding_create(ctx::Ptr{nxd_context_t}, num_embeddings::Int64,
+@call libnxd nxd_layer_create_parallel_embedding(ctx::Ptr{nxd_context_t}, num_embeddings::Int64,
     embedding_dim::Int64, options::Ptr{nxd_embedding_options_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_linear_options_init(options::Ptr{nxd_linear_options_t},
     size::Csize_t)::nxd_status_t
-@call libnxd nxd_column_parallel_linear_create(ctx::Ptr{nxd_context_t}, in_features::Int64,
+@call libnxd nxd_layer_create_column_parallel_linear(ctx::Ptr{nxd_context_t}, in_features::Int64,
     out_features::Int64, options::Ptr{nxd_linear_options_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
-@call libnxd nxd_row_parallel_linear_create(ctx::Ptr{nxd_context_t}, in_features::Int64,
+@call libnxd nxd_layer_create_row_parallel_linear(ctx::Ptr{nxd_context_t}, in_features::Int64,
     out_features::Int64, options::Ptr{nxd_linear_options_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_module_get_master_weight(var"module"::Ptr{nxd_module_t},
     out_weight::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_norm_options_init(options::Ptr{nxd_norm_options_t}, size::Csize_t)::nxd_status_t
-@call libnxd nxd_layer_norm_create(ctx::Ptr{nxd_context_t}, size::Int64,
+@call libnxd nxd_layer_create_layer_norm(ctx::Ptr{nxd_context_t}, size::Int64,
     options::Ptr{nxd_norm_options_t}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
-@call libnxd nxd_rms_norm_create(ctx::Ptr{nxd_context_t}, size::Int64,
+@call libnxd nxd_layer_create_rms_norm(ctx::Ptr{nxd_context_t}, size::Int64,
     options::Ptr{nxd_norm_options_t}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_rope_options_init(options::Ptr{nxd_rope_options_t}, size::Csize_t)::nxd_status_t
-@call libnxd nxd_rotary_embedding_create(ctx::Ptr{nxd_context_t}, head_dim::Int64,
+@call libnxd nxd_layer_create_rotary_embedding(ctx::Ptr{nxd_context_t}, head_dim::Int64,
     options::Ptr{nxd_rope_options_t}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_attention_options_init(options::Ptr{nxd_attention_options_t},
     size::Csize_t)::nxd_status_t
-@call libnxd nxd_attention_create(ctx::Ptr{nxd_context_t}, hidden::Int64, n_heads::Int64,
-    options::Ptr{nxd_attention_options_t}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_layer_create_attention(ctx::Ptr{nxd_context_t}, hidden_size::Int64,
+    num_heads::Int64, options::Ptr{nxd_attention_options_t},
+    out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_mlp_options_init(options::Ptr{nxd_mlp_options_t}, size::Csize_t)::nxd_status_t
-@call libnxd nxd_gated_mlp_create(ctx::Ptr{nxd_context_t}, hidden::Int64, intermediate::Int64,
-    options::Ptr{nxd_mlp_options_t}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
-@call libnxd nxd_dropout_create(ctx::Ptr{nxd_context_t}, p::Cdouble, name::Cstring,
+@call libnxd nxd_layer_create_gated_mlp(ctx::Ptr{nxd_context_t}, hidden_size::Int64,
+    intermediate_size::Int64, options::Ptr{nxd_mlp_options_t},
+    out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_layer_create_dropout(ctx::Ptr{nxd_context_t}, p::Cdouble, name::Cstring,
     shard_dim::Int32, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 
 fill_defaults(r::Ref{nxd_embedding_options_t}) = nxd_embedding_options_init(r, sizeof(nxd_embedding_options_t))

@@ -3,8 +3,8 @@
 @code nxd_phase_t begin
     NXD_PHASE_INVALID = -1 => "invalid"
     NXD_PHASE_GEMM_FORWARD = 0 => "gemm_forward"
-    NXD_PHASE_GEMM_INPUT_GRADIENT = 1 => "gemm_input_gradient"
-    NXD_PHASE_GEMM_WEIGHT_GRADIENT = 2 => "gemm_weight_gradient"
+    NXD_PHASE_GEMM_INPUT_GRAD = 1 => "gemm_input_grad"
+    NXD_PHASE_GEMM_WEIGHT_GRAD = 2 => "gemm_weight_grad"
     NXD_PHASE_ATTENTION = 3 => "attention"
     NXD_PHASE_CROSS_ENTROPY = 4 => "cross_entropy"
     NXD_PHASE_ELEMENTWISE = 5 => "elementwise"
@@ -22,8 +22,8 @@ end
 
 @call libnxd_core nxd_cpu_mode()::Int32
 @call libnxd_core nxd_get_device(out_device::Ptr{nxd_device_t})::nxd_status_t
-@call libnxd_core nxd_measure_gemm_peak(dtype::nxd_dtype_t, n::Int32,
-    out_flops::Ptr{Cdouble})::nxd_status_t
+@call libnxd_core nxd_measure_gemm_peak(dtype::nxd_dtype_t, size::Int32,
+    out_rate::Ptr{Cdouble})::nxd_status_t
 @call libnxd_core nxd_release_threads()::nxd_status_t
 @call libnxd_core nxd_profile_start()::nxd_status_t
 @call libnxd_core nxd_profile_stop()::nxd_status_t

@@ -9,15 +9,17 @@ struct nxd_pp_options_t
     custom_schedule::Ptr{nxd_pp_schedule_t}
     transformer_layer_class::Cstring
     pipeline_cuts::Ptr{Cstring}
-    n_cuts::Csize_t
+    num_cuts::Csize_t
     leaf_modules::Ptr{Cstring}
-    n_leaf_modules::Csize_t
+    num_leaf_modules::Csize_t
     input_names::Ptr{Cstring}
-    n_input_names::Csize_t
-    n_outputs::Int32
+    num_input_names::Csize_t
+    num_outputs::Int32
     loss_output::Int32
     loss::nxd_pp_loss_t
+    has_labels_input::Int32
     labels_input::Int32
+    has_ignore_index::Int32
     ignore_index::Int64
     labels_shifted::Int32
     broadcast_and_average_loss::Int32
@@ -32,11 +34,11 @@ end
 
 @call libnxd nxd_pp_options_init(options::Ptr{nxd_pp_options_t}, size::Csize_t)::nxd_status_t
 @call libnxd nxd_pp_create(model::Ptr{nxd_module_t}, inputs::Ptr{Ptr{nxd_tensor_t}},
-    n_inputs::Csize_t, options::Ptr{nxd_pp_options_t}, out_pp::Ptr{Ptr{nxd_pp_t}})::nxd_status_t
-@call libnxd nxd_pp_run_train(pp::Ptr{nxd_pp_t}, inputs::Ptr{Ptr{nxd_tensor_t}}, n_inputs::Csize_t,
-    out_loss::Ptr{Cdouble})::nxd_status_t
-@call libnxd nxd_pp_run_eval(pp::Ptr{nxd_pp_t}, inputs::Ptr{Ptr{nxd_tensor_t}}, n_inputs::Csize_t,
-    out_loss::Ptr{Cdouble}, outputs::Ptr{Ptr{nxd_tensor_t}}, n_outputs::Csize_t)::nxd_status_t
+    num_inputs::Csize_t, options::Ptr{nxd_pp_options_t}, out_pp::Ptr{Ptr{nxd_pp_t}})::nxd_status_t
+@call libnxd nxd_pp_run_train(pp::Ptr{nxd_pp_t}, inputs::Ptr{Ptr{nxd_tensor_t}},
+    num_inputs::Csize_t, out_loss::Ptr{Cdouble})::nxd_status_t
+@call libnxd nxd_pp_run_eval(pp::Ptr{nxd_pp_t}, inputs::Ptr{Ptr{nxd_tensor_t}}, num_inputs::Csize_t,
+    out_loss::Ptr{Cdouble}, outputs::Ptr{Ptr{nxd_tensor_t}}, num_outputs::Csize_t)::nxd_status_t
 @call libnxd nxd_pp_get_losses(pp::Ptr{nxd_pp_t}, losses::Ptr{Cdouble}, cap::Csize_t,
     out_count::Ptr{Csize_t})::nxd_status_t
 @call libnxd nxd_pp_set_ddp(pp::Ptr{nxd_pp_t}, ddp::Ptr{nxd_ddp_t})::nxd_status_t

@@ -5,13 +5,6 @@ mutable struct nxd_parameter_t end
 mutable struct nxd_tape_t end
 mutable struct nxd_load_report_t end
 
-@code nxd_toggle_t begin
-    NXD_TOGGLE_INVALID = -1 => "invalid"
-    NXD_TOGGLE_DEFAULT = 0 => "default"
-    NXD_TOGGLE_ON = 1 => "on"
-    NXD_TOGGLE_OFF = 2 => "off"
-end
-
 @code nxd_init_t begin
     NXD_INIT_INVALID = -1 => "invalid"
     NXD_INIT_DEFAULT = 0 => "default"
@@ -31,13 +24,13 @@ end
 struct nxd_parameter_options_t
     struct_size::Csize_t
     dtype::nxd_dtype_t
-    shard_dim_plus_one::Int32
+    has_shard_dim::Int32
     sequence_parallel::Int32
     init::nxd_init_t
     init_a::Cdouble
     init_b::Cdouble
     device::nxd_device_t
-    reserved::Int32
+    shard_dim::Int32
 end
 
 @call libnxd nxd_module_create(ctx::Ptr{nxd_context_t}, class_name::Cstring, forward::Ptr{Cvoid},
@@ -53,16 +46,17 @@ end
 @call libnxd nxd_module_tie(root::Ptr{nxd_module_t}, owner_path::Cstring,
     alias_path::Cstring)::nxd_status_t
 @call libnxd nxd_module_forward(var"module"::Ptr{nxd_module_t}, inputs::Ptr{Ptr{nxd_tensor_t}},
-    n_inputs::Csize_t, outputs::Ptr{Ptr{nxd_tensor_t}}, n_outputs::Csize_t)::nxd_status_t
+    num_inputs::Csize_t, outputs::Ptr{Ptr{nxd_tensor_t}}, num_outputs::Csize_t)::nxd_status_t
 @call libnxd nxd_module_forward_tape(var"module"::Ptr{nxd_module_t}, inputs::Ptr{Ptr{nxd_tensor_t}},
-    n_inputs::Csize_t, outputs::Ptr{Ptr{nxd_tensor_t}}, n_outputs::Csize_t,
+    num_inputs::Csize_t, outputs::Ptr{Ptr{nxd_tensor_t}}, num_outputs::Csize_t,
     out_tape::Ptr{Ptr{nxd_tape_t}})::nxd_status_t
 @call libnxd nxd_tape_backward(tape::Ptr{nxd_tape_t}, grad_outputs::Ptr{Ptr{nxd_tensor_t}},
-    n_outputs::Csize_t, out_grad_inputs::Ptr{Ptr{nxd_tensor_t}}, n_inputs::Csize_t)::nxd_status_t
+    num_outputs::Csize_t, out_grad_inputs::Ptr{Ptr{nxd_tensor_t}},
+    num_inputs::Csize_t)::nxd_status_t
 @call libnxd nxd_tape_destroy(tape::Ptr{nxd_tape_t})::Cvoid
 @call libnxd nxd_module_get_class_name(var"module"::Ptr{nxd_module_t},
     out_name::Ptr{Cstring})::nxd_status_t
-@call libnxd nxd_module_get_module(root::Ptr{nxd_module_t}, path::Cstring,
+@call libnxd nxd_module_find_module(root::Ptr{nxd_module_t}, path::Cstring,
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_module_get_child_count(var"module"::Ptr{nxd_module_t},
     out_count::Ptr{Csize_t})::nxd_status_t
@@ -83,12 +77,12 @@ end
     cap::Csize_t, out_ndim::Ptr{Csize_t})::nxd_status_t
 @call libnxd nxd_parameter_get_shard(parameter::Ptr{nxd_parameter_t}, out_dim::Ptr{Int32},
     begins::Ptr{Int64}, ends::Ptr{Int64}, cap::Csize_t, out_ranges::Ptr{Csize_t})::nxd_status_t
-@call libnxd nxd_parameter_set_whole(parameter::Ptr{nxd_parameter_t},
-    whole::Ptr{nxd_tensor_t})::nxd_status_t
-@call libnxd nxd_parameter_get_whole(parameter::Ptr{nxd_parameter_t},
-    out_whole::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
-@call libnxd nxd_parameter_get_whole_grad(parameter::Ptr{nxd_parameter_t},
-    out_whole::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
+@call libnxd nxd_parameter_set_full(parameter::Ptr{nxd_parameter_t},
+    full::Ptr{nxd_tensor_t})::nxd_status_t
+@call libnxd nxd_parameter_gather_full(parameter::Ptr{nxd_parameter_t},
+    out_full::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
+@call libnxd nxd_parameter_gather_full_grad(parameter::Ptr{nxd_parameter_t},
+    out_full::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_parameter_set_trainable(parameter::Ptr{nxd_parameter_t},
     trainable::Int32)::nxd_status_t
 @call libnxd nxd_parameter_set_grad_hook(parameter::Ptr{nxd_parameter_t}, hook::Ptr{Cvoid},

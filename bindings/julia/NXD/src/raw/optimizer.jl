@@ -2,11 +2,11 @@
 
 mutable struct nxd_optimizer_t end
 
-@code nxd_schedule_t begin
-    NXD_SCHEDULE_INVALID = -1 => "invalid"
-    NXD_SCHEDULE_CONSTANT = 0 => "constant"
-    NXD_SCHEDULE_LINEAR = 1 => "linear"
-    NXD_SCHEDULE_COSINE = 2 => "cosine"
+@code nxd_lr_schedule_t begin
+    NXD_LR_SCHEDULE_INVALID = -1 => "invalid"
+    NXD_LR_SCHEDULE_CONSTANT = 0 => "constant"
+    NXD_LR_SCHEDULE_LINEAR = 1 => "linear"
+    NXD_LR_SCHEDULE_COSINE = 2 => "cosine"
 end
 
 @code nxd_bf16_update_t begin
@@ -33,9 +33,9 @@ end
     NXD_HYPERPARAMETER_DAMPENING = 6 => "dampening"
 end
 
-struct nxd_schedule_options_t
+struct nxd_lr_schedule_options_t
     struct_size::Csize_t
-    kind::nxd_schedule_t
+    kind::nxd_lr_schedule_t
     reserved::Int32
     warmup_steps::Int64
     total_steps::Int64
@@ -86,7 +86,7 @@ struct nxd_custom_optimizer_options_t
     destroy::Ptr{Cvoid}
     learning_rate::Cdouble
     weight_decay::Cdouble
-    state_count::Int32
+    num_states::Int32
     bf16_update::nxd_bf16_update_t
 end
 
@@ -99,30 +99,30 @@ struct nxd_step_report_t
     reserved::Int32
 end
 
-@call libnxd_core nxd_schedule_options_init(options::Ptr{nxd_schedule_options_t},
+@call libnxd_core nxd_lr_schedule_options_init(options::Ptr{nxd_lr_schedule_options_t},
     size::Csize_t)::nxd_status_t
-@call libnxd_core nxd_schedule_get_factor(options::Ptr{nxd_schedule_options_t}, step::Int64,
+@call libnxd_core nxd_lr_schedule_get_factor(options::Ptr{nxd_lr_schedule_options_t}, step::Int64,
     out_factor::Ptr{Cdouble})::nxd_status_t
 @call libnxd_core nxd_adamw_options_init(options::Ptr{nxd_adamw_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_sgd_options_init(options::Ptr{nxd_sgd_options_t}, size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_custom_optimizer_options_init(options::Ptr{nxd_custom_optimizer_options_t},
     size::Csize_t)::nxd_status_t
-@call libnxd_core nxd_adamw_create_ddp(ddp::Ptr{nxd_ddp_t}, options::Ptr{nxd_adamw_options_t},
+@call libnxd_core nxd_optimizer_create_adamw_ddp(ddp::Ptr{nxd_ddp_t},
+    options::Ptr{nxd_adamw_options_t}, out_optimizer::Ptr{Ptr{nxd_optimizer_t}})::nxd_status_t
+@call libnxd_core nxd_optimizer_create_sgd_ddp(ddp::Ptr{nxd_ddp_t}, options::Ptr{nxd_sgd_options_t},
     out_optimizer::Ptr{Ptr{nxd_optimizer_t}})::nxd_status_t
-@call libnxd_core nxd_sgd_create_ddp(ddp::Ptr{nxd_ddp_t}, options::Ptr{nxd_sgd_options_t},
-    out_optimizer::Ptr{Ptr{nxd_optimizer_t}})::nxd_status_t
-@call libnxd_core nxd_custom_optimizer_create_ddp(ddp::Ptr{nxd_ddp_t},
+@call libnxd_core nxd_optimizer_create_custom_ddp(ddp::Ptr{nxd_ddp_t},
     options::Ptr{nxd_custom_optimizer_options_t},
     out_optimizer::Ptr{Ptr{nxd_optimizer_t}})::nxd_status_t
 @call libnxd_core nxd_optimizer_add_group(optimizer::Ptr{nxd_optimizer_t}, patterns::Ptr{Cstring},
-    n::Csize_t, out_group::Ptr{Int32})::nxd_status_t
+    num_patterns::Csize_t, out_group::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_optimizer_set_hyperparameter(optimizer::Ptr{nxd_optimizer_t}, group::Int32,
     which::nxd_hyperparameter_t, value::Cdouble)::nxd_status_t
 @call libnxd_core nxd_optimizer_get_hyperparameter(optimizer::Ptr{nxd_optimizer_t}, group::Int32,
     which::nxd_hyperparameter_t, out_value::Ptr{Cdouble})::nxd_status_t
-@call libnxd_core nxd_optimizer_set_schedule(optimizer::Ptr{nxd_optimizer_t},
-    options::Ptr{nxd_schedule_options_t})::nxd_status_t
+@call libnxd_core nxd_optimizer_set_lr_schedule(optimizer::Ptr{nxd_optimizer_t},
+    options::Ptr{nxd_lr_schedule_options_t})::nxd_status_t
 @call libnxd_core nxd_optimizer_step(optimizer::Ptr{nxd_optimizer_t},
     options::Ptr{nxd_finish_options_t}, out_report::Ptr{nxd_step_report_t})::nxd_status_t
 @call libnxd_core nxd_optimizer_update(optimizer::Ptr{nxd_optimizer_t})::nxd_status_t
@@ -138,7 +138,7 @@ end
 @call libnxd_core nxd_optimizer_load(optimizer::Ptr{nxd_optimizer_t}, path::Cstring)::nxd_status_t
 @call libnxd_core nxd_optimizer_destroy(optimizer::Ptr{nxd_optimizer_t})::Cvoid
 
-fill_defaults(r::Ref{nxd_schedule_options_t}) = nxd_schedule_options_init(r, sizeof(nxd_schedule_options_t))
+fill_defaults(r::Ref{nxd_lr_schedule_options_t}) = nxd_lr_schedule_options_init(r, sizeof(nxd_lr_schedule_options_t))
 fill_defaults(r::Ref{nxd_adamw_options_t}) = nxd_adamw_options_init(r, sizeof(nxd_adamw_options_t))
 fill_defaults(r::Ref{nxd_sgd_options_t}) = nxd_sgd_options_init(r, sizeof(nxd_sgd_options_t))
 fill_defaults(r::Ref{nxd_custom_optimizer_options_t}) = nxd_custom_optimizer_options_init(r, sizeof(nxd_custom_optimizer_options_t))

@@ -55,9 +55,9 @@ end
 @call libnxd_core nxd_parallel_get_group_list(ctx::Ptr{nxd_context_t}, axis::nxd_axis_t,
     index::Int32, ranks::Ptr{Int32}, cap::Csize_t, out_size::Ptr{Csize_t},
     out_count::Ptr{Int32})::nxd_status_t
-@call libnxd_core nxd_pipeline_get_next_rank(ctx::Ptr{nxd_context_t},
+@call libnxd_core nxd_parallel_get_pipeline_next_rank(ctx::Ptr{nxd_context_t},
     out_rank::Ptr{Int32})::nxd_status_t
-@call libnxd_core nxd_pipeline_get_previous_rank(ctx::Ptr{nxd_context_t},
+@call libnxd_core nxd_parallel_get_pipeline_previous_rank(ctx::Ptr{nxd_context_t},
     out_rank::Ptr{Int32})::nxd_status_t
 
 fill_defaults(r::Ref{nxd_parallel_options_t}) = nxd_parallel_options_init(r, sizeof(nxd_parallel_options_t))

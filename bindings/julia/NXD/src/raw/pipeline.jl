@@ -17,8 +17,8 @@ end
     NXD_PP_TASK_INVALID = -1 => "invalid"
     NXD_PP_TASK_FORWARD = 0 => "forward"
     NXD_PP_TASK_BACKWARD = 1 => "backward"
-    NXD_PP_TASK_INPUT_GRADIENT = 2 => "input_gradient"
-    NXD_PP_TASK_WEIGHT_GRADIENT = 3 => "weight_gradient"
+    NXD_PP_TASK_INPUT_GRAD = 2 => "input_grad"
+    NXD_PP_TASK_WEIGHT_GRAD = 3 => "weight_grad"
 end
 
 @code nxd_pp_loss_t begin
@@ -110,9 +110,9 @@ end
 @call libnxd_core nxd_pp_callbacks_options_init(options::Ptr{nxd_pp_callbacks_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_pp_create_callbacks(ctx::Ptr{nxd_context_t},
-    options::Ptr{nxd_pp_callbacks_options_t}, inputs::Ptr{nxd_pp_value_t}, n_inputs::Ptr{Csize_t},
-    outputs::Ptr{nxd_pp_value_t}, n_outputs::Ptr{Csize_t}, callbacks::Ptr{nxd_pp_stage_callbacks_t},
-    out_pp::Ptr{Ptr{nxd_pp_t}})::nxd_status_t
+    options::Ptr{nxd_pp_callbacks_options_t}, inputs::Ptr{nxd_pp_value_t}, num_inputs::Ptr{Csize_t},
+    outputs::Ptr{nxd_pp_value_t}, num_outputs::Ptr{Csize_t},
+    callbacks::Ptr{nxd_pp_stage_callbacks_t}, out_pp::Ptr{Ptr{nxd_pp_t}})::nxd_status_t
 @call libnxd_core nxd_pp_run(pp::Ptr{nxd_pp_t}, training::Int32,
     out_loss::Ptr{Cdouble})::nxd_status_t
 @call libnxd_core nxd_pp_has_loss(pp::Ptr{nxd_pp_t}, out_has::Ptr{Int32})::nxd_status_t

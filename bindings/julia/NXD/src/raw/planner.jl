@@ -23,8 +23,8 @@ struct nxd_plan_machine_t
     ranks_per_host::Int32
     reserved::Int32
     memory_bytes::UInt64
-    gemm_flops_f32::Cdouble
-    gemm_flops_bf16::Cdouble
+    gemm_rate_f32::Cdouble
+    gemm_rate_bf16::Cdouble
     attention_share_f32::Cdouble
     attention_share_bf16::Cdouble
     memory_bandwidth::Cdouble
@@ -72,7 +72,7 @@ struct nxd_plan_prediction_t
     fullest_rank::Int32
     reserved::Int32
     parameter_bytes::UInt64
-    gradient_bytes::UInt64
+    grad_bytes::UInt64
     optimizer_bytes::UInt64
     activation_bytes::UInt64
     buffer_bytes::UInt64

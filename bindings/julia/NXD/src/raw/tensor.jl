@@ -8,7 +8,7 @@ mutable struct nxd_tensor_t end
     device::nxd_device_t, out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_tensor_from_data(data::Ptr{Cvoid}, bytes::Csize_t, shape::Ptr{Int64}, ndim::Int32,
     dtype::nxd_dtype_t, out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
-@call libnxd nxd_tensor_copy_dltensor(source::Ptr{DLTensor},
+@call libnxd nxd_tensor_from_dltensor(source::Ptr{DLTensor},
     out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_tensor_from_dlpack(managed::Ptr{DLManagedTensor},
     out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t

@@ -2,18 +2,20 @@
 
 mutable struct nxd_work_t end
 
-@call libnxd_core nxd_all_reduce_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
-    count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t,
+@call libnxd_core nxd_all_reduce_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid},
+    receive::Ptr{Cvoid}, count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t,
     out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
-@call libnxd_core nxd_all_gather_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
-    count::Csize_t, dtype::nxd_dtype_t, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
+@call libnxd_core nxd_all_gather_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid},
+    receive::Ptr{Cvoid}, count::Csize_t, dtype::nxd_dtype_t,
+    out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_reduce_scatter_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid},
-    recv::Ptr{Cvoid}, count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t,
+    receive::Ptr{Cvoid}, count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t,
     out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_broadcast_async(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,
     dtype::nxd_dtype_t, root::Int32, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
-@call libnxd_core nxd_all_to_all_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, recv::Ptr{Cvoid},
-    count::Csize_t, dtype::nxd_dtype_t, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
+@call libnxd_core nxd_all_to_all_async(group::Ptr{nxd_group_t}, send::Ptr{Cvoid},
+    receive::Ptr{Cvoid}, count::Csize_t, dtype::nxd_dtype_t,
+    out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_send_async(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,
     dtype::nxd_dtype_t, to::Int32, tag::Int32, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_receive_async(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,

@@ -27,7 +27,7 @@ pub struct nxd_function_options_t {
     /// stable and unique, such as "mylib::swish"
     pub name: *const c_char,
     /// 0: 1
-    pub n_outputs: usize,
+    pub num_outputs: usize,
     pub forward: Option<unsafe extern "C" fn(*mut nxd_function_call_t, *const *mut nxd_tensor_t, usize, *mut *mut nxd_tensor_t, usize, *mut c_void) -> nxd_status_t>,
     pub backward: Option<unsafe extern "C" fn(*mut nxd_function_call_t, *const *mut nxd_tensor_t, usize, *mut *mut nxd_tensor_t, usize, *mut c_void) -> nxd_status_t>,
     pub shape: Option<unsafe extern "C" fn(*const *mut nxd_tensor_t, usize, *mut *mut nxd_tensor_t, usize, *mut c_void) -> nxd_status_t>,
@@ -55,39 +55,39 @@ impl Default for nxd_function_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Whether operations on the tensor are recorded for differentiation.  [local]
+    /// [local] Whether operations on the tensor are recorded for differentiation.
     /// @since 0.1
     pub fn nxd_tensor_get_requires_grad(tensor: *mut nxd_tensor_t, out_requires: *mut i32) -> nxd_status_t;
 
-    /// Makes a leaf tensor require a gradient, or not.  [local]
+    /// [local] Makes a leaf tensor require a gradient, or not.
     /// @return NXD_OK; INVALID_ARGUMENT (integer dtype); INVALID_STATE (not a leaf).
     /// @since 0.1
     pub fn nxd_tensor_set_requires_grad(tensor: *mut nxd_tensor_t, requires_grad: i32) -> nxd_status_t;
 
-    /// Gradient accumulated in a leaf.  [local]
+    /// [local] Gradient accumulated in a leaf.
     /// @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
     /// @return NXD_OK; INVALID_STATE (not a leaf).
     /// @since 0.1
-    pub fn nxd_tensor_get_grad(tensor: *mut nxd_tensor_t, out_grad: *mut *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_tensor_share_grad(tensor: *mut nxd_tensor_t, out_grad: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Replaces the gradient of a leaf; NULL clears it.  [local]
+    /// [local] Replaces the gradient of a leaf; NULL clears it.
     /// @param grad  same shape and dtype as the tensor; shared, not copied. It may not require a
     /// gradient itself.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (not a leaf).
     /// @since 0.1
     pub fn nxd_tensor_set_grad(tensor: *mut nxd_tensor_t, grad: *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// A handle on the same memory, outside of the recorded graph.  [local]
+    /// [local] A handle on the same memory, outside of the recorded graph.
     /// @since 0.1
     pub fn nxd_tensor_detach(tensor: *mut nxd_tensor_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Turns recording on this thread on or off.  [local]
+    /// [local] Turns recording on this thread on or off.
     /// @param[out] out_previous  setting before the call; may be NULL.
     /// @since 0.1
     pub fn nxd_set_grad_enabled(enabled: i32, out_previous: *mut i32) -> nxd_status_t;
 
-    /// Turns automatic casts on this thread on or off: parameters and optimizers stay in F32, while
-    /// products of matrices run in 16 bits.  [local]
+    /// [local] Turns automatic casts on this thread on or off: parameters and optimizers stay in F32,
+    /// while products of matrices run in 16 bits.
     ///
     /// While on, arguments of dtype F32, BF16 and F16 are cast before an operator runs that one of
     /// these lists names, those of PyTorch's torch.autocast on accelerators (docs/training.md has all):
@@ -110,8 +110,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_set_autocast(dtype: nxd_dtype_t, out_previous: *mut nxd_dtype_t) -> nxd_status_t;
 
-    /// Accumulates gradients into the leaves of the graph.  [collective: the groups of the layers in
-    /// the graph]
+    /// [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
+    /// the graph.
     ///
     /// @param outputs   n tensors; recorded, or leaves that require a gradient.
     /// @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
@@ -120,46 +120,46 @@ extern "C" {
     /// a tensor the graph needs was overwritten); what a custom function or a collective in the
     /// graph returned.
     /// @since 0.1
-    pub fn nxd_backward(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, n_outputs: usize, retain_graph: i32) -> nxd_status_t;
+    pub fn nxd_backward(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, retain_graph: i32) -> nxd_status_t;
 
-    /// Gradients of outputs with respect to some inputs, without touching any leaf's gradient.
-    /// [collective: the groups of the layers in the graph]
+    /// [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
+    /// inputs, without touching any leaf's gradient.
     ///
-    /// @param[out] out_grads  room for n_inputs handles, which the caller destroys; NULL where an input
-    /// does not influence the outputs.
+    /// @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
+    /// input does not influence the outputs.
     /// @since 0.1
-    pub fn nxd_gradients(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, n_outputs: usize, inputs: *const *mut nxd_tensor_t, n_inputs: usize, retain_graph: i32, out_grads: *mut *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_grad(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, inputs: *const *mut nxd_tensor_t, num_inputs: usize, retain_graph: i32, out_grads: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_function_options_init(options: *mut nxd_function_options_t, size: usize) -> nxd_status_t;
 
-    /// Makes a custom function.  [local]
+    /// [local] Makes a custom function.
     /// @return NXD_OK; INVALID_ARGUMENT (name or forward missing). On failure destroy is not called.
     /// @since 0.1
     pub fn nxd_function_create(options: *const nxd_function_options_t, out_function: *mut *mut nxd_function_t) -> nxd_status_t;
 
-    /// Applies the function; recorded when an input requires a gradient.  [local]
+    /// [local] Applies the function; recorded when an input requires a gradient.
     ///
-    /// @param outputs  room for n_outputs handles, which the caller destroys; n_outputs as created.
+    /// @param outputs  room for num_outputs handles, which the caller destroys; num_outputs as created.
     /// @return NXD_OK; INVALID_ARGUMENT; what a callback returned.
     /// @since 0.1
-    pub fn nxd_function_apply(function: *mut nxd_function_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize) -> nxd_status_t;
+    pub fn nxd_function_apply(function: *mut nxd_function_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
-    /// Releases the function; recorded graphs keep what they need.  [local]
+    /// [local] Releases the function; recorded graphs keep what they need.
     /// @since 0.1
     pub fn nxd_function_destroy(function: *mut nxd_function_t);
 
-    /// Keeps a tensor from forward for backward.  [local]
+    /// [local] Keeps a tensor from forward for backward.
     /// @since 0.1
     pub fn nxd_function_call_save(call: *mut nxd_function_call_t, tensor: *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// A tensor kept by forward, by its order; borrowed for the callback.  [local]
+    /// [local] A tensor kept by forward, by its order; borrowed for the callback.
     /// @return NXD_OK; INVALID_ARGUMENT (index).
     /// @since 0.1
     pub fn nxd_function_call_get_saved(call: *mut nxd_function_call_t, index: usize, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Whether backward needs the gradient of an input.  [local]
+    /// [local] Whether backward needs the gradient of an input.
     /// @since 0.1
     pub fn nxd_function_call_needs_grad(call: *mut nxd_function_call_t, input_index: usize, out_needs: *mut i32) -> nxd_status_t;
 }

@@ -106,6 +106,36 @@ impl Default for nxd_dtype_t {
     }
 }
 
+/// On, off, or the default that the field's comment names.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_toggle_t(pub i32);
+
+impl nxd_toggle_t {
+    pub const INVALID: Self = Self(-1);
+    pub const DEFAULT: Self = Self(0);
+    pub const ON: Self = Self(1);
+    pub const OFF: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_toggle_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::DEFAULT => f.write_str("DEFAULT"),
+            Self::ON => f.write_str("ON"),
+            Self::OFF => f.write_str("OFF"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_toggle_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
 /// The step that this rank's parameters belong to after an optimizer's step.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,7 +150,7 @@ impl nxd_parameter_state_t {
     /// all are as after it
     pub const NEW: Self = Self(2);
     /// some of each: of no use until they are loaded again
-    pub const TORN: Self = Self(3);
+    pub const PARTIAL: Self = Self(3);
 }
 
 impl std::fmt::Debug for nxd_parameter_state_t {
@@ -130,7 +160,7 @@ impl std::fmt::Debug for nxd_parameter_state_t {
             Self::NONE => f.write_str("NONE"),
             Self::OLD => f.write_str("OLD"),
             Self::NEW => f.write_str("NEW"),
-            Self::TORN => f.write_str("TORN"),
+            Self::PARTIAL => f.write_str("PARTIAL"),
             Self(other) => write!(f, "{}", other),
         }
     }
@@ -251,40 +281,40 @@ impl Default for nxd_error_info_t {
 }
 
 extern "C" {
-    /// ABI number of the loaded library: bindings compare it with NXD_ABI_VERSION first.  [local]
+    /// [local] ABI number of the loaded library: bindings compare it with NXD_ABI_VERSION first.
     /// @since 0.1
     pub fn nxd_abi_version() -> u32;
 
-    /// Release of the loaded library, such as "0.1.0"; static storage.  [local]
+    /// [local] Release of the loaded library, such as "0.1.0"; static storage.
     /// @since 0.1
     pub fn nxd_version() -> *const c_char;
 
-    /// Name of a status code, such as "INVALID_ARGUMENT"; "UNKNOWN" for other values.  [local]
+    /// [local] Name of a status code, such as "INVALID_ARGUMENT"; "UNKNOWN" for other values.
     /// @since 0.1
     pub fn nxd_status_string(status: nxd_status_t) -> *const c_char;
 
-    /// Message of this thread's last failed call; "" when none failed yet, never NULL.  [local]
+    /// [local] Message of this thread's last failed call; "" when none failed yet, never NULL.
     ///
     /// Borrowed: valid until the next nxd call on this thread. A successful call leaves it as it is.
     /// @since 0.1
     pub fn nxd_last_error() -> *const c_char;
 
-    /// Copies this thread's last error message into buf, cut to cap - 1 bytes and terminated.  [local]
+    /// [local] Copies this thread's last error message into buf, cut to cap - 1 bytes and terminated.
     ///
     /// @param buf  may be NULL when cap is 0.
     /// @return bytes needed for the whole message and its terminator.
     /// @since 0.1
     pub fn nxd_last_error_copy(buf: *mut c_char, cap: usize) -> usize;
 
-    /// Structured form of this thread's last error.  [local]
+    /// [local] Structured form of this thread's last error.
     ///
     /// @param[in,out] out_info  struct_size set by the caller; the rest is filled.
     /// @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (struct_size).
     /// @since 0.1
     pub fn nxd_last_error_info(out_info: *mut nxd_error_info_t) -> nxd_status_t;
 
-    /// Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it over: give
-    /// this function's address to PyCapsule_New.  [local]
+    /// [local] Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it
+    /// over: give this function's address to PyCapsule_New.
     ///
     /// A destructor in C, since one that runs Python would disturb the error that a consumer has just
     /// raised when it rejected the tensor. Does nothing in a process without a Python interpreter.
@@ -292,25 +322,25 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_python_capsule_destroy(capsule: *mut c_void);
 
-    /// Replaces the process-wide log callback; NULL restores the default, lines on stderr.  [local]
+    /// [local] Replaces the process-wide log callback; NULL restores the default, lines on stderr.
     ///
     /// @param user_data  kept until the callback is replaced; then destroy(user_data) is called if
     /// destroy is not NULL.
     /// @since 0.1
-    pub fn nxd_set_log_callback(callback: nxd_log_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
+    pub fn nxd_log_set_callback(callback: nxd_log_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
 
-    /// Sets the process-wide log level; the default is NXD_LOG_LEVEL or WARN.  [local]
+    /// [local] Sets the process-wide log level; the default is NXD_LOG_LEVEL or WARN.
     /// @return NXD_OK; INVALID_ARGUMENT (level).
     /// @since 0.1
-    pub fn nxd_set_log_level(level: nxd_log_level_t) -> nxd_status_t;
+    pub fn nxd_log_set_level(level: nxd_log_level_t) -> nxd_status_t;
 
-    /// Versions of the library, its compiler, libtorch, Gloo and oneDNN as a JSON object.  [local]
+    /// [local] Versions of the library, its compiler, libtorch, Gloo and oneDNN as a JSON object.
     ///
     /// Static storage.
     /// @since 0.1
     pub fn nxd_build_info() -> *const c_char;
 
-    /// Every environment variable the library reads, one per line: name, default, meaning.  [local]
+    /// [local] Every environment variable the library reads, one per line: name, default, meaning.
     ///
     /// Static storage.
     /// @since 0.1

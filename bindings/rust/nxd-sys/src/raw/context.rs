@@ -109,8 +109,8 @@ pub struct nxd_context_options_t {
     pub interface_name: *const c_char,
     /// of initial weights and random bits; 0: NXD_SEED or 0
     pub seed: u64,
-    /// 1: every layer through plain ATen operators; 0: NXD_PLAIN_KERNELS or off
-    pub plain_kernels: i32,
+    /// every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
+    pub plain_kernels: nxd_toggle_t,
     /// of all groups; AUTO: NXD_TRANSPORT or by topology
     pub transport: nxd_transport_t,
     /// ranks that give the same name share memory; NULL: NXD_HOST_ID, or found out
@@ -138,13 +138,13 @@ impl Default for nxd_context_options_t {
 }
 
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @param size  sizeof(nxd_context_options_t) as the caller's header has it.
     /// @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (size).
     /// @since 0.1
     pub fn nxd_context_options_init(options: *mut nxd_context_options_t, size: usize) -> nxd_status_t;
 
-    /// Joins the world: every rank meets every other.  [collective: world]
+    /// [collective: world] Joins the world: every rank meets every other.
     ///
     /// @param options      NULL: from the environment.
     /// @param[out] out_ctx the caller destroys it.
@@ -153,27 +153,27 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_create(options: *const nxd_context_options_t, out_ctx: *mut *mut nxd_context_t) -> nxd_status_t;
 
-    /// Leaves in agreement: waits for this rank's works and for all ranks, then disconnects.
-    /// [collective: world]
+    /// [collective: world] Leaves in agreement: waits for this rank's works and for all ranks, then
+    /// disconnects.
     ///
     /// Afterwards only getters and destroy work on the context.
     /// @return NXD_OK; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_context_finalize(ctx: *mut nxd_context_t) -> nxd_status_t;
 
-    /// Leaves now; peers that wait for this rank get PEER_LOST.  [local]
+    /// [local] Leaves now; peers that wait for this rank get PEER_LOST.
     ///
     /// Works still pending on its groups end with ABORTED first; their buffers are then the caller's.
     /// @since 0.1
     pub fn nxd_context_destroy(ctx: *mut nxd_context_t);
 
-    /// Makes every pending and later collective of this context return ABORTED; idempotent, from any
-    /// thread.  [local]
+    /// [local] Makes every pending and later collective of this context return ABORTED; idempotent,
+    /// from any thread.
     /// @since 0.1
     pub fn nxd_context_abort(ctx: *mut nxd_context_t) -> nxd_status_t;
 
-    /// The last 64 collectives and 64 messages of each living group as one line of JSON: what each was
-    /// called with, when it started, how long it took or has been waiting, and for whom.  [local]
+    /// [local] The last 64 collectives and 64 messages of each living group as one line of JSON: what
+    /// each was called with, when it started, how long it took or has been waiting, and for whom.
     ///
     /// For the question what every rank was doing when nothing moves any more. May be asked from any
     /// thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
@@ -187,34 +187,34 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_get_flight_record(ctx: *mut nxd_context_t, buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
 
-    /// Rank of this context in the world.  [local]
+    /// [local] Rank of this context in the world.
     /// @since 0.1
     pub fn nxd_context_get_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// Number of ranks in the world.  [local]
+    /// [local] Number of ranks in the world.
     /// @since 0.1
     pub fn nxd_context_get_size(ctx: *mut nxd_context_t, out_size: *mut i32) -> nxd_status_t;
 
-    /// Rank among the ranks of this host.  [local]
+    /// [local] Rank among the ranks of this host.
     /// @since 0.1
     pub fn nxd_context_get_local_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// Group of all ranks; borrowed from the context.  [local]
+    /// [local] Group of all ranks; borrowed from the context.
     /// @since 0.1
     pub fn nxd_context_get_world_group(ctx: *mut nxd_context_t, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
 
-    /// Switches every layer made from this context between fused kernels (0) and plain ATen operators
-    /// (1).  [local]
+    /// [local] Switches every layer made from this context between fused kernels (0) and plain ATen
+    /// operators (1).
     ///
     /// All ranks should agree. f64 always takes the plain path.
     /// @since 0.1
     pub fn nxd_context_set_plain_kernels(ctx: *mut nxd_context_t, plain: i32) -> nxd_status_t;
 
-    /// Whether layers run through plain ATen operators.  [local]
+    /// [local] Whether layers run through plain ATen operators.
     /// @since 0.1
     pub fn nxd_context_get_plain_kernels(ctx: *mut nxd_context_t, out_plain: *mut i32) -> nxd_status_t;
 
-    /// Sets the training step and microbatch that random bits are drawn for; both start at 0.  [local]
+    /// [local] Sets the training step and microbatch that random bits are drawn for; both start at 0.
     ///
     /// All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
     /// the microbatch to 0.
@@ -222,12 +222,12 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
 
-    /// The training step and microbatch that random bits are drawn for.  [local]
+    /// [local] The training step and microbatch that random bits are drawn for.
     /// @param[out] out_microbatch  may be NULL.
     /// @since 0.1
     pub fn nxd_context_get_step(ctx: *mut nxd_context_t, out_step: *mut i64, out_microbatch: *mut i64) -> nxd_status_t;
 
-    /// Writes text and a newline to stdout on world rank 0; does nothing elsewhere.  [local]
+    /// [local] Writes text and a newline to stdout on world rank 0; does nothing elsewhere.
     /// @since 0.1
     pub fn nxd_master_print(ctx: *mut nxd_context_t, text: *const c_char) -> nxd_status_t;
 }

@@ -22,11 +22,11 @@ pub struct nxd_ddp_options_t {
     /// 0, or 1: state is sharded over the group
     pub zero_stage: i32,
     /// 1: gradients of BF16 parameters of a module are accumulated and reduced in f32
-    pub fp32_gradients: i32,
-    /// 1: buckets are reduced when gradients are finished, not before
-    pub no_overlap: i32,
-    /// 1: parameters are alike already; else the first rank's are sent
-    pub no_broadcast: i32,
+    pub fp32_grads: i32,
+    /// default on; off: buckets are reduced when gradients are finished
+    pub overlap: nxd_toggle_t,
+    /// default on: the first rank's parameters are sent to the others
+    pub broadcast: nxd_toggle_t,
     pub reserved: i32,
 }
 
@@ -59,8 +59,8 @@ pub struct nxd_finish_options_t {
     pub norm_type: f64,
     /// SUM or AVG over data-parallel ranks; a ddp's own option counts where there is one
     pub data_parallel_reduce: nxd_reduce_t,
-    /// 1: a norm that is not finite is no reason to stop
-    pub skip_nonfinite_check: i32,
+    /// default on; off: a norm that is not finite is no reason to stop
+    pub check_finite: nxd_toggle_t,
 }
 
 unsafe impl Versioned for nxd_finish_options_t {
@@ -80,12 +80,12 @@ impl Default for nxd_finish_options_t {
 }
 
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_ddp_options_init(options: *mut nxd_ddp_options_t, size: usize) -> nxd_status_t;
 
-    /// Data parallelism over buffers that the caller owns, such as another framework's.
-    /// [collective: the group]
+    /// [collective: the group] Data parallelism over buffers that the caller owns, such as another
+    /// framework's.
     ///
     /// Norms and saved states are those of the group's ranks alone. A program that splits tensors over
     /// other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in
@@ -104,9 +104,10 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
     /// TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, n: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
+    pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, num_params: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
 
-    /// Says that a buffer has moved: for frameworks that allocate gradients anew.  [local]
+    /// [local] Says that a buffer has moved: for frameworks that allocate gradients anew.
+    ///
     /// Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
     /// @param param  NULL: as before.
     /// @param grad   NULL: as before.
@@ -115,16 +116,16 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_rebind(ddp: *mut nxd_ddp_t, index: usize, param: *mut DLTensor, grad: *mut DLTensor) -> nxd_status_t;
 
-    /// Number of parameters.  [local]
+    /// [local] Number of parameters.
     /// @since 0.1
     pub fn nxd_ddp_get_count(ddp: *mut nxd_ddp_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// Name of a parameter; borrowed from the ddp.  [local]
+    /// [local] Name of a parameter; borrowed from the ddp.
     /// @since 0.1
     pub fn nxd_ddp_get_name(ddp: *mut nxd_ddp_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// Says that a gradient is complete for this step; when all of a bucket's are, and the buckets
-    /// before it have started, its reduction starts.  [collective: the group]
+    /// [collective: the group] Says that a gradient is complete for this step; when all of a bucket's
+    /// are, and the buckets before it have started, its reduction starts.
     ///
     /// For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
     /// Parameters that are not marked when gradients are finished are taken then, as they are: so
@@ -134,44 +135,44 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_mark_ready(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
 
-    /// Says that a parameter took no part in this step on this rank: its gradient counts as zeros. One
-    /// that took part on no rank is left alone by the update.  [local]
+    /// [local] Says that a parameter took no part in this step on this rank: its gradient counts as
+    /// zeros. One that took part on no rank is left alone by the update.
     /// @since 0.1
     pub fn nxd_ddp_mark_unused(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
 
-    /// Reduces during the next backward passes (1, the default), or lets gradients add up (0): off for
-    /// all microbatches of a step but the last.  [local]
+    /// [local] Reduces during the next backward passes (1, the default), or lets gradients add up (0):
+    /// off for all microbatches of a step but the last.
     /// @since 0.1
     pub fn nxd_ddp_set_sync(ddp: *mut nxd_ddp_t, sync: i32) -> nxd_status_t;
 
-    /// Bytes of buffers that the ddp holds on this rank beside parameters and gradients.  [local]
+    /// [local] Bytes of buffers that the ddp holds on this rank beside parameters and gradients.
     /// @since 0.1
     pub fn nxd_ddp_get_buffer_bytes(ddp: *mut nxd_ddp_t, out_bytes: *mut u64) -> nxd_status_t;
 
-    /// Says that the caller's buffers hold the values of one step again, after a step that left them
-    /// TORN. A module's parameters know: nxd_parameter_set_whole, nxd_module_load_safetensors and
-    /// nxd_module_initialize make them whole.  [local]
+    /// [local] Says that the caller's buffers hold the values of one step again, after a step that
+    /// left them PARTIAL. A module's parameters know: nxd_parameter_set_full,
+    /// nxd_module_load_safetensors and nxd_module_initialize make them whole.
     /// @return NXD_OK; INVALID_STATE (a module's ddp).
     /// @since 0.1
     pub fn nxd_ddp_mark_reloaded(ddp: *mut nxd_ddp_t) -> nxd_status_t;
 
-    /// Waits for reductions under way and releases the ddp; optimizers over it keep what they need.
-    /// [local]
+    /// [blocking] Waits for reductions under way and releases the ddp; optimizers over it keep what
+    /// they need.
     /// @since 0.1
     pub fn nxd_ddp_destroy(ddp: *mut nxd_ddp_t);
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_finish_options_init(options: *mut nxd_finish_options_t, size: usize) -> nxd_status_t;
 
-    /// Finishes the gradients of a ddp of zero_stage 0: waits for the reductions, then does what
-    /// nxd_finish_gradients does.  [collective: tensor-, pipeline- and data-parallel groups]
-    /// @param[out] out_norm  as nxd_finish_gradients; may be NULL.
+    /// [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a ddp of
+    /// zero_stage 0: waits for the reductions, then does what nxd_finish_grads does.
+    /// @param[out] out_norm  as nxd_finish_grads; may be NULL.
     /// @since 0.1
     pub fn nxd_ddp_finish(ddp: *mut nxd_ddp_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
 
-    /// Gives the samples of a data set that a data-parallel rank takes in an epoch: as
-    /// torch.utils.data.DistributedSampler, with a permutation of this library's own.  [local]
+    /// [local] Gives the samples of a data set that a data-parallel rank takes in an epoch: as
+    /// torch.utils.data.DistributedSampler, with a permutation of this library's own.
     ///
     /// Every epoch is one permutation of all samples, the same on all ranks; rank r takes places r,
     /// r + ranks and so on. Without drop_last the permutation is continued from its start until the
@@ -180,5 +181,5 @@ extern "C" {
     /// @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
     /// @param[out] out_count    indices of this rank.
     /// @since 0.1
-    pub fn nxd_sample_epoch(n_samples: i64, ranks: i32, rank: i32, epoch: i64, seed: u64, shuffle: i32, drop_last: i32, out_indices: *mut i64, cap: usize, out_count: *mut usize) -> nxd_status_t;
+    pub fn nxd_sample_epoch(num_samples: i64, ranks: i32, rank: i32, epoch: i64, seed: u64, shuffle: i32, drop_last: i32, out_indices: *mut i64, cap: usize, out_count: *mut usize) -> nxd_status_t;
 }

@@ -99,31 +99,31 @@ impl Default for nxd_cross_entropy_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Identity; its backward sums the gradients of all ranks.  [collective: tensor-parallel group, in
-    /// backward]
+    /// [collective: tensor-parallel group, in backward] Identity; its backward sums the gradients of
+    /// all ranks.
     /// @since 0.1
     pub fn nxd_copy_to_tensor_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Sum over ranks; its backward is the identity.  [collective: tensor-parallel group]
+    /// [collective: tensor-parallel group] Sum over ranks; its backward is the identity.
     /// @since 0.1
     pub fn nxd_reduce_from_tensor_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// This rank's part of the last dimension; its backward gathers.  [collective: tensor-parallel
-    /// group, in backward]
+    /// [collective: tensor-parallel group, in backward] This rank's part of the last dimension; its
+    /// backward gathers.
     /// @since 0.1
     pub fn nxd_scatter_to_tensor_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// All ranks' parts side by side in the last dimension; its backward takes this rank's part.
-    /// [collective: tensor-parallel group]
+    /// [collective: tensor-parallel group] All ranks' parts side by side in the last dimension; its
+    /// backward takes this rank's part.
     /// @since 0.1
     pub fn nxd_gather_from_tensor_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// This rank's part of a dimension; its backward gathers.  [collective: tensor-parallel group, in
-    /// backward]
+    /// [collective: tensor-parallel group, in backward] This rank's part of a dimension; its backward
+    /// gathers.
     /// @since 0.1
     pub fn nxd_scatter_to_sequence_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, dim: i32, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// All ranks' parts along a dimension.  [collective: tensor-parallel group]
+    /// [collective: tensor-parallel group] All ranks' parts along a dimension.
     ///
     /// @param to_model_parallel  1: what follows is split over ranks, so the backward sums and scatters
     /// the gradients; 0: what follows is replicated, so it takes this rank's
@@ -131,17 +131,17 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_gather_from_sequence_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, dim: i32, to_model_parallel: i32, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// This rank's part, along a dimension, of the sum over ranks; its backward gathers.  [collective:
-    /// tensor-parallel group]
+    /// [collective: tensor-parallel group] This rank's part, along a dimension, of the sum over ranks;
+    /// its backward gathers.
     /// @since 0.1
     pub fn nxd_reduce_scatter_to_sequence_region(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, dim: i32, out_y: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_cross_entropy_options_init(options: *mut nxd_cross_entropy_options_t, size: usize) -> nxd_status_t;
 
-    /// Cross entropy on logits whose vocabulary is split over ranks; never gathers it.  [collective:
-    /// tensor-parallel group]
+    /// [collective: tensor-parallel group] Cross entropy on logits whose vocabulary is split over
+    /// ranks; never gathers it.
     ///
     /// @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
     /// @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.
@@ -152,11 +152,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_parallel_cross_entropy(ctx: *mut nxd_context_t, logits: *mut nxd_tensor_t, labels: *mut nxd_tensor_t, options: *const nxd_cross_entropy_options_t, out_loss: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Cross entropy of the logits x weight^T, whose vocabulary is split over ranks, in blocks of
-    /// tokens: the logits of one block exist at a time. Gradients of x and weight are formed with the
-    /// loss, where autograd will ask for them, so that backward only scales them; it cannot be
-    /// differentiated again. With REDUCTION_NONE, F64 or plain kernels all logits are made, as by
-    /// nxd_parallel_cross_entropy.  [collective: tensor-parallel group]
+    /// [collective: tensor-parallel group] Cross entropy of the logits x weight^T, whose vocabulary is
+    /// split over ranks, in blocks of tokens: the logits of one block exist at a time. Gradients of x
+    /// and weight are formed with the loss, where autograd will ask for them, so that backward only
+    /// scales them; it cannot be differentiated again. With REDUCTION_NONE, F64 or plain kernels all
+    /// logits are made, as by nxd_parallel_cross_entropy.
     ///
     /// @param x       [..., features], F32, F64 or BF16: the same on all ranks, or this rank's part
     /// along sequence_dim. Its gradient is summed over ranks.

@@ -41,94 +41,94 @@ impl Default for nxd_reduce_t {
 }
 
 extern "C" {
-    /// Makes a group of some of the world's ranks.  [collective: the listed ranks]
+    /// [collective: the listed ranks] Makes a group of some of the world's ranks.
     ///
     /// @param ranks  world ranks in group order, each once, this rank among them; the same list in the
     /// same order on every member. Members make groups in the same order.
     /// @param name   part of messages; NULL: "group".
     /// @param[out] out_group  the caller destroys it.
     /// @since 0.1
-    pub fn nxd_group_create(ctx: *mut nxd_context_t, ranks: *const i32, n_ranks: usize, name: *const c_char, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
+    pub fn nxd_group_create(ctx: *mut nxd_context_t, ranks: *const i32, num_ranks: usize, name: *const c_char, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
 
-    /// Releases a group made by nxd_group_create; borrowed groups are left alone.  [local]
+    /// [local] Releases a group made by nxd_group_create; borrowed groups are left alone.
     ///
     /// Works still pending on it end with ABORTED first, and so do later calls of modules that use the
     /// group; the works' buffers are then the caller's.
     /// @since 0.1
     pub fn nxd_group_destroy(group: *mut nxd_group_t);
 
-    /// Makes every pending and later call on the group return ABORTED; idempotent, from any thread.
-    /// [local]
+    /// [local] Makes every pending and later call on the group return ABORTED; idempotent, from any
+    /// thread.
     ///
     /// Peers that wait for this rank get PEER_LOST or TIMEOUT.
     /// @since 0.1
     pub fn nxd_group_abort(group: *mut nxd_group_t) -> nxd_status_t;
 
-    /// Ranks in the group.  [local]
+    /// [local] Ranks in the group.
     /// @since 0.1
     pub fn nxd_group_get_size(group: *mut nxd_group_t, out_size: *mut i32) -> nxd_status_t;
 
-    /// This rank's place in the group.  [local]
+    /// [local] This rank's place in the group.
     /// @since 0.1
     pub fn nxd_group_get_rank(group: *mut nxd_group_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// World ranks of the group, as from nxd_layout_get_group.  [local]
+    /// [local] World ranks of the group, as from nxd_layout_get_group.
     /// @since 0.1
     pub fn nxd_group_get_ranks(group: *mut nxd_group_t, ranks: *mut i32, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
-    /// Bound of every later call on the group, in milliseconds; all ranks should agree.  [local]
+    /// [local] Bound of every later call on the group, in milliseconds; all ranks should agree.
     /// @return NXD_OK; INVALID_ARGUMENT (not positive).
     /// @since 0.1
     pub fn nxd_group_set_timeout(group: *mut nxd_group_t, timeout_ms: i64) -> nxd_status_t;
 
-    /// The means that carries the group's data; for a group of one, SHARED_MEMORY.  [local]
+    /// [local] The means that carries the group's data; for a group of one, SHARED_MEMORY.
     /// @since 0.1
     pub fn nxd_group_get_transport(group: *mut nxd_group_t, out_transport: *mut nxd_transport_t) -> nxd_status_t;
 
-    /// Reduces count elements of every rank and leaves the result on every rank.  [collective: group]
+    /// [collective: group] Reduces count elements of every rank and leaves the result on every rank.
     ///
-    /// @param send   count elements; may equal recv, must not overlap it otherwise.
-    /// @param recv   count elements.
-    /// @param count  0 is allowed; then buffers may be NULL.
-    /// @param dtype  F32, F64, BF16, F16, I32 or I64.
+    /// @param send     count elements; may equal receive, must not overlap it otherwise.
+    /// @param receive  count elements.
+    /// @param count    0 is allowed; then buffers may be NULL.
+    /// @param dtype    F32, F64, BF16, F16, I32 or I64.
     /// @return NXD_OK; INVALID_ARGUMENT (also when ranks disagree); TIMEOUT; PEER_LOST; ABORTED.
     /// @since 0.1
-    pub fn nxd_all_reduce(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t) -> nxd_status_t;
+    pub fn nxd_all_reduce(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t) -> nxd_status_t;
 
-    /// Concatenates count elements of every rank, in rank order, on every rank.  [collective: group]
+    /// [collective: group] Concatenates count elements of every rank, in rank order, on every rank.
     ///
-    /// @param send   count elements; may be recv + rank * count elements.
-    /// @param recv   size * count elements.
-    /// @param dtype  any.
+    /// @param send     count elements; may be receive + rank * count elements.
+    /// @param receive  size * count elements.
+    /// @param dtype    any.
     /// @since 0.1
-    pub fn nxd_all_gather(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t) -> nxd_status_t;
+    pub fn nxd_all_gather(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t) -> nxd_status_t;
 
-    /// Reduces size * count elements and leaves the rank-th part of the result.  [collective: group]
+    /// [collective: group] Reduces size * count elements and leaves the rank-th part of the result.
     ///
-    /// @param send   size * count elements.
-    /// @param recv   count elements; may be send + rank * count elements.
-    /// @param dtype  F32, F64, BF16, F16, I32 or I64.
+    /// @param send     size * count elements.
+    /// @param receive  count elements; may be send + rank * count elements.
+    /// @param dtype    F32, F64, BF16, F16, I32 or I64.
     /// @since 0.1
-    pub fn nxd_reduce_scatter(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t) -> nxd_status_t;
+    pub fn nxd_reduce_scatter(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t) -> nxd_status_t;
 
-    /// Copies count elements of one rank to all others.  [collective: group]
+    /// [collective: group] Copies count elements of one rank to all others.
     ///
     /// @param buffer  count elements; read on root, written elsewhere.
     /// @param root    rank in the group.
     /// @since 0.1
     pub fn nxd_broadcast(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, root: i32) -> nxd_status_t;
 
-    /// Sends the i-th part of send to rank i and receives its part for this rank.  [collective: group]
+    /// [collective: group] Sends the i-th part of send to rank i and receives its part for this rank.
     ///
     /// Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
     ///
-    /// @param send  size * count elements; must not overlap recv.
-    /// @param recv  size * count elements, the i-th part from rank i.
+    /// @param send     size * count elements; must not overlap receive.
+    /// @param receive  size * count elements, the i-th part from rank i.
     /// @since 0.1
-    pub fn nxd_all_to_all(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t) -> nxd_status_t;
+    pub fn nxd_all_to_all(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t) -> nxd_status_t;
 
-    /// Sends count elements to one rank, which calls nxd_receive with the same tag.  [collective: the
-    /// two ranks]
+    /// [collective: the two ranks] Sends count elements to one rank, which calls nxd_receive with the
+    /// same tag.
     ///
     /// Several sends from one rank to another arrive in order per tag. Returns when the buffer may be
     /// reused.
@@ -137,14 +137,14 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_send(group: *mut nxd_group_t, buffer: *const c_void, count: usize, dtype: nxd_dtype_t, to: i32, tag: i32) -> nxd_status_t;
 
-    /// Receives count elements from one rank, which calls nxd_send with the same tag.  [collective: the
-    /// two ranks]
+    /// [collective: the two ranks] Receives count elements from one rank, which calls nxd_send with
+    /// the same tag.
     ///
     /// @return NXD_OK; INVALID_ARGUMENT when the sender's count or dtype differ, on both sides.
     /// @since 0.1
     pub fn nxd_receive(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, from: i32, tag: i32) -> nxd_status_t;
 
-    /// Returns when every rank of the group has called.  [collective: group]
+    /// [collective: group] Returns when every rank of the group has called.
     /// @since 0.1
     pub fn nxd_barrier(group: *mut nxd_group_t) -> nxd_status_t;
 }

@@ -16,7 +16,7 @@ pub struct nxd_job_t {
 pub struct nxd_spawn_options_t {
     pub struct_size: usize,
     /// 0: NEURON_NUM_DEVICES, or 1
-    pub n_processes: i32,
+    pub num_processes: i32,
     /// OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     pub omp_num_threads: i32,
     /// NULL-terminated program and arguments; NULL: this program, re-executed with its own arguments
@@ -40,12 +40,12 @@ impl Default for nxd_spawn_options_t {
 }
 
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_spawn_options_init(options: *mut nxd_spawn_options_t, size: usize) -> nxd_status_t;
 
-    /// Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set, so that
-    /// nxd_context_create(NULL, ...) joins them.  [local]
+    /// [local] Starts n processes with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set,
+    /// so that nxd_context_create(NULL, ...) joins them.
     ///
     /// The processes are ended when this process ends. A process so started must not spawn again.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (this process was itself started by a launcher);
@@ -53,7 +53,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_spawn(options: *const nxd_spawn_options_t, out_job: *mut *mut nxd_job_t) -> nxd_status_t;
 
-    /// Waits until all processes have ended, or one has failed.  [local, blocking: until then]
+    /// [blocking] Waits until all processes have ended, or one has failed.
     ///
     /// When one fails, the others are given a grace period to report and are then ended.
     /// @param timeout_ms  0 asks once; negative waits without bound.
@@ -62,26 +62,26 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_job_wait(job: *mut nxd_job_t, timeout_ms: i64) -> nxd_status_t;
 
-    /// Sends a signal to every process still running.  [local]
+    /// [local] Sends a signal to every process still running.
     /// @since 0.1
     pub fn nxd_job_kill(job: *mut nxd_job_t, signal_number: i32) -> nxd_status_t;
 
-    /// Number of processes of the job.  [local]
+    /// [local] Number of processes of the job.
     /// @since 0.1
     pub fn nxd_job_get_size(job: *mut nxd_job_t, out_size: *mut i32) -> nxd_status_t;
 
-    /// How a process ended.  [local]
+    /// [local] How a process ended.
     ///
     /// @param[out] out_running    1 while it runs; the code is then 0.
     /// @param[out] out_exit_code  exit status, or 128 + signal number.
     /// @since 0.1
     pub fn nxd_job_get_exit_code(job: *mut nxd_job_t, rank: i32, out_running: *mut i32, out_exit_code: *mut i32) -> nxd_status_t;
 
-    /// Process id of a rank.  [local]
+    /// [local] Process id of a rank.
     /// @since 0.1
     pub fn nxd_job_get_pid(job: *mut nxd_job_t, rank: i32, out_pid: *mut i64) -> nxd_status_t;
 
-    /// Ends what still runs, and releases the job.  [local]
+    /// [blocking] Ends what still runs, and releases the job.
     /// @since 0.1
     pub fn nxd_job_destroy(job: *mut nxd_job_t);
 }

@@ -71,7 +71,7 @@ impl Default for nxd_activation_t {
     }
 }
 
-/// Options of nxd_parallel_embedding_create.
+/// Options of nxd_layer_create_parallel_embedding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_embedding_options_t {
@@ -242,7 +242,7 @@ impl Default for nxd_rope_options_t {
     }
 }
 
-/// Options of nxd_attention_create.
+/// Options of nxd_layer_create_attention.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_attention_options_t {
@@ -250,9 +250,9 @@ pub struct nxd_attention_options_t {
     pub name: *const c_char,
     pub dtype: nxd_dtype_t,
     pub device: nxd_device_t,
-    /// 0: n_heads
-    pub n_kv_heads: i64,
-    /// 0: hidden / n_heads
+    /// 0: num_heads
+    pub num_kv_heads: i64,
+    /// 0: hidden_size / num_heads
     pub head_dim: i64,
     /// NULL: no rotary embedding; copied
     pub rope: *const nxd_rope_options_t,
@@ -287,7 +287,7 @@ impl Default for nxd_attention_options_t {
     }
 }
 
-/// Options of nxd_gated_mlp_create.
+/// Options of nxd_layer_create_gated_mlp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_mlp_options_t {
@@ -325,33 +325,33 @@ impl Default for nxd_mlp_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_embedding_options_init(options: *mut nxd_embedding_options_t, size: usize) -> nxd_status_t;
 
-    /// Embedding table split over the tensor-parallel ranks.  [local]
+    /// [local] Embedding table split over the tensor-parallel ranks.
     ///
     /// Forward: ids [...], I64, the same on all ranks -> [..., embedding_dim]. Ids outside of the table
     /// are INVALID_ARGUMENT on every rank.
     /// @param num_embeddings  rows; must divide by the group's size (embedding_dim with
     /// shard_across_embedding).
     /// @since 0.1
-    pub fn nxd_parallel_embedding_create(ctx: *mut nxd_context_t, num_embeddings: i64, embedding_dim: i64, options: *const nxd_embedding_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_parallel_embedding(ctx: *mut nxd_context_t, num_embeddings: i64, embedding_dim: i64, options: *const nxd_embedding_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_linear_options_init(options: *mut nxd_linear_options_t, size: usize) -> nxd_status_t;
 
-    /// Linear layer whose output features are split over the tensor-parallel ranks.  [local]
+    /// [local] Linear layer whose output features are split over the tensor-parallel ranks.
     ///
     /// Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
     /// -> [..., out_features / tp], or [..., out_features] with gather_output.
     /// @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
     /// sequence_parallel); INVALID_STATE (model parallel not initialised).
     /// @since 0.1
-    pub fn nxd_column_parallel_linear_create(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_column_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Linear layer whose input features are split over the tensor-parallel ranks.  [local]
+    /// [local] Linear layer whose input features are split over the tensor-parallel ranks.
     ///
     /// Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
     /// split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
@@ -359,69 +359,71 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
     /// input_is_parallel); INVALID_STATE.
     /// @since 0.1
-    pub fn nxd_row_parallel_linear_create(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_row_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// The whole initial weight of a layer made with keep_master_weight; borrowed.  [local]
+    /// [local] The whole initial weight of a layer made with keep_master_weight; borrowed.
     /// @return NXD_OK; INVALID_STATE (not kept).
     /// @since 0.1
     pub fn nxd_module_get_master_weight(module: *mut nxd_module_t, out_weight: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_norm_options_init(options: *mut nxd_norm_options_t, size: usize) -> nxd_status_t;
 
-    /// Layer normalisation over the last dimension (Ba et al. 2016).  [local]
+    /// [local] Layer normalisation over the last dimension (Ba et al. 2016).
+    ///
     /// Forward: x [..., size], and optionally a residual to add to it first -> the normalised sum and,
     /// when two outputs are asked for, the sum. The weight starts as ones, the bias as zeros.
     /// @since 0.1
-    pub fn nxd_layer_norm_create(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_layer_norm(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).  [local]
+    /// [local] Root-mean-square normalisation over the last dimension (Zhang and Sennrich 2019).
     ///
-    /// Forward: as nxd_layer_norm_create's, computed in f32 or wider. The weight starts as ones.
+    /// Forward: as nxd_layer_create_layer_norm's, computed in f32 or wider. The weight starts as ones.
     /// @since 0.1
-    pub fn nxd_rms_norm_create(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_rms_norm(ctx: *mut nxd_context_t, size: i64, options: *const nxd_norm_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_rope_options_init(options: *mut nxd_rope_options_t, size: usize) -> nxd_status_t;
 
-    /// Rotates query or key heads by their position.  [local]
+    /// [local] Rotates query or key heads by their position.
     ///
     /// Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
     /// i.
     /// @since 0.1
-    pub fn nxd_rotary_embedding_create(ctx: *mut nxd_context_t, head_dim: i64, options: *const nxd_rope_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_rotary_embedding(ctx: *mut nxd_context_t, head_dim: i64, options: *const nxd_rope_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_attention_options_init(options: *mut nxd_attention_options_t, size: usize) -> nxd_status_t;
 
-    /// Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over the
-    /// tensor-parallel ranks.  [local]
+    /// [local] Self-attention with grouped key and value heads (Ainslie et al. 2023), heads split over
+    /// the tensor-parallel ranks.
     ///
     /// Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
-    /// several ranks and its gradients are summed by nxd_finish_gradients.
+    /// several ranks and its gradients are summed by nxd_finish_grads.
     /// Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
     /// sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
     /// padding -> the shape of x.
-    /// @param n_heads  must divide by the group's size; n_kv_heads must divide it or be divided by it.
+    /// @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
+    /// it.
     /// @since 0.1
-    pub fn nxd_attention_create(ctx: *mut nxd_context_t, hidden: i64, n_heads: i64, options: *const nxd_attention_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_attention(ctx: *mut nxd_context_t, hidden_size: i64, num_heads: i64, options: *const nxd_attention_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_mlp_options_init(options: *mut nxd_mlp_options_t, size: usize) -> nxd_status_t;
 
-    /// down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
-    /// (Shazeer 2020).  [local]
+    /// [local] down_proj(activation(gate_proj(x)) * up_proj(x)), split over the tensor-parallel ranks
+    /// (Shazeer 2020).
     ///
     /// Forward: x [..., hidden] -> [..., hidden].
     /// @since 0.1
-    pub fn nxd_gated_mlp_create(ctx: *mut nxd_context_t, hidden: i64, intermediate: i64, options: *const nxd_mlp_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_gated_mlp(ctx: *mut nxd_context_t, hidden_size: i64, intermediate_size: i64, options: *const nxd_mlp_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Dropout whose bits depend on the seed, the layer's name, the global index of each element, the
-    /// step and the microbatch, and on nothing else.  [local]
+    /// [local] Dropout whose bits depend on the seed, the layer's name, the global index of each
+    /// element, the step and the microbatch, and on nothing else.
     ///
     /// Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
     /// the others scaled by 1 / (1 - p); in evaluation x itself.
@@ -431,5 +433,5 @@ extern "C" {
     /// drops its own part of the whole; -1: x is replicated and dropped alike.
     /// @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
     /// @since 0.1
-    pub fn nxd_dropout_create(ctx: *mut nxd_context_t, p: f64, name: *const c_char, shard_dim: i32, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_layer_create_dropout(ctx: *mut nxd_context_t, p: f64, name: *const c_char, shard_dim: i32, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 }

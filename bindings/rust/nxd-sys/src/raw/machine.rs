@@ -13,9 +13,9 @@ impl nxd_phase_t {
     /// y = x W^T of linear layers
     pub const GEMM_FORWARD: Self = Self(0);
     /// dx = dy W
-    pub const GEMM_INPUT_GRADIENT: Self = Self(1);
+    pub const GEMM_INPUT_GRAD: Self = Self(1);
     /// dW = dy^T x
-    pub const GEMM_WEIGHT_GRADIENT: Self = Self(2);
+    pub const GEMM_WEIGHT_GRAD: Self = Self(2);
     /// with its products
     pub const ATTENTION: Self = Self(3);
     pub const CROSS_ENTROPY: Self = Self(4);
@@ -32,8 +32,8 @@ impl std::fmt::Debug for nxd_phase_t {
         match *self {
             Self::INVALID => f.write_str("INVALID"),
             Self::GEMM_FORWARD => f.write_str("GEMM_FORWARD"),
-            Self::GEMM_INPUT_GRADIENT => f.write_str("GEMM_INPUT_GRADIENT"),
-            Self::GEMM_WEIGHT_GRADIENT => f.write_str("GEMM_WEIGHT_GRADIENT"),
+            Self::GEMM_INPUT_GRAD => f.write_str("GEMM_INPUT_GRAD"),
+            Self::GEMM_WEIGHT_GRAD => f.write_str("GEMM_WEIGHT_GRAD"),
             Self::ATTENTION => f.write_str("ATTENTION"),
             Self::CROSS_ENTROPY => f.write_str("CROSS_ENTROPY"),
             Self::ELEMENTWISE => f.write_str("ELEMENTWISE"),
@@ -78,45 +78,45 @@ impl Default for nxd_phase_stats_t {
 }
 
 extern "C" {
-    /// 1 when NXD_CPU_MODE asks for eager execution on the CPU.  [local]
+    /// [local] 1 when NXD_CPU_MODE asks for eager execution on the CPU.
     /// @since 0.1
     pub fn nxd_cpu_mode() -> i32;
 
-    /// Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.  [local]
+    /// [local] Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.
     ///
     /// @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
     /// message lists what was looked for.
     /// @since 0.1
     pub fn nxd_get_device(out_device: *mut nxd_device_t) -> nxd_status_t;
 
-    /// Measures the machine's matrix-product peak: square products of size n, the median of a few runs
-    /// on this thread's OpenMP team.  [local]
+    /// [local] Measures the machine's matrix-product peak: square products, the median of a
+    /// few runs on this thread's OpenMP team.
     ///
     /// @param dtype  F32 or BF16.
-    /// @param n      edge; 0: 2048.
-    /// @param[out] out_flops  floating-point operations per second, 2 n^3 per product.
+    /// @param size   edge; 0: 2048.
+    /// @param[out] out_rate  floating-point operations per second, 2 size^3 per product.
     /// @since 0.1
-    pub fn nxd_measure_gemm_peak(dtype: nxd_dtype_t, n: i32, out_flops: *mut f64) -> nxd_status_t;
+    pub fn nxd_measure_gemm_peak(dtype: nxd_dtype_t, size: i32, out_rate: *mut f64) -> nxd_status_t;
 
-    /// Ends the threads that the library and OpenMP keep for the calling thread between calls; the next
-    /// call that needs some makes them anew. Without it the library's look for work for 50 us after each
-    /// call, OpenMP's for some milliseconds, and then sleep.  [local]
+    /// [local] Ends the threads that the library and OpenMP keep for the calling thread between calls;
+    /// the next call that needs some makes them anew. Without it the library's look for work for 50 us
+    /// after each call, OpenMP's for some milliseconds, and then sleep.
     ///
     /// @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
     /// @since 0.1
     pub fn nxd_release_threads() -> nxd_status_t;
 
-    /// Clears the phases of the process and counts from now on. Fused kernels and collectives count,
-    /// plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two reads of a
-    /// clock per kernel while on, nothing that could be measured while off.  [local]
+    /// [local] Clears the phases of the process and counts from now on. Fused kernels and collectives
+    /// count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two
+    /// reads of a clock per kernel while on, nothing that could be measured while off.
     /// @since 0.1
     pub fn nxd_profile_start() -> nxd_status_t;
 
-    /// Ends counting; the phases keep what they have. Kernels in progress are counted still.  [local]
+    /// [local] Ends counting; the phases keep what they have. Kernels in progress are counted still.
     /// @since 0.1
     pub fn nxd_profile_stop() -> nxd_status_t;
 
-    /// Reads one phase, while counting or later.  [local]
+    /// [local] Reads one phase, while counting or later.
     ///
     /// @param phase  an NXD_PHASE_*; INVALID_ARGUMENT for others, so that a loop from 0 ends there.
     /// @param[in,out] out_stats  struct_size set by the caller.

@@ -39,7 +39,7 @@ impl Default for nxd_memory_stats_t {
 }
 
 extern "C" {
-    /// Memory that the other ranks of this host can read and write too.  [local]
+    /// [local] Memory that the other ranks of this host can read and write too.
     ///
     /// Collectives over shared memory work on such buffers in place, which takes a third of the time or
     /// less; any other buffer works as well. Contents are undefined at first.
@@ -50,20 +50,21 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_arena_alloc(ctx: *mut nxd_context_t, size: usize, out_data: *mut *mut c_void) -> nxd_status_t;
 
-    /// Takes back memory of nxd_arena_alloc for later calls of it; no call may be using it.  [local]
+    /// [local] Takes back memory of nxd_arena_alloc for later calls of it; no call may be using it.
     /// @param data  NULL does nothing.
     /// @return NXD_OK; INVALID_ARGUMENT (not from this context's nxd_arena_alloc).
     /// @since 0.1
     pub fn nxd_arena_free(ctx: *mut nxd_context_t, data: *mut c_void) -> nxd_status_t;
 
-    /// Reads the pool's figures.  [local]
+    /// [local] Reads the pool's figures.
     /// @param[in,out] out_stats  struct_size set by the caller: of its own header, which may be older.
     /// @return NXD_OK; INVALID_ARGUMENT; ABI_MISMATCH (struct_size of no version).
     /// @since 0.1
     pub fn nxd_memory_get_stats(out_stats: *mut nxd_memory_stats_t) -> nxd_status_t;
 
-    /// Bounds what the pool hands out: beyond it, calls that need memory fail with OUT_OF_MEMORY naming
-    /// what was asked for and the cap. Blocks in use stay, also when they are more than that.  [local]
+    /// [local] Bounds what the pool hands out: beyond it, calls that need memory fail with
+    /// OUT_OF_MEMORY naming what was asked for and the cap. Blocks in use stay, also when they are
+    /// more than that.
     ///
     /// The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
     /// the cap, as far as no block in use lies on it. Arenas are not counted.
@@ -71,7 +72,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_memory_set_cap(bytes: u64) -> nxd_status_t;
 
-    /// Gives the pool's unused memory back to the system.  [local]
+    /// [local] Gives the pool's unused memory back to the system.
     /// @since 0.1
     pub fn nxd_memory_trim() -> nxd_status_t;
 }

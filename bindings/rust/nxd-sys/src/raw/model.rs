@@ -35,11 +35,11 @@ impl Default for nxd_model_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_model_options_init(options: *mut nxd_model_options_t, size: usize) -> nxd_status_t;
 
-    /// Builds a model from a Hugging Face configuration, initialised with the context's seed.  [local]
+    /// [local] Builds a model from a Hugging Face configuration, initialised with the context's seed.
     ///
     /// Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
     /// Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
@@ -57,13 +57,13 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_model_create(ctx: *mut nxd_context_t, config_json: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Builds a model from a directory's config.json and loads its safetensors, strictly.  [local]
+    /// [local] Builds a model from a directory's config.json and loads its safetensors, strictly.
     /// @since 0.1
     pub fn nxd_model_from_pretrained(ctx: *mut nxd_context_t, directory: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Floating-point operations of one training step of a built-in model, all ranks together: 6 per
-    /// matrix parameter and token, and 6 layers * sequence * attention width per token for causal
-    /// attention; the input embedding counts nothing.  [local]
+    /// [local] Floating-point operations of one training step of a built-in model, all ranks together:
+    /// 6 per matrix parameter and token, and 6 layers * sequence * attention width per token for
+    /// causal attention; the input embedding counts nothing.
     /// @since 0.1
     pub fn nxd_model_get_step_flops(model: *mut nxd_module_t, batch: i64, sequence: i64, out_flops: *mut f64) -> nxd_status_t;
 }

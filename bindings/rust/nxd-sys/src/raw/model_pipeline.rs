@@ -36,21 +36,23 @@ pub struct nxd_pp_options_t {
     pub transformer_layer_class: *const c_char,
     /// paths of modules, each the last of its stage
     pub pipeline_cuts: *const *const c_char,
-    pub n_cuts: usize,
+    pub num_cuts: usize,
     /// more leaves, by class name or by path
     pub leaf_modules: *const *const c_char,
-    pub n_leaf_modules: usize,
+    pub num_leaf_modules: usize,
     /// of the model's inputs; NULL: a built-in model's own, else "input_0" and so on
     pub input_names: *const *const c_char,
-    pub n_input_names: usize,
+    pub num_input_names: usize,
     /// of the model's forward; 0: 1
-    pub n_outputs: i32,
+    pub num_outputs: i32,
     /// which of them is the loss: a scalar
     pub loss_output: i32,
     pub loss: nxd_pp_loss_t,
-    /// with TOKENS: which input has the labels; 0: the one named "labels"
+    /// with TOKENS: 1: labels_input has the labels; 0: the input named "labels"
+    pub has_labels_input: i32,
     pub labels_input: i32,
-    /// with TOKENS: of labels that do not count; 0: -100
+    /// with TOKENS: 1: labels of ignore_index do not count; 0: of -100
+    pub has_ignore_index: i32,
     pub ignore_index: i64,
     /// with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing
     pub labels_shifted: i32,
@@ -90,11 +92,11 @@ impl Default for nxd_pp_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_pp_options_init(options: *mut nxd_pp_options_t, size: usize) -> nxd_status_t;
 
-    /// Traces a model, cuts it and keeps this rank's stages.  [collective: the pipeline-parallel group]
+    /// [collective: the pipeline-parallel group] Traces a model, cuts it and keeps this rank's stages.
     ///
     /// Parameters outside of this rank's stages lose their values; those inside that are on the meta
     /// device get theirs. Parameters that several stages share are made equal to their owner's, that of
@@ -108,75 +110,77 @@ extern "C" {
     /// parallel not initialised; a value is read); UNSUPPORTED (an operator without a shape
     /// function); TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_pp_create(model: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, options: *const nxd_pp_options_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
+    pub fn nxd_pp_create(model: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, options: *const nxd_pp_options_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 
-    /// Forwards and backwards of all microbatches of a batch.  [collective: the pipeline-parallel
-    /// group, and the data-parallel group with a loss over tokens or broadcast_and_average_loss]
+    /// [collective: pipeline- and data-parallel groups] Forwards and backwards of all microbatches of
+    /// a batch.
+    ///
+    /// The data-parallel group takes part with a loss over tokens, or broadcast_and_average_loss.
     ///
     /// Gradients add to those there are, microbatch by microbatch, and are partial as after
     /// nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
-    /// nxd_optimizer_step or nxd_finish_gradients over nxd_pp_get_local_module completes them.
+    /// nxd_optimizer_step or nxd_finish_grads over nxd_pp_get_local_module completes them.
     /// @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
     /// sequence length makes the model be traced again.
     /// @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
     /// everywhere; else 0. May be NULL.
     /// @since 0.1
-    pub fn nxd_pp_run_train(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, out_loss: *mut f64) -> nxd_status_t;
+    pub fn nxd_pp_run_train(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64) -> nxd_status_t;
 
-    /// Forwards alone, without recording gradients, in evaluation mode.  [collective: as
-    /// nxd_pp_run_train]
+    /// [collective: as nxd_pp_run_train] Forwards alone, without recording gradients, in evaluation
+    /// mode.
     ///
     /// @param[out] out_loss  as of nxd_pp_run_train; 0 when the model gives no loss. May be NULL.
-    /// @param outputs  filled, on the rank with the last stage, with n_outputs new handles: the model's
-    /// outputs of all microbatches, joined along dimension 0, scalars as a vector; the
-    /// caller destroys them. NULL elsewhere. outputs itself may be NULL when n_outputs
-    /// is 0.
+    /// @param outputs  filled, on the rank with the last stage, with num_outputs new handles: the
+    /// model's outputs of all microbatches, joined along dimension 0, scalars as a
+    /// vector; the caller destroys them. NULL elsewhere. outputs itself may be NULL
+    /// when num_outputs is 0.
     /// @since 0.1
-    pub fn nxd_pp_run_eval(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, out_loss: *mut f64, outputs: *mut *mut nxd_tensor_t, n_outputs: usize) -> nxd_status_t;
+    pub fn nxd_pp_run_eval(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
-    /// Losses of the last run's microbatches, on the rank with the last stage, by the rule of
-    /// nxd_layout_get_group; with return_mb_loss.  [local]
+    /// [local] Losses of the last run's microbatches, on the rank with the last stage, by the rule of
+    /// nxd_layout_get_group; with return_mb_loss.
     /// @since 0.1
     pub fn nxd_pp_get_losses(pp: *mut nxd_pp_t, losses: *mut f64, cap: usize, out_count: *mut usize) -> nxd_status_t;
 
-    /// Reduces gradients while runs go on: the ddp is off for all microbatches but the last. NULL: no
-    /// more. The pipeline keeps nothing of it alive: take it away before it is destroyed.  [local]
+    /// [local] Reduces gradients while runs go on: the ddp is off for all microbatches but the last.
+    /// NULL: no more. The pipeline keeps nothing of it alive: take it away before it is destroyed.
     /// @param ddp  over nxd_pp_get_local_module.
     /// @since 0.1
     pub fn nxd_pp_set_ddp(pp: *mut nxd_pp_t, ddp: *mut nxd_ddp_t) -> nxd_status_t;
 
-    /// The part of the model that this rank has: a tree of the same names whose modules and parameters
-    /// are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a root.
-    /// [local]
+    /// [local] The part of the model that this rank has: a tree of the same names whose modules and
+    /// parameters are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a
+    /// root.
     /// @since 0.1
     pub fn nxd_pp_get_local_module(pp: *mut nxd_pp_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Number of modules that this rank's stages call, and the path of each; borrowed.  [local]
+    /// [local] Number of modules that this rank's stages call, and the path of each; borrowed.
     /// @since 0.1
     pub fn nxd_pp_get_local_module_count(pp: *mut nxd_pp_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// Path of a module that this rank's stages call; borrowed.  [local]
+    /// [local] Path of a module that this rank's stages call; borrowed.
     /// @since 0.1
     pub fn nxd_pp_get_local_module_name(pp: *mut nxd_pp_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// Number of cuts: one less than stages.  [local]
+    /// [local] Number of cuts: one less than stages.
     /// @since 0.1
     pub fn nxd_pp_get_cut_count(pp: *mut nxd_pp_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// Path of the module that a cut comes after; borrowed.  [local]
+    /// [local] Path of the module that a cut comes after; borrowed.
     /// @since 0.1
     pub fn nxd_pp_get_cut(pp: *mut nxd_pp_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// The traced graph as text; borrowed.  [local]
+    /// [local] The traced graph as text; borrowed.
     /// @since 0.1
     pub fn nxd_pp_get_graph_text(pp: *mut nxd_pp_t, out_text: *mut *const c_char) -> nxd_status_t;
 
-    /// Number of modules and operators of this rank's stages whose weight gradients cannot be put off:
-    /// in a zero-bubble schedule these are made together with their input gradients.  [local]
+    /// [local] Number of modules and operators of this rank's stages whose weight gradients cannot be
+    /// put off: in a zero-bubble schedule these are made together with their input gradients.
     /// @since 0.1
     pub fn nxd_pp_get_unsplit_count(pp: *mut nxd_pp_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// Name of such a parameter's node; borrowed. Known after a first training run.  [local]
+    /// [local] Name of such a parameter's node; borrowed. Known after a first training run.
     /// @since 0.1
     pub fn nxd_pp_get_unsplit_name(pp: *mut nxd_pp_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
 }

@@ -3,36 +3,6 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// On, off, or the default that the field's comment names.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct nxd_toggle_t(pub i32);
-
-impl nxd_toggle_t {
-    pub const INVALID: Self = Self(-1);
-    pub const DEFAULT: Self = Self(0);
-    pub const ON: Self = Self(1);
-    pub const OFF: Self = Self(2);
-}
-
-impl std::fmt::Debug for nxd_toggle_t {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::INVALID => f.write_str("INVALID"),
-            Self::DEFAULT => f.write_str("DEFAULT"),
-            Self::ON => f.write_str("ON"),
-            Self::OFF => f.write_str("OFF"),
-            Self(other) => write!(f, "{}", other),
-        }
-    }
-}
-
-impl Default for nxd_toggle_t {
-    fn default() -> Self {
-        Self(0)
-    }
-}
-
 /// Distribution of initial weights.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,11 +105,11 @@ pub struct nxd_load_report_t {
 
 /// Forward function of a module written by the caller.
 ///
-/// @param inputs   n_inputs borrowed tensors; a NULL stands for an input that was left out.
-/// @param outputs  to be filled with n_outputs new handles, which the library takes over, also
+/// @param inputs   num_inputs borrowed tensors; a NULL stands for an input that was left out.
+/// @param outputs  to be filled with num_outputs new handles, which the library takes over, also
 /// those filled before the function fails.
 pub type nxd_forward_fn = Option<
-    unsafe extern "C" fn(this: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize, user_data: *mut c_void) -> nxd_status_t,
+    unsafe extern "C" fn(this: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize, user_data: *mut c_void) -> nxd_status_t,
 >;
 
 /// Called when a backward pass has added to the parameter's gradient.
@@ -154,8 +124,8 @@ pub struct nxd_parameter_options_t {
     pub struct_size: usize,
     /// F32 (0), F64 or BF16
     pub dtype: nxd_dtype_t,
-    /// 0: replicated; d + 1: dimension d is split over tensor-parallel ranks
-    pub shard_dim_plus_one: i32,
+    /// 1: shard_dim is split over tensor-parallel ranks; 0: replicated
+    pub has_shard_dim: i32,
     /// 1: its gradient is partial per tensor-parallel rank and summed
     pub sequence_parallel: i32,
     /// DEFAULT: zeros
@@ -164,7 +134,7 @@ pub struct nxd_parameter_options_t {
     pub init_b: f64,
     /// META: without values until nxd_move_model_to_device or nxd_pp_create
     pub device: nxd_device_t,
-    pub reserved: i32,
+    pub shard_dim: i32,
 }
 
 unsafe impl Versioned for nxd_parameter_options_t {
@@ -186,7 +156,7 @@ impl Default for nxd_parameter_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Makes a module with the caller's forward function.  [local]
+    /// [local] Makes a module with the caller's forward function.
     ///
     /// @param class_name  such as "MyBlock"; copied.
     /// @param forward     called by nxd_module_forward; NULL for a mere container.
@@ -195,30 +165,30 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_module_create(ctx: *mut nxd_context_t, class_name: *const c_char, forward: nxd_forward_fn, user_data: *mut c_void, destroy: nxd_destroy_fn, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Releases a handle; a module lives as long as a handle or a parent refers to it.  [local]
+    /// [local] Releases a handle; a module lives as long as a handle or a parent refers to it.
     /// @since 0.1
     pub fn nxd_module_destroy(module: *mut nxd_module_t);
 
-    /// Adds a child; the parent keeps it alive.  [local]
+    /// [local] Adds a child; the parent keeps it alive.
     ///
     /// @param name   no dots, not empty, not taken by another child or parameter.
     /// @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
     /// @since 0.1
     pub fn nxd_module_add_child(parent: *mut nxd_module_t, name: *const c_char, child: *mut nxd_module_t) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_parameter_options_init(options: *mut nxd_parameter_options_t, size: usize) -> nxd_status_t;
 
-    /// Adds a parameter to a module.  [local]
+    /// [local] Adds a parameter to a module.
     ///
     /// @param global_shape  sizes of the whole parameter; a split dimension must divide.
     /// @param[out] out_parameter  borrowed from the module; may be NULL.
     /// @since 0.1
     pub fn nxd_module_add_parameter(module: *mut nxd_module_t, name: *const c_char, global_shape: *const i64, ndim: i32, options: *const nxd_parameter_options_t, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
 
-    /// Makes a parameter of one module stand for another's as well; the first is the owner, and the
-    /// second name leads to it.  [local]
+    /// [local] Makes a parameter of one module stand for another's as well; the first is the owner,
+    /// and the second name leads to it.
     ///
     /// @param root         module that both paths start at.
     /// @param owner_path   such as "embed.weight".
@@ -226,24 +196,24 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_module_tie(root: *mut nxd_module_t, owner_path: *const c_char, alias_path: *const c_char) -> nxd_status_t;
 
-    /// Runs the module.  [collective: the groups of its layers]
+    /// [collective: the groups of its layers] Runs the module.
     ///
-    /// @param inputs   n_inputs borrowed tensors; NULL where an optional input is left out.
-    /// @param outputs  room for n_outputs handles, which the caller destroys.
+    /// @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
+    /// @param outputs  room for num_outputs handles, which the caller destroys.
     /// @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
     /// what a callback returned.
     /// @since 0.1
-    pub fn nxd_module_forward(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize) -> nxd_status_t;
+    pub fn nxd_module_forward(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
-    /// Runs the module and keeps what its backward needs.  [collective: the groups of its layers]
+    /// [collective: the groups of its layers] Runs the module and keeps what its backward needs.
     ///
     /// Inputs of a float dtype are differentiated; what was recorded of them before is not.
     /// @param[out] out_tape  the caller destroys it.
     /// @since 0.1
-    pub fn nxd_module_forward_tape(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize, out_tape: *mut *mut nxd_tape_t) -> nxd_status_t;
+    pub fn nxd_module_forward_tape(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize, out_tape: *mut *mut nxd_tape_t) -> nxd_status_t;
 
-    /// Vector-Jacobian product: adds to the parameters' gradients and gives those of the inputs.
-    /// [collective: the groups of its layers]
+    /// [collective: the groups of its layers] Vector-Jacobian product: adds to the parameters'
+    /// gradients and gives those of the inputs.
     ///
     /// Gradients of replicated outputs are replicated, not partial; so are those given back.
     /// @param grad_outputs  one per output, of its shape; NULL: zero.
@@ -251,34 +221,34 @@ extern "C" {
     /// input has no gradient.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_tape_backward(tape: *mut nxd_tape_t, grad_outputs: *const *mut nxd_tensor_t, n_outputs: usize, out_grad_inputs: *mut *mut nxd_tensor_t, n_inputs: usize) -> nxd_status_t;
+    pub fn nxd_tape_backward(tape: *mut nxd_tape_t, grad_outputs: *const *mut nxd_tensor_t, num_outputs: usize, out_grad_inputs: *mut *mut nxd_tensor_t, num_inputs: usize) -> nxd_status_t;
 
-    /// Releases the tape and what it kept.  [local]
+    /// [local] Releases the tape and what it kept.
     /// @since 0.1
     pub fn nxd_tape_destroy(tape: *mut nxd_tape_t);
 
-    /// Class name of the module, such as "ColumnParallelLinear"; borrowed.  [local]
+    /// [local] Class name of the module, such as "ColumnParallelLinear"; borrowed.
     /// @since 0.1
     pub fn nxd_module_get_class_name(module: *mut nxd_module_t, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// A module below this one by its dotted path; "" is the module itself. Borrowed.  [local]
+    /// [local] A module below this one by its dotted path; "" is the module itself. Borrowed.
     /// @return NXD_OK; INVALID_ARGUMENT (no such module; near names are in the message).
     /// @since 0.1
-    pub fn nxd_module_get_module(root: *mut nxd_module_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+    pub fn nxd_module_find_module(root: *mut nxd_module_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
-    /// Number of direct children.  [local]
+    /// [local] Number of direct children.
     /// @since 0.1
     pub fn nxd_module_get_child_count(module: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// A direct child and its name, in order of addition; both borrowed, either may be NULL.  [local]
+    /// [local] A direct child and its name, in order of addition; both borrowed, either may be NULL.
     /// @since 0.1
     pub fn nxd_module_get_child(module: *mut nxd_module_t, index: usize, out_child: *mut *mut nxd_module_t, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// Switches the module and all below it between training (1) and evaluation (0): dropout.  [local]
+    /// [local] Switches the module and all below it between training (1) and evaluation (0): dropout.
     /// @since 0.1
     pub fn nxd_module_set_training(module: *mut nxd_module_t, training: i32) -> nxd_status_t;
 
-    /// Draws all parameters of the tree anew, with canonical names that start at this module.  [local]
+    /// [local] Draws all parameters of the tree anew, with canonical names that start at this module.
     ///
     /// Built-in layers are initialised when they are made, under the name their options give; a model
     /// put together from them is initialised by one call on its root.
@@ -286,8 +256,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_module_initialize(root: *mut nxd_module_t, seed: u64) -> nxd_status_t;
 
-    /// Moves all parameters to a device, in place; they keep their attributes, hooks and handles.
-    /// [local]
+    /// [local] Moves all parameters to a device, in place; they keep their attributes, hooks and
+    /// handles.
     ///
     /// To the CPU: those on the meta device get the initial values of their names and seed, as if they
     /// had been made on the CPU; others keep theirs. To the meta device: values and gradients are
@@ -297,33 +267,33 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
-    /// Number of parameters of the tree; tied ones count once.  [local]
+    /// [local] Number of parameters of the tree; tied ones count once.
     /// @since 0.1
     pub fn nxd_module_get_parameter_count(root: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// A parameter of the tree by index, in a fixed order, and its name from this root.  [local]
+    /// [local] A parameter of the tree by index, in a fixed order, and its name from this root.
     ///
     /// @param[out] out_parameter  borrowed from its module; may be NULL.
     /// @param[out] out_name       borrowed, valid until the tree changes; may be NULL.
     /// @since 0.1
     pub fn nxd_module_get_parameter(root: *mut nxd_module_t, index: usize, out_parameter: *mut *mut nxd_parameter_t, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// A parameter of the tree by its name from this root, tied names included.  [local]
+    /// [local] A parameter of the tree by its name from this root, tied names included.
     /// @return NXD_OK; INVALID_ARGUMENT (no such parameter; near names are in the message).
     /// @since 0.1
     pub fn nxd_module_find_parameter(root: *mut nxd_module_t, name: *const c_char, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
 
-    /// This rank's shard; borrowed from the parameter.  [local]
+    /// [local] This rank's shard; borrowed from the parameter.
     ///
-    /// Its gradient is read and set by nxd_tensor_get_grad and nxd_tensor_set_grad.
+    /// Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad.
     /// @since 0.1
     pub fn nxd_parameter_get_tensor(parameter: *mut nxd_parameter_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Shape of the whole parameter; as nxd_tensor_get_shape.  [local]
+    /// [local] Shape of the whole parameter; as nxd_tensor_get_shape.
     /// @since 0.1
     pub fn nxd_parameter_get_global_shape(parameter: *mut nxd_parameter_t, shape: *mut i64, cap: usize, out_ndim: *mut usize) -> nxd_status_t;
 
-    /// Gives the part of the full parameter that this rank has.  [local]
+    /// [local] Gives the part of the full parameter that this rank has.
     ///
     /// @param[out] out_dim      split dimension, or -1 for a replicated parameter.
     /// @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
@@ -332,49 +302,49 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_parameter_get_shard(parameter: *mut nxd_parameter_t, out_dim: *mut i32, begins: *mut i64, ends: *mut i64, cap: usize, out_ranges: *mut usize) -> nxd_status_t;
 
-    /// Overwrites this rank's shard with its part of the whole parameter's value.  [local]
-    /// @param whole  tensor of the global shape, any float dtype.
+    /// [local] Overwrites this rank's shard with its part of the full value.
+    /// @param full  tensor of the global shape, any float dtype.
     /// @since 0.1
-    pub fn nxd_parameter_set_whole(parameter: *mut nxd_parameter_t, whole: *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_parameter_set_full(parameter: *mut nxd_parameter_t, full: *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// The whole parameter's value.  [collective: tensor-parallel group]
-    /// @param[out] out_whole  the caller destroys it.
+    /// [collective: tensor-parallel group] The full value of a parameter.
+    /// @param[out] out_full  the caller destroys it.
     /// @since 0.1
-    pub fn nxd_parameter_get_whole(parameter: *mut nxd_parameter_t, out_whole: *mut *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_parameter_gather_full(parameter: *mut nxd_parameter_t, out_full: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// The whole parameter's gradient, as far as it is finished.  [collective: tensor-parallel group]
-    /// @param[out] out_whole  the caller destroys it; NULL with NXD_OK when there is no gradient.
+    /// [collective: tensor-parallel group] The full gradient of a parameter, as far as it is finished.
+    /// @param[out] out_full  the caller destroys it; NULL with NXD_OK when there is no gradient.
     /// @since 0.1
-    pub fn nxd_parameter_get_whole_grad(parameter: *mut nxd_parameter_t, out_whole: *mut *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_parameter_gather_full_grad(parameter: *mut nxd_parameter_t, out_full: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Freezes (0) or frees (1) a parameter.  [local]
+    /// [local] Freezes (0) or frees (1) a parameter.
     /// @since 0.1
     pub fn nxd_parameter_set_trainable(parameter: *mut nxd_parameter_t, trainable: i32) -> nxd_status_t;
 
-    /// Sets the parameter's gradient hook; NULL removes it.  [local]
+    /// [local] Sets the parameter's gradient hook; NULL removes it.
     /// @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
     /// NULL. On failure it is not called.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
     /// @since 0.1
     pub fn nxd_parameter_set_grad_hook(parameter: *mut nxd_parameter_t, hook: nxd_grad_hook_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
 
-    /// Forgets the gradients of all parameters of the tree.  [local]
+    /// [local] Forgets the gradients of all parameters of the tree.
     /// @since 0.1
     pub fn nxd_module_zero_grad(root: *mut nxd_module_t) -> nxd_status_t;
 
-    /// Number of mismatches of a kind.  [local]
+    /// [local] Number of mismatches of a kind.
     /// @since 0.1
     pub fn nxd_load_report_get_count(report: *mut nxd_load_report_t, kind: nxd_mismatch_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// Name of a mismatch; borrowed from the report.  [local]
+    /// [local] Name of a mismatch; borrowed from the report.
     /// @since 0.1
     pub fn nxd_load_report_get_name(report: *mut nxd_load_report_t, kind: nxd_mismatch_t, index: usize, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// Releases the report.  [local]
+    /// [local] Releases the report.
     /// @since 0.1
     pub fn nxd_load_report_destroy(report: *mut nxd_load_report_t);
 
-    /// Reads parameters from safetensors; each rank reads its own shards only.  [local]
+    /// [local] Reads parameters from safetensors; each rank reads its own shards only.
     ///
     /// @param path    a .safetensors file, or a directory with model.safetensors or
     /// model.safetensors.index.json; with both the file is read, as in transformers.
@@ -384,8 +354,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_module_load_safetensors(root: *mut nxd_module_t, path: *const c_char, strict: i32, out_report: *mut *mut nxd_load_report_t) -> nxd_status_t;
 
-    /// Writes the whole parameters, those of all stages, as one safetensors file, on the first rank of
-    /// data-parallel copy 0; crash-safe.  [collective: tensor- and pipeline-parallel groups]
+    /// [collective: tensor- and pipeline-parallel groups] Writes the whole parameters, those of all
+    /// stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe.
     ///
     /// @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
     /// an older save, is removed then.

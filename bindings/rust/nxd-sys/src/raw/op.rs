@@ -12,7 +12,7 @@ pub struct nxd_op_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Looks up an operator.  [local]
+    /// [local] Looks up an operator.
     ///
     /// @param name      such as "aten::softmax"; "aten::" may be left out.
     /// @param overload  such as "int" or "Tensor"; NULL or "": the overload without a name, or the only
@@ -22,76 +22,76 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_op_create(name: *const c_char, overload: *const c_char, out_op: *mut *mut nxd_op_t) -> nxd_status_t;
 
-    /// Releases the call and what it holds.  [local]
+    /// [local] Releases the call and what it holds.
     /// @since 0.1
     pub fn nxd_op_destroy(op: *mut nxd_op_t);
 
-    /// The operator's schema as text, such as "aten::relu(Tensor self) -> Tensor"; borrowed.  [local]
+    /// [local] The operator's schema as text, such as "aten::relu(Tensor self) -> Tensor"; borrowed.
     /// @since 0.1
     pub fn nxd_op_get_schema(op: *mut nxd_op_t, out_schema: *mut *const c_char) -> nxd_status_t;
 
-    /// Sets a tensor argument; NULL sets None where the schema allows it.  [local]
+    /// [local] Sets a tensor argument; NULL sets None where the schema allows it.
     /// @return NXD_OK; INVALID_ARGUMENT (no such argument, or one of another type; the schema is in the
     /// message). The same for all nxd_op_set_* functions.
     /// @since 0.1
     pub fn nxd_op_set_tensor(op: *mut nxd_op_t, name: *const c_char, tensor: *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// Sets a tensor-list argument.  [local]
+    /// [local] Sets a tensor-list argument.
     /// @since 0.1
-    pub fn nxd_op_set_tensors(op: *mut nxd_op_t, name: *const c_char, tensors: *const *mut nxd_tensor_t, n_tensors: usize) -> nxd_status_t;
+    pub fn nxd_op_set_tensors(op: *mut nxd_op_t, name: *const c_char, tensors: *const *mut nxd_tensor_t, num_tensors: usize) -> nxd_status_t;
 
-    /// Sets an integer, or a scalar by an integer.  [local]
+    /// [local] Sets an integer, or a scalar by an integer.
     /// @since 0.1
     pub fn nxd_op_set_int(op: *mut nxd_op_t, name: *const c_char, value: i64) -> nxd_status_t;
 
-    /// Sets a float, or a scalar by a float.  [local]
+    /// [local] Sets a float, or a scalar by a float.
     /// @since 0.1
     pub fn nxd_op_set_double(op: *mut nxd_op_t, name: *const c_char, value: f64) -> nxd_status_t;
 
-    /// Sets a boolean.  [local]
+    /// [local] Sets a boolean.
     /// @since 0.1
     pub fn nxd_op_set_bool(op: *mut nxd_op_t, name: *const c_char, value: i32) -> nxd_status_t;
 
-    /// Sets a string, or a device by its name such as "meta".  [local]
+    /// [local] Sets a string, or a device by its name such as "meta".
     /// @since 0.1
     pub fn nxd_op_set_string(op: *mut nxd_op_t, name: *const c_char, value: *const c_char) -> nxd_status_t;
 
-    /// Sets a dtype argument.  [local]
+    /// [local] Sets a dtype argument.
     /// @since 0.1
     pub fn nxd_op_set_dtype(op: *mut nxd_op_t, name: *const c_char, value: nxd_dtype_t) -> nxd_status_t;
 
-    /// Sets an integer list, also for a list of scalars or booleans.  [local]
+    /// [local] Sets an integer list, also for a list of scalars or booleans.
     /// @since 0.1
-    pub fn nxd_op_set_ints(op: *mut nxd_op_t, name: *const c_char, values: *const i64, n_values: usize) -> nxd_status_t;
+    pub fn nxd_op_set_ints(op: *mut nxd_op_t, name: *const c_char, values: *const i64, num_values: usize) -> nxd_status_t;
 
-    /// Sets a float list, also for a list of scalars.  [local]
+    /// [local] Sets a float list, also for a list of scalars.
     /// @since 0.1
-    pub fn nxd_op_set_doubles(op: *mut nxd_op_t, name: *const c_char, values: *const f64, n_values: usize) -> nxd_status_t;
+    pub fn nxd_op_set_doubles(op: *mut nxd_op_t, name: *const c_char, values: *const f64, num_values: usize) -> nxd_status_t;
 
-    /// Runs the operator; arguments not set take the schema's defaults. May be called again.  [local]
+    /// [local] Runs the operator; arguments not set take the schema's defaults. May be called again.
     /// @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
     /// rejects its arguments: its own message).
     /// @since 0.1
     pub fn nxd_op_run(op: *mut nxd_op_t) -> nxd_status_t;
 
-    /// Number of results of the last run; a tensor list counts its members.  [local]
+    /// [local] Number of results of the last run; a tensor list counts its members.
     /// @since 0.1
     pub fn nxd_op_get_result_count(op: *mut nxd_op_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// A tensor result of the last run; the caller destroys it.  [local]
+    /// [local] A tensor result of the last run; the caller destroys it.
     /// @return NXD_OK; INVALID_ARGUMENT (index, or the result is no tensor); INVALID_STATE (not run).
     /// @since 0.1
-    pub fn nxd_op_get_tensor(op: *mut nxd_op_t, index: usize, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
+    pub fn nxd_op_share_tensor(op: *mut nxd_op_t, index: usize, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// A number or boolean result of the last run.  [local]
+    /// [local] A number or boolean result of the last run.
     /// @since 0.1
     pub fn nxd_op_get_double(op: *mut nxd_op_t, index: usize, out_value: *mut f64) -> nxd_status_t;
 
-    /// Calls an operator whose required arguments are all tensors, in one go.  [local]
+    /// [local] Calls an operator whose required arguments are all tensors, in one go.
     ///
-    /// @param inputs   n_inputs tensors for its leading arguments.
-    /// @param outputs  room for n_outputs handles, which the caller destroys.
-    /// @return NXD_OK; INVALID_ARGUMENT (also when it has fewer results than n_outputs).
+    /// @param inputs   num_inputs tensors for its leading arguments.
+    /// @param outputs  room for num_outputs handles, which the caller destroys.
+    /// @return NXD_OK; INVALID_ARGUMENT (also when it has fewer results than num_outputs).
     /// @since 0.1
-    pub fn nxd_op_call(name: *const c_char, overload: *const c_char, inputs: *const *mut nxd_tensor_t, n_inputs: usize, outputs: *mut *mut nxd_tensor_t, n_outputs: usize) -> nxd_status_t;
+    pub fn nxd_op_call(name: *const c_char, overload: *const c_char, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 }

@@ -6,9 +6,9 @@ use super::*;
 /// Learning rates over time; all rise linearly from rate / warmup_steps over the warm-up.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct nxd_schedule_t(pub i32);
+pub struct nxd_lr_schedule_t(pub i32);
 
-impl nxd_schedule_t {
+impl nxd_lr_schedule_t {
     pub const INVALID: Self = Self(-1);
     pub const CONSTANT: Self = Self(0);
     /// down to final_factor at total_steps
@@ -17,7 +17,7 @@ impl nxd_schedule_t {
     pub const COSINE: Self = Self(2);
 }
 
-impl std::fmt::Debug for nxd_schedule_t {
+impl std::fmt::Debug for nxd_lr_schedule_t {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Self::INVALID => f.write_str("INVALID"),
@@ -29,7 +29,7 @@ impl std::fmt::Debug for nxd_schedule_t {
     }
 }
 
-impl Default for nxd_schedule_t {
+impl Default for nxd_lr_schedule_t {
     fn default() -> Self {
         Self(0)
     }
@@ -145,7 +145,7 @@ pub struct nxd_optimizer_t {
 }
 
 /// An update rule of the caller's own. A call that fails leaves param and states as they were, so
-/// that parameters are OLD after the first of a step, and TORN after a later one.
+/// that parameters are OLD after the first of a step, and PARTIAL after a later one.
 pub type nxd_update_fn = Option<
     unsafe extern "C" fn(update: *const nxd_update_t, user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -153,9 +153,9 @@ pub type nxd_update_fn = Option<
 /// A schedule of learning rates. Steps count from 0; after total_steps the factor stays.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct nxd_schedule_options_t {
+pub struct nxd_lr_schedule_options_t {
     pub struct_size: usize,
-    pub kind: nxd_schedule_t,
+    pub kind: nxd_lr_schedule_t,
     pub reserved: i32,
     pub warmup_steps: i64,
     /// LINEAR and COSINE: more than warmup_steps
@@ -164,23 +164,23 @@ pub struct nxd_schedule_options_t {
     pub final_factor: f64,
 }
 
-unsafe impl Versioned for nxd_schedule_options_t {
+unsafe impl Versioned for nxd_lr_schedule_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
         self
     }
 }
 
-impl Default for nxd_schedule_options_t {
+impl Default for nxd_lr_schedule_options_t {
     fn default() -> Self {
         let mut value = zeroed::<Self>();
         // Cannot fail: neither NULL nor of another size.
-        unsafe { nxd_schedule_options_init(&mut value, std::mem::size_of::<Self>()) };
+        unsafe { nxd_lr_schedule_options_init(&mut value, std::mem::size_of::<Self>()) };
         value
     }
 }
 
-/// Options of nxd_adamw_create.
+/// Options of nxd_optimizer_create_adamw.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_adamw_options_t {
@@ -215,7 +215,7 @@ impl Default for nxd_adamw_options_t {
     }
 }
 
-/// Options of nxd_sgd_create: torch.optim.SGD.
+/// Options of nxd_optimizer_create_sgd: torch.optim.SGD.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_sgd_options_t {
@@ -266,7 +266,7 @@ pub struct nxd_update_t {
     pub grad: *const c_void,
     /// the gradient is to be multiplied by this first
     pub grad_scale: f64,
-    /// state_count arrays, F32 or F64, zeros at the first update
+    /// num_states arrays, F32 or F64, zeros at the first update
     pub states: *const *mut c_void,
     /// with the schedule's factor
     pub learning_rate: f64,
@@ -288,7 +288,7 @@ impl Default for nxd_update_t {
     }
 }
 
-/// Options of nxd_custom_optimizer_create.
+/// Options of nxd_optimizer_create_custom.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_custom_optimizer_options_t {
@@ -302,7 +302,7 @@ pub struct nxd_custom_optimizer_options_t {
     pub learning_rate: f64,
     pub weight_decay: f64,
     /// 0 to 8
-    pub state_count: i32,
+    pub num_states: i32,
     /// not STOCHASTIC
     pub bf16_update: nxd_bf16_update_t,
 }
@@ -354,42 +354,43 @@ impl Default for nxd_step_report_t {
 }
 
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
-    pub fn nxd_schedule_options_init(options: *mut nxd_schedule_options_t, size: usize) -> nxd_status_t;
+    pub fn nxd_lr_schedule_options_init(options: *mut nxd_lr_schedule_options_t, size: usize) -> nxd_status_t;
 
-    /// The factor on the learning rate at a step, a pure function.  [local]
+    /// [local] The factor on the learning rate at a step, a pure function.
     /// @return NXD_OK; INVALID_ARGUMENT (a field out of range, a negative step).
     /// @since 0.1
-    pub fn nxd_schedule_get_factor(options: *const nxd_schedule_options_t, step: i64, out_factor: *mut f64) -> nxd_status_t;
+    pub fn nxd_lr_schedule_get_factor(options: *const nxd_lr_schedule_options_t, step: i64, out_factor: *mut f64) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_adamw_options_init(options: *mut nxd_adamw_options_t, size: usize) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_sgd_options_init(options: *mut nxd_sgd_options_t, size: usize) -> nxd_status_t;
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_custom_optimizer_options_init(options: *mut nxd_custom_optimizer_options_t, size: usize) -> nxd_status_t;
 
-    /// AdamW over the parameters of a ddp; see nxd_adamw_create.  [local]
+    /// [local] AdamW over the parameters of a ddp; see nxd_optimizer_create_adamw.
+    ///
     /// With zero_stage 1 the state is that of this rank's parts only.
     /// @since 0.1
-    pub fn nxd_adamw_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_adamw_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_adamw_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_adamw_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// SGD over the parameters of a ddp.  [local]
+    /// [local] SGD over the parameters of a ddp.
     /// @since 0.1
-    pub fn nxd_sgd_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_sgd_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_sgd_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_sgd_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// A caller's own update rule over the parameters of a ddp.  [local]
+    /// [local] A caller's own update rule over the parameters of a ddp.
     /// @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
     /// @since 0.1
-    pub fn nxd_custom_optimizer_create_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_custom_ddp(ddp: *mut nxd_ddp_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// Puts parameters into a group with hyperparameters of its own, which start as group 0's.  [local]
+    /// [local] Puts parameters into a group with hyperparameters of its own, which start as group 0's.
     ///
     /// @param patterns  names, or patterns in which * stands for any characters and ? for one, such as
     /// "*.bias"; each must match a parameter. A parameter is in the last group that
@@ -397,25 +398,25 @@ extern "C" {
     /// @param[out] out_group  index of the group; may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT (a pattern without a match: near names are given).
     /// @since 0.1
-    pub fn nxd_optimizer_add_group(optimizer: *mut nxd_optimizer_t, patterns: *const *const c_char, n: usize, out_group: *mut i32) -> nxd_status_t;
+    pub fn nxd_optimizer_add_group(optimizer: *mut nxd_optimizer_t, patterns: *const *const c_char, num_patterns: usize, out_group: *mut i32) -> nxd_status_t;
 
-    /// Sets a hyperparameter from the next step on.  [local]
+    /// [local] Sets a hyperparameter from the next step on.
     /// @param group  -1: of all groups.
     /// @return NXD_OK; INVALID_ARGUMENT (out of range, no such group, or another kind of optimizer's).
     /// @since 0.1
     pub fn nxd_optimizer_set_hyperparameter(optimizer: *mut nxd_optimizer_t, group: i32, which: nxd_hyperparameter_t, value: f64) -> nxd_status_t;
 
-    /// A hyperparameter of a group.  [local]
+    /// [local] A hyperparameter of a group.
     /// @since 0.1
     pub fn nxd_optimizer_get_hyperparameter(optimizer: *mut nxd_optimizer_t, group: i32, which: nxd_hyperparameter_t, out_value: *mut f64) -> nxd_status_t;
 
-    /// Makes the learning rate of all groups follow a schedule over the optimizer's updates.  [local]
+    /// [local] Makes the learning rate of all groups follow a schedule over the optimizer's updates.
     /// @since 0.1
-    pub fn nxd_optimizer_set_schedule(optimizer: *mut nxd_optimizer_t, options: *const nxd_schedule_options_t) -> nxd_status_t;
+    pub fn nxd_optimizer_set_lr_schedule(optimizer: *mut nxd_optimizer_t, options: *const nxd_lr_schedule_options_t) -> nxd_status_t;
 
-    /// A training step's end: completes the gradients as nxd_finish_gradients does, updates every
-    /// parameter that has one, and advances the context's step.
-    /// [collective: tensor-, pipeline- and data-parallel groups]
+    /// [collective: tensor-, pipeline- and data-parallel groups] A training step's end: completes the
+    /// gradients as nxd_finish_grads does, updates every parameter that has one, and advances the
+    /// context's step.
     ///
     /// Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
     /// When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
@@ -423,53 +424,54 @@ extern "C" {
     /// @param options     NULL: defaults.
     /// @param out_report  may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
-    /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are TORN); TIMEOUT or
-    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. TORN ones
-    /// are rejected by forwards, steps and saves until they are loaded again, and so is the
+    /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are PARTIAL); TIMEOUT or
+    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. PARTIAL
+    /// ones are rejected by forwards, steps and saves until they are loaded again, and so is the
     /// optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
 
-    /// Updates every parameter that has a gradient, from gradients that are finished, and advances the
-    /// context's step.  [local]
+    /// [local] Updates every parameter that has a gradient, from gradients that are finished, and
+    /// advances the context's step.
     /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
     /// @since 0.1
     pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// State in which the last nxd_optimizer_step or _update left this rank's parameters.  [local]
+    /// [local] State in which the last nxd_optimizer_step or _update left this rank's parameters.
+    ///
     /// Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
-    /// @param[out] out_state  NONE before the first step, and once TORN ones are loaded again.
+    /// @param[out] out_state  NONE before the first step, and once PARTIAL ones are loaded again.
     /// @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
     /// @since 0.1
     pub fn nxd_optimizer_get_parameter_state(optimizer: *mut nxd_optimizer_t, out_state: *mut nxd_parameter_state_t, out_step: *mut i64) -> nxd_status_t;
 
-    /// Sets the learning rate of all groups from the next step on.  [local]
+    /// [local] Sets the learning rate of all groups from the next step on.
     /// @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
     /// @since 0.1
     pub fn nxd_optimizer_set_learning_rate(optimizer: *mut nxd_optimizer_t, rate: f64) -> nxd_status_t;
 
-    /// The learning rate of group 0 at the next step, with the schedule's factor.  [local]
+    /// [local] The learning rate of group 0 at the next step, with the schedule's factor.
     /// @since 0.1
     pub fn nxd_optimizer_get_learning_rate(optimizer: *mut nxd_optimizer_t, out_rate: *mut f64) -> nxd_status_t;
 
-    /// Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.  [local]
+    /// [local] Bytes of state that this rank holds: moments, momentum and f32 copies of parameters.
     /// @since 0.1
     pub fn nxd_optimizer_get_state_bytes(optimizer: *mut nxd_optimizer_t, out_bytes: *mut u64) -> nxd_status_t;
 
-    /// Writes the whole state as one safetensors file, whatever the layout: tensors NAME.STATE in the
-    /// parameter's whole shape, where STATE is exp_avg, exp_avg_sq, momentum, state0 and so on, or
-    /// master; updates are in the metadata. Crash-safe.  [collective: tensor, data, pipeline groups]
+    /// [collective: tensor, data, pipeline groups] Writes the whole state as one safetensors file,
+    /// whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
+    /// exp_avg_sq, momentum, state0 and so on, or master; updates are in the metadata. Crash-safe.
     /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
 
-    /// Reads this rank's part of a state that any layout wrote.  [local]
+    /// [local] Reads this rank's part of a state that any layout wrote.
     /// @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
     /// After a failure the state is as before.
     /// @since 0.1
     pub fn nxd_optimizer_load(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
 
-    /// Releases the optimizer and its state.  [local]
+    /// [local] Releases the optimizer and its state.
     /// @since 0.1
     pub fn nxd_optimizer_destroy(optimizer: *mut nxd_optimizer_t);
 }

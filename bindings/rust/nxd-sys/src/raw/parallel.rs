@@ -115,16 +115,16 @@ impl Default for nxd_parallel_options_t {
 }
 
 extern "C" {
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_parallel_options_init(options: *mut nxd_parallel_options_t, size: usize) -> nxd_status_t;
 
-    /// Number of groups along an axis of a layout; no context needed.  [local]
+    /// [local] Number of groups along an axis of a layout; no context needed.
     /// @return NXD_OK; INVALID_ARGUMENT (sizes that do not divide); UNSUPPORTED (platform and layout).
     /// @since 0.1
     pub fn nxd_layout_get_group_count(options: *const nxd_parallel_options_t, world_size: i32, axis: nxd_axis_t, out_count: *mut i32) -> nxd_status_t;
 
-    /// Ranks of one group of a layout, in group order; no context needed.  [local]
+    /// [local] Ranks of one group of a layout, in group order; no context needed.
     ///
     /// @param index   0..count-1, in the order of the lists NxD Core prints.
     /// @param ranks   room for cap ranks; may be NULL when cap is 0.
@@ -133,11 +133,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_layout_get_group(options: *const nxd_parallel_options_t, world_size: i32, axis: nxd_axis_t, index: i32, ranks: *mut i32, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
-    /// Group that a rank belongs to, and its place in it; no context needed.  [local]
+    /// [local] Group that a rank belongs to, and its place in it; no context needed.
     /// @since 0.1
     pub fn nxd_layout_find_rank(options: *const nxd_parallel_options_t, world_size: i32, axis: nxd_axis_t, rank: i32, out_group_index: *mut i32, out_rank_in_group: *mut i32) -> nxd_status_t;
 
-    /// Lays out the context's world and makes its groups.  [collective: world]
+    /// [collective: world] Lays out the context's world and makes its groups.
     ///
     /// @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
     /// @return NXD_OK; INVALID_ARGUMENT (sizes, or ranks that disagree about them); INVALID_STATE
@@ -145,46 +145,46 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_init_model_parallel(ctx: *mut nxd_context_t, options: *const nxd_parallel_options_t) -> nxd_status_t;
 
-    /// Forgets the layout, so that nxd_init_model_parallel may be called again.  [local]
+    /// [local] Forgets the layout, so that nxd_init_model_parallel may be called again.
     ///
     /// Modules made under the old layout keep their groups.
     /// @return NXD_OK; INVALID_STATE (not initialised).
     /// @since 0.1
     pub fn nxd_destroy_model_parallel(ctx: *mut nxd_context_t) -> nxd_status_t;
 
-    /// 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.  [local]
+    /// [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.
     /// @since 0.1
     pub fn nxd_model_parallel_is_initialized(ctx: *mut nxd_context_t) -> i32;
 
-    /// Ranks in this rank's group along an axis.  [local]
+    /// [local] Ranks in this rank's group along an axis.
     /// @return NXD_OK; INVALID_ARGUMENT (axis); INVALID_STATE (not initialised).
     /// @since 0.1
     pub fn nxd_parallel_get_size(ctx: *mut nxd_context_t, axis: nxd_axis_t, out_size: *mut i32) -> nxd_status_t;
 
-    /// This rank's place in its group along an axis.  [local]
+    /// [local] This rank's place in its group along an axis.
     /// @since 0.1
     pub fn nxd_parallel_get_rank(ctx: *mut nxd_context_t, axis: nxd_axis_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// World rank of the first member of this rank's group along an axis.  [local]
+    /// [local] World rank of the first member of this rank's group along an axis.
     /// @since 0.1
     pub fn nxd_parallel_get_source_rank(ctx: *mut nxd_context_t, axis: nxd_axis_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// This rank's group along an axis; borrowed from the context until the layout is destroyed.
-    /// [local]
+    /// [local] This rank's group along an axis; borrowed from the context until the layout is
+    /// destroyed.
     /// @since 0.1
     pub fn nxd_parallel_get_group(ctx: *mut nxd_context_t, axis: nxd_axis_t, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
 
-    /// All groups along an axis: their number, and the ranks of one by index.  [local]
+    /// [local] All groups along an axis: their number, and the ranks of one by index.
     ///
     /// @param index  0..count-1; the ranks come as from nxd_layout_get_group.
     /// @since 0.1
     pub fn nxd_parallel_get_group_list(ctx: *mut nxd_context_t, axis: nxd_axis_t, index: i32, ranks: *mut i32, cap: usize, out_size: *mut usize, out_count: *mut i32) -> nxd_status_t;
 
-    /// World rank of the next pipeline stage; the last stage's next is the first.  [local]
+    /// [local] World rank of the next pipeline stage; the last stage's next is the first.
     /// @since 0.1
-    pub fn nxd_pipeline_get_next_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
+    pub fn nxd_parallel_get_pipeline_next_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
 
-    /// World rank of the previous pipeline stage; the first stage's previous is the last.  [local]
+    /// [local] World rank of the previous pipeline stage; the first stage's previous is the last.
     /// @since 0.1
-    pub fn nxd_pipeline_get_previous_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
+    pub fn nxd_parallel_get_pipeline_previous_rank(ctx: *mut nxd_context_t, out_rank: *mut i32) -> nxd_status_t;
 }

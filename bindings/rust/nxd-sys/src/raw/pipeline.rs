@@ -55,9 +55,9 @@ impl nxd_pp_task_kind_t {
     pub const FORWARD: Self = Self(0);
     /// gradients of inputs and of parameters
     pub const BACKWARD: Self = Self(1);
-    /// of inputs alone; a WEIGHT_GRADIENT follows
-    pub const INPUT_GRADIENT: Self = Self(2);
-    pub const WEIGHT_GRADIENT: Self = Self(3);
+    /// of inputs alone; a WEIGHT_GRAD follows
+    pub const INPUT_GRAD: Self = Self(2);
+    pub const WEIGHT_GRAD: Self = Self(3);
 }
 
 impl std::fmt::Debug for nxd_pp_task_kind_t {
@@ -66,8 +66,8 @@ impl std::fmt::Debug for nxd_pp_task_kind_t {
             Self::INVALID => f.write_str("INVALID"),
             Self::FORWARD => f.write_str("FORWARD"),
             Self::BACKWARD => f.write_str("BACKWARD"),
-            Self::INPUT_GRADIENT => f.write_str("INPUT_GRADIENT"),
-            Self::WEIGHT_GRADIENT => f.write_str("WEIGHT_GRADIENT"),
+            Self::INPUT_GRAD => f.write_str("INPUT_GRAD"),
+            Self::WEIGHT_GRAD => f.write_str("WEIGHT_GRAD"),
             Self(other) => write!(f, "{}", other),
         }
     }
@@ -323,7 +323,7 @@ impl Default for nxd_pp_callbacks_options_t {
 }
 
 extern "C" {
-    /// Makes one of the library's schedules.  [local]
+    /// [local] Makes one of the library's schedules.
     ///
     /// @param ranks   of the pipeline, at least 1.
     /// @param chunks  of each rank, at least 1.
@@ -332,10 +332,10 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_schedule_create(kind: nxd_pp_schedule_kind_t, ranks: i32, chunks: i32, microbatches: i32, out_schedule: *mut *mut nxd_pp_schedule_t) -> nxd_status_t;
 
-    /// Makes a schedule of the caller's tasks, and proves it.  [local]
+    /// [local] Makes a schedule of the caller's tasks, and proves it.
     ///
     /// Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
-    /// once backwards: in one task, or in an INPUT_GRADIENT and a later WEIGHT_GRADIENT. Tasks that
+    /// once backwards: in one task, or in an INPUT_GRAD and a later WEIGHT_GRAD. Tasks that
     /// make the input gradients of a chunk come in the order of the microbatches, and so do those that
     /// make its weight gradients: sums over microbatches then have the same bits in every schedule.
     /// Ranks make their tasks in order, send without waiting, and wait for what they receive.
@@ -346,48 +346,49 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_schedule_create_tasks(ranks: i32, chunks: i32, microbatches: i32, tasks: *const nxd_pp_task_t, counts: *const usize, out_schedule: *mut *mut nxd_pp_schedule_t) -> nxd_status_t;
 
-    /// The tasks of a rank, in order, by the rule of nxd_layout_get_group.  [local]
+    /// [local] The tasks of a rank, in order, by the rule of nxd_layout_get_group.
     /// @since 0.1
     pub fn nxd_pp_schedule_get_tasks(schedule: *mut nxd_pp_schedule_t, rank: i32, tasks: *mut nxd_pp_task_t, cap: usize, out_count: *mut usize) -> nxd_status_t;
 
-    /// Name of a schedule, such as "1F1B"; borrowed from it.  [local]
+    /// [local] Name of a schedule, such as "1F1B"; borrowed from it.
     /// @since 0.1
     pub fn nxd_pp_schedule_get_name(schedule: *mut nxd_pp_schedule_t, out_name: *mut *const c_char) -> nxd_status_t;
 
-    /// Fills costs with defaults.  [local]
+    /// [local] Fills costs with defaults.
     /// @since 0.1
     pub fn nxd_pp_costs_init(costs: *mut nxd_pp_costs_t, size: usize) -> nxd_status_t;
 
-    /// Plays a schedule through.  [local]
+    /// [local] Plays a schedule through.
     /// @param costs         NULL: all 1, free transfers.
     /// @param[in,out] out_report  struct_size set by the caller; the rest is filled.
     /// @since 0.1
     pub fn nxd_pp_schedule_get_report(schedule: *mut nxd_pp_schedule_t, costs: *const nxd_pp_costs_t, out_report: *mut nxd_pp_report_t) -> nxd_status_t;
 
-    /// Releases a schedule; pipelines made with it keep what they need.  [local]
+    /// [local] Releases a schedule; pipelines made with it keep what they need.
     /// @since 0.1
     pub fn nxd_pp_schedule_destroy(schedule: *mut nxd_pp_schedule_t);
 
-    /// Fills options with defaults.  [local]
+    /// [local] Fills options with defaults.
     /// @since 0.1
     pub fn nxd_pp_callbacks_options_init(options: *mut nxd_pp_callbacks_options_t, size: usize) -> nxd_status_t;
 
-    /// A pipeline whose stages the caller computes.  [collective: the pipeline-parallel group]
+    /// [collective: the pipeline-parallel group] A pipeline whose stages the caller computes.
     ///
     /// @param inputs   of this rank's chunks one after the other: what comes from the stage before.
     /// Stage 0 has none: its callback reads its data itself. NULL when there are none.
     /// @param outputs  likewise: what goes to the stage after; the last stage has none. They must equal
     /// the next stage's inputs in all but names.
-    /// @param n_inputs, n_outputs  how many each chunk has; of length virtual_size.
+    /// @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
     /// @param callbacks  copied; on failure destroy is not called.
     /// @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
     /// INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_pp_create_callbacks(ctx: *mut nxd_context_t, options: *const nxd_pp_callbacks_options_t, inputs: *const nxd_pp_value_t, n_inputs: *const usize, outputs: *const nxd_pp_value_t, n_outputs: *const usize, callbacks: *const nxd_pp_stage_callbacks_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
+    pub fn nxd_pp_create_callbacks(ctx: *mut nxd_context_t, options: *const nxd_pp_callbacks_options_t, inputs: *const nxd_pp_value_t, num_inputs: *const usize, outputs: *const nxd_pp_value_t, num_outputs: *const usize, callbacks: *const nxd_pp_stage_callbacks_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 
-    /// One step of a pipeline over callbacks: forwards and backwards of all microbatches, or, without
-    /// training, forwards alone.  [collective: the pipeline-parallel group; with
-    /// broadcast_and_average_loss also the data-parallel group]
+    /// [collective: pipeline- and data-parallel groups] One step of a pipeline over callbacks:
+    /// forwards and backwards of all microbatches, or, without training, forwards alone.
+    ///
+    /// The data-parallel group takes part with broadcast_and_average_loss alone.
     ///
     /// Gradients of parameters are the caller's, added up over microbatches. Messages go over the
     /// pipeline-parallel group, with tags from 65533 on.
@@ -404,35 +405,35 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_run(pp: *mut nxd_pp_t, training: i32, out_loss: *mut f64) -> nxd_status_t;
 
-    /// Whether this rank has the last stage, and so the losses.  [local]
+    /// [local] Whether this rank has the last stage, and so the losses.
     /// @since 0.1
     pub fn nxd_pp_has_loss(pp: *mut nxd_pp_t, out_has: *mut i32) -> nxd_status_t;
 
-    /// The schedule of training runs; borrowed.  [local]
+    /// [local] The schedule of training runs; borrowed.
     /// @since 0.1
     pub fn nxd_pp_get_schedule(pp: *mut nxd_pp_t, out_schedule: *mut *mut nxd_pp_schedule_t) -> nxd_status_t;
 
-    /// Bytes of the buffers that the pipeline receives into on this rank: kept from run to run, and as
-    /// many as the schedule needs at once.  [local]
+    /// [local] Bytes of the buffers that the pipeline receives into on this rank: kept from run to
+    /// run, and as many as the schedule needs at once.
     /// @since 0.1
     pub fn nxd_pp_get_buffer_bytes(pp: *mut nxd_pp_t, out_bytes: *mut u64) -> nxd_status_t;
 
-    /// Records when tasks, messages and waits begin and end, in all runs from now on (1), or no longer
-    /// (0). Starting forgets what was recorded.  [local]
+    /// [local] Records when tasks, messages and waits begin and end, in all runs from now on (1), or
+    /// no longer (0). Starting forgets what was recorded.
     /// @since 0.1
     pub fn nxd_pp_set_timeline(pp: *mut nxd_pp_t, on: i32) -> nxd_status_t;
 
-    /// Writes what all ranks recorded, on rank 0 of the world: as a trace that chrome://tracing and
-    /// Perfetto read, and scripts/draw_timeline draws. The path ends in ".json". Ranks not the first of
-    /// their tensor- and data-parallel groups have recorded alike and are left out.  [collective:
-    /// world]
+    /// [collective: world] Writes what all ranks recorded, on rank 0 of the world: as a trace that
+    /// chrome://tracing and Perfetto read, and scripts/draw_timeline draws. The path ends in ".json".
+    /// Ranks not the first of their tensor- and data-parallel groups have recorded alike and are left
+    /// out.
     /// @return NXD_OK; INVALID_ARGUMENT (path); INVALID_STATE (nothing recorded); IO, on all ranks;
     /// TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_write_timeline(pp: *mut nxd_pp_t, path: *const c_char) -> nxd_status_t;
 
-    /// Releases the pipeline. The model, if it has one, stays in parts: its parameters outside of this
-    /// rank's stages have no values.  [local]
+    /// [local] Releases the pipeline. The model, if it has one, stays in parts: its parameters outside
+    /// of this rank's stages have no values.
     /// @since 0.1
     pub fn nxd_pp_destroy(pp: *mut nxd_pp_t);
 }

@@ -60,9 +60,9 @@ pub struct nxd_plan_machine_t {
     /// of a rank, for what is predicted; 0: no bound
     pub memory_bytes: u64,
     /// of nxd_measure_gemm_peak; 0: 100e9
-    pub gemm_flops_f32: f64,
+    pub gemm_rate_f32: f64,
     /// 0: 200e9
-    pub gemm_flops_bf16: f64,
+    pub gemm_rate_bf16: f64,
     /// of these, what attention's products reach; 0: 0.59
     pub attention_share_f32: f64,
     /// 0: 0.5
@@ -178,7 +178,7 @@ pub struct nxd_plan_prediction_t {
     pub fullest_rank: i32,
     pub reserved: i32,
     pub parameter_bytes: u64,
-    pub gradient_bytes: u64,
+    pub grad_bytes: u64,
     pub optimizer_bytes: u64,
     pub activation_bytes: u64,
     /// received values, sums under way, gradients of activations
@@ -233,12 +233,12 @@ impl Default for nxd_plan_search_options_t {
 }
 
 extern "C" {
-    /// Fills model with zeros: sizes have no defaults but those that say so.  [local]
+    /// [local] Fills model with zeros: sizes have no defaults but those that say so.
     /// @since 0.1
     pub fn nxd_plan_model_init(model: *mut nxd_plan_model_t, size: usize) -> nxd_status_t;
 
-    /// Reads the sizes of a Hugging Face configuration of a family that nxd_model_create knows: "llama"
-    /// or "gpt2".  [local]
+    /// [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
+    /// knows: "llama" or "gpt2".
     ///
     /// @param config_json  text of config.json.
     /// @param[in,out] out_model  struct_size set by the caller; the rest is filled.
@@ -247,16 +247,16 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_plan_model_from_config(config_json: *const c_char, out_model: *mut nxd_plan_model_t) -> nxd_status_t;
 
-    /// Fills machine with defaults.  [local]
+    /// [local] Fills machine with defaults.
     /// @since 0.1
     pub fn nxd_plan_machine_init(machine: *mut nxd_plan_machine_t, size: usize) -> nxd_status_t;
 
-    /// Fills layout with defaults.  [local]
+    /// [local] Fills layout with defaults.
     /// @since 0.1
     pub fn nxd_plan_layout_init(layout: *mut nxd_plan_layout_t, size: usize) -> nxd_status_t;
 
-    /// Predicts a layout, with the schedules that pipelines run and the rules by which they are cut.
-    /// docs/planner.md says how, and how far off it is.  [local]
+    /// [local] Predicts a layout, with the schedules that pipelines run and the rules by which they
+    /// are cut. docs/planner.md says how, and how far off it is.
     ///
     /// @param machine  NULL: all defaults.
     /// @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
@@ -264,13 +264,13 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_plan_predict(model: *const nxd_plan_model_t, machine: *const nxd_plan_machine_t, layout: *const nxd_plan_layout_t, out_prediction: *mut nxd_plan_prediction_t) -> nxd_status_t;
 
-    /// Fills options with defaults; sizes have none.  [local]
+    /// [local] Fills options with defaults; sizes have none.
     /// @since 0.1
     pub fn nxd_plan_search_options_init(options: *mut nxd_plan_search_options_t, size: usize) -> nxd_status_t;
 
-    /// Finds the layouts of all ranks that take least time and fit, best first; of equal ones those
-    /// that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO, sequence
-    /// parallelism and recomputation.  [local]
+    /// [local] Finds the layouts of all ranks that take least time and fit, best first; of equal ones
+    /// those that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO,
+    /// sequence parallelism and recomputation.
     ///
     /// @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
     /// may be NULL.

@@ -40,13 +40,13 @@ impl Default for nxd_store_callbacks_t {
 }
 
 extern "C" {
-    /// Store of the ranks that live on threads of this process.  [local]
+    /// [local] Store of the ranks that live on threads of this process.
     ///
     /// @param[out] out_store  shared by the threads; the caller destroys it.
     /// @since 0.1
     pub fn nxd_store_create_local(out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
-    /// Store in a file that all ranks of this host or shared file system can write.  [local]
+    /// [blocking] Store in a file that all ranks of this host or shared file system can write.
     ///
     /// @param path  created when absent, and left in place by destroy. The path must be fresh for each
     /// job: keys of an earlier job are rejected by nxd_context_create.
@@ -54,8 +54,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_store_create_file(path: *const c_char, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
-    /// Store served over TCP by one rank; speaks the protocol of torch's TCPStore.  [local, blocking:
-    /// until the server answers or timeout_ms has passed]
+    /// [blocking] Store served over TCP by one rank; speaks the protocol of torch's TCPStore.
     ///
     /// With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
     /// docs/security.md.
@@ -69,25 +68,25 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_store_create_tcp(host: *const c_char, port: i32, is_server: i32, timeout_ms: i64, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
-    /// Store over the caller's callbacks, which are copied; set, get and add are required.  [local]
+    /// [local] Store over the caller's callbacks, which are copied; set, get and add are required.
     ///
     /// On failure destroy is not called: user_data stays the caller's.
     /// @return NXD_OK; INVALID_ARGUMENT (a callback is NULL); ABI_MISMATCH.
     /// @since 0.1
     pub fn nxd_store_create_callbacks(callbacks: *const nxd_store_callbacks_t, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
-    /// Port the store's server listens on, for stores made by nxd_store_create_tcp.  [local]
+    /// [local] Port the store's server listens on, for stores made by nxd_store_create_tcp.
     /// @return NXD_OK; INVALID_ARGUMENT (not a TCP store).
     /// @since 0.1
     pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
 
-    /// Stores a copy of the value under the key.  [local]
+    /// [blocking] Stores a copy of the value under the key.
     /// @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
     /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
 
-    /// Waits for the key and copies its value.  [local, blocking: until the key is set]
+    /// [blocking] Waits for the key and copies its value.
     ///
     /// @param timeout_ms   0 asks once and does not wait.
     /// @param[out] out_size  bytes of the value, also when cap is too small.
@@ -95,13 +94,13 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_store_get(store: *mut nxd_store_t, key: *const c_char, timeout_ms: i64, buf: *mut c_void, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
-    /// Adds to an integer key that starts at 0, atomically. Sums wrap.  [local]
+    /// [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
     /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
     /// connection instead); IO, TIMEOUT (the store is lost or silent).
     /// @since 0.1
     pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
 
-    /// Releases the store; contexts made from it keep what they need.  [local]
+    /// [local] Releases the store; contexts made from it keep what they need.
     /// @since 0.1
     pub fn nxd_store_destroy(store: *mut nxd_store_t);
 }

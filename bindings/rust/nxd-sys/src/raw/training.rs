@@ -5,9 +5,9 @@ use super::*;
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// Finishes the gradients of a model after backward: sums those of norms under sequence parallelism
-    /// and of replicated key and value heads, reduces over data-parallel ranks, scales, takes the norm
-    /// of the whole model and clips.  [collective: tensor-, pipeline- and data-parallel groups]
+    /// [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a model
+    /// after backward: sums those of norms under sequence parallelism and of replicated key and value
+    /// heads, reduces over data-parallel ranks, scales, takes the norm of the whole model and clips.
     ///
     /// Every rank calls it once per step, with gradients for the same parameters.
     /// @param[out] out_norm  of all gradients before clipping, with the same bits on all ranks; may be
@@ -15,10 +15,10 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite: gradients are left
     /// unclipped; or a ddp of the model's, which nxd_ddp_finish is for); TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_finish_gradients(root: *mut nxd_module_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
+    pub fn nxd_finish_grads(root: *mut nxd_module_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
 
-    /// Data parallelism over a tree's trainable parameters, over the data-parallel group.
-    /// [collective: the data-parallel group]
+    /// [collective: the data-parallel group] Data parallelism over a tree's trainable parameters, over
+    /// the data-parallel group.
     ///
     /// Gradients become views into the buckets, and buckets are reduced during backward passes, in the
     /// reverse order of the parameters. With zero_stage 1 parameters become views as well. One ddp at a
@@ -26,42 +26,42 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_create(root: *mut nxd_module_t, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
 
-    /// AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019).  [local]
+    /// [local] AdamW over all trainable parameters of a tree (Loshchilov and Hutter 2019).
     ///
     /// State is kept in f32 (f64 for F64 parameters), sized like this rank's shards.
     /// @since 0.1
-    pub fn nxd_adamw_create(root: *mut nxd_module_t, options: *const nxd_adamw_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_adamw(root: *mut nxd_module_t, options: *const nxd_adamw_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// SGD over all trainable parameters of a tree.  [local]
+    /// [local] SGD over all trainable parameters of a tree.
     /// @since 0.1
-    pub fn nxd_sgd_create(root: *mut nxd_module_t, options: *const nxd_sgd_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_sgd(root: *mut nxd_module_t, options: *const nxd_sgd_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// A caller's own update rule over all trainable parameters of a tree.  [local]
+    /// [local] A caller's own update rule over all trainable parameters of a tree.
     /// @return NXD_OK; INVALID_ARGUMENT. After a failure destroy is not called.
     /// @since 0.1
-    pub fn nxd_custom_optimizer_create(root: *mut nxd_module_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
+    pub fn nxd_optimizer_create_custom(root: *mut nxd_module_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
-    /// Weights that make mean losses of microbatches add up to the mean over all valid tokens of the
-    /// step: each one's valid labels divided by those of all microbatches of all data-parallel ranks.
-    /// [collective: the data-parallel group]
+    /// [collective: the data-parallel group] Weights that make mean losses of microbatches add up to
+    /// the mean over all valid tokens of the step: each one's valid labels divided by those of all
+    /// microbatches of all data-parallel ranks.
     ///
     /// Multiply each loss by its weight, or give the weight as its gradient to nxd_backward, and reduce
     /// gradients with SUM.
     /// @param labels   [.., sequence] I64 each; NULL among them: no tokens.
     /// @param shifted  1: as models take them, whose first label of a row predicts nothing.
-    /// @param[out] out_weights  n; all 0 when no rank has a valid label.
+    /// @param[out] out_weights  num_labels; all 0 when no rank has a valid label.
     /// @return NXD_OK; INVALID_ARGUMENT; TIMEOUT; PEER_LOST.
     /// @since 0.1
-    pub fn nxd_loss_weights(ctx: *mut nxd_context_t, labels: *const *mut nxd_tensor_t, n: usize, ignore_index: i64, shifted: i32, out_weights: *mut f64) -> nxd_status_t;
+    pub fn nxd_loss_weights(ctx: *mut nxd_context_t, labels: *const *mut nxd_tensor_t, num_labels: usize, ignore_index: i64, shifted: i32, out_weights: *mut f64) -> nxd_status_t;
 
-    /// Recomputes the activations of modules in their backward pass, instead of keeping them (Chen et
-    /// al. 2016). Names and state do not change. May be called before or after nxd_pp_create.  [local]
+    /// [local] Recomputes the activations of modules in their backward pass, instead of keeping them
+    /// (Chen et al. 2016). Names and state do not change. May be called before or after nxd_pp_create.
     ///
-    /// @param names  paths from the root, or class names, of the modules; NULL with n_names 0: all
+    /// @param names  paths from the root, or class names, of the modules; NULL with num_names 0: all
     /// transformer layers of a built-in model.
     /// @param on     1; 0: no longer.
     /// @return NXD_OK; INVALID_ARGUMENT (a name that is neither a path nor a class: the nearest are
     /// given).
     /// @since 0.1
-    pub fn nxd_apply_checkpoint(root: *mut nxd_module_t, names: *const *const c_char, n_names: usize, on: i32) -> nxd_status_t;
+    pub fn nxd_apply_checkpoint(root: *mut nxd_module_t, names: *const *const c_char, num_names: usize, on: i32) -> nxd_status_t;
 }

@@ -11,50 +11,50 @@ pub struct nxd_work_t {
 }
 
 extern "C" {
-    /// nxd_all_reduce without waiting.  [collective: group]
+    /// [collective: group] nxd_all_reduce without waiting.
     ///
-    /// @param send, recv     as for nxd_all_reduce; borrowed until the work is done.
+    /// @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
     /// @param[out] out_work  the caller destroys it.
     /// @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
     /// fork). All other failures are the work's. The same for all *_async functions.
     /// @since 0.1
-    pub fn nxd_all_reduce_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+    pub fn nxd_all_reduce_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_all_gather without waiting.  [collective: group]
+    /// [collective: group] nxd_all_gather without waiting.
     /// @since 0.1
-    pub fn nxd_all_gather_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+    pub fn nxd_all_gather_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_reduce_scatter without waiting.  [collective: group]
+    /// [collective: group] nxd_reduce_scatter without waiting.
     /// @since 0.1
-    pub fn nxd_reduce_scatter_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+    pub fn nxd_reduce_scatter_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_broadcast without waiting.  [collective: group]
+    /// [collective: group] nxd_broadcast without waiting.
     /// @since 0.1
     pub fn nxd_broadcast_async(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, root: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_all_to_all without waiting.  [collective: group]
+    /// [collective: group] nxd_all_to_all without waiting.
     /// @since 0.1
-    pub fn nxd_all_to_all_async(group: *mut nxd_group_t, send: *const c_void, recv: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
+    pub fn nxd_all_to_all_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_send without waiting; the other rank may call nxd_receive or nxd_receive_async.
-    /// [collective: the two ranks]
+    /// [collective: the two ranks] nxd_send without waiting; the other rank may call nxd_receive or
+    /// nxd_receive_async.
     ///
     /// Each peer and tag with a work pending takes a thread.
     /// @since 0.1
     pub fn nxd_send_async(group: *mut nxd_group_t, buffer: *const c_void, count: usize, dtype: nxd_dtype_t, to: i32, tag: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_receive without waiting; the other rank may call nxd_send or nxd_send_async.
-    /// [collective: the two ranks]
+    /// [collective: the two ranks] nxd_receive without waiting; the other rank may call nxd_send or
+    /// nxd_send_async.
     /// @since 0.1
     pub fn nxd_receive_async(group: *mut nxd_group_t, buffer: *mut c_void, count: usize, dtype: nxd_dtype_t, from: i32, tag: i32, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// nxd_barrier without waiting: the work is done when every rank of the group has called.
-    /// [collective: group]
+    /// [collective: group] nxd_barrier without waiting: the work is done when every rank of the group
+    /// has called.
     /// @since 0.1
     pub fn nxd_barrier_async(group: *mut nxd_group_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// Fails a call that this rank cannot make, on all ranks that make it.  [collective: group; of a
-    /// message: the two ranks]
+    /// [collective: group; of a message: the two ranks] Fails a call that this rank cannot make, on
+    /// all ranks that make it.
     ///
     /// For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
     /// as an array of another framework. Takes the place of this rank's next collective of the group,
@@ -69,20 +69,19 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
 
-    /// nxd_group_reject without waiting: the work takes the call's place in the order, and fails with
-    /// the reason.  [collective: group; of a message: the two ranks]
+    /// [collective: group; of a message: the two ranks] nxd_group_reject without waiting: the work
+    /// takes the call's place in the order, and fails with the reason.
     /// @since 0.1
     pub fn nxd_group_reject_async(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// Whether the work is done, well or not; from any thread.  [local]
+    /// [local] Whether the work is done, well or not; from any thread.
     ///
     /// @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
     /// @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
     /// @since 0.1
     pub fn nxd_work_test(work: *mut nxd_work_t, out_done: *mut i32) -> nxd_status_t;
 
-    /// Waits until the work is done, and returns how it ended.  [local, blocking: until the work is
-    /// done]
+    /// [blocking] Waits until the work is done, and returns how it ended.
     ///
     /// May be called again; the outcome stays.
     ///
@@ -95,7 +94,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_work_wait(work: *mut nxd_work_t, timeout_ms: i64) -> nxd_status_t;
 
-    /// Takes back a work that has not begun on this rank: it is done, with ABORTED.  [local]
+    /// [local] Takes back a work that has not begun on this rank: it is done, with ABORTED.
     ///
     /// Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
     /// rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
@@ -103,7 +102,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_work_cancel(work: *mut nxd_work_t) -> nxd_status_t;
 
-    /// How the work ended, as nxd_last_error_info.  [local]
+    /// [local] How the work ended, as nxd_last_error_info.
     ///
     /// @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
     /// from the work. A work that went well has status NXD_OK, its group and
@@ -113,8 +112,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_work_get_error_info(work: *mut nxd_work_t, out_info: *mut nxd_error_info_t) -> nxd_status_t;
 
-    /// Releases the work: one that has not begun is cancelled, one that runs is waited for, which the
-    /// group's timeout bounds. Afterwards its buffers are the caller's.  [local]
+    /// [blocking] Releases the work: one that has not begun is cancelled, one that runs is waited for,
+    /// which the group's timeout bounds. Afterwards its buffers are the caller's.
     /// @since 0.1
     pub fn nxd_work_destroy(work: *mut nxd_work_t);
 }

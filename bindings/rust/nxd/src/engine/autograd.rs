@@ -22,7 +22,8 @@ impl Tensor {
 
     /// Gradient accumulated in a leaf, if there is one.
     pub fn grad(&self) -> Result<Option<Owned<Tensor>>> {
-        let grad = maybe_outputs(1, |out| unsafe { sys::nxd_tensor_get_grad(self.as_raw(), out) })?;
+        let grad =
+            maybe_outputs(1, |out| unsafe { sys::nxd_tensor_share_grad(self.as_raw(), out) })?;
         Ok(grad.into_iter().next().flatten())
     }
 
@@ -65,7 +66,7 @@ pub fn backward(outputs: &[&Tensor], grads: &[Option<&Tensor>], retain_graph: bo
 
 /// Gradients of outputs with respect to some inputs, without touching any leaf's; `None` where an
 /// input has no influence. Collective: the groups of the layers in the graph.
-pub fn gradients(
+pub fn grad(
     of: &[&Tensor],
     grads: &[Option<&Tensor>],
     inputs: &[&Tensor],
@@ -74,7 +75,7 @@ pub fn gradients(
     let grads = grads_of(of, grads)?;
     maybe_outputs(inputs.len(), |out| unsafe {
         let (retain, n) = (retain_graph.into(), inputs.len());
-        sys::nxd_gradients(pointers(of), grads, of.len(), pointers(inputs), n, retain, out)
+        sys::nxd_grad(pointers(of), grads, of.len(), pointers(inputs), n, retain, out)
     })
 }
 
@@ -147,7 +148,7 @@ struct Closures {
 /// Makes a [`Function`] of closures.
 pub struct FunctionBuilder {
     name: String,
-    n_outputs: usize,
+    num_outputs: usize,
     closures: Closures,
 }
 
@@ -159,21 +160,21 @@ impl Function {
         forward: impl Fn(&Call<'_>, Inputs<'_>) -> Result<Vec<Owned<Tensor>>> + 'static,
     ) -> FunctionBuilder {
         let closures = Closures { forward: Box::new(forward), backward: None, shape: None };
-        FunctionBuilder { name: name.to_string(), n_outputs: 1, closures }
+        FunctionBuilder { name: name.to_string(), num_outputs: 1, closures }
     }
 
     /// Applies the function to inputs; recorded when one of them requires a gradient.
-    pub fn apply(&self, inputs: &[&Tensor], n_outputs: usize) -> Result<Vec<Owned<Tensor>>> {
-        outputs(n_outputs, |out| unsafe {
+    pub fn apply(&self, inputs: &[&Tensor], num_outputs: usize) -> Result<Vec<Owned<Tensor>>> {
+        outputs(num_outputs, |out| unsafe {
             let n = inputs.len();
-            sys::nxd_function_apply(self.as_raw(), pointers(inputs), n, out, n_outputs)
+            sys::nxd_function_apply(self.as_raw(), pointers(inputs), n, out, num_outputs)
         })
     }
 }
 
 impl FunctionBuilder {
     pub fn outputs(mut self, n: usize) -> Self {
-        self.n_outputs = n;
+        self.num_outputs = n;
         self
     }
 
@@ -203,7 +204,7 @@ impl FunctionBuilder {
         let data = Box::into_raw(Box::new(self.closures));
         let options = sys::nxd_function_options_t {
             name: name.as_ptr(),
-            n_outputs: self.n_outputs,
+            num_outputs: self.num_outputs,
             forward: Some(forward),
             backward: if has_backward { Some(backward_of) } else { None },
             shape: if has_shape { Some(shape) } else { None },
@@ -228,25 +229,25 @@ fn all(tensors: Vec<Owned<Tensor>>) -> Vec<Option<Owned<Tensor>>> {
 unsafe extern "C" fn forward(
     call: *mut sys::nxd_function_call_t,
     inputs: *const *mut sys::nxd_tensor_t,
-    n_inputs: usize,
+    num_inputs: usize,
     outputs: *mut *mut sys::nxd_tensor_t,
-    n_outputs: usize,
+    num_outputs: usize,
     data: *mut c_void,
 ) -> Status {
     guard(|| {
         let closures = &*data.cast::<Closures>();
         let call = Call(call, PhantomData);
-        let given = (closures.forward)(&call, Inputs::from_raw(inputs, n_inputs))?;
-        give(all(given), outputs, n_outputs)
+        let given = (closures.forward)(&call, Inputs::from_raw(inputs, num_inputs))?;
+        give(all(given), outputs, num_outputs)
     })
 }
 
 unsafe extern "C" fn backward_of(
     call: *mut sys::nxd_function_call_t,
     grads: *const *mut sys::nxd_tensor_t,
-    n_outputs: usize,
+    num_outputs: usize,
     grad_inputs: *mut *mut sys::nxd_tensor_t,
-    n_inputs: usize,
+    num_inputs: usize,
     data: *mut c_void,
 ) -> Status {
     guard(|| {
@@ -254,21 +255,21 @@ unsafe extern "C" fn backward_of(
         let backward = closures.backward.as_ref();
         let backward = backward.ok_or_else(|| Error::new(Status::INTERNAL, "no backward"))?;
         let call = Call(call, PhantomData);
-        give(backward(&call, Inputs::from_raw(grads, n_outputs))?, grad_inputs, n_inputs)
+        give(backward(&call, Inputs::from_raw(grads, num_outputs))?, grad_inputs, num_inputs)
     })
 }
 
 unsafe extern "C" fn shape(
     inputs: *const *mut sys::nxd_tensor_t,
-    n_inputs: usize,
+    num_inputs: usize,
     outputs: *mut *mut sys::nxd_tensor_t,
-    n_outputs: usize,
+    num_outputs: usize,
     data: *mut c_void,
 ) -> Status {
     guard(|| {
         let closures = &*data.cast::<Closures>();
         let shape = closures.shape.as_ref();
         let shape = shape.ok_or_else(|| Error::new(Status::INTERNAL, "no shape function"))?;
-        give(all(shape(Inputs::from_raw(inputs, n_inputs))?), outputs, n_outputs)
+        give(all(shape(Inputs::from_raw(inputs, num_inputs))?), outputs, num_outputs)
     })
 }

@@ -72,7 +72,7 @@ options! {
 options! {
     /// Options of [`attention`], see `nxd_attention_options_t`.
     AttentionOptions, nxd_attention_options_t {
-        dtype: DType, device: Device, n_kv_heads: i64, head_dim: i64, causal: Toggle,
+        dtype: DType, device: Device, num_kv_heads: i64, head_dim: i64, causal: Toggle,
         qkv_bias: Toggle, output_bias: Toggle, sequence_parallel: i32, init: Init, init_a: f64,
         init_b: f64,
     }
@@ -96,7 +96,13 @@ pub fn parallel_embedding(
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
     create(|out| unsafe {
-        sys::nxd_parallel_embedding_create(ctx.as_raw(), num_embeddings, embedding_dim, &raw, out)
+        sys::nxd_layer_create_parallel_embedding(
+            ctx.as_raw(),
+            num_embeddings,
+            embedding_dim,
+            &raw,
+            out,
+        )
     })
 }
 
@@ -110,7 +116,13 @@ pub fn column_parallel_linear(
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
     create(|out| unsafe {
-        sys::nxd_column_parallel_linear_create(ctx.as_raw(), in_features, out_features, &raw, out)
+        sys::nxd_layer_create_column_parallel_linear(
+            ctx.as_raw(),
+            in_features,
+            out_features,
+            &raw,
+            out,
+        )
     })
 }
 
@@ -124,7 +136,13 @@ pub fn row_parallel_linear(
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
     create(|out| unsafe {
-        sys::nxd_row_parallel_linear_create(ctx.as_raw(), in_features, out_features, &raw, out)
+        sys::nxd_layer_create_row_parallel_linear(
+            ctx.as_raw(),
+            in_features,
+            out_features,
+            &raw,
+            out,
+        )
     })
 }
 
@@ -132,14 +150,14 @@ pub fn row_parallel_linear(
 pub fn layer_norm(ctx: &Context, size: i64, options: &NormOptions<'_>) -> Result<Owned<Module>> {
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
-    create(|out| unsafe { sys::nxd_layer_norm_create(ctx.as_raw(), size, &raw, out) })
+    create(|out| unsafe { sys::nxd_layer_create_layer_norm(ctx.as_raw(), size, &raw, out) })
 }
 
 /// Root-mean-square normalisation over the last dimension.
 pub fn rms_norm(ctx: &Context, size: i64, options: &NormOptions<'_>) -> Result<Owned<Module>> {
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
-    create(|out| unsafe { sys::nxd_rms_norm_create(ctx.as_raw(), size, &raw, out) })
+    create(|out| unsafe { sys::nxd_layer_create_rms_norm(ctx.as_raw(), size, &raw, out) })
 }
 
 /// Rotates query or key heads by their position.
@@ -149,14 +167,16 @@ pub fn rotary_embedding(
     options: &RopeOptions,
 ) -> Result<Owned<Module>> {
     let raw = options.with_size();
-    create(|out| unsafe { sys::nxd_rotary_embedding_create(ctx.as_raw(), head_dim, &raw, out) })
+    create(|out| unsafe {
+        sys::nxd_layer_create_rotary_embedding(ctx.as_raw(), head_dim, &raw, out)
+    })
 }
 
 /// Self-attention with grouped key and value heads; `rope` `None`: no rotary embedding.
 pub fn attention(
     ctx: &Context,
     hidden: i64,
-    n_heads: i64,
+    num_heads: i64,
     options: &AttentionOptions<'_>,
     rope: Option<&RopeOptions>,
 ) -> Result<Owned<Module>> {
@@ -164,7 +184,9 @@ pub fn attention(
     let rope = rope.map(|rope| rope.with_size());
     let mut raw = options.raw(&name);
     raw.rope = rope.as_ref().map_or(null(), |rope| rope as *const _);
-    create(|out| unsafe { sys::nxd_attention_create(ctx.as_raw(), hidden, n_heads, &raw, out) })
+    create(|out| unsafe {
+        sys::nxd_layer_create_attention(ctx.as_raw(), hidden, num_heads, &raw, out)
+    })
 }
 
 /// down_proj(activation(gate_proj(x)) * up_proj(x)).
@@ -177,7 +199,7 @@ pub fn gated_mlp(
     let name = c_string(options.name)?;
     let raw = options.raw(&name);
     create(|out| unsafe {
-        sys::nxd_gated_mlp_create(ctx.as_raw(), hidden, intermediate, &raw, out)
+        sys::nxd_layer_create_gated_mlp(ctx.as_raw(), hidden, intermediate, &raw, out)
     })
 }
 
@@ -191,5 +213,5 @@ pub fn dropout(
 ) -> Result<Owned<Module>> {
     let name = c_string(name)?;
     let dim = shard_dim.map_or(-1, |dim| dim as i32);
-    create(|out| unsafe { sys::nxd_dropout_create(ctx.as_raw(), p, name.as_ptr(), dim, out) })
+    create(|out| unsafe { sys::nxd_layer_create_dropout(ctx.as_raw(), p, name.as_ptr(), dim, out) })
 }

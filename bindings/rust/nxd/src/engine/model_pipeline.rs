@@ -32,11 +32,11 @@ pub struct PipelineOptions<'a> {
     pub pipeline_cuts: Vec<String>,
     pub leaf_modules: Vec<String>,
     pub input_names: Vec<String>,
-    pub n_outputs: i32,
+    pub num_outputs: i32,
     pub loss_output: i32,
     pub loss: PipelineLoss,
-    pub labels_input: i32,
-    pub ignore_index: i64,
+    pub labels_input: Option<i32>,
+    pub ignore_index: Option<i64>,
     pub labels_shifted: bool,
     pub broadcast_and_average_loss: bool,
     pub return_mb_loss: bool,
@@ -74,11 +74,13 @@ impl ModelPipeline {
             custom_schedule: options.custom_schedule.map_or(null_mut(), PipelineSchedule::as_raw),
             transformer_layer_class: class.as_ref().map_or(null(), |text| text.as_ptr()),
             trace_file_path: trace.as_ref().map_or(null(), |text| text.as_ptr()),
-            n_outputs: options.n_outputs,
+            num_outputs: options.num_outputs,
             loss_output: options.loss_output,
             loss: options.loss,
-            labels_input: options.labels_input,
-            ignore_index: options.ignore_index,
+            has_labels_input: options.labels_input.is_some().into(),
+            labels_input: options.labels_input.unwrap_or(0),
+            has_ignore_index: options.ignore_index.is_some().into(),
+            ignore_index: options.ignore_index.unwrap_or(0),
             labels_shifted: options.labels_shifted.into(),
             broadcast_and_average_loss: options.broadcast_and_average_loss.into(),
             return_mb_loss: options.return_mb_loss.into(),
@@ -86,9 +88,9 @@ impl ModelPipeline {
             ..Default::default()
         };
         raw.num_microbatches = options.num_microbatches.max(raw.num_microbatches);
-        (raw.pipeline_cuts, raw.n_cuts) = cuts.pointers();
-        (raw.leaf_modules, raw.n_leaf_modules) = leaves.pointers();
-        (raw.input_names, raw.n_input_names) = names.pointers();
+        (raw.pipeline_cuts, raw.num_cuts) = cuts.pointers();
+        (raw.leaf_modules, raw.num_leaf_modules) = leaves.pointers();
+        (raw.input_names, raw.num_input_names) = names.pointers();
         if let Some(init) = &options.param_init {
             raw.param_init = Some(initialise);
             raw.param_init_data =
@@ -120,12 +122,12 @@ impl ModelPipeline {
     pub fn evaluate(
         &mut self,
         inputs: &[Option<&Tensor>],
-        n_outputs: usize,
+        num_outputs: usize,
     ) -> Result<(f64, Vec<Option<Owned<Tensor>>>)> {
         let mut loss = 0.0;
-        let outputs = maybe_outputs(n_outputs, |out| unsafe {
+        let outputs = maybe_outputs(num_outputs, |out| unsafe {
             let (list, n) = (maybe_pointers(inputs), inputs.len());
-            sys::nxd_pp_run_eval(self.pp.as_raw(), list, n, &mut loss, out, n_outputs)
+            sys::nxd_pp_run_eval(self.pp.as_raw(), list, n, &mut loss, out, num_outputs)
         })?;
         Ok((loss, outputs))
     }

@@ -79,11 +79,11 @@ impl Module {
     pub fn forward_all(
         &self,
         inputs: &[Option<&Tensor>],
-        n_outputs: usize,
+        num_outputs: usize,
     ) -> Result<Vec<Owned<Tensor>>> {
-        outputs(n_outputs, |out| unsafe {
+        outputs(num_outputs, |out| unsafe {
             let n = inputs.len();
-            sys::nxd_module_forward(self.as_raw(), maybe_pointers(inputs), n, out, n_outputs)
+            sys::nxd_module_forward(self.as_raw(), maybe_pointers(inputs), n, out, num_outputs)
         })
     }
 
@@ -92,12 +92,12 @@ impl Module {
     pub fn forward_tape(
         &self,
         inputs: &[Option<&Tensor>],
-        n_outputs: usize,
+        num_outputs: usize,
     ) -> Result<(Vec<Owned<Tensor>>, Owned<Tape>)> {
         let mut tape = null_mut();
-        let given = outputs(n_outputs, |out| unsafe {
+        let given = outputs(num_outputs, |out| unsafe {
             let (list, n) = (maybe_pointers(inputs), inputs.len());
-            sys::nxd_module_forward_tape(self.as_raw(), list, n, out, n_outputs, &mut tape)
+            sys::nxd_module_forward_tape(self.as_raw(), list, n, out, num_outputs, &mut tape)
         })?;
         Ok((given, unsafe { Owned::from_raw(tape) }))
     }
@@ -113,7 +113,7 @@ impl Module {
     pub fn module(&self, path: &str) -> Result<&Module> {
         let path = c_string(path)?;
         // A tree never loses a module.
-        unsafe { borrow(|out| sys::nxd_module_get_module(self.as_raw(), path.as_ptr(), out)) }
+        unsafe { borrow(|out| sys::nxd_module_find_module(self.as_raw(), path.as_ptr(), out)) }
     }
 
     /// Direct children and their names, in order of addition.
@@ -167,18 +167,18 @@ impl Module {
 unsafe extern "C" fn run<F>(
     this: *mut sys::nxd_module_t,
     inputs: *const *mut sys::nxd_tensor_t,
-    n_inputs: usize,
+    num_inputs: usize,
     outputs: *mut *mut sys::nxd_tensor_t,
-    n_outputs: usize,
+    num_outputs: usize,
     data: *mut c_void,
 ) -> Status
 where
     F: Fn(&Module, Inputs<'_>, usize) -> Result<Vec<Owned<Tensor>>>,
 {
     guard(|| {
-        let inputs = Inputs::from_raw(inputs, n_inputs);
-        let given = (*data.cast::<F>())(&*this.cast::<Module>(), inputs, n_outputs)?;
-        give(given.into_iter().map(Some).collect(), outputs, n_outputs)
+        let inputs = Inputs::from_raw(inputs, num_inputs);
+        let given = (*data.cast::<F>())(&*this.cast::<Module>(), inputs, num_outputs)?;
+        give(given.into_iter().map(Some).collect(), outputs, num_outputs)
     })
 }
 
@@ -193,11 +193,11 @@ impl Tape {
     pub fn backward(
         &self,
         grad_outputs: &[Option<&Tensor>],
-        n_inputs: usize,
+        num_inputs: usize,
     ) -> Result<Vec<Option<Owned<Tensor>>>> {
-        maybe_outputs(n_inputs, |out| unsafe {
+        maybe_outputs(num_inputs, |out| unsafe {
             let (list, n) = (maybe_pointers(grad_outputs), grad_outputs.len());
-            sys::nxd_tape_backward(self.as_raw(), list, n, out, n_inputs)
+            sys::nxd_tape_backward(self.as_raw(), list, n, out, num_inputs)
         })
     }
 }

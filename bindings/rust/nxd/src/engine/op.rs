@@ -89,7 +89,7 @@ impl Op {
 
     /// A tensor result of the last run.
     pub fn tensor(&self, index: usize) -> Result<Owned<Tensor>> {
-        create(|out| unsafe { sys::nxd_op_get_tensor(self.as_raw(), index, out) })
+        create(|out| unsafe { sys::nxd_op_share_tensor(self.as_raw(), index, out) })
     }
 
     /// A number or boolean result of the last run.

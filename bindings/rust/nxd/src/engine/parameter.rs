@@ -63,19 +63,19 @@ impl Parameter {
     }
 
     /// Overwrites this rank's shard with its part of the whole value.
-    pub fn set_whole(&self, whole: &Tensor) -> Result<()> {
-        check(unsafe { sys::nxd_parameter_set_whole(self.as_raw(), whole.as_raw()) })
+    pub fn set_full(&self, whole: &Tensor) -> Result<()> {
+        check(unsafe { sys::nxd_parameter_set_full(self.as_raw(), whole.as_raw()) })
     }
 
     /// The whole value. Collective: tensor-parallel group.
-    pub fn whole(&self) -> Result<Owned<Tensor>> {
-        create(|out| unsafe { sys::nxd_parameter_get_whole(self.as_raw(), out) })
+    pub fn gather_full(&self) -> Result<Owned<Tensor>> {
+        create(|out| unsafe { sys::nxd_parameter_gather_full(self.as_raw(), out) })
     }
 
     /// The whole gradient, if there is one. Collective: tensor-parallel group.
-    pub fn whole_grad(&self) -> Result<Option<Owned<Tensor>>> {
+    pub fn gather_full_grad(&self) -> Result<Option<Owned<Tensor>>> {
         let grad = maybe_outputs(1, |out| unsafe {
-            sys::nxd_parameter_get_whole_grad(self.as_raw(), out)
+            sys::nxd_parameter_gather_full_grad(self.as_raw(), out)
         })?;
         Ok(grad.into_iter().next().flatten())
     }
@@ -115,7 +115,8 @@ unsafe extern "C" fn call<F: Fn(&Parameter) -> Result<()>>(
 pub fn parameter_options(dtype: DType, shard_dim: Option<usize>, init: Init) -> ParameterOptions {
     ParameterOptions {
         dtype,
-        shard_dim_plus_one: shard_dim.map_or(0, |dim| dim as i32 + 1),
+        has_shard_dim: shard_dim.is_some().into(),
+        shard_dim: shard_dim.map_or(0, |dim| dim as i32),
         init,
         device: Device::CPU,
         ..Default::default()

@@ -84,7 +84,7 @@ impl Tensor {
     /// # Safety
     /// `source` describes valid memory.
     pub unsafe fn copy_dltensor(source: &sys::DLTensor) -> Result<Owned<Tensor>> {
-        create(|out| sys::nxd_tensor_copy_dltensor(source, out))
+        create(|out| sys::nxd_tensor_from_dltensor(source, out))
     }
 
     /// A tensor over the memory of a managed DLPack tensor of another library, which is taken over

@@ -10,9 +10,9 @@ use sys::Versioned;
 impl Module {
     /// Finishes the gradients of the model after backward and gives their norm. Collective: tensor-,
     /// pipeline- and data-parallel groups.
-    pub fn finish_gradients(&self, options: &FinishOptions) -> Result<f64> {
+    pub fn finish_grads(&self, options: &FinishOptions) -> Result<f64> {
         let options = options.with_size();
-        get(|out| unsafe { sys::nxd_finish_gradients(self.as_raw(), &options, out) })
+        get(|out| unsafe { sys::nxd_finish_grads(self.as_raw(), &options, out) })
     }
 }
 

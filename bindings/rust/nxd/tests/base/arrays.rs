@@ -1,8 +1,8 @@
 use crate::common::{alone, on_ranks};
 use nxd::{
-    schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
-    Error, FinishOptions, Hyperparameter, Optimizer, Owned, ParameterState, Result, Sampler,
-    ScheduleKind, ScheduleOptions, SgdOptions, Status,
+    lr_schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
+    Error, FinishOptions, Hyperparameter, LrScheduleKind, LrScheduleOptions, Optimizer, Owned,
+    ParameterState, Result, Sampler, SgdOptions, Status,
 };
 
 fn make_ddp(ctx: &Context, zero_stage: i32) -> Result<Ddp> {
@@ -56,7 +56,7 @@ fn sgd_over_arrays() {
 fn a_rule_of_ones_own() {
     on_ranks(2, |ctx| {
         let ddp = make_ddp(&ctx, 1)?;
-        let options = CustomOptions { learning_rate: 0.125, state_count: 1, ..Default::default() };
+        let options = CustomOptions { learning_rate: 0.125, num_states: 1, ..Default::default() };
         let mut rule = Optimizer::custom(&ddp, &options, move |update| {
             let (scale, rate) = (update.grad_scale(), update.learning_rate());
             assert_eq!(update.step(), 1);
@@ -186,14 +186,14 @@ fn hyperparameters_and_state() {
     assert!(adamw.set(None, Hyperparameter::MOMENTUM, 0.5).is_err());
     assert!(adamw.add_group(&["nothing like it"]).is_err());
     adamw.set_learning_rate(0.5).unwrap();
-    let linear = ScheduleOptions {
-        kind: ScheduleKind::LINEAR,
+    let linear = LrScheduleOptions {
+        kind: LrScheduleKind::LINEAR,
         warmup_steps: 2,
         total_steps: 10,
         ..Default::default()
     };
-    adamw.set_schedule(&linear).unwrap();
-    assert_eq!(schedule_factor(&linear, 0).unwrap(), 0.5);
+    adamw.set_lr_schedule(&linear).unwrap();
+    assert_eq!(lr_schedule_factor(&linear, 0).unwrap(), 0.5);
     assert_eq!(adamw.learning_rate().unwrap(), 0.25);
     saved(&ctx).unwrap();
 }

@@ -12,7 +12,7 @@ fn plans() {
     let layout = PlanLayout { tensor_parallel_size: 2, sequence_length: 128, ..Default::default() };
     let alone = predict(&model, None, &layout).unwrap();
     assert!(alone.step_seconds > 0.0 && alone.total_bytes > 0);
-    let slow = PlanMachine { gemm_flops_f32: 1e9, ..Default::default() };
+    let slow = PlanMachine { gemm_rate_f32: 1e9, ..Default::default() };
     assert!(predict(&model, Some(&slow), &layout).unwrap().step_seconds > alone.step_seconds);
     let wanted = PlanSearchOptions {
         world_size: 4,

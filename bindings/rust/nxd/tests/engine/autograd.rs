@@ -1,6 +1,4 @@
-use nxd::{
-    backward, gradients, with_autocast, with_grad, DType, Error, Function, Op, Status, Tensor,
-};
+use nxd::{backward, grad, with_autocast, with_grad, DType, Error, Function, Op, Status, Tensor};
 
 fn leaf(values: &[f32]) -> nxd::Owned<Tensor> {
     let x = Tensor::from_slice(values, &[values.len() as i64]).unwrap();
@@ -13,7 +11,7 @@ fn gradients_of_operators() {
     let x = leaf(&[1.0, -2.0]);
     let y = Op::call("square", &[&*x]).unwrap();
     let sum = Op::call("sum", &[&*y]).unwrap();
-    let grads = gradients(&[&*sum], &[], &[&*x], true).unwrap();
+    let grads = grad(&[&*sum], &[], &[&*x], true).unwrap();
     assert_eq!(grads[0].as_ref().unwrap().to_vec::<f32>().unwrap(), [2.0, -4.0]);
     assert!(x.grad().unwrap().is_none());
     sum.backward().unwrap();

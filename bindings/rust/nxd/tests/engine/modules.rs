@@ -29,7 +29,7 @@ fn forwards_are_closures() {
     let module = plain_linear(&ctx).unwrap();
     assert_eq!(module.class_name().unwrap(), "PlainLinear");
     let w = module.parameter("w").unwrap();
-    w.set_whole(&Tensor::from_slice(&[1f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2]).unwrap()).unwrap();
+    w.set_full(&Tensor::from_slice(&[1f32, 0.0, 0.0, 1.0, 1.0, 1.0], &[3, 2]).unwrap()).unwrap();
     let x = Tensor::from_slice(&[2f32, 5.0], &[1, 2]).unwrap();
     let y = module.forward(&[&*x]).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [2.0, 5.0, 7.0]);
@@ -127,8 +127,8 @@ fn trees_and_parameters() {
         assert_eq!((dim, ranges.len(), ranges[0].clone()), (Some(0), 1, begin..begin + 3));
         assert_eq!(weight.global_shape()?, [6, 4]);
         assert_eq!(weight.tensor()?.shape()?, [3, 4]);
-        assert_eq!(weight.whole()?.shape()?, [6, 4]);
-        assert!(weight.whole_grad()?.is_none());
+        assert_eq!(weight.gather_full()?.shape()?, [6, 4]);
+        assert!(weight.gather_full_grad()?.is_none());
         let near = root.parameter("up.weigth").map(drop).unwrap_err();
         assert!(near.message().contains("up.weight"), "{}", near);
 
@@ -145,16 +145,16 @@ fn trees_and_parameters() {
         assert_eq!(hooks.get(), 1);
         weight.remove_grad_hook()?;
         assert_eq!(Rc::strong_count(&hooks), 1);
-        assert_eq!(weight.whole_grad()?.unwrap().shape()?, [6, 4]);
+        assert_eq!(weight.gather_full_grad()?.unwrap().shape()?, [6, 4]);
 
         let path = std::env::temp_dir().join(format!("nxd-weights-{}", std::process::id()));
         let path = path.to_str().unwrap();
-        let before = weight.whole()?.to_vec::<f32>()?;
+        let before = weight.gather_full()?.to_vec::<f32>()?;
         root.save_safetensors(path)?;
         root.initialize(77)?;
-        assert_ne!(weight.whole()?.to_vec::<f32>()?, before);
+        assert_ne!(weight.gather_full()?.to_vec::<f32>()?, before);
         assert!(root.load_safetensors(path, true)?.names(Mismatch::MISSING)?.is_empty());
-        assert_eq!(weight.whole()?.to_vec::<f32>()?, before);
+        assert_eq!(weight.gather_full()?.to_vec::<f32>()?, before);
         let other = plain_linear(&ctx)?;
         assert!(other.load_safetensors(path, true).is_err());
         let report = other.load_safetensors(path, false)?;

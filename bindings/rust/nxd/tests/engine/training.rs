@@ -69,10 +69,10 @@ fn optimizers_over_modules() {
                 model.initialize(seed)?;
                 let mut optimizer = make(&model)?;
                 model.forward(&[&*ids, &*ids])?.backward()?;
-                let norm = model.finish_gradients(&FinishOptions::default())?;
+                let norm = model.finish_grads(&FinishOptions::default())?;
                 assert!(norm > 0.0);
                 optimizer.update()?;
-                model.parameter("model.norm.weight")?.whole()?.to_vec::<f32>()
+                model.parameter("model.norm.weight")?.gather_full()?.to_vec::<f32>()
             };
         let rate = 0.5;
         let sgd = SgdOptions { learning_rate: rate, ..Default::default() };
