@@ -47,6 +47,16 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
 
 const nxd_pp_callbacks_options_t kDefaults = NXD_PP_CALLBACKS_OPTIONS_INIT;
 
+CallbackPipelineOptions resolve(const nxd_pp_callbacks_options_t& given) {
+  CallbackPipelineOptions out;
+  if (given.num_microbatches != 0) out.microbatches = given.num_microbatches;
+  if (given.virtual_size != 0) out.chunks = given.virtual_size;
+  out.schedule = given.schedule;
+  if (given.custom_schedule) out.custom_schedule = given.custom_schedule->value;
+  out.share_loss = flag(given.broadcast_and_average_loss, "broadcast_and_average_loss");
+  return out;
+}
+
 Pipeline& unwrap(nxd_pp_t* pp) {
   check_argument(pp, "pp: expected a pipeline, got NULL");
   return pp->pipeline;
@@ -130,10 +140,10 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
   return guard([&] {
     if (out_pp) *out_pp = nullptr;
     Context& context = unwrap(ctx);
-    nxd_pp_callbacks_options_t known;
+    CallbackPipelineOptions known;
     try {
       static_cast<void>(output(out_pp, "out_pp"));
-      known = read_options(options, kDefaults, "options");
+      known = resolve(read_options(options, kDefaults, "options"));
     } catch (...) {
       PipelineRunner::reject(context);
       throw;

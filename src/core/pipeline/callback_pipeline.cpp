@@ -55,12 +55,12 @@ CallbackStages::Values read_values(const nxd_pp_value_t* values, const size_t* c
   return read;
 }
 
-std::shared_ptr<const Schedule> read_schedule(const nxd_pp_callbacks_options_t& options,
+std::shared_ptr<const Schedule> read_schedule(const CallbackPipelineOptions& options,
                                               const PipelineShape& shape) {
   if (!options.custom_schedule) {
     return std::make_shared<const Schedule>(Schedule::make(options.schedule, shape));
   }
-  const auto& custom = options.custom_schedule->value;
+  const auto& custom = options.custom_schedule;
   check_argument(custom->shape() == shape, "custom_schedule: expected ", shape.ranks, " ranks, ",
                  shape.chunks, " chunks and ", shape.microbatches, " microbatches, got ",
                  custom->shape().ranks, ", ", custom->shape().chunks, " and ",
@@ -85,17 +85,14 @@ struct Parts {
   std::shared_ptr<CallbackStages> stages;
 };
 
-Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
-                 const nxd_pp_callbacks_options_t& options, const nxd_pp_value_t* inputs,
-                 const size_t* n_inputs, const nxd_pp_value_t* outputs, const size_t* n_outputs,
+Parts read_parts(const std::shared_ptr<ProcessGroup>& group, const CallbackPipelineOptions& options,
+                 const nxd_pp_value_t* inputs, const size_t* n_inputs,
+                 const nxd_pp_value_t* outputs, const size_t* n_outputs,
                  const nxd_pp_stage_callbacks_t* callbacks) {
-  const PipelineShape shape{group->size(), options.virtual_size == 0 ? 1 : options.virtual_size,
-                            options.num_microbatches == 0 ? 1 : options.num_microbatches};
+  const PipelineShape shape{group->size(), options.chunks, options.microbatches};
   check_argument(shape.microbatches >= 1, "num_microbatches: expected at least 1, got ",
-                 options.num_microbatches);
-  check_argument(shape.chunks >= 1, "virtual_size: expected at least 1, got ",
-                 options.virtual_size);
-  flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
+                 options.microbatches);
+  check_argument(shape.chunks >= 1, "virtual_size: expected at least 1, got ", options.chunks);
   check_argument(callbacks, "callbacks: expected a struct, got NULL");
   const auto known = read_options(
       callbacks,
@@ -113,7 +110,7 @@ Parts read_parts(const std::shared_ptr<ProcessGroup>& group,
 }  // namespace
 
 std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
-    std::shared_ptr<Context> context, const nxd_pp_callbacks_options_t& options,
+    std::shared_ptr<Context> context, const CallbackPipelineOptions& options,
     const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
     const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks) {
   Parts parts;
@@ -125,9 +122,8 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
     throw;
   }
   check_trained_axes(*context, "a pipeline");
-  std::shared_ptr<CallbackPipeline> pipeline(
-      new CallbackPipeline(std::move(context), std::move(parts.stages), std::move(parts.schedule),
-                           options.broadcast_and_average_loss == 1));
+  std::shared_ptr<CallbackPipeline> pipeline(new CallbackPipeline(
+      std::move(context), std::move(parts.stages), std::move(parts.schedule), options.share_loss));
   pipeline->stages_->own_user_data();
   return pipeline;
 }

@@ -7,13 +7,20 @@
 
 namespace nxd {
 
+struct CallbackPipelineOptions {
+  int microbatches = 1, chunks = 1;
+  nxd_pp_schedule_kind_t schedule = NXD_PP_SCHEDULE_DEFAULT;
+  std::shared_ptr<const Schedule> custom_schedule;  // instead; null: none
+  bool share_loss = false;
+};
+
 // A pipeline of a caller's stages: nxd_pp_create_callbacks.
 class CallbackPipeline {
  public:
-  // Arguments as of nxd_pp_create_callbacks, options complete. Collective over the
+  // Arguments as of nxd_pp_create_callbacks, options read. Collective over the
   // pipeline-parallel group; a rank whose arguments are bad fails on all of them.
   static std::shared_ptr<CallbackPipeline> create(
-      std::shared_ptr<Context> context, const nxd_pp_callbacks_options_t& options,
+      std::shared_ptr<Context> context, const CallbackPipelineOptions& options,
       const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
       const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks);
 

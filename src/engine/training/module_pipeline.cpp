@@ -54,12 +54,11 @@ ModulePipeline::ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptio
 
 std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> root,
                                                        const Module::Tensors& inputs,
-                                                       const nxd_pp_options_t& options) {
+                                                       ModulePipelineOptions options) {
   const std::shared_ptr<Context> context = root->context();
   std::shared_ptr<ModulePipeline> self;
   try {
-    auto known = ModulePipelineOptions::read(*root, options, inputs.size());
-    self.reset(new ModulePipeline(std::move(root), std::move(known)));
+    self.reset(new ModulePipeline(std::move(root), std::move(options)));
     self->traced_ = self->check_inputs(inputs);
     const auto graph = self->trace_for(inputs);
     self->find_cuts(*graph);

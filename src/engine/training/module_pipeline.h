@@ -13,7 +13,7 @@
 
 namespace nxd {
 
-// The options of nxd_pp_options_t, checked and copied; see there.
+// How a model is traced, cut and run.
 struct ModulePipelineOptions {
   PipelineShape shape;
   std::shared_ptr<const Schedule> schedule;
@@ -30,10 +30,6 @@ struct ModulePipelineOptions {
   nxd_param_init_fn param_init = nullptr;
   void* param_init_data = nullptr;
   std::string trace_path;
-
-  // INVALID_ARGUMENT for values that are none or contradict one another.
-  static ModulePipelineOptions read(const Module& root, const nxd_pp_options_t& options,
-                                    size_t n_inputs);
 };
 
 // A model that is traced and cut, of which this rank runs its stages.
@@ -42,7 +38,7 @@ class ModulePipeline {
   // See nxd_pp_create. Collective over the pipeline-parallel group.
   static std::shared_ptr<ModulePipeline> create(std::shared_ptr<Module> root,
                                                 const Module::Tensors& inputs,
-                                                const nxd_pp_options_t& options);
+                                                ModulePipelineOptions options);
 
   Pipeline& pipeline() { return *pipeline_; }
   double run_train(const Module::Tensors& inputs);
