@@ -84,19 +84,18 @@ struct Setting {
   bool over_tcp;
 };
 
-void run_phase(Phase phase, const Setting& setting, int rank, nxd_store_t* store,
-               std::shared_ptr<Context>& context) {
+void run_phase(Phase phase, const Setting& setting, int rank,
+               const std::shared_ptr<nxd::Store>& store, std::shared_ptr<Context>& context) {
   if (phase == kCreate) {
     nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
     options.rendezvous = NXD_RENDEZVOUS_STORE;
     options.rank = rank;
     options.size = setting.ranks;
-    options.store = store;
     options.timeout_ms = 120000;
     options.transport = setting.transport;
     const std::string host = "host" + std::to_string(rank / kRanksPerHost);
     if (setting.transport == NXD_TRANSPORT_HIERARCHICAL) options.host_id = host.c_str();
-    context = Context::create(options);
+    context = Context::create(options, store);
   } else if (phase == kLayout) {
     nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
     options.tensor_parallel_size = setting.ranks >= 2 ? 2 : 1;
@@ -116,11 +115,11 @@ Measured measure(const Setting& setting) {
   if (setting.over_tcp) server = nxd::open_tcp_store("127.0.0.1", 0, true, 0);
   const int port = setting.over_tcp ? std::static_pointer_cast<nxd::TcpStore>(server)->port() : 0;
   const auto shared = std::make_shared<nxd::LocalStore>();
-  std::vector<nxd_store_t> stores(n);
+  std::vector<std::shared_ptr<nxd::Store>> stores(n);
   for (size_t rank = 0; rank < n; ++rank) {
     std::shared_ptr<nxd::Store> own = shared;
     if (setting.over_tcp) own = nxd::open_tcp_store("127.0.0.1", port, false, 0);
-    stores[rank].value = std::make_shared<CountingStore>(own, counts);
+    stores[rank] = std::make_shared<CountingStore>(own, counts);
   }
   Measured out{};
   std::barrier gate(setting.ranks + 1);
@@ -130,7 +129,7 @@ Measured measure(const Setting& setting) {
       std::shared_ptr<Context> context;
       for (int phase = 0; phase < kPhases; ++phase) {
         gate.arrive_and_wait();
-        run_phase(static_cast<Phase>(phase), setting, rank, &stores[static_cast<size_t>(rank)],
+        run_phase(static_cast<Phase>(phase), setting, rank, stores[static_cast<size_t>(rank)],
                   context);
         gate.arrive_and_wait();
       }

@@ -2,6 +2,8 @@
 // length, and an outcome that one rank tells the others. Ranks are threads.
 #include "core/agree/agree.h"
 
+#include "capi/handles.h"
+
 #include "core/world/context.h"
 #include "support/ranks.h"
 

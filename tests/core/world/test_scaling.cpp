@@ -45,20 +45,19 @@ struct Demands {
   int failures = 0;
 };
 
-std::shared_ptr<nxd::Context> join(int rank, int size, nxd_store_t* store) {
+std::shared_ptr<nxd::Context> join(int rank, int size, std::shared_ptr<nxd::Store> store) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.rendezvous = NXD_RENDEZVOUS_STORE;
   options.rank = rank;
   options.size = size;
-  options.store = store;
   options.timeout_ms = 120000;
   options.transport = NXD_TRANSPORT_GLOO;
-  return nxd::Context::create(options);
+  return nxd::Context::create(options, std::move(store));
 }
 
 Demands demands_of(int size) {
   const auto counts = std::make_shared<StoreCounts>();
-  nxd_store_t store{std::make_shared<CountingStore>(std::make_shared<nxd::LocalStore>(), counts)};
+  const auto store = std::make_shared<CountingStore>(std::make_shared<nxd::LocalStore>(), counts);
   Demands out;
   std::atomic<int> failures{0};
   const int before = open_sockets();
@@ -76,7 +75,7 @@ Demands demands_of(int size) {
         gate.arrive_and_wait();
         gate.arrive_and_wait();
       };
-      step([&] { context = join(rank, size, &store); });
+      step([&] { context = join(rank, size, store); });
       step([&] { context->init_model_parallel(NXD_PARALLEL_OPTIONS_INIT); });
       for (const size_t count : {size_t{8}, size_t{20000}}) {
         step([&] {

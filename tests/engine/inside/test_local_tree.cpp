@@ -1,5 +1,9 @@
 // Parts of a model on the ranks of a pipeline, made by hand: they are named, stepped, saved and
 // loaded as the undivided model is, on two stages of two tensor-parallel ranks in two copies.
+// Before the rest, which defines fail().
+#include "capi/engine_handles.h"
+#include "capi/handles.h"
+
 #include "engine/inside/microbatch_run.h"
 
 #include <ATen/core/grad_mode.h>

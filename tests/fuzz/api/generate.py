@@ -19,7 +19,7 @@ SPECIAL = {
         'whole_tasks(d) ? 1 : d.integer<int32_t>("microbatches")',
     ("nxd_pp_schedule_create_tasks", "tasks"): "few_tasks(d)",
     ("nxd_pp_schedule_create_tasks", "counts"): "task_counts(d)",
-    ("nxd_loss_weights", "out_weights"): 'd.numbers<double>("weights", count_n)',
+    ("nxd_loss_weights", "out_weights"): 'd.numbers<double>("weights", count_num_labels)',
     ("nxd_pp_create_callbacks", "inputs"): "structs_nxd_pp_value_t(d, 16)",
     ("nxd_pp_create_callbacks", "num_inputs"): "d.few(8, 2, false)",
     ("nxd_pp_create_callbacks", "outputs"): "structs_nxd_pp_value_t(d, 16)",
