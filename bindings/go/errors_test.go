@@ -37,7 +37,7 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 	if !strings.Contains(ends[1].Error(), "receive: expected 4 elements, got 3") {
 		t.Errorf("rank 1: %v", ends[1])
 	}
-	if want := "rank 1 refused its arguments: all_reduce: recv: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
+	if want := "rank 1 refused its arguments: all_reduce: receive: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
 		t.Errorf("rank 0: expected %q, got %v", want, ends[0])
 	}
 	if time.Since(start) > ranks.Timeout/2 {

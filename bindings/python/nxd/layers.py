@@ -32,7 +32,7 @@ class ParallelEmbedding(Layer):
     def __init__(self, context: Context, num_embeddings: int, embedding_dim: int,
                  **options: Unpack[EmbeddingOptions]) -> None:
         struct = Struct("nxd_embedding_options_t", options, engine)
-        super().__init__(context, "parallel_embedding_create", num_embeddings, embedding_dim,
+        super().__init__(context, "layer_create_parallel_embedding", num_embeddings, embedding_dim,
                          struct.pointer)
 
 
@@ -42,7 +42,7 @@ class ColumnParallelLinear(Layer):
     def __init__(self, context: Context, in_features: int, out_features: int,
                  **options: Unpack[LinearOptions]) -> None:
         struct = Struct("nxd_linear_options_t", options, engine)
-        super().__init__(context, "column_parallel_linear_create", in_features, out_features,
+        super().__init__(context, "layer_create_column_parallel_linear", in_features, out_features,
                          struct.pointer)
 
 
@@ -52,7 +52,7 @@ class RowParallelLinear(Layer):
     def __init__(self, context: Context, in_features: int, out_features: int,
                  **options: Unpack[LinearOptions]) -> None:
         struct = Struct("nxd_linear_options_t", options, engine)
-        super().__init__(context, "row_parallel_linear_create", in_features, out_features,
+        super().__init__(context, "layer_create_row_parallel_linear", in_features, out_features,
                          struct.pointer)
 
 
@@ -61,7 +61,7 @@ class LayerNorm(Layer):
 
     def __init__(self, context: Context, size: int, **options: Unpack[NormOptions]) -> None:
         struct = Struct("nxd_norm_options_t", options, engine)
-        super().__init__(context, "layer_norm_create", size, struct.pointer)
+        super().__init__(context, "layer_create_layer_norm", size, struct.pointer)
 
 
 class RmsNorm(Layer):
@@ -69,7 +69,7 @@ class RmsNorm(Layer):
 
     def __init__(self, context: Context, size: int, **options: Unpack[NormOptions]) -> None:
         struct = Struct("nxd_norm_options_t", options, engine)
-        super().__init__(context, "rms_norm_create", size, struct.pointer)
+        super().__init__(context, "layer_create_rms_norm", size, struct.pointer)
 
 
 class RotaryEmbedding(Layer):
@@ -77,7 +77,7 @@ class RotaryEmbedding(Layer):
 
     def __init__(self, context: Context, head_dim: int, **options: Unpack[RopeOptions]) -> None:
         struct = Struct("nxd_rope_options_t", options, engine)
-        super().__init__(context, "rotary_embedding_create", head_dim, struct.pointer)
+        super().__init__(context, "layer_create_rotary_embedding", head_dim, struct.pointer)
 
 
 class Attention(Layer):
@@ -89,7 +89,7 @@ class Attention(Layer):
         if isinstance(given.get("rope"), dict):
             given["rope"] = Struct("nxd_rope_options_t", given["rope"], engine)
         struct = Struct("nxd_attention_options_t", given, engine)
-        super().__init__(context, "attention_create", hidden, num_heads, struct.pointer)
+        super().__init__(context, "layer_create_attention", hidden, num_heads, struct.pointer)
 
 
 class GatedMlp(Layer):
@@ -98,14 +98,14 @@ class GatedMlp(Layer):
     def __init__(self, context: Context, hidden: int, intermediate: int,
                  **options: Unpack[MlpOptions]) -> None:
         struct = Struct("nxd_mlp_options_t", options, engine)
-        super().__init__(context, "gated_mlp_create", hidden, intermediate, struct.pointer)
+        super().__init__(context, "layer_create_gated_mlp", hidden, intermediate, struct.pointer)
 
 
 class Dropout(Layer):
     """In training zeroes elements with probability p, by the name of the site."""
 
     def __init__(self, context: Context, p: float, name: str, shard_dim: int = -1) -> None:
-        super().__init__(context, "dropout_create", p, name.encode(), shard_dim)
+        super().__init__(context, "layer_create_dropout", p, name.encode(), shard_dim)
 
 
 class Model(Layer):

@@ -30,9 +30,9 @@ class Optimizer(Handle):
 
     def __init__(self, kind: str, over: Any, options: Any) -> None:
         if isinstance(over, Ddp):
-            create = getattr(core, f"nxd_{kind}_create_ddp")
+            create = getattr(core, f"nxd_optimizer_create_{kind}_ddp")
         else:
-            create = getattr(engine, f"nxd_{kind}_create")
+            create = getattr(engine, f"nxd_optimizer_create_{kind}")
         # The library keeps what it uses, but for arrays and for what modules are in Python.
         super().__init__(get("nxd_optimizer_t**", create, over.pointer, options), kept=over.kept)
 

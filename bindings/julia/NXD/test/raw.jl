@@ -35,7 +35,7 @@ end
     @test length(kinds) == count(h -> h["destroy"] !== nothing, api["handles"]) - 1 # reports are no objects
     for T in kinds
         name = string(nameof(NXD.destroyer(T)))
-        @test tags[name]["kind"] == "local" && !tags[name]["blocking"]
+        @test tags[name]["kind"] == "local" # some wait for what this rank has begun
         @test name == only(h["destroy"] for h in api["handles"] if h["name"] == string(nameof(supertype(T).parameters[1])))
     end
     @test tags["nxd_work_test"]["kind"] == "local" && !tags["nxd_work_test"]["blocking"]

@@ -110,7 +110,7 @@ impl Group {
         let size = self.size()? as usize;
         let fits = self.require(send.len() == recv.len() && send.len() % size == 0, || {
             format!(
-                "send, recv: expected equally many elements, a multiple of {}, got {} and {}",
+                "send, receive: expected equally many elements, a multiple of {}, got {} and {}",
                 size,
                 send.len(),
                 recv.len()
