@@ -70,7 +70,7 @@ copy && edit nxd/box.h 's|  int32_t height;|  float height;|;s|  double weight;.
 refuses "a field of another type, and one behind the last" "nxd_box_options_t.height: was"
 copy && edit nxd/box.h 's|  int32_t x, y;|  int32_t x, y, z;|'
 refuses "a longer struct without struct_size" "nxd_place_t.z is added to a struct without"
-copy && edit nxd/box.h '/^\/\*\* Shows/,/^NXD_API/d' && edit nxd_core.c '/nxd_box_look/,/^}/d'
+copy && edit nxd/box.h '/^\/\*\* .* Shows/,/^NXD_API/d' && edit nxd_core.c '/nxd_box_look/,/^}/d'
 refuses "a function that is gone" "functions: nxd_box_look is gone"
 copy && edit nxd_core.c '/nxd_box_look/,/^}/d'
 refuses "a function that is declared alone" "nxd_box_look is declared, not exported"
