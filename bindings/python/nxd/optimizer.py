@@ -158,7 +158,7 @@ class CustomOptimizer(Optimizer):
         struct.pointer.update, struct.pointer.destroy = _update, drop_user_data
         with user_data.given((rule, struct.pointer.num_states)) as held:
             struct.pointer.user_data = held
-            super().__init__("custom_optimizer", over, struct.pointer)
+            super().__init__("custom", over, struct.pointer)
 
 
 def lr_schedule_factor(step: int, **options: Unpack[LrScheduleOptions]) -> float:

@@ -69,8 +69,10 @@ class Raw(unittest.TestCase):
         said = set(re.findall(r"`(nxd_\w+)`", readme[readme.index("Only there:"):]))
         without = set()
         for name in (f["name"] for f in read("api.json")["functions"]):
-            # Functions of one kind are called by a name put together: nxd_ + name + _async.
-            stem = re.sub(r"_(async|create_ddp|init)$", "", name).removeprefix("nxd_")
+            # Functions of one kind are called by a name put together: nxd_ + name + _async, and
+            # nxd_optimizer_create_ + name + _ddp.
+            stem = re.sub(r"_(async|ddp|init)$", "", name).removeprefix("nxd_")
+            stem = stem.removeprefix("optimizer_create_")
             if name not in source and f'"{stem}"' not in source and (
                     name != f"nxd_{stem}_init" or f'"nxd_{stem}_t"' not in source):
                 without.add(name)

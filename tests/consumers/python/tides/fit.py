@@ -26,7 +26,7 @@ class Prediction(nxd.Module):
         super().__init__(ctx)
         self.linear = self.add_child("linear", nxd.RowParallelLinear(
             ctx, len(w), 1, bias=False, dtype="f64"))
-        self.linear.parameter("weight").set_whole(nxd.tensor(w[None]))
+        self.linear.parameter("weight").set_full(nxd.tensor(w[None]))
 
     def forward(self, x):
         return ops.flatten(self.linear(x), 0, -1, overload="using_ints")
