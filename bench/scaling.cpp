@@ -20,11 +20,11 @@
 #include <gloo/transport/tcp/device.h>
 
 #include "core/comm/store/local_store.h"
-#include "core/comm/store/store_pace.h"
+#include "core/comm/store/store_rate_limit.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/comm/transports/gloo/agreement.h"
+#include "core/comm/transports/gloo/call_summary.h"
 #include "core/comm/transports/gloo/gloo_transport.h"
-#include "core/comm/transports/gloo/verdict.h"
 #include "core/comm/transports/shm/shm_segment.h"
 #include "core/world/context.h"
 #include "core/world/host_map.h"
@@ -87,19 +87,21 @@ struct Setting {
 void run_phase(Phase phase, const Setting& setting, int rank,
                const std::shared_ptr<nxd::Store>& store, std::shared_ptr<Context>& context) {
   if (phase == kCreate) {
-    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    nxd::ContextOptions options;
     options.rendezvous = NXD_RENDEZVOUS_STORE;
     options.rank = rank;
     options.size = setting.ranks;
     options.timeout_ms = 120000;
     options.transport = setting.transport;
-    const std::string host = "host" + std::to_string(rank / kRanksPerHost);
-    if (setting.transport == NXD_TRANSPORT_HIERARCHICAL) options.host_id = host.c_str();
-    context = Context::create(options, store);
+    if (setting.transport == NXD_TRANSPORT_HIERARCHICAL) {
+      options.host_id = "host" + std::to_string(rank / kRanksPerHost);
+    }
+    options.store = store;
+    context = Context::create(options);
   } else if (phase == kLayout) {
-    nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
-    options.tensor_parallel_size = setting.ranks >= 2 ? 2 : 1;
-    options.pipeline_parallel_size = setting.ranks >= 4 ? 2 : 1;
+    nxd::ParallelOptions options;
+    options.tensor = setting.ranks >= 2 ? 2 : 1;
+    options.pipeline = setting.ranks >= 4 ? 2 : 1;
     context->init_model_parallel(options);
   } else {
     std::vector<float> data(1024, 1.0F);
@@ -248,7 +250,7 @@ void model(const Measured& flat, int flat_ranks, const Measured& hosts, int host
                            1024 * (by_host ? hosts : flat).after[kSecond].resident_kib;
       std::printf("%-13s %7d %9.0f %10.3g %9.1f %9.0f %9.1f %10.0f %12.0f %10.1f\n",
                   by_host ? "hierarchical" : "gloo", n, requests, requests * n, requests * n / rate,
-                  2 * rounds + 2, bytes / (1 << 20), rounds * double(nxd::Verdict().size()),
+                  2 * rounds + 2, bytes / (1 << 20), rounds * double(nxd::CallSummary().size()),
                   double(n) * sizeof(nxd::CallHeader),
                   double(nxd::store_pause(n, 3).count()) / 1e3);
     }

@@ -7,36 +7,19 @@ be made. Prints one line of JSON on rank 0.
 
 The hidden states are [sequence, batch, hidden], with sequence parallelism slices along the sequence.
 """
-import argparse
 import json
 import math
 import os
-import resource
-import struct
-import time
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-WARM_UPS = 3
+from step_inputs import (LEARNING_RATE, MAX_NORM, NO_LABEL, make_ids, measure, parse_arguments,
+                         read_safetensors)
+
 ATTENTION_ROWS = 128
 BUCKET_ELEMENTS = 25 << 18
-LEARNING_RATE, MAX_NORM = 1e-3, 1.0
-NO_LABEL = -100
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config", required=True, help="Hugging Face config.json of a Llama")
-    parser.add_argument("--weights", required=True, help="its model.safetensors")
-    parser.add_argument("--mode", choices=["tp", "tp_sp", "ddp", "zero"], default="tp")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--sequence", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--init", help="file through which ranks meet")
-    return parser.parse_args()
 
 
 def movable(x):
@@ -240,20 +223,10 @@ class ParallelCrossEntropy(torch.autograd.Function):
         return exps.mul_((grad * valid / valid.sum()).unsqueeze(1)), None, None
 
 
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        data = bytearray(file.read())
-    size, = struct.unpack_from("<Q", data)
-    types = {"F32": torch.float32, "BF16": torch.bfloat16}
-    tensors = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        flat = torch.frombuffer(data, dtype=types[entry["dtype"]], offset=8 + size + begin,
-                                count=(end - begin) // (4 if entry["dtype"] == "F32" else 2))
-        tensors[name] = flat.view(entry["shape"])
-    return tensors
+def view(data, dtype, offset, shape):
+    kinds = {"F32": torch.float32, "BF16": torch.bfloat16}
+    flat = torch.frombuffer(data, dtype=kinds[dtype], offset=offset, count=math.prod(shape))
+    return flat.view(shape)
 
 
 class Llama(torch.nn.Module):
@@ -341,16 +314,11 @@ class Llama(torch.nn.Module):
         return ParallelCrossEntropy.apply(logits, labels.flatten(), self.ranks)
 
 
-def make_ids(vocabulary, batch, sequence):
-    """The ids of bench_step, [sequence, batch], and the labels: each position's next id."""
-    state, ids = 88172645463325252, []
-    for _ in range(batch * sequence):
-        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
-        ids.append((state >> 33) % vocabulary)
-    ids = torch.tensor(ids).view(batch, sequence).t().contiguous()
+def make_labels(ids):
+    """Each position's next id; ids are [sequence, batch]."""
     labels = torch.full_like(ids, NO_LABEL)
     labels[:-1] = ids[1:]
-    return ids, labels
+    return labels
 
 
 def average_bf16(parameters):
@@ -377,9 +345,10 @@ class Trainer:
     def __init__(self, arguments, config):
         self.ranks = Ranks(arguments.mode)
         dtype = torch.float32 if arguments.dtype == "f32" else torch.bfloat16
-        self.ids, labels = make_ids(config["vocab_size"], arguments.batch, arguments.sequence)
-        self.labels = labels
-        self.llama = Llama(config, read_safetensors(arguments.weights), self.ranks, dtype,
+        ids = make_ids(config["vocab_size"], arguments.batch, arguments.sequence)
+        self.ids = torch.tensor(ids).t().contiguous()
+        self.labels = make_labels(self.ids)
+        self.llama = Llama(config, read_safetensors(arguments.weights, view), self.ranks, dtype,
                            arguments.sequence)
         self.model = self.llama
         self.parameters = list(self.llama.parameters())
@@ -452,21 +421,6 @@ class Trainer:
         return loss.item()
 
 
-def measure(trainer, steps):
-    """Milliseconds, CPU milliseconds and page faults of each step, and the losses."""
-    taken, cpu, faults, losses = [], [], [], []
-    for index in range(WARM_UPS + steps):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        start, start_cpu = time.perf_counter(), time.process_time()
-        losses.append(trainer.step())
-        if index >= WARM_UPS:
-            taken.append((time.perf_counter() - start) * 1e3)
-            cpu.append((time.process_time() - start_cpu) * 1e3)
-            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return {"ms": taken, "cpu_ms": cpu, "faults": faults, "losses": losses,
-            "torch": torch.__version__}
-
-
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
@@ -476,9 +430,9 @@ def main():
                                 world_size=size)
     with open(arguments.config, encoding="utf-8") as file:
         config = json.load(file)
-    result = measure(Trainer(arguments, config), arguments.steps)
+    result = measure(Trainer(arguments, config).step, arguments.steps)
     if rank == 0:
-        print(json.dumps(result), flush=True)
+        print(json.dumps({**result, "version": torch.__version__}), flush=True)
     if size > 1:
         dist.barrier()
         dist.destroy_process_group()

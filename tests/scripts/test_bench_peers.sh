@@ -31,9 +31,17 @@ compare() {
     --sequence 160 --config "$work/config.json" "$@" > "$work/table" || good=0
   cat "$work/table"
   [[ $good == 1 ]] || { echo "bench_peers found rows that differ or failed"; exit 1; }
-  rows=$(grep -c ' torch  *[0-9]' "$work/table")
+  rows=$(grep -c ' torch [^ ]*  *[0-9]' "$work/table")
   [[ $rows == "$expected" ]] || { echo "expected $expected rows of torch, got $rows"; exit 1; }
 }
+# The summary has a line for each dtype and layout, in a picture too, and names what it leaves out.
+timeout 250 "$source/scripts/bench" --summary "$build" --short --out-of-the-box --batch 1 \
+  --sequence 64 --config "$work/config.json" --dtypes f32 --contenders tp \
+  --picture "$work/picture.svg" > "$work/screen"
+cat "$work/screen"
+grep -q '^f32  TP 2  *[0-9]* ms  *[0-9]* ms  [0-9]* %  *[0-9]* ms  [0-9.]* x' "$work/screen"
+python3 -c 'import sys, xml.dom.minidom as x; assert len(x.parse(sys.argv[1]).getElementsByTagName("rect")) == 5' \
+  "$work/picture.svg"
 if [[ -n ${NXD_LONG:-} ]]; then
   compare 9
 else
