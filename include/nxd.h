@@ -45,6 +45,7 @@
  *   job             starting processes
  *   machine         the device, limits to compare with, where the time goes
  *   data_parallel   gradients reduced over ranks in buckets, ZeRO-1, samplers
+ *   tensor_parallel layers that ranks share, forward and backward, over buffers
  *   optimizer       AdamW, SGD, a caller's own rule; learning rates over time
  *   pipeline        schedules, and stages that the caller computes
  *   planner         the cost of a layout, from counts alone

@@ -37,26 +37,19 @@ def _params(params):
     return ", ".join(_declaration(p["type"], p["name"]) for p in params) or "void"
 
 
-def _cdef(api):
-    """The declarations, in an order in which each knows the ones before it."""
-    types = ["typedef int32_t DLDeviceType;"]
-    types += [f"typedef {e['type']} {e['name']};" for e in api["enums"]]
-    types += [f"typedef struct {h['name'].removesuffix('_t')} {h['name']};"
-              for h in api["handles"] + api["structs"]]
-    types += [f"typedef {c['result']['c']} (*{c['name']})({_params(c['params'])});"
-              for c in api["callbacks"]]
-    types += [_struct(s).rstrip() for s in api["structs"]]
-    functions = {"nxd_core": [], "nxd": []}
-    for f in api["functions"]:
-        functions[f["library"]].append(
-            f"{f['result']['c']} {f['name']}({_params(f['params'])});")
-    abi = next(m["value"] for m in api["macros"] if m["name"] == "NXD_ABI_VERSION")
-    text = HEAD + '"""Declarations for cffi, and which library has which function."""\n\n'
-    text += f"ABI_VERSION = {abi}\n"
-    for name, lines in (("TYPES", types), ("CORE", functions["nxd_core"]),
-                        ("ENGINE", functions["nxd"])):
-        text += f'\n{name} = """\n' + "\n".join(lines) + '\n"""\n'
-    return text
+def _declarations(own):
+    """Declarations for cffi: names of types, the types, and functions."""
+    names = [f"typedef {e['type']} {e['name']};" for e in own["enums"]]
+    names += [f"typedef struct {h['name'].removesuffix('_t')} {h['name']};"
+              for h in own["handles"] + own["structs"]]
+    types = [f"typedef {c['result']['c']} (*{c['name']})({_params(c['params'])});"
+             for c in own["callbacks"]]
+    types += [_struct(s).rstrip() for s in own["structs"]]
+    functions = [f"{f['result']['c']} {f['name']}({_params(f['params'])});"
+                 for f in own["functions"]]
+    return "".join(f'\n{name} = """\n' + "".join(line + "\n" for line in lines) + '"""\n'
+                   for name, lines in (("NAMES", names), ("TYPES", types), ("FUNCTIONS", functions))
+                   if lines)
 
 
 def _members(enum):
@@ -69,15 +62,9 @@ def _members(enum):
         yield ("_" if short[0].isdigit() else "") + short, value
 
 
-def _enums(api):
-    text = HEAD + '"""The header\'s enums. Wherever one is taken, the name of a member, in small '
-    text += 'letters or\nlarge, does as well."""\n\nfrom enum import IntEnum\n'
-    for enum in api["enums"]:
-        text += f"\n\nclass {_camel(enum['name'])}(IntEnum):\n"
-        text += _docstring(enum["doc"])
-        for short, value in _members(enum):
-            text += _comment(value["doc"]) + f"    {short} = {value['value']}\n"
-    return text
+def _enum(enum):
+    return f"\n\nclass {_camel(enum['name'])}(IntEnum):\n" + _docstring(enum["doc"]) + "".join(
+        _comment(value["doc"]) + f"    {short} = {value['value']}\n" for short, value in _members(enum))
 
 
 def _docstring(doc):
@@ -108,40 +95,114 @@ def _hint(kind, enums, reading):
     return "Any"
 
 
-def _structs(api):
-    enums = {e["name"] for e in api["enums"]}
-    text = HEAD + '"""Keywords of options, and fields of reports."""\n\n'
-    text += "from __future__ import annotations\n\n"
-    text += "from collections.abc import Sequence\nfrom typing import Any, NamedTuple, TypedDict\n"
-    text += "\nfrom nxd.enums import (\n"
-    used = sorted({_camel(f["type"]["name"]) for s in api["structs"] for f in s["fields"]
-                   if f["type"]["name"] in enums})
-    text += textwrap.fill(", ".join(used), 96, initial_indent="    ",
-                          subsequent_indent="    ") + ",\n)\n"
-    for s in api["structs"]:
-        report = bool(_REPORTS.search(s["name"]))
-        if not report and not _OPTIONS.search(s["name"]):
-            continue
-        base = "NamedTuple" if report else "TypedDict, total=False"
-        text += f"\n\nclass {_camel(s['name'])}({base}):\n" + _docstring(s["doc"])
-        for f in s["fields"]:
-            if f["name"] not in _HIDDEN:
-                text += _comment(f["doc"])
-                text += f"    {f['name']}: {_hint(f['type'], enums, report)}\n"
-    text += "\n\n# The enum of each field that has one.\n"
-    text += "FIELDS: dict[str, dict[str, type]] = {\n"
-    for s in api["structs"]:
-        fields = [f for f in s["fields"] if f["type"]["name"] in enums
-                  and f["type"]["pointers"] == 0]
+def _base(struct):
+    """The Python type of a struct that is filled on one side; None for all others."""
+    if _REPORTS.search(struct["name"]):
+        return "NamedTuple"
+    return "TypedDict, total=False" if _OPTIONS.search(struct["name"]) else None
+
+
+def _fields(struct):
+    return [f for f in struct["fields"] if f["name"] not in _HIDDEN]
+
+
+def _class(struct, enums):
+    text = f"\n\nclass {_camel(struct['name'])}({_base(struct)}):\n" + _docstring(struct["doc"])
+    for f in _fields(struct):
+        hint = _hint(f["type"], enums, _base(struct) == "NamedTuple")
+        text += _comment(f["doc"]) + f"    {f['name']}: {hint}\n"
+    return text
+
+
+def _enum_fields(own, enums):
+    """The enum of each field that has one."""
+    text = ""
+    for s in own["structs"]:
+        fields = [f for f in s["fields"] if f["type"]["name"] in enums and f["type"]["pointers"] == 0]
         if fields:
-            text += f'    "{s["name"]}": {{\n'
-            text += "".join(f'        "{f["name"]}": {_camel(f["type"]["name"])},\n'
-                            for f in fields)
-            text += "    },\n"
-    return text + "}\n"
+            text += f'    "{s["name"]}": {{\n' + "".join(
+                f'        "{f["name"]}": {_camel(f["type"]["name"])},\n' for f in fields) + "    },\n"
+    return f"\n\nFIELDS: dict[str, dict[str, type]] = {{\n{text}}}\n" if text else ""
+
+
+def _imports(own, enums, text):
+    """Lines that import what the text of a topic uses."""
+    lines = [f"from {module} import {', '.join(found)}\n"
+             for module, names in (("collections.abc", ["Sequence"]), ("enum", ["IntEnum"]),
+                                   ("typing", ["Any", "NamedTuple", "TypedDict"]))
+             if (found := [n for n in names if re.search(rf"\b{n}\b", text)])]
+    used = {}
+    for s in own["structs"]:
+        for f in s["fields"] if _base(s) else [f for f in s["fields"] if not f["type"]["pointers"]]:
+            topic = enums.get(f["type"]["name"], own["name"])
+            if topic != own["name"]:
+                used.setdefault(topic, set()).add(_camel(f["type"]["name"]))
+    other = [f"from nxd._raw.{topic} import {', '.join(sorted(used[topic]))}\n" for topic in sorted(used)]
+    return "\n".join("".join(part) for part in (lines, other) if part)
+
+
+def _topic(own, enums):
+    """A topic's module: declarations, enums, and the types of options and reports."""
+    text = "".join(_enum(e) for e in own["enums"])
+    text += "".join(_class(s, enums) for s in own["structs"] if _base(s))
+    text += _enum_fields(own, enums)
+    imports = _imports(own, enums, text)
+    head = f'{HEAD}"""nxd/{own["name"]}.h."""\n\nfrom __future__ import annotations\n'
+    head += "\n" + imports if imports else ""
+    return head + _declarations(own) + text
+
+
+def _package(api, topics, enums):
+    """Where the topics are put together."""
+    abi = next(m["value"] for m in api["macros"] if m["name"] == "NXD_ABI_VERSION")
+    text = HEAD + '"""The header\'s topics, a module for each: declarations for cffi, enums, keywords of '
+    text += 'options and\nfields of reports."""\n\nfrom nxd._raw import '
+    text += textwrap.fill(", ".join(sorted(t["name"] for t in topics)), 96, initial_indent="(\n    ",
+                          subsequent_indent="    ") + ",\n)\n"
+    exported = []
+    for t in sorted(topics, key=lambda t: t["name"]):
+        names = [_camel(e["name"]) for e in t["enums"]]
+        names += [_camel(s["name"]) for s in t["structs"] if _base(s)]
+        if names:
+            text += f"from nxd._raw.{t['name']} import " + _listed(sorted(names))
+            exported += names
+    text += f"\nABI_VERSION = {abi}\n\n"
+    text += "# In an order in which each knows the ones before it.\nTOPICS = ["
+    text += textwrap.fill(", ".join(t["name"] for t in topics), 92, subsequent_indent="          ") + "]\n\n"
+    text += "# The enum of each field that has one, by struct.\nFIELDS: dict[str, dict[str, type]] = {}\n"
+    text += "for _topic in TOPICS:\n    FIELDS.update(getattr(_topic, \"FIELDS\", {}))\n\n"
+    text += "CDEF = \"typedef int32_t DLDeviceType;\\n\" + \"\".join(\n"
+    text += "    getattr(topic, part, \"\")\n"
+    text += "    for part in (\"NAMES\", \"TYPES\", \"FUNCTIONS\") for topic in TOPICS)\n\n"
+    return text + _all(["ABI_VERSION", "CDEF", "FIELDS", *sorted(exported)])
+
+
+def _all(names):
+    return "__all__ = [\n" + textwrap.fill(", ".join(f'"{n}"' for n in names), 96, initial_indent="    ",
+                                            subsequent_indent="    ") + ",\n]\n"
+
+
+def _listed(names):
+    one = ", ".join(names) + "\n"
+    if len(one) < 60:
+        return one
+    return "(\n" + textwrap.fill(one.strip(), 96, initial_indent="    ", subsequent_indent="    ") + ",\n)\n"
+
+
+def _enums(topics):
+    """The public module of all enums."""
+    text = HEAD + '"""The header\'s enums. Wherever one is taken, the name of a member, in small '
+    text += 'letters or\nlarge, does as well."""\n\nfrom nxd._raw import '
+    names = sorted(_camel(e["name"]) for t in topics for e in t["enums"])
+    return text + _listed(names) + "\n" + _all(names)
 
 
 def files(api, sizes):
     """Text of the generated files by path. The layout is asserted by the binding's tests."""
-    return {PACKAGE + "_cdef.py": _cdef(api), PACKAGE + "enums.py": _enums(api),
-            PACKAGE + "_structs.py": _structs(api)}
+    enums = {e["name"]: e["topic"] for e in api["enums"]}
+    topics = [{"name": name or "dlpack"} | {
+        kind: [item for item in api[kind] if item["topic"] == name]
+        for kind in ("enums", "handles", "callbacks", "structs", "functions")}
+        for name in ["", *(t["name"] for t in api["topics"])]]
+    return {PACKAGE + "enums.py": _enums(topics), PACKAGE + "_raw/__init__.py": _package(api, topics, enums)} | {
+        PACKAGE + f"_raw/{t['name']}.py": _topic(t, enums) for t in topics}

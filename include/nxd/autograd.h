@@ -50,19 +50,22 @@ NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous
  *  these lists names, those of PyTorch's torch.autocast on accelerators (docs/training.md has all):
  *   - in dtype: products of matrices, convolutions, attention;
  *   - in F32: norms, softmax, exponentials, logarithms, powers, sums, losses;
- *   - in the widest dtype among the arguments: what joins or mixes several, such as cat and
- * addcmul. Other operators take what they are given; F64 and integers are never cast, nor are the
- * arguments of operators that write to one of them. Casts are recorded: gradients have the dtypes
- * of the parameters. It applies to nxd_op_run, nxd_op_call and to built-in layers, which then take
- * inputs of F32 and of BF16: linear layers, attention, gated MLPs and language heads compute in
- * dtype and give it; norms, their sums with residuals, and losses are F32; an embedding has the
- * dtype of its table.
+ *   - in the widest dtype among the arguments: operators that join or mix several, such as cat and
+ *     addcmul.
+ *
+ *  Other operators take what they are given. F64 and integers are never cast, nor are the arguments
+ *  of operators that write to one of them. Casts are recorded: gradients have the dtypes of the
+ *  parameters.
+ *
+ *  It applies to nxd_op_run, nxd_op_call and to built-in layers, which then take inputs of F32 and
+ *  of BF16. Linear layers, attention, gated MLPs and language heads compute in dtype and give it.
+ *  Norms, their sums with residuals, and losses are F32. An embedding has the dtype of its table.
  *
  *  A backward pass runs without it, in the dtypes of its forward; so do other threads.
  *
  *  @param dtype  NXD_DTYPE_BF16: on; NXD_DTYPE_INVALID: off, as it is at first.
  *  @param[out] out_previous  setting before the call, to be set again at the end of a nested
- * region; may be NULL.
+ *                            region; may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT (another dtype; the setting and out_previous stay as they are).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous);

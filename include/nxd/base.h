@@ -114,11 +114,11 @@ typedef struct nxd_error_info {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
 
-/** [local] Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it
- *  over: give this function's address to PyCapsule_New.
+/** [local] Destructor of a Python capsule of a DLPack tensor, for PyCapsule_New. It destroys what
+ *  the capsule holds, unless a consumer took it over.
  *
- *  A destructor in C, since one that runs Python would disturb the error that a consumer has just
- *  raised when it rejected the tensor. Does nothing in a process without a Python interpreter.
+ *  The destructor is in C because one that runs Python would disturb the error that a consumer
+ *  raises when it rejects the tensor. Does nothing in a process without a Python interpreter.
  *  @param capsule  a PyObject, named "dltensor" or "dltensor_versioned" until it is consumed.
  *  @since 0.1 */
 NXD_API void nxd_python_capsule_destroy(void* capsule);

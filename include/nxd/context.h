@@ -16,7 +16,7 @@ typedef struct nxd_context nxd_context_t;
 /** An ordered set of ranks that communicate. */
 typedef struct nxd_group nxd_group_t;
 
-/** The source of a context's rank, and the place where it meets its peers. */
+/** The source of a context's rank, and of the addresses of its peers. */
 typedef int32_t nxd_rendezvous_t;
 enum {
   NXD_RENDEZVOUS_INVALID = -1,
@@ -39,10 +39,10 @@ enum {
   NXD_TRANSPORT_HIERARCHICAL = 3   /**< shared memory within hosts, Gloo between them */
 };
 
-/** Asked every few tens of milliseconds while a call blocks, on the calling thread. Anything but
- *  NXD_OK ends the call, which returns that status unchanged. A collective or a message so ended
- *  poisons its group, and peers that wait for this rank get PEER_LOST, as they do when
- *  nxd_context_create is ended; nxd_work_wait leaves the work as it is. */
+/** Asked every few tens of milliseconds while a call blocks, on the calling thread. Any status but
+ *  NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
+ *  message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
+ *  when nxd_context_create is ended. nxd_work_wait leaves the work as it is. */
 typedef nxd_status_t (*nxd_interrupt_fn)(void* user_data);
 
 /** Options of nxd_context_create. */
@@ -78,7 +78,7 @@ typedef struct nxd_context_options {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size);
 
-/** [collective: world] Joins the world: every rank meets every other.
+/** [collective: world] Joins the world, and waits until all ranks have joined.
  *
  *  @param options      NULL: from the environment.
  *  @param[out] out_ctx the caller destroys it.
@@ -88,8 +88,8 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
 NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
                                         nxd_context_t** out_ctx);
 
-/** [collective: world] Leaves in agreement: waits for this rank's works and for all ranks, then
- *  disconnects.
+/** [collective: world] Leaves together with all ranks: waits for this rank's works and for the
+ *  other ranks, then disconnects.
  *
  *  Afterwards only getters and destroy work on the context.
  *  @return NXD_OK; TIMEOUT; PEER_LOST.
@@ -110,9 +110,9 @@ NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 /** [local] The last 64 collectives and 64 messages of each living group as one line of JSON: what
  *  each was called with, when it started, how long it took or has been waiting, and for whom.
  *
- *  For the question what every rank was doing when nothing moves any more. May be asked from any
- *  thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
- *  its part to a file by itself.
+ *  It tells what every rank was doing when a job hangs. Any thread may call it, also while calls
+ *  block on other threads. With NXD_FLIGHT_RECORD set, a group that fails adds its part to a file
+ *  by itself.
  *
  *  @param buf  room for cap bytes; may be NULL when cap is 0.
  *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a

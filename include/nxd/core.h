@@ -17,6 +17,7 @@
 #include "pipeline.h"
 #include "planner.h"
 #include "store.h"
+#include "tensor_parallel.h"
 #include "work.h"
 /* nxd.h has a line about each. */
 

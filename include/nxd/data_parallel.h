@@ -2,12 +2,12 @@
  * Data parallelism over buffers.
  *
  * Data-parallel ranks hold the same parameters and see different data. A nxd_ddp_t reduces their
- * gradients over a group, in buckets, while the backward pass goes on; with ZeRO stage 1 each rank
- * gets the reduced gradients of one part of every bucket, keeps the optimizer's state for that part
- * alone, and updates it, and the parts are gathered (Rajbhandari et al. 2020). Parameters and
+ * gradients over a group, in buckets, during the backward pass. With ZeRO stage 1 (Rajbhandari et
+ * al. 2020) each rank gets the reduced gradients of one part of every bucket. It keeps the
+ * optimizer's state for that part alone and updates it; then the parts are gathered. Parameters and
  * gradients are either buffers of the caller's (nxd_ddp_create_buffers) or a module's
- * (nxd_ddp_create); optimizers work over a module (nxd_optimizer_create_adamw) or over either
- * kind of nxd_ddp_t (nxd_optimizer_create_adamw_ddp), and are used alike. */
+ * (nxd_ddp_create). Optimizers work over a module (nxd_optimizer_create_adamw) or over either kind
+ * of nxd_ddp_t (nxd_optimizer_create_adamw_ddp), and are used alike. */
 #ifndef NXD_DATA_PARALLEL_H
 #define NXD_DATA_PARALLEL_H
 
@@ -44,10 +44,10 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
 /** [collective: the group] Data parallelism over buffers that the caller owns, such as another
  *  framework's.
  *
- *  Norms and saved states are those of the group's ranks alone. A program that splits tensors over
- *  other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in
- * a layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
- *  between nxd_ddp_finish and nxd_optimizer_update there.
+ *  Norms and saved states are those of the group's ranks alone. A program that also splits tensors
+ *  over other ranks sums the norms itself, and saves one file for each part. max_norm is therefore
+ *  UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
+ *  world: clip between nxd_ddp_finish and nxd_optimizer_update there.
  *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
  *                 initialised.
  *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -66,7 +66,7 @@ NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* gro
                                             DLTensor* const* grads, size_t num_params,
                                             const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
 
-/** [local] Says that a buffer has moved: for frameworks that allocate gradients anew.
+/** [local] Says that a buffer has moved, for frameworks that allocate new gradients.
  *
  *  Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
  *  @param param  NULL: as before.
@@ -88,8 +88,8 @@ NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char**
  *  are, and the buckets before it have started, its reduction starts.
  *
  *  For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
- *  Parameters that are not marked when gradients are finished are taken then, as they are: so
- *  marking is never needed, it only overlaps reduction with the backward pass.
+ *  Marking only overlaps the reduction with the backward pass. Parameters that are not marked are
+ *  reduced, as they are, when gradients are finished.
  *  @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, nxd_ddp_set_sync off, or
  *          a module's ddp); an error of an earlier bucket's reduction.
  *  @since 0.1 */
@@ -129,7 +129,7 @@ typedef struct nxd_finish_options {
   double norm_type; /**< 0: 2; 1 and infinity too */
   nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
                                         counts where there is one */
-  nxd_toggle_t check_finite; /**< default on; off: a norm that is not finite is no reason to stop */
+  nxd_toggle_t check_finite;         /**< default on; off: a norm that is not finite is no error */
 } nxd_finish_options_t;
 
 #define NXD_FINISH_OPTIONS_INIT \

@@ -95,7 +95,7 @@ NXD_API nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t*
                                                     size_t size);
 
 /** [collective: tensor-parallel group] Cross entropy on logits whose vocabulary is split over
- *  ranks; never gathers it.
+ *  ranks. The logits are never gathered.
  *
  *  @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
  *  @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.

@@ -7,11 +7,11 @@
  * and so do its peers. After TIMEOUT or PEER_LOST the group is poisoned: every later call returns
  * that first error.
  *
- * Sums are added in an order that the group's ranks and hosts alone decide, 16-bit floats in f32
- * and rounded once; so results are the same on all ranks and from run to run. The order is that of
- * the ranks or, over a hierarchical transport, of the ranks of each host and then of the hosts.
- * Over Gloo, NXD_LARGE_GROUP (33) or more ranks, or hosts, are added as a balanced binary tree over
- * them. */
+ * The order of additions depends on the group's ranks and hosts alone. 16-bit floats are added in
+ * f32 and rounded once. Results are therefore the same on all ranks and from run to run. The order
+ * is that of the ranks or, over a hierarchical transport, of the ranks of each host and then of the
+ * hosts. Over Gloo, NXD_LARGE_GROUP (33) or more ranks, or hosts, are added as a balanced binary
+ * tree over them. */
 #ifndef NXD_GROUP_H
 #define NXD_GROUP_H
 
@@ -74,7 +74,7 @@ NXD_API nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, siz
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
 
-/** [local] The means that carries the group's data; for a group of one, SHARED_MEMORY.
+/** [local] The transport of the group's data; for a group of one, SHARED_MEMORY.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
 

@@ -188,8 +188,7 @@ NXD_API nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t s
 
 /** [local] Rotates query or key heads by their position.
  *
- *  Forward: x [batch, sequence, heads, head_dim] -> the same shape; position i of the sequence is
- * i.
+ *  Forward: x [batch, sequence, heads, head_dim] -> the same shape. Positions count from 0.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_create_rotary_embedding(nxd_context_t* ctx, int64_t head_dim,
                                                        const nxd_rope_options_t* options,
@@ -286,8 +285,8 @@ NXD_API nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidd
  *
  *  Forward: x, any shape -> the same shape. In training, elements are zeroed with probability p and
  *  the others scaled by 1 / (1 - p); in evaluation x itself.
- *  @param name       canonical name of the site; sites with one name draw the same bits. Replaced
- * by the module's path in nxd_module_initialize.
+ *  @param name       canonical name of the site; sites with one name draw the same bits.
+ *                    nxd_module_initialize replaces it by the module's path.
  *  @param shard_dim  dimension of x that is split over the tensor-parallel ranks, so that each rank
  *                    drops its own part of the whole; -1: x is replicated and dropped alike.
  *  @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).

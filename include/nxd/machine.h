@@ -29,8 +29,8 @@ NXD_API nxd_status_t nxd_get_device(nxd_device_t* out_device);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t size, double* out_rate);
 
-/** [local] Ends the threads that the library and OpenMP keep for the calling thread between calls;
- *  the next call that needs some makes them anew. Without it the library's look for work for 50 us
+/** [local] Ends the threads that the library and OpenMP keep for the calling thread between calls.
+ *  The next call that needs threads starts new ones. Otherwise the library's threads spin for 50 us
  *  after each call, OpenMP's for some milliseconds, and then sleep.
  *
  *  @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
@@ -62,8 +62,8 @@ typedef struct nxd_phase_stats {
 } nxd_phase_stats_t;
 
 /** [local] Clears the phases of the process and counts from now on. Fused kernels and collectives
- *  count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two
- *  reads of a clock per kernel while on, nothing that could be measured while off.
+ *  count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. While
+ *  on, each kernel reads a clock twice; while off, the cost is too small to be measured.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_profile_start(void);
 

@@ -47,9 +47,8 @@ typedef struct nxd_memory_stats {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
 
-/** [local] Bounds what the pool hands out: beyond it, calls that need memory fail with
- *  OUT_OF_MEMORY naming what was asked for and the cap. Blocks in use stay, also when they are
- *  more than that.
+/** [local] Bounds the pool. A call that would exceed the cap fails with OUT_OF_MEMORY, and its
+ *  message names the size asked for and the cap. Blocks in use stay, even beyond the cap.
  *
  *  The cap is on bytes_in_use. Memory kept for reuse is given back before the pool holds more than
  *  the cap, as far as no block in use lies on it. Arenas are not counted.

@@ -13,16 +13,16 @@
 extern "C" {
 #endif
 
-/** A caller's own rule of tracing: whether a module that could be entered is called as a whole.
- * Built-in layers, and modules without children, always are. The same answers on all ranks.
+/** A caller's rule for tracing: whether a module is a leaf, which the graph calls as one node.
+ *  Built-in layers, and modules without children, always are. All ranks must answer alike.
  *
  *  @param path             from the root; of a module that is in no place of the tree its class.
  *  @param[in,out] is_leaf  comes with what leaf_modules and transformer_layer_class say, 0 or 1. */
 typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf,
                                     void* user_data);
 
-/** Gives a parameter on the meta device its first values; name is its path from the root, and
- * tensor this rank's shard, to be filled. */
+/** Gives a parameter on the meta device its initial values. name is its path from the root; tensor
+ *  is this rank's shard, to be filled. */
 typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name,
                                           nxd_tensor_t* tensor, void* user_data);
 
@@ -88,9 +88,9 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *  @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
  *                  the batch. They may be on the meta device; NULL: left out in every run.
  *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
- * given; sizes that do not divide; a schedule that does not admit the shape); INVALID_STATE (model
- *          parallel not initialised; a value is read); UNSUPPORTED (an operator without a shape
- *          function); TIMEOUT; PEER_LOST.
+ *          given; sizes that do not divide; a schedule that does not admit the shape);
+ *          INVALID_STATE (model parallel not initialised; a value is read); UNSUPPORTED (an
+ *          operator without a shape function); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs,
                                    size_t num_inputs, const nxd_pp_options_t* options,
@@ -129,8 +129,9 @@ NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
 
-/** [local] Reduces gradients while runs go on: the ddp is off for all microbatches but the last.
- *  NULL: no more. The pipeline keeps nothing of it alive: take it away before it is destroyed.
+/** [local] Reduces gradients during training runs: the ddp is off for all microbatches but the
+ *  last. NULL ends that. The pipeline does not keep the ddp alive: set NULL before the ddp is
+ *  destroyed.
  *  @param ddp  over nxd_pp_get_local_module.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);

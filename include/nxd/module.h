@@ -122,7 +122,7 @@ NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* cons
                                         size_t num_inputs, nxd_tensor_t** outputs,
                                         size_t num_outputs);
 
-/** One run of a module that a framework with its own differentiation can go back through. */
+/** One recorded forward pass of a module, for frameworks with their own differentiation. */
 typedef struct nxd_tape nxd_tape_t;
 
 /** [collective: the groups of its layers] Runs the module and keeps what its backward needs.
@@ -251,7 +251,7 @@ NXD_API nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_t
 NXD_API nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter,
                                                     nxd_tensor_t** out_full);
 
-/** [local] Freezes (0) or frees (1) a parameter.
+/** [local] Freezes (0) or unfreezes (1) a parameter.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable);
 
@@ -273,7 +273,7 @@ NXD_API nxd_status_t nxd_module_zero_grad(nxd_module_t* root);
 /** Names and tensors that a load did not match. */
 typedef struct nxd_load_report nxd_load_report_t;
 
-/** Ways not to match. */
+/** Kinds of mismatch. */
 typedef int32_t nxd_mismatch_t;
 enum {
   NXD_MISMATCH_INVALID = -1,

@@ -105,8 +105,8 @@ typedef struct nxd_sgd_options {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_sgd_options_init(nxd_sgd_options_t* options, size_t size);
 
-/** The run of elements of one parameter that a caller's update works on. With ZeRO a parameter may
- *  be cut anywhere, so an update treats each element by itself. Valid during the call. */
+/** The span of elements of one parameter that a caller's update works on. With ZeRO a parameter may
+ *  be split anywhere, so an update treats each element by itself. Valid during the call. */
 typedef struct nxd_update {
   size_t struct_size;
   const char* parameter; /**< name */
@@ -220,7 +220,7 @@ typedef struct nxd_step_report {
   int32_t reserved;
 } nxd_step_report_t;
 
-/** [collective: tensor-, pipeline- and data-parallel groups] A training step's end: completes the
+/** [collective: tensor-, pipeline- and data-parallel groups] Ends a training step: completes the
  *  gradients as nxd_finish_grads does, updates every parameter that has one, and advances the
  *  context's step.
  *
@@ -231,8 +231,8 @@ typedef struct nxd_step_report {
  *  @param out_report  may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
  *          nxd_ddp_create_buffers); INVALID_STATE (parameters or state are PARTIAL); TIMEOUT or
- *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. PARTIAL
- * ones are rejected by forwards, steps and saves until they are loaded again, and so is the
+ *          PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. Forwards,
+ *          steps and saves reject PARTIAL parameters until they are loaded again, and the
  *          optimizer's state until nxd_optimizer_load.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
@@ -247,7 +247,7 @@ NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
 
 /** [local] State in which the last nxd_optimizer_step or _update left this rank's parameters.
  *
- *  Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
+ *  Ranks that survive a lost peer may differ; the step and the state tell each where to go on.
  *  @param[out] out_state  NONE before the first step, and once PARTIAL ones are loaded again.
  *  @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
  *  @since 0.1 */

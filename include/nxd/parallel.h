@@ -22,7 +22,7 @@ enum {
   NXD_AXIS_EXPERT_DATA = 6
 };
 
-/** Hardware whose rank order to follow. */
+/** Hardware that decides the order of ranks. */
 typedef int32_t nxd_platform_t;
 enum {
   NXD_PLATFORM_INVALID = -1,

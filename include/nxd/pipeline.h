@@ -54,14 +54,14 @@ typedef struct nxd_pp_schedule nxd_pp_schedule_t;
  *
  *  @param ranks   of the pipeline, at least 1.
  *  @param chunks  of each rank, at least 1.
- *  @return NXD_OK; INVALID_ARGUMENT (a shape that the schedule does not admit: the message says
- * what it needs).
+ *  @return NXD_OK; INVALID_ARGUMENT (a shape that the schedule does not admit: the message names
+ *          its needs).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t ranks,
                                             int32_t chunks, int32_t microbatches,
                                             nxd_pp_schedule_t** out_schedule);
 
-/** [local] Makes a schedule of the caller's tasks, and proves it.
+/** [local] Makes a schedule of the caller's tasks, and verifies it.
  *
  *  Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
  *  once backwards: in one task, or in an INPUT_GRAD and a later WEIGHT_GRAD. Tasks that
@@ -115,7 +115,7 @@ typedef struct nxd_pp_report {
   int32_t fullest_rank;     /**< the first one, if several are */
 } nxd_pp_report_t;
 
-/** [local] Plays a schedule through.
+/** [local] Simulates a schedule.
  *  @param costs         NULL: all 1, free transfers.
  *  @param[in,out] out_report  struct_size set by the caller; the rest is filled.
  *  @since 0.1 */
@@ -214,7 +214,7 @@ NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* o
  *  @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
  *  @param callbacks  copied; on failure destroy is not called.
  *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
- * INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
+ *          INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create_callbacks(
     nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs,

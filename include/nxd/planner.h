@@ -29,7 +29,7 @@ typedef struct nxd_plan_model {
 #define NXD_PLAN_MODEL_INIT \
   { sizeof(nxd_plan_model_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/** [local] Fills model with zeros: sizes have no defaults but those that say so.
+/** [local] Fills model with zeros. Only sizes that say so have defaults.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
 
@@ -44,9 +44,9 @@ NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
 NXD_API nxd_status_t nxd_plan_model_from_config(const char* config_json,
                                                 nxd_plan_model_t* out_model);
 
-/** Figures of a machine, for each rank while all ranks are at it. Floating-point operations and
- *  bytes are per second, latencies in seconds. The defaults are round figures of one core of a
- * small host: good to compare layouts, not to foretell a time. */
+/** Figures of a machine, per rank while all ranks work. Floating-point operations and bytes are per
+ *  second, latencies in seconds. The defaults are round figures of one core of a small host: they
+ *  serve to compare layouts, not to predict times. */
 typedef struct nxd_plan_machine {
   size_t struct_size;
   int32_t ranks_per_host; /**< 0: all ranks are on one host */
@@ -161,9 +161,9 @@ typedef struct nxd_plan_search_options {
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* options, size_t size);
 
-/** [local] Finds the layouts of all ranks that take least time and fit, best first; of equal ones
- *  those that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO,
- *  sequence parallelism and recomputation.
+/** [local] Finds the fastest layouts that fit, best first; of equally fast ones, those that need
+ *  less memory come first. It tries all schedules and both kinds of partition, with and without
+ *  ZeRO, sequence parallelism and recomputation.
  *
  *  @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
  *                 may be NULL.

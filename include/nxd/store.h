@@ -22,7 +22,8 @@ NXD_API nxd_status_t nxd_store_create_local(nxd_store_t** out_store);
  *
  *  @param path  created when absent, and left in place by destroy. The path must be fresh for each
  *               job: keys of an earlier job are rejected by nxd_context_create.
- *  @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file).
+ *  @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file); CORRUPT (the file is no
+ *          store); TIMEOUT (another process keeps the file locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_store);
 
@@ -74,7 +75,8 @@ NXD_API nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port);
 
 /** [blocking] Stores a copy of the value under the key.
  *  @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
- *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
+ *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent,
+ *          or the file of a file store is kept locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value,
                                    size_t size);
@@ -83,14 +85,16 @@ NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const vo
  *
  *  @param timeout_ms   0 asks once and does not wait.
  *  @param[out] out_size  bytes of the value, also when cap is too small.
- *  @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied); TIMEOUT (key absent).
+ *  @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied);
+ *          TIMEOUT (key absent, or the file of a file store is kept locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_ms,
                                    void* buf, size_t cap, size_t* out_size);
 
 /** [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
  *  @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
- *          connection instead); IO, TIMEOUT (the store is lost or silent).
+ *          connection instead); IO, TIMEOUT (the store is lost or silent,
+ *          or the file of a file store is kept locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
                                    int64_t* out_value);

@@ -17,15 +17,15 @@ extern "C" {
 typedef struct nxd_tensor nxd_tensor_t;
 
 /** [local] Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the
- *  pool of nxd_memory_get_stats too. For the whole process, and at any time: memory goes back to
- *  where it came from.
+ *  pool of nxd_memory_get_stats too. The setting is for the whole process and may change at any
+ *  time: memory goes back to where it came from.
  *
- *  On at first when libnxd brought libtorch into the process. Off where the program, or another
- *  library of it, uses libtorch itself, or has given ATen an allocator; NXD_ATEN_POOL=1 or 0 beats
- *  both. It is decided when libnxd is loaded.
+ *  It starts on if libnxd brought libtorch into the process. It starts off if the program, or
+ *  another of its libraries, uses libtorch itself or has given ATen an allocator. NXD_ATEN_POOL=1
+ *  or 0 overrides both. This is decided when libnxd is loaded.
  *
- *  If it is on then, malloc is also told to keep up to 64 MB of free memory (glibc's mallopt),
- * unless the environment sets malloc up; switching off later leaves that.
+ *  If it starts on, malloc is also told to keep up to 64 MB of free memory (glibc's mallopt), but
+ *  not if the environment configures malloc. Switching the pool off later does not undo that.
  *  @param on  1 or 0.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the program has set an allocator of its own
  *          that ATen ranks higher).

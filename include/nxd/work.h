@@ -8,8 +8,9 @@
  * Order: the collectives of a group happen in the order they were issued in, those that wait among
  * the asynchronous ones, and every rank issues them in the same order; a waiting and an
  * asynchronous call match. The messages of one peer, tag and direction keep their order too.
- * Nothing else waits for anything: messages of other peers, tags or direction, the works of other
- * groups, a group's messages against its collectives. So ranks may issue those in different orders.
+ * There is no other order: messages of other peers, tags or directions, works of other groups, and
+ * a group's messages and collectives do not wait for each other. Ranks may issue them in different
+ * orders.
  *
  * Errors: bad arguments, ranks that disagree and lost ranks are the work's own failure, which
  * nxd_work_wait returns; the call itself fails only for a NULL group or out_work, in a forked
@@ -83,15 +84,15 @@ NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work
 /** [collective: group; of a message: the two ranks] Fails a call that this rank cannot make, on
  *  all ranks that make it.
  *
- *  For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
- *  as an array of another framework. Takes the place of this rank's next collective of the group,
- *  or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
- *  the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+ *  For a binding that rejects an argument, such as an array of another framework, before it can
+ *  name a pointer, a count or a dtype. The call takes the place of this rank's next collective of
+ *  the group, or message. The peers get INVALID_ARGUMENT at once, with the reason, and the group
+ *  stays usable. In place of nxd_ddp_create_buffers, call it on the ddp's group.
  *
  *  @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
  *                    NULL and any other name: a collective without a name.
  *  @param peer, tag  of a message; not read otherwise.
- *  @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+ *  @param reason  as text; NULL: none. Peers may get only its first 180 bytes.
  *  @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_reject(nxd_group_t* group, const char* operation, int32_t peer,
@@ -123,10 +124,10 @@ NXD_API nxd_status_t nxd_work_test(nxd_work_t* work, int32_t* out_done);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
 
-/** [local] Takes back a work that has not begun on this rank: it is done, with ABORTED.
+/** [local] Cancels a work that has not begun on this rank: it is done, with ABORTED.
  *
  *  Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
- *  rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
+ *  rank, and the group goes on. nxd_group_abort ends a work that has begun.
  *  @return NXD_OK; INVALID_STATE (it has begun or ended).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
@@ -136,8 +137,8 @@ NXD_API nxd_status_t nxd_work_cancel(nxd_work_t* work);
  *  @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
  *                           from the work. A work that went well has status NXD_OK, its group and
  *                           its operation, and no more.
- *  @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet); ABI_MISMATCH
- * (struct_size).
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet);
+ *          ABI_MISMATCH (struct_size).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info);
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string>
 
+#include "capi/output_struct.h"
 #include "core/base/buffer_limit.h"
 #include "core/base/error.h"
-#include "core/base/output_struct.h"
 
 namespace nxd {
 

@@ -1,6 +1,8 @@
 // nxd/autograd.h: gradients and a caller's own functions.
 #include "capi/engine_handles.h"
-#include "core/base/options.h"
+#include "capi/options.h"
+#include "capi/user_data.h"
+#include "core/base/last_error.h"
 #include "engine/autograd/gradients.h"
 #include "engine/ops/autocast.h"
 
@@ -16,62 +18,93 @@ std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count)
   return out;
 }
 
-const nxd_function_options_t kDefaults = NXD_FUNCTION_OPTIONS_INIT;
+const nxd_function_options_t kFunctionDefaults = NXD_FUNCTION_OPTIONS_INIT;
 
-std::shared_ptr<FunctionDefinition> resolve(const nxd_function_options_t& given) {
+using Tensors = FunctionDefinition::Tensors;
+
+// A function of tensors that calls back with handles; name and results are those of messages.
+template <class Callback>
+auto with_handles(Callback callback, const std::shared_ptr<UserData>& user, const std::string& name,
+                  const char* results, bool all_required) {
+  return [callback, user, name, results = text(name, ": ", results), all_required](
+             FunctionCall& call, const Tensors& inputs, size_t n_results) {
+    nxd_function_call handle{call};
+    const BorrowedHandles in(inputs);
+    OwnedHandles out(n_results);
+    CallbackWatch().run(
+        [&] { return callback(&handle, in.data(), in.size(), out.data(), out.size(), user->data); },
+        name.c_str());
+    const auto is_lent = [&](const auto* each) { return in.contains(each) || handle.lends(each); };
+    return out.take(is_lent, results, all_required);
+  };
+}
+
+std::shared_ptr<const FunctionDefinition> resolve(const nxd_function_options_t& given,
+                                                  const std::shared_ptr<UserData>& user) {
   auto out = std::make_shared<FunctionDefinition>();
   out->name = given.name ? given.name : "";
   check_argument(!out->name.empty(), "options.name: expected a name, got ",
                  given.name ? "an empty one" : "NULL");
   check_argument(given.forward, "options.forward: expected a callback, got NULL");
   if (given.num_outputs != 0) out->num_outputs = given.num_outputs;
-  out->forward = given.forward;
-  out->backward = given.backward;
-  out->shape = given.shape;
-  out->user_data = given.user_data;
+  const std::string name = text("function ", out->name);
+  out->forward = with_handles(given.forward, user, name + ": forward", "outputs", true);
+  if (given.backward) {
+    out->backward = with_handles(given.backward, user, name + ": backward", "grad_inputs", false);
+  }
+  if (given.shape) {
+    const auto shape = [shape = given.shape](nxd_function_call_t*, auto... rest) {
+      return shape(rest...);
+    };
+    out->shape = [call = with_handles(shape, user, name + ": shape", "outputs", true)](
+                     const Tensors& inputs, size_t n_outputs) {
+      FunctionCall none;
+      return call(none, inputs, n_outputs);
+    };
+  }
   return out;
 }
 
 }  // namespace
 
 nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_requires, "out_requires");
     out = unwrap(tensor, "tensor").requires_grad() ? 1 : 0;
   });
 }
 
 nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad) {
-  return engine_guard([&] { set_requires_grad(unwrap(tensor, "tensor"), requires_grad != 0); });
+  return guard([&] { set_requires_grad(unwrap(tensor, "tensor"), requires_grad != 0); });
 }
 
 nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_grad, "out_grad");
     wrap_all({grad_of(unwrap(tensor, "tensor"))}, &out);
   });
 }
 
 nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad) {
-  return engine_guard([&] { set_grad(unwrap(tensor, "tensor"), unwrap_optional(grad, "grad")); });
+  return guard([&] { set_grad(unwrap(tensor, "tensor"), unwrap_optional(grad, "grad")); });
 }
 
 nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
     out = wrap(unwrap(tensor, "tensor").detach());
   });
 }
 
 nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_previous) *out_previous = at::GradMode::is_enabled() ? 1 : 0;
     at::GradMode::set_enabled(enabled != 0);
   });
 }
 
 nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous) {
-  return engine_guard([&] {
+  return guard([&] {
     const nxd_dtype_t previous = autocast_dtype();
     set_autocast(dtype);
     if (out_previous) *out_previous = previous;
@@ -80,7 +113,7 @@ nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous) {
 
 nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
                           size_t num_outputs, int32_t retain_graph) {
-  return engine_guard([&] {
+  return guard([&] {
     run_backward(unwrap_all(outputs, num_outputs, "outputs"), optional_grads(grads, num_outputs),
                  retain_graph != 0);
   });
@@ -89,7 +122,7 @@ nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* gra
 nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, size_t num_outputs,
                       nxd_tensor_t* const* inputs, size_t num_inputs, int32_t retain_graph,
                       nxd_tensor_t** out_grads) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(out_grads, num_inputs, "out_grads");
     wrap_all(run_gradients(unwrap_all(outputs, num_outputs, "outputs"),
                            optional_grads(grads, num_outputs),
@@ -99,25 +132,26 @@ nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, 
 }
 
 nxd_status_t nxd_function_options_init(nxd_function_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kFunctionDefaults, "options"); });
 }
 
 nxd_status_t nxd_function_create(const nxd_function_options_t* options,
                                  nxd_function_t** out_function) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_function, "out_function");
-    const auto known = read_options(options, kDefaults, "options");
-    out = new nxd_function{CustomFunction(resolve(known))};
-    out->function.take_user_data(known.destroy);
+    const auto known = read_options(options, kFunctionDefaults, "options");
+    const auto user = std::make_shared<UserData>(known.user_data);
+    out = new nxd_function{CustomFunction(resolve(known, user))};
+    user->destroy = known.destroy;
   });
 }
 
 nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* inputs,
                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(outputs, num_outputs, "outputs");
     check_argument(function, "function: expected a function, got NULL");
-    function->stamp.check("function");
+    function->fork_guard.check("function");
     wrap_all(function->function.apply(unwrap_all(inputs, num_inputs, "inputs"), num_outputs),
              outputs);
   });
@@ -126,21 +160,21 @@ nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* i
 void nxd_function_destroy(nxd_function_t* function) { delete function; }
 
 nxd_status_t nxd_function_call_save(nxd_function_call_t* call, nxd_tensor_t* tensor) {
-  return engine_guard([&] { save_for_backward(required(call, "call"), unwrap(tensor, "tensor")); });
+  return guard([&] { required(call, "call").value.save(unwrap(tensor, "tensor")); });
 }
 
 nxd_status_t nxd_function_call_get_saved(nxd_function_call_t* call, size_t index,
                                          nxd_tensor_t** out_tensor) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
-    out = saved_tensor(required(call, "call"), index);
+    out = borrow_saved(required(call, "call"), index);
   });
 }
 
 nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, size_t input_index,
                                           int32_t* out_needs) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_needs, "out_needs");
-    out = needs_grad(required(call, "call"), input_index) ? 1 : 0;
+    out = required(call, "call").value.needs_grad_of(input_index) ? 1 : 0;
   });
 }

@@ -7,6 +7,7 @@
 #include "core/base/last_error.h"
 #include "core/base/log.h"
 #include "core/base/python_capsule.h"
+#include "core/optim/step_outcome.h"
 
 using namespace nxd;
 
@@ -31,7 +32,14 @@ size_t nxd_last_error_copy(char* buf, size_t cap) {
 
 nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {
   // Reading the last error must not replace it, unless the reading itself fails.
-  return guard([&] { output_error_info(out_info, fill_last_error_info); });
+  return guard([&] {
+    output_error_info(out_info, [](nxd_error_info_t& info) {
+      fill_last_error_info(info);
+      const StepOutcome outcome = StepOutcome::of(last_error_payload());
+      info.step = outcome.step;
+      info.parameters = outcome.parameters;
+    });
+  });
 }
 
 void nxd_python_capsule_destroy(void* capsule) { destroy_python_capsule(capsule); }

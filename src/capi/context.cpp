@@ -2,32 +2,48 @@
 #include <cstdio>
 
 #include "capi/handles.h"
+#include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 
 using namespace nxd;
 
 namespace {
 
-const nxd_context_options_t kDefaults = NXD_CONTEXT_OPTIONS_INIT;
+const nxd_context_options_t kContextDefaults = NXD_CONTEXT_OPTIONS_INIT;
+
+ContextOptions resolve(const nxd_context_options_t& given) {
+  ContextOptions out;
+  out.rendezvous = given.rendezvous;
+  out.rank = given.rank;
+  out.size = given.size;
+  out.local_rank = given.local_rank;
+  if (given.store) {
+    unwrap(given.store);
+    out.store = given.store->value;
+  }
+  if (given.timeout_ms != 0) out.timeout_ms = given.timeout_ms;
+  if (given.interface_name) out.interface_name = given.interface_name;
+  if (given.seed != 0) out.seed = given.seed;
+  if (given.plain_kernels != NXD_TOGGLE_DEFAULT) {
+    out.plain_kernels = toggle(given.plain_kernels, false, "options.plain_kernels");
+  }
+  out.transport = given.transport;
+  if (given.host_id) out.host_id = given.host_id;
+  out.interrupt = {given.interrupt, given.interrupt_data};
+  return out;
+}
 
 }  // namespace
 
 nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kContextDefaults, "options"); });
 }
 
 nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx) {
   return guard([&] {
     auto& out = output(out_ctx, "out_ctx");
-    const auto known = read_options(options, kDefaults, "options");
-    std::shared_ptr<Store> store;
-    if (known.store) {
-      unwrap(known.store);
-      store = known.store->value;
-    }
     auto handle = std::make_unique<nxd_context>();
-    handle->value = Context::create(known, store);
+    handle->value = Context::create(resolve(read_options(options, kContextDefaults, "options")));
     out = handle.release();
   });
 }

@@ -1,8 +1,8 @@
 // nxd/data_parallel.h: data parallelism over buffers, samplers.
 #include "capi/handles.h"
 #include "capi/optimizer_handles.h"
+#include "capi/optimizer_options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/data/epoch_sampler.h"
 #include "core/optim/buffer_data_parallel.h"
 
@@ -10,18 +10,12 @@ using namespace nxd;
 
 namespace {
 
-const nxd_ddp_options_t kDefaults = NXD_DDP_OPTIONS_INIT;
-const nxd_finish_options_t kFinishDefaults = NXD_FINISH_OPTIONS_INIT;
-
-DataParallel& unwrap(nxd_ddp_t* ddp) {
-  check_argument(ddp, "ddp: expected a ddp, got NULL");
-  return *ddp->value;
-}
+DataParallel& reducer(nxd_ddp_t* ddp) { return *unwrap(ddp).value; }
 
 }  // namespace
 
 nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kDdpDefaults, "options"); });
 }
 
 nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
@@ -32,30 +26,30 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
     auto& out = output(out_ddp, "out_ddp");
     Context& context = unwrap(ctx);
     if (group) static_cast<void>(unwrap(group));
-    const auto known = read_options(options, kDefaults, "options");
+    const ResolvedDdpOptions known(options, context.rank());
     auto handle = std::make_unique<nxd_ddp>();
-    handle->value = std::make_shared<BufferDataParallel>(context.shared_from_this(),
-                                                         group ? group->value : nullptr, names,
-                                                         params, grads, num_params, known);
+    handle->value = std::make_shared<BufferDataParallel>(
+        context.shared_from_this(), group ? group->value : nullptr, names, params, grads,
+        num_params, known.value, known.outcome);
     out = handle.release();
   });
 }
 
 nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad) {
-  return guard([&] { unwrap(ddp).rebind(index, param, grad); });
+  return guard([&] { reducer(ddp).rebind(index, param, grad); });
 }
 
 nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count) {
   return guard([&] {
     auto& out = output(out_count, "out_count");
-    out = unwrap(ddp).source()->size();
+    out = reducer(ddp).source()->size();
   });
 }
 
 nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name) {
   return guard([&] {
     auto& out = output(out_name, "out_name");
-    const ParameterSource& source = *unwrap(ddp).source();
+    const ParameterSource& source = *reducer(ddp).source();
     check_argument(index < source.size(), "index: expected less than ", source.size(),
                    " parameters, got ", index);
     out = source.info(index).name.c_str();
@@ -63,16 +57,16 @@ nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_nam
 }
 
 nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index) {
-  return guard([&] { unwrap(ddp).mark_ready(index); });
+  return guard([&] { reducer(ddp).mark_ready(index); });
 }
 
 nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index) {
-  return guard([&] { unwrap(ddp).mark_unused(index); });
+  return guard([&] { reducer(ddp).mark_unused(index); });
 }
 
 nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync) {
   return guard([&] {
-    DataParallel& self = unwrap(ddp);
+    DataParallel& self = reducer(ddp);
     flag(sync, "sync");
     self.set_sync(sync == 1);
   });
@@ -81,12 +75,12 @@ nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync) {
 nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes) {
   return guard([&] {
     auto& out = output(out_bytes, "out_bytes");
-    out = unwrap(ddp).buffer_bytes();
+    out = reducer(ddp).buffer_bytes();
   });
 }
 
 nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp) {
-  return guard([&] { unwrap(ddp).mark_reloaded(); });
+  return guard([&] { reducer(ddp).mark_reloaded(); });
 }
 
 void nxd_ddp_destroy(nxd_ddp_t* ddp) {
@@ -101,8 +95,8 @@ nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size)
 nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options, double* out_norm) {
   return guard([&] {
     if (out_norm) *out_norm = 0;
-    DataParallel& self = unwrap(ddp);
-    const double norm = finish(self, read_options(options, kFinishDefaults, "options"));
+    DataParallel& self = reducer(ddp);
+    const double norm = finish(self, read_finish(options));
     if (out_norm) *out_norm = norm;
   });
 }

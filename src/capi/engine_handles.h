@@ -1,23 +1,36 @@
 #pragma once
 
 // Handles of the engine, and how its functions take them apart.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "capi/handles.h"
-#include "core/base/options.h"
+#include "capi/options.h"
+#include "capi/tensor_handles.h"
+#include "core/base/last_error.h"
 #include "engine/autograd/custom_function.h"
 #include "engine/module/module.h"
 #include "engine/module/tape.h"
 #include "engine/ops/op_call.h"
-#include "engine/tensor/tensor_handle.h"
 #include "engine/training/model_state.h"
-#include "engine/translate.h"
+
+struct nxd_module {
+  std::shared_ptr<nxd::Module> value;
+};
+
+struct nxd_parameter {
+  nxd::Parameter* value;
+};
+
+struct nxd_tape {
+  nxd::Tape value;
+};
 
 struct nxd_op {
   nxd::OpCall call;
-  nxd::ForkStamp stamp{};
+  nxd::ForkGuard fork_guard{};
 };
 
 struct nxd_load_report {
@@ -26,7 +39,18 @@ struct nxd_load_report {
 
 struct nxd_function {
   nxd::CustomFunction function;
-  nxd::ForkStamp stamp{};
+  nxd::ForkGuard fork_guard{};
+};
+
+// Lives on the stack of the callback's call.
+struct nxd_function_call {
+  nxd::FunctionCall& value;
+  std::vector<std::unique_ptr<nxd_tensor>> saved{};  // borrowed by the callback so far, by index
+
+  bool lends(const nxd_tensor_t* handle) const {
+    return std::any_of(saved.begin(), saved.end(),
+                       [&](const auto& own) { return own.get() == handle; });
+  }
 };
 
 namespace nxd {
@@ -58,18 +82,48 @@ inline std::string unwrap_text(const char* value, const char* name) {
   return value;
 }
 
-// Borrowed tensors; a NULL among them becomes an undefined tensor.
-inline Module::Tensors unwrap_tensors(nxd_tensor_t* const* tensors, size_t n, const char* name) {
-  check_array(tensors, n, name);
-  Module::Tensors result(n);
-  for (size_t i = 0; i < n; ++i) {
-    if (tensors[i]) result[i] = tensors[i]->value;
-  }
-  return result;
-}
-
 inline nxd_module_t* new_handle(std::shared_ptr<Module> module) {
   return new nxd_module{std::move(module)};
+}
+
+// Handles that a module lends. Its own shares no ownership: inside the module it must not keep it
+// alive.
+struct ModuleHandles {
+  explicit ModuleHandles(Module& owner)
+      : module{std::shared_ptr<Module>(std::shared_ptr<void>(), &owner)},
+        master_weight{at::Tensor(), owner.attachment().fork_guard()} {}
+  nxd_module module;
+  nxd_tensor master_weight;  // of a layer that keeps one
+};
+
+inline ModuleHandles& handles_of(Module& module) {
+  return module.attachment().get<ModuleHandles>(module);
+}
+
+inline nxd_module_t* borrow_module(Module& module) { return &handles_of(module).module; }
+
+// Handles that a parameter lends.
+struct ParameterHandles {
+  explicit ParameterHandles(Parameter& owner)
+      : parameter{&owner}, tensor{at::Tensor(), owner.attachment().fork_guard(), &owner} {}
+  nxd_parameter parameter;
+  nxd_tensor tensor;
+};
+
+inline ParameterHandles& handles_of(Parameter& parameter) {
+  return parameter.attachment().get<ParameterHandles>(parameter);
+}
+
+inline nxd_parameter_t* borrow_parameter(Parameter& parameter) {
+  return &handles_of(parameter).parameter;
+}
+
+// A tensor that forward saved, lent for the callback.
+inline nxd_tensor_t* borrow_saved(nxd_function_call_t& call, size_t index) {
+  const at::Tensor& tensor = call.value.saved_at(index);
+  if (call.saved.size() <= index) call.saved.resize(index + 1);
+  if (!call.saved[index]) call.saved[index].reset(wrap(tensor));
+  return call.saved[index].get();
 }
 
 // Copies a list into a caller's buffer by the rule of nxd_tensor_get_shape: how many there are is

@@ -35,7 +35,7 @@ CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
 template <class Function>
 nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,
                  Function&& f) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_y, "out_y");
     const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
     const auto value = [&] { return unwrap(x, "x"); };
@@ -78,7 +78,7 @@ nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
 nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
                                              int32_t to_model_parallel, nxd_tensor_t** out_y) {
   return map(ctx, x, out_y, true, [=](const GroupRef& group, const at::Tensor& value) {
-    return to_model_parallel ? gather_to_split_consumer(group, value, dim)
+    return to_model_parallel ? gather_to_model_parallel(group, value, dim)
                              : gather_from_region(group, value, dim);
   });
 }
@@ -98,7 +98,7 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
                                         nxd_tensor_t* labels,
                                         const nxd_cross_entropy_options_t* options,
                                         nxd_tensor_t** out_loss) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_loss, "out_loss");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
     const GroupRef group = tensor_group(*context);
@@ -114,7 +114,7 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
                                       nxd_tensor_t* labels, int32_t sequence_dim,
                                       const nxd_cross_entropy_options_t* options,
                                       nxd_tensor_t** out_loss) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_loss, "out_loss");
     ParallelLinearPlan plan;
     plan.context = unwrap(ctx, "ctx");

@@ -10,7 +10,7 @@
 
 struct nxd_store {
   std::shared_ptr<nxd::Store> value;
-  nxd::ForkStamp stamp{};
+  nxd::ForkGuard fork_guard{};
 };
 
 struct nxd_group {
@@ -29,14 +29,14 @@ struct nxd_work {
 
 struct nxd_job {
   std::unique_ptr<nxd::Job> value;
-  nxd::ForkStamp stamp{};
+  nxd::ForkGuard fork_guard{};
 };
 
 namespace nxd {
 
 inline Store& unwrap(nxd_store_t* store) {
   check_argument(store, "store: expected a store, got NULL");
-  store->stamp.check("store");
+  store->fork_guard.check("store");
   return *store->value;
 }
 
@@ -58,7 +58,7 @@ inline Work& unwrap(nxd_work_t* work) {
 
 inline Job& unwrap(nxd_job_t* job) {
   check_argument(job, "job: expected a job, got NULL");
-  job->stamp.check("job");
+  job->fork_guard.check("job");
   return *job->value;
 }
 

@@ -1,24 +1,24 @@
 // nxd/job.h: jobs.
 #include "capi/handles.h"
+#include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 
 using namespace nxd;
 
 namespace {
 
-const nxd_spawn_options_t kDefaults = NXD_SPAWN_OPTIONS_INIT;
+const nxd_spawn_options_t kSpawnDefaults = NXD_SPAWN_OPTIONS_INIT;
 
 }  // namespace
 
 nxd_status_t nxd_spawn_options_init(nxd_spawn_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kSpawnDefaults, "options"); });
 }
 
 nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** out_job) {
   return guard([&] {
     auto& out = output(out_job, "out_job");
-    const auto known = read_options(options, kDefaults, "options");
+    const auto known = read_options(options, kSpawnDefaults, "options");
     std::vector<std::string> arguments;
     for (const char* const* a = known.argv; a && *a; ++a) arguments.emplace_back(*a);
     check_argument(!known.argv || !arguments.empty(),
@@ -65,5 +65,5 @@ nxd_status_t nxd_job_get_pid(nxd_job_t* job, int32_t rank, int64_t* out_pid) {
 // In a forked child the processes are the parent's.
 void nxd_job_destroy(nxd_job_t* job) {
   const Uncancelled whole_call;
-  if (job && !job->stamp.is_foreign()) delete job;
+  if (job && !job->fork_guard.is_foreign()) delete job;
 }

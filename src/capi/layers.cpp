@@ -98,7 +98,7 @@ LayerContext place(const std::shared_ptr<Context>& context, const Options& given
 template <class Layer, class Options, class... Arguments>
 nxd_status_t create_with(nxd_context_t* ctx, nxd_module_t** out_module, const Options* options,
                          const Options& defaults, Arguments... arguments) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_module, "out_module");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
     const Options known = read_options(options, defaults, "options");
@@ -146,11 +146,13 @@ nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in
 }
 
 nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_weight, "out_weight");
     auto* layer = dynamic_cast<ParallelLinearLayer*>(&unwrap(module, "module"));
     check_state(layer != nullptr, "module: only parallel linear layers keep a master weight");
-    out = layer->master_weight_handle();
+    nxd_tensor& lent = handles_of(*layer).master_weight;
+    lent.value = layer->master_weight();
+    out = &lent;
   });
 }
 
@@ -202,7 +204,7 @@ nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size,
 
 nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* name,
                                       int32_t shard_dim, nxd_module_t** out_module) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_module, "out_module");
     const LayerContext at{.context = unwrap(ctx, "ctx"), .path = name ? name : ""};
     out = new_handle(std::make_shared<Dropout>(at, p, static_cast<int>(shard_dim)));

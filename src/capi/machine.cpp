@@ -1,8 +1,8 @@
 // nxd/machine.h: the device, limits, phases.
+#include "capi/output_struct.h"
 #include "core/base/environment.h"
 #include "core/base/last_error.h"
-#include "core/base/output_struct.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/parallel.h"
 #include "core/world/device.h"
@@ -34,20 +34,20 @@ nxd_status_t nxd_release_threads(void) {
 }
 
 nxd_status_t nxd_profile_start(void) {
-  return guard([] { phase_clock::start(); });
+  return guard([] { profiler::start(); });
 }
 
 nxd_status_t nxd_profile_stop(void) {
-  return guard([] { phase_clock::stop(); });
+  return guard([] { profiler::stop(); });
 }
 
 nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats) {
   return guard([&] {
     OutputStruct out(out_stats, "out_stats");
-    check_argument(phase >= 0 && phase < phase_clock::kPhases,
-                   "phase: expected an NXD_PHASE_*, got ", phase);
-    const phase_clock::Total total = phase_clock::total(phase);
-    out.write({sizeof(nxd_phase_stats_t), phase_clock::name(phase), total.seconds, total.operations,
+    check_argument(phase >= 0 && phase < profiler::kPhases, "phase: expected an NXD_PHASE_*, got ",
+                   phase);
+    const profiler::Total total = profiler::total(phase);
+    out.write({sizeof(nxd_phase_stats_t), profiler::name(phase), total.seconds, total.operations,
                total.calls});
   });
 }

@@ -1,7 +1,7 @@
 // nxd/memory.h: arenas and the pool.
 #include "capi/handles.h"
+#include "capi/output_struct.h"
 #include "core/base/last_error.h"
-#include "core/base/output_struct.h"
 #include "core/comm/memory/arena.h"
 #include "core/kernels/memory_pool.h"
 

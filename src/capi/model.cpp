@@ -6,10 +6,10 @@ using namespace nxd;
 
 namespace {
 
-const nxd_model_options_t kDefaults = NXD_MODEL_OPTIONS_INIT;
+const nxd_model_options_t kModelDefaults = NXD_MODEL_OPTIONS_INIT;
 
 LayerContext root_place(const nxd_model_options_t* options, nxd_context_t* ctx) {
-  const auto known = read_options(options, kDefaults, "options");
+  const auto known = read_options(options, kModelDefaults, "options");
   const bool slices = flag(known.sequence_parallel, "options.sequence_parallel");
   return LayerContext::make(unwrap(ctx, "ctx"), "", known.dtype, known.device, slices);
 }
@@ -17,12 +17,12 @@ LayerContext root_place(const nxd_model_options_t* options, nxd_context_t* ctx) 
 }  // namespace
 
 nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t size) {
-  return engine_guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kModelDefaults, "options"); });
 }
 
 nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
                               const nxd_model_options_t* options, nxd_module_t** out_model) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_model, "out_model");
     const LayerContext at = root_place(options, ctx);
     out = new_handle(create_model(at, unwrap_text(config_json, "config_json")));
@@ -32,7 +32,7 @@ nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json,
 nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory,
                                        const nxd_model_options_t* options,
                                        nxd_module_t** out_model) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_model, "out_model");
     const LayerContext at = root_place(options, ctx);
     out = new_handle(model_from_pretrained(at, unwrap_text(directory, "directory")));
@@ -41,7 +41,7 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
 
 nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
                                       double* out_flops) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_flops, "out_flops");
     out = step_flops(unwrap(model, "model"), batch, sequence);
   });

@@ -6,7 +6,7 @@
 #include "capi/pipeline_handles.h"
 #include "core/base/buffer_limit.h"
 #include "core/base/last_error.h"
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/module/model.h"
 #include "engine/training/module_pipeline.h"
 
@@ -14,7 +14,7 @@ using namespace nxd;
 
 namespace {
 
-const nxd_pp_options_t kDefaults = NXD_PP_OPTIONS_INIT;
+const nxd_pp_options_t kPpDefaults = NXD_PP_OPTIONS_INIT;
 
 ModulePipeline& unwrap_pipeline(nxd_pp_t* pp) {
   check_argument(pp, "pp: expected a pipeline, got NULL");
@@ -109,9 +109,9 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
   if (options.leaf_rule) {
     out.trace.leaf_rule = [rule = options.leaf_rule, data = options.leaf_rule_data](
                               Module& module, const std::string& path, bool is_leaf) {
+      nxd_module_t* const asked = borrow_module(module);
       int32_t answer = is_leaf ? 1 : 0;
-      CallbackWatch().run(
-          [&] { return rule(module.borrowed_handle(), path.c_str(), &answer, data); }, "leaf_rule");
+      CallbackWatch().run([&] { return rule(asked, path.c_str(), &answer, data); }, "leaf_rule");
       return flag(answer, "leaf_rule: is_leaf");
     };
   }
@@ -126,7 +126,7 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
     for (const std::string& name : names) {
       check_argument(std::find(known.begin(), known.end(), name) != known.end(),
                      "input_names: ", root.class_name(), " has no input \"", name, "\"",
-                     near_names(name, known));
+                     suggestions(name, known));
     }
   }
   while (names.size() < n_inputs) names.push_back(text("input_", names.size()));
@@ -177,8 +177,14 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
   read_trace(out, options, root, model, n_inputs);
   read_loss(out, options, model);
   out.keep_outputs = flag(options.keep_outputs, "keep_outputs");
-  out.param_init = options.param_init;
-  out.param_init_data = options.param_init_data;
+  if (options.param_init) {
+    out.param_init = [init = options.param_init, data = options.param_init_data](
+                         Parameter& parameter, const std::string& name, at::Tensor& value) {
+      nxd_parameter_t* const owner = borrow_parameter(parameter);
+      nxd_tensor handle{value};
+      CallbackWatch().run([&] { return init(owner, name.c_str(), &handle, data); }, "param_init");
+    };
+  }
   if (options.trace_file_path) out.trace_path = options.trace_file_path;
   return out;
 }
@@ -186,12 +192,12 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
 }  // namespace
 
 nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size) {
-  return engine_guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kPpDefaults, "options"); });
 }
 
 nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs,
                            const nxd_pp_options_t* options, nxd_pp_t** out_pp) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_pp) *out_pp = nullptr;
     const std::shared_ptr<Module> root = unwrap(model, "model").shared_from_this();
     ModulePipelineOptions known;
@@ -199,7 +205,7 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
     try {
       static_cast<void>(output(out_pp, "out_pp"));
       examples = unwrap_tensors(inputs, num_inputs, "inputs");
-      known = resolve(*root, read_options(options, kDefaults, "options"), num_inputs);
+      known = resolve(*root, read_options(options, kPpDefaults, "options"), num_inputs);
     } catch (...) {
       PipelineRunner::reject(*root->context());
       throw;
@@ -212,7 +218,7 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
 
 nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                               double* out_loss) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_loss) *out_loss = 0;
     ModulePipeline& self = unwrap_pipeline(pp);
     const double loss = self.run_train(unwrap_tensors(inputs, num_inputs, "inputs"));
@@ -222,7 +228,7 @@ nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t 
 
 nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                              double* out_loss, nxd_tensor_t** outputs, size_t num_outputs) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_loss) *out_loss = 0;
     clear_outputs(outputs, num_outputs, "outputs");
     ModulePipeline& self = unwrap_pipeline(pp);
@@ -233,70 +239,70 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
 }
 
 nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     output(out_count, "out_count");
     copy_list(unwrap_pipeline(pp).losses(), losses, cap, out_count, "losses");
   });
 }
 
 nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp) {
-  return engine_guard([&] {
+  return guard([&] {
     unwrap_pipeline(pp).set_ddp(ddp ? std::weak_ptr<DataParallel>(ddp->value)
                                     : std::weak_ptr<DataParallel>());
   });
 }
 
 nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_module, "out_module");
-    out = unwrap_pipeline(pp).local_module()->borrowed_handle();
+    out = borrow_module(*unwrap_pipeline(pp).local_module());
   });
 }
 
 nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = unwrap_pipeline(pp).local_module_names().size();
   });
 }
 
 nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index, const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_name, "out_name");
     out = name_at(unwrap_pipeline(pp).local_module_names(), index);
   });
 }
 
 nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = unwrap_pipeline(pp).cuts().size();
   });
 }
 
 nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_name, "out_name");
     out = name_at(unwrap_pipeline(pp).cuts(), index);
   });
 }
 
 nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_text, "out_text");
     out = unwrap_pipeline(pp).graph_text().c_str();
   });
 }
 
 nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = unwrap_pipeline(pp).unsplit().size();
   });
 }
 
 nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_name, "out_name");
     out = name_at(unwrap_pipeline(pp).unsplit(), index);
   });

@@ -1,10 +1,11 @@
 // nxd/module.h: modules and parameters.
 #include "capi/engine_handles.h"
+#include "capi/user_data.h"
 #include "core/base/last_error.h"
 #include "engine/layers/caller_parameter.h"
 #include "engine/module/callback_module.h"
+#include "engine/module/full_parameter.h"
 #include "engine/module/module_tree.h"
-#include "engine/module/whole_parameter.h"
 #include "engine/training/model_state.h"
 
 using namespace nxd;
@@ -20,49 +21,75 @@ const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_
   }
 }
 
-const nxd_parameter_options_t kDefaults = NXD_PARAMETER_OPTIONS_INIT;
+const nxd_parameter_options_t kParameterDefaults = NXD_PARAMETER_OPTIONS_INIT;
+
+// A forward that calls back with handles; empty without a callback. The module keeps the user data.
+CallbackModule::Forward with_handles(nxd_forward_fn forward, void* user_data,
+                                     const std::string& class_name) {
+  if (!forward) return {};
+  return [forward, user_data, name = class_name + ": forward"](
+             Module& self, const Module::Tensors& inputs, size_t n_outputs) {
+    const BorrowedHandles in(inputs);
+    OwnedHandles out(n_outputs);
+    nxd_module_t* const own = borrow_module(self);
+    CallbackWatch().run(
+        [&] { return forward(own, in.data(), in.size(), out.data(), out.size(), user_data); },
+        name.c_str());
+    const size_t filled = out.filled();
+    check_argument(filled == n_outputs, name, " filled ", filled, " of ", n_outputs, " outputs");
+    return out.take([&](const auto* each) { return in.contains(each); }, name, true);
+  };
+}
+
+// A hook that calls back with the handle of the parameter.
+GradientHooks::Hook with_handle(nxd_grad_hook_fn hook, const std::shared_ptr<UserData>& user) {
+  return [hook, user](Parameter& parameter) {
+    nxd_parameter_t* const own = borrow_parameter(parameter);
+    CallbackWatch().run([&] { return hook(own, user->data); },
+                        ("parameter " + parameter.canonical_name() + ": gradient hook").c_str());
+  };
+}
 
 }  // namespace
 
 nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name, nxd_forward_fn forward,
                                void* user_data, nxd_destroy_fn destroy, nxd_module_t** out_module) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_module, "out_module");
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
-    std::string name = unwrap_text(class_name, "class_name");
-    auto handle = std::make_unique<nxd_module>();
-    // The module owns user_data from here on, so nothing that can fail may follow.
-    handle->value =
-        std::make_shared<CallbackModule>(context, std::move(name), forward, user_data, destroy);
-    out = handle.release();
+    const std::string name = unwrap_text(class_name, "class_name");
+    const auto user = std::make_shared<UserData>(user_data);
+    out = new_handle(std::make_shared<CallbackModule>(
+        context, name, with_handles(forward, user_data, name), user));
+    user->destroy = destroy;
   });
 }
 
 void nxd_module_destroy(nxd_module_t* module) { delete module; }
 
 nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name, nxd_module_t* child) {
-  return engine_guard([&] {
+  return guard([&] {
     unwrap(child, "child");
     unwrap(parent, "parent").add_child(unwrap_text(name, "name"), child->value->shared_from_this());
   });
 }
 
 nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kParameterDefaults, "options"); });
 }
 
 nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                                       const int64_t* global_shape, int32_t ndim,
                                       const nxd_parameter_options_t* options,
                                       nxd_parameter_t** out_parameter) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_parameter) *out_parameter = nullptr;
     Module& self = unwrap(module, "module");
     check_argument(ndim >= 0 && ndim <= 64, "ndim: expected 0 to 64 sizes of global_shape, got ",
                    ndim);
     check_argument(global_shape != nullptr || ndim == 0, "global_shape: expected ", ndim,
                    " sizes, got NULL");
-    const auto known = read_options(options, kDefaults, "options");
+    const auto known = read_options(options, kParameterDefaults, "options");
     const bool split = flag(known.has_shard_dim, "has_shard_dim");
     check_argument(!split || (known.shard_dim >= 0 && known.shard_dim < ndim),
                    "shard_dim: expected 0 to ", ndim - 1, ", got ", known.shard_dim);
@@ -72,12 +99,12 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
     Parameter& parameter = add_caller_parameter(self, at, unwrap_text(name, "name"),
                                                 ShardSpec::Shape(global_shape, global_shape + ndim),
                                                 split ? known.shard_dim : -1);
-    if (out_parameter) *out_parameter = parameter.parameter_handle();
+    if (out_parameter) *out_parameter = borrow_parameter(parameter);
   });
 }
 
 nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const char* alias_path) {
-  return engine_guard([&] {
+  return guard([&] {
     Module& self = unwrap(root, "root");
     tie(self.shared_from_this(), unwrap_text(owner_path, "owner_path"),
         unwrap_text(alias_path, "alias_path"));
@@ -86,7 +113,7 @@ nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const ch
 
 nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(outputs, num_outputs, "outputs");
     Module& self = unwrap(module, "module");
     wrap_all(self.call(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs), outputs);
@@ -96,7 +123,7 @@ nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* input
 nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                      size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                      nxd_tape_t** out_tape) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_each(out_tape);
     clear_outputs(outputs, num_outputs, "outputs");
     auto& out = output(out_tape, "out_tape");
@@ -111,7 +138,7 @@ nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* 
 nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
                                size_t num_outputs, nxd_tensor_t** out_grad_inputs,
                                size_t num_inputs) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
     Tape& self = unwrap(tape, "tape").value;
     check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
@@ -124,7 +151,7 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
 void nxd_tape_destroy(nxd_tape_t* tape) { delete tape; }
 
 nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_name, "out_name");
     out = unwrap(module, "module").class_name().c_str();
   });
@@ -132,15 +159,15 @@ nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_na
 
 nxd_status_t nxd_module_find_module(nxd_module_t* root, const char* path,
                                     nxd_module_t** out_module) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_module, "out_module");
     Module& self = unwrap(root, "root");
-    out = find_module(self.shared_from_this(), unwrap_text(path, "path"))->borrowed_handle();
+    out = borrow_module(*find_module(self.shared_from_this(), unwrap_text(path, "path")));
   });
 }
 
 nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = unwrap(module, "module").children().size();
   });
@@ -148,31 +175,31 @@ nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count)
 
 nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index, nxd_module_t** out_child,
                                   const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_child) *out_child = nullptr;
     if (out_name) *out_name = nullptr;
     const auto& children = unwrap(module, "module").children();
     check_argument(index < children.size(), "index: expected less than ", children.size(),
                    " children, got ", index);
-    if (out_child) *out_child = children[index].second->borrowed_handle();
+    if (out_child) *out_child = borrow_module(*children[index].second);
     if (out_name) *out_name = children[index].first.c_str();
   });
 }
 
 nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training) {
-  return engine_guard([&] { unwrap(module, "module").set_training(training != 0); });
+  return guard([&] { unwrap(module, "module").set_training(training != 0); });
 }
 
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed) {
-  return engine_guard([&] { initialize(unwrap(root, "root"), seed); });
+  return guard([&] { initialize(unwrap(root, "root"), seed); });
 }
 
 nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device) {
-  return engine_guard([&] { move_to_device(unwrap(root, "root"), device); });
+  return guard([&] { move_to_device(unwrap(root, "root"), device); });
 }
 
 nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = unwrap(root, "root").tree_parameters().size();
   });
@@ -180,35 +207,35 @@ nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_coun
 
 nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index,
                                       nxd_parameter_t** out_parameter, const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_parameter) *out_parameter = nullptr;
     if (out_name) *out_name = nullptr;
     const auto& parameters = unwrap(root, "root").tree_parameters();
     check_argument(index < parameters.size(), "index: expected less than ", parameters.size(),
                    " parameters, got ", index);
-    if (out_parameter) *out_parameter = parameters[index].parameter->parameter_handle();
+    if (out_parameter) *out_parameter = borrow_parameter(*parameters[index].parameter);
     if (out_name) *out_name = parameters[index].name.c_str();
   });
 }
 
 nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name,
                                        nxd_parameter_t** out_parameter) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_parameter, "out_parameter");
-    out = find_parameter(unwrap(root, "root"), unwrap_text(name, "name"))->parameter_handle();
+    out = borrow_parameter(*find_parameter(unwrap(root, "root"), unwrap_text(name, "name")));
   });
 }
 
 nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter, nxd_tensor_t** out_tensor) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
-    out = unwrap(parameter, "parameter").tensor_handle();
+    out = &handles_of(unwrap(parameter, "parameter")).tensor;
   });
 }
 
 nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t* shape, size_t cap,
                                             size_t* out_ndim) {
-  return engine_guard([&] {
+  return guard([&] {
     output(out_ndim, "out_ndim");
     copy_list(unwrap(parameter, "parameter").shard().shape(), shape, cap, out_ndim, "shape");
   });
@@ -216,7 +243,7 @@ nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, int64_t*
 
 nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim, int64_t* begins,
                                      int64_t* ends, size_t cap, size_t* out_ranges) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_each(out_dim, out_ranges);
     auto& dim = output(out_dim, "out_dim");
     output(out_ranges, "out_ranges");
@@ -233,45 +260,46 @@ nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_di
 }
 
 nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full) {
-  return engine_guard([&] { unwrap(parameter, "parameter").set_whole(unwrap(full, "full")); });
+  return guard([&] { unwrap(parameter, "parameter").set_full(unwrap(full, "full")); });
 }
 
 nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_full, "out_full");
-    out = wrap(gather_whole(unwrap(parameter, "parameter")));
+    out = wrap(gather_full(unwrap(parameter, "parameter")));
   });
 }
 
 nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_full, "out_full");
-    const at::Tensor full = gather_whole_grad(unwrap(parameter, "parameter"));
+    const at::Tensor full = gather_full_grad(unwrap(parameter, "parameter"));
     if (full.defined()) out = wrap(full);
   });
 }
 
 nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable) {
-  return engine_guard(
-      [&] { unwrap(parameter, "parameter").tensor().set_requires_grad(trainable != 0); });
+  return guard([&] { unwrap(parameter, "parameter").tensor().set_requires_grad(trainable != 0); });
 }
 
 nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,
                                          void* user_data, nxd_destroy_fn destroy) {
-  return engine_guard([&] {
-    Parameter& self = unwrap(parameter, "parameter");
-    if (!hook) return self.set_grad_hook({});
-    set_caller_hook(self, hook, user_data, destroy);
+  return guard([&] {
+    GradientHooks& hooks = unwrap(parameter, "parameter").hooks();
+    if (!hook) return hooks.set_user({});
+    const auto user = std::make_shared<UserData>(user_data);
+    hooks.set_user(with_handle(hook, user));
+    user->destroy = destroy;
   });
 }
 
 nxd_status_t nxd_module_zero_grad(nxd_module_t* root) {
-  return engine_guard([&] { zero_grad(unwrap(root, "root")); });
+  return guard([&] { zero_grad(unwrap(root, "root")); });
 }
 
 nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t kind,
                                        size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = names_of(unwrap(report, "report").value, kind).size();
   });
@@ -279,7 +307,7 @@ nxd_status_t nxd_load_report_get_count(nxd_load_report_t* report, nxd_mismatch_t
 
 nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t kind, size_t index,
                                       const char** out_name) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_name, "out_name");
     const std::vector<std::string>& names = names_of(unwrap(report, "report").value, kind);
     check_argument(index < names.size(), "index: expected less than ", names.size(), ", got ",
@@ -292,7 +320,7 @@ void nxd_load_report_destroy(nxd_load_report_t* report) { delete report; }
 
 nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, int32_t strict,
                                          nxd_load_report_t** out_report) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_report) *out_report = nullptr;
     Module& self = unwrap(root, "root");
     flag(strict, "strict");
@@ -306,5 +334,5 @@ nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, i
 }
 
 nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path) {
-  return engine_guard([&] { save_safetensors(unwrap(root, "root"), path); });
+  return guard([&] { save_safetensors(unwrap(root, "root"), path); });
 }

@@ -8,7 +8,7 @@ namespace {
 
 OpCall& call_of(nxd_op_t* op) {
   check_argument(op, "op: expected an operator call, got NULL");
-  op->stamp.check("op");
+  op->fork_guard.check("op");
   return op->call;
 }
 
@@ -33,7 +33,7 @@ std::vector<T> list_argument(const T* values, size_t count) {
 }  // namespace
 
 nxd_status_t nxd_op_create(const char* name, const char* overload, nxd_op_t** out_op) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_op, "out_op");
     out = new nxd_op{OpCall(text_argument(name, "name"), overload ? overload : "")};
   });
@@ -42,14 +42,14 @@ nxd_status_t nxd_op_create(const char* name, const char* overload, nxd_op_t** ou
 void nxd_op_destroy(nxd_op_t* op) { delete op; }
 
 nxd_status_t nxd_op_get_schema(nxd_op_t* op, const char** out_schema) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_schema, "out_schema");
     out = call_of(op).schema();
   });
 }
 
 nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor) {
-  return engine_guard([&] {
+  return guard([&] {
     call_of(op).set_tensor(text_argument(name, "name"),
                            tensor ? &unwrap(tensor, "tensor") : nullptr);
   });
@@ -57,68 +57,67 @@ nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* ten
 
 nxd_status_t nxd_op_set_tensors(nxd_op_t* op, const char* name, nxd_tensor_t* const* tensors,
                                 size_t num_tensors) {
-  return engine_guard([&] {
+  return guard([&] {
     call_of(op).set_tensors(text_argument(name, "name"),
                             optional_tensors(tensors, num_tensors, "tensors"));
   });
 }
 
 nxd_status_t nxd_op_set_int(nxd_op_t* op, const char* name, int64_t value) {
-  return engine_guard([&] { call_of(op).set_int(text_argument(name, "name"), value); });
+  return guard([&] { call_of(op).set_int(text_argument(name, "name"), value); });
 }
 
 nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double value) {
-  return engine_guard([&] { call_of(op).set_double(text_argument(name, "name"), value); });
+  return guard([&] { call_of(op).set_double(text_argument(name, "name"), value); });
 }
 
 nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value) {
-  return engine_guard([&] { call_of(op).set_bool(text_argument(name, "name"), value != 0); });
+  return guard([&] { call_of(op).set_bool(text_argument(name, "name"), value != 0); });
 }
 
 nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value) {
-  return engine_guard(
+  return guard(
       [&] { call_of(op).set_string(text_argument(name, "name"), text_argument(value, "value")); });
 }
 
 nxd_status_t nxd_op_set_dtype(nxd_op_t* op, const char* name, nxd_dtype_t value) {
-  return engine_guard(
-      [&] { call_of(op).set_dtype(text_argument(name, "name"), to_scalar_type(value)); });
+  return guard([&] { call_of(op).set_dtype(text_argument(name, "name"), to_scalar_type(value)); });
 }
 
 nxd_status_t nxd_op_set_ints(nxd_op_t* op, const char* name, const int64_t* values,
                              size_t num_values) {
-  return engine_guard([&] {
+  return guard([&] {
     call_of(op).set_ints(text_argument(name, "name"), list_argument(values, num_values));
   });
 }
 
 nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const double* values,
                                 size_t num_values) {
-  return engine_guard([&] {
+  return guard([&] {
     call_of(op).set_doubles(text_argument(name, "name"), list_argument(values, num_values));
   });
 }
 
 nxd_status_t nxd_op_run(nxd_op_t* op) {
-  return engine_guard([&] { call_of(op).run(); });
+  return guard([&] { call_of(op).run(); });
 }
 
 nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_count, "out_count");
     out = call_of(op).result_count();
   });
 }
 
 nxd_status_t nxd_op_share_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
     out = wrap(call_of(op).tensor_result(index));
   });
 }
 
 nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_value) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_value, "out_value");
     out = call_of(op).number_result(index);
   });
@@ -126,7 +125,7 @@ nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_value) {
 
 nxd_status_t nxd_op_call(const char* name, const char* overload, nxd_tensor_t* const* inputs,
                          size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(outputs, num_outputs, "outputs");
     OpCall call(text_argument(name, "name"), overload ? overload : "");
     call.set_leading(optional_tensors(inputs, num_inputs, "inputs"));

@@ -1,28 +1,16 @@
 // nxd/optimizer.h: optimizers.
 #include "capi/arguments.h"
 #include "capi/optimizer_handles.h"
+#include "capi/optimizer_options.h"
 #include "core/base/last_error.h"
-#include "core/optim/data_parallel.h"
-#include "core/optim/learning_rate.h"
 
 using namespace nxd;
 
 namespace {
 
-const nxd_lr_schedule_options_t kScheduleDefaults = NXD_LR_SCHEDULE_OPTIONS_INIT;
-const nxd_finish_options_t kFinishDefaults = NXD_FINISH_OPTIONS_INIT;
-const nxd_adamw_options_t kAdamwDefaults = NXD_ADAMW_OPTIONS_INIT;
-const nxd_sgd_options_t kSgdDefaults = NXD_SGD_OPTIONS_INIT;
-const nxd_custom_optimizer_options_t kCustomDefaults = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
-
 Optimizer& unwrap(nxd_optimizer_t* optimizer) {
   check_argument(optimizer, "optimizer: expected an optimizer, got NULL");
   return *optimizer->value;
-}
-
-nxd_ddp_t& unwrap(nxd_ddp_t* ddp) {
-  check_argument(ddp, "ddp: expected a ddp, got NULL");
-  return *ddp;
 }
 
 template <class Options>
@@ -50,7 +38,7 @@ nxd_status_t nxd_lr_schedule_get_factor(const nxd_lr_schedule_options_t* options
                                         double* out_factor) {
   return guard([&] {
     auto& out = output(out_factor, "out_factor");
-    const auto known = read_optimizer_options(options, kScheduleDefaults);
+    const LearningRateSchedule known = read_schedule(options);
     check_schedule(known);
     out = schedule_factor(known, step);
   });
@@ -74,8 +62,7 @@ nxd_status_t nxd_optimizer_create_adamw_ddp(nxd_ddp_t* ddp, const nxd_adamw_opti
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value,
-                        make_adamw_rule(read_optimizer_options(options, kAdamwDefaults)));
+    out = new_optimizer(self.owner, self.value, make_adamw_rule(read_adamw(options)));
   });
 }
 
@@ -84,8 +71,7 @@ nxd_status_t nxd_optimizer_create_sgd_ddp(nxd_ddp_t* ddp, const nxd_sgd_options_
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_optimizer(self.owner, self.value,
-                        make_sgd_rule(read_optimizer_options(options, kSgdDefaults)));
+    out = new_optimizer(self.owner, self.value, make_sgd_rule(read_sgd(options)));
   });
 }
 
@@ -95,8 +81,7 @@ nxd_status_t nxd_optimizer_create_custom_ddp(nxd_ddp_t* ddp,
   return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const nxd_ddp_t& self = unwrap(ddp);
-    out = new_custom_optimizer(self.owner, self.value,
-                               read_optimizer_options(options, kCustomDefaults));
+    out = new_custom_optimizer(self.owner, self.value, options);
   });
 }
 
@@ -124,8 +109,7 @@ nxd_status_t nxd_optimizer_get_hyperparameter(nxd_optimizer_t* optimizer, int32_
 
 nxd_status_t nxd_optimizer_set_lr_schedule(nxd_optimizer_t* optimizer,
                                            const nxd_lr_schedule_options_t* options) {
-  return guard(
-      [&] { unwrap(optimizer).set_schedule(read_optimizer_options(options, kScheduleDefaults)); });
+  return guard([&] { unwrap(optimizer).set_schedule(read_schedule(options)); });
 }
 
 nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options,
@@ -133,7 +117,7 @@ nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_opt
   return guard([&] {
     OutputStructs out(out_report, 1, "out_report");
     nxd_step_report_t report{};
-    unwrap(optimizer).step(read_optimizer_options(options, kFinishDefaults), report);
+    unwrap(optimizer).step(read_finish(options), report);
     out.write(0, report);
   });
 }
@@ -148,7 +132,7 @@ nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,
   return guard([&] {
     clear_each(out_state, out_step);
     auto& state = output(out_state, "out_state");
-    const Optimizer::Outcome outcome = unwrap(optimizer).outcome();
+    const StepOutcome outcome = unwrap(optimizer).outcome();
     state = outcome.parameters;
     if (out_step) *out_step = outcome.step;
   });

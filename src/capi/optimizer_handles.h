@@ -3,7 +3,8 @@
 // How the handles of optimizers are made, over parameters of either library.
 #include <memory>
 
-#include "core/base/options.h"
+#include "capi/optimizer_options.h"
+#include "core/base/error.h"
 #include "core/optim/data_parallel.h"
 #include "core/optim/optimizer.h"
 
@@ -20,9 +21,9 @@ struct nxd_optimizer {
 
 namespace nxd {
 
-template <class Options>
-Options read_optimizer_options(const Options* options, const Options& defaults) {
-  return read_options(options, defaults, "options");
+inline nxd_ddp_t& unwrap(nxd_ddp_t* ddp) {
+  check_argument(ddp, "ddp: expected a ddp, got NULL");
+  return *ddp;
 }
 
 // parameters: a ParameterSource or a DataParallel; owner is kept as long as the handle.
@@ -39,7 +40,7 @@ nxd_optimizer_t* new_optimizer(std::shared_ptr<void> owner, std::shared_ptr<Para
 template <class Parameters>
 nxd_optimizer_t* new_custom_optimizer(std::shared_ptr<void> owner,
                                       std::shared_ptr<Parameters> parameters,
-                                      const nxd_custom_optimizer_options_t& options) {
+                                      const nxd_custom_optimizer_options_t* options) {
   struct UserData {
     std::shared_ptr<void> owner;
     void* data;
@@ -48,9 +49,11 @@ nxd_optimizer_t* new_custom_optimizer(std::shared_ptr<void> owner,
       if (destroy) destroy(data);
     }
   };
-  auto kept = std::make_shared<UserData>(UserData{std::move(owner), options.user_data, nullptr});
-  nxd_optimizer_t* handle = new_optimizer(kept, std::move(parameters), make_callback_rule(options));
-  kept->destroy = options.destroy;
+  const nxd_custom_optimizer_options_t given = read_options(options, kCustomDefaults, "options");
+  auto kept = std::make_shared<UserData>(UserData{std::move(owner), given.user_data, nullptr});
+  nxd_optimizer_t* handle =
+      new_optimizer(kept, std::move(parameters), make_callback_rule(resolve(given)));
+  kept->destroy = given.destroy;
   return handle;
 }
 

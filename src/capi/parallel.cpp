@@ -1,16 +1,39 @@
 // nxd/parallel.h: layouts, and that of a context's world.
 #include "capi/handles.h"
+#include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/layout/rank_layout.h"
 
 using namespace nxd;
 
+namespace {
+
+const nxd_parallel_options_t kParallelDefaults = NXD_PARALLEL_OPTIONS_INIT;
+
+nxd_parallel_options_t read(const nxd_parallel_options_t* given) {
+  return read_options(given, kParallelDefaults, "nxd_parallel_options_t");
+}
+
+ParallelOptions resolve(const nxd_parallel_options_t& given) {
+  const auto or_one = [](int size) { return size != 0 ? size : 1; };
+  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
+  return {.tensor = or_one(given.tensor_parallel_size),
+          .pipeline = or_one(given.pipeline_parallel_size),
+          .context = or_one(given.context_parallel_size),
+          .expert = or_one(given.expert_parallel_size),
+          .platform = given.platform,
+          .lnc_size = or_one(given.lnc_size),
+          .local_world_size = given.local_world_size};
+}
+
+RankLayout layout_of(const nxd_parallel_options_t* options, int world_size) {
+  return {resolve(read(options)), world_size};
+}
+
+}  // namespace
+
 nxd_status_t nxd_parallel_options_init(nxd_parallel_options_t* options, size_t size) {
-  return guard([&] {
-    const nxd_parallel_options_t defaults = NXD_PARALLEL_OPTIONS_INIT;
-    init_options(options, size, defaults, "nxd_parallel_options_t");
-  });
+  return guard([&] { init_options(options, size, kParallelDefaults, "nxd_parallel_options_t"); });
 }
 
 nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* options, int32_t world_size,
@@ -18,7 +41,7 @@ nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* options, i
   if (out_count) *out_count = 0;
   return guard([&] {
     check_argument(out_count, "out_count: expected a pointer, got NULL");
-    *out_count = RankLayout(read_parallel_options(options), world_size).group_count(axis);
+    *out_count = layout_of(options, world_size).group_count(axis);
   });
 }
 
@@ -27,7 +50,7 @@ nxd_status_t nxd_layout_get_group(const nxd_parallel_options_t* options, int32_t
                                   size_t* out_size) {
   if (out_size) *out_size = 0;
   return guard([&] {
-    const RankLayout layout(read_parallel_options(options), world_size);
+    const RankLayout layout = layout_of(options, world_size);
     copy_ranks(layout.group(axis, index), ranks, cap, out_size);
   });
 }
@@ -40,7 +63,7 @@ nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t
   return guard([&] {
     check_argument(out_group_index, "out_group_index: expected a pointer, got NULL");
     check_argument(out_rank_in_group, "out_rank_in_group: expected a pointer, got NULL");
-    const RankLayout layout(read_parallel_options(options), world_size);
+    const RankLayout layout = layout_of(options, world_size);
     const RankLayout::Place place = layout.find(axis, rank);
     *out_group_index = place.group_index;
     *out_rank_in_group = place.rank_in_group;
@@ -50,7 +73,10 @@ nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t
 nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options) {
   return guard([&] {
     Context& context = unwrap(ctx);
-    context.init_model_parallel(read_parallel_options(options));
+    const nxd_parallel_options_t given = read(options);
+    ParallelOptions layout;
+    const auto resolved = Outcome::of(context.rank(), [&] { layout = resolve(given); });
+    context.init_model_parallel(layout, resolved);
   });
 }
 
@@ -113,13 +139,13 @@ nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, in
 nxd_status_t nxd_parallel_get_pipeline_next_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).pipeline_neighbour(1);
+    out = unwrap(ctx).parallel().pipeline_neighbour(1);
   });
 }
 
 nxd_status_t nxd_parallel_get_pipeline_previous_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).pipeline_neighbour(-1);
+    out = unwrap(ctx).parallel().pipeline_neighbour(-1);
   });
 }

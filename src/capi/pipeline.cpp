@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "capi/handles.h"
+#include "capi/options.h"
 #include "capi/pipeline_handles.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_report.h"
 
@@ -45,7 +45,13 @@ std::vector<std::vector<PipelineTask>> read_tasks(const PipelineShape& shape,
   return lists;
 }
 
-const nxd_pp_callbacks_options_t kDefaults = NXD_PP_CALLBACKS_OPTIONS_INIT;
+const nxd_pp_callbacks_options_t kPpCallbacksDefaults = NXD_PP_CALLBACKS_OPTIONS_INIT;
+const nxd_pp_costs_t kCosts = NXD_PP_COSTS_INIT;
+
+nxd_pp_stage_callbacks_t read_callbacks(const nxd_pp_stage_callbacks_t* given) {
+  check_argument(given, "callbacks: expected a struct, got NULL");
+  return read_options(given, nxd_pp_stage_callbacks_t{}, "callbacks");
+}
 
 CallbackPipelineOptions resolve(const nxd_pp_callbacks_options_t& given) {
   CallbackPipelineOptions out;
@@ -110,10 +116,7 @@ nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** 
 }
 
 nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size) {
-  return guard([&] {
-    const nxd_pp_costs_t defaults = NXD_PP_COSTS_INIT;
-    init_options(costs, size, defaults, "costs");
-  });
+  return guard([&] { init_options(costs, size, kCosts, "costs"); });
 }
 
 nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_pp_costs_t* costs,
@@ -121,7 +124,8 @@ nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_p
   return guard([&] {
     OutputStruct out(out_report, "out_report");
     const Schedule& value = unwrap(schedule);
-    const ScheduleReport report = report_schedule(value, read_costs(costs, value.shape().stages()));
+    const nxd_pp_costs_t known = read_options(costs, kCosts, "costs");
+    const ScheduleReport report = report_schedule(value, read_costs(known, value.shape().stages()));
     out.write({sizeof(nxd_pp_report_t), report.makespan, report.critical_path, report.bubble_share,
                report.peak_activations, report.fullest_rank});
   });
@@ -130,7 +134,7 @@ nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_p
 void nxd_pp_schedule_destroy(nxd_pp_schedule_t* schedule) { delete schedule; }
 
 nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options, size_t size) {
-  return guard([&] { init_options(options, size, kDefaults, "options"); });
+  return guard([&] { init_options(options, size, kPpCallbacksDefaults, "options"); });
 }
 
 nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options,
@@ -141,15 +145,18 @@ nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_
     if (out_pp) *out_pp = nullptr;
     Context& context = unwrap(ctx);
     CallbackPipelineOptions known;
+    nxd_pp_stage_callbacks_t known_callbacks{};
     try {
       static_cast<void>(output(out_pp, "out_pp"));
-      known = resolve(read_options(options, kDefaults, "options"));
+      known = resolve(read_options(options, kPpCallbacksDefaults, "options"));
+      known_callbacks = read_callbacks(callbacks);
     } catch (...) {
       PipelineRunner::reject(context);
       throw;
     }
-    *out_pp = new nxd_pp(CallbackPipeline::create(context.shared_from_this(), known, inputs,
-                                                  num_inputs, outputs, num_outputs, callbacks));
+    *out_pp =
+        new nxd_pp(CallbackPipeline::create(context.shared_from_this(), known, inputs, num_inputs,
+                                            outputs, num_outputs, known_callbacks));
   });
 }
 

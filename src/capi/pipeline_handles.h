@@ -1,6 +1,7 @@
 #pragma once
 
-// The handle of a pipeline, of either library: who computes its stages is one of two.
+// Handles of schedules and of pipelines, of either library. One of two computes a pipeline's
+// stages.
 #include <memory>
 #include <utility>
 
@@ -9,6 +10,10 @@
 namespace nxd {
 class ModulePipeline;
 }
+
+struct nxd_pp_schedule {
+  std::shared_ptr<const nxd::Schedule> value;
+};
 
 struct nxd_pp {
   explicit nxd_pp(std::shared_ptr<nxd::CallbackPipeline> made)

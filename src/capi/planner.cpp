@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "capi/arguments.h"
+#include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/planner/layout_plan.h"
 #include "core/planner/plan_search.h"
 
@@ -11,9 +11,22 @@ using namespace nxd;
 
 namespace {
 
+const nxd_plan_model_t kModel = NXD_PLAN_MODEL_INIT;
+const nxd_plan_machine_t kMachine = NXD_PLAN_MACHINE_INIT;
+const nxd_plan_layout_t kLayout = NXD_PLAN_LAYOUT_INIT;
+
 template <class Options>
 nxd_status_t init(Options* out, size_t size, const Options& defaults, const char* name) {
   return guard([&] { init_options(out, size, defaults, name); });
+}
+
+ModelSizes read(const nxd_plan_model_t* given) {
+  required(given, "model");
+  return read_plan_model(read_options(given, kModel, "model"));
+}
+
+nxd_plan_machine_t read(const nxd_plan_machine_t* given) {
+  return read_plan_machine(read_options(given, kMachine, "machine"));
 }
 
 PlanSearchOptions read_search(const nxd_plan_search_options_t* given) {
@@ -27,8 +40,7 @@ PlanSearchOptions read_search(const nxd_plan_search_options_t* given) {
 }  // namespace
 
 nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size) {
-  const nxd_plan_model_t defaults = NXD_PLAN_MODEL_INIT;
-  return init(model, size, defaults, "model");
+  return init(model, size, kModel, "model");
 }
 
 nxd_status_t nxd_plan_model_from_config(const char* config_json, nxd_plan_model_t* out_model) {
@@ -39,13 +51,11 @@ nxd_status_t nxd_plan_model_from_config(const char* config_json, nxd_plan_model_
 }
 
 nxd_status_t nxd_plan_machine_init(nxd_plan_machine_t* machine, size_t size) {
-  const nxd_plan_machine_t defaults = NXD_PLAN_MACHINE_INIT;
-  return init(machine, size, defaults, "machine");
+  return init(machine, size, kMachine, "machine");
 }
 
 nxd_status_t nxd_plan_layout_init(nxd_plan_layout_t* layout, size_t size) {
-  const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
-  return init(layout, size, defaults, "layout");
+  return init(layout, size, kLayout, "layout");
 }
 
 nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model, const nxd_plan_machine_t* machine,
@@ -53,7 +63,10 @@ nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model, const nxd_plan_mach
                               nxd_plan_prediction_t* out_prediction) {
   return guard([&] {
     OutputStruct out(out_prediction, "out_prediction");
-    out.write(predict_layout(read_plan_model(model), read_plan_machine(machine), layout));
+    const ModelSizes sizes = read(model);
+    const nxd_plan_machine_t figures = read(machine);
+    required(layout, "layout");
+    out.write(predict_layout(sizes, figures, read_options(layout, kLayout, "layout")));
   });
 }
 
@@ -71,8 +84,9 @@ nxd_status_t nxd_plan_search(const nxd_plan_model_t* model, const nxd_plan_machi
     check_count(cap, sizeof *predictions, "cap");
     OutputStructs out_layouts(layouts, cap, "layouts");
     OutputStructs out_predictions(predictions, cap, "predictions");
-    const std::vector<FoundPlan> found =
-        search_plans(read_plan_model(model), read_plan_machine(machine), read_search(options), cap);
+    const ModelSizes sizes = read(model);
+    const nxd_plan_machine_t figures = read(machine);
+    const std::vector<FoundPlan> found = search_plans(sizes, figures, read_search(options), cap);
     for (size_t i = 0; i < found.size(); ++i) {
       out_layouts.write(i, found[i].layout);
       out_predictions.write(i, found[i].prediction);

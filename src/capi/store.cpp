@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "capi/handles.h"
+#include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/base/options.h"
 #include "core/comm/store/callback_store.h"
 #include "core/comm/store/file_store.h"
 #include "core/comm/store/local_store.h"
@@ -95,5 +95,5 @@ nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
 // In a forked child the connection and the server are the parent's.
 void nxd_store_destroy(nxd_store_t* store) {
   const Uncancelled whole_call;
-  if (store && !store->stamp.is_foreign()) delete store;
+  if (store && !store->fork_guard.is_foreign()) delete store;
 }

@@ -1,6 +1,7 @@
 // nxd/training.h: data parallelism and optimizers over modules, recomputation.
 #include "capi/engine_handles.h"
 #include "capi/optimizer_handles.h"
+#include "capi/optimizer_options.h"
 #include "engine/module/model.h"
 #include "engine/module/recomputation.h"
 #include "engine/training/finish_gradients.h"
@@ -19,71 +20,65 @@ std::vector<std::string> layers_of(const Module& root) {
   return {model->transformer_layer_class()};
 }
 
-const nxd_ddp_options_t kDdpDefaults = NXD_DDP_OPTIONS_INIT;
-
 }  // namespace
 
 nxd_status_t nxd_finish_grads(nxd_module_t* root, const nxd_finish_options_t* options,
                               double* out_norm) {
-  return engine_guard([&] {
+  return guard([&] {
     if (out_norm) *out_norm = 0;
     Module& self = unwrap(root, "root");
-    const nxd_finish_options_t defaults = NXD_FINISH_OPTIONS_INIT;
-    const double norm = finish_gradients(self, read_optimizer_options(options, defaults));
+    const double norm = finish_gradients(self, read_finish(options));
     if (out_norm) *out_norm = norm;
   });
 }
 
 nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
                             nxd_ddp_t** out_ddp) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_ddp, "out_ddp");
     Module& self = unwrap(root, "root");
-    const auto known = read_options(options, kDdpDefaults, "options");
+    const ResolvedDdpOptions known(options, self.context()->rank());
     auto handle = std::make_unique<nxd_ddp>();
     handle->owner = self.shared_from_this();
-    handle->value = std::make_shared<ModuleDataParallel>(self.shared_from_this(), known);
+    handle->value =
+        std::make_shared<ModuleDataParallel>(self.shared_from_this(), known.value, known.outcome);
     out = handle.release();
   });
 }
 
 nxd_status_t nxd_optimizer_create_adamw(nxd_module_t* root, const nxd_adamw_options_t* options,
                                         nxd_optimizer_t** out_optimizer) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
-    const nxd_adamw_options_t defaults = NXD_ADAMW_OPTIONS_INIT;
     out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
-                        make_adamw_rule(read_optimizer_options(options, defaults)));
+                        make_adamw_rule(read_adamw(options)));
   });
 }
 
 nxd_status_t nxd_optimizer_create_sgd(nxd_module_t* root, const nxd_sgd_options_t* options,
                                       nxd_optimizer_t** out_optimizer) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
-    const nxd_sgd_options_t defaults = NXD_SGD_OPTIONS_INIT;
     out = new_optimizer(module, std::make_shared<ModuleParameters>(module),
-                        make_sgd_rule(read_optimizer_options(options, defaults)));
+                        make_sgd_rule(read_sgd(options)));
   });
 }
 
 nxd_status_t nxd_optimizer_create_custom(nxd_module_t* root,
                                          const nxd_custom_optimizer_options_t* options,
                                          nxd_optimizer_t** out_optimizer) {
-  return engine_guard([&] {
+  return guard([&] {
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
-    const nxd_custom_optimizer_options_t defaults = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
-    out = new_custom_optimizer(module, std::make_shared<ModuleParameters>(module),
-                               read_optimizer_options(options, defaults));
+    out = new_custom_optimizer(module, std::make_shared<ModuleParameters>(module), options);
   });
 }
 
 nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t num_labels,
                               int64_t ignore_index, int32_t shifted, double* out_weights) {
-  return engine_guard([&] {
+  return guard([&] {
     clear_outputs(out_weights, num_labels, "out_weights");
     const auto& context = unwrap(ctx, "ctx");
     const std::vector<double> weights = loss_weights(
@@ -94,7 +89,7 @@ nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, s
 
 nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t num_names,
                                   int32_t on) {
-  return engine_guard([&] {
+  return guard([&] {
     Module& self = unwrap(root, "root");
     check_array(names, num_names, "names");
     flag(on, "on");

@@ -10,7 +10,7 @@ namespace {
 nxd_status_t start(nxd_group_t* group, const Call& call, nxd_work_t** out_work) {
   return guard([&] {
     if (out_work) *out_work = nullptr;
-    ProcessGroup& g = unwrap(group);
+    ProcessGroup& g = nxd::unwrap(group);
     if (!out_work) g.start(call.rejected_for("out_work: expected a pointer, got NULL"));
     auto& out = output(out_work, "out_work");
     auto handle = std::make_unique<nxd_work>();

@@ -1,11 +1,10 @@
-#include "engine/translate.h"
-
 #include <c10/util/Exception.h>
 
 #include <new>
 #include <stdexcept>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/base/rethrow.h"
 #include "engine/torch_compat.h"
 
@@ -32,14 +31,9 @@ nxd_status_t status_of(const c10::Error& error) {
   return NXD_ERROR_INVALID_ARGUMENT;
 }
 
-// So that failures which core hands to other ranks, such as those of pipelines, have a status too.
-[[maybe_unused]] const bool is_set = [] {
-  set_rethrow(rethrow_translated);
-  return true;
-}();
-
-}  // namespace
-
+// Rethrows the exception being handled as an Error with the status that fits it: libtorch's own,
+// and the standard ones that libtorch throws. An Error passes through unchanged, also one that
+// crossed a backward pass of libtorch, which rethrows what its nodes threw.
 void rethrow_translated() {
   try {
     throw;
@@ -55,5 +49,13 @@ void rethrow_translated() {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
   }
 }
+
+// guard() asks it at the boundary, and core for failures that it hands to other ranks.
+[[maybe_unused]] const bool is_set = [] {
+  set_rethrow(rethrow_translated);
+  return true;
+}();
+
+}  // namespace
 
 }  // namespace nxd

@@ -76,6 +76,28 @@ FIELD(nxd_phase_stats_t, seconds, 16);
 FIELD(nxd_phase_stats_t, operations, 24);
 FIELD(nxd_phase_stats_t, calls, 32);
 
+SIZE(nxd_column_linear_options_t, 48);
+FIELD(nxd_column_linear_options_t, struct_size, 0);
+FIELD(nxd_column_linear_options_t, gather_output, 8);
+FIELD(nxd_column_linear_options_t, sequence_parallel, 12);
+FIELD(nxd_column_linear_options_t, sequence_dim, 16);
+FIELD(nxd_column_linear_options_t, transposed_weight, 20);
+FIELD(nxd_column_linear_options_t, accumulate_grads, 24);
+FIELD(nxd_column_linear_options_t, reserved, 28);
+FIELD(nxd_column_linear_options_t, workspace, 32);
+FIELD(nxd_column_linear_options_t, workspace_bytes, 40);
+
+SIZE(nxd_row_linear_options_t, 48);
+FIELD(nxd_row_linear_options_t, struct_size, 0);
+FIELD(nxd_row_linear_options_t, input_is_parallel, 8);
+FIELD(nxd_row_linear_options_t, sequence_parallel, 12);
+FIELD(nxd_row_linear_options_t, sequence_dim, 16);
+FIELD(nxd_row_linear_options_t, transposed_weight, 20);
+FIELD(nxd_row_linear_options_t, accumulate_grads, 24);
+FIELD(nxd_row_linear_options_t, reserved, 28);
+FIELD(nxd_row_linear_options_t, workspace, 32);
+FIELD(nxd_row_linear_options_t, workspace_bytes, 40);
+
 SIZE(nxd_lr_schedule_options_t, 40);
 FIELD(nxd_lr_schedule_options_t, struct_size, 0);
 FIELD(nxd_lr_schedule_options_t, kind, 8);
@@ -320,6 +342,8 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(adamw, ADAMW);
   CHECK_INIT(sgd, SGD);
   CHECK_INIT(custom_optimizer, CUSTOM_OPTIMIZER);
+  CHECK_INIT(column_linear, COLUMN_LINEAR);
+  CHECK_INIT(row_linear, ROW_LINEAR);
 }
 
 static void test_pp_costs(void** state) {

@@ -22,7 +22,7 @@
 
 #include "exhaustion/failing_calls.h"
 #include "exhaustion/programs.h"
-#include "support/holdings.h"
+#include "support/resource_snapshot.h"
 
 enum { kOne, kMany, kRest, kModes };
 static const char* const mode_names[kModes] = {"one", "many", "rest"};
@@ -44,7 +44,7 @@ typedef struct {
   uint64_t counted, failed, failed_in_gloo;
   uintptr_t maker;
   rank_end_t ends[kMostRanks], retry[kMostRanks];
-  holdings_t before, after;
+  resource_snapshot_t before, after;
   size_t leaked; /* blocks; without Gloo's where a call of Gloo's failed */
   struct {
     uintptr_t maker;
@@ -68,7 +68,7 @@ static const char* file_path(void) {
 
 static void attempt(const attempt_t* a, report_t* report) {
   const char* path = file_path();
-  report->before = holdings();
+  report->before = resource_snapshot();
   track_memory();
   fail_calls(a->kind, a->n, a->n == 0 ? 0 : mode_counts[a->mode]);
   run_program(a->program, a->n == 0 ? kRetryTimeoutMs : kTimeoutMs, path, report->ends);
@@ -78,7 +78,7 @@ static void attempt(const attempt_t* a, report_t* report) {
   report->failed_in_gloo = calls_failed_in_gloo();
   report->maker = first_failed_call();
   run_program(a->program, kRetryTimeoutMs, path, report->retry);
-  report->after = holdings();
+  report->after = resource_snapshot();
   const size_t blocks = tracked_blocks();
   for (size_t i = 0; i < blocks; ++i) {
     size_t size = 0;

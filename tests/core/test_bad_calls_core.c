@@ -1,4 +1,4 @@
-/* Bad calls of the functions of nxd/core.h that no other test rejects, and the basics. */
+/* Bad calls of the functions of nxd/core.h that no other test rejects. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,90 +6,6 @@
 
 /* After the rest: it defines fail(). */
 #include "support/check.h"
-
-static void test_basics(void** state) {
-  (void)state;
-  assert_int_equal(nxd_abi_version(), NXD_ABI_VERSION);
-  assert_non_null(strstr(nxd_build_info(), nxd_version()));
-  assert_non_null(strstr(nxd_build_info(), "\"gloo\""));
-  assert_non_null(strstr(nxd_environment_table(), "NXD_TIMEOUT_MS"));
-  assert_string_equal(nxd_status_string(NXD_ERROR_PEER_LOST), "PEER_LOST");
-  assert_string_equal(nxd_status_string(77), "UNKNOWN");
-  assert_string_equal(nxd_status_string(-77), "UNKNOWN");
-}
-
-static void test_last_error(void** state) {
-  (void)state;
-  NXD_TEST_REFUSED(nxd_log_set_level(99), NXD_ERROR_INVALID_ARGUMENT, "got 99");
-  const size_t needed = nxd_last_error_copy(NULL, 0);
-  assert_int_equal(needed, strlen(nxd_last_error()) + 1);
-  char whole[512];
-  assert_int_equal(nxd_last_error_copy(whole, sizeof whole), needed);
-  assert_string_equal(whole, nxd_last_error());
-  char cut[6];
-  assert_int_equal(nxd_last_error_copy(cut, sizeof cut), needed);
-  assert_int_equal(strlen(cut), 5);
-  assert_memory_equal(cut, whole, 5);
-
-  nxd_error_info_t info = {.struct_size = sizeof info};
-  assert_int_equal(nxd_last_error_info(&info), NXD_OK);
-  assert_int_equal(info.status, NXD_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(info.root_rank, -1);
-  assert_string_equal(info.group, "");
-  assert_int_equal(nxd_last_error_info(NULL), NXD_ERROR_INVALID_ARGUMENT);
-  info.struct_size = 3;
-  assert_int_equal(nxd_last_error_info(&info), NXD_ERROR_ABI_MISMATCH);
-}
-
-static int lines, released, other_lines;
-
-static void count_line(nxd_log_level_t level, const char* message, void* user_data) {
-  assert_ptr_equal(user_data, &lines);
-  const int expected = level == NXD_LOG_WARN && strstr(message, "flight record of group \"world\"");
-  ++*(expected ? &lines : &other_lines);
-}
-
-/* A group that fails and cannot write its record: one warning. */
-static void warn_once(void) {
-  nxd_context_t* ctx = NULL;
-  nxd_group_t* world = NULL;
-  setenv("NXD_FLIGHT_RECORD", "/nonexistent/record.", 1);
-  assert_int_equal(nxd_context_create(NULL, &ctx), NXD_OK);
-  unsetenv("NXD_FLIGHT_RECORD");
-  assert_int_equal(nxd_context_get_world_group(ctx, &world), NXD_OK);
-  assert_int_equal(nxd_group_abort(world), NXD_OK);
-  assert_int_equal(nxd_barrier(world), NXD_ERROR_ABORTED);
-  nxd_context_destroy(ctx);
-}
-
-static void count_release(void* user_data) {
-  assert_ptr_equal(user_data, &lines);
-  ++released;
-}
-
-static void test_log_callback(void** state) {
-  (void)state;
-  assert_int_equal(nxd_log_set_callback(count_line, &lines, count_release), NXD_OK);
-  const struct {
-    nxd_log_level_t level;
-    int lines;
-  } table[] = {{NXD_LOG_WARN, 1}, {NXD_LOG_ERROR, 0}, {NXD_LOG_INFO, 1},
-               {NXD_LOG_OFF, 0},  {NXD_LOG_DEBUG, 1}, {NXD_LOG_WARN, 1}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
-    assert_int_equal(nxd_log_set_level(table[i].level), NXD_OK);
-    lines = 0;
-    warn_once();
-    assert_int_equal(lines, table[i].lines);
-  }
-  assert_int_equal(other_lines, 0);
-  assert_int_equal(released, 0);
-  assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
-  assert_int_equal(released, 1);
-  /* To stderr, not here. */
-  lines = 0;
-  warn_once();
-  assert_int_equal(lines, 0);
-}
 
 static void test_null_handles(void** state) {
   (void)state;
@@ -111,10 +27,6 @@ static void test_null_handles(void** state) {
   number = 5;
   NXD_TEST_REFUSED(nxd_group_get_transport(NULL, &number), bad, "group");
   assert_int_equal(number, 0);
-  void* data = &size;
-  NXD_TEST_REFUSED(nxd_arena_alloc(NULL, 8, &data), bad, "ctx");
-  assert_null(data);
-  NXD_TEST_REFUSED(nxd_arena_free(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_get_size(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_get_local_rank(NULL, &number), bad, "ctx");
   NXD_TEST_REFUSED(nxd_context_set_plain_kernels(NULL, 1), bad, "ctx");
@@ -149,8 +61,6 @@ static void refuse_on_rank(nxd_context_t* ctx, int rank, int size, void* user_da
   NXD_TEST_REFUSED(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, NULL), bad, "NULL");
   NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &number));
   NXD_TEST_CHECK(number == rank);
-
-  NXD_TEST_REFUSED(nxd_arena_alloc(ctx, 8, NULL), bad, "out_data");
 
   /* Every rank's arguments are bad alike; then the group still works. */
   float x[8] = {0};
@@ -193,8 +103,7 @@ static void test_on_ranks(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_basics),       cmocka_unit_test(test_last_error),
-      cmocka_unit_test(test_log_callback), cmocka_unit_test(test_null_handles),
+      cmocka_unit_test(test_null_handles),
       cmocka_unit_test(test_on_ranks),
   };
   return cmocka_run_group_tests_name("bad calls, core", tests, NULL, NULL);

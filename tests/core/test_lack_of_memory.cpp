@@ -86,16 +86,16 @@ void memory_of_peers_that_cannot_be_mapped(void**) {
         ParameterGather gather(source, plan, true);
         context->world()->run(Call::barrier());
         if (rank == 0) NXD_TEST_CHECK(calls_failed() == 1);
-        NXD_TEST_CHECK(!gather.is_mirrored());
+        NXD_TEST_CHECK(!gather.has_peer_copies());
         gather.begin();
-        auto* home = static_cast<float*>(gather.home(0));
+        auto* view = static_cast<float*>(gather.bucket_view(0));
         for (const auto& segment : plan.part(0, rank)) {
           for (int64_t i = 0; i < segment.count; ++i) {
-            home[segment.parameter_offset + i] = static_cast<float>(segment.parameter_offset + i);
+            view[segment.parameter_offset + i] = static_cast<float>(segment.parameter_offset + i);
           }
         }
         gather.gather();
-        for (int64_t i = 0; i < kCount; ++i) NXD_TEST_CHECK(home[i] == static_cast<float>(i));
+        for (int64_t i = 0; i < kCount; ++i) NXD_TEST_CHECK(view[i] == static_cast<float>(i));
       },
       nullptr);
   fail_no_calls();

@@ -5,7 +5,7 @@
 
 #include "support/abi.h"
 
-#include "engine/check.h"
+#include "support/tensor_check.h"
 
 SIZE(nxd_function_options_t, 64);
 FIELD(nxd_function_options_t, struct_size, 0);

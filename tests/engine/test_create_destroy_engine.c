@@ -5,7 +5,7 @@
 
 #include "support/check.h"
 
-#include "engine/check.h"
+#include "support/tensor_check.h"
 
 enum { kRounds = 3, kMost = 16 };
 

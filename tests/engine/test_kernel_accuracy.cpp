@@ -8,7 +8,7 @@
 #include "core/kernels/norms.h"
 #include "core/kernels/optimizer_kernels.h"
 #include "core/kernels/reduce.h"
-#include "engine/kernel_compare.h"
+#include "support/kernel_compare.h"
 
 using namespace nxd_test;
 using namespace nxd::kernels;

@@ -6,7 +6,7 @@
 #include "core/kernels/gemm.h"
 #include "core/kernels/norms.h"
 #include "core/kernels/optimizer_kernels.h"
-#include "engine/kernel_compare.h"
+#include "support/kernel_compare.h"
 
 using namespace nxd_test;
 using namespace nxd::kernels;

@@ -1,11 +1,11 @@
-// Bytes that ranks of a group send one another before data move: verdicts, headers, the envelope of
-// a message, a task that failed, the address of shared memory. The connections are between ranks
+// Bytes that ranks of a group send one another before data move: summaries, headers, the envelope
+// of a message, a task that failed, the address of shared memory. The connections are between ranks
 // that know the world's secret, so that INTERNAL is an answer to bytes that no rank sends; a read
 // out of bounds is none.
 #include "core/comm/memory/shared_memory.h"
 #include "core/comm/monitor/group_monitor.h"
-#include "core/comm/transports/gloo/verdict.h"
-#include "core/comm/transports/shm/letter.h"
+#include "core/comm/transports/gloo/call_summary.h"
+#include "core/comm/transports/shm/eager_message.h"
 #include "core/pipeline/task_failure.h"
 #include "fuzz.h"
 
@@ -31,18 +31,18 @@ nxd::GroupMonitor& monitor() {
 
 nxd::CallHeader header(nxd_fuzz::Input& in) { return in.number<nxd::CallHeader>(); }
 
-void verdicts(nxd_fuzz::Input& in) {
+void summaries(nxd_fuzz::Input& in) {
   std::optional<nxd::Rejection> rejection;
   if (in.byte() & 1) rejection = nxd::Rejection{1, false, "reason"};
-  nxd::Verdict own(1, nxd::CallHeader(), rejection);
+  nxd::CallSummary own(1, nxd::CallHeader(), rejection);
   const int count = in.choice(1, 3);
   for (int i = 0; i < count; ++i) {
-    nxd::Verdict other;
+    nxd::CallSummary other;
     const std::string bytes = in.bytes(sizeof other);
     if (!bytes.empty()) std::memcpy(static_cast<void*>(&other), bytes.data(), bytes.size());
     if (!other.is_of_group(3)) continue;  // which is asked of all that a peer sends
-    parse_of_peer([&] { own.join(other); });
-    nxd_fuzz::expect(own.size() <= sizeof own, "a verdict of more bytes than there are");
+    parse_of_peer([&] { own.merge(other); });
+    nxd_fuzz::expect(own.size() <= sizeof own, "a summary of more bytes than there are");
   }
   parse_of_peer([&] { own.rejection({0, 1, 2}); });
 }
@@ -59,12 +59,13 @@ void headers(nxd_fuzz::Input& in) {
   });
 }
 
-void letters(nxd_fuzz::Input& in) {
-  alignas(64) unsigned char place[nxd::Letter::room_for(200)] = {};
+void eager_messages(nxd_fuzz::Input& in) {
+  alignas(64) unsigned char place[nxd::EagerMessage::room_for(200)] = {};
   const std::string bytes = in.bytes(sizeof place);
   if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
   char out[200];
-  nxd::Letter::read(place, out, static_cast<size_t>(in.choice(0, 200)), in.number<uint64_t>(), 1);
+  nxd::EagerMessage::read(place, out, static_cast<size_t>(in.choice(0, 200)), in.number<uint64_t>(),
+                          1);
 }
 
 void texts(nxd_fuzz::Input& in) {
@@ -81,9 +82,9 @@ void texts(nxd_fuzz::Input& in) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nxd_fuzz::Input in(data, size);
   switch (in.choice(0, 3)) {
-    case 0: verdicts(in); break;
+    case 0: summaries(in); break;
     case 1: headers(in); break;
-    case 2: letters(in); break;
+    case 2: eager_messages(in); break;
     default: texts(in); break;
   }
   return 0;

@@ -21,9 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   nxd_fuzz::parse([&] {
     const nxd_plan_model_t filled = nxd::plan_model_of(nxd::sizes_of_config(json));
-    const nxd::ModelSizes model = nxd::read_plan_model(&filled);
-    nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
-    const auto plan = nxd::predict_layout(model, nxd::read_plan_machine(nullptr), &layout);
+    const nxd::ModelSizes model = nxd::read_plan_model(filled);
+    const nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
+    const nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+    const auto plan = nxd::predict_layout(model, nxd::read_plan_machine(machine), layout);
     expect(plan.step_seconds > 0, "seconds of a step");
   });
   return 0;

@@ -40,14 +40,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const nxd::HostMap hosts = nxd::HostMap::decode(values[0]);
     nxd_fuzz::expect(nxd::HostMap::decode(hosts.encode()) == hosts, "a map of hosts");
   });
-  nxd::Membership m;
+  nxd::RankInfo m;
   m.size = 2 + manner % 3;
   m.rank = manner / 3 % m.size;
   m.prefix = "nxd/";
   m.store = std::make_shared<nxd_fuzz::InputStore>(values);
   const bool relays_internal = std::any_of(values.begin(), values.end(), is_internal_failure);
   const auto meet = [&] {
-    const nxd::World world = nxd::meet(m, 50);
+    const nxd::WorldFacts world = nxd::join_world(m, 50);
     nxd_fuzz::expect(world.hosts.size() == m.size, "a size of the world");
     for (int rank = 0; rank < m.size; ++rank) {
       const int lost = world.lost_with_store(rank);

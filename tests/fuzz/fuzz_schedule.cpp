@@ -1,5 +1,5 @@
 // A pipeline's schedule of a caller's own tasks, the library's own for any shape, and cut points.
-#include "core/planner/cut_points.h"
+#include "core/planner/split_points.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_report.h"
 #include "fuzz.h"
@@ -61,11 +61,11 @@ void make_up(nxd_fuzz::Input& in) {
 
 void cut(nxd_fuzz::Input& in) {
   const int stages = in.choice(-1, 20);
-  nxd_fuzz::parse([&] { nxd::even_cut_points(in.number<int32_t>() % 100000, stages); });
+  nxd_fuzz::parse([&] { nxd::even_split_points(in.number<int32_t>() % 100000, stages); });
   std::vector<double> costs;
   while (in.left() > 0 && costs.size() < 64) costs.push_back(in.real());
   nxd_fuzz::parse([&] {
-    const auto cuts = nxd::balanced_cut_points(costs, stages);
+    const auto cuts = nxd::balanced_split_points(costs, stages);
     nxd_fuzz::expect(cuts.size() + 1 == static_cast<size_t>(stages), "a number of cuts");
     for (size_t i = 1; i < cuts.size(); ++i) {
       nxd_fuzz::expect(cuts[i] > cuts[i - 1], "a stage without an item");

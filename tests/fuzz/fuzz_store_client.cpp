@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int64_t kPatienceMs = 5000;
+constexpr int64_t kTimeoutMs = 5000;
 
 // Answers connections in turn: the first is the probe.
 class Server {
@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int first = manner >> 2 & 3;
   const Server server(name, probe_answer, in.rest());
   nxd_fuzz::parse([&] {
-    nxd::TcpStore store(name, 0, kPatienceMs);
+    nxd::TcpStore store(name, 0, kTimeoutMs);
     // Another call is first each time, so that each meets the whole answer.
     for (int i = 0; i < 4; ++i) {
       nxd_fuzz::parse([&] {

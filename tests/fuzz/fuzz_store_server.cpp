@@ -14,7 +14,7 @@
 namespace {
 
 constexpr int kClients = 3;
-constexpr int kPatienceMs = 5000;
+constexpr int kTimeoutMs = 5000;
 constexpr size_t kMostAnswer = size_t{64} << 20;
 
 void send(const nxd::Fd& fd, const std::string& bytes) {
@@ -29,7 +29,7 @@ void await_end(const nxd::Fd& fd) {
   size_t total = 0;
   for (;;) {
     pollfd p{fd.get(), POLLIN, 0};
-    const int ready = ::poll(&p, 1, kPatienceMs);
+    const int ready = ::poll(&p, 1, kTimeoutMs);
     if (ready < 0 && errno == EINTR) continue;  // by libFuzzer's own timer
     nxd_fuzz::expect(ready > 0, "the server keeps a client that has ended");
     char chunk[65536];
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nxd::TcpStoreServer server(name);
   std::vector<nxd::Fd> clients;
   for (int i = 0; i < kClients; ++i) {
-    clients.push_back(nxd::connect_local(name, nxd::Deadline::after_ms(kPatienceMs)));
+    clients.push_back(nxd::connect_local(name, nxd::Deadline::after_ms(kTimeoutMs)));
   }
   nxd_fuzz::Input in(data, size);
   const int greeting = in.byte();

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Records every element of the models' gradients, and their training in double precision.
 
-    /usr/bin/python3 gradients.py        (python3-torch and python3-numpy of Debian)
+    python3 gradients.py llama_tiny gpt2_tiny ...        (torch and numpy)
 
-The two models are written out here with torch's basic operators, in f64, from config.json and
+The models are written out here with torch's basic operators, in f64, from config.json and
 model.safetensors alone; torch differentiates them. Each is first held against what Hugging Face's
 transformers gave (expected.json): its losses in f64 over 20 steps of AdamW, its logits and the norm
 of each gradient. Then it writes, beside expected.json,
@@ -13,12 +13,13 @@ of each gradient. Then it writes, beside expected.json,
     fp64.json        in f64: each gradient's norm, 20 losses, the loss after them, all 21 norms,
                      and the trained parameters' norms
 
-Hugging Face's Llama rounds its rotary angles, norms and losses to f32 also in an f64 model, so that
-it agrees to f32's last digits only; its GPT-2 does not, and agrees to f64's."""
+Hugging Face's Llama and the forms of it round their rotary angles, norms and losses to f32 also in
+an f64 model, so that they agree to f32's last digits only; its GPT-2 does not, and agrees to f64's."""
 import json
 import math
 import pathlib
 import struct
+import sys
 
 import numpy
 import torch
@@ -42,11 +43,12 @@ def read_safetensors(path):
     return tensors
 
 
-def attend(q, k, v):
-    """Causal attention of [batch, heads, length, dim]."""
+def attend(q, k, v, window=None):
+    """Causal attention of [batch, heads, length, dim], over the last keys of a window."""
     length, dim = q.shape[-2:]
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(later, -math.inf)
+    ones = torch.ones(length, length, dtype=torch.bool)
+    hidden = ones.triu(1) | ones.tril(-(window or length))
+    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(hidden, -math.inf)
     return torch.softmax(scores, -1) @ v
 
 
@@ -59,9 +61,20 @@ def loss_of(logits, labels):
     return -(taken * counts).sum() / counts.sum()
 
 
+def window_of(config, layer):
+    """Keys that a query of the layer sees at most; None: all."""
+    if config["model_type"] == "mistral":
+        return config["sliding_window"]
+    if config["model_type"] == "llama" or not config["use_sliding_window"]:
+        return None
+    return config["sliding_window"] if layer >= config["max_window_layers"] else None
+
+
 def llama(config, w, ids):
+    """Also a Mistral, Qwen2 or Qwen3: by its configuration, and by the weights that there are."""
     batch, length = ids.shape
-    dim, eps = config["head_dim"], config["rms_norm_eps"]
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    eps = config["rms_norm_eps"]
     theta = config["rope_parameters"]["rope_theta"]
     frequencies = theta ** -(torch.arange(0, dim, 2).double() / dim)
     angles = torch.arange(length).double()[:, None] * frequencies
@@ -74,24 +87,30 @@ def llama(config, w, ids):
         a, b = x[..., :dim // 2], x[..., dim // 2:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
-    def heads(x, weight):
-        return (x @ weight.T).view(batch, length, -1, dim).transpose(1, 2)
+    def heads(x, name):
+        y = x @ w[name + "_proj.weight"].T
+        if name + "_proj.bias" in w:
+            y = y + w[name + "_proj.bias"]
+        y = y.view(batch, length, -1, dim)
+        if name + "_norm.weight" in w:
+            y = norm(y, w[name + "_norm.weight"])
+        return y.transpose(1, 2)
 
     x = w["model.embed_tokens.weight"][ids]
     for i in range(config["num_hidden_layers"]):
         def layer(name, prefix=f"model.layers.{i}."):
             return w[prefix + name + ".weight"]
         h = norm(x, layer("input_layernorm"))
-        q = turn(heads(h, layer("self_attn.q_proj")))
-        k = turn(heads(h, layer("self_attn.k_proj")))
-        v = heads(h, layer("self_attn.v_proj"))
+        q, k, v = (heads(h, f"model.layers.{i}.self_attn.{name}") for name in "qkv")
         share = config["num_attention_heads"] // config["num_key_value_heads"]
-        mixed = attend(q, k.repeat_interleave(share, 1), v.repeat_interleave(share, 1))
+        mixed = attend(turn(q), turn(k).repeat_interleave(share, 1), v.repeat_interleave(share, 1),
+                       window_of(config, i))
         x = x + mixed.transpose(1, 2).reshape(batch, length, -1) @ layer("self_attn.o_proj").T
         h = norm(x, layer("post_attention_layernorm"))
         gate = h @ layer("mlp.gate_proj").T
         x = x + (gate * torch.sigmoid(gate) * (h @ layer("mlp.up_proj").T)) @ layer("mlp.down_proj").T
-    return norm(x, w["model.norm.weight"]) @ w["lm_head.weight"].T
+    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+    return norm(x, w["model.norm.weight"]) @ head.T
 
 
 def gpt2(config, w, ids):
@@ -170,5 +189,8 @@ def record(name, model, loss_bound):
 
 
 torch.set_num_threads(1)
-record("llama_tiny", llama, 5e-7)
-record("gpt2_tiny", gpt2, 1e-13)
+for model_name in sys.argv[1:]:
+    if model_name.startswith("gpt2"):
+        record(model_name, gpt2, 1e-13)
+    else:
+        record(model_name, llama, 5e-7)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The examples of data parallelism on one, two and three or four ranks: losses fall, and do not
-# depend on the number of ranks. The toy model also under nxd_spawn, by NEURON_NUM_DEVICES.
+# The examples of data parallelism, and of tensor parallelism over a caller's arrays, on one, two and
+# three or four ranks: losses fall, and do not depend on the number of ranks. The toy model also under nxd_spawn, by NEURON_NUM_DEVICES.
 # usage: test_data_parallel_examples.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -42,6 +42,15 @@ for n in 2 3; do losses "$work/zero1.$n" "$build/tools/nxdrun" -n $n "$build/exa
 compare 2e-6 "$work"/zero1.[123]
 grep -h "bytes of state" "$work"/zero1.*.log
 loads_no_libtorch "$build/examples/c/embed_zero1"
+
+# Two ranks are tensor parallel, or data parallel; of four, two are tensor parallel.
+embedded=$build/examples/c/embed_tensor_parallel
+losses "$work/tensor.1" "$embedded"
+losses "$work/tensor.tp2" "$build/tools/nxdrun" -n 2 "$embedded" 2
+losses "$work/tensor.dp2" "$build/tools/nxdrun" -n 2 "$embedded" 1
+losses "$work/tensor.tp2dp2" "$build/tools/nxdrun" -n 4 "$embedded" 2
+compare 2e-6 "$work"/tensor.{1,tp2,dp2,tp2dp2}
+loads_no_libtorch "$embedded"
 
 losses "$work/toy.1" "$build/examples/c/ddp_toy"
 for n in 2 4; do losses "$work/toy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/ddp_toy"; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Files, directories and tests that the pages name are there: `core/comm/work.h`, `work.h`, `tests/abi`,
-# `cmake/*.map`, `scripts/fuzz --seconds 60`, `test_works`.
+# `cmake/*.map`, `scripts/fuzz --seconds 60`, `test_work`.
 # usage: test_page_names.sh SOURCE_DIR [BUILD_DIR]
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "support/fault.h"
-#include "support/holdings.h"
+#include "support/resource_snapshot.h"
 
 enum { kSmall = 16, kLarge = 1 << 18, kMore = 4, kRecoveryMs = 30000 };
 
@@ -69,10 +69,10 @@ static void await(nxd_store_t* store, const char* key) {
 /* --- The end ------------------------------------------------------------------------------- */
 
 /* A thread that was joined leaves its directory a moment later. */
-static void report_end(const holdings_t* before) {
+static void report_end(const resource_snapshot_t* before) {
   fault_report_t report = {.event = kReportEnd};
   for (int i = 0; i < 200; ++i) {
-    const holdings_t now = holdings();
+    const resource_snapshot_t now = resource_snapshot();
     report.number[0] = now.threads - before->threads;
     report.number[1] = now.descriptors - before->descriptors;
     report.number[2] = now.mappings - before->mappings;
@@ -563,7 +563,7 @@ int fault_rank_main(void) {
   recv_data = malloc(kLarge * sizeof *recv_data);
   if (!send_data || !recv_data) return 93;
   settle_threads();
-  const holdings_t before = holdings();
+  const resource_snapshot_t before = resource_snapshot();
   run_rank();
   free(send_data);
   free(recv_data);

@@ -22,8 +22,9 @@ typedef struct nxdgo_error {
 } nxdgo_error_t;
 
 /* Where a callback that fails leaves the handle of its Go error for the call it was made from: on
- * the same thread, in storage of package raw. Each package's shims are told where at the start. */
-static uintptr_t* (*nxdgo_cause)(void);
+ * the same thread, in storage of package raw. Each Go file has these definitions in C of its own,
+ * and the linker keeps one pointer for all. Each package sets it at the start. */
+__attribute__((weak, visibility("hidden"))) uintptr_t* (*nxdgo_cause)(void);
 
 static inline void nxdgo_use_cause(uintptr_t function) {
   nxdgo_cause = (uintptr_t * (*)(void)) function;

@@ -5,12 +5,19 @@
 // cgo's: what the library keeps lies in C memory.
 package raw
 
+/*
+#cgo pkg-config: nxd-core
+#include "nxdgo.h"
+*/
+import "C"
+
 import "fmt"
 
 // opaque keeps objects of the library from being made or copied in Go.
 type opaque struct{ _ byte }
 
 func init() {
+	C.nxdgo_use_cause(C.uintptr_t(CauseFunction()))
 	if got := ABIVersion(); got != HeaderABIVersion {
 		panic(fmt.Sprintf("libnxd: this binding was made for ABI %d, the loaded libnxd_core has ABI %d (%s)",
 			HeaderABIVersion, got, Version()))

@@ -10,16 +10,18 @@ from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enable
     no_grad
 from nxd.core import *
 from nxd.enums import Activation, Init, Mismatch, Reduction, Rope, Smoothing, Toggle
+from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
+    gather_from_tensor_region, linear_cross_entropy, parallel_cross_entropy, \
+    reduce_from_tensor_region, reduce_scatter_to_sequence_region, scatter_to_sequence_region, \
+    scatter_to_tensor_region
 from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
     Model, ParallelEmbedding, RmsNorm, RotaryEmbedding, RowParallelLinear
+from nxd.machine import cpu_mode
+from nxd.model_pipeline import ModulePipeline
 from nxd.module import LoadReport, Module, Parameter, Shard, Tape
-from nxd.module_pipeline import ModulePipeline
 from nxd.ops import Op
-from nxd.regions import copy_to_tensor_region, cpu_mode, finish_grads, \
-    gather_from_sequence_region, gather_from_tensor_region, linear_cross_entropy, loss_weights, \
-    parallel_cross_entropy, reduce_from_tensor_region, reduce_scatter_to_sequence_region, \
-    scatter_to_sequence_region, scatter_to_tensor_region
 from nxd.tensors import Tensor, aten_pool, from_dlpack, set_aten_pool, tensor, zeros
+from nxd.training import finish_grads, loss_weights
 
 __all__ = core.__all__ + [
     "Activation", "Attention", "ColumnParallelLinear", "Dropout", "ForeignLibtorch", "Function",

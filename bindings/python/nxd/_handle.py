@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from nxd import errors
-from nxd._structs import FIELDS
+from nxd._raw import FIELDS
 from nxd.enums import Toggle
 from nxd.raw import core, engine, ffi
 

@@ -22,7 +22,7 @@ from nxd.store import Store
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import ContextOptions, ParallelOptions
+    from nxd._raw import ContextOptions, ParallelOptions
 
 # How long a thread may take to return from an aborted call.
 _RETURN_S = 0.1

@@ -4,7 +4,7 @@ Stores, contexts, groups and collectives, processes, data parallelism and optimi
 the caller owns, pipelines of the caller's own stages, planning.
 """
 
-from nxd._structs import ErrorInfo, MemoryStats, PhaseStats, PlanLayout, PlanMachine, PlanModel, \
+from nxd._raw import ErrorInfo, MemoryStats, PhaseStats, PlanLayout, PlanMachine, PlanModel, \
     PlanPrediction, PpCall, PpReport, PpTask, StepReport
 from nxd.context import Context, device, layout_find, layout_groups
 from nxd.data_parallel import Ddp, sample_epoch
@@ -14,7 +14,7 @@ from nxd.enums import AdamwFormula, Axis, Bf16Update, Device, DType, Hyperparame
 from nxd.errors import AbiMismatch, Aborted, Corrupt, InputOutput, Internal, InvalidArgument, \
     InvalidState, NxdError, PeerLost, Timeout, Unsupported, UserError, check
 from nxd.group import Group, Work
-from nxd.jobs import Job, spawn
+from nxd.job import Job, spawn
 from nxd.machine import build_info, environment_table, measure_gemm_peak, memory_stats, profile, \
     release_threads, set_log_callback, set_log_level, set_memory_cap, trim_memory, version
 from nxd.optimizer import AdamW, CustomOptimizer, Optimizer, Sgd, Update, lr_schedule_factor

@@ -13,7 +13,7 @@ from nxd.raw import core, engine, ffi
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import DdpOptions, FinishOptions
+    from nxd._raw import DdpOptions, FinishOptions
     from nxd.context import Context
     from nxd.group import Group
 

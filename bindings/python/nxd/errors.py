@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from nxd._structs import ErrorInfo
+from nxd._raw import ErrorInfo
 from nxd.enums import ParameterState, Status
 from nxd.raw import core, ffi
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nxd._arrays import Buffer, buffer
 from nxd._handle import Handle, fill, get, to_enum
-from nxd._structs import ErrorInfo
+from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
 from nxd.errors import InvalidArgument, NxdError, check, info_from
 from nxd.raw import core, ffi

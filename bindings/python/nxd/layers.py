@@ -12,7 +12,7 @@ from nxd.raw import engine, ffi
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, \
+    from nxd._raw import AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, \
         ModelOptions, NormOptions, RopeOptions
     from nxd.context import Context
 

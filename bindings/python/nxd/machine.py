@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nxd._handle import drop_user_data, get, read_struct, report, text, to_enum, user_data
-from nxd._structs import MemoryStats, PhaseStats
+from nxd._raw import MemoryStats, PhaseStats
 from nxd.enums import DType, LogLevel, Phase
 from nxd.errors import callback, check
 from nxd.raw import core, ffi
@@ -45,6 +45,11 @@ def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
         return
     with user_data.given(callback) as held:
         check(core.nxd_log_set_callback(_log, held, drop_user_data))
+
+
+def cpu_mode() -> bool:
+    """Whether NXD_CPU_MODE asks for eager execution on the CPU."""
+    return bool(core.nxd_cpu_mode())
 
 
 def measure_gemm_peak(dtype: DType | str = DType.F32, n: int = 0) -> float:

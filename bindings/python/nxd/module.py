@@ -18,7 +18,7 @@ from nxd.tensors import Tensor
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import ParameterOptions
+    from nxd._raw import ParameterOptions
     from nxd.context import Context
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nxd._arrays import over_memory
 from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, strings, text, \
     to_enum, user_data
-from nxd._structs import StepReport
+from nxd._raw import StepReport
 from nxd.data_parallel import Ddp
 from nxd.enums import DType, Hyperparameter, ParameterState
 from nxd.errors import callback, check
@@ -18,7 +18,7 @@ from nxd.raw import core, engine, ffi
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import AdamwOptions, CustomOptimizerOptions, FinishOptions, \
+    from nxd._raw import AdamwOptions, CustomOptimizerOptions, FinishOptions, \
         LrScheduleOptions, SgdOptions
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, text, to_enum, \
     user_data
-from nxd._structs import PpCall, PpReport, PpTask
+from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import DType, PpScheduleKind
 from nxd.errors import InvalidState, callback, check
 from nxd.raw import core, ffi
@@ -17,7 +17,7 @@ from nxd.raw import core, ffi
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import PpCallbacksOptions, PpCosts
+    from nxd._raw import PpCallbacksOptions, PpCosts
     from nxd.context import Context
 
 

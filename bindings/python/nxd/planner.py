@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from nxd._handle import Struct, read_struct, report
-from nxd._structs import FIELDS, PlanLayout, PlanMachine, PlanModel, PlanPrediction
+from nxd._raw import FIELDS, PlanLayout, PlanMachine, PlanModel, PlanPrediction
 from nxd.errors import check
 from nxd.raw import core, ffi
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nxd._structs import PlanSearchOptions
+    from nxd._raw import PlanSearchOptions
 
 
 def _dictionary(struct: Any, name: str) -> dict[str, Any]:

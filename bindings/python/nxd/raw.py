@@ -14,16 +14,14 @@ from typing import Any
 
 import cffi
 
-from nxd import _cdef, _libtorch
+from nxd import _libtorch, _raw
 
 CORE_NAME, ENGINE_NAME = "libnxd_core.so.0", "libnxd.so.0"
 # Libraries stay: objects that Python forgets at its end may still be destroyed.
 _FLAGS = os.RTLD_NOW | os.RTLD_NODELETE
 
 ffi = cffi.FFI()
-ffi.cdef(_cdef.TYPES)
-ffi.cdef(_cdef.CORE)
-ffi.cdef(_cdef.ENGINE)
+ffi.cdef(_raw.CDEF)
 
 
 def _core_path() -> str:
@@ -39,10 +37,10 @@ def _core_path() -> str:
 
 def _check_abi(library: Any) -> None:
     found = library.nxd_abi_version()
-    if found != _cdef.ABI_VERSION:
+    if found != _raw.ABI_VERSION:
         version = ffi.string(library.nxd_version()).decode()
         raise ImportError(
-            f"nxd: this binding is for ABI {_cdef.ABI_VERSION} of libnxd, and the library loaded "
+            f"nxd: this binding is for ABI {_raw.ABI_VERSION} of libnxd, and the library loaded "
             f"is release {version} with ABI {found}: install the binding of that release "
             "(PREFIX/share/nxd/python)")
 

@@ -2,14 +2,13 @@
 
 import ctypes
 import gc
-import inspect
 import json
 import re
 import unittest
 from pathlib import Path
 
 import nxd
-from nxd import _cdef, _handle, enums, raw
+from nxd import _handle, _raw, enums, raw
 from support import PYTHON_ROOT, run_code
 
 BINDINGS = PYTHON_ROOT.parent
@@ -44,9 +43,8 @@ class Raw(unittest.TestCase):
 
     def test_constants(self):
         constants, api = read("layout.json")["constants"], read("api.json")
-        self.assertEqual(_cdef.ABI_VERSION, constants["NXD_ABI_VERSION"])
-        classes = [c for _, c in inspect.getmembers(enums, inspect.isclass)
-                   if c.__module__ == enums.__name__]
+        self.assertEqual(_raw.ABI_VERSION, constants["NXD_ABI_VERSION"])
+        classes = [getattr(enums, name) for name in enums.__all__]
         self.assertEqual(len(classes), len(api["enums"]))
         ours = sorted((c.__name__, m.value) for c in classes for m in c.__members__.values())
         self.assertEqual(sorted(v for _, v in ours),
@@ -63,8 +61,7 @@ class Raw(unittest.TestCase):
 
     def test_every_function_has_a_wrapper_or_is_said_to_be_raw(self):
         package = Path(raw.__file__).parent
-        source = "".join(path.read_text() for path in package.glob("*.py")
-                         if path.name != "_cdef.py")
+        source = "".join(path.read_text() for path in package.glob("*.py"))
         readme = (PYTHON_ROOT / "README.md").read_text()
         said = set(re.findall(r"`(nxd_\w+)`", readme[readme.index("Only there:"):]))
         without = set()
@@ -87,14 +84,14 @@ class Raw(unittest.TestCase):
             self.assertEqual(tags[name]["kind"], "local", name)
 
     def test_abi_is_compared_first(self):
-        done = run_code("from nxd import _cdef\n", check=False)
+        done = run_code("from nxd import _raw\n", check=False)
         self.assertEqual(done.returncode, 0)
         done = run_code("import importlib.util, sys\n"
                         "spec = importlib.util.find_spec('nxd')\n"
                         "import types; package = types.ModuleType('nxd')\n"
                         "package.__path__ = spec.submodule_search_locations\n"
                         "sys.modules['nxd'] = package\n"
-                        "from nxd import _cdef; _cdef.ABI_VERSION = 77\n"
+                        "from nxd import _raw; _raw.ABI_VERSION = 77\n"
                         "import nxd.core\n", check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("ImportError: nxd: this binding is for ABI 77 of libnxd, and the library",

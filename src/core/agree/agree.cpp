@@ -41,20 +41,20 @@ double rejection_of(const Outcome& own) {
   found.operation = own.operation;
   found.rank = static_cast<int>(-rejection / kStatuses);
   found.status = static_cast<nxd_status_t>(std::fmod(rejection, kStatuses));
-  std::vector<int32_t> letters(kReasonLimit, 0);
+  std::vector<int32_t> characters(kReasonLimit, 0);
   if (own.rank == found.rank) {
-    std::copy_n(own.reason.begin(), std::min(own.reason.size(), kReasonLimit), letters.begin());
+    std::copy_n(own.reason.begin(), std::min(own.reason.size(), kReasonLimit), characters.begin());
   }
-  for (int32_t& letter : letters) letter &= 0xff;
+  for (int32_t& character : characters) character &= 0xff;
   try {
-    highest_over(groups, letters.data(), letters.size(), NXD_DTYPE_I32);
+    highest_over(groups, characters.data(), characters.size(), NXD_DTYPE_I32);
   } catch (const Error&) {
     own.rethrow();
     throw;
   }
   own.rethrow();
-  for (const int32_t letter : letters) {
-    if (letter != 0) found.reason += static_cast<char>(letter);
+  for (const int32_t character : characters) {
+    if (character != 0) found.reason += static_cast<char>(character);
   }
   found.rethrow();
   fail(NXD_ERROR_INTERNAL, "a rejection without a status");

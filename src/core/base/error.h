@@ -12,15 +12,19 @@
 
 namespace nxd {
 
+// An addition of the room that failed: values that it alone knows the meaning of.
+struct ErrorPayload {
+  const char* kind = nullptr;  // of static storage; null: none
+  int64_t values[2] = {};
+};
+
 // The distributed call that failed; see nxd_error_info_t.
 struct ErrorContext {
   int root_rank = -1;
   uint64_t sequence = 0;
   std::string group;
   std::string operation;
-  // The training step whose end failed; see core/optim/step_outcome.h.
-  int64_t step = -1;
-  nxd_parameter_state_t parameters = NXD_PARAMETER_STATE_NONE;
+  ErrorPayload payload = {};
 };
 
 // The library's one exception: a status code and a message that says what was expected and given.

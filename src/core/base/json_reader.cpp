@@ -66,12 +66,12 @@ class JsonBuilder {
     // Before it, the exception's name and number in brackets.
     const size_t end = reason.find("] ");
     if (end != std::string_view::npos) reason.remove_prefix(end + 2);
-    refuse("expected JSON: ", printable(reason, kReasonLimit));
+    fail_parse("expected JSON: ", printable(reason, kReasonLimit));
   }
 
  private:
   template <class... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
+  [[noreturn]] void fail_parse(const Parts&... parts) const {
     fail(status_, where_, ": ", parts...);
   }
 
@@ -91,7 +91,7 @@ class JsonBuilder {
 
   void keep(const std::string& value) {
     if (value.find('\0') != std::string::npos) {
-      refuse("expected strings without NUL, got \"", printable(value), "\"");
+      fail_parse("expected strings without NUL, got \"", printable(value), "\"");
     }
     nodes_.back().string = {static_cast<uint32_t>(strings_.size()),
                             static_cast<uint32_t>(value.size())};
@@ -100,7 +100,7 @@ class JsonBuilder {
 
   bool open(JsonKind kind) {
     if (open_.size() >= limits_.depth) {
-      refuse("expected JSON of at most ", limits_.depth, " levels, it is nested deeper");
+      fail_parse("expected JSON of at most ", limits_.depth, " levels, it is nested deeper");
     }
     add(kind);
     nodes_.back().natural = 0;
@@ -126,7 +126,7 @@ class JsonBuilder {
     }
     std::sort(names_.begin(), names_.end());
     const auto twice = std::adjacent_find(names_.begin(), names_.end());
-    if (twice != names_.end()) refuse("\"", printable(*twice), "\" appears twice in an object");
+    if (twice != names_.end()) fail_parse("\"", printable(*twice), "\" appears twice in an object");
   }
 
   std::vector<JsonNode>& nodes_;

@@ -14,8 +14,7 @@ struct LastError {
   nxd_status_t status;
   int root_rank_plus_one;
   uint64_t sequence;
-  int64_t step_plus_one;
-  nxd_parameter_state_t parameters;
+  ErrorPayload payload;
   char message[kMessageSize];
   char group[kNameSize];
   char operation[kNameSize];
@@ -34,8 +33,7 @@ void set_last_error(nxd_status_t status, const char* message,
   if (message != e.message) std::snprintf(e.message, sizeof e.message, "%s", message);
   e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
   e.sequence = context ? context->sequence : 0;
-  e.step_plus_one = context ? context->step + 1 : 0;
-  e.parameters = context ? context->parameters : NXD_PARAMETER_STATE_NONE;
+  e.payload = context ? context->payload : ErrorPayload{};
   std::snprintf(e.group, sizeof e.group, "%s", context ? context->group.c_str() : "");
   std::snprintf(e.operation, sizeof e.operation, "%s", context ? context->operation.c_str() : "");
 }
@@ -49,9 +47,9 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept {
   out.sequence = e.sequence;
   out.group = e.group;
   out.operation = e.operation;
-  out.step = e.step_plus_one - 1;
-  out.parameters = e.parameters;
 }
+
+ErrorPayload last_error_payload() noexcept { return last_error.payload; }
 
 nxd_status_t record_current_exception() noexcept {
   const Error e = Error::current();
@@ -83,8 +81,7 @@ void CallbackWatch::check(nxd_status_t status, const char* what) const {
   const LastError& e = last_error;
   if (e.failures != failures_before_ && e.status == status && e.message[0] != '\0') {
     throw Error(status, text(what, ": ", e.message),
-                {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.step_plus_one - 1,
-                 e.parameters});
+                {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.payload});
   }
   fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
 }

@@ -13,7 +13,9 @@ namespace nxd {
 void set_last_error(nxd_status_t status, const char* message,
                     const ErrorContext* context = nullptr) noexcept;
 const char* last_error_message() noexcept;
+// The distributed call that failed.
 void fill_last_error_info(nxd_error_info_t& out) noexcept;
+ErrorPayload last_error_payload() noexcept;
 
 // Turns the exception being handled into a status and remembers its message.
 nxd_status_t record_current_exception() noexcept;

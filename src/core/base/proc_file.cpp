@@ -27,11 +27,11 @@ std::optional<std::string> read_proc(const std::string& path) {
     fail(NXD_ERROR_IO, "cannot open ", path, ": ", std::strerror(errno));
   }
   std::string content;
-  char piece[4096];
+  char chunk[4096];
   for (;;) {
-    const ssize_t n = ::read(file.fd, piece, sizeof piece);
+    const ssize_t n = ::read(file.fd, chunk, sizeof chunk);
     if (n > 0) {
-      content.append(piece, static_cast<size_t>(n));
+      content.append(chunk, static_cast<size_t>(n));
     } else if (n == 0) {
       return content;
     } else if (errno != EINTR) {

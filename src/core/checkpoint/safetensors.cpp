@@ -15,6 +15,7 @@
 #include "core/base/json_writer.h"
 #include "core/base/log.h"
 #include "core/base/printable.h"
+#include "core/base/round_up.h"
 #include "core/base/utf8.h"
 #include "core/checkpoint/float_convert.h"
 
@@ -369,7 +370,7 @@ std::string header_of(const std::string& path, const std::vector<TensorEntry>& e
   }
   out.end_object();
   std::string text = out.take();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize(round_up(text.size(), 8), ' ');
   check_argument(text.size() <= kMaximumHeader, path, ": a header of ", text.size(),
                  " bytes is too large for the format");
   const uint64_t length = text.size();

@@ -76,13 +76,13 @@ std::string CallHeader::describe() const {
 }
 
 std::optional<Rejection> find_rejection(const std::vector<int>& ranks,
-                                        const std::vector<CallOffer>& offers) {
-  for (const CallOffer& offer : offers) {
-    if (auto found = offer.header->rejection(offer.reason, SIZE_MAX)) return found;
+                                        const std::vector<CallProposal>& proposals) {
+  for (const CallProposal& proposal : proposals) {
+    if (auto found = proposal.header->rejection(proposal.reason, SIZE_MAX)) return found;
   }
-  const CallHeader& first = *offers[0].header;
-  for (size_t r = 1; r < offers.size(); ++r) {
-    const CallHeader& other = *offers[r].header;
+  const CallHeader& first = *proposals[0].header;
+  for (size_t r = 1; r < proposals.size(); ++r) {
+    const CallHeader& other = *proposals[r].header;
     if (!other.agrees_with(first)) return disagreement(ranks[0], first, ranks[r], other);
   }
   return std::nullopt;

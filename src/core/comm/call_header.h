@@ -57,15 +57,15 @@ static_assert(sizeof(CallHeader) == 32);
 Rejection disagreement(int rank, const CallHeader& header, int other_rank, const CallHeader& other);
 
 // A rank's part in the agreement on a call.
-struct CallOffer {
+struct CallProposal {
   const CallHeader* header;
   const char* reason;  // header->payload_size bytes, of a rank that rejects it
 };
 
-// Nothing when all ranks agree and none rejects the call. Every rank looks at the same offers in
-// the same order, so all find the same. Offers are by place in ranks, which are world ranks.
+// Nothing when all ranks agree and none rejects the call. Every rank looks at the same proposals in
+// the same order, so all find the same. Proposals are by place in ranks, which are world ranks.
 std::optional<Rejection> find_rejection(const std::vector<int>& ranks,
-                                        const std::vector<CallOffer>& offers);
+                                        const std::vector<CallProposal>& proposals);
 
 // One side of a message.
 struct MessageSide {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 
 namespace nxd {
 namespace {
 
-WorkLanes::Lane lane_of(const Call& call) {
+WorkQueues::QueueKey queue_of(const Call& call) {
   if (!call.is_message()) return {};
   return {true, call.operation == Operation::kSend, call.peer, call.tag};
 }
@@ -41,7 +41,7 @@ void ProcessGroup::carry_out(const Call& call) {
 }
 
 void ProcessGroup::run(const Call& call) {
-  if (lanes_.has_pending(call.is_message())) {
+  if (queues_.has_pending(call.is_message())) {
     run_behind(call);
   } else {
     carry_out(call);
@@ -50,19 +50,19 @@ void ProcessGroup::run(const Call& call) {
 
 void ProcessGroup::run_behind(const Call& call) {
   monitor_->check_not_forked(call.name());
-  const WorkLanes::Lane lane = lane_of(call);
-  if (!lanes_.has_pending(lane)) return carry_out(call);
+  const WorkQueues::QueueKey queue = queue_of(call);
+  if (!queues_.has_pending(queue)) return carry_out(call);
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
-  lanes_.submit(lane, {work, [this, call] { carry_out(call); }, [] {}});
+  queues_.submit(queue, {work, [this, call] { carry_out(call); }, [] {}});
   nxd_status_t interrupt = NXD_OK;
   try {
-    work->attend(nullptr, [&] {
+    work->wait_until_done(nullptr, [&] {
       interrupt = monitor_->shared().interrupt.poll();
       if (interrupt != NXD_OK) monitor_->interrupted(call.name(), interrupt);
     });
   } catch (...) {
     // The end of the wait is the end of the group. The call may hold its buffers until it notices.
-    work->attend(nullptr, nullptr);
+    work->wait_until_done(nullptr, nullptr);
     throw;
   }
   work->throw_error();
@@ -77,7 +77,7 @@ std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
                   ? call.rejected_for("cancelled by nxd_work_cancel before it began")
                   : call);
   };
-  lanes_.submit(lane_of(call), {work, [this, call] { carry_out(call); }, cancelled});
+  queues_.submit(queue_of(call), {work, [this, call] { carry_out(call); }, cancelled});
   return work;
 }
 
@@ -86,7 +86,7 @@ void ProcessGroup::check_interrupt(const char* operation) const {
 }
 
 void ProcessGroup::wait_for_works() {
-  lanes_.wait_until_idle([this] {
+  queues_.wait_until_idle([this] {
     monitor_->shared().serve();
     monitor_->shared().interrupt.check("waiting for asynchronous work");
   });
@@ -94,10 +94,10 @@ void ProcessGroup::wait_for_works() {
 
 void ProcessGroup::end_works() noexcept {
   if (!has_works()) return;
-  if (monitor_->shared().stamp.is_foreign()) return;
+  if (monitor_->shared().fork_guard.is_foreign()) return;
   abort();
   try {
-    lanes_.wait_until_idle([this] { monitor_->shared().serve(); });
+    queues_.wait_until_idle([this] { monitor_->shared().serve(); });
   } catch (...) {
   }
 }

@@ -6,7 +6,7 @@
 
 #include "core/comm/transport.h"
 #include "core/comm/work.h"
-#include "core/comm/work_lanes.h"
+#include "core/comm/work_queues.h"
 
 namespace nxd {
 
@@ -53,7 +53,9 @@ class ProcessGroup final {
   void end_works() noexcept;
 
   bool is_aborted() const noexcept { return monitor_->aborted(); }
-  bool has_works() const noexcept { return lanes_.has_pending(false) || lanes_.has_pending(true); }
+  bool has_works() const noexcept {
+    return queues_.has_pending(false) || queues_.has_pending(true);
+  }
 
   GroupRecord record() const { return monitor_->record(); }  // from any thread
 
@@ -64,7 +66,7 @@ class ProcessGroup final {
   const std::shared_ptr<GroupMonitor> monitor_;
   const std::unique_ptr<Transport> transport_;
   int rank_ = 0;
-  WorkLanes lanes_;  // its threads use the above
+  WorkQueues queues_;  // its threads use the above
 };
 
 }  // namespace nxd

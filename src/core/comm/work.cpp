@@ -48,7 +48,7 @@ Work::Span Work::span() const {
 }
 
 bool Work::is_done() const {
-  stamp_.check("work");
+  fork_guard_.check("work");
   flush_log();
   std::unique_lock<std::mutex> lock(mutex_);
   if (state_ == State::kDone) return true;
@@ -59,13 +59,13 @@ bool Work::is_done() const {
   return state_ == State::kDone;
 }
 
-bool Work::attend(const Deadline* deadline, const std::function<void()>& look_around) {
-  struct Presence {
-    Attendance& of;
-    explicit Presence(Attendance& a) : of(a) { of.begin(); }
-    ~Presence() { of.end(); }
-  } const presence(attendance_);
-  auto next_look = Deadline::Clock::now() + kInterruptBeat;
+bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>& poll) {
+  struct Waiting {
+    WaitClock& clock;
+    explicit Waiting(WaitClock& c) : clock(c) { clock.begin(); }
+    ~Waiting() { clock.end(); }
+  } const waiting(wait_clock_);
+  auto next_poll = Deadline::Clock::now() + kInterruptBeat;
   std::unique_lock<std::mutex> lock(mutex_);
   while (state_ != State::kDone) {
     const auto shared = shared_;
@@ -77,9 +77,9 @@ bool Work::attend(const Deadline* deadline, const std::function<void()>& look_ar
     lock.unlock();
     shared->serve();
     flush_log();
-    if (const auto now = Deadline::Clock::now(); look_around && now >= next_look) {
-      look_around();
-      next_look = now + kInterruptBeat;
+    if (const auto now = Deadline::Clock::now(); poll && now >= next_poll) {
+      poll();
+      next_poll = now + kInterruptBeat;
     }
     lock.lock();
     if (state_ != State::kDone && deadline && deadline->expired()) return false;
@@ -97,7 +97,7 @@ void Work::throw_error() const {
 }
 
 void Work::wait(int64_t timeout_ms) {
-  stamp_.check("work");
+  fork_guard_.check("work");
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   const auto ask = [this] {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -105,7 +105,7 @@ void Work::wait(int64_t timeout_ms) {
     lock.unlock();
     if (shared) shared->interrupt.check("nxd_work_wait");
   };
-  if (!attend(timeout_ms < 0 ? nullptr : &deadline, ask)) {
+  if (!wait_until_done(timeout_ms < 0 ? nullptr : &deadline, ask)) {
     throw Error(NXD_ERROR_TIMEOUT,
                 text(what(), ": not done within ", timeout_ms,
                      " ms; the work goes on, and the group is unharmed"),
@@ -115,7 +115,7 @@ void Work::wait(int64_t timeout_ms) {
 }
 
 void Work::cancel() {
-  stamp_.check("work");
+  fork_guard_.check("work");
   std::lock_guard<std::mutex> lock(mutex_);
   check_state(state_ == State::kQueued, what(), ": the work has ",
               state_ == State::kDone ? "ended" : "begun", " and cannot be cancelled");
@@ -124,20 +124,20 @@ void Work::cancel() {
 }
 
 void Work::release() noexcept {
-  if (stamp_.is_foreign()) return;
+  if (fork_guard_.is_foreign()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ == State::kQueued) {
-      // As cancel() does, but for a message that no code will see.
+      // As cancel() does, with a short message, since no code will see it.
       set_done(Error::plain(NXD_ERROR_ABORTED, "destroyed before it began"));
       return;
     }
   }
-  attend(nullptr, nullptr);
+  wait_until_done(nullptr, nullptr);
 }
 
 void Work::fill_error_info(nxd_error_info_t& out) const {
-  stamp_.check("work");
+  fork_guard_.check("work");
   std::lock_guard<std::mutex> lock(mutex_);
   check_state(state_ == State::kDone, what(), ": the work is not done yet");
   out.status = error_ ? error_->status() : NXD_OK;

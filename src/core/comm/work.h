@@ -8,9 +8,9 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/base/fork_stamp.h"
-#include "core/comm/monitor/attendance.h"
+#include "core/base/fork_guard.h"
 #include "core/comm/monitor/rank_shared.h"
+#include "core/comm/monitor/wait_clock.h"
 
 namespace nxd {
 
@@ -30,8 +30,8 @@ class Work {
   void finish(std::optional<Error> error) noexcept;
 
   // For the thread that carries it out; null when no waiting counts.
-  const Attendance* attendance() const {
-    return bound_ == Bound::kFromWait ? &attendance_ : nullptr;
+  const WaitClock* wait_clock() const {
+    return bound_ == Bound::kFromWait ? &wait_clock_ : nullptr;
   }
 
   bool is_done() const;
@@ -51,8 +51,8 @@ class Work {
   };
   Span span() const;
 
-  // Waits for what finish() says, with a look around every few tens of milliseconds.
-  bool attend(const Deadline* deadline, const std::function<void()>& look_around);
+  // Waits until finish() was called; polls every few tens of milliseconds.
+  bool wait_until_done(const Deadline* deadline, const std::function<void()>& poll);
   void throw_error() const;
 
  private:
@@ -61,11 +61,11 @@ class Work {
   void set_done(std::optional<Error> error) noexcept;
   std::string what() const;
 
-  const ForkStamp stamp_;
+  const ForkGuard fork_guard_;
   const std::string group_;
   const char* const operation_;
   const Bound bound_;
-  Attendance attendance_;
+  WaitClock wait_clock_;
   mutable std::mutex mutex_;
   std::condition_variable done_;
   State state_ = State::kQueued;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/bf16.h"
 #include "core/kernels/parallel.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
@@ -47,6 +47,9 @@ class Attention {
         shape.kv_heads > 0 && shape.query_heads > 0 && shape.query_heads % shape.kv_heads == 0,
         "attention: expected query_heads a multiple of kv_heads, got ", shape.query_heads, " and ",
         shape.kv_heads);
+    check_argument(shape.window == 0 || (shape.window > 0 && shape.causal),
+                   "attention: expected a window of at least 0, and 0 without causal, got ",
+                   shape.window);
     group_ = shape.query_heads / shape.kv_heads;
     offset_ = shape.key_length - shape.query_length;
   }
@@ -63,7 +66,12 @@ class Attention {
                     });
   }
 
-  // Keys that some query of a block sees: those below this.
+  // Keys that some query of a block sees: those from the first to below the limit.
+  int64_t first_key(int64_t first_row) const {
+    if (shape_.window == 0) return 0;
+    return std::clamp<int64_t>(first_row + offset_ + 1 - shape_.window, 0, shape_.key_length);
+  }
+
   int64_t key_limit(int64_t first_row, int64_t rows) const {
     if (!shape_.causal) return shape_.key_length;
     return std::clamp<int64_t>(first_row + rows + offset_, 0, shape_.key_length);
@@ -84,13 +92,22 @@ class Attention {
     return copy;
   }
 
-  // Operations of n products of scores or of values, as far as the mask of causality leaves them.
-  double operations(int64_t products) const {
+  // Pairs of a query and a key that it sees. With causality they are the first keys' triangle
+  // without those of earlier queries, and without those that the window leaves behind.
+  double seen() const {
     const auto queries = static_cast<double>(shape_.query_length);
-    const double last = static_cast<double>(shape_.key_length);
-    const double seen = shape_.causal ? queries * (last - (queries - 1) / 2) : queries * last;
-    return 2.0 * static_cast<double>(products * shape_.batch * shape_.query_heads) *
-           std::max(seen, 0.0) * static_cast<double>(shape_.head_dim);
+    const auto keys = static_cast<double>(shape_.key_length);
+    if (!shape_.causal) return queries * keys;
+    const auto triangle = [](double n) { return n > 0 ? n * (n + 1) / 2 : 0; };
+    const auto window = static_cast<double>(shape_.window > 0 ? shape_.window : shape_.key_length);
+    return triangle(keys) - triangle(keys - queries) - triangle(keys - window) +
+           triangle(keys - queries - window);
+  }
+
+  // Operations of n products of scores or of values.
+  double operations(int64_t products) const {
+    return 2.0 * static_cast<double>(products * shape_.batch * shape_.query_heads) * seen() *
+           static_cast<double>(shape_.head_dim);
   }
 
   void* element(const HeadView& view, int64_t b, int64_t h, int64_t s) const {
@@ -144,6 +161,7 @@ class Attention {
     block.scores = buffers.scores.get<float>(kQueryBlock * kKeyBlock * sizeof(float));
     block.bias = bias ? bias + first_key : nullptr;
     block.first_visible = first_visible(first_row, first_key, cols);
+    block.window = shape_.window;
     block.scale = static_cast<float>(shape_.scale);
     block.dtype = dtype_;
     block.probabilities = dtype_ == NXD_DTYPE_F32
@@ -192,13 +210,13 @@ struct Forward : Attention {
     std::fill_n(sum, rows, 0.0F);
     auto* sums =
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
-    const int64_t limit = key_limit(row, rows);
-    for (int64_t key = 0; key < limit; key += kKeyBlock) {
+    const int64_t first = first_key(row), limit = key_limit(row, rows);
+    for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
       const ScoreBlock block = scores(buffers, queries, keys, mask, row, rows, key, cols);
       softmax_step(block, d, max, sum, sums);
       product(dtype_, Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities,
-              skip_rows(values, key), sums, key > 0);
+              skip_rows(values, key), sums, key > first);
     }
     float* maxima = statistics + statistics_of(b, h, row);
     softmax_finish(dtype_, rows, d, max, sum, sums, element(out, b, h, row), out.seq_stride, maxima,
@@ -251,16 +269,16 @@ struct Backward : Attention {
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
     auto* dp = buffers.dscores.get<float>(block_bytes);
     void* ds = dtype_ == NXD_DTYPE_F32 ? dp : buffers.dgrads.get(bytes(kQueryBlock * kKeyBlock));
-    const int64_t limit = key_limit(row, rows);
-    if (limit == 0) std::fill_n(sums, rows * d, 0.0F);
-    for (int64_t key = 0; key < limit; key += kKeyBlock) {
+    const int64_t first = first_key(row), limit = key_limit(row, rows);
+    if (limit <= first) std::fill_n(sums, rows * d, 0.0F);
+    for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
       const ScoreBlock block = scores(buffers, queries, head.keys, head.mask, row, rows, key, cols);
       product(dtype_, Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(head.values, key),
               dp, false);
       softmax_step_backward(block, dp, maxima, maxima + shape_.query_length, delta, ds);
       product(dtype_, Trans::kNo, Trans::kNo, rows, d, cols, ds, skip_rows(head.keys, key), sums,
-              key > 0);
+              key > first);
       product(dtype_, Trans::kYes, Trans::kNo, cols, d, rows, ds, queries, head.dk + key * d, true);
       product(dtype_, Trans::kYes, Trans::kNo, cols, d, rows, block.probabilities, grads,
               head.dv + key * d, true);

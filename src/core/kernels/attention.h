@@ -15,7 +15,8 @@ struct HeadView {
 };
 
 // Query head h uses key/value head h / (query_heads / kv_heads). With causal the last query sees
-// every key: query i sees the keys j <= i + key_length - query_length.
+// every key: query i sees the keys j <= i + key_length - query_length, and with a window only the
+// last `window` of these.
 struct AttentionShape {
   int64_t batch = 0;
   int64_t query_length = 0;
@@ -26,6 +27,7 @@ struct AttentionShape {
   double scale = 1;  // of the scores, usually 1 / sqrt(head_dim)
   bool causal = false;
   const uint8_t* key_mask = nullptr;  // [batch, key_length], 1: keep; null: all
+  int64_t window = 0;                 // 0: none; only with causal
 };
 
 constexpr int64_t kAttentionStatistics = 2;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/parallel.h"
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/matmul_cache.h"
 #include "core/kernels/memory_pool.h"

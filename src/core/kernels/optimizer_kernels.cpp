@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
 
@@ -23,27 +23,28 @@ HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
 
 template <class T, class LanesOf>
-HWY_INLINE void store_mirrors(const std::vector<void*>* mirrors, int64_t i, V p, LanesOf lanes) {
-  if (!mirrors) return;
-  for (void* mirror : *mirrors) lanes.store(p, static_cast<T*>(mirror) + i);
+HWY_INLINE void store_peer_copies(const std::vector<void*>* peer_copies, int64_t i, V p,
+                                  LanesOf lanes) {
+  if (!peer_copies) return;
+  for (void* peer_copy : *peer_copies) lanes.store(p, static_cast<T*>(peer_copy) + i);
 }
 
 // update(i, lanes) gives the new parameters of the elements begin ... end, which are stored, and in
-// BF16 rounded as the source says, and also into the copy, when there is one, and the mirrors.
+// BF16 rounded as the source says, and also into the copy, when there is one, and the peer copies.
 template <class Param, class Args, class Update>
 HWY_INLINE void sweep_parameters(const Args& args, int64_t begin, int64_t end,
                                  const Update& update) {
   auto* param = static_cast<Param*>(args.param);
   auto* copy = static_cast<Bf16*>(args.copy);
-  const std::vector<void*>* mirrors = args.mirrors;
+  const std::vector<void*>* peer_copies = args.peer_copies;
   if constexpr (std::is_same_v<Param, Bf16>) {
     if (args.rounding) {
       sweep_random(*args.rounding, begin, end, [&](int64_t i, auto lanes, auto words) HWY_ATTR {
         const V p = update(i, lanes);
         store_stochastic(p, words, lanes, param + i);
-        if (!mirrors) return;
-        for (void* mirror : *mirrors) {
-          store_stochastic(p, words, lanes, static_cast<Bf16*>(mirror) + i);
+        if (!peer_copies) return;
+        for (void* peer_copy : *peer_copies) {
+          store_stochastic(p, words, lanes, static_cast<Bf16*>(peer_copy) + i);
         }
       });
       return;
@@ -55,9 +56,9 @@ HWY_INLINE void sweep_parameters(const Args& args, int64_t begin, int64_t end,
     lanes.store(p, param + i);
     if (copy) {
       lanes.store(p, copy + i);
-      store_mirrors<Bf16>(mirrors, i, p, lanes);
+      store_peer_copies<Bf16>(peer_copies, i, p, lanes);
     } else {
-      store_mirrors<Param>(mirrors, i, p, lanes);
+      store_peer_copies<Param>(peer_copies, i, p, lanes);
     }
   });
 }
@@ -232,9 +233,9 @@ Bf16 round_at(const RoundingSource& source, int64_t i, double value) {
 }
 
 template <class T>
-void copy_to_mirrors(const std::vector<void*>* mirrors, int64_t i, T value) {
-  if (!mirrors) return;
-  for (void* mirror : *mirrors) static_cast<T*>(mirror)[i] = value;
+void copy_to_peers(const std::vector<void*>* peer_copies, int64_t i, T value) {
+  if (!peer_copies) return;
+  for (void* peer_copy : *peer_copies) static_cast<T*>(peer_copy)[i] = value;
 }
 
 // Stores a new parameter wherever it is to be.
@@ -248,9 +249,9 @@ void write_parameter(const Args& args, int64_t i, double value) {
   if (args.copy) {
     auto* copy = static_cast<Bf16*>(args.copy);
     write(copy, i, read(param, i));
-    copy_to_mirrors(args.mirrors, i, copy[i]);
+    copy_to_peers(args.peer_copies, i, copy[i]);
   } else {
-    copy_to_mirrors(args.mirrors, i, param[i]);
+    copy_to_peers(args.peer_copies, i, param[i]);
   }
 }
 

@@ -20,8 +20,8 @@ namespace nxd::kernels {
 // parameter rounded to BF16. Without one param is BF16. It is rounded stochastically with the words
 // of rounding when that is not null, else to nearest, where steps below half the spacing of BF16
 // are lost for good.
-// mirrors are further places of n elements each, which get the bits that copy gets, or param where
-// there is no copy, in the same pass.
+// peer_copies are further places of n elements each, which get the bits that copy gets, or param
+// where there is no copy, in the same pass.
 struct AdamwArgs {
   int64_t n = 0;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
@@ -31,7 +31,7 @@ struct AdamwArgs {
   void* exp_avg = nullptr;
   void* exp_avg_sq = nullptr;
   void* copy = nullptr;
-  const std::vector<void*>* mirrors = nullptr;
+  const std::vector<void*>* peer_copies = nullptr;
   nxd_adamw_formula_t formula = NXD_ADAMW_FORMULA_TORCH;
   double lr = 1e-3;
   double beta1 = 0.9;
@@ -61,7 +61,7 @@ struct SgdArgs {
   const void* grad = nullptr;
   void* momentum_buffer = nullptr;
   void* copy = nullptr;
-  const std::vector<void*>* mirrors = nullptr;
+  const std::vector<void*>* peer_copies = nullptr;
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;

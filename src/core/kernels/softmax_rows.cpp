@@ -15,8 +15,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
 
-HWY_INLINE int64_t visible_cols(const ScoreBlock& block, int64_t row) {
-  return std::clamp<int64_t>(block.first_visible + row, 0, block.cols);
+// The columns that a row sees: [begin, end).
+struct Visible {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+HWY_INLINE Visible visible_cols(const ScoreBlock& block, int64_t row) {
+  const int64_t end = block.first_visible + row;
+  const int64_t begin =
+      block.window == 0 ? 0 : std::clamp<int64_t>(end - block.window, 0, block.cols);
+  return {begin, std::clamp<int64_t>(end, begin, block.cols)};
+}
+
+// Zeros where the row [cols] has nothing to see.
+template <class T>
+HWY_INLINE void fill_hidden(const ScoreBlock& block, const Visible& visible, T* row) {
+  std::fill(row, row + visible.begin, T{});
+  std::fill(row + visible.end, row + block.cols, T{});
 }
 
 HWY_INLINE void scale_row(float* x, int64_t n, float factor) {
@@ -38,12 +54,14 @@ template <class T, bool kBias>
 void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, float* accumulator) {
   const V scale = set(block.scale);
   for (int64_t r = 0; r < block.rows; ++r) {
-    const float* scores = block.scores + r * block.cols;
-    T* out = static_cast<T*>(block.probabilities) + r * block.cols;
-    const int64_t visible = visible_cols(block, r);
+    const Visible visible = visible_cols(block, r);
+    const float* scores = block.scores + r * block.cols + visible.begin;
+    const float* bias = kBias ? block.bias + visible.begin : nullptr;
+    T* row = static_cast<T*>(block.probabilities) + r * block.cols;
+    T* out = row + visible.begin;
     Accumulators largest(-HUGE_VALF);
-    sweep4(visible, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V x = logit<kBias>(lanes, scores, block.bias, i, scale, hn::Zero(kD));
+    sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+      const V x = logit<kBias>(lanes, scores, bias, i, scale, hn::Zero(kD));
       largest.v[part()] = hn::Max(lanes.fill(x, -HUGE_VALF), largest.v[part()]);
     });
     const float before = max[r];
@@ -57,13 +75,13 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
     }
     max[r] = now;
     Accumulators sums(0);
-    sweep4(visible, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V p = exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset));
+    sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
+      const V p = exp_below(logit<kBias>(lanes, scores, bias, i, scale, offset));
       sums.v[part()] = hn::Add(sums.v[part()], lanes.fill(p, 0));
       lanes.store(p, out + i);
     });
     sum[r] += sums.sum();
-    std::fill(out + visible, out + block.cols, T{});
+    fill_hidden(block, visible, row);
   }
 }
 
@@ -72,24 +90,24 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
                   const float* factors, const float* delta, void* score_grads) {
   const V scale = set(block.scale);
   for (int64_t r = 0; r < block.rows; ++r) {
-    const int64_t start = r * block.cols;
+    const Visible visible = visible_cols(block, r);
+    const int64_t row = r * block.cols, start = row + visible.begin;
     const float* scores = block.scores + start;
+    const float* bias = kBias ? block.bias + visible.begin : nullptr;
     const float* dp = dprobabilities + start;
     T* p_out = static_cast<T*>(block.probabilities) + start;
     T* ds_out = static_cast<T*>(score_grads) + start;
-    const int64_t visible = visible_cols(block, r);
     const V offset = set(-maxima[r]);
     const V factor = set(factors[r]);
     const V shift = set(delta[r]);
-    sweep(visible, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V p =
-          hn::Mul(exp_below(logit<kBias>(lanes, scores, block.bias, i, scale, offset)), factor);
+    sweep(visible.size(), [&](int64_t i, auto lanes) HWY_ATTR {
+      const V p = hn::Mul(exp_below(logit<kBias>(lanes, scores, bias, i, scale, offset)), factor);
       const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
       lanes.store(p, p_out + i);
       lanes.store(ds, ds_out + i);
     });
-    std::fill(p_out + visible, p_out + block.cols, T{});
-    std::fill(ds_out + visible, ds_out + block.cols, T{});
+    fill_hidden(block, visible, static_cast<T*>(block.probabilities) + row);
+    fill_hidden(block, visible, static_cast<T*>(score_grads) + row);
   }
 }
 

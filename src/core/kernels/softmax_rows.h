@@ -8,13 +8,14 @@
 namespace nxd::kernels {
 
 // Scores of rows queries with cols keys, dense [rows, cols]. Row r sees the columns below
-// first_visible + r (which may be negative or past the end).
+// first_visible + r (which may be negative or past the end), with a window the last of these.
 struct ScoreBlock {
   int64_t rows = 0;
   int64_t cols = 0;
   float* scores = nullptr;
   const float* bias = nullptr;  // [cols], added to the scaled scores: 0 or -infinity; null: zeros
   int64_t first_visible = 0;
+  int64_t window = 0;  // columns that a row sees at most; 0: all
   float scale = 1;
   nxd_dtype_t dtype = NXD_DTYPE_F32;  // of the probabilities, F32 or BF16
   void* probabilities = nullptr;      // [rows, cols], written; may be scores when F32

@@ -14,8 +14,8 @@
 #include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
 #include "core/base/error.h"
-#include "core/base/fork_stamp.h"
-#include "core/base/phase_clock.h"
+#include "core/base/fork_guard.h"
+#include "core/base/profiler.h"
 
 namespace nxd::kernels {
 namespace {
@@ -95,7 +95,7 @@ class Team {
 
   int size() const noexcept { return size_; }
   // The threads of a parent are not in its forked child.
-  bool is_foreign() const noexcept { return stamp_.is_foreign(); }
+  bool is_foreign() const noexcept { return fork_guard_.is_foreign(); }
 
   void run(int64_t tasks, TeamTask task, void* context) {
     task_ = task;
@@ -162,7 +162,7 @@ class Team {
   void* context_ = nullptr;
   const int size_;
   const bool may_spin_;
-  const ForkStamp stamp_;
+  const ForkGuard fork_guard_;
   std::vector<std::thread> others_;
 };
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/fork_stamp.h"
+#include "core/base/fork_guard.h"
 #include "core/comm/net/deadline.h"
 #include "core/comm/net/secret.h"
 #include "core/comm/store/tcp_store_server.h"
@@ -18,13 +18,13 @@
 
 namespace nxd {
 
-// Processes started together on this host, one per rank. This process serves the store they meet
-// through, so that no port has to be found and then lost again, and makes the secret that keeps
-// others out.
+// Processes started together on this host, one per rank. This process serves the store of
+// their rendezvous, so that no free port has to be guessed, and makes the secret that keeps other
+// processes out.
 //
-// The kernel ends them and their supervisor with the thread that started it. So that is one of the
-// job's own, which lives as long as the job does: neither does the caller's thread matter, nor can
-// the processes outlive this one.
+// The kernel ends them and their supervisor with the thread that started the supervisor. The job
+// therefore has a thread of its own for that, which lives as long as the job does. The caller's
+// thread may end before, and the processes cannot outlive this one.
 class Job {
  public:
   // Empty arguments: this program, executed again with its own.

@@ -72,8 +72,8 @@ std::optional<Launch> torchrun(const Environment& env) {
 }
 
 // MASTER_ADDR and MASTER_PORT win over what a launcher lets us guess, which is handed in.
-void choose_meeting(const Environment& env, Launch& l, bool several_hosts,
-                    const std::string& guessed_address, int guessed_port) {
+void choose_endpoint(const Environment& env, Launch& l, bool several_hosts,
+                     const std::string& guessed_address, int guessed_port) {
   const auto address = env.get("MASTER_ADDR");
   const auto port = env.get_int("MASTER_PORT", 1, 65535);
   if (!address && !port && !several_hosts) return;  // at a point of this host
@@ -104,7 +104,7 @@ std::optional<Launch> open_mpi(const Environment& env) {
   const auto mpirun = env.get("OMPI_MCA_orte_hnp_uri");
   const auto number = env.get("PMIX_NAMESPACE");
   if (mpirun && number) l.job = text("ompi ", *mpirun, " ", *number);
-  if (l.size > 1) choose_meeting(env, l, spans_hosts(l), "", 0);
+  if (l.size > 1) choose_endpoint(env, l, spans_hosts(l), "", 0);
   return l;
 }
 
@@ -119,7 +119,7 @@ std::optional<Launch> pmi(const Environment& env) {
   l.local_size = env.get_int("MPI_LOCALNRANKS", 1, l.size).value_or(-1);
   l.local_rank = env.get_int("MPI_LOCALRANKID", 0, (l.local_size > 0 ? l.local_size : l.size) - 1)
                      .value_or(-1);
-  if (l.size > 1) choose_meeting(env, l, spans_hosts(l), "", 0);
+  if (l.size > 1) choose_endpoint(env, l, spans_hosts(l), "", 0);
   return l;
 }
 
@@ -167,7 +167,7 @@ std::optional<Launch> slurm(const Environment& env) {
                    "list of hosts, got \"", list.value_or(""), "\"");
     first = hosts.empty() ? env.get("SLURM_LAUNCH_NODE_IPADDR").value_or("") : hosts[0];
   }
-  choose_meeting(env, l, several, first, port_of_step(step));
+  choose_endpoint(env, l, several, first, port_of_step(step));
   return l;
 }
 

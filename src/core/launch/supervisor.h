@@ -11,13 +11,13 @@
 namespace nxd {
 
 // A process of the library's own that is the parent of a job's processes and tells how they end.
-// The program's own children are no safe place for them: a program that ignores SIGCHLD has the
-// kernel forget how a child ended, and one that waits for any child takes the answer away.
+// They cannot be children of the program: if it ignores SIGCHLD, the kernel forgets how a child
+// ended; if it waits for any child, it takes the exit code away.
 //
 // It is forked, not executed, so it keeps the memory that the program changes while the job runs;
-// it holds no other resource of the program's. It takes no signal but SIGKILL, ends when the last
-// process has ended, and is ended by the kernel with the thread that made it; the processes
-// likewise with it.
+// it holds no other resource of the program's. It takes no signal but SIGKILL, and ends when the
+// last process has ended. The kernel ends it with the thread that made it, and the processes with
+// it.
 class Supervisor {
  public:
   struct Program {

@@ -26,6 +26,13 @@ int ParallelState::source_rank(nxd_axis_t axis) const {
   return layout_.group(axis, layout_.find(axis, rank_).group_index).front();
 }
 
+int ParallelState::pipeline_neighbour(int distance) const {
+  const RankLayout::Place place = layout_.find(NXD_AXIS_PIPELINE, rank_);
+  const std::vector<int> stages = layout_.group(NXD_AXIS_PIPELINE, place.group_index);
+  const int n = static_cast<int>(stages.size());
+  return stages[static_cast<size_t>(((place.rank_in_group + distance) % n + n) % n)];
+}
+
 const std::shared_ptr<ProcessGroup>& ParallelState::group(nxd_axis_t axis) const {
   return groups_[index_of(axis)];
 }

@@ -16,6 +16,8 @@ class ParallelState {
   int size(nxd_axis_t axis) const;
   int rank(nxd_axis_t axis) const;  // place in this rank's group along the axis
   int source_rank(nxd_axis_t axis) const;
+  // World rank of the pipeline stage so many stages on; the stages form a ring.
+  int pipeline_neighbour(int distance) const;
   const std::shared_ptr<ProcessGroup>& group(nxd_axis_t axis) const;
 
   // Set once per axis by Context::init_model_parallel.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/options.h"
-
 namespace nxd {
 namespace {
 
@@ -19,11 +17,6 @@ void check_size(const char* name, int size) {
 
 }  // namespace
 
-nxd_parallel_options_t read_parallel_options(const nxd_parallel_options_t* given) {
-  const nxd_parallel_options_t defaults = NXD_PARALLEL_OPTIONS_INIT;
-  return read_options(given, defaults, "nxd_parallel_options_t");
-}
-
 void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size) {
   check_argument(out_size, "out_size: expected a pointer, got NULL");
   if (cap > 0) {
@@ -35,50 +28,43 @@ void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t*
   *out_size = ranks.size();
 }
 
-RankLayout::RankLayout(const nxd_parallel_options_t& options, int world_size)
+RankLayout::RankLayout(const ParallelOptions& options, int world_size)
     : options_(options), world_(world_size) {
-  for (int32_t* size :
-       {&options_.tensor_parallel_size, &options_.pipeline_parallel_size,
-        &options_.context_parallel_size, &options_.expert_parallel_size, &options_.lnc_size}) {
-    if (*size == 0) *size = 1;
-  }
   if (options_.local_world_size == 0) options_.local_world_size = world_;
   check_sizes();
   choose_order();
 }
 
 void RankLayout::check_sizes() const {
-  const nxd_parallel_options_t& o = options_;
+  const ParallelOptions& o = options_;
   check_argument(world_ >= 1, "world_size: expected at least 1, got ", world_);
-  check_size("tensor_parallel_size", o.tensor_parallel_size);
-  check_size("pipeline_parallel_size", o.pipeline_parallel_size);
-  check_size("context_parallel_size", o.context_parallel_size);
-  check_size("expert_parallel_size", o.expert_parallel_size);
+  check_size("tensor_parallel_size", o.tensor);
+  check_size("pipeline_parallel_size", o.pipeline);
+  check_size("context_parallel_size", o.context);
+  check_size("expert_parallel_size", o.expert);
   check_size("local_world_size", o.local_world_size);
   check_argument(o.platform >= NXD_PLATFORM_NEUTRAL && o.platform <= NXD_PLATFORM_TRN2,
                  "platform: expected an NXD_PLATFORM_*, got ", o.platform);
   check_argument(o.lnc_size == 1 || o.lnc_size == 2, "lnc_size: expected 1 or 2, got ", o.lnc_size);
-  check_argument(o.reserved == 0, "reserved: expected 0, got ", o.reserved);
 
   // Each factor is at most the world's size before it is multiplied in, so nothing overflows.
   const auto check_product = [&](const char* name, int third) {
     int64_t product = 1;
-    for (int size : {o.tensor_parallel_size, o.pipeline_parallel_size, third}) {
+    for (int size : {o.tensor, o.pipeline, third}) {
       product = size <= world_ ? product * size : world_ + int64_t{1};
       if (product > world_) break;
     }
     check_argument(product <= world_ && world_ % product == 0,
                    "world_size: expected a multiple of "
                    "tensor_parallel_size x pipeline_parallel_size x ",
-                   name, " = ", o.tensor_parallel_size, " x ", o.pipeline_parallel_size, " x ",
-                   third, ", got ", world_);
+                   name, " = ", o.tensor, " x ", o.pipeline, " x ", third, ", got ", world_);
   };
-  check_product("context_parallel_size", o.context_parallel_size);
-  check_product("expert_parallel_size", o.expert_parallel_size);
+  check_product("context_parallel_size", o.context);
+  check_product("expert_parallel_size", o.expert);
 }
 
 void RankLayout::choose_order() {
-  const int tensor = options_.tensor_parallel_size;
+  const int tensor = options_.tensor;
   if (options_.platform == NXD_PLATFORM_TRN1 && tensor == kStridedTensorSize) {
     order_ = Order::kStrided;
     check_strided();
@@ -97,11 +83,11 @@ void RankLayout::check_strided() const {
   check_argument(local % kStridedTensorSize == 0 && world_ % local == 0,
                  "local_world_size: expected a multiple of 4 that divides the world's ", world_,
                  " ranks, got ", local);
-  if (options_.expert_parallel_size > 1) {
+  if (options_.expert > 1) {
     fail(NXD_ERROR_UNSUPPORTED,
          "expert_parallel_size: expected 1 on NXD_PLATFORM_TRN1 with a "
          "tensor_parallel_size of 4, got ",
-         options_.expert_parallel_size);
+         options_.expert);
   }
   const int groups_per_host = local / kStridedTensorSize;
   const int data = group_size(NXD_AXIS_DATA);
@@ -116,30 +102,30 @@ void RankLayout::check_strided() const {
 
 void RankLayout::check_ring() const {
   const int local = options_.local_world_size;
-  const int tensor = options_.tensor_parallel_size;
+  const int tensor = options_.tensor;
   check_argument((local == tensor || local == 2 * tensor) && world_ % local == 0,
                  "local_world_size: expected ", tensor, " or ", 2 * tensor,
                  " for rings of NXD_PLATFORM_TRN2, dividing the world's ", world_, " ranks, got ",
                  local);
-  if (options_.expert_parallel_size > 1) {
+  if (options_.expert > 1) {
     fail(NXD_ERROR_UNSUPPORTED,
          "expert_parallel_size: expected 1 with rings of NXD_PLATFORM_TRN2, "
          "got ",
-         options_.expert_parallel_size);
+         options_.expert);
   }
 }
 
 RankLayout::Span RankLayout::span(nxd_axis_t axis) const {
-  const int tensor = options_.tensor_parallel_size;
-  const int context = options_.context_parallel_size;
-  const int expert = options_.expert_parallel_size;
-  const int stage = world_ / options_.pipeline_parallel_size;
+  const int tensor = options_.tensor;
+  const int context = options_.context;
+  const int expert = options_.expert;
+  const int stage = world_ / options_.pipeline;
   switch (axis) {
     case NXD_AXIS_WORLD: return {world_, 1};
     case NXD_AXIS_TENSOR: return {tensor, 1};
     case NXD_AXIS_CONTEXT: return {context, tensor};
     case NXD_AXIS_DATA: return {stage / (tensor * context), tensor * context};
-    case NXD_AXIS_PIPELINE: return {options_.pipeline_parallel_size, stage};
+    case NXD_AXIS_PIPELINE: return {options_.pipeline, stage};
     case NXD_AXIS_EXPERT_MODEL: return {expert, tensor};
     case NXD_AXIS_EXPERT_DATA: return {stage / (tensor * expert), tensor * expert};
     default: fail(NXD_ERROR_INVALID_ARGUMENT, "axis: expected an NXD_AXIS_*, got ", axis);

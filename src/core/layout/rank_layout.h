@@ -8,9 +8,13 @@
 
 namespace nxd {
 
-// Options of a caller, or the defaults for NULL. ABI_MISMATCH for a struct this library does not
-// know.
-nxd_parallel_options_t read_parallel_options(const nxd_parallel_options_t* given);
+// A layout that is asked for: sizes of the axes, and the platform; see nxd_init_model_parallel.
+struct ParallelOptions {
+  int tensor = 1, pipeline = 1, context = 1, expert = 1;
+  nxd_platform_t platform = NXD_PLATFORM_NEUTRAL;
+  int lnc_size = 1;
+  int local_world_size = 0;  // 0: the whole world
+};
 
 // Hands a list of ranks to a caller's buffer, as nxd_layout_get_group describes.
 void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size);
@@ -24,12 +28,10 @@ void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t*
 class RankLayout {
  public:
   // INVALID_ARGUMENT for sizes that do not divide the world; UNSUPPORTED for a platform's own
-  // exclusions. Zero fields of the options mean their defaults.
-  RankLayout(const nxd_parallel_options_t& options, int world_size);
+  // exclusions.
+  RankLayout(const ParallelOptions& options, int world_size);
 
   int world_size() const { return world_; }
-  // The options with every default filled in.
-  const nxd_parallel_options_t& options() const { return options_; }
   int group_size(nxd_axis_t axis) const { return span(axis).size; }
   int group_count(nxd_axis_t axis) const { return world_ / span(axis).size; }
   // World ranks of the index-th group along the axis, in group order.
@@ -57,7 +59,7 @@ class RankLayout {
   int rank_at(int position) const;
   int position_of(int rank) const;
 
-  nxd_parallel_options_t options_;
+  ParallelOptions options_;
   int world_;
   Order order_ = Order::kAscending;
 };

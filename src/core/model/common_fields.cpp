@@ -5,8 +5,12 @@
 namespace nxd {
 
 ModelType model_type_of(const std::string& json_text) {
-  return ConfigFields::parse(json_text).choice<ModelType>(
-      "model_type", "", {{"gpt2", ModelType::kGpt2}, {"llama", ModelType::kLlama}});
+  return ConfigFields::parse(json_text).choice<ModelType>("model_type", "",
+                                                          {{"gpt2", ModelType::kGpt2},
+                                                           {"llama", ModelType::kLlama},
+                                                           {"mistral", ModelType::kLlama},
+                                                           {"qwen2", ModelType::kLlama},
+                                                           {"qwen3", ModelType::kLlama}});
 }
 
 void check_common_fields(const ConfigFields& fields) {
@@ -15,12 +19,12 @@ void check_common_fields(const ConfigFields& fields) {
          "config_json: is_causal: attention sees no later position; only true is supported, got "
          "false");
   }
-  fields.refuse_unless_empty("quantization_config", "quantized weights are not read");
-  fields.refuse_unless_empty("per_layer_config", "all layers have the same sizes");
-  fields.refuse_unless_empty("pruned_heads", "all layers have all heads");
-  fields.refuse_unless_empty("is_encoder_decoder", "a model is a decoder alone");
-  fields.refuse_unless_empty("add_cross_attention", "there is no encoder to attend to");
-  fields.refuse_unless_empty("transformers_weights",
+  fields.reject_unless_empty("quantization_config", "quantized weights are not read");
+  fields.reject_unless_empty("per_layer_config", "all layers have the same sizes");
+  fields.reject_unless_empty("pruned_heads", "all layers have all heads");
+  fields.reject_unless_empty("is_encoder_decoder", "a model is a decoder alone");
+  fields.reject_unless_empty("add_cross_attention", "there is no encoder to attend to");
+  fields.reject_unless_empty("transformers_weights",
                              "weights are read from model.safetensors or its index");
 }
 

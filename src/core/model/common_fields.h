@@ -7,7 +7,7 @@
 
 namespace nxd {
 
-// The families of models that are known.
+// The families of models that are known. Mistral, Qwen2 and Qwen3 are forms of Llama.
 enum class ModelType : uint8_t { kLlama, kGpt2 };
 
 // The family of a Hugging Face config.json, by its "model_type". UNSUPPORTED for an unknown one.

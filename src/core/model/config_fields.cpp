@@ -30,7 +30,12 @@ std::optional<JsonValue> ConfigFields::find(const char* name) const {
 
 bool ConfigFields::has(const char* name) const { return find(name).has_value(); }
 
-void ConfigFields::refuse(const char* name, const char* expected) const {
+bool ConfigFields::is_null(const char* name) const {
+  const std::optional<JsonValue> value = value_.find(name);
+  return value && value->is_null();
+}
+
+void ConfigFields::reject(const char* name, const char* expected) const {
   const std::optional<JsonValue> value = find(name);
   fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", path(name), ": expected ", expected, ", got ",
        value ? value->shown() : std::string("no such field"));
@@ -41,13 +46,13 @@ std::optional<int64_t> ConfigFields::integer(const char* name, int64_t low, int6
   if (!value) return std::nullopt;
   const std::string expected = text("a whole number of ", low, " to ", high);
   const std::optional<int64_t> number = value->integer();
-  if (!number || *number < low || *number > high) refuse(name, expected.c_str());
+  if (!number || *number < low || *number > high) reject(name, expected.c_str());
   return number;
 }
 
 int64_t ConfigFields::size(const char* name, SizeLimit limit) const {
   const std::optional<int64_t> value = integer(name, 1, limit.most);
-  if (!value) refuse(name, "a positive whole number");
+  if (!value) reject(name, "a positive whole number");
   return *value;
 }
 
@@ -58,7 +63,7 @@ int64_t ConfigFields::size(const char* name, int64_t fallback) const {
 double ConfigFields::number(const char* name, double fallback) const {
   const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
-  if (!value->is_number()) refuse(name, "a number");
+  if (!value->is_number()) reject(name, "a number");
   return value->number();
 }
 
@@ -75,12 +80,12 @@ const char* ConfigFields::either(const char* name, const char* alias) const {
 
 double ConfigFields::not_negative(const char* name, double fallback) const {
   const double value = number(name, fallback);
-  if (!std::isfinite(value) || value < 0) refuse(name, "a number of at least 0");
+  if (!std::isfinite(value) || value < 0) reject(name, "a number of at least 0");
   return value;
 }
 
 double ConfigFields::checked_positive(const char* name, double value) const {
-  if (!std::isfinite(value) || value <= 0) refuse(name, "a positive number");
+  if (!std::isfinite(value) || value <= 0) reject(name, "a positive number");
   return value;
 }
 
@@ -95,25 +100,37 @@ double ConfigFields::positive(const char* name, double fallback) const {
 bool ConfigFields::boolean(const char* name, bool fallback) const {
   const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
-  if (!value->is_boolean()) refuse(name, "true or false");
+  if (!value->is_boolean()) reject(name, "true or false");
   return value->boolean();
 }
 
 std::string ConfigFields::string(const char* name, const std::string& fallback) const {
   const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
-  if (!value->is_string()) refuse(name, "a string");
+  if (!value->is_string()) reject(name, "a string");
   return std::string(value->string());
+}
+
+std::optional<std::vector<std::string>> ConfigFields::strings(const char* name) const {
+  const std::optional<JsonValue> value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_array()) reject(name, "a list of strings");
+  std::vector<std::string> out;
+  value->for_each([&](const JsonValue& element) {
+    if (!element.is_string()) reject(name, "a list of strings");
+    out.emplace_back(element.string());
+  });
+  return out;
 }
 
 std::optional<ConfigFields> ConfigFields::object(const char* name) const {
   const std::optional<JsonValue> value = find(name);
   if (!value) return std::nullopt;
-  if (!value->is_object()) refuse(name, "an object");
+  if (!value->is_object()) reject(name, "an object");
   return ConfigFields(document_, *value, path(name) + ".");
 }
 
-void ConfigFields::refuse_unless_empty(const char* name, const char* reason) const {
+void ConfigFields::reject_unless_empty(const char* name, const char* reason) const {
   const std::optional<JsonValue> value = find(name);
   if (!value) return;
   const bool nothing = (value->is_boolean() && !value->boolean()) ||
@@ -124,7 +141,7 @@ void ConfigFields::refuse_unless_empty(const char* name, const char* reason) con
   fail(NXD_ERROR_UNSUPPORTED, "config_json: ", path(name), ": ", reason, ", got ", value->shown());
 }
 
-void ConfigFields::refuse_objects(const char* reason) const {
+void ConfigFields::reject_objects(const char* reason) const {
   value_.for_each_member([&](std::string_view name, const JsonValue& value) {
     if (!value.is_object()) return;
     fail(NXD_ERROR_UNSUPPORTED, "config_json: ", prefix_, printable(name), ": ", reason, ", got ",
@@ -132,7 +149,7 @@ void ConfigFields::refuse_objects(const char* reason) const {
   });
 }
 
-void refuse_unknown(const std::string& field, const std::string& value,
+void reject_unknown(const std::string& field, const std::string& value,
                     const std::vector<std::string>& known) {
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;

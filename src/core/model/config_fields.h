@@ -28,6 +28,8 @@ class ConfigFields {
   static ConfigFields parse(const std::string& text);
 
   bool has(const char* name) const;
+  // Whether it is there and null, where that means something else than its absence.
+  bool is_null(const char* name) const;
 
   // Whole numbers of at least 1 that a size can have.
   int64_t size(const char* name, SizeLimit limit = {}) const;
@@ -40,6 +42,7 @@ class ConfigFields {
   double positive(const char* name, double fallback) const;
   bool boolean(const char* name, bool fallback) const;
   std::string string(const char* name, const std::string& fallback) const;
+  std::optional<std::vector<std::string>> strings(const char* name) const;
 
   // The value that a name stands for; UNSUPPORTED for a name that is not in the table.
   template <class Value>
@@ -51,9 +54,9 @@ class ConfigFields {
   const char* either(const char* name, const char* alias) const;
 
   // UNSUPPORTED with the reason for a field that is neither absent nor false, 0 or empty.
-  void refuse_unless_empty(const char* name, const char* reason) const;
+  void reject_unless_empty(const char* name, const char* reason) const;
   // The same for fields of any name that are objects.
-  void refuse_objects(const char* reason) const;
+  void reject_objects(const char* reason) const;
   bool empty() const { return value_.size() == 0; }
 
   // The object of that name; nothing when it is absent.
@@ -67,7 +70,7 @@ class ConfigFields {
       : document_(std::move(document)), value_(value), prefix_(std::move(prefix)) {}
 
   std::optional<JsonValue> find(const char* name) const;
-  [[noreturn]] void refuse(const char* name, const char* expected) const;
+  [[noreturn]] void reject(const char* name, const char* expected) const;
   double checked_positive(const char* name, double value) const;
 
   std::shared_ptr<const JsonDocument> document_;
@@ -76,7 +79,7 @@ class ConfigFields {
 };
 
 // UNSUPPORTED for a value that none of the names stands for; the message lists the names.
-[[noreturn]] void refuse_unknown(const std::string& field, const std::string& value,
+[[noreturn]] void reject_unknown(const std::string& field, const std::string& value,
                                  const std::vector<std::string>& known);
 
 template <class Value>
@@ -88,7 +91,7 @@ Value ConfigFields::choice(const char* name, const std::string& fallback,
     if (key == value) return meaning;
     known.push_back(key);
   }
-  refuse_unknown(path(name), value, known);
+  reject_unknown(path(name), value, known);
 }
 
 }  // namespace nxd

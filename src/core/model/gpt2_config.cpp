@@ -33,7 +33,7 @@ Gpt2Config Gpt2Config::parse(const std::string& json_text) {
   fields.choice<int>("model_type", "", {{"gpt2", 0}});
   check_common_fields(fields);
   Gpt2Config config;
-  config.attention_bias = config.mlp_bias = config.norm_bias = true;
+  config.attention_bias = config.output_bias = config.mlp_bias = config.norm_bias = true;
   config.hidden = fields.size(fields.either("n_embd", "hidden_size"));
   config.layers = fields.layers(fields.either("n_layer", "num_hidden_layers"));
   config.heads = fields.size(fields.either("n_head", "num_attention_heads"));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/model/model_sizes.h"
 #include "core/model/rope_frequencies.h"
@@ -10,13 +11,15 @@
 
 namespace nxd {
 
-// Sizes and settings of a Llama, from Hugging Face's config.json. Pure.
+// Sizes and settings of a Llama, or of a Mistral, Qwen2 or Qwen3, which are forms of it, from
+// Hugging Face's config.json. Pure.
 struct LlamaConfig : ModelSizes {
   int64_t max_positions = 0;
   double norm_eps = 0;
   double initializer_range = 0;
   nxd_activation_t activation = NXD_ACTIVATION_SILU;
   RopeOptions rope;
+  std::vector<int64_t> windows;        // of each layer: keys that a query sees at most; 0: all
   std::optional<int64_t> padding_idx;  // row of the embedding without gradient
 
   // INVALID_ARGUMENT naming the field that is missing, of another type or out of range;

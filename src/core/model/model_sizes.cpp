@@ -22,7 +22,9 @@ int64_t ModelSizes::layer_matrix_elements(int tensor) const {
 
 int64_t ModelSizes::layer_elements(int tensor) const {
   int64_t elements = layer_matrix_elements(tensor) + 2 * norm_elements();
-  if (attention_bias) elements += query_width(tensor) + 2 * key_width(tensor) + hidden;
+  if (attention_bias) elements += query_width(tensor) + 2 * key_width(tensor);
+  if (output_bias) elements += hidden;
+  if (head_norms) elements += 2 * head_dim;
   if (mlp_bias) elements += (gated_mlp ? 2 : 1) * (intermediate / tensor) + hidden;
   return elements;
 }
@@ -42,7 +44,10 @@ double ModelSizes::matrix_operations(int64_t sequence) const {
 }
 
 double ModelSizes::attention_operations(int64_t sequence) const {
-  return 4 * number(sequence) * number(sequence) * number(layers) * number(query_width());
+  const auto square = [](int64_t side) { return number(side) * number(side); };
+  const double pairs = number(layers) * square(sequence) -
+                       number(window_layers) * square(std::max<int64_t>(sequence - window, 0));
+  return 4 * pairs * number(query_width());
 }
 
 double ModelSizes::head_operations(int64_t sequence) const {

@@ -21,10 +21,15 @@ struct ModelSizes {
   int64_t vocabulary = 0;
   int64_t positions = 0;  // rows of a table that is learned; 0: rotary positions
   bool gated_mlp = false;
-  bool attention_bias = false;
+  bool attention_bias = false;  // of queries, keys and values
+  bool output_bias = false;     // of the attention's output
+  bool head_norms = false;      // queries and keys pass a norm of each head
   bool mlp_bias = false;
   bool norm_bias = false;
   bool tied_embeddings = false;
+  // Layers in which a query sees so many keys at most.
+  int64_t window = 0;
+  int64_t window_layers = 0;
 
   // Features of queries and of keys. Key heads fewer than ranks are held several times.
   int64_t query_width(int tensor = 1) const;
@@ -39,7 +44,7 @@ struct ModelSizes {
   int64_t head_elements(int tensor = 1) const;
 
   // Operations of one sequence, forwards: all layers' matrices; attention's scores and what they
-  // weigh, each of which sees all keys; the head.
+  // weigh, for all keys, or where half of them are twice those in the window; the head.
   double matrix_operations(int64_t sequence) const;
   double attention_operations(int64_t sequence) const;
   double head_operations(int64_t sequence) const;

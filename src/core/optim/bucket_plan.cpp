@@ -53,7 +53,7 @@ std::vector<BucketPlan::Segment> BucketPlan::part(size_t bucket, int rank) const
   return segments_between(bucket, rank * size, (rank + 1) * size);
 }
 
-std::vector<BucketPlan::Segment> BucketPlan::whole(size_t bucket) const {
+std::vector<BucketPlan::Segment> BucketPlan::full(size_t bucket) const {
   return segments_between(bucket, 0, buckets_[bucket].size);
 }
 

@@ -29,7 +29,7 @@ class BucketPlan {
     std::vector<Item> items;
     nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;
   };
-  // A run of one parameter's elements.
+  // A span of one parameter's elements.
   struct Segment {
     size_t parameter;
     int64_t parameter_offset;
@@ -53,7 +53,7 @@ class BucketPlan {
   // The segments of a bucket's parameters that lie in a rank's part.
   std::vector<Segment> part(size_t bucket, int rank) const;
   // All of a bucket's parameters.
-  std::vector<Segment> whole(size_t bucket) const;
+  std::vector<Segment> full(size_t bucket) const;
 
  private:
   std::vector<Segment> segments_between(size_t bucket, int64_t begin, int64_t end) const;

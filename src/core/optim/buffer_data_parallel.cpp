@@ -18,7 +18,8 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
                                        std::shared_ptr<ProcessGroup> group,
                                        const char* const* names, DLTensor* const* params,
                                        DLTensor* const* grads, size_t n,
-                                       const nxd_ddp_options_t& options) {
+                                       const DataParallelOptions& options,
+                                       const Outcome& resolved) {
   context->check_usable();
   if (!group) {
     check_trained_axes(*context, "a ddp over buffers without a group of its own");
@@ -28,9 +29,10 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
   proposal.attempt([&] {
     parameters_ = std::make_shared<BufferParameters>(context, group, names, params, grads, n);
   });
+  proposal.attempt([&] { resolved.rethrow(); });
   agree_on_options(*group, options, proposal);
   source_ = parameters_;
-  make_parts(options, /*resident=*/false);
+  make_parts(options, /*bucket_views=*/false);
   broadcast_values(options);
 }
 

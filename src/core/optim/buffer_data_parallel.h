@@ -9,10 +9,10 @@ namespace nxd {
 class BufferDataParallel : public DataParallel {
  public:
   // See nxd_ddp_create_buffers. A null group: the data-parallel one, or the world. Collective over
-  // the group.
+  // the group, whose ranks all fail with one whose options are none, as resolved says.
   BufferDataParallel(std::shared_ptr<Context> context, std::shared_ptr<ProcessGroup> group,
                      const char* const* names, DLTensor* const* params, DLTensor* const* grads,
-                     size_t n, const nxd_ddp_options_t& options);
+                     size_t n, const DataParallelOptions& options, const Outcome& resolved = {});
 
   void mark_ready(size_t index) override;
   void mark_unused(size_t index) override;

@@ -137,7 +137,7 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
   infos_.push_back(std::move(info));
   buffers_.push_back({value.data, gradient.data});
   replaced_.push_back(0);
-  torn_.push_back(-1);
+  partial_steps_.push_back(-1);
 }
 
 void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
@@ -181,16 +181,16 @@ std::string BufferParameters::why_no_clipping() const {
   return "";
 }
 
-std::string BufferParameters::torn() const {
-  for (size_t i = 0; i < torn_.size(); ++i) {
-    if (torn_[i] >= 0) return torn_text(infos_[i].name, torn_[i]);
+std::string BufferParameters::why_partial() const {
+  for (size_t i = 0; i < partial_steps_.size(); ++i) {
+    if (partial_steps_[i] >= 0) return partial_text(infos_[i].name, partial_steps_[i]);
   }
   return "";
 }
 
 // Whatever was derived from the old values, such as a copy in F32, is stale too.
 void BufferParameters::mark_reloaded() {
-  std::fill(torn_.begin(), torn_.end(), -1);
+  std::fill(partial_steps_.begin(), partial_steps_.end(), -1);
   std::fill(replaced_.begin(), replaced_.end(), char{1});
 }
 

@@ -29,8 +29,8 @@ class BufferParameters : public ParameterSource {
   void value_changed(size_t index) override { replaced_[index] = 0; }
   bool value_was_replaced(size_t index) override { return replaced_[index] != 0; }
 
-  void mark_torn(size_t index) override { torn_[index] = context_->step(); }
-  std::string torn() const override;
+  void mark_partial(size_t index) override { partial_steps_[index] = context_->step(); }
+  std::string why_partial() const override;
   void mark_reloaded();
 
   std::string why_no_clipping() const override;
@@ -49,7 +49,7 @@ class BufferParameters : public ParameterSource {
   std::vector<ParameterInfo> infos_;
   std::vector<ParameterBuffers> buffers_;
   std::vector<char> replaced_;
-  std::vector<int64_t> torn_;  // the step whose end broke off; -1 for none
+  std::vector<int64_t> partial_steps_;  // the step whose end broke off; -1 for none
 };
 
 }  // namespace nxd

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "core/base/hash.h"
-#include "core/optim/gradient_finish.h"
 #include "core/optim/value_broadcast.h"
 
 namespace nxd {
@@ -12,26 +11,12 @@ namespace {
 const char* const kForBuffers =
     "for parameters that are a caller's buffers; a module's ddp sees its gradients itself";
 
-// An error in the options; "" for none.
-std::string complaint(const nxd_ddp_options_t& options) {
-  if (options.bucket_bytes < 0) {
-    return text("bucket_bytes: expected at least 0, got ", options.bucket_bytes);
-  }
-  if (options.reduce != NXD_REDUCE_SUM && options.reduce != NXD_REDUCE_AVG) {
-    return text("reduce: expected NXD_REDUCE_SUM or NXD_REDUCE_AVG, got ", options.reduce);
-  }
-  const std::pair<const char*, int32_t> toggles[] = {{"zero_stage", options.zero_stage},
-                                                     {"fp32_grads", options.fp32_grads}};
-  for (const auto& [name, value] : toggles) {
-    if (value != 0 && value != 1) return text(name, ": expected 0 or 1, got ", value);
-  }
-  for (const auto& [name, value] :
-       {std::pair{"overlap", options.overlap}, std::pair{"broadcast", options.broadcast}}) {
-    if (value < NXD_TOGGLE_DEFAULT || value > NXD_TOGGLE_OFF) {
-      return text(name, ": expected an NXD_TOGGLE_*, got ", value);
-    }
-  }
-  return "";
+void check_options(const DataParallelOptions& options) {
+  check_argument(options.bucket_bytes >= 0, "bucket_bytes: expected at least 0, got ",
+                 options.bucket_bytes);
+  check_argument(options.reduce == NXD_REDUCE_SUM || options.reduce == NXD_REDUCE_AVG,
+                 "reduce: expected NXD_REDUCE_SUM or NXD_REDUCE_AVG, got ", options.reduce);
+  flag(options.zero_stage, "zero_stage");
 }
 
 // The digest of a name, as a number that a double holds.
@@ -74,37 +59,37 @@ uint64_t DataParallel::buffer_bytes() const {
   return reducer_->buffer_bytes() + (gather_ ? gather_->buffer_bytes() : 0);
 }
 
-void DataParallel::agree_on_options(ProcessGroup& group, const nxd_ddp_options_t& options,
+void DataParallel::agree_on_options(ProcessGroup& group, const DataParallelOptions& options,
                                     Proposal proposal) {
-  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, complaint(options))
+  proposal.attempt([&] { check_options(options); })
       .same("bucket_bytes", static_cast<double>(options.bucket_bytes))
       .same("reduce", options.reduce)
       .same("zero_stage", options.zero_stage)
       .same("fp32_grads", options.fp32_grads)
-      .same("overlap", options.overlap != NXD_TOGGLE_OFF)
-      .same("broadcast", options.broadcast != NXD_TOGGLE_OFF);
+      .same("overlap", options.overlap)
+      .same("broadcast", options.broadcast);
   agree({&group}, proposal);
 }
 
-void DataParallel::make_parts(const nxd_ddp_options_t& options, bool resident) {
+void DataParallel::make_parts(const DataParallelOptions& options, bool bucket_views) {
   agree_on_parameters(*source_, *source_->groups().data);
   GradientReducer::Options of_reducer;
-  if (options.bucket_bytes > 0) of_reducer.bucket_bytes = options.bucket_bytes;
+  of_reducer.bucket_bytes = options.bucket_bytes;
   of_reducer.reduce = options.reduce;
   of_reducer.scatter = options.zero_stage == 1;
-  of_reducer.overlap = options.overlap != NXD_TOGGLE_OFF;
-  of_reducer.resident = resident;
+  of_reducer.overlap = options.overlap;
+  of_reducer.bucket_views = bucket_views;
   reducer_ = std::make_shared<GradientReducer>(source_, of_reducer);
   if (options.zero_stage == 1) {
-    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), resident);
+    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), bucket_views);
   }
 }
 
-void DataParallel::broadcast_values(const nxd_ddp_options_t& options) {
-  if (options.broadcast != NXD_TOGGLE_OFF) nxd::broadcast_values(*source_, *source_->groups().data);
+void DataParallel::broadcast_values(const DataParallelOptions& options) {
+  if (options.broadcast) nxd::broadcast_values(*source_, *source_->groups().data);
 }
 
-double finish(DataParallel& ddp, const nxd_finish_options_t& options) {
+double finish(DataParallel& ddp, const FinishOptions& options) {
   ParameterSource& source = *ddp.source();
   source.check_usable();
   check_state(!ddp.reducer()->options().scatter,

@@ -4,12 +4,23 @@
 #include <string>
 
 #include "core/agree/agree.h"
+#include "core/optim/gradient_finish.h"
 #include "core/optim/gradient_reducer.h"
 #include "core/optim/parameter_gather.h"
 #include "core/optim/parameter_source.h"
 #include "nxd.h"
 
 namespace nxd {
+
+// See nxd_ddp_create.
+struct DataParallelOptions {
+  int64_t bucket_bytes = GradientReducer::Options().bucket_bytes;
+  nxd_reduce_t reduce = NXD_REDUCE_SUM;
+  int zero_stage = 0;
+  bool fp32_grads = false;
+  bool overlap = true;
+  bool broadcast = true;
+};
 
 // A set of parameters, their gradients' reduction and, with ZeRO stage 1, the gathering of their
 // values. Optimizers share its parts and may outlive it.
@@ -40,13 +51,13 @@ class DataParallel {
   // The steps of making one, for subclasses. First, before anything is changed: INVALID_ARGUMENT on
   // all ranks of the group unless all gave the same options and none rejects.
   // Collective over the group.
-  static void agree_on_options(ProcessGroup& group, const nxd_ddp_options_t& options,
+  static void agree_on_options(ProcessGroup& group, const DataParallelOptions& options,
                                Proposal proposal);
   // Then, with the source in place: that ranks have the same parameters, the same way. Makes the
   // reducer and the gather.
-  void make_parts(const nxd_ddp_options_t& options, bool resident);
+  void make_parts(const DataParallelOptions& options, bool bucket_views);
   // Last: the first rank's values, unless they are alike already.
-  void broadcast_values(const nxd_ddp_options_t& options);
+  void broadcast_values(const DataParallelOptions& options);
 
   std::shared_ptr<ParameterSource> source_;
   std::shared_ptr<GradientReducer> reducer_;
@@ -55,6 +66,6 @@ class DataParallel {
 };
 
 // See nxd_ddp_finish. Gives the norm.
-double finish(DataParallel& ddp, const nxd_finish_options_t& options);
+double finish(DataParallel& ddp, const FinishOptions& options);
 
 }  // namespace nxd

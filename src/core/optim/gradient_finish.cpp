@@ -9,7 +9,7 @@
 #include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/hash.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
 #include "core/kernels/abs_sum.h"
 #include "core/kernels/elementwise.h"
@@ -22,52 +22,32 @@ namespace {
 // Large enough that latency does not count, small beside a model.
 constexpr size_t kExchangeBytes = size_t{32} << 20;
 
-// Options with their defaults in place.
-struct FinishPlan {
-  double scale = 1;
-  double max_norm = 0;
-  double norm_type = 2;
-  nxd_reduce_t reduce = NXD_REDUCE_SUM;
-  bool check_finite = true;
-};
-
-FinishPlan resolve(const nxd_finish_options_t& options) {
-  FinishPlan plan;
-  plan.scale = options.scale == 0 ? 1 : options.scale;
-  plan.max_norm = options.max_norm;
-  plan.norm_type = options.norm_type == 0 ? 2 : options.norm_type;
-  plan.reduce = options.data_parallel_reduce;
-  plan.check_finite = options.check_finite != NXD_TOGGLE_OFF;
-  return plan;
-}
-
 // An error in the options; "" for none.
-std::string complaint(const nxd_finish_options_t& options) {
-  const FinishPlan plan = resolve(options);
-  if (!std::isfinite(plan.scale)) {
-    return text("scale: expected a finite number, got ", plan.scale);
+std::string rejection_of(const FinishOptions& options) {
+  if (!std::isfinite(options.scale)) {
+    return text("scale: expected a finite number, got ", options.scale);
   }
   // Kernels multiply by it in F32.
-  if (std::fabs(plan.scale) > std::numeric_limits<float>::max()) {
+  if (std::fabs(options.scale) > std::numeric_limits<float>::max()) {
     return text("scale: expected a number that f32 has, at most ",
-                std::numeric_limits<float>::max(), ", got ", plan.scale);
+                std::numeric_limits<float>::max(), ", got ", options.scale);
   }
-  if (!(plan.max_norm >= 0) || std::isinf(plan.max_norm)) {
-    return text("max_norm: expected a finite number of at least 0, got ", plan.max_norm);
+  if (!(options.max_norm >= 0) || std::isinf(options.max_norm)) {
+    return text("max_norm: expected a finite number of at least 0, got ", options.max_norm);
   }
-  if (plan.norm_type != 1 && plan.norm_type != 2 &&
-      !(std::isinf(plan.norm_type) && plan.norm_type > 0)) {
-    return text("norm_type: expected 1, 2 or infinity, got ", plan.norm_type);
+  if (options.norm_type != 1 && options.norm_type != 2 &&
+      !(std::isinf(options.norm_type) && options.norm_type > 0)) {
+    return text("norm_type: expected 1, 2 or infinity, got ", options.norm_type);
   }
-  if (plan.reduce != NXD_REDUCE_SUM && plan.reduce != NXD_REDUCE_AVG) {
+  if (options.reduce != NXD_REDUCE_SUM && options.reduce != NXD_REDUCE_AVG) {
     return text("data_parallel_reduce: expected NXD_REDUCE_SUM or NXD_REDUCE_AVG, got ",
-                plan.reduce);
+                options.reduce);
   }
   return "";
 }
 
-// A run of gradient elements that this rank has to finish.
-struct Piece {
+// A span of gradient elements that this rank has to finish.
+struct GradientSpan {
   size_t parameter;
   char* data;
   int64_t count;
@@ -81,81 +61,81 @@ char* element(void* data, int64_t index, nxd_dtype_t dtype) {
 }
 
 // This rank's parts of the buckets, or all gradients whole.
-std::vector<Piece> pieces_of(ParameterSource& source, const GradientReducer& reducer,
-                             const std::vector<char>& present) {
-  std::vector<Piece> pieces;
+std::vector<GradientSpan> spans_of(ParameterSource& source, const GradientReducer& reducer,
+                                   const std::vector<char>& present) {
+  std::vector<GradientSpan> spans;
   const auto add = [&](size_t parameter, int64_t begin, int64_t count) {
     if (!present[parameter] || count == 0) return;
     const nxd_dtype_t dtype = source.info(parameter).grad_dtype;
     void* grad = source.buffers(parameter).grad;
     check_internal(grad != nullptr, source.info(parameter).name, ": no gradient");
-    pieces.push_back({parameter, element(grad, begin, dtype), count, dtype});
+    spans.push_back({parameter, element(grad, begin, dtype), count, dtype});
   };
   if (!reducer.options().scatter) {
     for (size_t i = 0; i < source.size(); ++i) add(i, 0, source.info(i).count());
-    return pieces;
+    return spans;
   }
   for (size_t bucket = 0; bucket < reducer.plan().buckets().size(); ++bucket) {
     for (const auto& segment : reducer.plan().part(bucket, reducer.part())) {
       add(segment.parameter, segment.parameter_offset, segment.count);
     }
   }
-  return pieces;
+  return spans;
 }
 
-// Sums pieces of one dtype over a group, several in one call.
-void sum_together(ProcessGroup& group, const std::vector<Piece>& pieces) {
-  const nxd_dtype_t dtype = pieces.front().dtype;
+// Sums spans of one dtype over a group, several in one call.
+void sum_together(ProcessGroup& group, const std::vector<GradientSpan>& spans) {
+  const nxd_dtype_t dtype = spans.front().dtype;
   size_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += piece.bytes();
-  if (pieces.size() == 1) {
-    char* data = pieces.front().data;
+  for (const GradientSpan& span : spans) bytes += span.bytes();
+  if (spans.size() == 1) {
+    char* data = spans.front().data;
     group.run(Call::all_reduce(data, data, bytes / dtype_size(dtype), dtype, NXD_REDUCE_SUM));
     return;
   }
   const ExchangedBuffer buffer(group, bytes);
   char* at = buffer.data();
-  for (const Piece& piece : pieces) {
-    std::memcpy(at, piece.data, piece.bytes());
-    at += piece.bytes();
+  for (const GradientSpan& span : spans) {
+    std::memcpy(at, span.data, span.bytes());
+    at += span.bytes();
   }
   group.run(Call::all_reduce(buffer.data(), buffer.data(), bytes / dtype_size(dtype), dtype,
                              NXD_REDUCE_SUM));
   at = buffer.data();
-  for (const Piece& piece : pieces) {
-    std::memcpy(piece.data, at, piece.bytes());
-    at += piece.bytes();
+  for (const GradientSpan& span : spans) {
+    std::memcpy(span.data, at, span.bytes());
+    at += span.bytes();
   }
 }
 
 // Sums over gradient groups. Groups of the same ranks count as one, even from different makers; the
 // order of the calls is that of the parameters, which all ranks of such a group have alike.
-void sum_over_gradient_groups(ParameterSource& source, const std::vector<Piece>& pieces) {
+void sum_over_gradient_groups(ParameterSource& source, const std::vector<GradientSpan>& spans) {
   using Key = std::pair<std::vector<int>, nxd_dtype_t>;
   std::vector<std::pair<ProcessGroup*, Key>> order;
-  std::map<Key, std::vector<Piece>> waiting;
+  std::map<Key, std::vector<GradientSpan>> waiting;
   std::map<Key, size_t> bytes;
   const auto flush = [&](ProcessGroup& group, const Key& key) {
     if (!waiting[key].empty()) sum_together(group, waiting[key]);
     waiting[key].clear();
     bytes[key] = 0;
   };
-  for (const Piece& piece : pieces) {
-    ProcessGroup* group = source.info(piece.parameter).gradient_group.get();
+  for (const GradientSpan& span : spans) {
+    ProcessGroup* group = source.info(span.parameter).gradient_group.get();
     if (!group || group->size() == 1) continue;
-    const Key key{group->ranks(), piece.dtype};
+    const Key key{group->ranks(), span.dtype};
     if (waiting.count(key) == 0) order.push_back({group, key});
-    if (bytes[key] + piece.bytes() > kExchangeBytes) flush(*group, key);
-    waiting[key].push_back(piece);
-    bytes[key] += piece.bytes();
+    if (bytes[key] + span.bytes() > kExchangeBytes) flush(*group, key);
+    waiting[key].push_back(span);
+    bytes[key] += span.bytes();
   }
   for (const auto& [group, key] : order) flush(*group, key);
 }
 
-double local_norm(const Piece& piece, double type) {
-  if (std::isinf(type)) return kernels::max_abs(piece.dtype, piece.count, piece.data);
-  if (type == 1) return kernels::abs_sum(piece.dtype, piece.count, piece.data);
-  return kernels::sum_of_squares(piece.dtype, piece.count, piece.data);
+double local_norm(const GradientSpan& span, double type) {
+  if (std::isinf(type)) return kernels::max_abs(span.dtype, span.count, span.data);
+  if (type == 1) return kernels::abs_sum(span.dtype, span.count, span.data);
+  return kernels::sum_of_squares(span.dtype, span.count, span.data);
 }
 
 // One after the other, or the largest, among which not-a-number is the largest.
@@ -198,12 +178,12 @@ double combine_over_groups(const OptimizerGroups& groups, bool over_data, double
 
 // One of the ranks that hold the same elements counts them; the sum over ranks has the same bits on
 // all. over_data: data-parallel ranks have parts of one copy of the model.
-double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces, bool over_data,
-               double type) {
+double norm_of(const ParameterSource& source, const std::vector<GradientSpan>& spans,
+               bool over_data, double type) {
   double total = 0;
-  for (const Piece& piece : pieces) {
-    if (!source.info(piece.parameter).counts_in_norm) continue;
-    total = combine(total, local_norm(piece, type), std::isinf(type));
+  for (const GradientSpan& span : spans) {
+    if (!source.info(span.parameter).counts_in_norm) continue;
+    total = combine(total, local_norm(span, type), std::isinf(type));
     if (std::isnan(total)) break;
   }
   total = combine_over_groups(source.groups(), over_data, total, std::isinf(type));
@@ -211,8 +191,8 @@ double norm_of(const ParameterSource& source, const std::vector<Piece>& pieces, 
 }
 
 // The gradients that this rank has.
-std::vector<char> presence_of(ParameterSource& source, GradientReducer* reducer) {
-  if (reducer) return reducer->own_presence();
+std::vector<char> used_map_of(ParameterSource& source, GradientReducer* reducer) {
+  if (reducer) return reducer->used_map();
   std::vector<char> present;
   for (size_t i = 0; i < source.size(); ++i) {
     present.push_back(source.buffers(i).grad != nullptr);
@@ -221,17 +201,16 @@ std::vector<char> presence_of(ParameterSource& source, GradientReducer* reducer)
 }
 
 Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
-                     const nxd_finish_options_t& options, const std::string& torn) {
+                     const FinishOptions& options, const std::string& why_partial) {
   const OptimizerGroups& groups = source.groups();
   Proposal proposal(groups.world_rank);
-  const std::string wrong = complaint(options);
-  const FinishPlan plan = wrong.empty() ? resolve(options) : FinishPlan{};
-  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong).reject(NXD_ERROR_INVALID_STATE, torn);
+  const std::string wrong = rejection_of(options);
+  const FinishOptions plan = wrong.empty() ? options : FinishOptions{};
+  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong).reject(NXD_ERROR_INVALID_STATE, why_partial);
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
-  Hash presence;
+  Hash used;
   proposal.attempt([&] {
-    for (const char has : presence_of(source, reducer))
-      presence.add(has ? uint64_t{1} : uint64_t{2});
+    for (const char has : used_map_of(source, reducer)) used.add(has ? uint64_t{1} : uint64_t{2});
   });
   proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);
@@ -242,40 +221,39 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   const int stages = groups.pipeline ? groups.pipeline->size() : 1;
   proposal.same_within(stage, stages, "number of trainable parameters",
                        static_cast<double>(source.size()));
-  proposal.compare_within(stage, stages, presence.folded());
+  proposal.compare_within(stage, stages, used.folded());
   return proposal;
 }
 
 }  // namespace
 
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const nxd_finish_options_t& options, const std::string& torn) {
+                     const FinishOptions& options, const std::string& why_partial) {
   try {
     if (reducer) reducer->start_rest();
-    return agree(source.groups().all(), proposal_of(source, reducer, options, torn)).front();
+    return agree(source.groups().all(), proposal_of(source, reducer, options, why_partial)).front();
   } catch (const Error& error) {
     const bool rejected =
         error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_UNSUPPORTED;
     if (reducer && !rejected) reducer->abandon();
-    check_state(torn.empty(), torn);  // whatever became of the peers
+    check_state(why_partial.empty(), why_partial);  // whatever became of the peers
     throw;
   }
 }
 
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
-                         const nxd_finish_options_t& options, bool same_presence) {
-  const FinishPlan plan = resolve(options);
+                         const FinishOptions& options, bool same_used_map) {
   FinishedGradients finished;
-  finished.present = reducer.wait(same_presence);
-  const std::vector<Piece> pieces = pieces_of(source, reducer, finished.present);
-  sum_over_gradient_groups(source, pieces);
-  finished.norm =
-      std::fabs(plan.scale) * norm_of(source, pieces, reducer.options().scatter, plan.norm_type);
+  finished.present = reducer.wait(same_used_map);
+  const std::vector<GradientSpan> spans = spans_of(source, reducer, finished.present);
+  sum_over_gradient_groups(source, spans);
+  finished.norm = std::fabs(options.scale) *
+                  norm_of(source, spans, reducer.options().scatter, options.norm_type);
   finished.finite = std::isfinite(finished.norm);
-  finished.factor = plan.scale;
+  finished.factor = options.scale;
   double clip = 1;
-  if (finished.finite && plan.max_norm > 0) {
-    clip = std::min(1.0, plan.max_norm / (finished.norm + 1e-6));
+  if (finished.finite && options.max_norm > 0) {
+    clip = std::min(1.0, options.max_norm / (finished.norm + 1e-6));
     finished.factor *= clip;
   }
   // No element is larger than the norm. If that is beyond F32 the multiplied gradients may be, too.
@@ -300,15 +278,14 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
 }
 
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
-                       const nxd_finish_options_t& options) {
+                       const FinishOptions& options) {
   const FinishedGradients finished = before_update(source.step(), [&] {
-    const bool same_presence = agree_on_finish(source, &reducer, options);
-    return finish(source, reducer, options, same_presence);
+    const bool same_used_map = agree_on_finish(source, &reducer, options);
+    return finish(source, reducer, options, same_used_map);
   });
   apply_factor(source, finished);
-  check_state(finished.finite || options.check_finite == NXD_TOGGLE_OFF, "rank ",
-              source.groups().world_rank, ": the norm of the gradients is ", finished.norm,
-              "; they are left unclipped");
+  check_state(finished.finite || !options.check_finite, "rank ", source.groups().world_rank,
+              ": the norm of the gradients is ", finished.norm, "; they are left unclipped");
   return finished.norm;
 }
 

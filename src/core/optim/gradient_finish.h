@@ -9,6 +9,15 @@
 
 namespace nxd {
 
+// See nxd_finish_grads.
+struct FinishOptions {
+  double scale = 1;
+  double max_norm = 0;  // 0: no clipping
+  double norm_type = 2;
+  nxd_reduce_t reduce = NXD_REDUCE_SUM;  // over data-parallel ranks, where no ddp says otherwise
+  bool check_finite = true;
+};
+
 // Gradients that are complete but for a factor: the scale, and the clip where the norm exceeds it.
 struct FinishedGradients {
   double norm = 0;     // of the scaled gradients, before clipping; the same bits on all ranks
@@ -20,17 +29,17 @@ struct FinishedGradients {
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
 // parameters. UNSUPPORTED if the norm that clipping needs is not known. After these two the step
 // may be finished with other options; other failures end it. reducer: the one that has begun to
-// reduce the gradients; null for none. torn: why this rank's values are rejected, with
-// INVALID_STATE on all ranks; "" when they are whole. Whether all ranks of the stage have the same
-// gradients.
+// reduce the gradients; null for none. why_partial: why this rank's values are rejected, with
+// INVALID_STATE on all ranks; "" when they are complete. Whether all ranks of the stage have the
+// same gradients.
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const nxd_finish_options_t& options, const std::string& torn = "");
+                     const FinishOptions& options, const std::string& why_partial = "");
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all
 // of the source's groups.
 FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
-                         const nxd_finish_options_t& options, bool same_presence);
+                         const FinishOptions& options, bool same_used_map);
 
 // Multiplies all gradients by the factor.
 void apply_factor(ParameterSource& source, const FinishedGradients& finished);
@@ -38,6 +47,6 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished);
 // All of this, for a caller who wants to see the gradients: agrees, finishes, scales and clips.
 // Gives the norm; INVALID_STATE when it is not finite, unless the options allow it.
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
-                       const nxd_finish_options_t& options);
+                       const FinishOptions& options);
 
 }  // namespace nxd

@@ -67,7 +67,7 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
       unmarked_(plan_.buckets().size()),
       own_(source_->size()),
       present_(source_->size()) {
-  if (options_.resident || options_.overlap) make_buffers();
+  if (options_.bucket_views || options_.overlap) make_buffers();
   reset();
 }
 
@@ -80,17 +80,17 @@ size_t GradientReducer::bytes_of(size_t bucket, int64_t elements) const {
 }
 
 bool GradientReducer::is_direct(size_t bucket) const {
-  return !options_.resident && !options_.scatter && plan_.buckets()[bucket].items.size() == 1;
+  return !options_.bucket_views && !options_.scatter && plan_.buckets()[bucket].items.size() == 1;
 }
 
 void GradientReducer::make_buffers() {
   size_t staged = 0, most = 0;
   for (size_t bucket = 0; bucket < plan_.buckets().size(); ++bucket) {
     const size_t bytes = bytes_of(bucket, plan_.buckets()[bucket].size);
-    if (options_.resident) {
-      check_internal(group_ != nullptr, "resident gradients need a group");
-      resident_.emplace_back(*group_, bytes);
-      clear(resident_.back().data(), bytes);
+    if (options_.bucket_views) {
+      check_internal(group_ != nullptr, "gradients in buckets need a group");
+      buckets_.emplace_back(*group_, bytes);
+      clear(buckets_.back().data(), bytes);
     } else if (!alone() && !is_direct(bucket)) {
       ++staged;
       most = std::max(most, bytes);
@@ -104,16 +104,16 @@ void GradientReducer::make_buffers() {
   }
 }
 
-void* GradientReducer::home(size_t parameter) const {
+void* GradientReducer::bucket_view(size_t parameter) const {
   const int bucket = plan_.bucket_of(parameter);
-  if (resident_.empty() || bucket < 0) return nullptr;
+  if (buckets_.empty() || bucket < 0) return nullptr;
   const auto b = static_cast<size_t>(bucket);
-  return resident_[b].data() + bytes_of(b, plan_.offset_of(parameter));
+  return buckets_[b].data() + bytes_of(b, plan_.offset_of(parameter));
 }
 
 uint64_t GradientReducer::buffer_bytes() const {
   uint64_t bytes = 0;
-  for (const auto* buffers : {&resident_, &staging_}) {
+  for (const auto* buffers : {&buckets_, &staging_}) {
     for (const ExchangedBuffer& buffer : *buffers) bytes += buffer.bytes();
   }
   return bytes;
@@ -181,7 +181,7 @@ void GradientReducer::start_full_buckets() {
   while (!flights_.empty() && flights_.front().work->is_done()) land_first();
   while (next_ < unmarked_.size() && unmarked_[next_] == 0) {
     // Rather than to wait here for a staging bucket, this one starts at a later mark.
-    if (!options_.resident && !is_direct(next_) && free_staging_.empty()) return;
+    if (!options_.bucket_views && !is_direct(next_) && free_staging_.empty()) return;
     start(next_++);
   }
 }
@@ -196,31 +196,31 @@ void GradientReducer::start_rest() {
   or_reset([&] { start_all_buckets(); });
 }
 
-const std::vector<char>& GradientReducer::wait(bool same_presence) {
+const std::vector<char>& GradientReducer::wait(bool same_used_map) {
   or_reset([&] {
     const bool overlaps = options_.overlap && !alone();
-    // Presence comes behind them: ranks have started different numbers before they came here.
+    // The used map comes behind them: ranks have started different numbers before they came here.
     if (overlaps) start_all_buckets();
-    present_ = own_presence();
-    if (!same_presence) exchange_presence();
+    present_ = used_map();
+    if (!same_used_map) exchange_used_map();
     if (overlaps) {
       while (!flights_.empty()) land_first();
       make_missing_gradients();
       return;
     }
-    if (!options_.resident) {
+    if (!options_.bucket_views) {
       make_missing_gradients();
       if (!alone()) make_buffers();
     }
     start_all_buckets();
     // Not before: an owner of gradients takes what lies in the bucket for one.
-    if (options_.resident) make_missing_gradients();
+    if (options_.bucket_views) make_missing_gradients();
   });
   reset();
   return present_;
 }
 
-const std::vector<char>& GradientReducer::own_presence() {
+const std::vector<char>& GradientReducer::used_map() {
   for (size_t i = 0; i < own_.size(); ++i) {
     const int bucket = plan_.bucket_of(i);
     const bool filled = bucket >= 0 && static_cast<size_t>(bucket) < next_;
@@ -229,7 +229,7 @@ const std::vector<char>& GradientReducer::own_presence() {
   return own_;
 }
 
-void GradientReducer::exchange_presence() {
+void GradientReducer::exchange_used_map() {
   std::vector<int32_t> present(own_.begin(), own_.end());
   const OptimizerGroups& groups = source_->groups();
   for (ProcessGroup* group : {groups.tensor.get(), groups.data.get()}) {
@@ -260,12 +260,12 @@ Call GradientReducer::call_for(size_t bucket, char* data) const {
 
 void GradientReducer::start(size_t bucket) {
   if (alone()) {
-    if (options_.resident) fill(bucket, resident_[bucket].data());
+    if (options_.bucket_views) fill(bucket, buckets_[bucket].data());
     return;
   }
   char* data = nullptr;
-  if (options_.resident) {
-    data = resident_[bucket].data();
+  if (options_.bucket_views) {
+    data = buckets_[bucket].data();
   } else if (is_direct(bucket)) {
     data = static_cast<char*>(source_->buffers(plan_.buckets()[bucket].items[0].parameter).grad);
     check_internal(data || !options_.overlap, "a gradient is missing");
@@ -299,7 +299,7 @@ char* GradientReducer::take_staging() {
 }
 
 void GradientReducer::give_back_staging(size_t bucket, char* data) {
-  if (!options_.resident && !is_direct(bucket)) free_staging_.push_back(data);
+  if (!options_.bucket_views && !is_direct(bucket)) free_staging_.push_back(data);
 }
 
 void GradientReducer::fill(size_t bucket, char* data) {
@@ -312,11 +312,12 @@ void GradientReducer::fill(size_t bucket, char* data) {
     if (!own_[i]) {
       clear(to, bytes);
     } else if (grad != to) {
-      check_internal(!options_.resident, source_->info(i).name, ": its gradient is not at home");
+      check_internal(!options_.bucket_views, source_->info(i).name,
+                     ": its gradient is not in its bucket");
       copy(to, grad, bytes);
     }
   }
-  if (options_.resident || !options_.scatter) return;
+  if (options_.bucket_views || !options_.scatter) return;
   clear(data + bytes_of(bucket, b.used), bytes_of(bucket, b.size - b.used));
 }
 
@@ -336,8 +337,8 @@ void GradientReducer::land_first() {
 }
 
 void GradientReducer::copy_out(size_t bucket, const char* data) {
-  if (options_.resident || is_direct(bucket)) return;
-  const auto segments = options_.scatter ? plan_.part(bucket, part()) : plan_.whole(bucket);
+  if (options_.bucket_views || is_direct(bucket)) return;
+  const auto segments = options_.scatter ? plan_.part(bucket, part()) : plan_.full(bucket);
   for (const BucketPlan::Segment& segment : segments) {
     char* grad = static_cast<char*>(source_->buffers(segment.parameter).grad);
     if (!grad) {

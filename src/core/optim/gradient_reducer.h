@@ -19,17 +19,17 @@ namespace nxd {
 // when all of its parameters are marked and the bucket before it has started. wait() starts the
 // rest. All calls come from one thread.
 //
-// Gradients lie in the buckets themselves (resident: home() says where, and the source's buffers()
-// must point there by the time a parameter is marked), or they lie with their owner and pass
-// through a bounded number of staging buckets, each way.
+// Gradients are views of the buckets (bucket_views: bucket_view() says where, and the source's
+// buffers() must point there by the time a parameter is marked), or they lie with their owner and
+// pass through a bounded number of staging buckets, each way.
 class GradientReducer {
  public:
   struct Options {
     int64_t bucket_bytes = int64_t{25} << 20;
     nxd_reduce_t reduce = NXD_REDUCE_SUM;
-    bool scatter = false;  // each rank gets its part of every bucket, and nothing else
-    bool overlap = true;   // buckets start when they are full; else in wait()
-    bool resident = false;
+    bool scatter = false;       // each rank gets its part of every bucket, and nothing else
+    bool overlap = true;        // buckets start when they are full; else in wait()
+    bool bucket_views = false;  // as DistributedDataParallel's gradient_as_bucket_view
   };
   GradientReducer(std::shared_ptr<ParameterSource> source, const Options& options);
   // Waits for what is under way, whatever its outcome: the buffers are others' afterwards.
@@ -42,8 +42,8 @@ class GradientReducer {
   // The part of every bucket that is this rank's when scattered: its place in the group.
   int part() const;
 
-  // The place of a resident gradient; null for an empty parameter.
-  void* home(size_t parameter) const;
+  // The place of a gradient that is a view of its bucket; null for an empty parameter.
+  void* bucket_view(size_t parameter) const;
 
   // INVALID_STATE when it is marked already.
   void mark_ready(size_t parameter);
@@ -64,10 +64,10 @@ class GradientReducer {
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
   // of the data and tensor groups; those that did have gradients on every rank afterwards.
   // A failure leaves the reducer ready for a next step, as far as the group is.
-  // same_presence: ranks of these groups have agreed that they have the same own_presence().
-  const std::vector<char>& wait(bool same_presence);
-  // The gradients that this rank has in this step so far.
-  const std::vector<char>& own_presence();
+  // same_used_map: ranks of these groups have agreed that they have the same used_map().
+  const std::vector<char>& wait(bool same_used_map);
+  // By parameter: this rank has a gradient in this step so far.
+  const std::vector<char>& used_map();
 
   uint64_t buffer_bytes() const;
 
@@ -85,7 +85,7 @@ class GradientReducer {
   bool is_direct(size_t bucket) const;
   void make_buffers();
   void mark(size_t parameter, bool used);
-  void exchange_presence();
+  void exchange_used_map();
   void make_missing_gradients();
   void start_full_buckets();
   void start_all_buckets();
@@ -104,7 +104,7 @@ class GradientReducer {
   Options options_;
   std::shared_ptr<ProcessGroup> group_;
   BucketPlan plan_;
-  std::vector<ExchangedBuffer> resident_;  // of each bucket, or none
+  std::vector<ExchangedBuffer> buckets_;  // of each bucket, or none
   std::vector<ExchangedBuffer> staging_;
   std::vector<char*> free_staging_;
 

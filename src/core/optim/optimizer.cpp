@@ -5,11 +5,9 @@
 #include <algorithm>
 
 #include "core/base/dtype.h"
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
-#include "core/optim/learning_rate.h"
 #include "core/optim/state_file.h"
-#include "core/optim/step_outcome.h"
 
 namespace nxd {
 namespace {
@@ -40,25 +38,27 @@ std::string escaped(const std::string& pattern) {
   return out;
 }
 
-// Narrows a run of an update to some of its elements. Its states are put in storage.
-UpdateRun slice(const UpdateRun& run, int64_t begin, int64_t count, size_t n_states,
-                nxd_dtype_t state_dtype, std::vector<void*>& states, std::vector<void*>& mirrors) {
-  UpdateRun part = run;
+// Narrows a span of an update to some of its elements. Its states are put in storage.
+UpdateSpan slice(const UpdateSpan& span, int64_t begin, int64_t count, size_t n_states,
+                 nxd_dtype_t state_dtype, std::vector<void*>& states,
+                 std::vector<void*>& peer_copies) {
+  UpdateSpan part = span;
   part.begin += begin;
   part.count = count;
-  part.param = element(run.param, begin, run.dtype);
-  part.grad = element(run.grad, begin, run.grad_dtype);
-  if (run.copy) part.copy = element(run.copy, begin, NXD_DTYPE_BF16);
+  part.param = element(span.param, begin, span.dtype);
+  part.grad = element(span.grad, begin, span.grad_dtype);
+  if (span.copy) part.copy = element(span.copy, begin, NXD_DTYPE_BF16);
   states.clear();
   for (size_t i = 0; i < n_states; ++i) {
-    states.push_back(element(run.states[i], begin, state_dtype));
+    states.push_back(element(span.states[i], begin, state_dtype));
   }
   part.states = states.data();
-  if (run.mirrors) {
-    mirrors.clear();
-    const nxd_dtype_t stored = run.copy ? NXD_DTYPE_BF16 : run.dtype;
-    for (const void* mirror : *run.mirrors) mirrors.push_back(element(mirror, begin, stored));
-    part.mirrors = &mirrors;
+  if (span.peer_copies) {
+    peer_copies.clear();
+    const nxd_dtype_t stored = span.copy ? NXD_DTYPE_BF16 : span.dtype;
+    for (const void* peer_copy : *span.peer_copies)
+      peer_copies.push_back(element(peer_copy, begin, stored));
+    part.peer_copies = &peer_copies;
   }
   return part;
 }
@@ -96,7 +96,7 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
   check_argument(!patterns.empty(), "num_patterns: expected at least 1 pattern, got 0");
   const std::vector<std::string> names = names_of(*source_);
   // A pattern for other stages' parameters matches none of these, and is no mistake.
-  const auto whole = source_->names_of_whole();
+  const auto of_model = source_->names_of_model();
   std::vector<int> taken = group_of_;
   for (size_t p = 0; p < patterns.size(); ++p) {
     const std::string pattern = escaped(patterns[p]);
@@ -106,9 +106,10 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
     for (size_t i = 0; i < names.size(); ++i) {
       if (matches(names[i])) taken[i] = group_count();
     }
-    check_argument(!whole || std::any_of(whole->begin(), whole->end(), matches), "patterns[", p,
-                   "]: \"", patterns[p], "\" matches none of ", whole ? whole->size() : 0,
-                   " parameters", near_names(patterns[p], whole ? *whole : names));
+    check_argument(!of_model || std::any_of(of_model->begin(), of_model->end(), matches),
+                   "patterns[", p, "]: \"", patterns[p], "\" matches none of ",
+                   of_model ? of_model->size() : 0, " parameters",
+                   suggestions(patterns[p], of_model ? *of_model : names));
   }
   group_of_ = std::move(taken);
   groups_.push_back(Hyperparameters(groups_.front()));
@@ -137,9 +138,9 @@ double Optimizer::hyperparameter(int group, nxd_hyperparameter_t which) const {
   return hyper[which];
 }
 
-void Optimizer::set_schedule(const nxd_lr_schedule_options_t& options) {
-  check_schedule(options);
-  schedule_ = options;
+void Optimizer::set_schedule(const LearningRateSchedule& schedule) {
+  check_schedule(schedule);
+  schedule_ = schedule;
 }
 
 double Optimizer::learning_rate(int group) const {
@@ -158,19 +159,19 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
   return *reducer_;
 }
 
-void Optimizer::step(const nxd_finish_options_t& options, nxd_step_report_t& report) {
+void Optimizer::step(const FinishOptions& options, nxd_step_report_t& report) {
   source_->check_usable();
-  if (const std::string refused = torn(); !refused.empty()) {
-    agree_on_finish(*source_, reducer_.get(), options, refused);
+  if (const std::string partial = why_partial(); !partial.empty()) {
+    agree_on_finish(*source_, reducer_.get(), options, partial);
   }
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   const FinishedGradients finished = before_update(outcome_.step, [&] {
-    const bool same_presence = agree_on_finish(*source_, reducer_.get(), options);
-    return finish(*source_, reducer_for(options.data_parallel_reduce), options, same_presence);
+    const bool same_used_map = agree_on_finish(*source_, reducer_.get(), options);
+    return finish(*source_, reducer_for(options.reduce), options, same_used_map);
   });
   report.norm = finished.norm;
   report.learning_rate = learning_rate(0);
-  report.skipped = !finished.finite && options.check_finite != NXD_TOGGLE_OFF;
+  report.skipped = !finished.finite && options.check_finite;
   if (!report.skipped) {
     if (sharded()) {
       update_parts(finished);
@@ -188,8 +189,8 @@ void Optimizer::update() {
   source_->check_usable();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
-  const std::string refused = torn();
-  check_state(refused.empty(), refused);
+  const std::string partial = why_partial();
+  check_state(partial.empty(), partial);
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   FinishedGradients finished;
   for (size_t i = 0; i < source_->size(); ++i) {
@@ -204,11 +205,11 @@ void Optimizer::update() {
 void Optimizer::update_all(const FinishedGradients& finished) {
   bool begun = false;
   try {
-    for (OptimizerState::Run& run : state_.runs()) {
-      if (!finished.present[run.parameter]) continue;
-      update_run(run, finished.factor);
+    for (OptimizerState::Span& span : state_.spans()) {
+      if (!finished.present[span.parameter]) continue;
+      update_span(span, finished.factor);
       begun = true;
-      source_->value_changed(run.parameter);
+      source_->value_changed(span.parameter);
     }
   } catch (...) {
     break_off(finished.present, begun);
@@ -216,21 +217,21 @@ void Optimizer::update_all(const FinishedGradients& finished) {
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
-  // Peers that meet there may write to this rank's copies even if it does not learn of it.
-  bool begun = gather_->is_mirrored();
-  bool meeting = true;
+  // Peers that pass the barrier may write to this rank's copies even if it does not learn of it.
+  bool begun = gather_->has_peer_copies();
+  bool in_barrier = true;
   try {
     gather_->begin();
-    meeting = false;
-    for (OptimizerState::Run& run : state_.runs()) {
-      if (!finished.present[run.parameter]) continue;
-      update_run(run, finished.factor);
+    in_barrier = false;
+    for (OptimizerState::Span& span : state_.spans()) {
+      if (!finished.present[span.parameter]) continue;
+      update_span(span, finished.factor);
       begun = true;
     }
-    meeting = true;
+    in_barrier = true;
     gather_->gather();
   } catch (const std::exception& error) {
-    if (!meeting) tell_peers(source_->groups().data.get(), error.what());
+    if (!in_barrier) tell_peers(source_->groups().data.get(), error.what());
     break_off(finished.present, begun);
   }
   for (size_t i = 0; i < source_->size(); ++i) {
@@ -240,88 +241,88 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
 
 void Optimizer::break_off(const std::vector<char>& updated, bool begun) {
   if (!begun) rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_OLD);
-  state_torn_ = true;
+  state_partial_ = true;
   outcome_.parameters = NXD_PARAMETER_STATE_PARTIAL;
   for (size_t i = 0; i < updated.size(); ++i) {
-    if (updated[i] && source_->info(i).count() > 0) source_->mark_torn(i);
+    if (updated[i] && source_->info(i).count() > 0) source_->mark_partial(i);
   }
   rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_PARTIAL);
 }
 
-std::string Optimizer::torn() const {
-  const std::string values = source_->torn();
-  if (!values.empty() || !state_torn_) return values;
+std::string Optimizer::why_partial() const {
+  const std::string values = source_->why_partial();
+  if (!values.empty() || !state_partial_) return values;
   return text("expected an optimizer's state of one step, got a PARTIAL one: the end of step ",
               outcome_.step, " broke off; nxd_optimizer_load a state, or make another optimizer");
 }
 
-Optimizer::Outcome Optimizer::outcome() const {
-  const bool mended = outcome_.parameters == NXD_PARAMETER_STATE_PARTIAL && torn().empty();
-  return mended ? Outcome{} : outcome_;
+StepOutcome Optimizer::outcome() const {
+  const bool mended = outcome_.parameters == NXD_PARAMETER_STATE_PARTIAL && why_partial().empty();
+  return mended ? StepOutcome{} : outcome_;
 }
 
-void Optimizer::update_run(OptimizerState::Run& run, double factor) {
-  const ParameterInfo& info = source_->info(run.parameter);
-  const ParameterBuffers buffers = source_->buffers(run.parameter);
-  const Hyperparameters& hyper = groups_[static_cast<size_t>(group_of_[run.parameter])];
+void Optimizer::update_span(OptimizerState::Span& span, double factor) {
+  const ParameterInfo& info = source_->info(span.parameter);
+  const ParameterBuffers buffers = source_->buffers(span.parameter);
+  const Hyperparameters& hyper = groups_[static_cast<size_t>(group_of_[span.parameter])];
   const bool narrow = info.dtype == NXD_DTYPE_BF16;
   const bool copied = narrow && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
-  char* value = element(buffers.value, run.begin, info.dtype);
+  char* value = element(buffers.value, span.begin, info.dtype);
   const size_t n_states = rule_->states().size();
-  OptimizerState::make_states(run, info, n_states);
-  if (copied && (!run.master || source_->value_was_replaced(run.parameter))) {
-    if (!run.master) run.master = OptimizerState::make_block(run, info);
-    kernels::cast(info.dtype, value, NXD_DTYPE_F32, run.master.get(), run.count);
+  OptimizerState::make_states(span, info, n_states);
+  if (copied && (!span.master || source_->value_was_replaced(span.parameter))) {
+    if (!span.master) span.master = OptimizerState::make_block(span, info);
+    kernels::cast(info.dtype, value, NXD_DTYPE_F32, span.master.get(), span.count);
   }
-  std::vector<void*> states, mirrors;
-  for (const OptimizerState::Block& state : run.states) states.push_back(state.get());
-  if (run.bucket >= 0) {
-    for (const void* bucket : gather_->mirrors(static_cast<size_t>(run.bucket))) {
-      mirrors.push_back(element(bucket, run.bucket_offset, info.dtype));
+  std::vector<void*> states, peer_copies;
+  for (const OptimizerState::Block& state : span.states) states.push_back(state.get());
+  if (span.bucket >= 0) {
+    for (const void* bucket : gather_->peer_copies(static_cast<size_t>(span.bucket))) {
+      peer_copies.push_back(element(bucket, span.bucket_offset, info.dtype));
     }
   }
-  UpdateRun update;
+  UpdateSpan update;
   update.name = &info.name;
-  update.begin = run.begin;
-  update.count = run.count;
+  update.begin = span.begin;
+  update.count = span.count;
   update.dtype = copied ? NXD_DTYPE_F32 : info.dtype;
   update.grad_dtype = info.grad_dtype;
-  update.param = copied ? run.master.get() : value;
-  update.grad = element(buffers.grad, run.begin, info.grad_dtype);
+  update.param = copied ? span.master.get() : value;
+  update.grad = element(buffers.grad, span.begin, info.grad_dtype);
   update.states = states.data();
   update.copy = copied ? value : nullptr;
-  update.mirrors = mirrors.empty() ? nullptr : &mirrors;
+  update.peer_copies = peer_copies.empty() ? nullptr : &peer_copies;
   update.learning_rate =
       hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(schedule_, updates_);
   update.grad_scale = factor;
-  update.step = run.updates + 1;
+  update.step = span.updates + 1;
   update.plain = source_->plain_kernels();
   if (!narrow || rule_->bf16_update() != NXD_BF16_UPDATE_STOCHASTIC) {
     rule_->update(update, hyper);
   } else {
     const RandomSite site =
         RandomSite(source_->seed(), info.name + ".rounding").at(source_->step(), 0);
-    std::vector<void*> part_states, part_mirrors;
-    for (const OptimizerState::Stretch& stretch : OptimizerState::stretches(run, info)) {
-      const kernels::RoundingSource rounding{site, stretch.first, stretch.cols, stretch.row_stride};
-      UpdateRun part = slice(update, stretch.begin, stretch.count, n_states,
-                             OptimizerState::state_dtype(info), part_states, part_mirrors);
+    std::vector<void*> part_states, part_copies;
+    for (const OptimizerState::RandomSpan& random : OptimizerState::random_spans(span, info)) {
+      const kernels::RoundingSource rounding{site, random.first, random.cols, random.row_stride};
+      UpdateSpan part = slice(update, random.begin, random.count, n_states,
+                              OptimizerState::state_dtype(info), part_states, part_copies);
       part.rounding = &rounding;
       rule_->update(part, hyper);
     }
   }
-  ++run.updates;
+  ++span.updates;
 }
 
 void Optimizer::save(const char* path) {
   source_->check_usable();
-  save_state(path, *source_, state_, *rule_, updates_, sharded(), torn());
+  save_state(path, *source_, state_, *rule_, updates_, sharded(), why_partial());
 }
 
 void Optimizer::load(const std::string& path) {
   source_->check_usable();
   updates_ = load_state(path, *source_, state_, *rule_);
-  state_torn_ = false;
+  state_partial_ = false;
   // A copy that was read is no staler than the value it belongs to.
   for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);
 }

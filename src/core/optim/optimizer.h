@@ -6,7 +6,9 @@
 
 #include "core/optim/data_parallel.h"
 #include "core/optim/gradient_finish.h"
+#include "core/optim/learning_rate.h"
 #include "core/optim/optimizer_state.h"
+#include "core/optim/step_outcome.h"
 #include "core/optim/update_rule.h"
 
 namespace nxd {
@@ -24,19 +26,15 @@ class Optimizer {
   int group_count() const { return static_cast<int>(groups_.size()); }
   void set_hyperparameter(int group, nxd_hyperparameter_t which, double value);
   double hyperparameter(int group, nxd_hyperparameter_t which) const;
-  void set_schedule(const nxd_lr_schedule_options_t& options);
+  void set_schedule(const LearningRateSchedule& schedule);
   double learning_rate(int group) const;  // of the next update
 
   // See nxd_optimizer_step and nxd_optimizer_update.
-  void step(const nxd_finish_options_t& options, nxd_step_report_t& report);
+  void step(const FinishOptions& options, nxd_step_report_t& report);
   void update();
 
-  // See nxd_optimizer_get_parameter_state.
-  struct Outcome {
-    nxd_parameter_state_t parameters = NXD_PARAMETER_STATE_NONE;
-    int64_t step = -1;
-  };
-  Outcome outcome() const;
+  // The last step or update left it; none once partially updated parameters are loaded again.
+  StepOutcome outcome() const;
 
   int64_t updates() const { return updates_; }
   uint64_t state_bytes() const { return state_.bytes(*source_); }
@@ -50,10 +48,10 @@ class Optimizer {
   void check_group(int group) const;
   GradientReducer& reducer_for(nxd_reduce_t reduce);
   void update_all(const FinishedGradients& finished);
-  void update_run(OptimizerState::Run& run, double factor);
+  void update_span(OptimizerState::Span& span, double factor);
   void update_parts(const FinishedGradients& finished);
   // Why a step or a save is rejected: values or state are PARTIAL. "" when they are not.
-  std::string torn() const;
+  std::string why_partial() const;
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
 
@@ -64,11 +62,11 @@ class Optimizer {
   std::unique_ptr<UpdateRule> rule_;
   std::vector<Hyperparameters> groups_;
   std::vector<int> group_of_;  // of each parameter
-  nxd_lr_schedule_options_t schedule_ = NXD_LR_SCHEDULE_OPTIONS_INIT;
+  LearningRateSchedule schedule_;
   int64_t updates_ = 0;
   OptimizerState state_;
-  bool state_torn_ = false;
-  Outcome outcome_;
+  bool state_partial_ = false;
+  StepOutcome outcome_;
 };
 
 }  // namespace nxd

@@ -8,10 +8,11 @@
 namespace nxd {
 namespace {
 
-// Appends a stretch, or makes it one more row of the last.
-void append(std::vector<OptimizerState::Stretch>& stretches, OptimizerState::Stretch next) {
-  if (!stretches.empty()) {
-    OptimizerState::Stretch& last = stretches.back();
+// Appends a random span, or makes it one more row of the last.
+void append(std::vector<OptimizerState::RandomSpan>& random_spans,
+            OptimizerState::RandomSpan next) {
+  if (!random_spans.empty()) {
+    OptimizerState::RandomSpan& last = random_spans.back();
     const int64_t rows = last.count / last.cols;
     const auto stride = static_cast<int64_t>(next.first - last.first) / rows;
     const bool regular = next.cols == last.cols && next.first > last.first &&
@@ -23,7 +24,7 @@ void append(std::vector<OptimizerState::Stretch>& stretches, OptimizerState::Str
       return;
     }
   }
-  stretches.push_back(next);
+  random_spans.push_back(next);
 }
 
 }  // namespace
@@ -31,10 +32,10 @@ void append(std::vector<OptimizerState::Stretch>& stretches, OptimizerState::Str
 OptimizerState::OptimizerState(const ParameterSource& source) {
   for (size_t i = 0; i < source.size(); ++i) {
     if (source.info(i).count() == 0) continue;
-    Run run;
-    run.parameter = i;
-    run.count = source.info(i).count();
-    runs_.push_back(std::move(run));
+    Span span;
+    span.parameter = i;
+    span.count = source.info(i).count();
+    spans_.push_back(std::move(span));
   }
 }
 
@@ -42,13 +43,13 @@ OptimizerState::OptimizerState(const ParameterSource& source, const BucketPlan& 
   static_cast<void>(source);
   for (size_t bucket = 0; bucket < plan.buckets().size(); ++bucket) {
     for (const BucketPlan::Segment& segment : plan.part(bucket, rank)) {
-      Run run;
-      run.parameter = segment.parameter;
-      run.begin = segment.parameter_offset;
-      run.count = segment.count;
-      run.bucket = static_cast<int>(bucket);
-      run.bucket_offset = segment.bucket_offset;
-      runs_.push_back(std::move(run));
+      Span span;
+      span.parameter = segment.parameter;
+      span.begin = segment.parameter_offset;
+      span.count = segment.count;
+      span.bucket = static_cast<int>(bucket);
+      span.bucket_offset = segment.bucket_offset;
+      spans_.push_back(std::move(span));
     }
   }
 }
@@ -57,37 +58,37 @@ nxd_dtype_t OptimizerState::state_dtype(const ParameterInfo& info) {
   return info.dtype == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32;
 }
 
-OptimizerState::Block OptimizerState::make_block(const Run& run, const ParameterInfo& info) {
-  const size_t bytes = static_cast<size_t>(run.count) * dtype_size(state_dtype(info));
+OptimizerState::Block OptimizerState::make_block(const Span& span, const ParameterInfo& info) {
+  const size_t bytes = static_cast<size_t>(span.count) * dtype_size(state_dtype(info));
   Block block(kernels::pool_allocate(bytes));
   std::memset(block.get(), 0, bytes);
   return block;
 }
 
-void OptimizerState::make_states(Run& run, const ParameterInfo& info, size_t count) {
-  while (run.states.size() < count) run.states.push_back(make_block(run, info));
+void OptimizerState::make_states(Span& span, const ParameterInfo& info, size_t count) {
+  while (span.states.size() < count) span.states.push_back(make_block(span, info));
 }
 
-const std::vector<OptimizerState::Stretch>& OptimizerState::stretches(Run& run,
-                                                                      const ParameterInfo& info) {
-  if (!run.stretches.empty()) return run.stretches;
+const std::vector<OptimizerState::RandomSpan>& OptimizerState::random_spans(
+    Span& span, const ParameterInfo& info) {
+  if (!span.random_spans.empty()) return span.random_spans;
   info.shard.for_each_run([&](int64_t global, int64_t local, int64_t count) {
-    const int64_t first = std::max(local, run.begin);
-    const int64_t last = std::min(local + count, run.begin + run.count);
+    const int64_t first = std::max(local, span.begin);
+    const int64_t last = std::min(local + count, span.begin + span.count);
     if (first >= last) return;
     const int64_t n = last - first;
-    append(run.stretches,
-           {first - run.begin, n, static_cast<uint64_t>(global + (first - local)), n, n});
+    append(span.random_spans,
+           {first - span.begin, n, static_cast<uint64_t>(global + (first - local)), n, n});
   });
-  return run.stretches;
+  return span.random_spans;
 }
 
 uint64_t OptimizerState::bytes(const ParameterSource& source) const {
   uint64_t sum = 0;
-  for (const Run& run : runs_) {
+  for (const Span& span : spans_) {
     const uint64_t each =
-        static_cast<uint64_t>(run.count) * dtype_size(state_dtype(source.info(run.parameter)));
-    sum += each * (run.states.size() + (run.master ? 1 : 0));
+        static_cast<uint64_t>(span.count) * dtype_size(state_dtype(source.info(span.parameter)));
+    sum += each * (span.states.size() + (span.master ? 1 : 0));
   }
   return sum;
 }

@@ -18,18 +18,18 @@ class OptimizerState {
   };
   using Block = std::unique_ptr<void, Free>;
 
-  // Consecutive elements of a run as random bits see them: rows of a tensor of all ranks, whose
+  // Consecutive elements of a span as random bits see them: rows of a tensor of all ranks, whose
   // elements lie at first, first + row_stride and so on; see kernels::RoundingSource.
-  struct Stretch {
-    int64_t begin;  // within the run
+  struct RandomSpan {
+    int64_t begin;  // within the span
     int64_t count;
     uint64_t first;
     int64_t cols;
     int64_t row_stride;
   };
 
-  // A parameter, or a run of its elements that lies in this rank's part of a bucket.
-  struct Run {
+  // A parameter, or a span of its elements that lies in this rank's part of a bucket.
+  struct Span {
     size_t parameter = 0;
     int64_t begin = 0;  // within this rank's shard
     int64_t count = 0;
@@ -39,7 +39,7 @@ class OptimizerState {
     // Made at the first update; of the dtype of state_dtype().
     std::vector<Block> states;
     Block master;
-    std::vector<Stretch> stretches;  // made when asked for
+    std::vector<RandomSpan> random_spans;  // made when asked for
   };
 
   // Every parameter whole.
@@ -47,21 +47,21 @@ class OptimizerState {
   // The rank-th parts of all buckets.
   OptimizerState(const ParameterSource& source, const BucketPlan& plan, int rank);
 
-  std::vector<Run>& runs() { return runs_; }
-  const std::vector<Run>& runs() const { return runs_; }
+  std::vector<Span>& spans() { return spans_; }
+  const std::vector<Span>& spans() const { return spans_; }
   // F64 for F64, else F32.
   static nxd_dtype_t state_dtype(const ParameterInfo& info);
 
-  // Makes a run's states, as zeros, when it has none yet.
-  static void make_states(Run& run, const ParameterInfo& info, size_t count);
-  // Memory for a run's elements in the state's dtype, as zeros.
-  static Block make_block(const Run& run, const ParameterInfo& info);
-  static const std::vector<Stretch>& stretches(Run& run, const ParameterInfo& info);
+  // Makes a span's states, as zeros, when it has none yet.
+  static void make_states(Span& span, const ParameterInfo& info, size_t count);
+  // Memory for a span's elements in the state's dtype, as zeros.
+  static Block make_block(const Span& span, const ParameterInfo& info);
+  static const std::vector<RandomSpan>& random_spans(Span& span, const ParameterInfo& info);
 
   uint64_t bytes(const ParameterSource& source) const;
 
  private:
-  std::vector<Run> runs_;
+  std::vector<Span> spans_;
 };
 
 }  // namespace nxd

@@ -19,7 +19,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
 #include "core/comm/memory/arena.h"
 #include "core/kernels/copy.h"
@@ -31,9 +31,9 @@ struct ParameterGather::Impl {
   BucketPlan plan;
   std::shared_ptr<ProcessGroup> group;
   // One for each bucket, or one that all pass through.
-  std::vector<ExchangedBuffer> resident;
+  std::vector<ExchangedBuffer> buckets;
   ExchangedBuffer staging;
-  std::vector<std::vector<void*>> mirrors;
+  std::vector<std::vector<void*>> peer_copies;
 
   bool alone() const { return !group || group->size() == 1; }
   size_t part_bytes(size_t bucket) const {
@@ -43,7 +43,7 @@ struct ParameterGather::Impl {
   size_t bucket_bytes(size_t bucket) const {
     return part_bytes(bucket) * static_cast<size_t>(plan.ranks());
   }
-  void find_mirrors();
+  void find_peer_copies();
   void gather_through_staging(size_t bucket);
   // Copies segments between their owners and a bucket.
   void move(const std::vector<BucketPlan::Segment>& segments, size_t bucket, char* data,
@@ -51,15 +51,15 @@ struct ParameterGather::Impl {
 };
 
 // All ranks come to the same end: they look at the same places, and where one of them does not see
-// what its peers have, no rank has mirrors.
-void ParameterGather::Impl::find_mirrors() {
-  mirrors.resize(plan.buckets().size());
-  std::vector<int32_t> seen(mirrors.size(), 1);
+// what its peers have, no rank has peer copies.
+void ParameterGather::Impl::find_peer_copies() {
+  peer_copies.resize(plan.buckets().size());
+  std::vector<int32_t> seen(peer_copies.size(), 1);
   const auto size = static_cast<size_t>(group->size());
   const std::shared_ptr<Arena> arena = group->arena();
-  for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
+  for (size_t bucket = 0; bucket < peer_copies.size(); ++bucket) {
     const ArenaPlace own =
-        arena ? arena->find(resident[bucket].data(), bucket_bytes(bucket)) : ArenaPlace{};
+        arena ? arena->find(buckets[bucket].data(), bucket_bytes(bucket)) : ArenaPlace{};
     std::vector<ArenaPlace> places(size);
     group->run(Call::all_gather(&own, places.data(), sizeof own, NXD_DTYPE_U8));
     const bool shared = std::all_of(places.begin(), places.end(),
@@ -69,13 +69,13 @@ void ParameterGather::Impl::find_mirrors() {
       if (rank == group->rank()) continue;
       void* memory = group->peer_memory(rank, places[static_cast<size_t>(rank)]);
       if (!memory) seen[bucket] = 0;
-      mirrors[bucket].push_back(memory);
+      peer_copies[bucket].push_back(memory);
     }
   }
   group->run(
       Call::all_reduce(seen.data(), seen.data(), seen.size(), NXD_DTYPE_I32, NXD_REDUCE_MIN));
-  for (size_t bucket = 0; bucket < mirrors.size(); ++bucket) {
-    if (!seen[bucket]) mirrors[bucket].clear();
+  for (size_t bucket = 0; bucket < peer_copies.size(); ++bucket) {
+    if (!seen[bucket]) peer_copies[bucket].clear();
   }
 }
 
@@ -108,21 +108,21 @@ void ParameterGather::Impl::gather_through_staging(size_t bucket) {
 }
 
 ParameterGather::ParameterGather(std::shared_ptr<ParameterSource> source, const BucketPlan& plan,
-                                 bool resident)
+                                 bool bucket_views)
     : impl_(new Impl{std::move(source), plan, nullptr, {}, {}, {}}) {
   impl_->group = impl_->source->groups().data;
   const size_t buckets = plan.buckets().size();
-  impl_->mirrors.resize(buckets);
-  if (resident) {
-    check_internal(impl_->group != nullptr, "resident values need a group");
+  impl_->peer_copies.resize(buckets);
+  if (bucket_views) {
+    check_internal(impl_->group != nullptr, "values in buckets need a group");
     for (size_t bucket = 0; bucket < buckets; ++bucket) {
-      impl_->resident.emplace_back(*impl_->group, impl_->bucket_bytes(bucket));
-      std::memset(impl_->resident[bucket].data(), 0, impl_->bucket_bytes(bucket));
+      impl_->buckets.emplace_back(*impl_->group, impl_->bucket_bytes(bucket));
+      std::memset(impl_->buckets[bucket].data(), 0, impl_->bucket_bytes(bucket));
     }
   }
   if (impl_->alone()) return;
-  if (resident) {
-    impl_->find_mirrors();
+  if (bucket_views) {
+    impl_->find_peer_copies();
     return;
   }
   size_t most = 0;
@@ -135,38 +135,38 @@ ParameterGather::ParameterGather(std::shared_ptr<ParameterSource> source, const 
 
 ParameterGather::~ParameterGather() = default;
 
-void* ParameterGather::home(size_t parameter) const {
+void* ParameterGather::bucket_view(size_t parameter) const {
   const int bucket = impl_->plan.bucket_of(parameter);
-  if (impl_->resident.empty() || bucket < 0) return nullptr;
+  if (impl_->buckets.empty() || bucket < 0) return nullptr;
   const auto b = static_cast<size_t>(bucket);
-  return impl_->resident[b].data() + static_cast<size_t>(impl_->plan.offset_of(parameter)) *
-                                         dtype_size(impl_->plan.buckets()[b].value_dtype);
+  return impl_->buckets[b].data() + static_cast<size_t>(impl_->plan.offset_of(parameter)) *
+                                        dtype_size(impl_->plan.buckets()[b].value_dtype);
 }
 
 void ParameterGather::begin() {
   if (!impl_->alone()) impl_->group->run(Call::barrier());
 }
 
-bool ParameterGather::is_mirrored() const {
-  return std::any_of(impl_->mirrors.begin(), impl_->mirrors.end(),
+bool ParameterGather::has_peer_copies() const {
+  return std::any_of(impl_->peer_copies.begin(), impl_->peer_copies.end(),
                      [](const std::vector<void*>& of_bucket) { return !of_bucket.empty(); });
 }
 
-const std::vector<void*>& ParameterGather::mirrors(size_t bucket) const {
-  return impl_->mirrors[bucket];
+const std::vector<void*>& ParameterGather::peer_copies(size_t bucket) const {
+  return impl_->peer_copies[bucket];
 }
 
 void ParameterGather::gather() {
   if (impl_->alone()) return;
   const PhaseScope phase(NXD_PHASE_COMMUNICATION);
-  bool mirrored = false;
-  for (size_t bucket = 0; bucket < impl_->mirrors.size(); ++bucket) {
-    if (!impl_->mirrors[bucket].empty()) {
-      mirrored = true;
-    } else if (impl_->resident.empty()) {
+  bool has_copies = false;
+  for (size_t bucket = 0; bucket < impl_->peer_copies.size(); ++bucket) {
+    if (!impl_->peer_copies[bucket].empty()) {
+      has_copies = true;
+    } else if (impl_->buckets.empty()) {
       impl_->gather_through_staging(bucket);
     } else {
-      char* data = impl_->resident[bucket].data();
+      char* data = impl_->buckets[bucket].data();
       const auto part = static_cast<size_t>(impl_->plan.part_size(bucket));
       const char* own =
           data + static_cast<size_t>(impl_->group->rank()) * impl_->part_bytes(bucket);
@@ -175,7 +175,7 @@ void ParameterGather::gather() {
     }
   }
   // Writes of the others are complete once all have come here.
-  if (mirrored) impl_->group->run(Call::barrier());
+  if (has_copies) impl_->group->run(Call::barrier());
 }
 
 uint64_t ParameterGather::buffer_bytes() const { return impl_->staging.bytes(); }

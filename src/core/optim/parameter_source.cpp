@@ -7,7 +7,7 @@ std::vector<ProcessGroup*> OptimizerGroups::all() const {
   return {tensor.get(), data.get(), pipeline.get()};
 }
 
-std::optional<std::vector<std::string>> ParameterSource::names_of_whole() const {
+std::optional<std::vector<std::string>> ParameterSource::names_of_model() const {
   const std::shared_ptr<ProcessGroup>& pipeline = groups().pipeline;
   if (pipeline && pipeline->size() > 1) return std::nullopt;
   std::vector<std::string> names;

@@ -53,8 +53,8 @@ class ParameterSource {
   virtual const ParameterInfo& info(size_t index) const = 0;
   // INVALID_STATE when the parameter has no values, or is not in C order.
   virtual ParameterBuffers buffers(size_t index) = 0;
-  // Gives a parameter that has no gradient one: zeros, or what lies in its home where gradients are
-  // resident in a reducer's buckets.
+  // Gives a parameter that has no gradient one: zeros, or what lies in its bucket where
+  // gradients are views of a reducer's buckets.
   virtual void make_zero_gradient(size_t index) = 0;
   // The value was written by other means than its owner's.
   virtual void value_changed(size_t index) = 0;
@@ -62,13 +62,13 @@ class ParameterSource {
   virtual bool value_was_replaced(size_t index) = 0;
 
   // An update of the value broke off: it is of no step until it is loaded again.
-  virtual void mark_torn(size_t index) = 0;
-  // Why values are rejected that are torn; "" when none are.
-  virtual std::string torn() const = 0;
+  virtual void mark_partial(size_t index) = 0;
+  // Why values are rejected that are partially updated; "" when none are.
+  virtual std::string why_partial() const = 0;
 
   // Names of all parameters of the model that these are a stage's of; these names where they are
   // all there are. Nothing when other stages' are not known.
-  virtual std::optional<std::vector<std::string>> names_of_whole() const;
+  virtual std::optional<std::vector<std::string>> names_of_model() const;
 
   // Why gradients cannot be clipped: other ranks have parameters of the same model that are in none
   // of these groups, so that the norm is not theirs. "" where they can.

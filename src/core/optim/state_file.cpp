@@ -9,9 +9,9 @@
 
 #include "core/agree/agree.h"
 #include "core/base/dtype.h"
-#include "core/base/near_names.h"
 #include "core/base/printable.h"
-#include "core/checkpoint/joint_file.h"
+#include "core/base/suggestions.h"
+#include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/layout/shard_gather.h"
 
@@ -22,7 +22,7 @@ constexpr const char* kFormat = "nxd-optimizer";
 constexpr const char* kMaster = "master";
 
 using Block = OptimizerState::Block;
-using Run = OptimizerState::Run;
+using Span = OptimizerState::Span;
 
 size_t element_size(const ParameterInfo& info) {
   return dtype_size(OptimizerState::state_dtype(info));
@@ -44,15 +44,15 @@ std::vector<std::string> stored_states(const ParameterInfo& info, const UpdateRu
   return names;
 }
 
-Block& block_of(Run& run, size_t index, const UpdateRule& rule) {
-  return index < rule.states().size() ? run.states[index] : run.master;
+Block& block_of(Span& span, size_t index, const UpdateRule& rule) {
+  return index < rule.states().size() ? span.states[index] : span.master;
 }
 
 // Any rank that holds elements of a parameter says how often it was updated.
 std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState& state) {
   std::vector<int64_t> updates(source.size(), 0);
-  for (const Run& run : state.runs()) {
-    updates[run.parameter] = std::max(updates[run.parameter], run.updates);
+  for (const Span& span : state.spans()) {
+    updates[span.parameter] = std::max(updates[span.parameter], span.updates);
   }
   for (ProcessGroup* group : {source.groups().data.get(), source.groups().tensor.get()}) {
     if (!group || group->size() == 1) continue;
@@ -68,10 +68,10 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
   const ParameterInfo& info = source.info(parameter);
   const size_t element = element_size(info);
   Block local = zeros(info.count(), element);
-  for (Run& run : state.runs()) {
-    if (run.parameter != parameter || run.updates == 0) continue;
-    std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(run.begin) * element,
-                block_of(run, index, rule).get(), static_cast<size_t>(run.count) * element);
+  for (Span& span : state.spans()) {
+    if (span.parameter != parameter || span.updates == 0) continue;
+    std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(span.begin) * element,
+                block_of(span, index, rule).get(), static_cast<size_t>(span.count) * element);
   }
   ProcessGroup* data = source.groups().data.get();
   if (sharded && data && data->size() > 1) {
@@ -81,10 +81,10 @@ Block local_state(ParameterSource& source, OptimizerState& state, size_t paramet
   return local;
 }
 
-void check_together(ParameterSource& source, const char* path, const std::string& torn) {
+void check_together(ParameterSource& source, const char* path, const std::string& why_partial) {
   Proposal proposal(source.groups().world_rank);
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
-  agree(source.groups().all(), proposal.reject(NXD_ERROR_INVALID_STATE, torn));
+  agree(source.groups().all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
 }
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
@@ -125,29 +125,30 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
   const std::set<std::string> known(stored.begin(), stored.end());
   for (const std::string& name : own) {
     check_argument(known.count(name) == 1, path, ": no state of parameter ", name,
-                   near_names(name, stored));
+                   suggestions(name, stored));
   }
-  const std::optional<std::vector<std::string>> whole = source.names_of_whole();
-  if (!whole) return;
-  const std::set<std::string> expected(whole->begin(), whole->end());
+  const std::optional<std::vector<std::string>> of_model = source.names_of_model();
+  if (!of_model) return;
+  const std::set<std::string> expected(of_model->begin(), of_model->end());
   for (const std::string& name : stored) {
     check_argument(expected.count(name) != 0, path, ": the state of ", printable(name),
-                   " belongs to no parameter", near_names(name, *whole));
+                   " belongs to no parameter", suggestions(name, *of_model));
   }
 }
 
 }  // namespace
 
 void save_state(const char* path, ParameterSource& source, OptimizerState& state,
-                const UpdateRule& rule, int64_t updates, bool sharded, const std::string& torn) {
-  check_together(source, path, torn);
+                const UpdateRule& rule, int64_t updates, bool sharded,
+                const std::string& why_partial) {
+  check_together(source, path, why_partial);
   const OptimizerGroups& groups = source.groups();
   const bool first_copy = !groups.data || groups.data->rank() == 0;
-  std::vector<JointTensor> tensors;
+  std::vector<StageTensor> tensors;
   std::map<std::string, std::string> metadata{
       {"format", kFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
   const std::vector<int64_t> counts = count_updates(source, state);
-  Block whole;  // of the tensor under way
+  Block full;  // of the tensor under way
   for (size_t i = 0; i < source.size(); ++i) {
     const ParameterInfo& info = source.info(i);
     metadata["updates." + info.name] = std::to_string(counts[i]);
@@ -159,16 +160,16 @@ void save_state(const char* path, ParameterSource& source, OptimizerState& state
         const ShardSpec& shard = source.info(i).shard;
         const Block local = local_state(source, state, i, s, rule, sharded);
         if (!first_copy) return nullptr;
-        whole = zeros(shard.global_size(), dtype_size(dtype));
-        gather_shards(groups.tensor.get(), shard, dtype, local.get(), whole.get());
-        return whole.get();
+        full = zeros(shard.global_size(), dtype_size(dtype));
+        gather_shards(groups.tensor.get(), shard, dtype, local.get(), full.get());
+        return full.get();
       };
       tensors.push_back({{info.name + "." + names[s], dtype, info.shard.shape()}, gather});
     }
   }
-  write_jointly(path,
-                {groups.tensor.get(), groups.pipeline.get(), groups.data.get(), groups.world_rank},
-                tensors, metadata);
+  write_collective(
+      path, {groups.tensor.get(), groups.pipeline.get(), groups.data.get(), groups.world_rank},
+      tensors, metadata);
 }
 
 int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,
@@ -182,10 +183,10 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     std::vector<Block> states;
     Block master;
   };
-  std::vector<Read> read(state.runs().size());
+  std::vector<Read> read(state.spans().size());
   for (size_t r = 0; r < read.size(); ++r) {
-    const Run& run = state.runs()[r];
-    const ParameterInfo& info = source.info(run.parameter);
+    const Span& span = state.spans()[r];
+    const ParameterInfo& info = source.info(span.parameter);
     read[r].updates = parse(reader, path, "updates." + info.name);
     if (read[r].updates == 0) continue;
     const size_t element = element_size(info);
@@ -194,10 +195,10 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
       const Block shard = zeros(info.count(), element);
       reader.read_slice(info.name + "." + names[s], info.shard, shard.get(),
                         OptimizerState::state_dtype(info));
-      Block block = zeros(run.count, element);
+      Block block = zeros(span.count, element);
       std::memcpy(block.get(),
-                  static_cast<const char*>(shard.get()) + static_cast<size_t>(run.begin) * element,
-                  static_cast<size_t>(run.count) * element);
+                  static_cast<const char*>(shard.get()) + static_cast<size_t>(span.begin) * element,
+                  static_cast<size_t>(span.count) * element);
       if (names[s] == kMaster) {
         read[r].master = std::move(block);
       } else {
@@ -206,10 +207,10 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     }
   }
   for (size_t r = 0; r < read.size(); ++r) {
-    Run& run = state.runs()[r];
-    run.updates = read[r].updates;
-    run.states = std::move(read[r].states);
-    run.master = std::move(read[r].master);
+    Span& span = state.spans()[r];
+    span.updates = read[r].updates;
+    span.states = std::move(read[r].states);
+    span.master = std::move(read[r].master);
   }
   return updates;
 }

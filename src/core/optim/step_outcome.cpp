@@ -1,9 +1,9 @@
 #include "core/optim/step_outcome.h"
 
-#include "core/base/error.h"
-
 namespace nxd {
 namespace {
+
+const char* const kKind = "step outcome";
 
 const char* words(nxd_parameter_state_t state) {
   switch (state) {
@@ -20,24 +20,31 @@ bool tells_of_parameters(nxd_status_t status, nxd_parameter_state_t state) {
 }
 
 [[noreturn]] void fail_with(nxd_status_t status, std::string message, ErrorContext context,
-                            int64_t step, nxd_parameter_state_t state) {
-  if (tells_of_parameters(status, state)) {
-    message += text("; the end of step ", step, " left this rank's parameters ", words(state));
+                            const StepOutcome& outcome) {
+  if (tells_of_parameters(status, outcome.parameters)) {
+    message += text("; the end of step ", outcome.step, " left this rank's parameters ",
+                    words(outcome.parameters));
   }
-  context.step = step;
-  context.parameters = state;
+  context.payload = outcome.payload();
   throw Error(status, std::move(message), std::move(context));
 }
 
 }  // namespace
 
-void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state) {
-  const Error error = Error::current();
-  if (error.context().parameters != NXD_PARAMETER_STATE_NONE) throw error;
-  fail_with(error.status(), error.what(), error.context(), step, state);
+ErrorPayload StepOutcome::payload() const { return {kKind, {parameters, step}}; }
+
+StepOutcome StepOutcome::of(const ErrorPayload& payload) {
+  if (payload.kind != kKind) return {};
+  return {static_cast<nxd_parameter_state_t>(payload.values[0]), payload.values[1]};
 }
 
-std::string torn_text(const std::string& parameter, int64_t step) {
+void rethrow_with_parameters(int64_t step, nxd_parameter_state_t state) {
+  const Error error = Error::current();
+  if (StepOutcome::of(error.context().payload).parameters != NXD_PARAMETER_STATE_NONE) throw error;
+  fail_with(error.status(), error.what(), error.context(), {state, step});
+}
+
+std::string partial_text(const std::string& parameter, int64_t step) {
   return text("parameter ", parameter,
               ": expected the values of one step, got PARTIAL ones: the end of step ", step,
               " broke off; load the parameters again");

@@ -4,9 +4,19 @@
 #include <string>
 #include <utility>
 
-#include "nxd.h"
+#include "core/base/error.h"
 
 namespace nxd {
+
+// How the end of a step left a rank's parameters; see nxd_optimizer_get_parameter_state.
+struct StepOutcome {
+  nxd_parameter_state_t parameters = NXD_PARAMETER_STATE_NONE;
+  int64_t step = -1;
+
+  // As an error carries it.
+  ErrorPayload payload() const;
+  static StepOutcome of(const ErrorPayload& payload);
+};
 
 // Within a handler: throws the error under way again, with the step whose end it broke off and the
 // state that this has left this rank's parameters in. One that says so already stays as it is.
@@ -23,6 +33,6 @@ auto before_update(int64_t step, Function&& function) {
 }
 
 // Why a parameter is rejected whose update broke off at the end of a step.
-std::string torn_text(const std::string& parameter, int64_t step);
+std::string partial_text(const std::string& parameter, int64_t step);
 
 }  // namespace nxd

@@ -6,7 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/last_error.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/optimizer_kernels.h"
 
@@ -32,8 +32,6 @@ constexpr Kind kKinds[Hyperparameters::kCount] = {
     {"eps", "a finite number of at least 0", is_rate},
     {"momentum", "a number of [0, 1)", is_decay_factor},
     {"dampening", "a number of [0, 1]", is_share}};
-
-double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
 
 // The base of rules: which hyperparameters and states there are.
 class KnownRule : public UpdateRule {
@@ -87,46 +85,46 @@ class KnownRule : public UpdateRule {
 
 // The arguments that the kernels of all rules take alike.
 template <class Args>
-Args arguments_of(const UpdateRun& run) {
+Args arguments_of(const UpdateSpan& span) {
   Args args;
-  args.n = run.count;
-  args.dtype = run.dtype;
-  args.grad_dtype = run.grad_dtype;
-  args.param = run.param;
-  args.grad = run.grad;
-  args.copy = run.copy;
-  args.mirrors = run.mirrors;
-  args.lr = run.learning_rate;
-  args.grad_scale = run.grad_scale;
-  args.rounding = run.rounding;
-  args.plain = run.plain;
+  args.n = span.count;
+  args.dtype = span.dtype;
+  args.grad_dtype = span.grad_dtype;
+  args.param = span.param;
+  args.grad = span.grad;
+  args.copy = span.copy;
+  args.peer_copies = span.peer_copies;
+  args.lr = span.learning_rate;
+  args.grad_scale = span.grad_scale;
+  args.rounding = span.rounding;
+  args.plain = span.plain;
   return args;
 }
 
 class AdamwRule final : public KnownRule {
  public:
-  explicit AdamwRule(const nxd_adamw_options_t& options)
+  explicit AdamwRule(const AdamwOptions& options)
       : KnownRule("adamw", {"exp_avg", "exp_avg_sq"}, options.bf16_update),
         formula_(options.formula) {
     check_argument(formula_ == NXD_ADAMW_FORMULA_TORCH || formula_ == NXD_ADAMW_FORMULA_NXD,
                    "formula: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got ", formula_);
-    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, options.learning_rate);
     have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
-    have(NXD_HYPERPARAMETER_BETA1, or_default(options.beta1, 0.9));
-    have(NXD_HYPERPARAMETER_BETA2, or_default(options.beta2, 0.999));
-    have(NXD_HYPERPARAMETER_EPS, or_default(options.eps, 1e-8));
+    have(NXD_HYPERPARAMETER_BETA1, options.beta1);
+    have(NXD_HYPERPARAMETER_BETA2, options.beta2);
+    have(NXD_HYPERPARAMETER_EPS, options.eps);
   }
 
-  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
-    auto args = arguments_of<kernels::AdamwArgs>(run);
-    args.exp_avg = run.states[0];
-    args.exp_avg_sq = run.states[1];
+  void update(const UpdateSpan& span, const Hyperparameters& hyper) const override {
+    auto args = arguments_of<kernels::AdamwArgs>(span);
+    args.exp_avg = span.states[0];
+    args.exp_avg_sq = span.states[1];
     args.formula = formula_;
     args.beta1 = hyper[NXD_HYPERPARAMETER_BETA1];
     args.beta2 = hyper[NXD_HYPERPARAMETER_BETA2];
     args.eps = hyper[NXD_HYPERPARAMETER_EPS];
     args.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
-    args.step = run.step;
+    args.step = span.step;
     kernels::adamw(args);
   }
 
@@ -137,10 +135,9 @@ class AdamwRule final : public KnownRule {
 // The momentum's state is there when the rule starts with a momentum.
 class SgdRule final : public KnownRule {
  public:
-  explicit SgdRule(const nxd_sgd_options_t& options)
-      : KnownRule("sgd", states_of(options), options.bf16_update),
-        nesterov_(flag(options.nesterov, "nesterov")) {
-    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+  explicit SgdRule(const SgdOptions& options)
+      : KnownRule("sgd", states_of(options), options.bf16_update), nesterov_(options.nesterov) {
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, options.learning_rate);
     have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
     have(NXD_HYPERPARAMETER_MOMENTUM, options.momentum);
     have(NXD_HYPERPARAMETER_DAMPENING, options.dampening);
@@ -158,19 +155,19 @@ class SgdRule final : public KnownRule {
                    "dampening: expected 0 with nesterov, got ", value);
   }
 
-  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
-    auto args = arguments_of<kernels::SgdArgs>(run);
+  void update(const UpdateSpan& span, const Hyperparameters& hyper) const override {
+    auto args = arguments_of<kernels::SgdArgs>(span);
     args.momentum = hyper[NXD_HYPERPARAMETER_MOMENTUM];
-    args.momentum_buffer = args.momentum != 0 ? run.states[0] : nullptr;
+    args.momentum_buffer = args.momentum != 0 ? span.states[0] : nullptr;
     args.dampening = hyper[NXD_HYPERPARAMETER_DAMPENING];
     args.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
     args.nesterov = nesterov_;
-    args.first_step = run.step == 1;
+    args.first_step = span.step == 1;
     kernels::sgd(args);
   }
 
  private:
-  static std::vector<std::string> states_of(const nxd_sgd_options_t& options) {
+  static std::vector<std::string> states_of(const SgdOptions& options) {
     if (options.momentum == 0) return {};
     return {"momentum"};
   }
@@ -180,7 +177,7 @@ class SgdRule final : public KnownRule {
 
 class CallbackRule final : public KnownRule {
  public:
-  explicit CallbackRule(const nxd_custom_optimizer_options_t& options)
+  explicit CallbackRule(const CallbackRuleOptions& options)
       : KnownRule("custom", states_of(options), options.bf16_update),
         callback_(options.update),
         user_data_(options.user_data) {
@@ -188,47 +185,47 @@ class CallbackRule final : public KnownRule {
     check_argument(options.bf16_update != NXD_BF16_UPDATE_STOCHASTIC,
                    "bf16_update: expected NXD_BF16_UPDATE_MASTER or _NEAREST of a caller's own "
                    "rule, got NXD_BF16_UPDATE_STOCHASTIC");
-    have(NXD_HYPERPARAMETER_LEARNING_RATE, or_default(options.learning_rate, 1e-3));
+    have(NXD_HYPERPARAMETER_LEARNING_RATE, options.learning_rate);
     have(NXD_HYPERPARAMETER_WEIGHT_DECAY, options.weight_decay);
   }
 
-  void update(const UpdateRun& run, const Hyperparameters& hyper) const override {
+  void update(const UpdateSpan& span, const Hyperparameters& hyper) const override {
     const PhaseScope phase(NXD_PHASE_OPTIMIZER);
     nxd_update_t update{};
     update.struct_size = sizeof update;
-    update.parameter = run.name->c_str();
-    update.begin = run.begin;
-    update.count = run.count;
-    update.dtype = run.dtype;
-    update.grad_dtype = run.grad_dtype;
-    update.param = run.param;
-    update.grad = run.grad;
-    update.grad_scale = run.grad_scale;
-    update.states = run.states;
-    update.learning_rate = run.learning_rate;
+    update.parameter = span.name->c_str();
+    update.begin = span.begin;
+    update.count = span.count;
+    update.dtype = span.dtype;
+    update.grad_dtype = span.grad_dtype;
+    update.param = span.param;
+    update.grad = span.grad;
+    update.grad_scale = span.grad_scale;
+    update.states = span.states;
+    update.learning_rate = span.learning_rate;
     update.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
-    update.step = run.step;
+    update.step = span.step;
     CallbackWatch().run([&] { return callback_(&update, user_data_); },
-                        text("update of ", *run.name).c_str());
-    pass_on(run);
+                        text("update of ", *span.name).c_str());
+    pass_on(span);
   }
 
  private:
   // Stores what the kernels of other rules store in their own pass.
-  static void pass_on(const UpdateRun& run) {
-    const void* value = run.param;
-    nxd_dtype_t dtype = run.dtype;
-    if (run.copy) {
-      kernels::cast(run.dtype, run.param, NXD_DTYPE_BF16, run.copy, run.count);
-      value = run.copy;
+  static void pass_on(const UpdateSpan& span) {
+    const void* value = span.param;
+    nxd_dtype_t dtype = span.dtype;
+    if (span.copy) {
+      kernels::cast(span.dtype, span.param, NXD_DTYPE_BF16, span.copy, span.count);
+      value = span.copy;
       dtype = NXD_DTYPE_BF16;
     }
-    if (!run.mirrors) return;
-    const size_t bytes = static_cast<size_t>(run.count) * dtype_size(dtype);
-    for (void* mirror : *run.mirrors) std::memcpy(mirror, value, bytes);
+    if (!span.peer_copies) return;
+    const size_t bytes = static_cast<size_t>(span.count) * dtype_size(dtype);
+    for (void* peer_copy : *span.peer_copies) std::memcpy(peer_copy, value, bytes);
   }
 
-  static std::vector<std::string> states_of(const nxd_custom_optimizer_options_t& options) {
+  static std::vector<std::string> states_of(const CallbackRuleOptions& options) {
     constexpr int kMaxStates = 8;
     check_argument(options.num_states >= 0 && options.num_states <= kMaxStates,
                    "num_states: expected 0 to ", kMaxStates, ", got ", options.num_states);
@@ -243,15 +240,15 @@ class CallbackRule final : public KnownRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_adamw_rule(const nxd_adamw_options_t& options) {
+std::unique_ptr<UpdateRule> make_adamw_rule(const AdamwOptions& options) {
   return std::make_unique<AdamwRule>(options);
 }
 
-std::unique_ptr<UpdateRule> make_sgd_rule(const nxd_sgd_options_t& options) {
+std::unique_ptr<UpdateRule> make_sgd_rule(const SgdOptions& options) {
   return std::make_unique<SgdRule>(options);
 }
 
-std::unique_ptr<UpdateRule> make_callback_rule(const nxd_custom_optimizer_options_t& options) {
+std::unique_ptr<UpdateRule> make_callback_rule(const CallbackRuleOptions& options) {
   return std::make_unique<CallbackRule>(options);
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
-#include "core/base/phase_clock.h"
+#include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
 #include "core/optim/bucket_plan.h"
 

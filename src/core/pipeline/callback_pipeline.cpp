@@ -5,7 +5,6 @@
 
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
-#include "core/base/options.h"
 #include "core/layout/shard_spec.h"
 #include "core/world/trained_axes.h"
 
@@ -88,22 +87,17 @@ struct Parts {
 Parts read_parts(const std::shared_ptr<ProcessGroup>& group, const CallbackPipelineOptions& options,
                  const nxd_pp_value_t* inputs, const size_t* n_inputs,
                  const nxd_pp_value_t* outputs, const size_t* n_outputs,
-                 const nxd_pp_stage_callbacks_t* callbacks) {
+                 const nxd_pp_stage_callbacks_t& callbacks) {
   const PipelineShape shape{group->size(), options.chunks, options.microbatches};
   check_argument(shape.microbatches >= 1, "num_microbatches: expected at least 1, got ",
                  options.microbatches);
   check_argument(shape.chunks >= 1, "virtual_size: expected at least 1, got ", options.chunks);
-  check_argument(callbacks, "callbacks: expected a struct, got NULL");
-  const auto known = read_options(
-      callbacks,
-      {sizeof(nxd_pp_stage_callbacks_t), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
-      "callbacks");
   Parts parts;
   parts.schedule = read_schedule(options, shape);
-  check_callbacks(known, *parts.schedule, group->rank());
+  check_callbacks(callbacks, *parts.schedule, group->rank());
   parts.stages = std::make_shared<CallbackStages>(
       shape, group, read_values(inputs, n_inputs, shape.chunks, "inputs"),
-      read_values(outputs, n_outputs, shape.chunks, "outputs"), known);
+      read_values(outputs, n_outputs, shape.chunks, "outputs"), callbacks);
   return parts;
 }
 
@@ -112,7 +106,7 @@ Parts read_parts(const std::shared_ptr<ProcessGroup>& group, const CallbackPipel
 std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
     std::shared_ptr<Context> context, const CallbackPipelineOptions& options,
     const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
-    const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks) {
+    const size_t* n_outputs, const nxd_pp_stage_callbacks_t& callbacks) {
   Parts parts;
   try {
     parts = read_parts(context->parallel().group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,

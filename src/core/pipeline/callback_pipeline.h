@@ -17,12 +17,12 @@ struct CallbackPipelineOptions {
 // A pipeline of a caller's stages: nxd_pp_create_callbacks.
 class CallbackPipeline {
  public:
-  // Arguments as of nxd_pp_create_callbacks, options read. Collective over the
+  // Arguments as of nxd_pp_create_callbacks, options and callbacks read. Collective over the
   // pipeline-parallel group; a rank whose arguments are bad fails on all of them.
   static std::shared_ptr<CallbackPipeline> create(
       std::shared_ptr<Context> context, const CallbackPipelineOptions& options,
       const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
-      const size_t* n_outputs, const nxd_pp_stage_callbacks_t* callbacks);
+      const size_t* n_outputs, const nxd_pp_stage_callbacks_t& callbacks);
 
   double run(bool training);
   Pipeline& pipeline() { return pipeline_; }

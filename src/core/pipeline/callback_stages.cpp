@@ -44,12 +44,12 @@ class Tensors {
   std::vector<DLTensor*> pointers_;
 };
 
-PipelineBuffers make_buffers(BufferStock& stock, const std::vector<PipelineValue>& values,
+PipelineBuffers make_buffers(BufferPool& pool, const std::vector<PipelineValue>& values,
                              bool gradients) {
   PipelineBuffers buffers(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     if (gradients && !values[i].needs_grad) continue;
-    buffers[i] = stock.take(values[i].count() * dtype_size(values[i].dtype));
+    buffers[i] = pool.take(values[i].count() * dtype_size(values[i].dtype));
   }
   return buffers;
 }
@@ -64,7 +64,7 @@ CallbackStages::CallbackStages(const PipelineShape& shape, std::shared_ptr<Proce
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       callbacks_(callbacks),
-      stock_(group_),
+      pool_(group_),
       losses_(static_cast<size_t>(shape.microbatches)) {}
 
 CallbackStages::~CallbackStages() {
@@ -99,7 +99,7 @@ void CallbackStages::end_run(bool failed) noexcept {
 
 PipelineBuffers CallbackStages::forward(const TaskPlace& place, const PipelineBuffers& inputs) {
   const nxd_pp_call_t call = call_of(place);
-  PipelineBuffers given = make_buffers(stock_, outputs(place.chunk), false);
+  PipelineBuffers given = make_buffers(pool_, outputs(place.chunk), false);
   const Tensors in(this->inputs(place.chunk), inputs), out(outputs(place.chunk), given);
   double* loss = is_last_stage(place) ? &losses_[static_cast<size_t>(place.microbatch)] : nullptr;
   CallbackWatch().run(
@@ -113,7 +113,7 @@ PipelineBuffers CallbackStages::backward(const TaskPlace& place,
                                          const PipelineBuffers& grad_outputs, bool whole) {
   const nxd_pp_call_t call = call_of(place);
   Kept& kept = kept_[key(place)];
-  PipelineBuffers given = make_buffers(stock_, inputs(place.chunk), true);
+  PipelineBuffers given = make_buffers(pool_, inputs(place.chunk), true);
   const Tensors in(inputs(place.chunk), kept.inputs), of_out(outputs(place.chunk), grad_outputs),
       of_in(inputs(place.chunk), given);
   const auto callback = whole ? callbacks_.backward : callbacks_.backward_input;

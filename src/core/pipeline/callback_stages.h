@@ -4,14 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/pipeline/buffer_stock.h"
-#include "core/pipeline/stage_program.h"
+#include "core/pipeline/buffer_pool.h"
+#include "core/pipeline/pipeline_stages.h"
 
 namespace nxd {
 
 // Stages that a caller computes, over buffers. Outputs and gradients of inputs are made here, for
 // the callbacks to fill; inputs are kept until the last task of their microbatch.
-class CallbackStages : public StageProgram {
+class CallbackStages : public PipelineStages {
  public:
   using Values = std::vector<std::vector<PipelineValue>>;  // of each chunk
 
@@ -55,7 +55,7 @@ class CallbackStages : public StageProgram {
   const nxd_pp_stage_callbacks_t callbacks_;
   bool owns_user_data_ = false;
 
-  BufferStock stock_;
+  BufferPool pool_;
   bool training_ = false;
   std::map<Key, Kept> kept_;
   std::vector<double> losses_;  // by microbatch

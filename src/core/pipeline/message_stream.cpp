@@ -6,7 +6,7 @@ namespace nxd {
 namespace {
 
 // The last tags, which programs that send messages of their own over the group hardly use.
-int tag_of(Flow flow) { return kTagLimit - static_cast<int>(ValueFlow::index(flow)); }
+int tag_of(Flow flow) { return kTagLimit - static_cast<int>(P2pPlan::index(flow)); }
 
 // In a forked child no work is.
 bool is_over(const Work& work) noexcept {
@@ -22,7 +22,7 @@ bool is_over(const Work& work) noexcept {
 MessageStream::MessageStream(ProcessGroup& group, Operation operation, Flow flow, int peer)
     : group_(group), operation_(operation), flow_(flow), peer_(peer) {}
 
-void MessageStream::begin(const std::vector<ValueFlow::Message>& messages, Timeline* timeline) {
+void MessageStream::begin(const std::vector<P2pPlan::Message>& messages, Timeline* timeline) {
   messages_ = &messages;
   timeline_ = timeline;
   entries_.clear();
@@ -31,7 +31,7 @@ void MessageStream::begin(const std::vector<ValueFlow::Message>& messages, Timel
 }
 
 Call MessageStream::call_for(size_t i, void* data) const {
-  const ValueFlow::Message& m = message(i);
+  const P2pPlan::Message& m = message(i);
   return {operation_, data, data, m.count, m.dtype, NXD_REDUCE_INVALID, peer_, tag_of(flow_)};
 }
 
@@ -67,7 +67,7 @@ size_t MessageStream::first_open() {
 
 void MessageStream::record(size_t i, const Work& work) {
   if (!timeline_) return;
-  const ValueFlow::Message& m = message(i);
+  const P2pPlan::Message& m = message(i);
   const Work::Span span = work.span();
   timeline_->add({text(operation_ == Operation::kSend ? "send " : "receive ", flow()),
                   "communication", m.chunk, m.microbatch, span.begin_ns, span.end_ns});

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/comm/process_group.h"
+#include "core/pipeline/p2p_plan.h"
 #include "core/pipeline/timeline.h"
-#include "core/pipeline/value_flow.h"
 
 namespace nxd {
 
@@ -19,11 +19,11 @@ class MessageStream {
   MessageStream& operator=(const MessageStream&) = delete;
 
   // A run begins that has these messages, which are kept by others until it ends.
-  void begin(const std::vector<ValueFlow::Message>& messages, Timeline* timeline);
+  void begin(const std::vector<P2pPlan::Message>& messages, Timeline* timeline);
 
   int peer() const { return peer_; }
   const char* flow() const { return flow_name(flow_); }
-  const ValueFlow::Message& message(size_t i) const { return (*messages_)[i]; }
+  const P2pPlan::Message& message(size_t i) const { return (*messages_)[i]; }
   size_t started() const { return entries_.size(); }
 
   // Starts the next message.
@@ -54,7 +54,7 @@ class MessageStream {
   const Operation operation_;
   const Flow flow_;
   const int peer_;
-  const std::vector<ValueFlow::Message>* messages_ = nullptr;
+  const std::vector<P2pPlan::Message>* messages_ = nullptr;
   Timeline* timeline_ = nullptr;
   std::vector<Entry> entries_;
   size_t first_open_ = 0;

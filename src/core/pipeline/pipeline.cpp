@@ -15,13 +15,13 @@ void reject_on(ProcessGroup& group, const char* operation, const char* reason) n
 
 }  // namespace
 
-Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<StageProgram> program,
+Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
                    std::shared_ptr<const Schedule> schedule, bool share_loss)
     : context_(std::move(context)),
       group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
       schedule_(std::move(schedule)),
       share_loss_(share_loss),
-      runner_(context_, std::move(program), schedule_) {}
+      runner_(context_, std::move(stages), schedule_) {}
 
 bool Pipeline::has_loss() const { return group_->rank() + 1 == group_->size(); }
 

@@ -8,13 +8,13 @@
 
 namespace nxd {
 
-// A schedule, the runner of its tasks over a stage program, their timeline, and the loss, which is
+// A schedule, the runner of its tasks over its stages, their timeline, and the loss, which is
 // the last stage's until it is shared. Pipelines of callbacks and of modules have one.
 class Pipeline {
  public:
   // Collective over the pipeline-parallel group. share_loss: every rank gets the loss of all
   // data-parallel ranks.
-  Pipeline(std::shared_ptr<Context> context, std::shared_ptr<StageProgram> program,
+  Pipeline(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
            std::shared_ptr<const Schedule> schedule, bool share_loss);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;

@@ -127,14 +127,14 @@ uint64_t hash_of(const Schedule& schedule) {
 
 }  // namespace
 
-PipelineSide PipelineSide::of(const Schedule& schedule, const StageProgram& program) {
+PipelineSide PipelineSide::of(const Schedule& schedule, const PipelineStages& stages) {
   PipelineSide side;
   side.shape = schedule.shape();
   side.schedule = schedule.name();
   side.schedule_hash = hash_of(schedule);
   for (int chunk = 0; chunk < side.shape.chunks; ++chunk) {
-    side.inputs.push_back(program.inputs(chunk));
-    side.outputs.push_back(program.outputs(chunk));
+    side.inputs.push_back(stages.inputs(chunk));
+    side.outputs.push_back(stages.outputs(chunk));
   }
   return side;
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/agree/outcome.h"
-#include "core/pipeline/stage_program.h"
+#include "core/pipeline/pipeline_stages.h"
 
 namespace nxd {
 
@@ -15,7 +15,7 @@ struct PipelineSide {
   uint64_t schedule_hash = 0;                               // of all tasks
   std::vector<std::vector<PipelineValue>> inputs, outputs;  // of each chunk
 
-  static PipelineSide of(const Schedule& schedule, const StageProgram& program);
+  static PipelineSide of(const Schedule& schedule, const PipelineStages& stages);
 };
 
 // A difference among these, by rank of the pipeline; "" for none. A pure function, so that ranks

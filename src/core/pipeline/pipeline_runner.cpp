@@ -9,25 +9,25 @@
 #include "core/base/dtype.h"
 #include "core/comm/net/deadline.h"
 #include "core/comm/process_group.h"
-#include "core/pipeline/buffer_stock.h"
+#include "core/pipeline/buffer_pool.h"
 #include "core/pipeline/message_stream.h"
+#include "core/pipeline/p2p_plan.h"
 #include "core/pipeline/pipeline_agreement.h"
 #include "core/pipeline/task_failure.h"
-#include "core/pipeline/value_flow.h"
 
 namespace nxd {
 namespace {
 
-using Step = ValueFlow::Step;
+using Step = P2pPlan::Step;
 
 // Errors that this rank alone can find.
-void check_own(const Schedule& schedule, const StageProgram& program) {
-  check_argument(!schedule.splits_backward() || program.splits_backward(), "the schedule ",
+void check_own(const Schedule& schedule, const PipelineStages& stages) {
+  check_argument(!schedule.splits_backward() || stages.splits_backward(), "the schedule ",
                  schedule.name(),
                  " makes input and weight gradients in two tasks, which the stages of this rank "
                  "cannot");
   for (int chunk = 0; chunk < schedule.shape().chunks; ++chunk) {
-    for (const auto* values : {&program.inputs(chunk), &program.outputs(chunk)}) {
+    for (const auto* values : {&stages.inputs(chunk), &stages.outputs(chunk)}) {
       for (const PipelineValue& value : *values) {
         check_argument(!value.needs_grad || dtype_is_float(value.dtype), "value \"", value.name,
                        "\" of chunk ", chunk, ": expected floats for a gradient, got ",
@@ -46,14 +46,14 @@ std::string describe(const Step& step) {
 
 struct PipelineRunner::Impl {
   const std::shared_ptr<Context> context;
-  const std::shared_ptr<StageProgram> program;
+  const std::shared_ptr<PipelineStages> stages;
   const std::shared_ptr<const Schedule> schedule;
   const std::shared_ptr<ProcessGroup> group;
   const int rank;
-  BufferStock stock;
+  BufferPool pool;
   std::array<std::unique_ptr<MessageStream>, 2> incoming, outgoing;  // by flow; none with one rank
-  ValueFlow::Values inputs, outputs;
-  std::optional<ValueFlow> training, evaluation;
+  P2pPlan::Values inputs, outputs;
+  std::optional<P2pPlan> training, evaluation;
   std::shared_ptr<Timeline> timeline;
 
   // State of the run that goes on.
@@ -62,14 +62,14 @@ struct PipelineRunner::Impl {
   // With one rank: what tasks have left for one another, by flow, stage and microbatch.
   std::map<std::tuple<Flow, int, int>, PipelineBuffers> left;
 
-  Impl(std::shared_ptr<Context> c, std::shared_ptr<StageProgram> p,
+  Impl(std::shared_ptr<Context> c, std::shared_ptr<PipelineStages> p,
        std::shared_ptr<const Schedule> s)
       : context(std::move(c)),
-        program(std::move(p)),
+        stages(std::move(p)),
         schedule(std::move(s)),
         group(context->parallel().group(NXD_AXIS_PIPELINE)),
         rank(group->rank()),
-        stock(group) {}
+        pool(group) {}
 
   const PipelineShape& shape() const { return schedule->shape(); }
   bool alone() const { return shape().ranks == 1; }
@@ -77,10 +77,10 @@ struct PipelineRunner::Impl {
 
   void bind();
   void make_streams();
-  const ValueFlow& flow_for(bool training_run);
+  const P2pPlan& plan_for(bool training_run);
 
   void run(bool training_run);
-  void begin(const ValueFlow& flow);
+  void begin(const P2pPlan& plan);
   void run_step(const Step& step);
   void receive_ahead(const Step& step);
   PipelineBuffers take(const Step& step);
@@ -101,15 +101,15 @@ void PipelineRunner::Impl::bind() {
   // Without agreement there is no run.
   training.reset();
   evaluation.reset();
-  const PipelineSide own = PipelineSide::of(*schedule, *program);
+  const PipelineSide own = PipelineSide::of(*schedule, *stages);
   agree_on_pipeline(*group, own,
-                    Outcome::of(context->rank(), [&] { check_own(*schedule, *program); }));
-  stock.clear();
+                    Outcome::of(context->rank(), [&] { check_own(*schedule, *stages); }));
+  pool.clear();
   inputs = own.inputs;
   outputs = own.outputs;
   training.emplace(*schedule, rank, inputs, outputs);
-  for (const ValueFlow::Need& need : training->most_incoming()) {
-    stock.reserve(need.bytes, need.count);
+  for (const P2pPlan::Need& need : training->most_incoming()) {
+    pool.reserve(need.bytes, need.count);
   }
   if (!alone() && !incoming[0]) make_streams();
 }
@@ -119,7 +119,7 @@ void PipelineRunner::Impl::make_streams() {
   const int previous = (rank + shape().ranks - 1) % shape().ranks;
   for (const Flow flow : kFlows) {
     const bool values = flow == Flow::kValues;
-    const size_t f = ValueFlow::index(flow);
+    const size_t f = P2pPlan::index(flow);
     incoming[f] = std::make_unique<MessageStream>(*group, Operation::kReceive, flow,
                                                   values ? previous : next);
     outgoing[f] =
@@ -127,7 +127,7 @@ void PipelineRunner::Impl::make_streams() {
   }
 }
 
-const ValueFlow& PipelineRunner::Impl::flow_for(bool training_run) {
+const P2pPlan& PipelineRunner::Impl::plan_for(bool training_run) {
   check_state(training.has_value(), "pipeline: the stages' new shapes were refused");
   if (training_run || !schedule->has_backward()) return *training;
   if (!evaluation) {
@@ -141,12 +141,12 @@ const ValueFlow& PipelineRunner::Impl::flow_for(bool training_run) {
 void PipelineRunner::Impl::run(bool training_run) {
   check_state(!running, "pipeline: a run is going on");
   context->check_usable();
-  const ValueFlow& flow = flow_for(training_run);
-  begin(flow);
+  const P2pPlan& plan = plan_for(training_run);
+  begin(plan);
   running = true;
   try {
-    program->begin_run(training_run && schedule->has_backward());
-    for (const Step& step : flow.steps()) {
+    stages->begin_run(training_run && schedule->has_backward());
+    for (const Step& step : plan.steps()) {
       current = &step;
       run_step(step);
     }
@@ -157,16 +157,16 @@ void PipelineRunner::Impl::run(bool training_run) {
     running = false;
     throw error;
   }
-  program->end_run(false);
+  stages->end_run(false);
   running = false;
 }
 
-void PipelineRunner::Impl::begin(const ValueFlow& flow) {
+void PipelineRunner::Impl::begin(const P2pPlan& plan) {
   current = nullptr;
   if (alone()) return;
   for (const Flow f : kFlows) {
-    incoming[ValueFlow::index(f)]->begin(flow.incoming(f), recorder());
-    outgoing[ValueFlow::index(f)]->begin(flow.outgoing(f), recorder());
+    incoming[P2pPlan::index(f)]->begin(plan.incoming(f), recorder());
+    outgoing[P2pPlan::index(f)]->begin(plan.outgoing(f), recorder());
   }
 }
 
@@ -184,15 +184,15 @@ void PipelineRunner::Impl::run_step(const Step& step) {
 void PipelineRunner::Impl::receive_ahead(const Step& step) {
   if (alone()) return;
   for (const Flow flow : kFlows) {
-    MessageStream& stream = *incoming[ValueFlow::index(flow)];
-    while (stream.started() < step.wanted[ValueFlow::index(flow)]) {
-      stream.start(stock.take(stream.message(stream.started()).bytes()));
+    MessageStream& stream = *incoming[P2pPlan::index(flow)];
+    while (stream.started() < step.wanted[P2pPlan::index(flow)]) {
+      stream.start(pool.take(stream.message(stream.started()).bytes()));
     }
   }
 }
 
 PipelineBuffers PipelineRunner::Impl::take(const Step& step) {
-  if (step.from == ValueFlow::kNowhere) return {};
+  if (step.from == P2pPlan::kNowhere) return {};
   if (alone()) {
     const auto node = left.extract({step.flow, step.stage, step.task.microbatch});
     check_internal(!node.empty(), describe(step), ": nothing was left for it");
@@ -202,18 +202,18 @@ PipelineBuffers PipelineRunner::Impl::take(const Step& step) {
   const auto& values = step.flow == Flow::kValues ? inputs[chunk] : outputs[chunk];
   PipelineBuffers buffers(values.size());
   for (size_t i = step.in; i < step.in + step.n_in; ++i) {
-    const MessageStream& stream = *incoming[ValueFlow::index(step.flow)];
+    const MessageStream& stream = *incoming[P2pPlan::index(step.flow)];
     buffers[stream.message(i).value] = await_incoming(step, i);
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const bool is_there = step.flow == Flow::kValues || values[i].needs_grad;
-    if (is_there && values[i].count() == 0) buffers[i] = stock.take(0);
+    if (is_there && values[i].count() == 0) buffers[i] = pool.take(0);
   }
   return buffers;
 }
 
 PipelineBuffer PipelineRunner::Impl::await_incoming(const Step& step, size_t i) {
-  MessageStream& stream = *incoming[ValueFlow::index(step.flow)];
+  MessageStream& stream = *incoming[P2pPlan::index(step.flow)];
   const int64_t begin = recorder() && !stream.is_done(i) ? monotonic_ns() : 0;
   try {
     PipelineBuffer buffer = stream.await(i);
@@ -238,10 +238,10 @@ PipelineBuffers PipelineRunner::Impl::compute(const Step& step, const PipelineBu
   const int64_t begin = recorder() ? monotonic_ns() : 0;
   PipelineBuffers given;
   switch (step.task.kind) {
-    case NXD_PP_TASK_FORWARD: given = program->forward(place, taken); break;
-    case NXD_PP_TASK_BACKWARD: given = program->backward(place, taken, true); break;
-    case NXD_PP_TASK_INPUT_GRAD: given = program->backward(place, taken, false); break;
-    default: program->weight_gradients(place); break;
+    case NXD_PP_TASK_FORWARD: given = stages->forward(place, taken); break;
+    case NXD_PP_TASK_BACKWARD: given = stages->backward(place, taken, true); break;
+    case NXD_PP_TASK_INPUT_GRAD: given = stages->backward(place, taken, false); break;
+    default: stages->weight_gradients(place); break;
   }
   if (recorder()) {
     recorder()->add({task_name(step.task.kind), "compute", place.chunk, place.microbatch, begin,
@@ -251,7 +251,7 @@ PipelineBuffers PipelineRunner::Impl::compute(const Step& step, const PipelineBu
 }
 
 void PipelineRunner::Impl::give(const Step& step, PipelineBuffers given) {
-  if (step.to == ValueFlow::kNowhere) return;
+  if (step.to == P2pPlan::kNowhere) return;
   const auto chunk = static_cast<size_t>(step.task.chunk);
   const auto& values = step.flow == Flow::kValues ? outputs[chunk] : inputs[chunk];
   check_internal(given.size() == values.size(), describe(step), " gave ", given.size(),
@@ -260,7 +260,7 @@ void PipelineRunner::Impl::give(const Step& step, PipelineBuffers given) {
     left[{step.flow, step.to, step.task.microbatch}] = std::move(given);
     return;
   }
-  MessageStream& stream = *outgoing[ValueFlow::index(step.flow)];
+  MessageStream& stream = *outgoing[P2pPlan::index(step.flow)];
   for (size_t i = step.out; i < step.out + step.n_out; ++i) {
     const size_t value = stream.message(i).value;
     check_internal(given[value].data != nullptr, describe(step), " gave no ", stream.flow(),
@@ -278,9 +278,9 @@ void PipelineRunner::Impl::let_go_of_sent(bool all) {
       try {
         stream->await(i);
       } catch (const Error& e) {
-        const ValueFlow::Message& m = stream->message(i);
+        const P2pPlan::Message& m = stream->message(i);
         const int stage = shape().stage_of(rank, m.chunk);
-        const bool values = stream == outgoing[ValueFlow::index(Flow::kValues)];
+        const bool values = stream == outgoing[P2pPlan::index(Flow::kValues)];
         const auto failure = TaskFailure::find_in(e.what());
         ErrorContext about = e.context();
         if (failure) about.root_rank = failure->rank;
@@ -307,7 +307,7 @@ Error PipelineRunner::Impl::end_early(const Error& error) noexcept {
     }
   }
   left.clear();
-  program->end_run(true);
+  stages->end_run(true);
   try {
     return {error.status(), place_of(current) + error.what(), error.context()};
   } catch (const std::bad_alloc&) {
@@ -341,9 +341,9 @@ std::string PipelineRunner::Impl::place_of(const Step* step) const {
 // --- The class -----------------------------------------------------------------------------------
 
 PipelineRunner::PipelineRunner(std::shared_ptr<Context> context,
-                               std::shared_ptr<StageProgram> program,
+                               std::shared_ptr<PipelineStages> stages,
                                std::shared_ptr<const Schedule> schedule)
-    : impl_(std::make_unique<Impl>(std::move(context), std::move(program), std::move(schedule))) {
+    : impl_(std::make_unique<Impl>(std::move(context), std::move(stages), std::move(schedule))) {
   impl_->bind();
 }
 
@@ -372,6 +372,6 @@ void PipelineRunner::set_timeline(std::shared_ptr<Timeline> timeline) {
   impl_->timeline = std::move(timeline);
 }
 
-uint64_t PipelineRunner::buffer_bytes() const { return impl_->stock.bytes(); }
+uint64_t PipelineRunner::buffer_bytes() const { return impl_->pool.bytes(); }
 
 }  // namespace nxd

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pipeline/stage_program.h"
+#include "core/pipeline/pipeline_stages.h"
 #include "core/pipeline/timeline.h"
 #include "core/world/context.h"
 
@@ -22,7 +22,7 @@ class PipelineRunner {
  public:
   // Collective over the group. INVALID_ARGUMENT on all of its ranks when neighbours do not agree on
   // schedule, values, shapes or dtypes: the message names the two stages.
-  PipelineRunner(std::shared_ptr<Context> context, std::shared_ptr<StageProgram> program,
+  PipelineRunner(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
                  std::shared_ptr<const Schedule> schedule);
   ~PipelineRunner();
   PipelineRunner(const PipelineRunner&) = delete;
@@ -33,7 +33,7 @@ class PipelineRunner {
   static void reject(const Context& context) noexcept;
 
   const Schedule& schedule() const;
-  // The program's values have changed. Collective over the group, and fails as the constructor.
+  // The stages' values have changed. Collective over the group, and fails as the constructor.
   void reshape();
 
   // Without training, forwards alone, in an order of their own. Collective over the group. A
@@ -46,7 +46,7 @@ class PipelineRunner {
   void set_timeline(std::shared_ptr<Timeline> timeline);
 
   // Bytes of the buffers for received values and gradients: as many as the schedule needs at once,
-  // and more only where the program keeps them for longer.
+  // and more only where the stages keep them for longer.
   uint64_t buffer_bytes() const;
 
  private:

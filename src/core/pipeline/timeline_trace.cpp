@@ -12,14 +12,14 @@ namespace {
 
 using Event = Timeline::Event;
 
-// Events of one lane happen one after the other. Messages of other names are in the last lane.
-constexpr std::array<const char*, 5> kLanes{"tasks", "receive values", "send values",
-                                            "receive gradients", "send gradients"};
+// Events of one track happen one after the other. Messages of other names are in the last track.
+constexpr std::array<const char*, 5> kTracks{"tasks", "receive values", "send values",
+                                             "receive gradients", "send gradients"};
 
-size_t lane_of(const Event& event) {
+size_t track_of(const Event& event) {
   if (event.category != "communication") return 0;
-  const auto* const lane = std::find(kLanes.begin() + 1, kLanes.end(), event.name);
-  return std::min<size_t>(static_cast<size_t>(lane - kLanes.begin()), kLanes.size() - 1);
+  const auto* const track = std::find(kTracks.begin() + 1, kTracks.end(), event.name);
+  return std::min<size_t>(static_cast<size_t>(track - kTracks.begin()), kTracks.size() - 1);
 }
 
 // The head of an event of the format; its own members follow.
@@ -47,7 +47,7 @@ void write_name(JsonWriter& out, const char* kind, int pid, size_t tid, const st
 
 void write_event(JsonWriter& out, const Event& event, int pid, int64_t start_ns) {
   begin_event(out, "X", text(event.name, " mb ", event.microbatch, " chunk ", event.chunk), pid,
-              lane_of(event));
+              track_of(event));
   out.key("cat");
   out.string(event.category);
   out.key("ts");  // microseconds
@@ -82,8 +82,8 @@ std::string timeline_trace(const std::vector<RankTimeline>& ranks) {
   for (const RankTimeline& rank : ranks) {
     write_name(out, "process_name", rank.rank, 0,
                text("pipeline rank ", rank.rank, " (rank ", rank.world_rank, ")"));
-    for (size_t lane = 0; lane < kLanes.size(); ++lane) {
-      write_name(out, "thread_name", rank.rank, lane, kLanes[lane]);
+    for (size_t track = 0; track < kTracks.size(); ++track) {
+      write_name(out, "thread_name", rank.rank, track, kTracks[track]);
     }
     for (const Event& event : rank.events) write_event(out, event, rank.rank, start);
   }

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/schedule/schedule_builders.h"
 
 namespace nxd {
@@ -51,10 +50,8 @@ void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model)
 
 }  // namespace
 
-nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSizes& model) {
-  check_argument(given, "layout: expected a pointer, got NULL");
-  const nxd_plan_layout_t defaults = NXD_PLAN_LAYOUT_INIT;
-  nxd_plan_layout_t layout = read_options(given, defaults, "layout");
+nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSizes& model) {
+  nxd_plan_layout_t layout = given;
   fill(layout.tensor_parallel_size, "tensor_parallel_size");
   fill(layout.pipeline_parallel_size, "pipeline_parallel_size");
   fill(layout.data_parallel_size, "data_parallel_size");
@@ -66,10 +63,12 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSi
   check_argument(int64_t{layout.microbatch_size} * layout.sequence_length <= kMostTokens,
                  "layout: expected at most ", kMostTokens, " tokens in a microbatch, got ",
                  layout.microbatch_size, " sequences of ", layout.sequence_length);
-  check_argument(int64_t{layout.tensor_parallel_size} * layout.pipeline_parallel_size *
-                         layout.data_parallel_size <=
-                     INT32_MAX,
-                 "layout: expected at most ", INT32_MAX, " ranks");
+  // Divided, for the product of three sizes does not fit in 64 bits.
+  check_argument(int64_t{layout.tensor_parallel_size} * layout.pipeline_parallel_size <=
+                     INT32_MAX / layout.data_parallel_size,
+                 "layout: expected at most ", INT32_MAX, " ranks, got ",
+                 layout.tensor_parallel_size, " x ", layout.pipeline_parallel_size, " x ",
+                 layout.data_parallel_size);
   check_argument(layout.dtype == NXD_DTYPE_F32 || layout.dtype == NXD_DTYPE_BF16,
                  "layout->dtype: expected F32 or BF16, got ", layout.dtype);
   flag(layout.zero_stage, "layout->zero_stage");
@@ -101,34 +100,34 @@ LayoutPlan::LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machin
       layout_(layout),
       shape_{layout.pipeline_parallel_size, layout.virtual_size, layout.num_microbatches},
       kind_(layout.schedule) {
-  const PlanPieces pieces = plan_pieces(model, machine, layout);
-  add_stages(pieces, layers);
-  boundary_bytes_ = pieces.boundary_bytes;
+  const PlanParts parts = plan_parts(model, machine, layout);
+  add_stages(parts, layers);
+  boundary_bytes_ = parts.boundary_bytes;
   for (int rank = 0; rank < shape_.ranks; ++rank) add_finish(rank);
 }
 
-void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& layers) {
+void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& layers) {
   rank_elements_.assign(static_cast<size_t>(shape_.ranks), 0);
   rank_transient_ = rank_elements_;
-  const auto add = [&](int stage, double count, const PlanPiece& piece) {
+  const auto add = [&](int stage, double count, const PlanPart& part) {
     const auto s = static_cast<size_t>(stage);
     const auto rank = static_cast<size_t>(shape_.rank_of(stage));
-    forward_[s] += count * piece.forward;
-    input_[s] += count * piece.input;
-    weight_[s] += count * piece.weight;
-    stage_kept_[s] += count * piece.kept_bytes;
-    rank_elements_[rank] += count * number(piece.elements);
-    if (count > 0) rank_transient_[rank] = std::max(rank_transient_[rank], piece.transient_bytes);
+    forward_[s] += count * part.forward;
+    input_[s] += count * part.input;
+    weight_[s] += count * part.weight;
+    stage_kept_[s] += count * part.kept_bytes;
+    rank_elements_[rank] += count * number(part.elements);
+    if (count > 0) rank_transient_[rank] = std::max(rank_transient_[rank], part.transient_bytes);
   };
   const int stages = shape_.stages();
   forward_.resize(layers.size());
   input_ = weight_ = forward_;
   stage_kept_.resize(layers.size());
   for (int stage = 0; stage < stages; ++stage) {
-    add(stage, layers[static_cast<size_t>(stage)], pieces.layer);
+    add(stage, layers[static_cast<size_t>(stage)], parts.layer);
   }
-  add(0, 1, pieces.embedding);
-  add(stages - 1, 1, pieces.head);
+  add(0, 1, parts.embedding);
+  add(stages - 1, 1, parts.head);
   if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
     rank_elements_[0] -= number(model_.head_elements(layout_.tensor_parallel_size));
   }
@@ -140,7 +139,7 @@ void LayoutPlan::add_stages(const PlanPieces& pieces, const std::vector<int>& la
   }
   if (shape_.ranks > 1) {
     const int stride = ranks_of_stage();
-    costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, pieces.boundary_bytes);
+    costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, parts.boundary_bytes);
   }
 }
 
@@ -334,7 +333,7 @@ void LayoutPlan::fill_memory(nxd_plan_prediction_t& out) const {
 }
 
 nxd_plan_prediction_t predict_layout(const ModelSizes& model, const nxd_plan_machine_t& machine,
-                                     const nxd_plan_layout_t* given) {
+                                     const nxd_plan_layout_t& given) {
   const nxd_plan_layout_t layout = read_plan_layout(given, model);
   const std::vector<int> layers =
       stage_layers(model, layout.partition, layout.pipeline_parallel_size * layout.virtual_size,

@@ -2,15 +2,15 @@
 
 #include <vector>
 
-#include "core/planner/plan_pieces.h"
+#include "core/planner/plan_parts.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_report.h"
 
 namespace nxd {
 
-// A caller's layout with its defaults filled in. INVALID_ARGUMENT names what does not divide, or is
+// A layout with its defaults filled in. INVALID_ARGUMENT names what does not divide, or is
 // out of range.
-nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t* given, const ModelSizes& model);
+nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSizes& model);
 
 // Cost of a layout of a model on a machine, all of which have been read. Memory and bounds come
 // without looking at single tasks; a prediction plays the schedule.
@@ -40,7 +40,7 @@ class LayoutPlan {
     double reduction = 0, exposed = 0, optimizer = 0;
   };
 
-  void add_stages(const PlanPieces& pieces, const std::vector<int>& layers);
+  void add_stages(const PlanParts& parts, const std::vector<int>& layers);
   void add_finish(int rank);
   Memory memory_of(int rank) const;
   int fullest_rank() const;
@@ -65,8 +65,8 @@ class LayoutPlan {
   std::vector<Finish> finish_;  // of each rank
 };
 
-// Reads a caller's layout and predicts it.
+// Reads a layout and predicts it.
 nxd_plan_prediction_t predict_layout(const ModelSizes& model, const nxd_plan_machine_t& machine,
-                                     const nxd_plan_layout_t* layout);
+                                     const nxd_plan_layout_t& layout);
 
 }  // namespace nxd

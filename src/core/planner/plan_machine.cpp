@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 
 namespace nxd {
 namespace {
@@ -19,10 +18,9 @@ void fill(double& value, double fallback, double most, const char* name) {
 
 }  // namespace
 
-nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t* given) {
+nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given) {
   constexpr double kAny = std::numeric_limits<double>::max();
-  const nxd_plan_machine_t defaults = NXD_PLAN_MACHINE_INIT;
-  nxd_plan_machine_t machine = read_options(given, defaults, "machine");
+  nxd_plan_machine_t machine = given;
   check_argument(machine.ranks_per_host >= 0,
                  "machine->ranks_per_host: expected 0 for all ranks, or their number, got ",
                  machine.ranks_per_host);

@@ -6,9 +6,9 @@
 
 namespace nxd {
 
-// A caller's figures with their defaults filled in. INVALID_ARGUMENT names the field that is out of
+// Figures with their defaults filled in. INVALID_ARGUMENT names the field that is out of
 // range.
-nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t* given);
+nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given);
 
 // The place of a group's ranks on hosts: evenly, so many on each of so many hosts.
 struct GroupPlaces {

@@ -3,12 +3,14 @@
 #include <cstddef>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/model/config_fields.h"
-#include "core/planner/cut_points.h"
+#include "core/planner/split_points.h"
 
 namespace nxd {
 namespace {
+
+// attention_bias of a model whose queries, keys and values have biases, but not the output.
+constexpr int32_t kBiasOfInputs = 2;
 
 void check_size(const char* name, int64_t value, int64_t most = kLargestSize) {
   check_argument(value >= 1 && value <= most, "model->", name, ": expected 1 to ", most, ", got ",
@@ -17,10 +19,8 @@ void check_size(const char* name, int64_t value, int64_t most = kLargestSize) {
 
 }  // namespace
 
-ModelSizes read_plan_model(const nxd_plan_model_t* given) {
-  check_argument(given, "model: expected a pointer, got NULL");
-  const nxd_plan_model_t defaults = NXD_PLAN_MODEL_INIT;
-  nxd_plan_model_t model = read_options(given, defaults, "model");
+ModelSizes read_plan_model(const nxd_plan_model_t& given) {
+  nxd_plan_model_t model = given;
   check_size("hidden_size", model.hidden_size);
   check_size("num_layers", model.num_layers, kMostLayers);
   check_size("num_heads", model.num_heads);
@@ -54,6 +54,7 @@ ModelSizes read_plan_model(const nxd_plan_model_t* given) {
   sizes.positions = model.max_positions;
   sizes.gated_mlp = model.gated_mlp != 0;
   sizes.attention_bias = model.attention_bias != 0;
+  sizes.output_bias = sizes.attention_bias && model.attention_bias != kBiasOfInputs;
   sizes.mlp_bias = model.mlp_bias != 0;
   sizes.norm_bias = model.norm_bias != 0;
   sizes.tied_embeddings = model.tied_embeddings != 0;
@@ -71,7 +72,8 @@ nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
   model.vocab_size = sizes.vocabulary;
   model.max_positions = sizes.positions;
   model.gated_mlp = sizes.gated_mlp;
-  model.attention_bias = sizes.attention_bias;
+  model.attention_bias =
+      sizes.attention_bias && !sizes.output_bias ? kBiasOfInputs : sizes.attention_bias;
   model.mlp_bias = sizes.mlp_bias;
   model.norm_bias = sizes.norm_bias;
   model.tied_embeddings = sizes.tied_embeddings;
@@ -89,9 +91,9 @@ std::vector<int> stage_layers(const ModelSizes& model, nxd_pp_partition_t partit
         (model.matrix_operations(sequence) + model.attention_operations(sequence)) / layers;
     std::vector<double> costs(static_cast<size_t>(layers), layer);
     costs.push_back(model.head_operations(sequence));
-    cuts = balanced_cut_points(costs, stages);
+    cuts = balanced_split_points(costs, stages);
   } else {
-    cuts = even_cut_points(layers, stages);
+    cuts = even_split_points(layers, stages);
   }
   cuts.push_back(layers - 1);
   std::vector<int> sizes;

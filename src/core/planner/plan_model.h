@@ -7,9 +7,9 @@
 
 namespace nxd {
 
-// A caller's sizes with their defaults filled in. INVALID_ARGUMENT names the field that is missing
+// Sizes with their defaults filled in. INVALID_ARGUMENT names the field that is missing
 // or out of range.
-ModelSizes read_plan_model(const nxd_plan_model_t* given);
+ModelSizes read_plan_model(const nxd_plan_model_t& given);
 
 // The same as a caller has them.
 nxd_plan_model_t plan_model_of(const ModelSizes& sizes);

@@ -51,7 +51,7 @@ class PlanSearch {
       if (found_.size() == count && candidate.least > found_.back().prediction.step_seconds) break;
       visit(candidate.layout, count);
     }
-    if (found_.empty()) refuse();
+    if (found_.empty()) reject();
     return std::move(found_);
   }
 
@@ -84,7 +84,7 @@ class PlanSearch {
     }
   }
 
-  [[noreturn]] void refuse() const {
+  [[noreturn]] void reject() const {
     if (candidates_.empty()) {
       fail(NXD_ERROR_INVALID_ARGUMENT, "options: expected ", options_.world_size,
            " ranks and a batch of ", options_.batch_size,
@@ -174,7 +174,7 @@ class PlanSearch {
 
   bool admits(const nxd_plan_layout_t& layout) const {
     try {
-      read_plan_layout(&layout, model_);
+      read_plan_layout(layout, model_);
       return true;
     } catch (const Error&) {
       return false;

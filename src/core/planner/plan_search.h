@@ -12,7 +12,7 @@ struct FoundPlan {
   nxd_plan_prediction_t prediction;
 };
 
-// Bounds of the layouts that are looked for; see nxd_plan_search_options_t.
+// Bounds of the layouts that are looked for; see nxd_plan_search.
 struct PlanSearchOptions {
   int32_t world_size = 0;
   int32_t sequence_length = 0;

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/schedule/schedule_builders.h"
-#include "core/schedule/schedule_proof.h"
+#include "core/schedule/schedule_verifier.h"
 
 namespace nxd {
 namespace {
@@ -42,7 +42,7 @@ Schedule Schedule::make(nxd_pp_schedule_kind_t kind, const PipelineShape& shape)
 Schedule Schedule::of_tasks(const PipelineShape& shape,
                             std::vector<std::vector<PipelineTask>> tasks_by_rank) {
   check_shape(shape);
-  prove_schedule(shape, tasks_by_rank);
+  verify_schedule(shape, tasks_by_rank);
   Schedule schedule;
   schedule.shape_ = shape;
   for (const auto& tasks : tasks_by_rank) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,7 +39,7 @@ class Schedule {
  public:
   // One of the library's own. INVALID_ARGUMENT where the shape does not admit it.
   static Schedule make(nxd_pp_schedule_kind_t kind, const PipelineShape& shape);
-  // A caller's, proved by prove_schedule, as those of make are.
+  // A caller's, checked by verify_schedule, as those of make are.
   static Schedule of_tasks(const PipelineShape& shape,
                            std::vector<std::vector<PipelineTask>> tasks_by_rank);
 
@@ -67,7 +66,3 @@ class Schedule {
 const char* task_name(nxd_pp_task_kind_t kind);
 
 }  // namespace nxd
-
-struct nxd_pp_schedule {
-  std::shared_ptr<const nxd::Schedule> value;
-};

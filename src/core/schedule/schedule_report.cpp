@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/options.h"
 #include "core/schedule/task_walk.h"
 
 namespace nxd {
@@ -118,9 +117,7 @@ class Player {
 
 }  // namespace
 
-PipelineCosts read_costs(const nxd_pp_costs_t* given, int stages) {
-  const nxd_pp_costs_t defaults = NXD_PP_COSTS_INIT;
-  const nxd_pp_costs_t costs = read_options(given, defaults, "costs");
+PipelineCosts read_costs(const nxd_pp_costs_t& costs, int stages) {
   PipelineCosts out;
   const std::vector<double> ones(static_cast<size_t>(stages), 1.0);
   out.forward = read_durations(costs.forward, stages, "forward", ones);

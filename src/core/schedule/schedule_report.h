@@ -12,8 +12,8 @@ struct PipelineCosts {
   double transfer = 0;                                           // from one rank to another
 };
 
-// Checked costs for so many stages; see nxd_pp_costs_t for what NULL means.
-PipelineCosts read_costs(const nxd_pp_costs_t* costs, int stages);
+// Checked costs for so many stages; see nxd_pp_costs_t for what null means in it.
+PipelineCosts read_costs(const nxd_pp_costs_t& costs, int stages);
 
 struct ScheduleReport {
   double makespan = 0;

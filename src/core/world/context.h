@@ -1,56 +1,57 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/agree/outcome.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/process_group.h"
 #include "core/layout/parallel_state.h"
+#include "core/world/context_options.h"
+#include "core/world/random_state.h"
 
 namespace nxd {
 
-class Store;
+class World;
 
 // Everything of one rank. Shared by the handles, groups and modules made from it.
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Joins the world, collectively. The options are complete: no defaults are left in them.
-  // store: theirs, or NULL.
-  static std::shared_ptr<Context> create(const nxd_context_options_t& options,
-                                         std::shared_ptr<Store> store);
+  // Joins the world, collectively.
+  static std::shared_ptr<Context> create(const ContextOptions& options);
   ~Context();
 
   int rank() const;
   int size() const;
   int local_rank() const;
-  uint64_t seed() const;
 
-  bool plain_kernels() const;
-  void set_plain_kernels(bool plain);
+  bool plain_kernels() const { return plain_kernels_; }
+  void set_plain_kernels(bool plain) { plain_kernels_ = plain; }
 
-  // Training step and microbatch that random bits are drawn for.
-  int64_t step() const;
-  int64_t microbatch() const;
-  void set_step(int64_t step, int64_t microbatch);
+  // See RandomState.
+  uint64_t seed() const { return random_.seed(); }
+  int64_t step() const { return random_.step(); }
+  int64_t microbatch() const { return random_.microbatch(); }
+  void set_step(int64_t step, int64_t microbatch) { random_.set_step(step, microbatch); }
 
   Arena& arena() const;  // memory that the ranks of this host share
 
   const std::shared_ptr<ProcessGroup>& world() const;
+  // See Groups.
   std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks,
                                              const std::string& name);
-  // A group that whatever needs it shares: made once for these ranks and this name, and kept until
-  // the layout is destroyed. No rank is asked, so not all members need call.
+  // Kept until the layout is destroyed.
   std::shared_ptr<ProcessGroup> shared_group(const std::vector<int>& ranks,
                                              const std::string& name);
 
-  // nxd_init_model_parallel and its end. parallel() is INVALID_STATE outside of the two.
-  void init_model_parallel(const nxd_parallel_options_t& options);
+  // nxd_init_model_parallel and its end. parallel() is INVALID_STATE outside of the two. resolved:
+  // all ranks fail with one whose options are none.
+  void init_model_parallel(const ParallelOptions& options, const Outcome& resolved = {});
   void destroy_model_parallel();
-  bool model_parallel_is_initialized() const;
+  bool model_parallel_is_initialized() const { return parallel_ != nullptr; }
   const ParallelState& parallel() const;
-  // World rank of the pipeline stage so many stages on; the stages form a ring.
-  int pipeline_neighbour(int distance) const;
 
   void finalize();
   void abort() noexcept;
@@ -67,11 +68,12 @@ class Context : public std::enable_shared_from_this<Context> {
   void check_not_forked() const;
 
  private:
-  Context();
-  void join(const nxd_context_options_t& options, std::shared_ptr<Store> store);
-  void check_members(const std::vector<int>& ranks) const;
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  explicit Context(const ContextOptions& options);
+
+  RandomState random_;
+  std::atomic<bool> plain_kernels_;
+  std::unique_ptr<World> world_;
+  std::shared_ptr<const ParallelState> parallel_;
 };
 
 }  // namespace nxd

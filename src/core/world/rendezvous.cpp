@@ -12,13 +12,13 @@
 
 #include "core/base/environment.h"
 #include "core/base/proc_file.h"
-#include "core/comm/monitor/failure_board.h"
+#include "core/comm/monitor/failure_registry.h"
 #include "core/comm/net/socket.h"
-#include "core/comm/store/store_pace.h"
-#include "core/comm/store/store_patience.h"
+#include "core/comm/store/store_rate_limit.h"
+#include "core/comm/store/store_timeout.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/launch/launcher.h"
-#include "core/launch/meeting_point.h"
+#include "core/launch/rendezvous_endpoint.h"
 
 namespace nxd {
 namespace {
@@ -39,13 +39,13 @@ std::string network_identity() {
 }
 
 // Two processes with the same one may share memory and know each other's process numbers.
-std::string host_identity(const Membership& m) {
+std::string host_identity(const RankInfo& m) {
   if (!m.host_id.empty()) return m.host_id;
   const auto given = env::get("NXD_HOST_ID");
   return given ? *given : text(network_identity(), "/", link_of("/proc/self/ns/pid"));
 }
 
-// Numbers names in the order they are met.
+// Numbers names in the order in which they come.
 class Numbering {
  public:
   int number_of(const std::string& name) {
@@ -93,10 +93,10 @@ std::optional<Info> parse_info(const std::string& value) {
 // Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS ROOT_RANK message". Every rank
 // reads it, so its size matters.
 struct Announcement {
-  std::string words;
+  std::string text;
   int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
 
-  bool good() const { return words.starts_with("ok "); }
+  bool good() const { return text.starts_with("ok "); }
 };
 
 // One that ends the world, because of a rank.
@@ -135,7 +135,7 @@ class Arrivals {
   std::vector<std::string> known_;  // from a multiple of kAtATime on
 };
 
-Announcement collect(Store& store, const Membership& m, const Deadline& deadline,
+Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
                      int64_t timeout_ms) {
   std::string missing;
   int missing_count = 0, first_missing = -1;
@@ -191,22 +191,22 @@ const char* const kWorld = "world";
 const char* const kReaders = "readers";
 
 // A store that rank 0 serves goes with it, but the others are to hear why they failed.
-void wait_for_readers(Store& store, const Announcement& verdict, int64_t timeout_ms) {
+void wait_for_readers(Store& store, const Announcement& announcement, int64_t timeout_ms) {
   const Deadline deadline =
       Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
-  while (store.add(kReaders, 0) < verdict.readers && !deadline.expired()) {
+  while (store.add(kReaders, 0) < announcement.readers && !deadline.expired()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
-[[noreturn]] void fail_with(const std::string& verdict, int size) {
-  std::istringstream in(verdict);
+[[noreturn]] void fail_with(const std::string& announcement, int size) {
+  std::istringstream in(announcement);
   nxd_status_t status = NXD_OK;
   std::string message;
   int root_rank = -1;
   const bool readable(in >> status >> root_rank);
   if (!readable || !is_error(status) || root_rank < -1 || root_rank >= size) {
-    fail_unreadable(kWorld, verdict);
+    fail_unreadable(kWorld, announcement);
   }
   in.get();
   std::getline(in, message);
@@ -214,14 +214,14 @@ void wait_for_readers(Store& store, const Announcement& verdict, int64_t timeout
   throw Error(status, message, {root_rank, 0, "", ""});
 }
 
-Announcement decide(Store& store, const Membership& m, int64_t timeout_ms) {
-  Announcement verdict = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
-  store.set(kWorld, verdict.words);
-  if (!verdict.good() && m.store->serves()) wait_for_readers(store, verdict, timeout_ms);
-  return verdict;
+Announcement decide(Store& store, const RankInfo& m, int64_t timeout_ms) {
+  Announcement announcement = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
+  store.set(kWorld, announcement.text);
+  if (!announcement.good() && m.store->serves()) wait_for_readers(store, announcement, timeout_ms);
+  return announcement;
 }
 
-Announcement await_verdict(Store& store, int size, int64_t timeout_ms) {
+Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
   // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
   const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
   const auto given = store.wait(kWorld, Deadline::after_ms(timeout_share(timeout_ms, 3, 2)), pause);
@@ -232,36 +232,36 @@ Announcement await_verdict(Store& store, int size, int64_t timeout_ms) {
                      timeout_ms, " ms"),
                 {0, 0, "", ""});
   }
-  const Announcement verdict{*given, 0};
-  if (!verdict.good()) store.add(kReaders, 1);
-  return verdict;
+  const Announcement announcement{*given, 0};
+  if (!announcement.good()) store.add(kReaders, 1);
+  return announcement;
 }
 
-World parse_world(const std::string& verdict, int size) {
-  World world;
+WorldFacts parse_world(const std::string& announcement, int size) {
+  WorldFacts world;
   int one_host = 0;
-  std::istringstream in(verdict.substr(3));
+  std::istringstream in(announcement.substr(3));
   const auto is_rank_or_none = [size](int rank) { return rank >= -1 && rank < size; };
   if (!(in >> one_host >> world.server_rank >> world.near_store >> std::ws) ||
       !is_rank_or_none(world.server_rank) || !is_rank_or_none(world.near_store)) {
-    fail_unreadable(kWorld, verdict);
+    fail_unreadable(kWorld, announcement);
   }
   world.one_host = one_host != 0;
   std::string hosts;
   std::getline(in, hosts);
   check_stream(in);
   world.hosts = HostMap::decode(hosts);
-  if (world.hosts.size() != size) fail_unreadable(kWorld, verdict);
+  if (world.hosts.size() != size) fail_unreadable(kWorld, announcement);
   return world;
 }
 
-// Tells those that wait, now or once they have met, that this rank does not.
-void leave(Store& store, const Membership& m, int64_t timeout_ms) noexcept {
-  const StorePatience bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
+// Tells the ranks that wait, now or after the rendezvous, that this rank does not.
+void leave(Store& store, const RankInfo& m, int64_t timeout_ms) noexcept {
+  const StoreTimeout bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
   try {
-    FailureBoard::leave_before_meeting(store, m.rank);
+    FailureRegistry::leave_before_joining(store, m.rank);
     if (m.rank == 0) {
-      store.set(kWorld, failure(0, NXD_ERROR_PEER_LOST, 0, "rank 0", kLeftEarly).words);
+      store.set(kWorld, failure(0, NXD_ERROR_PEER_LOST, 0, "rank 0", kLeftEarly).text);
     } else {
       store.set(info_key(m.rank), kLeft);
     }
@@ -271,14 +271,14 @@ void leave(Store& store, const Membership& m, int64_t timeout_ms) noexcept {
 
 }  // namespace
 
-Membership membership_of_environment(int64_t timeout_ms) {
+RankInfo rank_info_of_environment(int64_t timeout_ms) {
   const Launch launch = detect_launch();
-  Membership m;
+  RankInfo m;
   m.size = launch.size;
   m.rank = launch.rank;
   m.local_rank = launch.local_rank;
   if (m.size == 1) return m;
-  const std::string host = launch.port > 0 ? launch.address : meeting_point(launch);
+  const std::string host = launch.port > 0 ? launch.address : rendezvous_endpoint(launch);
   StoreAccess access;
   access.is_of_torch = launch.store_is_of_torch;
   if (!launch.store_is_of_torch) access.key = store_key_of_environment();
@@ -307,27 +307,26 @@ Membership membership_of_environment(int64_t timeout_ms) {
   return m;
 }
 
-Membership membership_of_options(const nxd_context_options_t& options,
-                                 std::shared_ptr<Store> store) {
+RankInfo rank_info_of_options(const ContextOptions& options) {
   check_argument(options.size >= 1, "options.size: expected at least 1, got ", options.size);
   check_argument(options.rank >= 0 && options.rank < options.size, "options.rank: expected 0 to ",
                  options.size - 1, ", got ", options.rank);
   check_argument(options.local_rank >= 0, "options.local_rank: expected 0 or more, got ",
                  options.local_rank);
-  check_argument(options.size == 1 || store, "options.store: expected a store for ", options.size,
-                 " ranks, got NULL");
-  Membership m;
+  check_argument(options.size == 1 || options.store, "options.store: expected a store for ",
+                 options.size, " ranks, got NULL");
+  RankInfo m;
   m.rank = options.rank;
   m.size = options.size;
   m.local_rank = options.local_rank;
-  if (options.size > 1) m.store = std::move(store);
+  if (options.size > 1) m.store = options.store;
   m.prefix = "nxd/";
   return m;
 }
 
-World meet(const Membership& m, int64_t timeout_ms) {
+WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
   // A store of the caller's may have a longer bound of its own.
-  const StorePatience bounded(timeout_ms);
+  const StoreTimeout bounded(timeout_ms);
   return while_joining(m, [&] {
     const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
     const int64_t number =
@@ -336,22 +335,22 @@ World meet(const Membership& m, int64_t timeout_ms) {
     check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
                    " is in the store already: either two processes claim this rank, or the store "
                    "holds keys of an earlier job and is not fresh");
-    const Announcement verdict = [&] {
+    const Announcement announcement = [&] {
       try {
         const std::string server = m.store->server_host();
         const bool near_store = !server.empty() && is_local_address(server);
         store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
                                              network_identity(), host_identity(m)}));
         return m.rank == 0 ? decide(*store, m, timeout_ms)
-                           : await_verdict(*store, m.size, timeout_ms);
+                           : await_announcement(*store, m.size, timeout_ms);
       } catch (...) {
         leave(*store, m, timeout_ms);
         throw;
       }
     }();
-    if (!verdict.good()) fail_with(verdict.words, m.size);
+    if (!announcement.good()) fail_with(announcement.text, m.size);
     return or_leave(*store, m.rank, [&] {
-      World world = parse_world(verdict.words, m.size);
+      WorldFacts world = parse_world(announcement.text, m.size);
       world.store = store;
       return world;
     });

@@ -3,14 +3,15 @@
 #include <memory>
 #include <string>
 
-#include "core/comm/monitor/failure_board.h"
+#include "core/comm/monitor/failure_registry.h"
 #include "core/comm/store/store.h"
+#include "core/world/context_options.h"
 #include "core/world/host_map.h"
 
 namespace nxd {
 
-// A rank's place in the world, and the store through which it meets the others.
-struct Membership {
+// A rank's place in the world, and the store through which it joins the others.
+struct RankInfo {
   int rank = 0;
   int size = 1;
   int local_rank = 0;            // -1: to be learned from the world
@@ -26,12 +27,11 @@ struct Membership {
 
 // From the variables that torchrun, nxdrun, mpirun or srun set (see launcher.h). Without them it is
 // a world of one, with no network.
-Membership membership_of_environment(int64_t timeout_ms);
-Membership membership_of_options(const nxd_context_options_t& options,
-                                 std::shared_ptr<Store> store);
+RankInfo rank_info_of_environment(int64_t timeout_ms);
+RankInfo rank_info_of_options(const ContextOptions& options);
 
 // Facts that the ranks have learned of one another.
-struct World {
+struct WorldFacts {
   std::shared_ptr<Store> store;  // keys of this world alone
   bool one_host = true;          // every rank reaches every other over the loopback
   HostMap hosts;
@@ -48,7 +48,7 @@ struct World {
 
 // Calls a function; says of what it throws that this rank was joining its world.
 template <class Function>
-auto while_joining(const Membership& m, Function&& function) {
+auto while_joining(const RankInfo& m, Function&& function) {
   try {
     return function();
   } catch (const Error& e) {
@@ -66,14 +66,14 @@ auto or_leave(Store& world, int rank, Function&& function) {
     return function();
   } catch (...) {
     try {
-      FailureBoard::leave_before_meeting(world, rank);
+      FailureRegistry::leave_before_joining(world, rank);
     } catch (...) {
     }
     throw;
   }
 }
 
-// Waits for all ranks. Rank 0 collects what each tells of itself and gives everyone the verdict, so
+// Waits for all ranks. Rank 0 collects what each tells of itself and announces the result, so
 // that the load on the store grows with the number of ranks and not with its square. TIMEOUT names
 // the ranks that did not come.
 //
@@ -81,6 +81,6 @@ auto or_leave(Store& world, int rank, Function&& function) {
 // rank has joined. With keys of this job's own the store counts. With a store that the caller gave
 // the store object counts, and each rank may join it only once. Keys that an earlier job has left
 // behind make that fail.
-World meet(const Membership& membership, int64_t timeout_ms);
+WorldFacts join_world(const RankInfo& rank_info, int64_t timeout_ms);
 
 }  // namespace nxd

@@ -1,59 +1,59 @@
 #include "engine/autograd/custom_function.h"
 
-#include <torch/csrc/autograd/custom_function.h>
+#include <algorithm>
 
-#include "core/base/last_error.h"
+#include "core/base/error.h"
 #include "engine/autograd/function_node.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 
-FunctionDefinition::~FunctionDefinition() {
-  if (destroy) destroy(user_data);
+void FunctionCall::save(const at::Tensor& tensor) {
+  check_state(in_forward, "call: tensors are saved in forward, this is backward");
+  saved.push_back(tensor.detach());
+}
+
+const at::Tensor& FunctionCall::saved_at(size_t index) const {
+  check_argument(index < saved.size(), "index: expected less than ", saved.size(),
+                 " saved tensors, got ", index);
+  return saved[index];
+}
+
+bool FunctionCall::needs_grad_of(size_t input_index) const {
+  check_argument(input_index < needs_grad.size(), "input_index: expected less than ",
+                 needs_grad.size(), " inputs, got ", input_index);
+  return needs_grad[input_index];
 }
 
 namespace {
 
-bool any_on_meta(const std::vector<at::Tensor>& tensors) {
+using Tensors = FunctionDefinition::Tensors;
+
+bool any_on_meta(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const at::Tensor& t) { return t.is_meta(); });
 }
 
-std::vector<at::Tensor> run_forward(const FunctionDefinition& f, nxd_function_call& call,
-                                    const std::vector<at::Tensor>& inputs) {
-  BorrowedHandles given;
-  for (const at::Tensor& input : inputs) given.add(input.detach());
-  OwnedHandles outputs(f.num_outputs);
-  CallbackWatch().run(
-      [&] {
-        return f.forward(&call, given.data(), given.size(), outputs.data(), outputs.size(),
-                         f.user_data);
-      },
-      text("function ", f.name, ": forward").c_str());
-  return outputs.take(given, call, text("function ", f.name, ": forward: outputs"), true);
+Tensors run_forward(const FunctionDefinition& f, FunctionCall& call, const Tensors& inputs) {
+  Tensors given;
+  given.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) given.push_back(input.detach());
+  return f.forward(call, given, f.num_outputs);
 }
 
 // On the meta device there is nothing to compute: the shape callback says what would come out.
-std::vector<at::Tensor> run_shape(const FunctionDefinition& f,
-                                  const std::vector<at::Tensor>& inputs) {
+Tensors run_shape(const FunctionDefinition& f, const Tensors& inputs) {
   if (!f.shape) {
     fail(NXD_ERROR_UNSUPPORTED, "function ", f.name,
          ": it has no shape callback, and an input is on the meta device");
   }
-  BorrowedHandles given;
+  Tensors given;
   for (const at::Tensor& input : inputs) {
-    given.add(input.is_meta() ? input.detach()
-                              : at::empty_strided(input.sizes(), input.strides(),
-                                                  input.options().device(at::kMeta)));
+    given.push_back(input.is_meta() ? input.detach()
+                                    : at::empty_strided(input.sizes(), input.strides(),
+                                                        input.options().device(at::kMeta)));
   }
-  OwnedHandles outputs(f.num_outputs);
-  CallbackWatch().run(
-      [&] {
-        return f.shape(given.data(), given.size(), outputs.data(), outputs.size(), f.user_data);
-      },
-      text("function ", f.name, ": shape").c_str());
-  std::vector<at::Tensor> out =
-      outputs.take(given, {}, text("function ", f.name, ": shape: outputs"), true);
+  Tensors out = f.shape(given, f.num_outputs);
   for (size_t i = 0; i < out.size(); ++i) {
     check_argument(out[i].is_meta(), "function ", f.name, ": shape: outputs[", i,
                    "]: expected the meta device, got ", out[i].device().str());
@@ -68,13 +68,13 @@ std::vector<at::Tensor> CustomFunction::apply(const std::vector<at::Tensor>& inp
   const FunctionDefinition& f = *definition_;
   check_argument(n_outputs == f.num_outputs, "num_outputs: function ", f.name, " has ",
                  f.num_outputs, ", got ", n_outputs);
-  return call_whole(f.name.c_str(), inputs,
-                    [self = *this](const auto& given) { return self.run(given); });
+  return call_opaque(f.name.c_str(), inputs,
+                     [self = *this](const auto& given) { return self.run(given); });
 }
 
 std::vector<at::Tensor> CustomFunction::run(const std::vector<at::Tensor>& inputs) const {
   const FunctionDefinition& f = *definition_;
-  nxd_function_call call;
+  FunctionCall call;
   bool record = false;
   for (const at::Tensor& input : inputs) {
     const bool needs = at::GradMode::is_enabled() && input.requires_grad();
@@ -91,23 +91,6 @@ std::vector<at::Tensor> CustomFunction::run(const std::vector<at::Tensor>& input
   }
   if (record) FunctionNode::attach(definition_, inputs, outputs, call);
   return outputs;
-}
-
-void save_for_backward(nxd_function_call& call, const at::Tensor& tensor) {
-  check_state(call.in_forward, "call: tensors are saved in forward, this is backward");
-  call.saved.push_back(nxd_tensor{tensor.detach()});
-}
-
-nxd_tensor_t* saved_tensor(nxd_function_call& call, size_t index) {
-  check_argument(index < call.saved.size(), "index: expected less than ", call.saved.size(),
-                 " saved tensors, got ", index);
-  return &call.saved[index];
-}
-
-bool needs_grad(const nxd_function_call& call, size_t input_index) {
-  check_argument(input_index < call.needs_grad.size(), "input_index: expected less than ",
-                 call.needs_grad.size(), " inputs, got ", input_index);
-  return call.needs_grad[input_index];
 }
 
 }  // namespace nxd

@@ -2,66 +2,23 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "core/base/last_error.h"
+#include "core/base/error.h"
 #include "engine/autograd/graph_node.h"
 
 namespace nxd {
 
 using torch::autograd::variable_list;
 
-void BorrowedHandles::add(at::Tensor tensor) {
-  handles_.push_back(nxd_tensor{std::move(tensor)});
-  pointers_.push_back(&handles_.back());
-}
-
-bool BorrowedHandles::contains(const nxd_tensor_t* handle) const {
-  return std::any_of(handles_.begin(), handles_.end(),
-                     [&](const nxd_tensor& own) { return &own == handle; });
-}
-
-OwnedHandles::~OwnedHandles() {
-  for (nxd_tensor_t* handle : pointers_) delete handle;
-}
-
-std::vector<at::Tensor> OwnedHandles::take(const BorrowedHandles& borrowed,
-                                           const nxd_function_call& call, const std::string& name,
-                                           bool all_required) {
-  const auto is_saved = [&](const nxd_tensor_t* handle) {
-    return std::any_of(call.saved.begin(), call.saved.end(),
-                       [&](const nxd_tensor& saved) { return &saved == handle; });
-  };
-  std::string fault;
-  for (size_t i = 0; i < pointers_.size(); ++i) {
-    nxd_tensor_t*& handle = pointers_[i];
-    if (!handle) continue;
-    if (borrowed.contains(handle) || is_saved(handle)) {
-      fault = text(name, "[", i, "]: it is a borrowed handle; give what nxd_tensor_retain gives");
-      handle = nullptr;
-    } else if (std::find(pointers_.begin(), pointers_.begin() + static_cast<ptrdiff_t>(i),
-                         handle) != pointers_.begin() + static_cast<ptrdiff_t>(i)) {
-      fault = text(name, "[", i, "]: it is the handle of another result; give a new one for each");
-      handle = nullptr;
-    }
-  }
-  check_argument(fault.empty(), fault);
-  std::vector<at::Tensor> out(pointers_.size());
-  for (size_t i = 0; i < pointers_.size(); ++i) {
-    check_argument(pointers_[i] || !all_required, name, "[", i, "]: expected a tensor, got NULL");
-    out[i] = unwrap_optional(pointers_[i], name.c_str());
-  }
-  return out;
-}
-
 FunctionNode::FunctionNode(std::shared_ptr<const FunctionDefinition> definition,
-                           const nxd_function_call& call)
+                           const FunctionCall& call)
     : definition_(std::move(definition)) {
   // Detached when they were saved: none of them can lead back to this node.
-  for (const nxd_tensor& tensor : call.saved) saved_.emplace_back(tensor.value, false);
+  for (const at::Tensor& tensor : call.saved) saved_.emplace_back(tensor, false);
 }
 
 void FunctionNode::attach(std::shared_ptr<const FunctionDefinition> definition,
                           const std::vector<at::Tensor>& inputs,
-                          const std::vector<at::Tensor>& outputs, const nxd_function_call& call) {
+                          const std::vector<at::Tensor>& outputs, const FunctionCall& call) {
   const auto node =
       hold(std::unique_ptr<FunctionNode>(new FunctionNode(std::move(definition), call)));
   for (const at::Tensor& input : inputs) {
@@ -98,30 +55,16 @@ variable_list FunctionNode::apply(variable_list&& grads) {
 }
 
 variable_list FunctionNode::run_callback(const variable_list& grads) {
-  const FunctionDefinition& f = *definition_;
-  nxd_function_call call;
+  FunctionCall call;
   call.in_forward = false;
   for (size_t i = 0; i < inputs_.size(); ++i)
     call.needs_grad.push_back(task_should_compute_output(i));
-  for (const auto& saved : saved_) call.saved.push_back(nxd_tensor{saved.unpack()});
-
-  BorrowedHandles given;
-  for (const at::Tensor& grad : grads) {
-    if (grad.defined()) {
-      given.add(grad.detach());
-    } else {
-      given.add_null();
-    }
-  }
-  OwnedHandles results(inputs_.size());
-  CallbackWatch().run(
-      [&] {
-        return f.backward(&call, given.data(), given.size(), results.data(), results.size(),
-                          f.user_data);
-      },
-      text("function ", f.name, ": backward").c_str());
-  variable_list out =
-      results.take(given, call, text("function ", f.name, ": backward: grad_inputs"), false);
+  call.saved.reserve(saved_.size());
+  for (const auto& saved : saved_) call.saved.push_back(saved.unpack());
+  variable_list given;
+  given.reserve(grads.size());
+  for (const at::Tensor& grad : grads) given.push_back(grad.defined() ? grad.detach() : grad);
+  variable_list out = definition_->backward(call, given, inputs_.size());
   for (size_t i = 0; i < out.size(); ++i) {
     if (!out[i].defined()) continue;
     check_gradient(out[i], i);

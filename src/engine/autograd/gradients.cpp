@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "engine/ops/autocast.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 namespace {

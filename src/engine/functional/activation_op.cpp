@@ -66,7 +66,7 @@ struct Activate : torch::autograd::Function<Activate> {
   }
 };
 
-at::Tensor plain_activation(nxd_activation_t activation, const at::Tensor& x) {
+at::Tensor reference_activation(nxd_activation_t activation, const at::Tensor& x) {
   switch (activation) {
     case NXD_ACTIVATION_SILU: return at::silu(x);
     case NXD_ACTIVATION_GELU: return at::gelu(x);
@@ -83,7 +83,7 @@ void check_activation(nxd_activation_t activation) {
 }
 
 at::Tensor activate(const Context& context, nxd_activation_t activation, const at::Tensor& x) {
-  if (!use_fused(context, x)) return plain_activation(activation, x);
+  if (!use_fused(context, x)) return reference_activation(activation, x);
   return Activate::apply(x, static_cast<int64_t>(activation));
 }
 
@@ -92,7 +92,7 @@ at::Tensor gated_activation(const Context& context, nxd_activation_t activation,
   if (activation == NXD_ACTIVATION_SILU && use_fused(context, gate)) {
     return SwiGlu::apply(gate, up);
   }
-  return plain_activation(activation, gate) * up;
+  return reference_activation(activation, gate) * up;
 }
 
 }  // namespace nxd

@@ -60,6 +60,7 @@ kernels::AttentionShape shape_of(const AttentionArgs& args, const at::Tensor& q,
   shape.head_dim = q.size(3);
   shape.scale = args.scale;
   shape.causal = args.causal;
+  shape.window = args.window;
   shape.key_mask = args.key_mask.defined() ? args.key_mask.data_ptr<uint8_t>() : nullptr;
   return shape;
 }
@@ -103,8 +104,8 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 };
 
-at::Tensor plain_attention(const AttentionArgs& args, const at::Tensor& q, const at::Tensor& k,
-                           const at::Tensor& v) {
+at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v) {
   // [batch, heads, sequence, head_dim]
   const auto by_head = [&](const at::Tensor& x) {
     return args.layout == SequenceLayout::kBatchFirst ? x.permute({0, 2, 1, 3})
@@ -119,6 +120,7 @@ at::Tensor plain_attention(const AttentionArgs& args, const at::Tensor& q, const
   at::Tensor keep =
       at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
   if (args.causal) keep = keep.tril(n_keys - n_queries);
+  if (args.window > 0) keep = keep.triu(n_keys - n_queries - args.window + 1);
   keep = keep.unsqueeze(0).unsqueeze(0);
   if (args.key_mask.defined()) {
     keep = keep.logical_and(args.key_mask.to(at::kBool).unsqueeze(1).unsqueeze(1));
@@ -177,8 +179,8 @@ struct FusedRope : torch::autograd::Function<FusedRope> {
   }
 };
 
-at::Tensor plain_rope(SequenceLayout layout, const at::Tensor& x, const at::Tensor& cos,
-                      const at::Tensor& sin) {
+at::Tensor reference_rope(SequenceLayout layout, const at::Tensor& x, const at::Tensor& cos,
+                          const at::Tensor& sin) {
   const int64_t half = cos.size(1);
   const at::ScalarType wide = partial_sum_dtype(x.scalar_type());
   const auto angles = [&](const at::Tensor& table) {
@@ -209,7 +211,7 @@ at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, 
 at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v) {
   if (!use_fused(context, q) || args.weight_factors.defined()) {
-    return plain_attention(args, q, k, v);
+    return reference_attention(args, q, k, v);
   }
   auto record = c10::make_intrusive<AttentionRecord>();
   record->args = args;
@@ -218,7 +220,7 @@ at::Tensor attention(const Context& context, const AttentionArgs& args, const at
 
 at::Tensor rotate(const Context& context, SequenceLayout layout, const at::Tensor& x,
                   const at::Tensor& cos, const at::Tensor& sin) {
-  if (!use_fused(context, x)) return plain_rope(layout, x, cos, sin);
+  if (!use_fused(context, x)) return reference_rope(layout, x, cos, sin);
   return FusedRope::apply(x, cos, sin, static_cast<int64_t>(layout));
 }
 

@@ -13,6 +13,7 @@ enum class SequenceLayout { kBatchFirst, kSequenceFirst };
 struct AttentionArgs {
   SequenceLayout layout = SequenceLayout::kBatchFirst;
   bool causal = true;
+  int64_t window = 0;  // with causal: keys that a query sees at most, its own among them; 0: all
   double scale = 1;
   at::Tensor key_mask;  // [batch, sequence], u8, 1: keep; undefined: all
   // Factors of the weights, [batch, heads, queries, keys] and of their dtype: a dropout's. They put

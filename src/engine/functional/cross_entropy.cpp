@@ -8,7 +8,7 @@
 #include "core/kernels/cross_entropy.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -52,8 +52,8 @@ void check_shares(const ProcessGroup& group, const char* op, int64_t cols, doubl
                  least, " to ", most, " on all");
 }
 
-RowLosses plain_row_losses(ProcessGroup& group, const at::Tensor& logits,
-                           const LossTargets& targets) {
+RowLosses reference_row_losses(ProcessGroup& group, const at::Tensor& logits,
+                               const LossTargets& targets) {
   const int64_t rows = logits.size(0);
   const at::Tensor wide = logits.to(partial_sum_dtype(logits.scalar_type()));
   // Behind the maxima go the number of columns and its negative: their maxima tell every rank
@@ -108,7 +108,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const CrossEntropyRecord& r = *record;
     const RowLosses rows =
         r.fused ? fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets)
-                : plain_row_losses(*r.group, logits, r.targets);
+                : reference_row_losses(*r.group, logits, r.targets);
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     ctx->save_for_backward({logits, rows.max, rows.log_sum});
     return at::where(r.targets.valid, rows.loss, at::zeros_like(rows.loss));
@@ -245,7 +245,7 @@ at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
                       options](const variable_list& inputs) {
     return variable_list{cross_entropy(*shared, group, inputs[0], inputs[1], options)};
   };
-  return call_whole(kParallelCrossEntropy, {logits, labels}, apply)[0];
+  return call_opaque(kParallelCrossEntropy, {logits, labels}, apply)[0];
 }
 
 }  // namespace nxd

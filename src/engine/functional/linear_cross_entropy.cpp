@@ -8,7 +8,7 @@
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -201,7 +201,7 @@ at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
 at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
                                 const at::Tensor& weight, const at::Tensor& labels,
                                 const CrossEntropyOptions& options) {
-  return call_whole(kName, {x, weight, labels}, [plan, options](const variable_list& inputs) {
+  return call_opaque(kName, {x, weight, labels}, [plan, options](const variable_list& inputs) {
     return variable_list{loss_of(plan, inputs[0], inputs[1], inputs[2], options)};
   })[0];
 }

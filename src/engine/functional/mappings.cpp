@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "engine/ops/collectives.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 namespace {
@@ -55,7 +55,7 @@ at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int
   plan->forward = forward;
   plan->backward = backward;
   plan->dim = dim;
-  return call_whole(name, {x}, [plan](const variable_list& inputs) {
+  return call_opaque(name, {x}, [plan](const variable_list& inputs) {
     return variable_list{Mapping::apply(inputs[0], plan)};
   })[0];
 }
@@ -84,8 +84,8 @@ at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_
              Move::kAllGather, Move::kSplit);
 }
 
-at::Tensor gather_to_split_consumer(const GroupRef& group, const at::Tensor& x, int64_t dim) {
-  return map("gather_to_split_consumer", group, x, check_dim(*group, "all_gather", x, dim),
+at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim) {
+  return map("gather_to_model_parallel", group, x, check_dim(*group, "all_gather", x, dim),
              Move::kAllGather, Move::kReduceScatter);
 }
 

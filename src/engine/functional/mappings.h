@@ -19,7 +19,7 @@ at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t
 at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim);
 // All ranks' parts along dim, for a consumer that is split over the ranks: the backward sums and
 // scatters.
-at::Tensor gather_to_split_consumer(const GroupRef& group, const at::Tensor& x, int64_t dim);
+at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim);
 at::Tensor reduce_scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim);
 
 }  // namespace nxd

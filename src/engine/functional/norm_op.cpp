@@ -6,7 +6,7 @@
 #include "core/kernels/norms.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -155,15 +155,15 @@ struct FusedAddLayerNorm : torch::autograd::Function<FusedAddLayerNorm> {
   }
 };
 
-at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+at::Tensor reference_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
   const at::Tensor y = wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps);
   return (weight.defined() ? y * weight.to(wide.scalar_type()) : y).to(x.scalar_type());
 }
 
 // Spelled out: libtorch 1.13 has no layer norm for the meta device without Python.
-at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                            double eps) {
+at::Tensor reference_layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                                const at::Tensor& bias, double eps) {
   const at::Tensor wide = x.to(partial_sum_dtype(x.scalar_type()));
   const at::Tensor centred = wide - wide.mean(-1, true);
   at::Tensor y = centred * at::rsqrt(centred.pow(2).mean(-1, true) + eps);
@@ -175,7 +175,7 @@ at::Tensor plain_layer_norm(const at::Tensor& x, const at::Tensor& weight, const
 at::Tensor rms_norm_of(const Context& context, const at::Tensor& input,
                        const at::Tensor& given_weight, double eps) {
   const at::Tensor x = cast_float(input), weight = cast_float(given_weight);
-  if (!use_fused(context, x) || !weight.defined()) return plain_rms_norm(x, weight, eps);
+  if (!use_fused(context, x) || !weight.defined()) return reference_rms_norm(x, weight, eps);
   return FusedRmsNorm::apply(x, weight, eps);
 }
 
@@ -186,7 +186,7 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm_of(const Context& context, const 
   const at::Tensor weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) {
     const at::Tensor sum = residual.defined() ? x + residual : x;
-    return {sum, plain_rms_norm(sum, weight, eps)};
+    return {sum, reference_rms_norm(sum, weight, eps)};
   }
   const variable_list outputs = FusedAddRmsNorm::apply(x, optional(residual), weight, eps);
   return {outputs[0], outputs[1]};
@@ -196,7 +196,8 @@ at::Tensor layer_norm_of(const Context& context, const at::Tensor& input,
                          const at::Tensor& given_weight, const at::Tensor& given_bias, double eps) {
   const at::Tensor x = cast_float(input);
   const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
-  if (!use_fused(context, x) || !weight.defined()) return plain_layer_norm(x, weight, bias, eps);
+  if (!use_fused(context, x) || !weight.defined())
+    return reference_layer_norm(x, weight, bias, eps);
   return FusedLayerNorm::apply(x, weight, optional(bias), eps);
 }
 
@@ -209,7 +210,7 @@ std::pair<at::Tensor, at::Tensor> add_layer_norm_of(const Context& context, cons
   const at::Tensor weight = cast_float(given_weight), bias = cast_float(given_bias);
   if (!use_fused(context, x) || !weight.defined()) {
     const at::Tensor sum = x + residual;
-    return {sum, plain_layer_norm(sum, weight, bias, eps)};
+    return {sum, reference_layer_norm(sum, weight, bias, eps)};
   }
   const variable_list outputs = FusedAddLayerNorm::apply(x, residual, weight, optional(bias), eps);
   return {outputs[0], outputs[1]};
@@ -224,7 +225,7 @@ at::Tensor rms_norm(const Context& context, const at::Tensor& x, const at::Tenso
   const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
     return variable_list{rms_norm_of(*shared, in[0], in[1], eps)};
   };
-  return call_whole("rms_norm", {x, weight}, apply)[0];
+  return call_opaque("rms_norm", {x, weight}, apply)[0];
 }
 
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at::Tensor& x,
@@ -234,7 +235,7 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
     const auto [sum, norm] = add_rms_norm_of(*shared, in[0], in[1], in[2], eps);
     return variable_list{sum, norm};
   };
-  const variable_list out = call_whole("add_rms_norm", {x, residual, weight}, apply);
+  const variable_list out = call_opaque("add_rms_norm", {x, residual, weight}, apply);
   return {out[0], out[1]};
 }
 
@@ -243,7 +244,7 @@ at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Ten
   const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
     return variable_list{layer_norm_of(*shared, in[0], in[1], in[2], eps)};
   };
-  return call_whole("layer_norm", {x, weight, bias}, apply)[0];
+  return call_opaque("layer_norm", {x, weight, bias}, apply)[0];
 }
 
 std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const at::Tensor& x,
@@ -254,7 +255,7 @@ std::pair<at::Tensor, at::Tensor> add_layer_norm(const Context& context, const a
     const auto [sum, norm] = add_layer_norm_of(*shared, in[0], in[1], in[2], in[3], eps);
     return variable_list{sum, norm};
   };
-  const variable_list out = call_whole("add_layer_norm", {x, residual, weight, bias}, apply);
+  const variable_list out = call_opaque("add_layer_norm", {x, residual, weight, bias}, apply);
   return {out[0], out[1]};
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/module/module.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 
@@ -38,7 +38,7 @@ struct GraphNode {
     kConstant,   // a tensor that was there before the trace
     kModule,     // call of a leaf
     kOperator,   // call through the dispatcher
-    kFunction,   // call of a WholeFunction
+    kFunction,   // call of an OpaqueFunction
   };
   Kind kind;
   std::string name;    // of the module, operator or function, as a reader would look for it
@@ -52,7 +52,7 @@ struct GraphNode {
   std::shared_ptr<Parameter> parameter;  // kParameter
   at::Tensor constant;                   // kConstant
   std::shared_ptr<Module> callee;        // kModule
-  WholeFunction function;                // kFunction
+  OpaqueFunction function;               // kFunction
   // kOperator: the arguments, with an undefined tensor wherever a value goes.
   c10::optional<c10::OperatorHandle> op;
   std::vector<c10::IValue> arguments;

@@ -14,7 +14,7 @@
 #include "engine/autograd/graph_node.h"
 #include "engine/graph/operator_arguments.h"
 #include "engine/graph/shape_functions.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 namespace {

@@ -20,7 +20,7 @@ class OperatorObserver {
 void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 // Makes an observer this thread's for a scope. It sees nothing while the thread has no
-// CallRecorder.
+// CallTracer.
 class ObservingScope {
  public:
   explicit ObservingScope(OperatorObserver& observer);

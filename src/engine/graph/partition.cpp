@@ -5,8 +5,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/base/near_names.h"
-#include "core/planner/cut_points.h"
+#include "core/base/suggestions.h"
+#include "core/planner/split_points.h"
 #include "engine/module/module_tree.h"
 
 namespace nxd {
@@ -35,7 +35,7 @@ std::vector<int> cut_nodes(const Graph& graph, const std::vector<std::string>& c
       std::vector<std::string> known;
       for (const ModuleCall& c : calls) known.push_back(c.path);
       fail(NXD_ERROR_INVALID_ARGUMENT, "cuts[", i, "]: the graph calls no module \"", cuts[i],
-           "\" outside of its leaves", near_names(cuts[i], known));
+           "\" outside of its leaves", suggestions(cuts[i], known));
     }
     check_argument(std::find(cuts.begin(), cuts.begin() + static_cast<ptrdiff_t>(i), cuts[i]) ==
                        cuts.begin() + static_cast<ptrdiff_t>(i),
@@ -200,7 +200,7 @@ std::vector<ModuleCall> layers_of(const Graph& graph, const std::string& layer_c
     for (const ModuleCall& call : graph.calls) known.insert(call.class_name);
     fail(NXD_ERROR_INVALID_ARGUMENT, "layer class \"", layer_class,
          "\": the graph calls no module of it outside of its leaves",
-         near_names(layer_class, {known.begin(), known.end()}));
+         suggestions(layer_class, {known.begin(), known.end()}));
   }
   check_argument(stages >= 1 && slot(stages) <= layers.size(), "stages: expected 1 to ",
                  layers.size(), ", the number of modules of class ", layer_class, ", got ", stages);
@@ -222,7 +222,7 @@ Partition partition_at(const Graph& graph, const std::vector<std::string>& cuts)
 
 std::vector<std::string> even_cuts(const Graph& graph, const std::string& layer_class, int stages) {
   const std::vector<ModuleCall> layers = layers_of(graph, layer_class, stages);
-  return names_of(layers, even_cut_points(static_cast<int>(layers.size()), stages));
+  return names_of(layers, even_split_points(static_cast<int>(layers.size()), stages));
 }
 
 std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_class, int stages,
@@ -242,7 +242,7 @@ std::vector<std::string> cost_cuts(const Graph& graph, const std::string& layer_
       std::any_of(graph.nodes.begin() + static_cast<ptrdiff_t>(node), graph.nodes.end(),
                   [](const GraphNode& n) { return !n.is_source(); });
   if (has_tail) add(graph.nodes.size());
-  return names_of(layers, balanced_cut_points(items, stages));
+  return names_of(layers, balanced_split_points(items, stages));
 }
 
 std::vector<double> node_costs(const Graph& graph) {

@@ -92,17 +92,17 @@ int TraceValues::alias_set(const at::Tensor& tensor) {
 
 at::Tensor TraceValues::without_data(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta()) return tensor;
-  Twin& twin = twins_[tensor.unsafeGetTensorImpl()];
-  if (twin.tensor.defined()) return twin.without_data;
-  twin.tensor = tensor;
-  twin.without_data = at::empty_strided(tensor.sizes(), tensor.strides(),
-                                        tensor.options().device(at::kMeta).requires_grad(false));
-  twin.without_data.set_requires_grad(tensor.requires_grad());
+  MetaCopy& meta_copy = meta_copies_[tensor.unsafeGetTensorImpl()];
+  if (meta_copy.tensor.defined()) return meta_copy.without_data;
+  meta_copy.tensor = tensor;
+  meta_copy.without_data = at::empty_strided(
+      tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta).requires_grad(false));
+  meta_copy.without_data.set_requires_grad(tensor.requires_grad());
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    twin.without_data.unsafeGetTensorImpl()->set_wrapped_number(true);
+    meta_copy.without_data.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
-  alias_sets_[storage_of(twin.without_data)] = alias_set(tensor);
-  return twin.without_data;
+  alias_sets_[storage_of(meta_copy.without_data)] = alias_set(tensor);
+  return meta_copy.without_data;
 }
 
 void TraceValues::was_written(const at::Tensor& tensor, const at::Tensor& written) {

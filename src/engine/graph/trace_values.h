@@ -39,7 +39,7 @@ class TraceValues {
   std::string unique_name(const std::string& name);
 
  private:
-  struct Twin {
+  struct MetaCopy {
     at::Tensor tensor, without_data;
   };
 
@@ -49,7 +49,7 @@ class TraceValues {
   Graph& graph_;
   std::unordered_map<const c10::TensorImpl*, ValueId> ids_;
   std::unordered_map<const c10::TensorImpl*, NamedParameter> parameters_;
-  std::unordered_map<const c10::TensorImpl*, Twin> twins_;
+  std::unordered_map<const c10::TensorImpl*, MetaCopy> meta_copies_;
   std::unordered_map<const c10::StorageImpl*, int> alias_sets_;
   std::unordered_set<const c10::StorageImpl*> unknown_;
   std::unordered_map<std::string, int> names_;

@@ -23,7 +23,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/graph/operator_arguments.h"
 #include "engine/graph/operator_hook.h"
 #include "engine/graph/shape_functions.h"
@@ -77,7 +77,7 @@ class Deeper {
   int& depth_;
 };
 
-class Tracer : public CallRecorder, public OperatorObserver {
+class Tracer : public CallTracer, public OperatorObserver {
  public:
   Tracer(const std::shared_ptr<Module>& root, const TraceOptions& options)
       : root_(root), options_(options), values_(graph_, *root) {
@@ -94,8 +94,8 @@ class Tracer : public CallRecorder, public OperatorObserver {
   Tensors call_module(Module& module, const Tensors& inputs,
                       const std::function<Tensors()>& run) override;
   Tensors call_function(const char* name, const Tensors& inputs,
-                        const WholeFunction& function) override;
-  [[noreturn]] void refuse_read(const std::string& operation) override;
+                        const OpaqueFunction& function) override;
+  [[noreturn]] void reject_read(const std::string& operation) override;
   void check_access(const at::Tensor& tensor, Access access, const char* operation) override;
   void call_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
 
@@ -137,7 +137,7 @@ class Tracer : public CallRecorder, public OperatorObserver {
   std::vector<Place> places_;  // modules under way, the innermost last
   int depth_ = 0;              // of calls that are recorded as a whole
   double flops_ = 0;           // of all products so far
-  std::string refusal_;        // a callback may go on after it was refused a value
+  std::string rejection_;      // a callback may go on after a read failed
 };
 
 void Tracer::collect_paths(const Module& module, const std::string& path) {
@@ -149,7 +149,7 @@ void Tracer::check_leaves(const std::vector<std::string>& leaves,
                           const std::vector<std::string>& known, const char* what) const {
   for (const std::string& leaf : leaves) {
     check_argument(has(known, leaf), "leaf \"", leaf, "\": ", root_->class_name(),
-                   " has no module of this ", what, near_names(leaf, known));
+                   " has no module of this ", what, suggestions(leaf, known));
   }
 }
 
@@ -158,23 +158,23 @@ std::string Tracer::where() const {
   return place.path.empty() ? place.class_name : place.class_name + " at " + place.path;
 }
 
-void Tracer::refuse_read(const std::string& operation) {
+void Tracer::reject_read(const std::string& operation) {
   const std::string message =
       text(where(), ": the forward reads a value (", operation,
            "), and a trace has none; what depends on values belongs into an nxd_function with a "
            "shape callback");
-  if (refusal_.empty()) refusal_ = message;
+  if (rejection_.empty()) rejection_ = message;
   fail(NXD_ERROR_INVALID_STATE, message);
 }
 
 void Tracer::check_access(const at::Tensor& tensor, Access access, const char* operation) {
   if (!tensor.defined()) return;
-  if (values_.is_unknown(tensor)) refuse_read(operation);
+  if (values_.is_unknown(tensor)) reject_read(operation);
   if (access == Access::kWrite && values_.is_seen(tensor)) {
     const std::string message =
         text(where(), ": the forward takes the memory of a tensor that it computes with (",
              operation, "), and a trace does not see what is written there");
-    if (refusal_.empty()) refusal_ = message;
+    if (rejection_.empty()) rejection_ = message;
     fail(NXD_ERROR_INVALID_STATE, message);
   }
 }
@@ -206,16 +206,16 @@ Tensors Tracer::add_inputs(const Tensors& inputs) {
 Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   const Tensors given = add_inputs(inputs);
   const at::AutoGradMode grad_mode(true);
-  const RecordingScope recording(this);
+  const TracingScope tracing(this);
   const ObservingScope observing(*this);
   const Tensors outputs = root_->call(given, n_outputs);
-  check_state(refusal_.empty(), refusal_);
+  check_state(rejection_.empty(), rejection_);
   for (const at::Tensor& output : outputs) graph_.outputs.push_back(values_.id_of(output, ""));
   return std::move(graph_);
 }
 
 bool Tracer::is_leaf(Module& module, const Place& place) const {
-  if (!module.can_be_entered()) return true;
+  if (module.is_leaf()) return true;
   if (&module == root_.get()) return false;
   if (module.children().empty()) return true;
   const bool is_listed = has(options_.leaf_classes, place.class_name) ||
@@ -280,7 +280,7 @@ Tensors Tracer::call_module(Module& module, const Tensors& inputs,
 }
 
 Tensors Tracer::call_function(const char* name, const Tensors& inputs,
-                              const WholeFunction& function) {
+                              const OpaqueFunction& function) {
   const bool any_unknown = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
     return values_.is_unknown(input);
   });
@@ -311,7 +311,7 @@ void Tracer::call_operator(const c10::OperatorHandle& op, torch::jit::Stack& sta
       recorded || writes || any_unknown ? stack : std::vector<c10::IValue>();
   const Deeper deeper(depth_);
   if (any_unknown) {
-    if (reads_values(op, stack)) refuse_read(op.operator_name().name);
+    if (reads_values(op, stack)) reject_read(op.operator_name().name);
     replace_tensors(stack, [&](const at::Tensor& t) { return values_.without_data(t); });
     for (c10::IValue& argument : stack) {
       if (argument.isDevice()) argument = at::Device(at::kMeta);

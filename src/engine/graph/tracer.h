@@ -10,7 +10,7 @@ namespace nxd {
 
 struct TraceOptions {
   // Modules of these classes, or of these paths from the root, are called as a whole. One without
-  // children, or of which Module::can_be_entered does not hold, is a leaf anyway.
+  // children, or of which Module::is_leaf holds, is a leaf anyway.
   std::vector<std::string> leaf_classes, leaf_paths;
   // Names of the root's inputs, for messages and the graph; "input_0" and so on without.
   std::vector<std::string> input_names;

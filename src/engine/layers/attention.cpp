@@ -67,6 +67,7 @@ Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
       group_(at.group()),
       hidden_(hidden),
       causal_(options.causal),
+      window_(options.window),
       sequence_parallel_(at.sequence_parallel) {
   check_argument(hidden > 0, "hidden_size: expected a positive number, got ", hidden);
   check_argument(num_heads > 0, "num_heads: expected a positive number, got ", num_heads);
@@ -98,6 +99,14 @@ Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
   output_ = add_layer<RowParallelLinear>(
       *this, at, "o_proj", num_heads * head_dim_, hidden,
       LinearOptions{.bias = options.output_bias, .input_is_parallel = true});
+  if (options.head_norm_eps) {
+    // As slices of the sequence do, a rank's heads give a part of the weights' gradients.
+    LayerContext parts = at;
+    parts.sequence_parallel = true;
+    const NormOptions norm{.eps = *options.head_norm_eps};
+    q_norm_ = add_layer<RmsNorm>(*this, parts, "q_norm", head_dim_, norm);
+    k_norm_ = add_layer<RmsNorm>(*this, parts, "k_norm", head_dim_, norm);
+  }
   if (options.rope) rotary_.emplace(*options.rope, head_dim_);
 }
 
@@ -113,9 +122,14 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
     return y.view({y.size(0), y.size(1), y.size(2) / head_dim_, head_dim_});
   };
   at::Tensor q = heads(projected[0]), k = heads(projected[1]);
+  if (q_norm_) {
+    q = (*q_norm_)(q);
+    k = (*k_norm_)(k);
+  }
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.causal = causal_;
+  args.window = window_;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
   args.key_mask = key_mask(*group_, inputs.size() > 1 ? inputs[1] : at::Tensor(),

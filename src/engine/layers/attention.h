@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "engine/layers/layer_support.h"
+#include "engine/layers/norm.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/rotary_embedding.h"
 
@@ -13,6 +14,8 @@ struct AttentionOptions {
   int64_t head_dim = 0;  // 0: hidden / heads
   std::optional<RopeOptions> rope{};
   bool causal = true;
+  int64_t window = 0;                     // of AttentionArgs
+  std::optional<double> head_norm_eps{};  // queries and keys pass an RMSNorm of each head
   bool qkv_bias = false;
   bool output_bias = false;
 };
@@ -33,10 +36,12 @@ class Attention : public Module {
   GroupRef group_;
   int64_t hidden_, head_dim_;
   bool causal_;
+  int64_t window_;
   bool sequence_parallel_;
   ParallelLinearPlan plan_;
   std::shared_ptr<Projection> q_, k_, v_;
   std::shared_ptr<Module> output_;
+  std::shared_ptr<RmsNorm> q_norm_, k_norm_;
   std::optional<RotaryTables> rotary_;
 };
 

@@ -1,6 +1,5 @@
 #include "engine/layers/caller_parameter.h"
 
-#include "core/base/last_error.h"
 #include "engine/layers/layer_support.h"
 
 namespace nxd {
@@ -23,19 +22,6 @@ Parameter& add_caller_parameter(Module& module, const LayerContext& at, const st
   Parameter& parameter = make_parameter(module, at, name, std::move(shard), init);
   if (dim < 0 && group) mark_replicated(parameter, group, at.sequence_parallel);
   return parameter;
-}
-
-void set_caller_hook(Parameter& parameter, nxd_grad_hook_fn hook, void* user_data,
-                     nxd_destroy_fn destroy) {
-  parameter.check_takes_hook();  // before user_data has an owner that would destroy it
-  // A shared guard, because the function object may be copied.
-  auto owner = std::shared_ptr<void>(user_data, [destroy](void* data) {
-    if (destroy) destroy(data);
-  });
-  parameter.set_grad_hook([hook, owner](Parameter& self) {
-    CallbackWatch().run([&] { return hook(self.parameter_handle(), owner.get()); },
-                        ("parameter " + self.canonical_name() + ": gradient hook").c_str());
-  });
 }
 
 }  // namespace nxd

@@ -7,7 +7,7 @@
 #include "engine/autograd/deferred_gradients.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 

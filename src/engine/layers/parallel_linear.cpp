@@ -49,14 +49,14 @@ Parameter& ParallelLinearLayer::make_bias(const LayerContext& at, ShardSpec shar
 }
 
 void ParallelLinearLayer::make_master_weight() {
-  master_weight_handle_.value = parameter("weight")->initial_whole(context()->seed());
+  master_weight_ = parameter("weight")->initial_full(context()->seed());
 }
 
-nxd_tensor* ParallelLinearLayer::master_weight_handle() {
+const at::Tensor& ParallelLinearLayer::master_weight() {
   check_state(keeps_master_weight_, class_name(),
               ": the master weight was not kept; make the layer with keep_master_weight");
-  if (!master_weight_handle_.value.defined()) make_master_weight();
-  return &master_weight_handle_;
+  if (!master_weight_.defined()) make_master_weight();
+  return master_weight_;
 }
 
 at::Tensor ParallelLinearLayer::bias_to_add() const {

@@ -23,7 +23,7 @@ class ParallelLinearLayer : public Module {
  public:
   // The whole initial weight; INVALID_STATE unless the options asked to keep it. On the meta device
   // it is made when it is asked for.
-  nxd_tensor* master_weight_handle();
+  const at::Tensor& master_weight();
 
   // This rank's shards, for layers that run several projections at once. The bias may be undefined.
   at::Tensor weight() const { return parameter_value("weight"); }
@@ -51,7 +51,7 @@ class ParallelLinearLayer : public Module {
   void make_master_weight();
 
   bool keeps_master_weight_ = false;
-  nxd_tensor master_weight_handle_;
+  at::Tensor master_weight_;
 };
 
 class ColumnParallelLinear : public ParallelLinearLayer {

@@ -40,7 +40,7 @@ class CausalLm : public Model {
   std::vector<std::string> input_names() const override {
     return {"input_ids", "labels", "attention_mask"};
   }
-  bool can_be_entered() const override { return true; }
+  bool is_leaf() const override { return false; }
   double step_flops(int64_t batch, int64_t sequence) const override {
     return sizes_.step_operations(number(batch), sequence);
   }

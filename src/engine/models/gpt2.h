@@ -38,7 +38,7 @@ class Gpt2Block : public Module {
  public:
   Gpt2Block(const LayerContext& at, const Gpt2Config& config, int64_t layer);
 
-  bool can_be_entered() const override { return true; }
+  bool is_leaf() const override { return false; }
 
  protected:
   // Inputs x, key mask, residual; the last two may be left out. One output: the block's. Two: the
@@ -56,7 +56,7 @@ class Gpt2Model : public Module {
   Gpt2Model(const LayerContext& at, const Gpt2Config& config);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
-  bool can_be_entered() const override { return true; }
+  bool is_leaf() const override { return false; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

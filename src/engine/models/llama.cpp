@@ -21,13 +21,16 @@ std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor
 
 }  // namespace
 
-LlamaDecoderLayer::LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config)
+LlamaDecoderLayer::LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config,
+                                     int64_t index)
     : Module(at.context, "LlamaDecoderLayer") {
-  const AttentionOptions attention{.kv_heads = config.kv_heads,
-                                   .head_dim = config.head_dim,
-                                   .rope = config.rope,
-                                   .qkv_bias = config.attention_bias,
-                                   .output_bias = config.attention_bias};
+  AttentionOptions attention{.kv_heads = config.kv_heads,
+                             .head_dim = config.head_dim,
+                             .rope = config.rope,
+                             .window = config.windows[static_cast<size_t>(index)],
+                             .qkv_bias = config.attention_bias,
+                             .output_bias = config.output_bias};
+  if (config.head_norms) attention.head_norm_eps = norm_eps(config.norm_eps);
   const MlpOptions mlp{.activation = config.activation, .bias = config.mlp_bias};
   attention_ = add_layer<Attention>(*this, at, "self_attn", config.hidden, config.heads, attention);
   mlp_ = add_layer<GatedMlp>(*this, at, "mlp", config.hidden, config.intermediate, mlp);
@@ -55,7 +58,7 @@ LlamaModel::LlamaModel(const LayerContext& at, const LlamaConfig& config)
   for (int64_t i = 0; i < config.layers; ++i) {
     check_interrupt(*context(), "nxd_model_create");
     layers_.push_back(
-        add_layer<LlamaDecoderLayer>(*list, at.child("layers"), std::to_string(i), config));
+        add_layer<LlamaDecoderLayer>(*list, at.child("layers"), std::to_string(i), config, i));
   }
   norm_ = add_layer<RmsNorm>(*this, at, "norm", config.hidden, norm_of(config));
 }

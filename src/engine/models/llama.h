@@ -16,9 +16,10 @@ namespace nxd {
 // norm adds them as it reads them.
 class LlamaDecoderLayer : public Module {
  public:
-  LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config);
+  // index: of the layer among all of the model.
+  LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& config, int64_t index);
 
-  bool can_be_entered() const override { return true; }
+  bool is_leaf() const override { return false; }
 
  protected:
   // Inputs x, key mask, residual; the last two may be left out. One output: the layer's. Two: the
@@ -36,7 +37,7 @@ class LlamaModel : public Module {
   LlamaModel(const LayerContext& at, const LlamaConfig& config);
 
   const std::shared_ptr<Module>& embedding() const { return embedding_; }
-  bool can_be_entered() const override { return true; }
+  bool is_leaf() const override { return false; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -48,7 +49,8 @@ class LlamaModel : public Module {
   std::shared_ptr<RmsNorm> norm_;
 };
 
-// A Llama with its language-model head, under Hugging Face's parameter names.
+// A Llama, Mistral, Qwen2 or Qwen3 with its language-model head, under Hugging Face's parameter
+// names.
 class LlamaForCausalLM : public CausalLm {
  public:
   LlamaForCausalLM(const LayerContext& at, const LlamaConfig& config);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "engine/module/module.h"
 
 namespace nxd {
@@ -7,19 +10,20 @@ namespace nxd {
 // A module whose forward is the caller's.
 class CallbackModule : public Module {
  public:
-  CallbackModule(std::shared_ptr<Context> context, std::string class_name, nxd_forward_fn forward,
-                 void* user_data, nxd_destroy_fn destroy);
-  ~CallbackModule() override;
+  using Forward = std::function<Tensors(Module& self, const Tensors& inputs, size_t n_outputs)>;
 
-  bool can_be_entered() const override { return true; }
+  // Without a forward it is a mere container. user_data is kept as long as the module.
+  CallbackModule(std::shared_ptr<Context> context, std::string class_name, Forward forward,
+                 std::shared_ptr<void> user_data);
+
+  bool is_leaf() const override { return false; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
-  nxd_forward_fn forward_;
-  void* user_data_;
-  nxd_destroy_fn destroy_;
+  Forward forward_;
+  std::shared_ptr<void> user_data_;
 };
 
 }  // namespace nxd

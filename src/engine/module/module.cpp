@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/module/module_tree.h"
 #include "engine/module/recomputation.h"
 #include "engine/ops/collectives.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 
@@ -21,7 +21,7 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
-  for (const auto& [name, parameter] : parameters_) parameter->check_whole();
+  for (const auto& [name, parameter] : parameters_) parameter->check_complete();
   // By value: a recomputation outlives this call.
   const auto run = [this, n_outputs](const Tensors& given) {
     Tensors outputs = forward(given, n_outputs);
@@ -29,8 +29,8 @@ Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
                    " outputs where ", n_outputs, " were asked for");
     return outputs;
   };
-  if (CallRecorder* recorder = CallRecorder::current()) {
-    return recorder->call_module(*this, inputs, [&] { return run(inputs); });
+  if (CallTracer* tracer = CallTracer::current()) {
+    return tracer->call_module(*this, inputs, [&] { return run(inputs); });
   }
   const bool recompute = recomputes_ && at::GradMode::is_enabled();
   return recompute ? call_recomputed(*this, inputs, run) : run(inputs);
@@ -91,7 +91,7 @@ std::shared_ptr<Parameter> Module::parameter(const std::string& name) const {
     known.push_back(own_name);
   }
   fail(NXD_ERROR_INVALID_ARGUMENT, class_name_, " has no parameter \"", name, "\"",
-       near_names(name, known));
+       suggestions(name, known));
 }
 
 at::Tensor Module::parameter_value(std::string_view name) const {
@@ -99,12 +99,6 @@ at::Tensor Module::parameter_value(std::string_view name) const {
     if (own_name == name) return parameter->tensor();
   }
   return {};
-}
-
-nxd_module* Module::borrowed_handle() {
-  // Shares no ownership: a handle inside the module must not keep it alive.
-  borrowed_.value = std::shared_ptr<Module>(std::shared_ptr<void>(), this);
-  return &borrowed_;
 }
 
 const std::vector<NamedParameter>& Module::tree_parameters() {

@@ -8,15 +8,8 @@
 #include <vector>
 
 #include "core/world/context.h"
+#include "engine/module/attachment.h"
 #include "engine/module/parameter.h"
-
-namespace nxd {
-class Module;
-}
-
-struct nxd_module {
-  std::shared_ptr<nxd::Module> value;
-};
 
 namespace nxd {
 
@@ -38,7 +31,7 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // Checks the context, then runs the module, under the eyes of this thread's CallRecorder if there
+  // Checks the context, then runs the module, under the eyes of this thread's CallTracer if there
   // is one; n_outputs results are asked for and given.
   Tensors call(const Tensors& inputs, size_t n_outputs = 1);
   // For modules with one input and one output.
@@ -51,7 +44,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void set_own_training(bool training) { training_ = training; }
 
   // Whether calls keep their inputs alone and run the forward again in backward; see
-  // nn/recomputation.h.
+  // recomputation.h.
   bool recomputes() const { return recomputes_; }
   void set_recomputes(bool recomputes) { recomputes_ = recomputes; }
 
@@ -69,15 +62,14 @@ class Module : public std::enable_shared_from_this<Module> {
   // a parameter may have been tied to another since.
   at::Tensor parameter_value(std::string_view name) const;
 
-  // Whether all that the forward does are calls of modules, of functions that go through call_whole
-  // and of operators, so that a trace may record them one by one. Else it is called as a whole.
-  virtual bool can_be_entered() const { return false; }
+  // Whether a trace calls it as one node. It need not where the forward only calls modules,
+  // operators, and functions that go through call_opaque: a trace records these one by one.
+  virtual bool is_leaf() const { return true; }
 
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }
 
-  // Borrowed handle for the C boundary; valid as long as the module.
-  nxd_module* borrowed_handle();
+  Attachment& attachment() { return attachment_; }
   // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
   const std::vector<NamedParameter>& tree_parameters();
 
@@ -98,7 +90,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool recomputes_ = false;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
-  nxd_module borrowed_;
+  Attachment attachment_;
   std::vector<NamedParameter> tree_parameters_;
 };
 

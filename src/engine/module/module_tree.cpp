@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 
 namespace nxd {
 namespace {
@@ -53,7 +53,7 @@ std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string&
     known.push_back(entry.name);
   }
   fail(NXD_ERROR_INVALID_ARGUMENT, "name: ", root.class_name(), " has no parameter \"", path, "\"",
-       near_names(path, known));
+       suggestions(path, known));
 }
 
 std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const std::string& path) {
@@ -69,7 +69,7 @@ std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const s
       known.push_back(child_name);
     }
     check_argument(next != nullptr, "path: ", module->class_name(), " has no child \"", name,
-                   "\" (of \"", path, "\")", near_names(name, known));
+                   "\" (of \"", path, "\")", suggestions(name, known));
     module = next;
     begin = dot + 1;
   }

@@ -8,7 +8,8 @@
 
 #include "core/layout/shard_spec.h"
 #include "core/world/context.h"
-#include "engine/tensor/tensor_handle.h"
+#include "engine/module/attachment.h"
+#include "engine/module/gradient_hooks.h"
 
 namespace nxd {
 
@@ -26,16 +27,7 @@ struct Initializer {
   static Initializer uniform(double low, double high) { return {Kind::kUniform, low, high, -1}; }
 };
 
-class Parameter;
 using GroupOfShards = std::shared_ptr<ProcessGroup>;
-
-}  // namespace nxd
-
-struct nxd_parameter {
-  nxd::Parameter* value;
-};
-
-namespace nxd {
 
 // One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
 // pointers into it, so the tensor may be replaced.
@@ -43,14 +35,13 @@ class Parameter {
  public:
   Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
             at::ScalarType dtype, bool meta);
-  ~Parameter();
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& canonical_name() const { return canonical_name_; }
   const ShardSpec& shard() const { return shard_; }
-  at::Tensor& tensor() { return handle_.value; }
-  const at::Tensor& tensor() const { return handle_.value; }
+  at::Tensor& tensor() { return tensor_; }
+  const at::Tensor& tensor() const { return tensor_; }
 
   // Ranks that together hold the whole: the tensor-parallel group of the module's context when it
   // was added; none before nxd_init_model_parallel.
@@ -85,19 +76,19 @@ class Parameter {
   // The same error, before several are released.
   void check_releasable() const;
   // The whole initial value, drawn on this rank alone.
-  at::Tensor initial_whole(uint64_t seed) const;
+  at::Tensor initial_full(uint64_t seed) const;
 
   // Overwrites the shard, or gives it its value, with its part of the whole.
-  void set_whole(const at::Tensor& whole);
+  void set_full(const at::Tensor& full);
   // This rank's part of a tensor of the global shape.
-  at::Tensor slice_of(const at::Tensor& whole) const;
+  at::Tensor slice_of(const at::Tensor& full) const;
 
   // An update broke off at the end of a step: values are of no step until they are loaded whole.
-  void mark_torn(int64_t step) { torn_step_ = step; }
-  void mark_whole() { torn_step_ = -1; }
-  // Why torn values are rejected; "" when they are not torn.
-  std::string torn() const;
-  void check_whole() const;
+  void mark_partial(int64_t step) { partial_step_ = step; }
+  void mark_complete() { partial_step_ = -1; }
+  // Why partially updated values are rejected; "" when they are not.
+  std::string why_partial() const;
+  void check_complete() const;
 
   // The gradient of a BF16 parameter in F32, where a reducer keeps it so: .grad is empty then but
   // during a backward pass, whose gradient is added to this. Undefined when there is none.
@@ -107,23 +98,11 @@ class Parameter {
   const at::Tensor& gradient() const { return main_grad_.defined() ? main_grad_ : tensor().grad(); }
   void forget_gradient();
 
-  using GradHook = std::function<void(Parameter&)>;
-  // Called after a backward pass has added to the gradient; an empty function removes it.
-  void set_grad_hook(GradHook hook);
-  // The same for the gradient's reducer, after the hook: one at a time.
-  void set_reducer_hook(GradHook hook);
-  bool has_reducer() const;
-  // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.
-  void check_takes_hook() const;
-
-  // Borrowed handles for the C boundary.
-  nxd_parameter* parameter_handle() { return &parameter_handle_; }
-  nxd_tensor* tensor_handle() { return &handle_; }
+  GradientHooks& hooks() { return hooks_; }
+  const GradientHooks& hooks() const { return hooks_; }
+  Attachment& attachment() { return attachment_; }
 
  private:
-  struct HookState;
-  HookState& hook_state();
-  void hang_hooks();
   void replace_value(at::Tensor value);
 
   std::string canonical_name_;
@@ -133,11 +112,10 @@ class Parameter {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
-  int64_t torn_step_ = -1;
-  std::shared_ptr<HookState> hook_;
-  nxd_tensor handle_;
-  nxd_parameter parameter_handle_;
-  at::Tensor main_grad_;
+  int64_t partial_step_ = -1;
+  at::Tensor tensor_, main_grad_;
+  Attachment attachment_;
+  GradientHooks hooks_{*this};  // last: a caller's data go while all else is there
 };
 
 }  // namespace nxd

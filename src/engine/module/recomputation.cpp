@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/log.h"
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/autograd/gradient_interceptor.h"
 #include "engine/autograd/gradients.h"
 #include "engine/autograd/graph_node.h"
@@ -334,7 +334,7 @@ std::vector<Module*> modules_named(Module& root, const std::string& name) {
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   check_argument(!name.empty() && !found.empty(), "names: ", root.class_name(),
-                 " has no module of the path or class \"", name, "\"", near_names(name, known));
+                 " has no module of the path or class \"", name, "\"", suggestions(name, known));
   return found;
 }
 

@@ -27,7 +27,3 @@ class Tape {
 };
 
 }  // namespace nxd
-
-struct nxd_tape {
-  nxd::Tape value;
-};

@@ -16,125 +16,48 @@ thread_local nxd_dtype_t current_dtype = NXD_DTYPE_INVALID;
 // convolutions as in its list for the CPU. Functions that ATen puts together from members stand
 // beside them, since casts happen around a call, not inside. convolution is in none: it may be
 // transposed or not.
+constexpr std::string_view kLowerNames[] = {
+    // products of matrices
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "chain_matmul", "einsum", "linalg_matmul",
+    "linalg_multi_dot", "linear", "matmul", "mm", "mv",
+    // convolutions
+    "conv1d", "conv2d", "conv3d",
+    // layers made of products
+    "_scaled_dot_product_attention", "gru_cell", "lstm_cell", "prelu", "rnn_relu_cell",
+    "rnn_tanh_cell", "scaled_dot_product_attention"};
+constexpr std::string_view kFloatNames[] = {
+    // whose BF16 form libtorch 1.13 gets wrong: it takes them for convolutions
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    // functions whose results leave 16 bits' range or precision
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "pow",
+    "reciprocal", "rsqrt", "sinh", "softplus", "tan",
+    // sums, products and distances
+    "cdist", "cosine_similarity", "cumprod", "cumsum", "dist", "frobenius_norm",
+    "linalg_matrix_norm", "linalg_norm", "linalg_vector_norm", "norm", "nuclear_norm",
+    "pairwise_distance", "pdist", "prod", "renorm", "sum",
+    // softmax and norms
+    "_log_softmax", "_softmax", "group_norm", "instance_norm", "layer_norm", "log_softmax",
+    "native_group_norm", "native_layer_norm", "softmax",
+    // losses
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
+    "cross_entropy_loss", "ctc_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
+    "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss",
+    "nll_loss2d", "nll_loss_nd", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+    "triplet_margin_loss"};
+constexpr std::string_view kWidestNames[] = {
+    // functions of several tensors, which must agree
+    "addcdiv",     "addcmul",      "atan2",      "bilinear",  "cat",   "cross",
+    "dot",         "grid_sampler", "index_copy", "index_put", "inner", "linalg_cross",
+    "scatter_add", "stack",        "tensordot",  "vdot",      "where"};
+
 const std::unordered_map<std::string_view, CastPolicy>& policies() {
-  constexpr CastPolicy kLower = CastPolicy::kLower, kFloat = CastPolicy::kFloat,
-                       kWidest = CastPolicy::kWidest;
-  static const std::unordered_map<std::string_view, CastPolicy> table = {
-      // products of matrices
-      {"addbmm", kLower},
-      {"addmm", kLower},
-      {"addmv", kLower},
-      {"addr", kLower},
-      {"baddbmm", kLower},
-      {"bmm", kLower},
-      {"chain_matmul", kLower},
-      {"einsum", kLower},
-      {"linalg_matmul", kLower},
-      {"linalg_multi_dot", kLower},
-      {"linear", kLower},
-      {"matmul", kLower},
-      {"mm", kLower},
-      {"mv", kLower},
-      // convolutions
-      {"conv1d", kLower},
-      {"conv2d", kLower},
-      {"conv3d", kLower},
-      // layers made of products
-      {"_scaled_dot_product_attention", kLower},
-      {"gru_cell", kLower},
-      {"lstm_cell", kLower},
-      {"prelu", kLower},
-      {"rnn_relu_cell", kLower},
-      {"rnn_tanh_cell", kLower},
-      {"scaled_dot_product_attention", kLower},
-      // whose BF16 form libtorch 1.13 gets wrong: it takes them for convolutions
-      {"conv_transpose1d", kFloat},
-      {"conv_transpose2d", kFloat},
-      {"conv_transpose3d", kFloat},
-      // functions whose results leave 16 bits' range or precision
-      {"acos", kFloat},
-      {"asin", kFloat},
-      {"cosh", kFloat},
-      {"erfinv", kFloat},
-      {"exp", kFloat},
-      {"expm1", kFloat},
-      {"log", kFloat},
-      {"log10", kFloat},
-      {"log1p", kFloat},
-      {"log2", kFloat},
-      {"pow", kFloat},
-      {"reciprocal", kFloat},
-      {"rsqrt", kFloat},
-      {"sinh", kFloat},
-      {"softplus", kFloat},
-      {"tan", kFloat},
-      // sums, products and distances
-      {"cdist", kFloat},
-      {"cosine_similarity", kFloat},
-      {"cumprod", kFloat},
-      {"cumsum", kFloat},
-      {"dist", kFloat},
-      {"frobenius_norm", kFloat},
-      {"linalg_matrix_norm", kFloat},
-      {"linalg_norm", kFloat},
-      {"linalg_vector_norm", kFloat},
-      {"norm", kFloat},
-      {"nuclear_norm", kFloat},
-      {"pairwise_distance", kFloat},
-      {"pdist", kFloat},
-      {"prod", kFloat},
-      {"renorm", kFloat},
-      {"sum", kFloat},
-      // softmax and norms
-      {"_log_softmax", kFloat},
-      {"_softmax", kFloat},
-      {"group_norm", kFloat},
-      {"instance_norm", kFloat},
-      {"layer_norm", kFloat},
-      {"log_softmax", kFloat},
-      {"native_group_norm", kFloat},
-      {"native_layer_norm", kFloat},
-      {"softmax", kFloat},
-      // losses
-      {"binary_cross_entropy", kFloat},
-      {"binary_cross_entropy_with_logits", kFloat},
-      {"cosine_embedding_loss", kFloat},
-      {"cross_entropy_loss", kFloat},
-      {"ctc_loss", kFloat},
-      {"hinge_embedding_loss", kFloat},
-      {"huber_loss", kFloat},
-      {"kl_div", kFloat},
-      {"l1_loss", kFloat},
-      {"margin_ranking_loss", kFloat},
-      {"mse_loss", kFloat},
-      {"multi_margin_loss", kFloat},
-      {"multilabel_margin_loss", kFloat},
-      {"nll_loss", kFloat},
-      {"nll_loss2d", kFloat},
-      {"nll_loss_nd", kFloat},
-      {"poisson_nll_loss", kFloat},
-      {"smooth_l1_loss", kFloat},
-      {"soft_margin_loss", kFloat},
-      {"triplet_margin_loss", kFloat},
-      // functions of several tensors, which must agree
-      {"addcdiv", kWidest},
-      {"addcmul", kWidest},
-      {"atan2", kWidest},
-      {"bilinear", kWidest},
-      {"cat", kWidest},
-      {"cross", kWidest},
-      {"dot", kWidest},
-      {"grid_sampler", kWidest},
-      {"index_copy", kWidest},
-      {"index_put", kWidest},
-      {"inner", kWidest},
-      {"linalg_cross", kWidest},
-      {"scatter_add", kWidest},
-      {"stack", kWidest},
-      {"tensordot", kWidest},
-      {"vdot", kWidest},
-      {"where", kWidest},
-  };
+  static const auto table = [] {
+    std::unordered_map<std::string_view, CastPolicy> made;
+    for (const std::string_view name : kLowerNames) made[name] = CastPolicy::kLower;
+    for (const std::string_view name : kFloatNames) made[name] = CastPolicy::kFloat;
+    for (const std::string_view name : kWidestNames) made[name] = CastPolicy::kWidest;
+    return made;
+  }();
   return table;
 }
 

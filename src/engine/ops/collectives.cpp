@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 

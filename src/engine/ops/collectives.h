@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/process_group.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 
 // Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
 // order, and inputs are left unchanged. A tensor on the meta device gives a result of the right

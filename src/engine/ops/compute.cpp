@@ -4,7 +4,7 @@
 
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -31,8 +31,8 @@ Operand operand(const at::Tensor& x, bool transpose) {
   return {dense, transpose, std::max<int64_t>(cols, 1)};
 }
 
-at::Tensor plain_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
-                         bool transpose_b, at::ScalarType out, const at::Tensor& bias) {
+at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
+                             bool transpose_b, at::ScalarType out, const at::Tensor& bias) {
   const auto side = [&](const at::Tensor& x, bool transpose) {
     const at::Tensor wide = x.scalar_type() == out ? x : x.to(out);
     return transpose ? wide.t() : wide;
@@ -73,7 +73,7 @@ bool use_fused(const Context& context, const at::Tensor& x) {
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias, const ProcessGroup* exchange) {
-  if (!use_fused(context, a)) return plain_product(a, transpose_a, b, transpose_b, out, bias);
+  if (!use_fused(context, a)) return reference_product(a, transpose_a, b, transpose_b, out, bias);
   const int64_t sizes[] = {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
   at::Tensor y = exchange ? exchanged_empty(*exchange, sizes, out) : pooled_empty(sizes, out);
   const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
@@ -86,7 +86,7 @@ void matrix_product_into(const Context& context, const at::Tensor& a, bool trans
   if (use_fused(context, a)) {
     fused_product(a, transpose_a, b, transpose_b, out, false, {});
   } else {
-    out.copy_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+    out.copy_(reference_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
   }
 }
 
@@ -95,7 +95,7 @@ void add_matrix_product(const Context& context, const at::Tensor& a, bool transp
   if (use_fused(context, a)) {
     fused_product(a, transpose_a, b, transpose_b, out, true, {});
   } else {
-    out.add_(plain_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+    out.add_(reference_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
   }
 }
 

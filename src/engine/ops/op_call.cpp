@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/ops/autocast.h"
 #include "engine/torch_compat.h"
 
@@ -76,10 +76,10 @@ size_t OpCall::index_of(std::string_view name) const {
     names.push_back(arguments[i].name());
   }
   fail(NXD_ERROR_INVALID_ARGUMENT, "name: no argument ", name, " in ", text_of(schema_),
-       near_names(name, names));
+       suggestions(name, names));
 }
 
-void OpCall::refuse(size_t index, const char* given) const {
+void OpCall::reject(size_t index, const char* given) const {
   const c10::Argument& argument = schema_.arguments()[index];
   fail(NXD_ERROR_INVALID_ARGUMENT, "argument ", argument.name(), ": expected ",
        argument.real_type()->str(), ", got ", given, "; schema: ", text_of(schema_));
@@ -88,11 +88,11 @@ void OpCall::refuse(size_t index, const char* given) const {
 void OpCall::put_tensor(size_t index, const at::Tensor* tensor) {
   const Slot slot = slot_of(schema_.arguments()[index]);
   if (!tensor) {
-    if (!slot.optional) refuse(index, "None (NULL)");
+    if (!slot.optional) reject(index, "None (NULL)");
     values_[index] = c10::IValue();
     return;
   }
-  if (!slot.is(c10::TypeKind::TensorType)) refuse(index, "a tensor");
+  if (!slot.is(c10::TypeKind::TensorType)) reject(index, "a tensor");
   values_[index] = c10::IValue(*tensor);
 }
 
@@ -103,7 +103,7 @@ void OpCall::set_tensor(std::string_view name, const at::Tensor* tensor) {
 void OpCall::set_tensors(std::string_view name, const std::vector<const at::Tensor*>& tensors) {
   const size_t index = index_of(name);
   const Slot slot = slot_of(schema_.arguments()[index]);
-  if (!slot.is_list_of(c10::TypeKind::TensorType)) refuse(index, "a list of tensors");
+  if (!slot.is_list_of(c10::TypeKind::TensorType)) reject(index, "a list of tensors");
   if (slot.optional_elements) {
     c10::List<c10::optional<at::Tensor>> list;
     for (const at::Tensor* tensor : tensors) {
@@ -123,7 +123,7 @@ void OpCall::set_tensors(std::string_view name, const std::vector<const at::Tens
 void OpCall::set_int(std::string_view name, int64_t value) {
   const size_t index = index_of(name);
   const Slot slot = slot_of(schema_.arguments()[index]);
-  if (!slot.is_int() && !slot.is(c10::TypeKind::NumberType)) refuse(index, "an integer");
+  if (!slot.is_int() && !slot.is(c10::TypeKind::NumberType)) reject(index, "an integer");
   values_[index] = c10::IValue(value);
 }
 
@@ -131,14 +131,14 @@ void OpCall::set_double(std::string_view name, double value) {
   const size_t index = index_of(name);
   const Slot slot = slot_of(schema_.arguments()[index]);
   if (!slot.is(c10::TypeKind::FloatType) && !slot.is(c10::TypeKind::NumberType)) {
-    refuse(index, "a float");
+    reject(index, "a float");
   }
   values_[index] = c10::IValue(value);
 }
 
 void OpCall::set_bool(std::string_view name, bool value) {
   const size_t index = index_of(name);
-  if (!slot_of(schema_.arguments()[index]).is(c10::TypeKind::BoolType)) refuse(index, "a boolean");
+  if (!slot_of(schema_.arguments()[index]).is(c10::TypeKind::BoolType)) reject(index, "a boolean");
   values_[index] = c10::IValue(value);
 }
 
@@ -149,14 +149,14 @@ void OpCall::set_string(std::string_view name, const char* value) {
     values_[index] = c10::IValue(at::Device(value));
     return;
   }
-  if (!slot.is(c10::TypeKind::StringType)) refuse(index, "a string");
+  if (!slot.is(c10::TypeKind::StringType)) reject(index, "a string");
   values_[index] = c10::IValue(std::string(value));
 }
 
 void OpCall::set_dtype(std::string_view name, at::ScalarType value) {
   const size_t index = index_of(name);
   if (!slot_of(schema_.arguments()[index]).is(c10::TypeKind::ScalarTypeType)) {
-    refuse(index, "a dtype");
+    reject(index, "a dtype");
   }
   values_[index] = c10::IValue(static_cast<int64_t>(value));
 }
@@ -171,7 +171,7 @@ void OpCall::set_ints(std::string_view name, const std::vector<int64_t>& values)
   } else if (slot.is_list_of(c10::TypeKind::BoolType)) {
     values_[index] = list_of<bool>(values);
   } else {
-    refuse(index, "a list of integers");
+    reject(index, "a list of integers");
   }
 }
 
@@ -183,7 +183,7 @@ void OpCall::set_doubles(std::string_view name, const std::vector<double>& value
   } else if (slot.is_list_of(c10::TypeKind::NumberType)) {
     values_[index] = list_of<at::Scalar>(values);
   } else {
-    refuse(index, "a list of floats");
+    reject(index, "a list of floats");
   }
 }
 

@@ -46,7 +46,7 @@ class OpCall {
   size_t index_of(std::string_view name) const;
   void put_tensor(size_t index, const at::Tensor* tensor);
   void check_result_count(size_t count) const;
-  [[noreturn]] void refuse(size_t index, const char* given) const;
+  [[noreturn]] void reject(size_t index, const char* given) const;
   const c10::IValue& result(size_t index) const;
 
   c10::OperatorHandle op_;

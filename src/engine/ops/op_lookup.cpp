@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/base/near_names.h"
+#include "core/base/suggestions.h"
 #include "engine/ops/op_call.h"
 
 namespace nxd {
@@ -47,11 +47,11 @@ c10::OperatorHandle find_operator(std::string_view name, std::string_view overlo
     return *dispatcher.findSchema({full_name, overloads[0]});
   }
   check_argument(!overloads.empty(), "name: no operator ", full_name,
-                 near_names(full_name, all_names));
+                 suggestions(full_name, all_names));
   check_argument(!overload.empty(), "overload: ", full_name,
                  " has none without a name; expected one of ", listed(overloads));
   fail(NXD_ERROR_INVALID_ARGUMENT, "overload: ", full_name, " has no overload ", overload,
-       near_names(overload, overloads), "; overloads: ", listed(overloads));
+       suggestions(overload, overloads), "; overloads: ", listed(overloads));
 }
 
 }  // namespace nxd

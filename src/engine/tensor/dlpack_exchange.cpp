@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/buffer_limit.h"
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/host_copy.h"
 
@@ -194,7 +194,7 @@ struct Export {
 
 template <class Managed>
 std::unique_ptr<Export<Managed>> export_managed(const at::Tensor& tensor) {
-  check_access(tensor, CallRecorder::Access::kWrite, "nxd_tensor_to_dlpack");
+  check_access(tensor, CallTracer::Access::kWrite, "nxd_tensor_to_dlpack");
   check_host_memory(tensor, "tensor");
   check_argument(!tensor.requires_grad(),
                  "tensor: it requires a gradient; export what nxd_tensor_detach gives");

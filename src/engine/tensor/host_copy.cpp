@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "engine/tensor/call_recorder.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
@@ -56,11 +56,11 @@ at::Tensor host_values(const std::function<at::Tensor()>& make) {
   if (!is_tracing()) return make();
   at::Tensor made;
   {
-    const RecordingScope unwatched(nullptr);
+    const TracingScope unwatched(nullptr);
     made = make();
   }
-  return call_whole("host_values", {},
-                    [made](const auto&) { return std::vector<at::Tensor>{made.clone()}; })[0];
+  return call_opaque("host_values", {},
+                     [made](const auto&) { return std::vector<at::Tensor>{made.clone()}; })[0];
 }
 
 void check_host_memory(const at::Tensor& tensor, const char* what) {
@@ -73,7 +73,7 @@ void check_host_memory(const at::Tensor& tensor, const char* what) {
 }
 
 void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes) {
-  check_access(tensor, CallRecorder::Access::kRead, "nxd_tensor_copy_to_host");
+  check_access(tensor, CallTracer::Access::kRead, "nxd_tensor_copy_to_host");
   check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "buf: expected ", bytes, " bytes, got NULL");
@@ -84,7 +84,7 @@ void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes) {
 }
 
 void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
-  check_access(tensor, CallRecorder::Access::kWrite, "nxd_tensor_copy_from_host");
+  check_access(tensor, CallTracer::Access::kWrite, "nxd_tensor_copy_from_host");
   check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "data: expected ", bytes, " bytes, got NULL");
@@ -104,7 +104,7 @@ void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
 }
 
 double item_of(const at::Tensor& tensor) {
-  check_access(tensor, CallRecorder::Access::kRead, "nxd_tensor_get_item");
+  check_access(tensor, CallTracer::Access::kRead, "nxd_tensor_get_item");
   check_argument(tensor.numel() == 1, "tensor: expected one element, got ", tensor.numel());
   check_host_memory(tensor, "tensor");
   to_nxd_dtype(tensor.scalar_type());

@@ -9,7 +9,7 @@ namespace nxd {
 namespace {
 
 // "" when labels can be counted.
-std::string complaint(const std::vector<at::Tensor>& labels) {
+std::string rejection_of(const std::vector<at::Tensor>& labels) {
   for (size_t i = 0; i < labels.size(); ++i) {
     if (!labels[i].defined()) continue;
     if (labels[i].scalar_type() != at::kLong) {
@@ -36,7 +36,7 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
     check_trained_axes(context, "weights of losses");
     group = context.parallel().group(NXD_AXIS_DATA).get();
   }
-  const std::string wrong = complaint(labels);
+  const std::string wrong = rejection_of(labels);
   if (group && group->size() > 1) {
     check_with_group(*group, wrong.empty(), "loss_weights", wrong);
   } else {

@@ -9,13 +9,13 @@
 #include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/printable.h"
-#include "core/checkpoint/joint_file.h"
+#include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
+#include "engine/module/full_parameter.h"
 #include "engine/module/module_tree.h"
-#include "engine/module/whole_parameter.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
-#include "engine/training/local_tree.h"
+#include "engine/training/local_module.h"
 
 namespace nxd {
 namespace {
@@ -75,7 +75,7 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
   std::set<std::string> known;
   std::set<const Parameter*> own;
   for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
-  for (const auto& [parameter, names] : names_by_parameter(whole_model(root))) {
+  for (const auto& [parameter, names] : names_by_parameter(full_model(root))) {
     known.insert(names.begin(), names.end());
     const auto found = std::find_if(names.begin(), names.end(),
                                     [&](const std::string& n) { return reader.contains(n); });
@@ -139,7 +139,7 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
     at::Tensor value = pooled_empty(parameter.tensor().sizes(), parameter.tensor().scalar_type());
     read(value);
     parameter.tensor().copy_(value);
-    parameter.mark_whole();
+    parameter.mark_complete();
   }
   return report;
 }
@@ -160,23 +160,23 @@ void save_safetensors(Module& root, const char* path) {
         text("parameter ", entry.name, ": it has no values, since it is on the meta device"));
   }
   for (const NamedParameter& entry : parameters) {
-    proposal.reject(NXD_ERROR_INVALID_STATE, entry.parameter->torn());
+    proposal.reject(NXD_ERROR_INVALID_STATE, entry.parameter->why_partial());
   }
   agree({tensor, pipeline}, proposal);
   // All other copies hold the same.
   if (parallel.rank(NXD_AXIS_DATA) != 0) return;
-  at::Tensor whole;  // of the parameter under way
-  std::vector<JointTensor> tensors;
+  at::Tensor full;  // of the parameter under way
+  std::vector<StageTensor> tensors;
   for (const NamedParameter& entry : parameters) {
     const Parameter& parameter = *entry.parameter;
     const nxd_dtype_t dtype = to_nxd_dtype(parameter.tensor().scalar_type());
-    tensors.push_back({{entry.name, dtype, parameter.shard().shape()}, [&whole, &parameter] {
-                         whole.reset();
-                         whole = gather_whole(parameter);
-                         return static_cast<const void*>(whole.data_ptr());
+    tensors.push_back({{entry.name, dtype, parameter.shard().shape()}, [&full, &parameter] {
+                         full.reset();
+                         full = gather_full(parameter);
+                         return static_cast<const void*>(full.data_ptr());
                        }});
   }
-  write_jointly(path, {tensor, pipeline, nullptr, context.rank()}, tensors, {{"format", "pt"}});
+  write_collective(path, {tensor, pipeline, nullptr, context.rank()}, tensors, {{"format", "pt"}});
 }
 
 }  // namespace nxd

@@ -24,7 +24,7 @@ at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
 }
 
 std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
-  if (parameter.has_reducer()) {
+  if (parameter.hooks().has_reducer()) {
     return text("parameter ", info.name,
                 ": another ddp has it; destroy that one, and its "
                 "optimizers, first");
@@ -51,13 +51,13 @@ BucketedParameters::BucketedParameters(std::shared_ptr<Module> root, bool fp32_g
 }
 
 at::Tensor BucketedParameters::view(size_t index) const {
-  return tensor_at(reducer_->home(index), parameter(index).tensor().sizes(),
+  return tensor_at(reducer_->bucket_view(index), parameter(index).tensor().sizes(),
                    to_scalar_type(infos_[index].grad_dtype), reducer_);
 }
 
-bool BucketedParameters::is_at_home(size_t index) const {
+bool BucketedParameters::is_in_bucket(size_t index) const {
   const at::Tensor& grad = parameter(index).gradient();
-  return grad.defined() && (grad.numel() == 0 || grad.data_ptr() == reducer_->home(index));
+  return grad.defined() && (grad.numel() == 0 || grad.data_ptr() == reducer_->bucket_view(index));
 }
 
 void BucketedParameters::add_to_main_grad(size_t index) {
@@ -65,11 +65,11 @@ void BucketedParameters::add_to_main_grad(size_t index) {
   at::Tensor& grad = p.tensor().mutable_grad();
   const at::Tensor dense = grad.contiguous();
   const nxd_dtype_t dtype = to_nxd_dtype(dense.scalar_type());
-  void* home = reducer_->home(index);
+  void* in_bucket = reducer_->bucket_view(index);
   if (p.main_grad().defined()) {
-    kernels::scale_add(dtype, NXD_DTYPE_F32, dense.numel(), dense.data_ptr(), 1, home);
+    kernels::scale_add(dtype, NXD_DTYPE_F32, dense.numel(), dense.data_ptr(), 1, in_bucket);
   } else {
-    kernels::cast(dtype, dense.data_ptr(), NXD_DTYPE_F32, home, dense.numel());
+    kernels::cast(dtype, dense.data_ptr(), NXD_DTYPE_F32, in_bucket, dense.numel());
     p.main_grad() = view(index);
   }
   grad.reset();
@@ -79,16 +79,16 @@ void BucketedParameters::take_gradient(size_t index) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = parameter(index).tensor().mutable_grad();
   if (!reducer_ || !grad.defined() || grad.numel() == 0) return;
-  if (!is_wide(index) && is_at_home(index)) return;
+  if (!is_wide(index) && is_in_bucket(index)) return;
   check_state(!reducer_->is_marked(index), "parameter ", info(index).name,
               ": its gradient was replaced while it is being reduced");
   check_state(grad.scalar_type() == parameter(index).tensor().scalar_type(), "parameter ",
               info(index).name, ": expected a gradient of the parameter's dtype, got ",
               grad.scalar_type());
   if (is_wide(index)) return add_to_main_grad(index);
-  at::Tensor home = view(index);
-  home.copy_(grad);
-  grad = std::move(home);
+  at::Tensor in_bucket = view(index);
+  in_bucket.copy_(grad);
+  grad = std::move(in_bucket);
 }
 
 ParameterBuffers BucketedParameters::buffers(size_t index) {
@@ -128,7 +128,7 @@ void BucketedParameters::release_gradients() {
   if (!reducer_) return;
   for (size_t i = 0; i < size(); ++i) {
     Parameter& p = parameter(i);
-    if (!is_at_home(i)) continue;
+    if (!is_in_bucket(i)) continue;
     p.tensor().mutable_grad() = own_copy(p.gradient(), p.tensor().scalar_type());
     p.main_grad().reset();
   }
@@ -145,16 +145,18 @@ std::shared_ptr<ProcessGroup> data_group(const Context& context) {
 }  // namespace
 
 ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
-                                       const nxd_ddp_options_t& options) {
+                                       const DataParallelOptions& options,
+                                       const Outcome& resolved) {
   const Context& context = *root->context();
   context.check_usable();
   const auto group = data_group(context);
   Proposal proposal(context.rank());
   proposal.attempt(
-      [&] { parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_grads == 1); });
+      [&] { parameters_ = std::make_shared<BucketedParameters>(root, options.fp32_grads); });
+  proposal.attempt([&] { resolved.rethrow(); });
   agree_on_options(*group, options, proposal);
   source_ = parameters_;
-  make_parts(options, /*resident=*/true);
+  make_parts(options, /*bucket_views=*/true);
   try {
     parameters_->set_reducer(reducer_);
     set_hooks();
@@ -171,7 +173,7 @@ ModuleDataParallel::~ModuleDataParallel() { release(); }
 void ModuleDataParallel::set_hooks() {
   hooked_.resize(parameters_->size());
   for (size_t i = 0; i < parameters_->size(); ++i) {
-    parameters_->parameter(i).set_reducer_hook([this, i](Parameter&) { on_gradient(i); });
+    parameters_->parameter(i).hooks().set_reducer([this, i](Parameter&) { on_gradient(i); });
     hooked_[i] = 1;
   }
 }
@@ -181,9 +183,9 @@ void ModuleDataParallel::move_values() {
   for (size_t i = 0; i < parameters_->size(); ++i) {
     at::Tensor& p = parameters_->parameter(i).tensor();
     if (p.numel() == 0) continue;
-    at::Tensor home = tensor_at(gather_->home(i), p.sizes(), p.scalar_type(), gather_);
-    home.copy_(p);
-    p.set_data(home);
+    at::Tensor in_bucket = tensor_at(gather_->bucket_view(i), p.sizes(), p.scalar_type(), gather_);
+    in_bucket.copy_(p);
+    p.set_data(in_bucket);
     parameters_->value_changed(i);
   }
 }
@@ -192,7 +194,7 @@ void ModuleDataParallel::move_values() {
 void ModuleDataParallel::on_gradient(size_t index) {
   if (reducer_->is_marked(index)) {
     // Gradients were forgotten: this is another step, and the one before has no end.
-    const bool forgotten = !parameters_->is_at_home(index);
+    const bool forgotten = !parameters_->is_in_bucket(index);
     reducer_->abandon();
     check_state(forgotten, "parameter ", parameters_->info(index).name,
                 ": a second backward pass of one step, after its gradient went to be reduced; "
@@ -207,11 +209,11 @@ void ModuleDataParallel::release() noexcept {
   try {
     if (reducer_) reducer_->abandon();
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < hooked_.size(); ++i) parameters_->parameter(i).set_reducer_hook({});
+    for (size_t i = 0; i < hooked_.size(); ++i) parameters_->parameter(i).hooks().set_reducer({});
     if (parameters_) parameters_->release_gradients();
     for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
       at::Tensor& p = parameters_->parameter(i).tensor();
-      if (p.numel() == 0 || p.data_ptr() != gather_->home(i)) continue;
+      if (p.numel() == 0 || p.data_ptr() != gather_->bucket_view(i)) continue;
       p.set_data(own_copy(p.detach(), p.scalar_type()));
       parameters_->value_changed(i);
     }

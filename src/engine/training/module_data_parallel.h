@@ -19,7 +19,7 @@ class BucketedParameters : public ModuleParameters {
   // F32 gradients of BF16 parameters are added to what lies there.
   void take_gradient(size_t index);
   // The gradient is where it is to be, and has not been cleared.
-  bool is_at_home(size_t index) const;
+  bool is_in_bucket(size_t index) const;
   // Makes the gradient a tensor of its own again, and forgets the buckets.
   void release_gradients();
 
@@ -46,8 +46,10 @@ class BucketedParameters : public ModuleParameters {
 // thread of the backward pass.
 class ModuleDataParallel : public DataParallel {
  public:
-  // See nxd_ddp_create. Collective over the data-parallel group.
-  ModuleDataParallel(const std::shared_ptr<Module>& root, const nxd_ddp_options_t& options);
+  // See nxd_ddp_create. Collective over the data-parallel group, whose ranks all fail with one
+  // whose options are none, as resolved says.
+  ModuleDataParallel(const std::shared_ptr<Module>& root, const DataParallelOptions& options,
+                     const Outcome& resolved = {});
   // Gives the tree its own gradients and values back.
   ~ModuleDataParallel() override;
 

@@ -8,7 +8,7 @@
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
-#include "engine/training/local_tree.h"
+#include "engine/training/local_module.h"
 
 namespace nxd {
 
@@ -79,20 +79,20 @@ bool ModuleParameters::value_was_replaced(size_t index) {
   return !slot.seen.is_same(p) || static_cast<uint32_t>(p._version()) != slot.seen_version;
 }
 
-void ModuleParameters::mark_torn(size_t index) { slots_[index].parameter->mark_torn(step()); }
+void ModuleParameters::mark_partial(size_t index) { slots_[index].parameter->mark_partial(step()); }
 
-std::string ModuleParameters::torn() const {
+std::string ModuleParameters::why_partial() const {
   for (const Slot& slot : slots_) {
-    if (std::string why = slot.parameter->torn(); !why.empty()) return why;
+    if (std::string why = slot.parameter->why_partial(); !why.empty()) return why;
   }
   return "";
 }
 
-std::optional<std::vector<std::string>> ModuleParameters::names_of_whole() const {
-  const Module& whole = whole_model(*root_);
-  if (&whole == root_.get()) return ParameterSource::names_of_whole();
+std::optional<std::vector<std::string>> ModuleParameters::names_of_model() const {
+  const Module& model = full_model(*root_);
+  if (&model == root_.get()) return ParameterSource::names_of_model();
   std::vector<std::string> names;
-  for (const NamedParameter& entry : named_parameters(whole)) names.push_back(entry.name);
+  for (const NamedParameter& entry : named_parameters(model)) names.push_back(entry.name);
   return names;
 }
 
@@ -121,7 +121,7 @@ void ModuleParameters::advance_step() {
 void ModuleParameters::check_usable() const {
   context().check_usable();
   for (const Slot& slot : slots_) {
-    check_state(!slot.parameter->has_reducer(), "parameter ", slot.info.name,
+    check_state(!slot.parameter->hooks().has_reducer(), "parameter ", slot.info.name,
                 ": a ddp reduces its gradient; finish gradients with nxd_ddp_finish, and make "
                 "optimizers over the ddp (nxd_optimizer_create_adamw_ddp and so on)");
   }

@@ -24,10 +24,10 @@ class ModuleParameters : public ParameterSource {
   void make_zero_gradient(size_t index) override;
   void value_changed(size_t index) override;
   bool value_was_replaced(size_t index) override;
-  void mark_torn(size_t index) override;
-  std::string torn() const override;
+  void mark_partial(size_t index) override;
+  std::string why_partial() const override;
 
-  std::optional<std::vector<std::string>> names_of_whole() const override;
+  std::optional<std::vector<std::string>> names_of_model() const override;
   // Groups of the layout, which may come and go; none on the only rank of a world without one.
   // INVALID_STATE on one of several ranks without a layout.
   const OptimizerGroups& groups() const override;

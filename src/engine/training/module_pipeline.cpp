@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "core/base/last_error.h"
 #include "core/world/trained_axes.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
-#include "engine/training/local_tree.h"
+#include "engine/training/local_module.h"
 #include "engine/training/loss_weights.h"
 
 namespace nxd {
@@ -124,11 +123,11 @@ void ModulePipeline::find_cuts(const Graph& graph) {
 
 // After all ranks have agreed on the stages: from here on the model is in parts.
 void ModulePipeline::keep_own_parameters() {
-  agree_on(Proposal(context()->rank()).attempt([this] { make_local_tree(); }));
+  agree_on(Proposal(context()->rank()).attempt([this] { make_local_module(); }));
   stages_->shared().synchronize();
 }
 
-void ModulePipeline::make_local_tree() {
+void ModulePipeline::make_local_module() {
   std::vector<std::shared_ptr<Parameter>> own;
   std::unordered_set<const Parameter*> known;
   for (const StageExecutor& executor : stages_->executors()) {
@@ -156,22 +155,15 @@ void ModulePipeline::make_local_tree() {
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
   }
-  local_ = LocalTree::create(root_, own, local_names_);
+  local_ = LocalModule::create(root_, own, local_names_);
 }
 
 // One on the meta device gets its first values.
 void ModulePipeline::give_value(const NamedParameter& entry) {
   Parameter& parameter = *entry.parameter;
   if (!options_.param_init) return parameter.materialize();
-  parameter.materialize([&](at::Tensor& value) {
-    nxd_tensor handle{value};
-    CallbackWatch().run(
-        [&] {
-          return options_.param_init(parameter.parameter_handle(), entry.name.c_str(), &handle,
-                                     options_.param_init_data);
-        },
-        "param_init");
-  });
+  parameter.materialize(
+      [&](at::Tensor& value) { options_.param_init(parameter, entry.name, value); });
 }
 
 // Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline

@@ -27,8 +27,8 @@ struct ModulePipelineOptions {
   int64_t ignore_index = -100;
   bool labels_shifted = false;
   bool share_loss = false, return_losses = false, keep_outputs = false;
-  nxd_param_init_fn param_init = nullptr;
-  void* param_init_data = nullptr;
+  // Writes the first values of a parameter that has none; by default they are its initial ones.
+  std::function<void(Parameter&, const std::string& name, at::Tensor& value)> param_init;
   std::string trace_path;
 };
 
@@ -74,7 +74,7 @@ class ModulePipeline {
   std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs) const;
   void find_cuts(const Graph& graph);
   void keep_own_parameters();
-  void make_local_tree();
+  void make_local_module();
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs);
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs) const;

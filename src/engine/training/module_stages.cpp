@@ -123,7 +123,7 @@ void ModuleStages::begin_run(bool training) {
 }
 
 void ModuleStages::end_run(bool) noexcept {
-  passages_.clear();
+  stashes_.clear();
   batch_.clear();
   root_->context()->set_step(step_, 0);
   set_sync(true);
@@ -144,21 +144,21 @@ Module::Tensors ModuleStages::root_inputs(int chunk, int microbatch) const {
 }
 
 Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buffers,
-                                          Passage& passage) const {
+                                          Stash& stash) const {
   const auto& values = inputs(chunk);
   Module::Tensors tensors;
   for (size_t i = 0; i < values.size(); ++i) {
     at::Tensor tensor = tensor_over(buffers[i], values[i]);
     const bool needs_grad = training_ && values[i].needs_grad;
     if (needs_grad) tensor.set_requires_grad(true);
-    passage.inputs.push_back(needs_grad ? tensor : at::Tensor());
+    stash.inputs.push_back(needs_grad ? tensor : at::Tensor());
     tensors.push_back(std::move(tensor));
   }
   return tensors;
 }
 
 PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& outputs,
-                                           Passage& passage) const {
+                                           Stash& stash) const {
   const auto& values = this->outputs(chunk);
   PipelineBuffers buffers;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -170,16 +170,15 @@ PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& out
                    ", got ",
                    output.defined() ? text(output.sizes(), " ", output.scalar_type()) : "nothing");
     const bool needs_grad = training_ && values[i].needs_grad && output.requires_grad();
-    passage.outputs.push_back(needs_grad ? torch::autograd::impl::gradient_edge(output)
-                                         : torch::autograd::Edge());
+    stash.outputs.push_back(needs_grad ? torch::autograd::impl::gradient_edge(output)
+                                       : torch::autograd::Edge());
     buffers.push_back(buffer_over(output));
   }
-  if (options_.keep_outputs) passage.kept = outputs;
+  if (options_.keep_outputs) stash.kept = outputs;
   return buffers;
 }
 
-void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outputs,
-                                     Passage& passage) {
+void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outputs, Stash& stash) {
   const auto at = static_cast<size_t>(microbatch);
   const at::Tensor& loss = outputs[options_.loss_output];
   const bool is_loss = loss.defined() && loss.dim() == 0 && loss.is_floating_point();
@@ -188,7 +187,7 @@ void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outp
                  loss.defined() ? text("shape ", loss.sizes()) : std::string("nothing"));
   if (is_loss) losses_[at] = loss.item<double>();
   if (training_) {
-    passage.loss = loss;
+    stash.loss = loss;
     return;
   }
   for (const at::Tensor& output : outputs) {
@@ -200,46 +199,46 @@ PipelineBuffers ModuleStages::forward(const TaskPlace& place, const PipelineBuff
   const at::AutoGradMode record(training_);
   root_->context()->set_step(step_, place.microbatch);
   const StageExecutor& executor = executors_[static_cast<size_t>(place.chunk)];
-  Passage passage;
-  const Module::Tensors tensors = take_inputs(place.chunk, buffers, passage);
+  Stash stash;
+  const Module::Tensors tensors = take_inputs(place.chunk, buffers, stash);
   const std::vector<ParameterUse> uses =
       training_ ? shared_->uses(shape_.stage_of(rank_, place.chunk)) : std::vector<ParameterUse>();
   const Module::Tensors outputs =
       executor.run(tensors, root_inputs(place.chunk, place.microbatch), uses);
   PipelineBuffers result;
   if (is_last(place.chunk)) {
-    take_root_outputs(place.microbatch, outputs, passage);
+    take_root_outputs(place.microbatch, outputs, stash);
   } else {
-    result = give_outputs(place.chunk, outputs, passage);
+    result = give_outputs(place.chunk, outputs, stash);
   }
-  if (training_) passages_[{place.chunk, place.microbatch}] = std::move(passage);
+  if (training_) stashes_[{place.chunk, place.microbatch}] = std::move(stash);
   return result;
 }
 
 // Roots are edges, not tensors: an output's values need not be kept for that.
-void ModuleStages::differentiate(int chunk, int microbatch, Passage& passage,
+void ModuleStages::differentiate(int chunk, int microbatch, Stash& stash,
                                  const PipelineBuffers& grad_outputs) const {
   std::vector<torch::autograd::Edge> roots;
   std::vector<at::Tensor> grads;
   if (is_last(chunk)) {
-    if (!passage.loss.requires_grad()) return;
-    roots.push_back(torch::autograd::impl::gradient_edge(passage.loss));
+    if (!stash.loss.requires_grad()) return;
+    roots.push_back(torch::autograd::impl::gradient_edge(stash.loss));
     grads.push_back(
-        at::scalar_tensor(weights_[static_cast<size_t>(microbatch)], passage.loss.options()));
+        at::scalar_tensor(weights_[static_cast<size_t>(microbatch)], stash.loss.options()));
   } else {
-    for (size_t i = 0; i < passage.outputs.size(); ++i) {
-      if (!passage.outputs[i].is_valid() || !grad_outputs[i].data) continue;
-      roots.push_back(passage.outputs[i]);
+    for (size_t i = 0; i < stash.outputs.size(); ++i) {
+      if (!stash.outputs[i].is_valid() || !grad_outputs[i].data) continue;
+      roots.push_back(stash.outputs[i]);
       grads.push_back(tensor_over(grad_outputs[i], outputs(chunk)[i]));
     }
   }
   if (!roots.empty()) run_backward_from(roots, grads);
 }
 
-PipelineBuffers ModuleStages::give_input_gradients(const Passage& passage) {
-  PipelineBuffers result(passage.inputs.size());
-  for (size_t i = 0; i < passage.inputs.size(); ++i) {
-    const at::Tensor& input = passage.inputs[i];
+PipelineBuffers ModuleStages::give_input_gradients(const Stash& stash) {
+  PipelineBuffers result(stash.inputs.size());
+  for (size_t i = 0; i < stash.inputs.size(); ++i) {
+    const at::Tensor& input = stash.inputs[i];
     if (!input.defined()) continue;
     const at::Tensor grad = input.grad().defined() ? input.grad() : at::zeros_like(input.detach());
     result[i] = buffer_over(grad);
@@ -249,38 +248,38 @@ PipelineBuffers ModuleStages::give_input_gradients(const Passage& passage) {
 
 PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuffers& grad_outputs,
                                        bool whole) {
-  const auto found = passages_.find({place.chunk, place.microbatch});
-  check_internal(found != passages_.end(), "a backward pass without its forward pass");
-  Passage& passage = found->second;
+  const auto found = stashes_.find({place.chunk, place.microbatch});
+  check_internal(found != stashes_.end(), "a backward pass without its forward pass");
+  Stash& stash = found->second;
   root_->context()->set_step(step_, place.microbatch);
   set_sync(place.last);
   if (whole) {
-    differentiate(place.chunk, place.microbatch, passage, grad_outputs);
+    differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   } else {
-    passage.deferred = std::make_unique<DeferredGradients>();
+    stash.deferred = std::make_unique<DeferredGradients>();
     for (const NamedParameter& entry : executors_[static_cast<size_t>(place.chunk)].parameters()) {
       const at::Tensor& value = entry.parameter->tensor();
-      if (value.requires_grad()) passage.deferred->watch(value, entry.name);
+      if (value.requires_grad()) stash.deferred->watch(value, entry.name);
     }
     for (const ParameterUse& use : shared_->uses(shape_.stage_of(rank_, place.chunk))) {
       const bool trained = use.tensor.defined() && use.tensor.requires_grad();
-      if (trained) passage.deferred->watch(use.tensor, use.parameter->canonical_name());
+      if (trained) stash.deferred->watch(use.tensor, use.parameter->canonical_name());
     }
-    const InterceptionScope scope(*passage.deferred);
-    differentiate(place.chunk, place.microbatch, passage, grad_outputs);
+    const InterceptionScope scope(*stash.deferred);
+    differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   }
-  PipelineBuffers result = give_input_gradients(passage);
+  PipelineBuffers result = give_input_gradients(stash);
   if (whole) {
-    passages_.erase(found);
+    stashes_.erase(found);
   } else {
-    passage = Passage{{}, {}, {}, {}, std::move(passage.deferred)};
+    stash = Stash{{}, {}, {}, {}, std::move(stash.deferred)};
   }
   return result;
 }
 
 void ModuleStages::weight_gradients(const TaskPlace& place) {
-  const auto found = passages_.find({place.chunk, place.microbatch});
-  check_internal(found != passages_.end() && found->second.deferred,
+  const auto found = stashes_.find({place.chunk, place.microbatch});
+  check_internal(found != stashes_.end() && found->second.deferred,
                  "weight gradients without their backward pass");
   root_->context()->set_step(step_, place.microbatch);
   set_sync(place.last);
@@ -291,7 +290,7 @@ void ModuleStages::weight_gradients(const TaskPlace& place) {
       unsplit_.push_back(name);
     }
   }
-  passages_.erase(found);
+  stashes_.erase(found);
 }
 
 }  // namespace nxd

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/optim/data_parallel.h"
-#include "core/pipeline/stage_program.h"
+#include "core/pipeline/pipeline_stages.h"
 #include "engine/autograd/deferred_gradients.h"
 #include "engine/training/shared_parameters.h"
 
@@ -17,7 +17,7 @@ namespace nxd {
 
 // A rank's stages of a traced model. Between a microbatch's forward and backward it keeps the graph
 // of autograd, and of a stage's outputs no values unless told to.
-class ModuleStages : public StageProgram {
+class ModuleStages : public PipelineStages {
  public:
   struct Options {
     size_t loss_output = 0;
@@ -61,7 +61,7 @@ class ModuleStages : public StageProgram {
 
  private:
   // Activation stash of one microbatch in one chunk.
-  struct Passage {
+  struct Stash {
     Module::Tensors inputs;                      // leaves; only those that need gradients
     std::vector<torch::autograd::Edge> outputs;  // where gradients go in; invalid: nowhere
     Module::Tensors kept;                        // outputs, with keep_outputs
@@ -72,12 +72,12 @@ class ModuleStages : public StageProgram {
 
   bool is_last(int chunk) const;
   Module::Tensors root_inputs(int chunk, int microbatch) const;
-  Module::Tensors take_inputs(int chunk, const PipelineBuffers& buffers, Passage& passage) const;
-  PipelineBuffers give_outputs(int chunk, const Module::Tensors& outputs, Passage& passage) const;
-  void take_root_outputs(int microbatch, const Module::Tensors& outputs, Passage& passage);
-  void differentiate(int chunk, int microbatch, Passage& passage,
+  Module::Tensors take_inputs(int chunk, const PipelineBuffers& buffers, Stash& stash) const;
+  PipelineBuffers give_outputs(int chunk, const Module::Tensors& outputs, Stash& stash) const;
+  void take_root_outputs(int microbatch, const Module::Tensors& outputs, Stash& stash);
+  void differentiate(int chunk, int microbatch, Stash& stash,
                      const PipelineBuffers& grad_outputs) const;
-  static PipelineBuffers give_input_gradients(const Passage& passage);
+  static PipelineBuffers give_input_gradients(const Stash& stash);
   void set_sync(bool on) const;
 
   std::shared_ptr<Module> root_;
@@ -96,7 +96,7 @@ class ModuleStages : public StageProgram {
   std::exception_ptr failure_;
   bool training_ = false;
   int64_t step_ = 0;
-  std::map<Key, Passage> passages_;
+  std::map<Key, Stash> stashes_;
 };
 
 }  // namespace nxd

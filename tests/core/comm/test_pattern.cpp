@@ -59,7 +59,8 @@ void test_dissemination(void**) {
   }
 }
 
-// Every rank but the root has one parent, whose child it is, and the root is above all.
+// Every rank but the root has one parent, whose child it is, and the root is above all. Children
+// stand by the depth of their subtrees, the deepest first: they are ever closer to the parent.
 void test_tree(void**) {
   for (int n = 1; n <= kMost; ++n) {
     for (const int root : {0, n / 2, n - 1}) {
@@ -67,7 +68,11 @@ void test_tree(void**) {
       for (int rank = 0; rank < n; ++rank) {
         const nxd::TreePlace place = nxd::binomial_tree(rank, n, root);
         assert_int_equal(place.parent == -1, rank == root);
+        int before = n;
         for (const int child : place.children) {
+          const int distance = (child - rank + n) % n;
+          assert_true(distance < before);
+          before = distance;
           assert_true(reached.insert(child).second);
           assert_int_equal(nxd::binomial_tree(child, n, root).parent, rank);
         }

@@ -18,6 +18,7 @@ struct Case {
   bool causal = false;
   bool mask = false;
   Layout layout = Layout::kSeqMajor;
+  int64_t window = 0;
 };
 
 // One of q, k, v, out and their gradients, with its view.
@@ -67,7 +68,8 @@ struct Problem {
              c.dim,
              1.0 / std::sqrt(static_cast<double>(c.dim)),
              c.causal,
-             nullptr};
+             nullptr,
+             c.window};
     if (!c.mask) return;
     test::Random random(seed + 4);
     // Batch entry 0 keeps no key at all, the others all but some.
@@ -94,7 +96,8 @@ struct Problem {
   }
   bool sees(int64_t b, int64_t i, int64_t j) const {
     if (!mask.empty() && !mask[static_cast<size_t>(b * c.keys + j)]) return false;
-    return !c.causal || j <= i + c.keys - c.queries;
+    const int64_t own = i + c.keys - c.queries;
+    return !c.causal || (j <= own && (c.window == 0 || j > own - c.window));
   }
 };
 
@@ -207,6 +210,22 @@ void grouped_queries_and_layouts(void**) {
   }
 }
 
+// Windows of one key, of less and more than a block, and longer than the sequence.
+void windows(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const int64_t window : {2, 7, 64, 130, 199, 200, 1000}) {
+      check_case({dtype, 2, 200, 200, 4, 2, 16, true, false, Layout::kSeqMajor, window});
+      check_case({dtype, 2, 90, 90, 2, 1, 16, true, true, Layout::kHeadMajor, window});
+    }
+    check_case({dtype, 1, 130, 1100, 2, 1, 8, true, false, Layout::kSeqMajor, 600});
+    check_case({dtype, 1, 300, 20, 2, 2, 16, true, false, Layout::kSeqMajor, 5});
+  }
+  // Each query sees its own key alone.
+  Problem own({NXD_DTYPE_F32, 1, 70, 70, 2, 2, 8, true, false, Layout::kSeqMajor, 1});
+  own.run();
+  assert_true(own.out.values == own.v.values);
+}
+
 // More keys than one block holds: maxima grow between blocks.
 void several_key_blocks(void**) {
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
@@ -307,6 +326,12 @@ void bad_arguments_are_refused(void**) {
   bad.head_dim = 0;
   assert_true(refused(NXD_DTYPE_F32, bad));
   bad = good;
+  bad.window = 3;  // without causal
+  assert_true(refused(NXD_DTYPE_F32, bad));
+  bad.causal = true;
+  bad.window = -1;
+  assert_true(refused(NXD_DTYPE_F32, bad));
+  bad = good;
   bad.key_length = -1;
   assert_true(refused(NXD_DTYPE_F32, bad));
 }
@@ -318,6 +343,7 @@ int main() {
       cmocka_unit_test(ragged_lengths),
       cmocka_unit_test(any_head_dim),
       cmocka_unit_test(grouped_queries_and_layouts),
+      cmocka_unit_test(windows),
       cmocka_unit_test(several_key_blocks),
       cmocka_unit_test(lengths_that_differ),
       cmocka_unit_test(masked_keys),

@@ -224,12 +224,13 @@ const Holding kHoldings[] = {{NXD_DTYPE_F32, NXD_DTYPE_F32, false, false},
 
 // One update, with everything that it wrote.
 struct Updated {
-  Buffer param, copy, first, second;  // copy and mirrors
+  Buffer param, copy, first, second;  // copy and peer copies
   Buffer states[2];
 };
 
 template <class Args, class Update>
-Updated update_once(const Holding& h, int64_t n, bool plain, bool mirrored, const Update& update) {
+Updated update_once(const Holding& h, int64_t n, bool plain, bool has_copies,
+                    const Update& update) {
   const nxd_dtype_t state = h.dtype == NXD_DTYPE_BF16 ? NXD_DTYPE_F32 : h.dtype;
   const nxd_dtype_t stored = h.copied ? NXD_DTYPE_BF16 : h.dtype;
   Updated out{Buffer(h.dtype, n, 1),
@@ -238,7 +239,7 @@ Updated update_once(const Holding& h, int64_t n, bool plain, bool mirrored, cons
               Buffer(stored, n),
               {Buffer(state, n), Buffer(state, n)}};
   Buffer grad(h.grad_dtype, n, 2);
-  const std::vector<void*> mirrors{out.first.data(), out.second.data()};
+  const std::vector<void*> peer_copies{out.first.data(), out.second.data()};
   // A piece in the midst of a tensor with rows of 9.
   const RoundingSource rounding{RandomSite(3, "p").at(2, 0), 41, 5, 9};
   const RoundingSource row{RandomSite(3, "p").at(2, 0), 41, 0, 0};
@@ -249,7 +250,7 @@ Updated update_once(const Holding& h, int64_t n, bool plain, bool mirrored, cons
   args.param = out.param.data();
   args.grad = grad.data();
   args.copy = h.copied ? out.copy.data() : nullptr;
-  args.mirrors = mirrored ? &mirrors : nullptr;
+  args.peer_copies = has_copies ? &peer_copies : nullptr;
   args.rounding = !h.stochastic ? nullptr : n % 5 == 0 ? &rounding : &row;
   args.lr = 0.05;
   args.plain = plain;
@@ -257,16 +258,16 @@ Updated update_once(const Holding& h, int64_t n, bool plain, bool mirrored, cons
   return out;
 }
 
-Updated adamw_once(const Holding& h, int64_t n, bool plain, bool mirrored) {
-  return update_once<AdamwArgs>(h, n, plain, mirrored, [](AdamwArgs& args, Buffer* states) {
+Updated adamw_once(const Holding& h, int64_t n, bool plain, bool has_copies) {
+  return update_once<AdamwArgs>(h, n, plain, has_copies, [](AdamwArgs& args, Buffer* states) {
     args.exp_avg = states[0].data();
     args.exp_avg_sq = states[1].data();
     adamw(args);
   });
 }
 
-Updated sgd_once(const Holding& h, int64_t n, bool plain, bool mirrored) {
-  return update_once<SgdArgs>(h, n, plain, mirrored, [](SgdArgs& args, Buffer* states) {
+Updated sgd_once(const Holding& h, int64_t n, bool plain, bool has_copies) {
+  return update_once<SgdArgs>(h, n, plain, has_copies, [](SgdArgs& args, Buffer* states) {
     args.momentum = 0.5;
     args.momentum_buffer = states[0].data();
     sgd(args);
@@ -274,7 +275,7 @@ Updated sgd_once(const Holding& h, int64_t n, bool plain, bool mirrored) {
 }
 
 // Mirrors get the bits that the copy gets, or the parameter, and change none of them.
-void mirrors_equal_their_parameter(void**) {
+void peer_copies_equal_their_parameter(void**) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(2);
   for (const auto once : {adamw_once, sgd_once}) {
@@ -449,7 +450,7 @@ int main() {
       cmocka_unit_test(adamw_by_its_formulas),
       cmocka_unit_test(adamw_recorded),
       cmocka_unit_test(sgd_as_torch),
-      cmocka_unit_test(mirrors_equal_their_parameter),
+      cmocka_unit_test(peer_copies_equal_their_parameter),
       cmocka_unit_test(plain_as_vectors),
       cmocka_unit_test(sum_of_squares_in_one_order),
       cmocka_unit_test(largest_absolute_value),

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/launch/launcher.h"
-#include "core/launch/meeting_point.h"
+#include "core/launch/rendezvous_endpoint.h"
 #include "core/launch/slurm_lists.h"
 
 #include "support/check.h"
@@ -57,7 +57,7 @@ void assert_place(const nxd::Launch& l, const char* launcher, int rank, int size
   assert_int_equal(l.host, host);
 }
 
-void assert_meeting(const nxd::Launch& l, const char* address, int port) {
+void assert_endpoint(const nxd::Launch& l, const char* address, int port) {
   assert_string_equal(l.address.c_str(), address);
   assert_int_equal(l.port, port);
 }
@@ -107,7 +107,7 @@ const Settings kSlurmOneNode = with(
 void none(void**) {
   const nxd::Launch l = detect({});
   assert_place(l, "", 0, 1, -1, -1, -1);
-  assert_meeting(l, "", 0);
+  assert_endpoint(l, "", 0);
   assert_string_equal(nxd::launch_evidence(lookup({})).c_str(), "");
   // A master alone is no world.
   assert_place(detect({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}), "", 0, 1, -1, -1, -1);
@@ -116,14 +116,14 @@ void none(void**) {
 void torchrun(void**) {
   const nxd::Launch l = detect(kTorchrun);
   assert_place(l, "torchrun", 5, 8, 1, 4, 1);
-  assert_meeting(l, "10.0.0.1", 29500);
+  assert_endpoint(l, "10.0.0.1", 29500);
   assert_true(l.store_is_served);
   assert_string_equal(l.key_prefix.c_str(), "nxd/none/2/");
   assert_place(detect(with(kTorchrun, {{"NXD_SPAWNED", "1"}})), "nxd_spawn", 5, 8, 1, 4, 1);
 
   const Settings least = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "7"}};
   assert_place(detect(least), "torchrun", 1, 2, -1, -1, -1);
-  assert_meeting(detect(least), "127.0.0.1", 7);
+  assert_endpoint(detect(least), "127.0.0.1", 7);
   assert_false(detect(least).store_is_served);
   // A rank alone meets no other.
   assert_place(detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "torchrun", 0, 1, -1, -1, -1);
@@ -131,14 +131,14 @@ void torchrun(void**) {
 
 void mpirun(void**) {
   assert_place(detect(kMpich), "MPICH", 1, 2, 1, 2, -1);
-  assert_meeting(detect(kMpich), "", 0);
+  assert_endpoint(detect(kMpich), "", 0);
   assert_string_equal(detect(kMpich).job.c_str(), "");
   assert_string_equal(detect(kMpich).variable.c_str(), "PMI_RANK");
   assert_place(detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}), "MPICH", 0, 3, -1, -1, -1);
 
   const nxd::Launch l = detect(kOpenMpi);
   assert_place(l, "Open MPI", 1, 2, 1, 2, -1);
-  assert_meeting(l, "", 0);
+  assert_endpoint(l, "", 0);
   // Two jobs of one mpirun, and two of different ones, have different names.
   assert_string_not_equal(l.job.c_str(),
                           detect(with(kOpenMpi, {{"PMIX_NAMESPACE", "1570373634"}})).job.c_str());
@@ -155,12 +155,12 @@ void mpirun_on_several_hosts(void**) {
     assert_refused(one, "set MASTER_ADDR to the host of rank 0 and MASTER_PORT");
     assert_refused(with(one, {{"MASTER_ADDR", "head"}}), "MASTER_ADDR=head is set but MASTER_PORT");
     assert_refused(with(one, {{"MASTER_PORT", "4000"}}), "set MASTER_ADDR");
-    assert_meeting(detect(with(one, there)), "head", 4000);
+    assert_endpoint(detect(with(one, there)), "head", 4000);
   }
   // On one host they win as well.
   for (const Settings& one : {kMpich, kOpenMpi, kSlurmOneNode}) {
-    assert_meeting(detect(with(one, there)), "head", 4000);
-    assert_meeting(detect(with(one, {{"MASTER_PORT", "4000"}})), "127.0.0.1", 4000);
+    assert_endpoint(detect(with(one, there)), "head", 4000);
+    assert_endpoint(detect(with(one, {{"MASTER_PORT", "4000"}})), "127.0.0.1", 4000);
     assert_refused(with(one, {{"MASTER_ADDR", "head"}}), "MASTER_PORT is not");
     assert_false(detect(with(one, there)).store_is_served);
   }
@@ -174,14 +174,14 @@ void srun(void**) {
   assert_int_equal(detect(kSlurm).port, l.port);
   assert_int_not_equal(detect(with(kSlurm, {{"SLURM_STEP_ID", "2"}})).port, l.port);
   assert_int_not_equal(detect(with(kSlurm, {{"SLURM_JOB_ID", "4"}})).port, l.port);
-  assert_meeting(detect(with(kSlurm, {{"MASTER_ADDR", "m"}, {"MASTER_PORT", "9"}})), "m", 9);
-  assert_meeting(detect(with(kSlurm, {{"MASTER_PORT", "9"}})), "n07", 9);
-  assert_meeting(detect(with(kSlurm, {{"MASTER_ADDR", "m"}})), "m", l.port);
+  assert_endpoint(detect(with(kSlurm, {{"MASTER_ADDR", "m"}, {"MASTER_PORT", "9"}})), "m", 9);
+  assert_endpoint(detect(with(kSlurm, {{"MASTER_PORT", "9"}})), "n07", 9);
+  assert_endpoint(detect(with(kSlurm, {{"MASTER_ADDR", "m"}})), "m", l.port);
   assert_string_equal(detect(with(kSlurm, {{"SLURM_STEP_NODELIST", ""}})).address.c_str(),
                       "10.0.0.9");
 
   assert_place(detect(kSlurmOneNode), "Slurm", 2, 4, 0, 4, 0);
-  assert_meeting(detect(kSlurmOneNode), "", 0);
+  assert_endpoint(detect(kSlurmOneNode), "", 0);
   assert_string_equal(detect(kSlurmOneNode).job.c_str(), "slurm 3.1");
 
   // With Slurm's own PMI the same; PMIx alone says less than Slurm.
@@ -310,16 +310,16 @@ void launching_process(void**) {
   for (const int fd : {told[0], told[1], held[0]}) close(fd);
 }
 
-void meeting_points(void**) {
-  const std::string one = nxd::meeting_point(detect(kSlurmOneNode));
-  assert_string_equal(nxd::meeting_point(detect(kSlurmOneNode)).c_str(), one.c_str());
+void rendezvous_endpoints(void**) {
+  const std::string one = nxd::rendezvous_endpoint(detect(kSlurmOneNode));
+  assert_string_equal(nxd::rendezvous_endpoint(detect(kSlurmOneNode)).c_str(), one.c_str());
   assert_string_not_equal(
-      nxd::meeting_point(detect(with(kSlurmOneNode, {{"SLURM_STEP_ID", "2"}}))).c_str(),
+      nxd::rendezvous_endpoint(detect(with(kSlurmOneNode, {{"SLURM_STEP_ID", "2"}}))).c_str(),
       one.c_str());
   assert_true(one.size() < 60);
   // Without a name of the job the launching process gives one.
-  assert_string_equal(nxd::meeting_point(detect(kMpich)).c_str(),
-                      nxd::meeting_point(detect(with(kMpich, {{"PMI_RANK", "0"}}))).c_str());
+  assert_string_equal(nxd::rendezvous_endpoint(detect(kMpich)).c_str(),
+                      nxd::rendezvous_endpoint(detect(with(kMpich, {{"PMI_RANK", "0"}}))).c_str());
 }
 
 }  // namespace
@@ -337,7 +337,7 @@ int main() {
       cmocka_unit_test(evidence),
       cmocka_unit_test(host_lists),
       cmocka_unit_test(launching_process),
-      cmocka_unit_test(meeting_points),
+      cmocka_unit_test(rendezvous_endpoints),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

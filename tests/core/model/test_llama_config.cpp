@@ -65,6 +65,76 @@ void defaults(void**) {
   assert_true(LlamaConfig::parse(with("tie_word_embeddings", true).dump()).tied_embeddings);
 }
 
+json form(const char* type, json changes = {}) {
+  json config = base();
+  config["model_type"] = type;
+  if (!changes.is_null()) config.update(changes);
+  return config;
+}
+
+std::vector<int64_t> windows(const json& config) {
+  return LlamaConfig::parse(config.dump()).windows;
+}
+
+// Biases and norms of Llama's forms, and lengths that they suppose.
+void forms(void**) {
+  LlamaConfig c = LlamaConfig::parse(form("qwen2").dump());
+  assert_true(c.attention_bias);
+  assert_false(c.output_bias || c.mlp_bias || c.head_norms || c.tied_embeddings);
+  assert_int_equal(c.head_dim, 16);
+  assert_int_equal(c.max_positions, 32768);
+
+  c = LlamaConfig::parse(form("qwen3").dump());
+  assert_true(c.head_norms);
+  assert_false(c.attention_bias || c.output_bias || c.mlp_bias);
+  assert_int_equal(c.head_dim, 128);
+  c = LlamaConfig::parse(form("qwen3", {{"head_dim", 16}, {"attention_bias", true}}).dump());
+  assert_true(c.attention_bias && c.output_bias && c.head_dim == 16);
+
+  assert_int_equal(
+      LlamaConfig::parse(form("qwen2", {{"num_key_value_heads", nullptr}}).dump()).kv_heads, 4);
+  c = LlamaConfig::parse(form("mistral").dump());
+  assert_false(c.attention_bias || c.output_bias || c.mlp_bias || c.head_norms);
+  assert_int_equal(c.max_positions, 131072);
+  // transformers passes these over.
+  c = LlamaConfig::parse(
+      form("mistral", {{"attention_bias", true}, {"mlp_bias", true}, {"use_sliding_window", false}})
+          .dump());
+  assert_false(c.attention_bias || c.output_bias || c.mlp_bias);
+  assert_int_equal(c.window, 4096);
+
+  c = LlamaConfig::parse(with("attention_bias", true).dump());
+  assert_true(c.attention_bias && c.output_bias);
+}
+
+void sliding_windows(void**) {
+  using Windows = std::vector<int64_t>;
+  const Windows none(4, 0);
+  assert_true(windows(with("sliding_window", 7)) == none);
+  assert_true(windows(form("mistral")) == Windows(4, 4096));
+  assert_true(windows(form("mistral", {{"sliding_window", nullptr}})) == none);
+  assert_true(windows(form("mistral", {{"sliding_window", 7}})) == Windows(4, 7));
+  for (const char* type : {"qwen2", "qwen3"}) {
+    json on = form(type, {{"use_sliding_window", true}, {"sliding_window", 7}});
+    assert_true(windows(form(type, {{"sliding_window", 7}, {"max_window_layers", 0}})) == none);
+    assert_true(windows(on) == none);  // from layer 28 on
+    on["max_window_layers"] = 3;
+    assert_true(windows(on) == Windows({0, 0, 0, 7}));
+    on["max_window_layers"] = 0;
+    assert_true(windows(on) == Windows(4, 7));
+    on["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention",
+                         "full_attention"};
+    assert_true(windows(on) == Windows({7, 0, 7, 0}));
+    const LlamaConfig c = LlamaConfig::parse(on.dump());
+    assert_true(c.window == 7 && c.window_layers == 2);
+    on["sliding_window"] = nullptr;
+    on.erase("layer_types");
+    assert_true(windows(on) == none);
+    on.erase("sliding_window");
+    assert_true(windows(on) == Windows(4, 4096));
+  }
+}
+
 void rope_forms(void**) {
   const json llama3 = {{"rope_type", "llama3"},
                        {"factor", 8.0},
@@ -210,6 +280,37 @@ void unknown_names(void**) {
          "partial_rotary_factor");
 }
 
+void bad_forms(void**) {
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT, no = NXD_ERROR_UNSUPPORTED;
+  expect(with("model_type", "qwen2_moe").dump(), no, "known are: llama, mistral, qwen2, qwen3");
+  for (const char* type : {"mistral", "qwen2", "qwen3"}) {
+    json missing = form(type);
+    missing.erase("num_key_value_heads");
+    expect(missing.dump(), bad, "num_key_value_heads: expected a positive whole number");
+    expect(form(type, {{"attention_dropout", 0.1}}).dump(), no, "attention_dropout");
+    expect(form(type, {{"partial_rotary_factor", 0.5}}).dump(), no, "partial_rotary_factor");
+    json on = form(type, {{"use_sliding_window", true}, {"sliding_window", 0}});
+    expect(on.dump(), bad, "sliding_window: expected a whole number of 1 to 16777216, got 0");
+  }
+  expect(form("qwen3", {{"attention_bias", 1}}).dump(), bad, "attention_bias");
+  expect(form("qwen2", {{"use_sliding_window", 1}}).dump(), bad, "use_sliding_window");
+  json on = form("qwen2", {{"use_sliding_window", true}, {"max_window_layers", -1}});
+  expect(on.dump(), bad, "max_window_layers: expected a whole number of 0 to 16777216, got -1");
+  const auto types = [](json list, bool window) {
+    return form("qwen3", {{"layer_types", std::move(list)}, {"use_sliding_window", window}}).dump();
+  };
+  const json::array_t full(4, "full_attention");
+  assert_int_equal(LlamaConfig::parse(types(full, false)).window_layers, 0);
+  expect(types(json::array_t(3, "full_attention"), false), bad,
+         "layer_types: expected a type of each of the 4 layers, got 3");
+  expect(types("full_attention", false), bad, "layer_types: expected a list of strings");
+  expect(types({1, 2, 3, 4}, false), bad, "layer_types: expected a list of strings");
+  expect(types(json::array_t(4, "sliding_attention"), false), bad,
+         "layer_types: sliding_attention needs use_sliding_window and a sliding_window");
+  expect(types(json::array_t(4, "linear_attention"), true), no,
+         "layer_types: \"linear_attention\" is not known; known are: full_attention, sliding_");
+}
+
 // By these transformers would make another model, or read other weights.
 void other_models(void**) {
   const nxd_status_t no = NXD_ERROR_UNSUPPORTED;
@@ -242,9 +343,11 @@ void other_models(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(defaults),          cmocka_unit_test(rope_forms),
-      cmocka_unit_test(rope_of_both_ages), cmocka_unit_test(bad_fields),
-      cmocka_unit_test(other_models),      cmocka_unit_test(unknown_names),
+      cmocka_unit_test(defaults),      cmocka_unit_test(rope_forms),
+      cmocka_unit_test(forms),         cmocka_unit_test(sliding_windows),
+      cmocka_unit_test(bad_forms),     cmocka_unit_test(rope_of_both_ages),
+      cmocka_unit_test(bad_fields),    cmocka_unit_test(other_models),
+      cmocka_unit_test(unknown_names),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -113,7 +113,7 @@ void check_parts(const BucketPlan& plan) {
     }
     assert_int_equal(covered, plan.buckets()[b].used);
     int64_t whole = 0;
-    for (const BucketPlan::Segment& segment : plan.whole(b)) {
+    for (const BucketPlan::Segment& segment : plan.full(b)) {
       assert_int_equal(segment.parameter_offset, 0);
       whole += segment.count;
     }

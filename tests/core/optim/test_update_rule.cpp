@@ -30,12 +30,9 @@ void refused(const Function& function, const char* part) {
   fail_msg("not refused: expected \"%s\"", part);
 }
 
-nxd_adamw_options_t adamw() { return NXD_ADAMW_OPTIONS_INIT; }
-nxd_sgd_options_t sgd() { return NXD_SGD_OPTIONS_INIT; }
-
 nxd_status_t do_nothing(const nxd_update_t*, void*) { return NXD_OK; }
-nxd_custom_optimizer_options_t custom() {
-  nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+CallbackRuleOptions custom() {
+  CallbackRuleOptions options;
   options.update = do_nothing;
   return options;
 }
@@ -47,7 +44,7 @@ void near(double got, double want) {
 using States = std::vector<std::string>;
 
 void kinds_states_and_defaults(void**) {
-  const auto a = make_adamw_rule(adamw());
+  const auto a = make_adamw_rule({});
   assert_string_equal(a->kind(), "adamw");
   assert_true(a->states() == (States{"exp_avg", "exp_avg_sq"}));
   assert_true(a->defaults()[NXD_HYPERPARAMETER_LEARNING_RATE] == 1e-3);
@@ -55,7 +52,7 @@ void kinds_states_and_defaults(void**) {
   assert_true(a->defaults()[NXD_HYPERPARAMETER_BETA2] == 0.999);
   assert_true(a->defaults()[NXD_HYPERPARAMETER_EPS] == 1e-8);
   assert_true(a->defaults()[NXD_HYPERPARAMETER_WEIGHT_DECAY] == 0);
-  auto options = sgd();
+  SgdOptions options;
   assert_true(make_sgd_rule(options)->states().empty());
   options.momentum = 0.5;
   options.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
@@ -81,7 +78,7 @@ struct BadField {
 };
 
 void bad_adamw_options(void**) {
-  using O = nxd_adamw_options_t;
+  using O = AdamwOptions;
   const BadField<O> all[] = {
       {[](O& o) { o.learning_rate = -1; },
        "learning_rate: expected a finite number of at least 0, got -1"},
@@ -94,33 +91,32 @@ void bad_adamw_options(void**) {
       {[](O& o) { o.formula = 2; }, "formula: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got 2"},
       {[](O& o) { o.bf16_update = -1; }, "bf16_update"}};
   for (const auto& bad : all) {
-    O options = adamw();
+    O options;
     bad.set(options);
     refused([&] { make_adamw_rule(options); }, bad.part);
   }
 }
 
 void bad_sgd_options(void**) {
-  using O = nxd_sgd_options_t;
+  using O = SgdOptions;
   const BadField<O> all[] = {
       {[](O& o) { o.learning_rate = kNan; }, "learning_rate"},
       {[](O& o) { o.momentum = 1; }, "momentum: expected a number of [0, 1), got 1"},
       {[](O& o) { o.dampening = 2; }, "dampening: expected a number of [0, 1], got 2"},
       {[](O& o) { o.weight_decay = -1; }, "weight_decay"},
-      {[](O& o) { o.nesterov = 1; }, "momentum: expected more than 0 with nesterov, got 0"},
-      {[](O& o) { o.nesterov = 1, o.momentum = 0.5, o.dampening = 0.5; },
+      {[](O& o) { o.nesterov = true; }, "momentum: expected more than 0 with nesterov, got 0"},
+      {[](O& o) { o.nesterov = true, o.momentum = 0.5, o.dampening = 0.5; },
        "dampening: expected 0 with nesterov, got 0.5"},
-      {[](O& o) { o.nesterov = 7; }, "nesterov: expected 0 or 1, got 7"},
       {[](O& o) { o.bf16_update = 3; }, "bf16_update"}};
   for (const auto& bad : all) {
-    O options = sgd();
+    O options;
     bad.set(options);
     refused([&] { make_sgd_rule(options); }, bad.part);
   }
 }
 
 void bad_custom_options(void**) {
-  using O = nxd_custom_optimizer_options_t;
+  using O = CallbackRuleOptions;
   const BadField<O> all[] = {
       {[](O& o) { o.update = nullptr; }, "update: expected a callback, got NULL"},
       {[](O& o) { o.num_states = 9; }, "num_states: expected 0 to 8, got 9"},
@@ -136,7 +132,7 @@ void bad_custom_options(void**) {
 }
 
 void hyperparameters_are_checked(void**) {
-  const auto a = make_adamw_rule(adamw());
+  const auto a = make_adamw_rule({});
   a->check(NXD_HYPERPARAMETER_LEARNING_RATE, 0);
   a->check(NXD_HYPERPARAMETER_BETA1, 0);
   refused([&] { a->check(NXD_HYPERPARAMETER_LEARNING_RATE, -1); }, "learning_rate");
@@ -145,13 +141,13 @@ void hyperparameters_are_checked(void**) {
           "momentum");
   refused([&] { a->check(NXD_HYPERPARAMETER_INVALID, 0); }, "got -1");
   refused([&] { a->check(7, 0); }, "got 7");
-  const auto s = make_sgd_rule(sgd());
+  const auto s = make_sgd_rule({});
   refused([&] { s->check(NXD_HYPERPARAMETER_BETA1, 0.5); }, "got beta1");
   refused([&] { s->check(NXD_HYPERPARAMETER_MOMENTUM, 0.5); }, "made without, got 0.5");
   s->check(NXD_HYPERPARAMETER_MOMENTUM, 0);
-  auto options = sgd();
+  SgdOptions options;
   options.momentum = 0.9;
-  options.nesterov = 1;
+  options.nesterov = true;
   const auto n = make_sgd_rule(options);
   n->check(NXD_HYPERPARAMETER_MOMENTUM, 0.1);
   refused([&] { n->check(NXD_HYPERPARAMETER_MOMENTUM, 0); }, "with nesterov");
@@ -168,18 +164,18 @@ struct Scalar {
   int64_t step = 0;
 
   void update(const UpdateRule& rule, const Hyperparameters& hyper, double grad, bool plain) {
-    UpdateRun run;
-    run.name = &name;
-    run.count = 1;
-    run.dtype = run.grad_dtype = NXD_DTYPE_F64;
-    run.param = &value;
-    run.grad = &grad;
-    run.states = pointers;
-    run.learning_rate = hyper[NXD_HYPERPARAMETER_LEARNING_RATE];
-    run.grad_scale = 0.5;
-    run.step = ++step;
-    run.plain = plain;
-    rule.update(run, hyper);
+    UpdateSpan span;
+    span.name = &name;
+    span.count = 1;
+    span.dtype = span.grad_dtype = NXD_DTYPE_F64;
+    span.param = &value;
+    span.grad = &grad;
+    span.states = pointers;
+    span.learning_rate = hyper[NXD_HYPERPARAMETER_LEARNING_RATE];
+    span.grad_scale = 0.5;
+    span.step = ++step;
+    span.plain = plain;
+    rule.update(span, hyper);
   }
 };
 
@@ -188,19 +184,19 @@ struct Scalar {
 void sgd_values(void**) {
   struct Recorded {
     double momentum, dampening, weight_decay;
-    int32_t nesterov;
+    bool nesterov;
     double want[3];
   };
   const Recorded all[] = {
-      {0, 0, 0, 0, {0.9, 0.95, 0.925}},
-      {0, 0, 0.1, 0, {0.89, 0.9311, 0.896789}},
-      {0.9, 0, 0, 0, {0.9, 0.86, 0.799}},
-      {0.9, 0.3, 0.1, 0, {0.89, 0.81977, 0.73332461}},
-      {0.9, 0, 0.1, 1, {0.791, 0.781871, 0.673418351}},
+      {0, 0, 0, false, {0.9, 0.95, 0.925}},
+      {0, 0, 0.1, false, {0.89, 0.9311, 0.896789}},
+      {0.9, 0, 0, false, {0.9, 0.86, 0.799}},
+      {0.9, 0.3, 0.1, false, {0.89, 0.81977, 0.73332461}},
+      {0.9, 0, 0.1, true, {0.791, 0.781871, 0.673418351}},
   };
   const double grads[] = {1, -0.5, 0.25};
   for (const Recorded& recorded : all) {
-    nxd_sgd_options_t options = sgd();
+    SgdOptions options;
     options.learning_rate = 0.1;
     options.momentum = recorded.momentum;
     options.dampening = recorded.dampening;
@@ -223,7 +219,7 @@ void adamw_values(void**) {
   const double grads[] = {0.5, 0.25, 0};
   const double want[2][3] = {{.9000002, .8067825, .7347249}, {.8991063, .8050877, .7323011}};
   for (const auto formula : {NXD_ADAMW_FORMULA_TORCH, NXD_ADAMW_FORMULA_NXD}) {
-    nxd_adamw_options_t options = adamw();
+    AdamwOptions options;
     options.formula = formula;
     options.beta1 = 0.5;
     const auto rule = make_adamw_rule(options);
@@ -242,7 +238,7 @@ void adamw_values(void**) {
 
 // A momentum that a group has set to 0 is left out.
 void group_without_momentum(void**) {
-  nxd_sgd_options_t options = sgd();
+  SgdOptions options;
   options.momentum = 0.9;
   options.dampening = 0.5;
   const auto rule = make_sgd_rule(options);
@@ -284,8 +280,8 @@ nxd_status_t descend(const nxd_update_t* u, void* user_data) {
   return seen.answer;
 }
 
-nxd_custom_optimizer_options_t descending(Seen& seen) {
-  nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+CallbackRuleOptions descending(Seen& seen) {
+  CallbackRuleOptions options;
   options.update = descend;
   options.user_data = &seen;
   options.num_states = 1;
@@ -299,24 +295,24 @@ void callers_rule_sees_everything(void**) {
   float param[] = {1, 2, 300};
   const float grad[] = {2, 4, 8};
   float state[3] = {};
-  kernels::Bf16 copy[3] = {}, mirror[3] = {};
+  kernels::Bf16 copy[3] = {}, peer_copy[3] = {};
   void* states[] = {state};
-  const std::vector<void*> mirrors{mirror};
-  UpdateRun run;
-  run.name = &name;
-  run.begin = 17;
-  run.count = 3;
-  run.param = param;
-  run.grad = grad;
-  run.states = states;
-  run.copy = copy;
-  run.mirrors = &mirrors;
-  run.learning_rate = 0.25;
-  run.grad_scale = 0.5;
-  run.step = 9;
+  const std::vector<void*> peer_copies{peer_copy};
+  UpdateSpan span;
+  span.name = &name;
+  span.begin = 17;
+  span.count = 3;
+  span.param = param;
+  span.grad = grad;
+  span.states = states;
+  span.copy = copy;
+  span.peer_copies = &peer_copies;
+  span.learning_rate = 0.25;
+  span.grad_scale = 0.5;
+  span.step = 9;
   Hyperparameters hyper = rule->defaults();
   hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY] = 0.125;
-  rule->update(run, hyper);
+  rule->update(span, hyper);
   assert_string_equal(seen.name.c_str(), "layers.3.weight");
   assert_int_equal(seen.last.struct_size, sizeof(nxd_update_t));
   assert_int_equal(seen.last.begin, 17);
@@ -332,14 +328,14 @@ void callers_rule_sees_everything(void**) {
   for (int i = 0; i < 3; ++i) {
     near(static_cast<double>(param[i]), static_cast<double>(want[i]));
     assert_int_equal(copy[i].bits, kernels::to_bf16(param[i]).bits);
-    assert_int_equal(mirror[i].bits, copy[i].bits);
+    assert_int_equal(peer_copy[i].bits, copy[i].bits);
   }
-  // Without a copy the mirrors get the parameter.
+  // Without a copy the peer copies get the parameter.
   float other[3] = {};
   const std::vector<void*> others{other};
-  run.copy = nullptr;
-  run.mirrors = &others;
-  rule->update(run, hyper);
+  span.copy = nullptr;
+  span.peer_copies = &others;
+  rule->update(span, hyper);
   assert_memory_equal(other, param, sizeof param);
 }
 
@@ -352,26 +348,26 @@ void callers_rule_in_bf16(void**) {
   const std::string name = "w";
   kernels::Bf16 param[] = {kernels::to_bf16(1), kernels::to_bf16(-2)};
   const kernels::Bf16 grad[] = {kernels::to_bf16(0.5), kernels::to_bf16(0.25)};
-  kernels::Bf16 mirror[2] = {};
+  kernels::Bf16 peer_copy[2] = {};
   float state[2] = {};
   void* states[] = {state};
-  const std::vector<void*> mirrors{mirror};
-  UpdateRun run;
-  run.name = &name;
-  run.count = 2;
-  run.dtype = run.grad_dtype = NXD_DTYPE_BF16;
-  run.param = param;
-  run.grad = grad;
-  run.states = states;
-  run.mirrors = &mirrors;
-  run.learning_rate = 1;
-  rule->update(run, rule->defaults());
+  const std::vector<void*> peer_copies{peer_copy};
+  UpdateSpan span;
+  span.name = &name;
+  span.count = 2;
+  span.dtype = span.grad_dtype = NXD_DTYPE_BF16;
+  span.param = param;
+  span.grad = grad;
+  span.states = states;
+  span.peer_copies = &peer_copies;
+  span.learning_rate = 1;
+  rule->update(span, rule->defaults());
   assert_int_equal(seen.last.dtype, NXD_DTYPE_BF16);
   assert_int_equal(seen.last.grad_dtype, NXD_DTYPE_BF16);
   near(static_cast<double>(kernels::to_float(param[0])), 0.5);
   near(static_cast<double>(kernels::to_float(param[1])), -2.25);
   near(static_cast<double>(state[1]), 0.25);
-  assert_memory_equal(mirror, param, sizeof param);
+  assert_memory_equal(peer_copy, param, sizeof param);
 }
 
 void callers_status_passes_through(void**) {
@@ -379,24 +375,24 @@ void callers_status_passes_through(void**) {
   seen.answer = -4321;
   const auto rule = make_callback_rule(descending(seen));
   const std::string name = "w";
-  float param = 1, grad = 1, state = 0, mirror = 7;
+  float param = 1, grad = 1, state = 0, peer_copy = 7;
   void* states[] = {&state};
-  const std::vector<void*> mirrors{&mirror};
-  UpdateRun run;
-  run.name = &name;
-  run.count = 1;
-  run.param = &param;
-  run.grad = &grad;
-  run.states = states;
-  run.mirrors = &mirrors;
+  const std::vector<void*> peer_copies{&peer_copy};
+  UpdateSpan span;
+  span.name = &name;
+  span.count = 1;
+  span.param = &param;
+  span.grad = &grad;
+  span.states = states;
+  span.peer_copies = &peer_copies;
   try {
-    rule->update(run, rule->defaults());
+    rule->update(span, rule->defaults());
     fail_msg("the callback's failure was lost");
   } catch (const Error& error) {
     assert_int_equal(error.status(), -4321);
     assert_non_null(strstr(error.what(), "update of w"));
   }
-  assert_true(mirror == 7);
+  assert_true(peer_copy == 7);
 }
 
 }  // namespace

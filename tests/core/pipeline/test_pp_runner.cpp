@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/pipeline/p2p_plan.h"
 #include "core/pipeline/pipeline_agreement.h"
 #include "core/pipeline/task_failure.h"
 #include "core/pipeline/timeline_trace.h"
-#include "core/pipeline/value_flow.h"
-#include "core/pipeline_model.h"
+#include "support/pipeline_model.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 
@@ -22,10 +22,10 @@ namespace {
 
 using namespace nxd_test;
 using nxd::Flow;
+using nxd::P2pPlan;
 using nxd::PipelineShape;
 using nxd::PipelineValue;
 using nxd::Schedule;
-using nxd::ValueFlow;
 
 // --- The order of messages ----------------------------------------------------------------------
 
@@ -36,9 +36,9 @@ std::vector<PipelineValue> values_at(int stage, int stages) {
           {"nothing", {0, 2}, NXD_DTYPE_F32, true}};
 }
 
-ValueFlow flow_of(const Schedule& schedule, int rank) {
+P2pPlan plan_of(const Schedule& schedule, int rank) {
   const PipelineShape& shape = schedule.shape();
-  ValueFlow::Values inputs, outputs;
+  P2pPlan::Values inputs, outputs;
   for (int chunk = 0; chunk < shape.chunks; ++chunk) {
     const int stage = shape.stage_of(rank, chunk);
     inputs.push_back(values_at(stage, shape.stages()));
@@ -73,11 +73,11 @@ void neighbours_have_one_order(void**) {
   for (const Schedule& schedule : schedules()) {
     const PipelineShape& shape = schedule.shape();
     for (int rank = 0; rank < shape.ranks; ++rank) {
-      const ValueFlow from = flow_of(schedule, rank);
+      const P2pPlan from = plan_of(schedule, rank);
       for (const Flow flow : nxd::kFlows) {
         const int step = flow == Flow::kValues ? 1 : -1;
         const int to = (rank + step + shape.ranks) % shape.ranks;
-        const ValueFlow at = flow_of(schedule, to);
+        const P2pPlan at = plan_of(schedule, to);
         const auto& sent = from.outgoing(flow);
         const auto& received = at.incoming(flow);
         assert_int_equal(sent.size(), received.size());
@@ -100,32 +100,32 @@ void receives_are_enough(void**) {
   for (const Schedule& schedule : schedules()) {
     const PipelineShape& shape = schedule.shape();
     if (shape.ranks == 1) continue;
-    std::vector<ValueFlow> flows;
-    for (int rank = 0; rank < shape.ranks; ++rank) flows.push_back(flow_of(schedule, rank));
-    std::vector<size_t> done(flows.size());
-    std::vector<std::array<size_t, 2>> sent(flows.size());  // by the neighbour, of incoming()
+    std::vector<P2pPlan> plans;
+    for (int rank = 0; rank < shape.ranks; ++rank) plans.push_back(plan_of(schedule, rank));
+    std::vector<size_t> done(plans.size());
+    std::vector<std::array<size_t, 2>> sent(plans.size());  // by the neighbour, of incoming()
     bool moved = true;
     while (moved) {
       moved = false;
-      for (size_t r = 0; r < flows.size(); ++r) {
-        for (; done[r] < flows[r].steps().size(); ++done[r], moved = true) {
-          const ValueFlow::Step& step = flows[r].steps()[done[r]];
-          const size_t f = ValueFlow::index(step.flow);
+      for (size_t r = 0; r < plans.size(); ++r) {
+        for (; done[r] < plans[r].steps().size(); ++done[r], moved = true) {
+          const P2pPlan::Step& step = plans[r].steps()[done[r]];
+          const size_t f = P2pPlan::index(step.flow);
           if (step.n_in > 0) {
             assert_true(step.wanted[f] >= step.in + step.n_in);
             if (sent[r][f] < step.in + step.n_in) break;
           }
           const size_t peer =
-              (r + flows.size() + (step.flow == Flow::kValues ? 1 : -1)) % flows.size();
+              (r + plans.size() + (step.flow == Flow::kValues ? 1 : -1)) % plans.size();
           sent[peer][f] += step.n_out;
         }
       }
     }
-    for (size_t r = 0; r < flows.size(); ++r) {
-      assert_int_equal(done[r], flows[r].steps().size());
+    for (size_t r = 0; r < plans.size(); ++r) {
+      assert_int_equal(done[r], plans[r].steps().size());
       for (const Flow flow : nxd::kFlows) {
-        const size_t f = ValueFlow::index(flow);
-        assert_int_equal(flows[r].steps().back().wanted[f], flows[r].incoming(flow).size());
+        const size_t f = P2pPlan::index(flow);
+        assert_int_equal(plans[r].steps().back().wanted[f], plans[r].incoming(flow).size());
       }
     }
   }
@@ -136,7 +136,7 @@ void buffers_are_counted(void**) {
   const auto bytes = [](nxd_pp_schedule_kind_t kind, int microbatches) {
     size_t sum = 0;
     const Schedule schedule = Schedule::make(kind, {4, 1, microbatches});
-    for (const ValueFlow::Need& need : flow_of(schedule, 2).most_incoming()) {
+    for (const P2pPlan::Need& need : plan_of(schedule, 2).most_incoming()) {
       sum += need.bytes * need.count;
     }
     return sum;
@@ -151,8 +151,8 @@ void last_tasks_are_marked(void**) {
     for (int rank = 0; rank < schedule.shape().ranks; ++rank) {
       std::map<int, int> last;
       std::set<std::pair<int, int>> ended;
-      const ValueFlow flow = flow_of(schedule, rank);
-      for (const ValueFlow::Step& step : flow.steps()) {
+      const P2pPlan plan = plan_of(schedule, rank);
+      for (const P2pPlan::Step& step : plan.steps()) {
         const bool adds =
             step.task.kind == NXD_PP_TASK_BACKWARD || step.task.kind == NXD_PP_TASK_WEIGHT_GRAD;
         if (adds) assert_int_equal(last[step.task.chunk], 0);
@@ -360,9 +360,9 @@ void failing_tasks(void**) {
 
 // --- Timelines ----------------------------------------------------------------------------------
 
-// Every task is there once, and in a lane nothing overlaps.
+// Every task is there once, and in a track nothing overlaps.
 void check_trace(const nlohmann::json& trace, int ranks, int microbatches) {
-  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> lanes;
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
   std::map<std::string, int> tasks;
   std::map<int, int> sends;
   for (const auto& e : trace.at("traceEvents")) {
@@ -370,14 +370,14 @@ void check_trace(const nlohmann::json& trace, int ranks, int microbatches) {
     const int pid = e.at("pid"), tid = e.at("tid");
     const double begin = e.at("ts"), duration = e.at("dur");
     assert_true(begin >= 0 && duration >= 0);
-    lanes[{pid, tid}].push_back({begin, begin + duration});
+    tracks[{pid, tid}].push_back({begin, begin + duration});
     if (e.at("cat") == "compute") ++tasks[std::to_string(pid) + e.at("name").get<std::string>()];
     if (e.at("cat") == "communication") ++sends[pid];
   }
   assert_int_equal(tasks.size(), 2 * ranks * microbatches);
   for (const auto& [name, count] : tasks) assert_int_equal(count, 1);
   assert_int_equal(sends.size(), ranks);
-  for (auto& [lane, spans] : lanes) {
+  for (auto& [track, spans] : tracks) {
     std::sort(spans.begin(), spans.end());
     for (size_t i = 1; i < spans.size(); ++i) {
       assert_true(spans[i].first >= spans[i - 1].second - 2e-3);

@@ -13,7 +13,8 @@
 #include "core/planner/layout_plan.h"
 #include "core/planner/plan_search.h"
 
-#include "planner_support.h"
+#include "support/planner_support.h"
+
 #include "support/check.h"
 
 using nlohmann::json;
@@ -62,7 +63,7 @@ void assert_near(double got, double expected, double tolerance = 1e-12) {
 
 // As many elements as the recorded models' files have.
 void test_models(void**) {
-  for (const char* name : {"llama_tiny", "gpt2_tiny"}) {
+  for (const char* name : {"llama_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny"}) {
     const std::string file = read_oracle(std::string(name) + "/model.safetensors");
     uint64_t length = 0;
     std::copy_n(file.begin(), sizeof length, reinterpret_cast<char*>(&length));
@@ -75,7 +76,7 @@ void test_models(void**) {
       expected += elements;
     }
     const nxd_plan_model_t model = model_of(name);
-    const nxd::ModelSizes sizes = nxd::read_plan_model(&model);
+    const nxd::ModelSizes sizes = nxd::read_plan_model(model);
     int64_t elements =
         sizes.embedding_elements() + sizes.norm_elements() + sizes.layers * sizes.layer_elements();
     if (!sizes.tied_embeddings) elements += sizes.head_elements();
@@ -91,7 +92,7 @@ void test_models(void**) {
   model.intermediate_size = 1408;
   model.vocab_size = 8192;
   model.gated_mlp = 1;
-  const nxd::ModelSizes read = nxd::read_plan_model(&model);
+  const nxd::ModelSizes read = nxd::read_plan_model(model);
   assert_near(read.step_operations(4, 512),
               2048.0 * (6 * (8 * 2949120.0 + 4194304) + 6 * 8 * 512 * 512.0));
 }
@@ -179,27 +180,27 @@ void test_zero_memory(void**) {
 void test_pipeline_report(void**) {
   const nxd_plan_model_t model = small_model();
   const nxd_plan_machine_t machine = round_machine();
-  const nxd::ModelSizes read = nxd::read_plan_model(&model);
+  const nxd::ModelSizes read = nxd::read_plan_model(model);
   for (const auto kind : {NXD_PP_SCHEDULE_1F1B, NXD_PP_SCHEDULE_GPIPE, NXD_PP_SCHEDULE_INTERLEAVED,
                           NXD_PP_SCHEDULE_ZERO_BUBBLE}) {
     nxd_plan_layout_t layout = layout_of(1, 2, 1, 6, 10);
     layout.schedule = kind;
     layout.virtual_size = kind == NXD_PP_SCHEDULE_INTERLEAVED ? 2 : 1;
-    layout = nxd::read_plan_layout(&layout, read);
-    const nxd::PlanPieces pieces = nxd::plan_pieces(read, machine, layout);
+    layout = nxd::read_plan_layout(layout, read);
+    const nxd::PlanParts parts = nxd::plan_parts(read, machine, layout);
     const int stages = 2 * layout.virtual_size;
     std::vector<double> forward, input, weight;
     for (int stage = 0; stage < stages; ++stage) {
       const int layers = 4 / stages;
-      const auto cost = [&](nxd::PassTime nxd::PlanPiece::*pass) {
-        double sum = layers * (pieces.layer.*pass).sum();
-        if (stage == 0) sum += (pieces.embedding.*pass).sum();
-        if (stage == stages - 1) sum += (pieces.head.*pass).sum();
+      const auto cost = [&](nxd::PassTime nxd::PlanPart::*pass) {
+        double sum = layers * (parts.layer.*pass).sum();
+        if (stage == 0) sum += (parts.embedding.*pass).sum();
+        if (stage == stages - 1) sum += (parts.head.*pass).sum();
         return sum;
       };
-      forward.push_back(cost(&nxd::PlanPiece::forward));
-      input.push_back(cost(&nxd::PlanPiece::input));
-      weight.push_back(cost(&nxd::PlanPiece::weight));
+      forward.push_back(cost(&nxd::PlanPart::forward));
+      input.push_back(cost(&nxd::PlanPart::input));
+      weight.push_back(cost(&nxd::PlanPart::weight));
     }
     nxd_pp_costs_t costs = NXD_PP_COSTS_INIT;
     costs.forward = forward.data();
@@ -249,7 +250,7 @@ void test_cuts(void**) {
   model.num_layers = 5;
   const int64_t layer = 2 * 640 + 4 * 10 * 8;  // operations of a token, of ten
   model.vocab_size = 3 * layer / (2 * 8);
-  const nxd::ModelSizes m = nxd::read_plan_model(&model);
+  const nxd::ModelSizes m = nxd::read_plan_model(model);
   const auto check = [&](nxd_pp_partition_t partition, const std::vector<int>& expected) {
     const int stages = static_cast<int>(expected.size());
     assert_true(nxd::stage_layers(m, partition, stages, 10) == expected);
@@ -330,9 +331,9 @@ void test_properties(void**) {
                                         p.activation_bytes + p.buffer_bytes);
 
     // The bound that the search prunes by.
-    const nxd::ModelSizes m = nxd::read_plan_model(&model);
-    const nxd_plan_machine_t read = nxd::read_plan_machine(&machine);
-    const nxd_plan_layout_t l = nxd::read_plan_layout(&layout, m);
+    const nxd::ModelSizes m = nxd::read_plan_model(model);
+    const nxd_plan_machine_t read = nxd::read_plan_machine(machine);
+    const nxd_plan_layout_t l = nxd::read_plan_layout(layout, m);
     const nxd::LayoutPlan plan(
         m, read, l,
         nxd::stage_layers(m, l.partition, l.pipeline_parallel_size * l.virtual_size,

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "capi/handles.h"
-#include "core/comm/monitor/failure_board.h"
-#include "core/comm/monitor/refusals.h"
+#include "core/comm/monitor/failure_registry.h"
+#include "core/comm/monitor/group_rejections.h"
 #include "core/comm/store/local_store.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/world/rendezvous.h"
@@ -21,23 +21,23 @@
 
 namespace {
 
-using nxd::Membership;
-using nxd::World;
+using nxd::RankInfo;
+using nxd::WorldFacts;
 
 struct Outcome {
-  World world;
+  WorldFacts world;
   nxd_status_t status = NXD_OK;
   std::string message;
   int root_rank = -1;
 };
 
-std::vector<Outcome> meet_all(const std::vector<Membership>& members, int64_t timeout_ms) {
+std::vector<Outcome> join_all(const std::vector<RankInfo>& members, int64_t timeout_ms) {
   std::vector<Outcome> outcomes(members.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < members.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        outcomes[i].world = nxd::meet(members[i], timeout_ms);
+        outcomes[i].world = nxd::join_world(members[i], timeout_ms);
       } catch (const nxd::Error& e) {
         outcomes[i].status = e.status();
         outcomes[i].message = e.what();
@@ -49,9 +49,9 @@ std::vector<Outcome> meet_all(const std::vector<Membership>& members, int64_t ti
   return outcomes;
 }
 
-std::vector<Membership> members_of(const std::vector<std::string>& hosts) {
+std::vector<RankInfo> members_of(const std::vector<std::string>& hosts) {
   const auto store = std::make_shared<nxd::LocalStore>();
-  std::vector<Membership> members(hosts.size());
+  std::vector<RankInfo> members(hosts.size());
   for (size_t i = 0; i < hosts.size(); ++i) {
     members[i].rank = static_cast<int>(i);
     members[i].size = static_cast<int>(hosts.size());
@@ -61,8 +61,8 @@ std::vector<Membership> members_of(const std::vector<std::string>& hosts) {
   return members;
 }
 
-void assert_hosts(const std::vector<Membership>& members, const std::vector<int>& expected) {
-  for (const Outcome& o : meet_all(members, 30000)) {
+void assert_hosts(const std::vector<RankInfo>& members, const std::vector<int>& expected) {
+  for (const Outcome& o : join_all(members, 30000)) {
     if (o.status != NXD_OK) fail_msg("%s", o.message.c_str());
     assert_true(o.world.hosts == nxd::HostMap(expected));
     // Whatever their hosts are called, these ranks share a loopback.
@@ -100,7 +100,7 @@ void many_ranks(void**) {
 void large_groups_differ(void**) {
   auto members = members_of({"", "", ""});
   members[2].large_group = 2;
-  for (const Outcome& o : meet_all(members, 30000)) {
+  for (const Outcome& o : join_all(members, 30000)) {
     assert_int_equal(o.status, NXD_ERROR_INVALID_ARGUMENT);
     if (o.message.find("NXD_LARGE_GROUP: rank 0 has 33, rank 2 has 2") == std::string::npos) {
       fail_msg("%s", o.message.c_str());
@@ -111,9 +111,9 @@ void large_groups_differ(void**) {
 // Rank 0 takes its store with it when it gives up, but not before the others have read why.
 void reason_outlives_rank_0(void**) {
   auto server = std::make_shared<nxd::TcpStoreServer>("127.0.0.1", 0);
-  std::vector<Membership> members(3);
+  std::vector<RankInfo> members(3);
   for (int rank = 0; rank < 3; ++rank) {
-    Membership& m = members[static_cast<size_t>(rank)];
+    RankInfo& m = members[static_cast<size_t>(rank)];
     m.rank = rank;
     m.size = 4;
     m.fresh_keys = true;
@@ -125,7 +125,7 @@ void reason_outlives_rank_0(void**) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
-      outcomes[i] = meet_all({members[i]}, 400)[0];
+      outcomes[i] = join_all({members[i]}, 400)[0];
       members[i].store.reset();
     });
   }
@@ -178,7 +178,7 @@ void unreadable_world(void**) {
         "ok 1 -1 -1 even 2 0 1"}) {
     auto members = members_of({"", ""});
     members[1].store->set("world0/world", words);
-    const Outcome o = meet_all({members[1]}, 30000)[0];
+    const Outcome o = join_all({members[1]}, 30000)[0];
     if (o.status != NXD_ERROR_CORRUPT) {
       fail_msg("\"%s\": status %d: %s", words, o.status, o.message.c_str());
     }
@@ -189,7 +189,7 @@ void unreadable_rank(void**) {
   for (const char* words : {"", "x", "2", "2 0 0 many"}) {
     auto members = members_of({"", ""});
     members[0].store->set("world0/info/1", words);
-    const Outcome o = meet_all({members[0]}, 30000)[0];
+    const Outcome o = join_all({members[0]}, 30000)[0];
     assert_int_equal(o.status, NXD_ERROR_CORRUPT);
     assert_int_equal(o.root_rank, 1);
   }
@@ -197,7 +197,7 @@ void unreadable_rank(void**) {
 
 void nobody_comes(void**) {
   const auto members = members_of({"", "", ""});
-  const Outcome o = meet_all({members[1]}, 100)[0];
+  const Outcome o = join_all({members[1]}, 100)[0];
   assert_int_equal(o.status, NXD_ERROR_TIMEOUT);
   assert_int_equal(o.root_rank, 0);
 }
@@ -216,15 +216,15 @@ void never(void**) {
   for (const int64_t timeout_ms : {INT64_MAX, INT64_MAX / 3 * 2 + 1, INT64_MAX / 2}) {
     const auto store = std::make_shared<AskedStore>();
     auto members = members_of({"", ""});
-    for (Membership& m : members) m.store = store;
+    for (RankInfo& m : members) m.store = store;
     std::atomic<bool> ended{false};
     Outcome later;
     std::thread rank_1([&] {
-      later = meet_all({members[1]}, timeout_ms)[0];
+      later = join_all({members[1]}, timeout_ms)[0];
       ended = true;
     });
     while (store->asked < 3 && !ended) std::this_thread::yield();
-    const Outcome first = meet_all({members[0]}, timeout_ms)[0];
+    const Outcome first = join_all({members[0]}, timeout_ms)[0];
     rank_1.join();
     if (later.status != NXD_OK) fail_msg("%s", later.message.c_str());
     assert_int_equal(first.status, NXD_OK);
@@ -241,46 +241,46 @@ void shares_of_timeouts(void**) {
 
 void unreadable_loss(void**) {
   const auto store = std::make_shared<nxd::LocalStore>();
-  nxd::FailureBoard board(store, 1, 2, -1, -1);
+  nxd::FailureRegistry failures(store, 1, 2, -1, -1);
   for (const char* words : {"", "x", "0 1 x", "5 1 x", "-99 0 x", "-9 0 x", "-6 2 x", "-6 -1 x"}) {
     store->set("lost", words);
-    board.look();
-    if (board.lost()) fail_msg("\"%s\" was taken for a loss", words);
+    failures.poll();
+    if (failures.lost()) fail_msg("\"%s\" was taken for a loss", words);
   }
   for (const char* words : {"", "x", "2", "-1", "9999999999"}) {
     store->set("wait/0", words);
-    assert_int_equal(board.find_culprit(0).rank, 0);
+    assert_int_equal(failures.find_culprit(0).rank, 0);
   }
   store->set("lost", "-6 0 left");
-  board.look();
-  assert_true(board.lost());
-  assert_int_equal(board.loss()->rank, 0);
+  failures.poll();
+  assert_true(failures.lost());
+  assert_int_equal(failures.loss()->rank, 0);
 }
 
 // A count that is a lie is an error or passed over, and keeps no rank waiting.
-void unreadable_refusals(void**) {
+void unreadable_rejections(void**) {
   for (const char* count : {"-1", "2147483648", "x", "9999999999999999999999"}) {
     const auto store = std::make_shared<nxd::LocalStore>();
-    nxd::Refusals refusals(store, 0, 2);
+    nxd::GroupRejections rejections(store, 0, 2);
     store->set("count", count);
-    nxd::Refusals::Attempt attempt(refusals, {0, 1});
-    const auto error = attempt.refusal("group");
+    nxd::GroupRejections::Attempt attempt(rejections, {0, 1});
+    const auto error = attempt.rejection("group");
     assert_true(error.has_value());
     assert_int_equal(error->status(), NXD_ERROR_CORRUPT);
   }
   const auto store = std::make_shared<nxd::LocalStore>();
-  nxd::Refusals refusals(store, 0, 2);
+  nxd::GroupRejections rejections(store, 0, 2);
   store->set("count", "1000000");
-  nxd::Refusals::Attempt first(refusals, {0, 1});
-  assert_false(first.refusal("group").has_value());
+  nxd::GroupRejections::Attempt first(rejections, {0, 1});
+  assert_false(first.rejection("group").has_value());
   const char* const entries[] = {
       "",          "x",           "1 1 1 0",        "1 1 2147483647 0 0 why",
       "1 1 0 why", "7 1 1 0 0 x", "1 -1 1 0 0 why", "1 1 1 9 0 why"};
   int n = 2;
   for (const char* entry : entries) store->set("entry/" + std::to_string(n++), entry);
-  assert_false(first.refusal("group").has_value());
+  assert_false(first.rejection("group").has_value());
   store->set("entry/" + std::to_string(n + 1), "1 1 1 0 0 why");
-  const auto error = first.refusal("group");
+  const auto error = first.rejection("group");
   assert_true(error.has_value());
   assert_int_equal(error->status(), NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(error->context().root_rank, 1);
@@ -338,7 +338,7 @@ int main() {
       cmocka_unit_test(never),
       cmocka_unit_test(shares_of_timeouts),
       cmocka_unit_test(unreadable_loss),
-      cmocka_unit_test(unreadable_refusals),
+      cmocka_unit_test(unreadable_rejections),
       cmocka_unit_test(late_server),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/comm/store/local_store.h"
-#include "core/comm/store/store_pace.h"
+#include "core/comm/store/store_rate_limit.h"
 #include "core/comm/store/tcp_store.h"
-#include "core/comm/transports/gloo/verdict.h"
+#include "core/comm/transports/gloo/call_summary.h"
 #include "core/world/context.h"
 
 #include "support/check.h"
@@ -22,7 +22,7 @@
 namespace {
 
 using nxd::CallHeader;
-using nxd::Verdict;
+using nxd::CallSummary;
 
 int open_sockets() {
   int n = 0;
@@ -46,13 +46,14 @@ struct Demands {
 };
 
 std::shared_ptr<nxd::Context> join(int rank, int size, std::shared_ptr<nxd::Store> store) {
-  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  nxd::ContextOptions options;
   options.rendezvous = NXD_RENDEZVOUS_STORE;
   options.rank = rank;
   options.size = size;
   options.timeout_ms = 120000;
   options.transport = NXD_TRANSPORT_GLOO;
-  return nxd::Context::create(options, std::move(store));
+  options.store = std::move(store);
+  return nxd::Context::create(options);
 }
 
 Demands demands_of(int size) {
@@ -76,7 +77,7 @@ Demands demands_of(int size) {
         gate.arrive_and_wait();
       };
       step([&] { context = join(rank, size, store); });
-      step([&] { context->init_model_parallel(NXD_PARALLEL_OPTIONS_INIT); });
+      step([&] { context->init_model_parallel({}); });
       for (const size_t count : {size_t{8}, size_t{20000}}) {
         step([&] {
           std::vector<float> data(count, 1.0F);
@@ -128,34 +129,34 @@ void demands_are_bounded(void**) {
 }
 
 // Every way of joining the words of all ranks comes to the same, of the same size.
-void verdicts_do_not_grow(void**) {
+void summaries_do_not_grow(void**) {
   CallHeader usual, odd;
   usual.operation = odd.operation = nxd::Operation::kAllReduce;
   usual.count = 1000;
   odd.count = 999;
   const auto join_all = [&](int ranks, bool backwards) {
-    Verdict all(0, usual, std::nullopt);
+    CallSummary all(0, usual, std::nullopt);
     for (int i = 1; i < ranks; ++i) {
       const int rank = backwards ? ranks - i : i;
-      all.join(Verdict(rank, rank == ranks - 2 ? odd : usual, std::nullopt));
-      all.join(all);
+      all.merge(CallSummary(rank, rank == ranks - 2 ? odd : usual, std::nullopt));
+      all.merge(all);
     }
     return all;
   };
-  const Verdict two = join_all(3, false), many = join_all(65536, false);
-  assert_int_equal(two.size(), Verdict().size());
+  const CallSummary two = join_all(3, false), many = join_all(65536, false);
+  assert_int_equal(two.size(), CallSummary().size());
   assert_int_equal(many.size(), two.size());
-  const Verdict back = join_all(65536, true);
+  const CallSummary back = join_all(65536, true);
   assert_memory_equal(&many, &back, sizeof many);
-  Verdict refused = many;
+  CallSummary refused = many;
   const auto rejecting = [&](int rank, const std::string& why) {
-    return Verdict(rank, usual, nxd::Rejection{rank, false, why});
+    return CallSummary(rank, usual, nxd::Rejection{rank, false, why});
   };
-  refused.join(rejecting(40000, std::string(5000, 'x')));
-  refused.join(rejecting(300, "first"));
-  refused.join(rejecting(60000, "last"));
-  assert_int_equal(refused.size(), Verdict().size() + 5);
-  assert_true(sizeof(Verdict) <= 512);
+  refused.merge(rejecting(40000, std::string(5000, 'x')));
+  refused.merge(rejecting(300, "first"));
+  refused.merge(rejecting(60000, "last"));
+  assert_int_equal(refused.size(), CallSummary().size() + 5);
+  assert_true(sizeof(CallSummary) <= 512);
 }
 
 // All ranks together ask no more often than a server can answer.
@@ -163,7 +164,7 @@ void questions_are_rationed(void**) {
   for (const int ranks : {2, 1000, 65536}) {
     const auto pause = nxd::store_pause(ranks, 3);
     const double per_second = 3.0 * ranks / (static_cast<double>(pause.count() + 1) / 1000);
-    assert_true(per_second <= nxd::kStoreQuestionsPerSecond);
+    assert_true(per_second <= nxd::kStoreRequestsPerSecond);
   }
 }
 
@@ -190,7 +191,7 @@ void many_keys_at_once(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(demands_are_bounded),
-      cmocka_unit_test(verdicts_do_not_grow),
+      cmocka_unit_test(summaries_do_not_grow),
       cmocka_unit_test(questions_are_rationed),
       cmocka_unit_test(many_keys_at_once),
   };

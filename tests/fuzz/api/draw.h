@@ -17,7 +17,7 @@
 
 namespace nxd_fuzz {
 
-// The largest struct that the library looks at; see core/base/struct_size.h.
+// The largest struct that the library looks at; see capi/struct_size.h.
 constexpr size_t kLargestStruct = 4096;
 // Ranks of a group at most, and bytes of an element at most: so much room has a collective's
 // buffer.

@@ -436,6 +436,34 @@ fn layout_of_nxd_plan_search_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_column_linear_options_t() {
+    assert_eq!((size_of::<nxd_column_linear_options_t>(), align_of::<nxd_column_linear_options_t>()), (48, 8));
+    assert_eq!(place!(nxd_column_linear_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_column_linear_options_t, gather_output), (8, 4), "gather_output");
+    assert_eq!(place!(nxd_column_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_column_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
+    assert_eq!(place!(nxd_column_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
+    assert_eq!(place!(nxd_column_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_column_linear_options_t, reserved), (28, 4), "reserved");
+    assert_eq!(place!(nxd_column_linear_options_t, workspace), (32, 8), "workspace");
+    assert_eq!(place!(nxd_column_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_row_linear_options_t() {
+    assert_eq!((size_of::<nxd_row_linear_options_t>(), align_of::<nxd_row_linear_options_t>()), (48, 8));
+    assert_eq!(place!(nxd_row_linear_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_row_linear_options_t, input_is_parallel), (8, 4), "input_is_parallel");
+    assert_eq!(place!(nxd_row_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_row_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
+    assert_eq!(place!(nxd_row_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
+    assert_eq!(place!(nxd_row_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_row_linear_options_t, reserved), (28, 4), "reserved");
+    assert_eq!(place!(nxd_row_linear_options_t, workspace), (32, 8), "workspace");
+    assert_eq!(place!(nxd_row_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
+}
+
+#[test]
 fn layout_of_nxd_function_options_t() {
     assert_eq!((size_of::<nxd_function_options_t>(), align_of::<nxd_function_options_t>()), (64, 8));
     assert_eq!(place!(nxd_function_options_t, struct_size), (0, 8), "struct_size");
@@ -745,6 +773,13 @@ fn constants() {
     assert_eq!(nxd_pp_partition_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_partition_t::EVEN.0, 1);
     assert_eq!(nxd_pp_partition_t::COST.0, 2);
+    assert_eq!(nxd_region_mapping_t::INVALID.0, -1);
+    assert_eq!(nxd_region_mapping_t::COPY_TO.0, 0);
+    assert_eq!(nxd_region_mapping_t::REDUCE_FROM.0, 1);
+    assert_eq!(nxd_region_mapping_t::SCATTER_TO.0, 2);
+    assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
+    assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
+    assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
     assert_eq!(nxd_reduction_t::INVALID.0, -1);
     assert_eq!(nxd_reduction_t::MEAN.0, 0);
     assert_eq!(nxd_reduction_t::SUM.0, 1);

@@ -6,8 +6,8 @@
 //!
 //! Losses go to OUT/loss.csv, with the digits that the C program of the same name gives.
 use nxd::machine::measure_gemm_peak;
-use nxd::models::{self, ModelOptions};
-use nxd::plan::Partition;
+use nxd::model::{self, ModelOptions};
+use nxd::planner::Partition;
 use nxd::{
     AdamwOptions, Axis, Bf16Update, Context, ContextOptions, DType, Device, Error, FinishOptions,
     LrScheduleKind, LrScheduleOptions, ModelPipeline, Module, Optimizer, Owned, ParallelOptions,
@@ -182,7 +182,7 @@ impl Model {
             sequence_parallel: a.sequence_parallel.into(),
             ..Default::default()
         };
-        let model = models::from_config(ctx, &a.config(), &options)?;
+        let model = model::from_config(ctx, &a.config(), &options)?;
         if !cut {
             return Ok(Model::Whole(model));
         }
@@ -288,7 +288,7 @@ fn train(ctx: &Context, a: &Arguments, text: &[u8], model: &mut Model) -> Result
     let mut optimizer = make_optimizer(a, model.trained()?)?;
     let copies = i64::from(ctx.parallel_size(Axis::DATA)?);
     let (batch, sequence) = (a.batch as i64 * copies, a.sequence as i64);
-    let flops = models::step_flops(model.whole(), batch, sequence)?;
+    let flops = model::step_flops(model.whole(), batch, sequence)?;
     let peak = measure_peak(ctx, a)?;
     let every = (a.steps / 20).max(1);
     let start = Instant::now();

@@ -15,27 +15,28 @@
 mod arrays;
 mod callback;
 mod context;
-mod ddp;
+mod data_parallel;
 mod element;
 mod error;
 mod group;
+mod job;
 mod logging;
 pub mod machine;
 mod object;
 mod optimizer;
 mod parallel;
 mod pipeline;
-pub mod plan;
-mod spawn;
+pub mod planner;
 mod store;
 mod work;
 
 pub use arrays::{Array, Float};
 pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
-pub use ddp::{Ddp, DdpHandle, DdpOptions, FinishOptions};
+pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ParameterState, Result, Status};
 pub use group::{Group, GroupAborter, Reduce};
+pub use job::{launch, Exit, Job, SpawnOptions};
 pub use logging::{
     build_info, environment_table, reset_log, set_log, set_log_level, version, LogLevel,
 };
@@ -54,7 +55,6 @@ pub use pipeline::{
     Chunk, Costs, Pipeline, PipelineSchedule, PipelineScheduleKind, ScheduleReport, Stage,
     StageCall, StageOptions, StagePipeline, Task, TaskKind, Value, View, ViewMut,
 };
-pub use spawn::{launch, Exit, Job, SpawnOptions};
 pub use store::{Store, StoreBackend};
 pub use work::{Buffer, Pending, Work};
 
@@ -68,11 +68,10 @@ mod engine;
 #[cfg(feature = "engine")]
 pub use engine::{
     autograd::{backward, grad, with_autocast, with_grad, Call, Function, FunctionBuilder},
-    layers,
+    functional, layers,
     load::{LoadReport, Mismatch},
-    mappings,
+    model,
     model_pipeline::{LeafRule, ModelPipeline, ParameterInit, PipelineLoss, PipelineOptions},
-    models,
     module::{Module, Tape},
     op::{Argument, Op},
     parameter::{parameter_options, Init, Parameter, ParameterOptions, Shard},

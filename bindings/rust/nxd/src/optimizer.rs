@@ -1,6 +1,6 @@
 use crate::arrays::{with_arrays, Arrays};
 use crate::callback::{guard, release};
-use crate::ddp::{Ddp, FinishOptions};
+use crate::data_parallel::{Ddp, FinishOptions};
 use crate::element::{DType, Element};
 use crate::error::{c_string, check, check_abi, invalid, string, ParameterState, Result, Status};
 use crate::object::{create, get, object, Owned};

@@ -39,7 +39,8 @@ void* Arena::allocate(size_t bytes, size_t limit) {
   if (bytes > static_cast<size_t>(PTRDIFF_MAX) / 2) {
     fail(NXD_ERROR_OUT_OF_MEMORY, "arena: ", bytes, " bytes do not fit in memory");
   }
-  check_state(!stamp_.is_foreign(), "arena: a forked child cannot take memory of its parent's");
+  check_state(!fork_guard_.is_foreign(),
+              "arena: a forked child cannot take memory of its parent's");
   const size_t size = round_up(std::max<size_t>(bytes, 1), granularity(bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& chunk : chunks_) {
@@ -57,16 +58,16 @@ void* Arena::allocate(size_t bytes, size_t limit) {
   return take(*chunks_.back(), size);
 }
 
-Arena::Stretches::node_type Arena::make_entry() {
-  Stretches one;
+Arena::Spans::node_type Arena::make_entry() {
+  Spans one;
   one.emplace(0, 0);
   return one.extract(one.begin());
 }
 
-void Arena::put(Stretches& stretches, Stretches::node_type entry, size_t offset, size_t size) {
+void Arena::put(Spans& spans, Spans::node_type entry, size_t offset, size_t size) {
   entry.key() = offset;
   entry.mapped() = size;
-  stretches.insert(std::move(entry));
+  spans.insert(std::move(entry));
 }
 
 // First fit, from the front of the free span. All memory is taken before anything changes.
@@ -78,10 +79,10 @@ void* Arena::take(Chunk& chunk, size_t bytes) {
     if (end > begin + size) continue;
     void* pointer = chunk.memory.data() + start;
     Block block{bytes, make_entry()};
-    Stretches::node_type front;
+    Spans::node_type front;
     if (start > begin) front = make_entry();
     blocks_.emplace(pointer, std::move(block));
-    Stretches::node_type rest = chunk.free.extract(it);
+    Spans::node_type rest = chunk.free.extract(it);
     if (start > begin) put(chunk.free, std::move(front), begin, start - begin);
     if (end < begin + size) put(chunk.free, std::move(rest), end, begin + size - end);
     all_in_use += bytes;
@@ -91,14 +92,14 @@ void* Arena::take(Chunk& chunk, size_t bytes) {
 }
 
 void Arena::free(void* pointer) {
-  if (stamp_.is_foreign()) return;
+  if (fork_guard_.is_foreign()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto block = blocks_.find(pointer);
   check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");
   Chunk& chunk = *chunk_of(pointer);
   size_t begin = static_cast<size_t>(static_cast<char*>(pointer) - chunk.memory.data());
   size_t size = block->second.size;
-  Stretches::node_type entry = std::move(block->second.entry);
+  Spans::node_type entry = std::move(block->second.entry);
   blocks_.erase(block);
   all_in_use -= size;
   if (retired_.load(std::memory_order_relaxed)) return;

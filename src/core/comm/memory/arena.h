@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/fork_stamp.h"
+#include "core/base/fork_guard.h"
 #include "core/comm/memory/shared_memory.h"
 
 namespace nxd {
@@ -56,22 +56,22 @@ class Arena {
   static Stats stats() noexcept;
 
  private:
-  using Stretches = std::map<size_t, size_t>;  // offset, size
+  using Spans = std::map<size_t, size_t>;  // offset, size
   struct Chunk {
     SharedMemory memory;
-    Stretches free;
+    Spans free;
   };
   struct Block {
     size_t size = 0;
-    Stretches::node_type entry;  // to be among the free ones
+    Spans::node_type entry;  // to be among the free ones
   };
-  static Stretches::node_type make_entry();
-  static void put(Stretches& stretches, Stretches::node_type entry, size_t offset, size_t size);
+  static Spans::node_type make_entry();
+  static void put(Spans& spans, Spans::node_type entry, size_t offset, size_t size);
   Chunk* chunk_of(const void* data) const;
   void* take(Chunk& chunk, size_t bytes);
   void* allocate(size_t bytes, size_t limit);
 
-  const ForkStamp stamp_;
+  const ForkGuard fork_guard_;
   mutable std::mutex mutex_;
   std::atomic<bool> retired_{false};
   size_t reserved_ = 0;

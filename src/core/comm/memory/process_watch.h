@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// Identifies a process for good: process ids are used anew.
+// Identifies a process by its id and its start: the system reuses process ids.
 struct ProcessId {
   int32_t pid = 0;
   uint64_t start_time = 0;  // in clock ticks since boot

@@ -10,9 +10,10 @@ namespace nxd {
 struct alignas(128) SharedCounter {
   std::atomic<uint32_t> value{0};
   std::atomic<uint32_t> sleepers{0};
-  // Words for those that find the value reached, in the same cache line, so that they need not
-  // fetch another. They are used in turn: a waiting rank is never two turns behind.
-  std::atomic<uint64_t> notes[2] = {};
+  // Digests of the rank's calls, in the same cache line, so that a rank that finds the value
+  // reached need not fetch another. They are used in turn: a waiting rank is never two turns
+  // behind.
+  std::atomic<uint64_t> digests[2] = {};
   // The core, counted from 1, that the rank ran on when it last advanced the counter.
   std::atomic<uint32_t> core{0};
 
@@ -28,7 +29,7 @@ struct alignas(128) SharedCounter {
   // ranks, and not at all for a rank that needs this one; then letting others have it. Whether the
   // target was reached.
   bool await_briefly(uint32_t target, bool cores_for_all) const noexcept;
-  // Wakes those that sleep, for them to look around.
+  // Wakes those that sleep, for them to poll.
   void wake() noexcept;
   // Sleeps until the target is reached or, at the latest, for some milliseconds. May return early.
   void sleep(uint32_t target, int milliseconds) noexcept;

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "core/base/log.h"
-#include "core/comm/monitor/attendance.h"
-#include "core/comm/store/store_pace.h"
+#include "core/comm/monitor/wait_clock.h"
+#include "core/comm/store/store_rate_limit.h"
 
 namespace nxd {
 namespace {
@@ -16,9 +16,9 @@ using std::chrono::milliseconds;
 
 constexpr auto kFirstPause = milliseconds(40);
 constexpr auto kLongestPause = milliseconds(2000);
-// A look asks for a loss, and whether the awaited rank has left the world or the group.
-constexpr int kQuestionsPerLook = 3;
-constexpr auto kShortestPatience = milliseconds(200);
+// A poll asks for a loss, and whether the awaited rank has left the world or the group.
+constexpr int kRequestsPerPoll = 3;
+constexpr auto kShortestStoreTimeout = milliseconds(200);
 // Data that a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
 
@@ -43,19 +43,19 @@ void GroupMonitor::set_timeout_ms(int64_t timeout_ms) {
   timeout_ms_ = timeout_ms;
 }
 
-void GroupMonitor::add_closer(std::function<void()> close) {
-  std::lock_guard<std::mutex> lock(closers_mutex_);
-  closers_.push_back(std::move(close));
+void GroupMonitor::on_failure(std::function<void()> close) {
+  std::lock_guard<std::mutex> lock(on_failure_mutex_);
+  on_failure_.push_back(std::move(close));
 }
 
-void GroupMonitor::forget_closers() {
-  std::lock_guard<std::mutex> lock(closers_mutex_);
-  closers_.clear();
+void GroupMonitor::clear_on_failure() {
+  std::lock_guard<std::mutex> lock(on_failure_mutex_);
+  on_failure_.clear();
 }
 
 void GroupMonitor::close() noexcept {
-  std::lock_guard<std::mutex> lock(closers_mutex_);
-  for (const auto& close : closers_) {
+  std::lock_guard<std::mutex> lock(on_failure_mutex_);
+  for (const auto& close : on_failure_) {
     try {
       close();
     } catch (...) {
@@ -69,23 +69,23 @@ GroupMonitor::Scope::Link::~Link() { innermost = outer; }
 GroupMonitor::Scope::Scope(GroupMonitor& monitor, const char* operation,
                            FlightRecord::Operation record)
     : monitor_(monitor),
-      whole_([&] {
+      outermost_([&] {
         Scope* const outer = monitor.find_call();
         return outer ? outer : this;
       }()),
       link_(this),
       operation_(operation) {
-  if (whole_ == this) monitor.begin(*this, record);
+  if (outermost_ == this) monitor.begin(*this, record);
 }
 
 GroupMonitor::Scope::~Scope() {
-  if (whole_ == this) monitor_.end(*this);
+  if (outermost_ == this) monitor_.end(*this);
 }
 
 // The innermost of this thread's calls on this group, or rather the call that it is part of.
 GroupMonitor::Scope* GroupMonitor::find_call() const noexcept {
   for (Scope* call = innermost; call; call = call->link_.outer) {
-    if (&call->monitor_ == this) return call->whole_;
+    if (&call->monitor_ == this) return call->outermost_;
   }
   return nullptr;
 }
@@ -97,7 +97,7 @@ GroupMonitor::Scope& GroupMonitor::current() const {
 }
 
 void GroupMonitor::check_not_forked(const char* operation) const {
-  if (!shared_->stamp.is_foreign()) return;
+  if (!shared_->fork_guard.is_foreign()) return;
   fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
        "\": this process was forked from the one that made the context; groups cannot be used "
        "in it");
@@ -105,10 +105,10 @@ void GroupMonitor::check_not_forked(const char* operation) const {
 
 // The larger the world, the rarer: all its ranks may be asking one store.
 milliseconds GroupMonitor::first_pause() const {
-  return std::max(kFirstPause, store_pause(shared_->world_size, kQuestionsPerLook));
+  return std::max(kFirstPause, store_pause(shared_->world_size, kRequestsPerPoll));
 }
 
-// Several looks have to fit between the first report of a loss and twice the timeout.
+// Several polls have to fit between the first report of a loss and twice the timeout.
 milliseconds GroupMonitor::longest_pause(const Scope& call) const {
   const milliseconds part(
       std::max<int64_t>(timeout_share(call.timeout_ms_, 1, 8), kFirstPause.count()));
@@ -116,9 +116,9 @@ milliseconds GroupMonitor::longest_pause(const Scope& call) const {
 }
 
 // A store that is silent must not keep a call from ending in time.
-StorePatience GroupMonitor::patience() const {
-  return StorePatience(
-      std::max<int64_t>(timeout_share(timeout_ms_, 1, 4), kShortestPatience.count()));
+StoreTimeout GroupMonitor::store_timeout() const {
+  return StoreTimeout(
+      std::max<int64_t>(timeout_share(timeout_ms_, 1, 4), kShortestStoreTimeout.count()));
 }
 
 void GroupMonitor::begin(Scope& call, FlightRecord::Operation& record) {
@@ -144,9 +144,9 @@ void GroupMonitor::begin(Scope& call, FlightRecord::Operation& record) {
 
 void GroupMonitor::end(Scope& call) noexcept {
   // After a loss the waits that led to it stay, for ranks that have yet to follow them.
-  if (call.wait_published_ && !shared_->board->lost()) {
-    const StorePatience bounded = patience();
-    shared_->board->clear_wait(&call);
+  if (call.wait_published_ && !shared_->failures->lost()) {
+    const StoreTimeout bounded = store_timeout();
+    shared_->failures->clear_wait(&call);
   }
   const auto took = recent_time() - call.start_;
   flight_record_.end(call.ticket_,
@@ -176,16 +176,16 @@ Error GroupMonitor::first_error() const noexcept {
 void GroupMonitor::check_running() {
   if (has_failed()) throw first_error();
   if (aborted()) fail_for_good(error(NXD_ERROR_ABORTED, -1, "the group was aborted"));
-  if (shared_->board->lost()) fail_with_loss();
+  if (shared_->failures->lost()) fail_with_loss();
 }
 
 void GroupMonitor::fail_with_loss() {
-  const auto loss = shared_->board->loss();
+  const auto loss = shared_->failures->loss();
   check_internal(loss.has_value(), "a loss without a rank");
-  const StorePatience bounded = patience();
-  const milliseconds last_look(
+  const StoreTimeout bounded = store_timeout();
+  const milliseconds last_poll(
       std::min<int64_t>(timeout_share(timeout_ms_, 1, 8), kLongestPause.count()));
-  shared_->board->outlast_loss(Deadline::after_ms((last_look + kFirstPause).count()));
+  shared_->failures->outlast_loss(Deadline::after_ms((last_poll + kFirstPause).count()));
   if (loss->rank == world_rank_ && shared_->aborted) {
     fail_for_good(error(NXD_ERROR_ABORTED, world_rank_,
                         "this rank aborted a group, and its peers count it as lost"));
@@ -202,7 +202,7 @@ void GroupMonitor::poison(const Error& error) noexcept {
   }
   shared_->host->arena.retire();
   close();
-  if (shared_->ticker) shared_->ticker->kick();
+  if (shared_->timer_thread) shared_->timer_thread->kick();
   write_record();
 }
 
@@ -213,7 +213,7 @@ void GroupMonitor::fail_for_good(const Error& error) {
 
 void GroupMonitor::break_off(const char* operation) {
   Error error = Error::current();
-  if (has_failed() || shared_->stamp.is_foreign()) throw error;
+  if (has_failed() || shared_->fork_guard.is_foreign()) throw error;
   try {
     error = Error(error.status(), describe(operation) + error.what(),
                   {world_rank_, 0, name_, operation});
@@ -221,8 +221,8 @@ void GroupMonitor::break_off(const char* operation) {
     // The error does without the name of the group.
   }
   poison(error);
-  const StorePatience bounded = patience();
-  shared_->board->leave_group(key_);
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->leave_group(key_);
   throw first_error();
 }
 
@@ -247,70 +247,70 @@ void GroupMonitor::abort() noexcept {
   shared_->aborted = true;
   if (aborted_.exchange(true)) return;
   // In a forked child closing would reach into the parent's event loop.
-  if (shared_->stamp.is_foreign()) return;
+  if (shared_->fork_guard.is_foreign()) return;
   shared_->host->arena.retire();
   close();
-  if (shared_->ticker) shared_->ticker->kick();
-  const StorePatience bounded = patience();
-  shared_->board->leave_group(key_);
+  if (shared_->timer_thread) shared_->timer_thread->kick();
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->leave_group(key_);
 }
 
 void GroupMonitor::poll_interrupt() {
   const nxd_status_t status = shared_->interrupt.poll();
   if (status == NXD_OK) return;
   // The peers may have this rank's part of the call already, so it cannot be taken back.
-  const StorePatience bounded = patience();
-  shared_->board->leave_group(key_);
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->leave_group(key_);
   fail_for_good(error(status, world_rank_, "interrupted by the interrupt callback"));
 }
 
 void GroupMonitor::interrupted(const char* operation, nxd_status_t status) {
-  const StorePatience bounded = patience();
-  shared_->board->leave_group(key_);
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->leave_group(key_);
   fail_for_good(Error(status, describe(operation) + "interrupted by the interrupt callback",
                       {world_rank_, 0, name_, operation}));
 }
 
-void GroupMonitor::check_objection() {
-  if (!objection_) return;
-  if (const auto error = objection_()) fail_for_good(*error);
+void GroupMonitor::check_failure() {
+  if (!failure_check_) return;
+  if (const auto error = failure_check_()) fail_for_good(*error);
 }
 
-// With the first look around: most calls end without one.
-void GroupMonitor::plan_looks(Scope& call) const {
-  call.look_pause_ = std::min(first_pause(), longest_pause(call));
+// With the first poll: most calls end without one.
+void GroupMonitor::plan_polls(Scope& call) const {
+  call.poll_pause_ = std::min(first_pause(), longest_pause(call));
   // Ranks that began to wait together do not all ask together.
-  const milliseconds early = call.look_pause_ - kFirstPause;
-  call.next_look_ = call.start_ + call.look_pause_ - early * (world_rank_ % 64) / 128;
+  const milliseconds early = call.poll_pause_ - kFirstPause;
+  call.next_poll_ = call.start_ + call.poll_pause_ - early * (world_rank_ % 64) / 128;
 }
 
 // The part of its bound that a call has used up.
 int64_t GroupMonitor::waited_ms(const Scope& call) {
-  const Attendance* const attendance = Attendance::current();
-  return attendance ? attendance->ms_since(call.start_) : ms_since(call.start_);
+  const WaitClock* const clock = WaitClock::current();
+  return clock ? clock->ms_since(call.start_) : ms_since(call.start_);
 }
 
-void GroupMonitor::look_around(int awaited) {
+void GroupMonitor::poll(int awaited) {
   Scope& call = current();
   check_running();
   flight_record_.await(call.ticket_, awaited);
   poll_interrupt();
   shared_->serve();
   const auto now = Deadline::Clock::now();
-  if (call.look_pause_.count() == 0) plan_looks(call);
-  const StorePatience bounded = patience();
-  FailureBoard& board = *shared_->board;
-  if (now >= call.next_look_) {
-    board.look();
+  if (call.poll_pause_.count() == 0) plan_polls(call);
+  const StoreTimeout bounded = store_timeout();
+  FailureRegistry& failures = *shared_->failures;
+  if (now >= call.next_poll_) {
+    failures.poll();
     check_running();
-    check_objection();
-    look_for_departure(awaited);
-    call.look_pause_ = std::min(call.look_pause_ * 3 / 2, longest_pause(call));
-    call.next_look_ = now + call.look_pause_;
+    check_failure();
+    check_departure(awaited);
+    call.poll_pause_ = std::min(call.poll_pause_ * 3 / 2, longest_pause(call));
+    call.next_poll_ = now + call.poll_pause_;
   }
   const int64_t waited = waited_ms(call);
   if (!call.wait_published_ && waited >= timeout_share(call.timeout_ms_, 1, 8)) {
-    board.publish_wait(&call, awaited);
+    failures.publish_wait(&call, awaited);
     call.wait_published_ = true;
   }
   if (waited >= call.timeout_ms_) timed_out(awaited);
@@ -319,20 +319,20 @@ void GroupMonitor::look_around(int awaited) {
 void GroupMonitor::wait_ended() {
   Scope& call = current();
   if (!call.wait_published_) return;
-  const StorePatience bounded = patience();
-  shared_->board->clear_wait(&call);
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->clear_wait(&call);
   call.wait_published_ = false;
 }
 
-void GroupMonitor::look_for_departure(int awaited) {
+void GroupMonitor::check_departure(int awaited) {
   Scope& call = current();
   if (call.departed_ != awaited) {
-    if (!shared_->board->has_left(awaited, key_)) return;
+    if (!shared_->failures->has_left(awaited, key_)) return;
     call.departed_ = awaited;
     call.departed_at_ = Deadline::Clock::now();
   }
   if (Deadline::Clock::now() - call.departed_at_ < kDepartureGrace) return;
-  shared_->board->report(
+  shared_->failures->report(
       {NXD_ERROR_PEER_LOST, awaited,
        text("left before it answered rank ", world_rank_, " in ", call.operation_, " #",
             call.sequence_, " on group \"", name_, "\"")});
@@ -343,22 +343,22 @@ void GroupMonitor::look_for_departure(int awaited) {
 // again the edges are complete, and the rank next to the culprit can report it.
 void GroupMonitor::timed_out(int awaited) {
   Scope& call = current();
-  FailureBoard& board = *shared_->board;
+  FailureRegistry& failures = *shared_->failures;
   if (!call.wait_published_) {
-    board.publish_wait(&call, awaited);
+    failures.publish_wait(&call, awaited);
     call.wait_published_ = true;
   }
   const int64_t grace = timeout_share(call.timeout_ms_, 9, 8);
   const int64_t last = timeout_share(call.timeout_ms_, 7, 4);
   for (;;) {
-    board.look();
+    failures.poll();
     check_running();
     shared_->serve();
     const int64_t waited = waited_ms(call);
     if (waited >= grace) {
-      const FailureBoard::Culprit culprit = board.find_culprit(awaited);
+      const FailureRegistry::Culprit culprit = failures.find_culprit(awaited);
       if (culprit.certain || waited >= last) {
-        board.report(
+        failures.report(
             {NXD_ERROR_TIMEOUT, culprit.rank,
              text("did not answer within ", call.timeout_ms_, " ms (awaited by rank ", world_rank_,
                   " in ", call.operation_, " #", call.sequence_, " on group \"", name_, "\")")});
@@ -366,15 +366,15 @@ void GroupMonitor::timed_out(int awaited) {
       }
     }
     const milliseconds usual(std::clamp<int64_t>(timeout_share(call.timeout_ms_, 1, 50), 2, 20));
-    const milliseconds spared(std::min(store_pause(shared_->world_size, kQuestionsPerLook),
+    const milliseconds spared(std::min(store_pause(shared_->world_size, kRequestsPerPoll),
                                        milliseconds(timeout_share(call.timeout_ms_, 1, 8))));
     std::this_thread::sleep_for(std::max(usual, spared));
   }
 }
 
 void GroupMonitor::store_failed(const Error& cause) {
-  const StorePatience bounded = patience();
-  shared_->board->store_failed(cause.status());
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->store_failed(cause.status());
   check_running();
   fail_for_good(error(cause.status(), -1, cause.what()));
 }
@@ -382,10 +382,10 @@ void GroupMonitor::store_failed(const Error& cause) {
 void GroupMonitor::peer_lost(int rank, const std::string& how) {
   // A connection that this rank has closed itself is no peer's fault.
   if (has_failed() || aborted()) check_running();
-  const StorePatience bounded = patience();
-  check_objection();  // a peer that has heard of it has left the group already
-  shared_->board->look();
-  shared_->board->report({NXD_ERROR_PEER_LOST, rank, how});
+  const StoreTimeout bounded = store_timeout();
+  check_failure();  // a peer that has heard of it has left the group already
+  shared_->failures->poll();
+  shared_->failures->report({NXD_ERROR_PEER_LOST, rank, how});
   fail_with_loss();
 }
 

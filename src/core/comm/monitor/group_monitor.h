@@ -11,13 +11,13 @@
 #include "core/comm/monitor/flight_record.h"
 #include "core/comm/monitor/rank_shared.h"
 #include "core/comm/net/deadline.h"
-#include "core/comm/store/store_patience.h"
+#include "core/comm/store/store_timeout.h"
 
 namespace nxd {
 
-// Watches over the calls of one group, whatever carries its data: numbers and records them, bounds
-// them, finds the rank that a wait is in vain for, and remembers the first failure, which every
-// later call repeats. Ranks are world ranks throughout.
+// Monitors the calls of one group, over any transport. It numbers, records and bounds them, finds
+// the rank that holds a call up, and keeps the first failure, which every later call repeats. Ranks
+// are world ranks throughout.
 //
 // Several threads may have a call each in progress at a time: one collective, and any number of
 // messages. "The call in progress" is that of the calling thread.
@@ -35,13 +35,13 @@ class GroupMonitor {
   void set_timeout_ms(int64_t timeout_ms);
 
   // Has a transport close what its peers wait at, once the group has failed or was aborted. The
-  // function is called from any thread, perhaps more than once, until forget_closers.
-  void add_closer(std::function<void()> close);
-  void forget_closers();
+  // function is called from any thread, perhaps more than once, until clear_on_failure.
+  void on_failure(std::function<void()> close);
+  void clear_on_failure();
 
   // Asked now and then while a call waits. An error ends the call, and the group with it.
-  using Objection = std::function<std::optional<Error>()>;
-  void set_objection(Objection objection) { objection_ = std::move(objection); }
+  using FailureCheck = std::function<std::optional<Error>()>;
+  void set_failure_check(FailureCheck check) { failure_check_ = std::move(check); }
 
   // A call in progress, which must end by the timeout. Fails when the group has failed before.
   // Calls made inside of it, on the groups that this one is made of, are part of it.
@@ -64,7 +64,7 @@ class GroupMonitor {
     };
 
     GroupMonitor& monitor_;
-    Scope* const whole_;  // the call that this one is part of, or itself
+    Scope* const outermost_;  // the call that this one is part of, or itself
     const Link link_;
     const char* operation_;
     uint64_t sequence_ = 0;
@@ -72,8 +72,8 @@ class GroupMonitor {
     FlightRecord::Ticket ticket_;
     int64_t timeout_ms_ = 0;
     Deadline::Clock::time_point start_;
-    Deadline::Clock::time_point next_look_;
-    std::chrono::milliseconds look_pause_{0};
+    Deadline::Clock::time_point next_poll_;
+    std::chrono::milliseconds poll_pause_{0};
     bool wait_published_ = false;
     int departed_ = -1;  // rank that was found to have left, at departed_at_
     Deadline::Clock::time_point departed_at_;
@@ -90,7 +90,7 @@ class GroupMonitor {
   void check_running();
   // To be called every few tens of milliseconds while waiting for a rank. Fails when there is no
   // use in waiting on.
-  void look_around(int awaited);
+  void poll(int awaited);
   void wait_ended();
   [[noreturn]] void peer_lost(int rank, const std::string& how);
   // The store that the groups of this world share failed the call.
@@ -115,21 +115,21 @@ class GroupMonitor {
   GroupRecord record() const;  // from any thread
 
  private:
-  // The time between a call's looks at the board: at first, and in the end.
+  // The time between a call's polls of the registry: at first, and in the end.
   std::chrono::milliseconds first_pause() const;
   std::chrono::milliseconds longest_pause(const Scope& call) const;
-  // The bound of a request to the board.
-  StorePatience patience() const;
+  // The bound of a request to the registry.
+  StoreTimeout store_timeout() const;
   void begin(Scope& call, FlightRecord::Operation& record);
   void end(Scope& call) noexcept;
   Scope* find_call() const noexcept;
   Scope& current() const;
   Error first_error() const noexcept;
   void poll_interrupt();
-  void check_objection();
-  void plan_looks(Scope& call) const;
+  void check_failure();
+  void plan_polls(Scope& call) const;
   static int64_t waited_ms(const Scope& call);
-  void look_for_departure(int awaited);
+  void check_departure(int awaited);
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();
   void poison(const Error& error) noexcept;
@@ -147,10 +147,10 @@ class GroupMonitor {
   std::atomic<bool> failed_{false};
   mutable std::mutex first_error_mutex_;
   std::optional<Error> first_error_;  // set once
-  Objection objection_;
+  FailureCheck failure_check_;
 
-  std::mutex closers_mutex_;
-  std::vector<std::function<void()>> closers_;
+  std::mutex on_failure_mutex_;
+  std::vector<std::function<void()>> on_failure_;
 
   uint64_t next_collective_ = 0;
   std::atomic<uint64_t> next_message_{0};

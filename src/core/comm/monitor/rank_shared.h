@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "core/base/fork_stamp.h"
+#include "core/base/fork_guard.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/memory/process_watch.h"
-#include "core/comm/monitor/failure_board.h"
-#include "core/comm/monitor/ticker.h"
+#include "core/comm/monitor/failure_registry.h"
+#include "core/comm/monitor/timer_thread.h"
 #include "core/comm/net/connector.h"
 #include "core/comm/net/interrupt.h"
 
@@ -28,14 +28,14 @@ struct HostShared {
 
 // State that the groups of one rank share.
 struct RankShared {
-  // Says goodbye: a peer that waits for this rank need not wait to the end.
+  // Tells the peers that this rank leaves, so that none waits for it until a timeout.
   ~RankShared() {
-    if (board) board->leave();
+    if (failures) failures->leave();
   }
 
   std::shared_ptr<Store> store;  // keys of this world
-  std::shared_ptr<FailureBoard> board;
-  std::shared_ptr<Ticker> ticker;
+  std::shared_ptr<FailureRegistry> failures;
+  std::shared_ptr<TimerThread> timer_thread;
   std::shared_ptr<gloo::transport::tcp::Device> device;
   std::shared_ptr<Connector> connector;
   std::shared_ptr<HostShared> host = std::make_shared<HostShared>();
@@ -43,7 +43,7 @@ struct RankShared {
   int world_size = 1;
   int large_group = 33;  // ranks from which a group over Gloo is one of many; the same on all ranks
   std::string flight_record_prefix;  // of the files that failed groups are recorded in; "": none
-  const ForkStamp stamp;             // of the context
+  const ForkGuard fork_guard;        // of the context
   const Deadline::Clock::time_point created = Deadline::Clock::now();
   mutable std::atomic<bool> finalized{false};
   mutable std::atomic<bool> aborted{false};  // any group of this rank

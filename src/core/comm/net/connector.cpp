@@ -23,10 +23,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kPatienceMs = 10000;  // with those who have connected and proved nothing
-constexpr int64_t kPauseMs = 100;       // without descriptors
-constexpr int64_t kCallAgainMs = 20;    // after a listener that has let go of a connection
-constexpr int kGuestsAtATime = 64;
+constexpr int64_t kHandshakeMs = 10000;  // with those who have connected and proved nothing
+constexpr int64_t kPauseMs = 100;        // without descriptors
+constexpr int64_t kCallAgainMs = 20;     // after a listener that has let go of a connection
+constexpr int kAcceptsAtATime = 64;
 constexpr char kWelcome = 'w';
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -81,17 +81,17 @@ Heard hear(int fd, std::string& heard, size_t wanted) {
   return Heard::kAll;
 }
 
-PeerAddress address_in(const std::string& invitation) {
-  const auto address = PeerAddress::decode(invitation);
+PeerAddress parse_address(const std::string& encoded) {
+  const auto address = PeerAddress::decode(encoded);
   if (address) return *address;
   throw Connector::Unproven(
-      text("is not to be found: the store has \"", invitation.substr(0, 80), "\" for its address"));
+      text("is not to be found: the store has \"", encoded.substr(0, 80), "\" for its address"));
 }
 
 }  // namespace
 
 // A peer that has connected.
-struct Connector::Guest {
+struct Connector::Incoming {
   Fd fd;
   std::string hello;
   std::optional<Proof> expected;  // once the hello is whole and answered
@@ -99,7 +99,7 @@ struct Connector::Guest {
 };
 
 Connector::Connector(const std::string& address, int rank, std::optional<Secret> secret)
-    : rank_(rank), secret_(std::move(secret)), pending_(PendingPeers::usual_limit(), kPatienceMs) {
+    : rank_(rank), secret_(std::move(secret)), pending_(PendingPeers::usual_limit(), kHandshakeMs) {
   listen(address);
   address_.token = PeerAddress::make_token();
   address_.has_secret = secret_.has_value();
@@ -126,7 +126,7 @@ Connector::~Connector() {
   const ssize_t written = ::write(wake_.get(), &one, sizeof one);
   static_cast<void>(written);
   thread_.join();
-  for (const auto& [fd, guest] : guests_) forget_in_forked_children(fd);
+  for (const auto& [fd, peer] : incoming_) forget_in_forked_children(fd);
   for (const auto& [purpose, fds] : arrived_) {
     for (const Fd& fd : fds) forget_in_forked_children(fd.get());
   }
@@ -180,8 +180,8 @@ void Connector::serve_round() {
   bool has_callers = false;
   for (int i = 0; i < count; ++i) {
     const int fd = events[i].data.fd;
-    const auto found = guests_.find(fd);
-    if (found == guests_.end()) {
+    const auto found = incoming_.find(fd);
+    if (found == incoming_.end()) {
       has_callers = has_callers || fd == listener_.get();
       continue;
     }
@@ -197,11 +197,11 @@ void Connector::serve_round() {
     paused_until_.reset();
     watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
   }
-  if (has_callers) accept_guests();
+  if (has_callers) accept_incoming();
 }
 
-void Connector::accept_guests() {
-  for (int i = 0; i < kGuestsAtATime && !stopping_; ++i) {
+void Connector::accept_incoming() {
+  for (int i = 0; i < kAcceptsAtATime && !stopping_; ++i) {
     Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     const bool lacks_descriptors = !fd && (errno == EMFILE || errno == ENFILE);
     if (!fd && !lacks_descriptors) return;
@@ -221,15 +221,15 @@ void Connector::accept_guests() {
 // Most have said hello by the time that they are let in.
 void Connector::admit(Fd fd) {
   const int number = fd.get();
-  auto made = std::make_unique<Guest>();
+  auto made = std::make_unique<Incoming>();
   made->fd = std::move(fd);
-  Guest& guest = *guests_.emplace(number, std::move(made)).first->second;
+  Incoming& peer = *incoming_.emplace(number, std::move(made)).first->second;
   bool stays = false;
   try {
     close_in_forked_children(number);
     pending_.add(number);
     watch(EPOLL_CTL_ADD, number, EPOLLIN);
-    stays = listen_to(guest);
+    stays = listen_to(peer);
   } catch (...) {
     let_go(number);
     throw;
@@ -239,48 +239,48 @@ void Connector::admit(Fd fd) {
 
 void Connector::let_go(int fd) noexcept {
   pending_.remove(fd);
-  const auto found = guests_.find(fd);
-  if (found == guests_.end()) return;
+  const auto found = incoming_.find(fd);
+  if (found == incoming_.end()) return;
   // One that was welcomed has given its descriptor away.
   if (found->second->fd) forget_in_forked_children(fd);
-  guests_.erase(found);
+  incoming_.erase(found);
 }
 
 // Reads no further than the hello and the proof: the bytes after these are Gloo's. False when the
-// guest is done with, either taken in or to be let go.
-bool Connector::listen_to(Guest& guest) {
-  if (!guest.expected) {
-    Heard heard = hear(guest.fd.get(), guest.hello, sizeof(PeerHello));
+// peer is done with, either taken in or to be let go.
+bool Connector::listen_to(Incoming& peer) {
+  if (!peer.expected) {
+    Heard heard = hear(peer.fd.get(), peer.hello, sizeof(PeerHello));
     if (heard != Heard::kAll) return heard == Heard::kMore;
     PeerHello hello;
-    std::memcpy(static_cast<void*>(&hello), guest.hello.data(), sizeof hello);
+    std::memcpy(static_cast<void*>(&hello), peer.hello.data(), sizeof hello);
     if (!hello.is_well_formed() || hello.to != rank_) return false;
-    heard = hear(guest.fd.get(), guest.hello, sizeof hello + hello.purpose_size);
+    heard = hear(peer.fd.get(), peer.hello, sizeof hello + hello.purpose_size);
     if (heard != Heard::kAll) return heard == Heard::kMore;
-    if (!answer(guest)) return false;
+    if (!answer(peer)) return false;
   }
-  const Heard heard = hear(guest.fd.get(), guest.said, sizeof(Proof));
+  const Heard heard = hear(peer.fd.get(), peer.said, sizeof(Proof));
   if (heard != Heard::kAll) return heard == Heard::kMore;
   Proof proof;
-  std::memcpy(proof.data(), guest.said.data(), proof.size());
-  if (is_same(proof, *guest.expected)) welcome(guest);
+  std::memcpy(proof.data(), peer.said.data(), proof.size());
+  if (is_same(proof, *peer.expected)) welcome(peer);
   return false;
 }
 
-bool Connector::answer(Guest& guest) {
-  const PeerAnswer answer = answer_to(key_, guest.hello);
-  guest.expected = expected_of_caller(key_, guest.hello, answer);
-  send_at_once(guest.fd.get());
-  return send_whole(guest.fd.get(), &answer, sizeof answer);
+bool Connector::answer(Incoming& peer) {
+  const PeerAnswer answer = answer_to(key_, peer.hello);
+  peer.expected = expected_of_caller(key_, peer.hello, answer);
+  send_at_once(peer.fd.get());
+  return send_whole(peer.fd.get(), &answer, sizeof answer);
 }
 
-void Connector::welcome(Guest& guest) {
+void Connector::welcome(Incoming& peer) {
   PeerHello hello;
-  std::memcpy(static_cast<void*>(&hello), guest.hello.data(), sizeof hello);
-  watch(EPOLL_CTL_DEL, guest.fd.get(), 0);
-  if (!send_whole(guest.fd.get(), &kWelcome, sizeof kWelcome)) return;
+  std::memcpy(static_cast<void*>(&hello), peer.hello.data(), sizeof hello);
+  watch(EPOLL_CTL_DEL, peer.fd.get(), 0);
+  if (!send_whole(peer.fd.get(), &kWelcome, sizeof kWelcome)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  arrived_[{hello.from, guest.hello.substr(sizeof hello)}].push_back(std::move(guest.fd));
+  arrived_[{hello.from, peer.hello.substr(sizeof hello)}].push_back(std::move(peer.fd));
   came_.notify_all();
 }
 
@@ -300,9 +300,9 @@ Fd Connector::take(int from, const std::string& purpose, milliseconds duration) 
   return fd;
 }
 
-Connector::Dial::Dial(const Connector& own, const std::string& invitation, int to,
+Connector::Dial::Dial(const Connector& own, const std::string& peer_address, int to,
                       const std::string& purpose)
-    : address_(address_in(invitation)) {
+    : address_(parse_address(peer_address)) {
   check_internal(purpose.size() <= kPurposeLimit, "a purpose of ", purpose.size(), " bytes");
   if (address_.has_secret != own.secret_.has_value()) {
     throw Unproven(text(own.secret_ ? "has no secret, and this rank has one"

@@ -36,7 +36,7 @@ class Connector {
   Connector& operator=(const Connector&) = delete;
 
   // The address by which other ranks connect to this one, and its key in the store.
-  std::string invitation() const { return address_.encode(); }
+  std::string peer_address() const { return address_.encode(); }
   const std::string& address() const { return address_.host; }
   static std::string key(int rank) { return "peer/" + std::to_string(rank); }
 
@@ -54,7 +54,7 @@ class Connector {
   // A connection in the making to a rank. The purpose says what for, and both ends give the same.
   class Dial {
    public:
-    Dial(const Connector& own, const std::string& invitation, int to, const std::string& purpose);
+    Dial(const Connector& own, const std::string& peer_address, int to, const std::string& purpose);
     // The connection, or none when it is not there within the duration. Throws Refused, Unproven.
     Fd wait(std::chrono::milliseconds duration);
 
@@ -80,17 +80,17 @@ class Connector {
   Fd take(int from, const std::string& purpose, std::chrono::milliseconds duration);
 
  private:
-  struct Guest;
+  struct Incoming;
 
   void listen(const std::string& address);
   void run();
   void serve_round();
-  void accept_guests();
+  void accept_incoming();
   void admit(Fd fd);
   void let_go(int fd) noexcept;
-  bool listen_to(Guest& guest);
-  bool answer(Guest& guest);
-  void welcome(Guest& guest);
+  bool listen_to(Incoming& peer);
+  bool answer(Incoming& peer);
+  void welcome(Incoming& peer);
   void watch(int operation, int fd, uint32_t events);
 
   const int rank_;
@@ -98,9 +98,9 @@ class Connector {
   PeerAddress address_;
   Key key_{};
   Fd listener_, epoll_, wake_;
-  std::unordered_map<int, std::unique_ptr<Guest>> guests_;  // of the thread, by descriptor
-  PendingPeers pending_;                                    // of the thread
-  std::optional<Deadline> paused_until_;                    // of the thread: out of descriptors
+  std::unordered_map<int, std::unique_ptr<Incoming>> incoming_;  // of the thread, by descriptor
+  PendingPeers pending_;                                         // of the thread
+  std::optional<Deadline> paused_until_;  // of the thread: out of descriptors
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable came_;

@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// A century is as good as never. Sums and multiples of it overflow neither an int64_t nor the
+// A century stands for no limit. Sums and multiples of it overflow neither an int64_t nor the
 // clock.
 constexpr int64_t kNeverMs = int64_t{100} * 365 * 24 * 3600 * 1000;
 

@@ -4,7 +4,7 @@
 
 namespace nxd {
 
-// The user's wish to give up waiting, asked for while a call blocks.
+// The user's callback that may end a wait; called while a call blocks.
 struct Interrupt {
   nxd_interrupt_fn callback = nullptr;
   void* user_data = nullptr;

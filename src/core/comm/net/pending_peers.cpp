@@ -7,7 +7,7 @@
 namespace nxd {
 
 void PendingPeers::add(int fd) {
-  order_.push_back({fd, Deadline::after_ms(patience_ms_)});
+  order_.push_back({fd, Deadline::after_ms(timeout_ms_)});
   places_[fd] = std::prev(order_.end());
 }
 

@@ -12,11 +12,11 @@
 namespace nxd {
 
 // Connections, by descriptor, that have not said their rank yet, in the order in which they came.
-// When they are too many, or take too long, the oldest is to be let go: so those who never say
-// anything keep nobody out.
+// When they are too many, or take too long, the oldest is to be closed, so that silent peers keep
+// no rank out.
 class PendingPeers {
  public:
-  PendingPeers(size_t limit, int64_t patience_ms) : limit_(limit), patience_ms_(patience_ms) {}
+  PendingPeers(size_t limit, int64_t timeout_ms) : limit_(limit), timeout_ms_(timeout_ms) {}
 
   void add(int fd);
   void remove(int fd);
@@ -37,7 +37,7 @@ class PendingPeers {
     Deadline deadline;
   };
   const size_t limit_;
-  const int64_t patience_ms_;
+  const int64_t timeout_ms_;
   std::list<Peer> order_;
   std::unordered_map<int, std::list<Peer>::iterator> places_;
 };

@@ -12,8 +12,8 @@ namespace nxd {
 
 // Two ends of a connection prove to each other that they know the secret of their job. Each sends a
 // nonce; each answers with a keyed hash (HMAC-SHA256, of libsodium) of both nonces, of what it was
-// told, and of which end it is. So an answer is of no use on another connection, nor to the end
-// that gave it. Neither the secret nor a key made of it is ever sent.
+// told, and of which end it is. An answer is therefore useless on another connection, and to the
+// end that gave it. Neither the secret nor a key made of it is ever sent.
 using Nonce = std::array<unsigned char, 32>;
 using Proof = std::array<unsigned char, 32>;
 using Key = std::array<unsigned char, 32>;

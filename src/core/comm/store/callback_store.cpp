@@ -7,7 +7,7 @@ namespace nxd {
 namespace {
 
 // Short against any timeout, so that the asking thread sees in time when it is to give up.
-constexpr auto kPatience = std::chrono::milliseconds(100);
+constexpr auto kServingTimeout = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -33,10 +33,10 @@ void CallbackStore::call(const std::function<void()>& run) {
   Request request{run, std::nullopt};
   std::unique_lock<std::mutex> lock(requests_mutex_);
   requests_.push_back(&request);
-  request_done_.wait_for(lock, kPatience, [&] { return request.taken; });
+  request_done_.wait_for(lock, kServingTimeout, [&] { return request.taken; });
   if (!request.taken) {
     std::erase(requests_, &request);
-    throw StoreUnattended();
+    throw StoreNotServed();
   }
   request_done_.wait(lock, [&] { return request.done; });
   if (request.error) throw Error(*request.error);
@@ -88,7 +88,7 @@ void CallbackStore::set_here(const std::string& key, const std::string& value) {
 
 std::optional<std::string> CallbackStore::get_here(const std::string& key) {
   std::string value(256, '\0');
-  // A value may be replaced by a larger one between two questions.
+  // A value may be replaced by a larger one between two requests.
   for (int attempt = 0; attempt < 8; ++attempt) {
     size_t size = 0;
     int32_t found = 0;

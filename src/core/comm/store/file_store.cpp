@@ -14,7 +14,7 @@
 #include "core/base/blocked_signals.h"
 #include "core/base/hash.h"
 #include "core/comm/net/interrupt.h"
-#include "core/comm/store/store_patience.h"
+#include "core/comm/store/store_timeout.h"
 
 namespace nxd {
 namespace {
@@ -32,7 +32,7 @@ struct RecordHead {
   uint64_t checksum;
 };
 
-// To tell a whole record from a torn one.
+// To tell a complete record from a partial one.
 uint64_t checksum_of(const std::string& bytes) { return Hash().add(bytes).value(); }
 
 // Bytes read at an offset; fewer than size only at the end of the file, -1 on failure.
@@ -56,7 +56,7 @@ ssize_t read_at(int fd, void* out, size_t size, int64_t offset) {
 class FileStore::Lock {
  public:
   Lock(const FileStore& store, int mode) : store_(store) {
-    const int64_t bound_ms = StorePatience::bound_ms(kLockBoundMs);
+    const int64_t bound_ms = StoreTimeout::bound_ms(kLockBoundMs);
     const Deadline deadline = Deadline::after_ms(bound_ms);
     auto pause = std::chrono::microseconds(100);
     while (::flock(store_.fd_, mode | LOCK_NB) != 0) {
@@ -132,12 +132,12 @@ void FileStore::read_on() {
 }
 
 void FileStore::append(const std::string& key, const std::string& value) {
-  // A reader takes what is larger for the end of a torn record.
+  // A reader takes what is larger for the end of a partial record.
   for (const std::string* part : {&key, &value}) {
     check_argument(part->size() <= kLargestValue, "file store \"", path_, "\": expected at most ",
                    kLargestValue, " bytes, got ", part->size());
   }
-  // Whatever follows the last whole record was left by a writer that died.
+  // Whatever follows the last complete record was left by a writer that died.
   if (::ftruncate(fd_, static_cast<off_t>(offset_)) != 0) fail_io("cannot truncate");
   const HeldSignal no_sigxfsz(SIGXFSZ);
   const std::string body = key + value;
@@ -175,7 +175,7 @@ std::optional<std::string> FileStore::get(const std::string& key) {
 
 std::optional<std::string> FileStore::wait_bounded(const std::string& key, int64_t timeout_ms) {
   // At least long enough for others to append their records.
-  const StorePatience bounded(std::max<int64_t>(timeout_ms, 1000));
+  const StoreTimeout bounded(std::max<int64_t>(timeout_ms, 1000));
   return wait(key, Deadline::after_ms(timeout_ms));
 }
 

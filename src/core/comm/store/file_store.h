@@ -29,7 +29,7 @@ class FileStore : public Store {
   std::string path_;
   int fd_ = -1;
   std::mutex mutex_;
-  int64_t offset_ = 0;  // end of the last whole record read
+  int64_t offset_ = 0;  // end of the last complete record read
   std::unordered_map<std::string, std::string> values_;
 };
 

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/fork_stamp.h"
+#include "core/base/fork_guard.h"
 #include "core/comm/net/deadline.h"
 
 namespace nxd {
 
 // A thread of the library's own gets this from a store of callbacks when no thread of the caller's
 // is inside a call to run them. Asking again later may work.
-class StoreUnattended : public Error {
+class StoreNotServed : public Error {
  public:
-  StoreUnattended()
+  StoreNotServed()
       : Error(NXD_ERROR_TIMEOUT, "no thread is inside an nxd call to run the store's callbacks") {}
 };
 
@@ -41,7 +41,7 @@ class Store : public std::enable_shared_from_this<Store> {
   virtual std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys);
 
   // Asks until the key is there or the deadline has passed; asks at least once. The longest pause
-  // between two questions is for many ranks to spare one store.
+  // between two requests is for many ranks to spare one store.
   std::optional<std::string> wait(const std::string& key, const Deadline& deadline,
                                   std::chrono::milliseconds longest_pause = kUsualPause);
   static constexpr std::chrono::milliseconds kUsualPause{20};
@@ -74,14 +74,14 @@ class Store : public std::enable_shared_from_this<Store> {
   std::map<int, int> worlds_;
 };
 
-// Asks a store until it answers. Throws what it throws, and what look_around does meanwhile.
-template <class Ask, class LookAround>
-auto ask_store(Ask&& ask, LookAround&& look_around) {
+// Asks a store until it answers. Throws what it throws, and what poll does meanwhile.
+template <class Ask, class Poll>
+auto ask_store(Ask&& ask, Poll&& poll) {
   for (;;) {
     try {
       return ask();
-    } catch (const StoreUnattended&) {
-      look_around();
+    } catch (const StoreNotServed&) {
+      poll();
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "core/comm/net/interrupt.h"
-#include "core/comm/store/store_patience.h"
+#include "core/comm/store/store_timeout.h"
 
 namespace nxd {
 namespace {
@@ -34,7 +34,7 @@ void check_key(const std::string& key) {
 }
 
 // For how long a server that closes connections is tried, and how often.
-constexpr int64_t kPatienceMs = 5000;
+constexpr int64_t kReconnectMs = 5000;
 constexpr auto kPause = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -58,10 +58,10 @@ std::string TcpStore::address() const { return port_ == 0 ? "@" + host_ : text(h
 // A server that connections flood lets some go before they have said anything, so it is tried
 // again for a while.
 Fd TcpStore::connect(const Deadline& deadline) {
-  const Deadline patience = Deadline::after_ms(kPatienceMs);
+  const Deadline give_up = Deadline::after_ms(kReconnectMs);
   for (;;) {
     if (Fd fd = try_to_connect(deadline)) return fd;
-    if (patience.expired() || deadline.expired()) {
+    if (give_up.expired() || deadline.expired()) {
       fail(NXD_ERROR_IO, "the server at ", address(),
            " closes its connections: it is no store of libnxd's or torch's, or serves too many");
     }
@@ -188,7 +188,7 @@ void TcpStore::fail_silent(const Error& e) const {
   fail(e.status(), "the store at ", address(), ": ", e.what(), " within ", bound_ms(), " ms");
 }
 
-int64_t TcpStore::bound_ms() const { return StorePatience::bound_ms(timeout_ms_); }
+int64_t TcpStore::bound_ms() const { return StoreTimeout::bound_ms(timeout_ms_); }
 
 void TcpStore::read(void* answer, size_t size, const Deadline& deadline) {
   try {

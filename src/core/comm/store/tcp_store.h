@@ -58,7 +58,7 @@ class TcpStore : public Store {
   std::string read_value(const Deadline& deadline);
   void check_connected() const;
   [[noreturn]] void fail_silent(const Error& e) const;
-  int64_t bound_ms() const;  // of a question of this thread
+  int64_t bound_ms() const;  // of a request of this thread
 
   std::string host_;
   int port_;

@@ -47,7 +47,7 @@ RequestScanner::State RequestScanner::advance(std::string_view bytes) {
   if (bytes.empty()) return State::kIncomplete;
   if (at_ == 0) {
     const auto shape = shape_of(static_cast<uint8_t>(bytes[0]));
-    if (!shape) return State::kRefused;
+    if (!shape) return State::kRejected;
     fields_left_ = shape->fields;
     tail_ = shape->tail;
     has_count_ = shape->has_count;
@@ -57,7 +57,7 @@ RequestScanner::State RequestScanner::advance(std::string_view bytes) {
   if (has_count_) {
     if (!has_number()) return State::kIncomplete;
     const uint64_t count = number_at(bytes, at_);
-    if (count > kCountLimit) return State::kRefused;
+    if (count > kCountLimit) return State::kRejected;
     fields_left_ *= count;
     at_ += sizeof count;
     has_count_ = false;
@@ -65,9 +65,9 @@ RequestScanner::State RequestScanner::advance(std::string_view bytes) {
   while (fields_left_ > 0) {
     if (!has_number()) return State::kIncomplete;
     const uint64_t size = number_at(bytes, at_);
-    if (size > kValueLimit) return State::kRefused;
+    if (size > kValueLimit) return State::kRejected;
     at_ += sizeof size + size;
-    if (at_ > kRequestLimit) return State::kRefused;
+    if (at_ > kRequestLimit) return State::kRejected;
     --fields_left_;
   }
   at_ += tail_;

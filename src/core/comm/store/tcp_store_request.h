@@ -13,7 +13,7 @@ namespace nxd::tcp_store {
 // that a request in many pieces costs no more than one in a single piece. It allocates nothing.
 class RequestScanner {
  public:
-  enum class State { kIncomplete, kWhole, kRefused };
+  enum class State { kIncomplete, kWhole, kRejected };
 
   // All bytes that have arrived of this request, and perhaps of later ones.
   State advance(std::string_view bytes);

@@ -35,7 +35,7 @@ constexpr int64_t kPauseMs = 100;
 
 struct TcpStoreServer::Client : Session {
   Fd socket;
-  enum class Stage { kNew, kValidated, kChallenged, kRefused, kAdmitted };
+  enum class Stage { kNew, kValidated, kChallenged, kRejected, kAdmitted };
   Stage stage = Stage::kNew;
   Proof expected{};      // of one that was challenged
   uint32_t watched = 0;  // for these events
@@ -125,7 +125,7 @@ void TcpStoreServer::serve_round() {
     }
     drop_unless(*found->second, [&](Client& client) {
       touched_.push_back(fd);
-      return attend(client, events[i].events);
+      return handle_events(client, events[i].events);
     });
   }
   // A request of one client may have produced answers for others, or room for them.
@@ -239,7 +239,7 @@ void TcpStoreServer::drop(Client& client) {
   clients_.erase(fd);
 }
 
-bool TcpStoreServer::attend(Client& client, uint32_t events) {
+bool TcpStoreServer::handle_events(Client& client, uint32_t events) {
   if (client.watched & EPOLLIN) {
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return true;
     const bool goes_on = receive(client);
@@ -276,7 +276,7 @@ bool TcpStoreServer::serve_arrived(Client& client) {
   while (client.out.bytes() < kShare && !stopping_) {
     const std::string_view rest = std::string_view(client.in).substr(client.done);
     const auto state = client.scanner.advance(rest);
-    if (state == RequestScanner::State::kRefused) return false;
+    if (state == RequestScanner::State::kRejected) return false;
     if (!rest.empty() && !may_ask(client, static_cast<uint8_t>(rest[0]))) return false;
     if (state == RequestScanner::State::kIncomplete) break;
     const size_t size = std::exchange(client.scanner, {}).size();
@@ -297,10 +297,10 @@ bool TcpStoreServer::serve_arrived(Client& client) {
 
 bool TcpStoreServer::send_answers(Client& client) {
   while (!client.out.empty()) {
-    iovec pieces[64];
+    iovec segments[64];
     msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = client.out.front(pieces, std::size(pieces));
+    message.msg_iov = segments;
+    message.msg_iovlen = client.out.front(segments, std::size(segments));
     const ssize_t n = ::sendmsg(client.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
@@ -312,7 +312,7 @@ bool TcpStoreServer::send_answers(Client& client) {
 // Sends what can be sent, serves the requests that waited for that, and decides what to watch for.
 bool TcpStoreServer::settle(Client& client) {
   if (!send_answers(client)) return false;
-  if (client.stage == Client::Stage::kRefused) return false;
+  if (client.stage == Client::Stage::kRejected) return false;
   if (client.unserved() > 0) {
     if (!serve_arrived(client) || !send_answers(client)) return false;
   }
@@ -394,14 +394,14 @@ void TcpStoreServer::clear_line() {
   for (Client* client : leaving) drop(*client);
 }
 
-// Until a client is admitted it may only say the next word of the greeting. A store without a key
-// admits any client that validates.
+// Until a client is admitted it may only send the next message of the handshake. A store without a
+// key admits any client that validates.
 bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
   switch (client.stage) {
     case Client::Stage::kNew: return query == kValidate;
     case Client::Stage::kValidated: return query == kHello;
     case Client::Stage::kChallenged: return query == kProve;
-    case Client::Stage::kRefused: return false;
+    case Client::Stage::kRejected: return false;
     default: return query != kValidate && query != kProve;
   }
 }
@@ -435,7 +435,7 @@ bool TcpStoreServer::answer_hello(Client& client, const Hello& hello) {
     return false;
   } else if (hello.has_secret == 0) {
     client.out.put(kWantsSecret);
-    client.stage = Client::Stage::kRefused;
+    client.stage = Client::Stage::kRejected;
   } else {
     Challenge challenge;
     challenge.nonce = make_nonce();

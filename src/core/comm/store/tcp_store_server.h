@@ -66,7 +66,7 @@ class TcpStoreServer {
   void drop(Client& client);
 
   // Each is false when the client is to be disconnected.
-  bool attend(Client& client, uint32_t events);
+  bool handle_events(Client& client, uint32_t events);
   bool receive(Client& client);
   bool serve_arrived(Client& client);
   bool send_answers(Client& client);

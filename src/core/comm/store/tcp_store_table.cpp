@@ -125,7 +125,7 @@ bool Table::serve_many(Session& session, uint8_t query, RequestReader in) {
 
 // False when there is no room for the value.
 bool Table::store(const std::string& key, std::string_view value) {
-  if (!values_.set(key, std::string(value))) return refuse_value(value.size());
+  if (!values_.set(key, std::string(value))) return reject_value(value.size());
   wake_waiting(key);
   return true;
 }
@@ -133,12 +133,12 @@ bool Table::store(const std::string& key, std::string_view value) {
 bool Table::append(const std::string& key, std::string_view more) {
   const size_t size = values_.size_of(key) + more.size();
   if (size > kValueLimit) return false;
-  if (!values_.append(key, more)) return refuse_value(size);
+  if (!values_.append(key, more)) return reject_value(size);
   wake_waiting(key);
   return true;
 }
 
-bool Table::refuse_value(size_t size) {
+bool Table::reject_value(size_t size) {
   if (std::exchange(has_said_full_, true)) return false;
   log(NXD_LOG_WARN, "the store lets a client go that sets a value of ", size,
       " bytes: all values take ", values_.bytes(), " bytes, and may take ", values_.limit());

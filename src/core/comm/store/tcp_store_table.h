@@ -38,7 +38,7 @@ class Table {
   bool serve_many(Session& session, uint8_t query, RequestReader in);
   bool store(const std::string& key, std::string_view value);
   bool append(const std::string& key, std::string_view more);
-  bool refuse_value(size_t size);
+  bool reject_value(size_t size);
   void wake_waiting(const std::string& key);
 
   Values values_;

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kEntryBytes = 192;
 // Smaller values are copied into the answer: a reference would take more.
 constexpr size_t kSharedFrom = 4096;
-// A piece ends here, so that what was sent of a long queue is let go.
-constexpr size_t kPieceBytes = 16384;
+// A segment ends here, so that what was sent of a long queue is let go.
+constexpr size_t kSegmentBytes = 16384;
 
 }  // namespace
 
@@ -54,25 +54,25 @@ bool Values::append(const std::string& key, std::string_view more) {
 
 void Answers::put_copy(std::string_view bytes) {
   if (bytes.empty()) return;
-  const bool needs_piece =
-      pieces_.empty() || pieces_.back().value || pieces_.back().own.size() >= kPieceBytes;
-  if (needs_piece) pieces_.emplace_back();
-  pieces_.back().own += bytes;
+  const bool needs_segment =
+      segments_.empty() || segments_.back().value || segments_.back().own.size() >= kSegmentBytes;
+  if (needs_segment) segments_.emplace_back();
+  segments_.back().own += bytes;
   bytes_ += bytes.size();
 }
 
 void Answers::put_value(const Value& value) {
   put<uint64_t>(value->size());
   if (value->size() < kSharedFrom) return put_copy(*value);
-  pieces_.push_back({{}, value});
+  segments_.push_back({{}, value});
   bytes_ += value->size();
 }
 
-size_t Answers::front(iovec* pieces, size_t most) const {
+size_t Answers::front(iovec* segments, size_t most) const {
   size_t n = 0, skip = sent_;
-  for (auto piece = pieces_.begin(); piece != pieces_.end() && n < most; ++piece) {
-    const std::string& bytes = piece->bytes();
-    pieces[n++] = {const_cast<char*>(bytes.data()) + skip, bytes.size() - skip};
+  for (auto segment = segments_.begin(); segment != segments_.end() && n < most; ++segment) {
+    const std::string& bytes = segment->bytes();
+    segments[n++] = {const_cast<char*>(bytes.data()) + skip, bytes.size() - skip};
     skip = 0;
   }
   return n;
@@ -81,9 +81,9 @@ size_t Answers::front(iovec* pieces, size_t most) const {
 void Answers::remove(size_t bytes) {
   bytes_ -= bytes;
   sent_ += bytes;
-  while (!pieces_.empty() && sent_ >= pieces_.front().bytes().size()) {
-    sent_ -= pieces_.front().bytes().size();
-    pieces_.pop_front();
+  while (!segments_.empty() && sent_ >= segments_.front().bytes().size()) {
+    sent_ -= segments_.front().bytes().size();
+    segments_.pop_front();
   }
 }
 

@@ -67,19 +67,19 @@ class Answers {
   // Its size and its bytes.
   void put_value(const Value& value);
 
-  // The first pieces to be sent; gives their number.
-  size_t front(iovec* pieces, size_t most) const;
+  // The first segments to be sent; gives their number.
+  size_t front(iovec* segments, size_t most) const;
   void remove(size_t bytes);
 
  private:
   // Either bytes of its own or those of a value.
-  struct Piece {
+  struct Segment {
     std::string own;
     Value value;
     const std::string& bytes() const { return value ? *value : own; }
   };
-  std::deque<Piece> pieces_;
-  size_t sent_ = 0;  // of the first piece
+  std::deque<Segment> segments_;
+  size_t sent_ = 0;  // of the first segment
   size_t bytes_ = 0;
 };
 

@@ -1,3 +1,19 @@
+// Collectives among ranks on several hosts: shared memory within a host, Gloo between hosts.
+//
+// The i-th members of all hosts form rail i, as far as every host has an i-th member. An all-reduce
+// first adds within each host, so that the i-th member has the sums of part i. Rail i adds these
+// over the hosts, and each host shares the results. So each part crosses the network once, and the
+// rails work at the same time; up to 32 KiB take one rail. A broadcast cuts its data into the same
+// parts. An all-gather and a reduce-scatter send over rail i what is of, or for, the i-th members,
+// if all hosts have as many ranks. An all-to-all, and a message to another host, go over Gloo from
+// each rank to each.
+//
+// Example: ranks 0 and 1 on one host, rank 2 on another, so that there is one rail: ranks 0 and 2.
+//   agreement    0 and 1 compare; 0 and 2 compare what their hosts found; 0 tells 1 in a third one
+//   all_reduce   0 adds what 0 and 1 have; 0 and 2 all-reduce these sums over Gloo; 0 shares the
+//                result with 1 through shared memory
+//   broadcast    from 1: 0 and 1 share the data; 0, as the rail's member, sends them to 2
+// With a rank 3 beside rank 2 there are two rails, 0 and 2, 1 and 3, each with half of the data.
 #include "core/comm/transports/hierarchical_transport.h"
 
 #include <algorithm>
@@ -12,7 +28,7 @@ namespace nxd {
 namespace {
 
 // Bytes that each rail carries at a time.
-constexpr size_t kRailPiece = size_t{4} << 20;
+constexpr size_t kRailChunk = size_t{4} << 20;
 // Up to here one rail alone does as well.
 constexpr size_t kOneRail = size_t{32} << 10;
 
@@ -86,13 +102,13 @@ std::vector<Share> HierarchicalTransport::parts_of(size_t count, size_t item) co
 }
 
 void HierarchicalTransport::all_reduce(const Call& call) {
-  const size_t piece = rails_ * kRailPiece / dtype_size(call.dtype);
-  for (size_t from = 0; from < call.count; from += piece) {
-    reduce_piece(call, from, std::min(piece, call.count - from));
+  const size_t chunk = rails_ * kRailChunk / dtype_size(call.dtype);
+  for (size_t from = 0; from < call.count; from += chunk) {
+    reduce_chunk(call, from, std::min(chunk, call.count - from));
   }
 }
 
-void HierarchicalTransport::reduce_piece(const Call& call, size_t from, size_t count) {
+void HierarchicalTransport::reduce_chunk(const Call& call, size_t from, size_t count) {
   const size_t item = dtype_size(call.dtype);
   const nxd_dtype_t wide = sum_dtype(call.dtype);
   const std::vector<Share> parts = parts_of(count, item);
@@ -124,13 +140,13 @@ void HierarchicalTransport::finish(const void* sums, void* out, size_t count,
 // of each host.
 void HierarchicalTransport::reduce_scatter(const Call& call) {
   if (!same_on_all_hosts()) return flat_->run(call);
-  const size_t piece = kRailPiece / dtype_size(call.dtype);
-  for (size_t from = 0; from < call.count; from += piece) {
-    scatter_piece(call, from, std::min(piece, call.count - from));
+  const size_t chunk = kRailChunk / dtype_size(call.dtype);
+  for (size_t from = 0; from < call.count; from += chunk) {
+    scatter_chunk(call, from, std::min(chunk, call.count - from));
   }
 }
 
-void HierarchicalTransport::scatter_piece(const Call& call, size_t from, size_t count) {
+void HierarchicalTransport::scatter_chunk(const Call& call, size_t from, size_t count) {
   const size_t item = dtype_size(call.dtype);
   const nxd_dtype_t wide = sum_dtype(call.dtype);
   const size_t bytes = count * dtype_size(wide);
@@ -152,10 +168,10 @@ void HierarchicalTransport::scatter_piece(const Call& call, size_t from, size_t 
 void HierarchicalTransport::all_gather(const Call& call) {
   if (!same_on_all_hosts()) return flat_->run(call);
   const size_t bytes = call.bytes();
-  const size_t piece = std::min(bytes, kRailPiece);
-  char* arrived = results_.get<char>(piece * hosts_.size());
-  for (size_t from = 0; from < bytes; from += piece) {
-    const size_t size = std::min(piece, bytes - from);
+  const size_t chunk = std::min(bytes, kRailChunk);
+  char* arrived = results_.get<char>(chunk * hosts_.size());
+  for (size_t from = 0; from < bytes; from += chunk) {
+    const size_t size = std::min(chunk, bytes - from);
     const char* own = static_cast<const char*>(call.send) + from;
     rail_->run(Call::all_gather(own, arrived, size, NXD_DTYPE_U8));
     for (size_t host = 0; host < hosts_.size(); ++host) {

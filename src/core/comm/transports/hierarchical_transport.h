@@ -12,10 +12,6 @@ namespace nxd {
 
 // Among ranks on several hosts: shared memory within each host, Gloo between them.
 //
-// The i-th members of all hosts form rail i, as far as every host has an i-th member. Data that all
-// need are cut into as many parts as there are rails, so that every part crosses the network once,
-// each by a connection of its own. Calls that gain nothing from that go by Gloo between all ranks.
-//
 // Sums are added in rank order within each host and then, between hosts, as a Gloo group of so many
 // ranks adds them.
 class HierarchicalTransport : public Transport {
@@ -40,8 +36,8 @@ class HierarchicalTransport : public Transport {
   void pass_message(const Call& call);
   // The part of count elements that each local rank carries over its rail.
   std::vector<Share> parts_of(size_t count, size_t item) const;
-  void reduce_piece(const Call& call, size_t from, size_t count);
-  void scatter_piece(const Call& call, size_t from, size_t count);
+  void reduce_chunk(const Call& call, size_t from, size_t count);
+  void scatter_chunk(const Call& call, size_t from, size_t count);
   // Ends a reduction whose 16-bit floats are still f32, and whose average is still a sum.
   void finish(const void* sums, void* out, size_t count, const Call& call) const;
   bool same_on_all_hosts() const { return rails_ == largest_host_; }

@@ -93,13 +93,16 @@ extern "C" {
     /// these lists names, those of PyTorch's torch.autocast on accelerators (docs/training.md has all):
     /// - in dtype: products of matrices, convolutions, attention;
     /// - in F32: norms, softmax, exponentials, logarithms, powers, sums, losses;
-    /// - in the widest dtype among the arguments: what joins or mixes several, such as cat and
-    /// addcmul. Other operators take what they are given; F64 and integers are never cast, nor are the
-    /// arguments of operators that write to one of them. Casts are recorded: gradients have the dtypes
-    /// of the parameters. It applies to nxd_op_run, nxd_op_call and to built-in layers, which then take
-    /// inputs of F32 and of BF16: linear layers, attention, gated MLPs and language heads compute in
-    /// dtype and give it; norms, their sums with residuals, and losses are F32; an embedding has the
-    /// dtype of its table.
+    /// - in the widest dtype among the arguments: operators that join or mix several, such as cat and
+    /// addcmul.
+    ///
+    /// Other operators take what they are given. F64 and integers are never cast, nor are the arguments
+    /// of operators that write to one of them. Casts are recorded: gradients have the dtypes of the
+    /// parameters.
+    ///
+    /// It applies to nxd_op_run, nxd_op_call and to built-in layers, which then take inputs of F32 and
+    /// of BF16. Linear layers, attention, gated MLPs and language heads compute in dtype and give it.
+    /// Norms, their sums with residuals, and losses are F32. An embedding has the dtype of its table.
     ///
     /// A backward pass runs without it, in the dtypes of its forward; so do other threads.
     ///

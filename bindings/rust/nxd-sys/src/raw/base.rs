@@ -313,11 +313,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_last_error_info(out_info: *mut nxd_error_info_t) -> nxd_status_t;
 
-    /// [local] Destroys what a Python capsule of a DLPack tensor holds, unless a consumer took it
-    /// over: give this function's address to PyCapsule_New.
+    /// [local] Destructor of a Python capsule of a DLPack tensor, for PyCapsule_New. It destroys what
+    /// the capsule holds, unless a consumer took it over.
     ///
-    /// A destructor in C, since one that runs Python would disturb the error that a consumer has just
-    /// raised when it rejected the tensor. Does nothing in a process without a Python interpreter.
+    /// The destructor is in C because one that runs Python would disturb the error that a consumer
+    /// raises when it rejects the tensor. Does nothing in a process without a Python interpreter.
     /// @param capsule  a PyObject, named "dltensor" or "dltensor_versioned" until it is consumed.
     /// @since 0.1
     pub fn nxd_python_capsule_destroy(capsule: *mut c_void);

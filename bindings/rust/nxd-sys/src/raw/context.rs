@@ -3,7 +3,7 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// The source of a context's rank, and the place where it meets its peers.
+/// The source of a context's rank, and of the addresses of its peers.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_rendezvous_t(pub i32);
@@ -81,10 +81,10 @@ pub struct nxd_group_t {
     _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// Asked every few tens of milliseconds while a call blocks, on the calling thread. Anything but
-/// NXD_OK ends the call, which returns that status unchanged. A collective or a message so ended
-/// poisons its group, and peers that wait for this rank get PEER_LOST, as they do when
-/// nxd_context_create is ended; nxd_work_wait leaves the work as it is.
+/// Asked every few tens of milliseconds while a call blocks, on the calling thread. Any status but
+/// NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
+/// message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
+/// when nxd_context_create is ended. nxd_work_wait leaves the work as it is.
 pub type nxd_interrupt_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -144,7 +144,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_options_init(options: *mut nxd_context_options_t, size: usize) -> nxd_status_t;
 
-    /// [collective: world] Joins the world: every rank meets every other.
+    /// [collective: world] Joins the world, and waits until all ranks have joined.
     ///
     /// @param options      NULL: from the environment.
     /// @param[out] out_ctx the caller destroys it.
@@ -153,8 +153,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_create(options: *const nxd_context_options_t, out_ctx: *mut *mut nxd_context_t) -> nxd_status_t;
 
-    /// [collective: world] Leaves in agreement: waits for this rank's works and for all ranks, then
-    /// disconnects.
+    /// [collective: world] Leaves together with all ranks: waits for this rank's works and for the
+    /// other ranks, then disconnects.
     ///
     /// Afterwards only getters and destroy work on the context.
     /// @return NXD_OK; TIMEOUT; PEER_LOST.
@@ -175,9 +175,9 @@ extern "C" {
     /// [local] The last 64 collectives and 64 messages of each living group as one line of JSON: what
     /// each was called with, when it started, how long it took or has been waiting, and for whom.
     ///
-    /// For the question what every rank was doing when nothing moves any more. May be asked from any
-    /// thread, also while calls block on others. With NXD_FLIGHT_RECORD set, a group that fails adds
-    /// its part to a file by itself.
+    /// It tells what every rank was doing when a job hangs. Any thread may call it, also while calls
+    /// block on other threads. With NXD_FLIGHT_RECORD set, a group that fails adds its part to a file
+    /// by itself.
     ///
     /// @param buf  room for cap bytes; may be NULL when cap is 0.
     /// @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a

@@ -59,7 +59,7 @@ pub struct nxd_finish_options_t {
     pub norm_type: f64,
     /// SUM or AVG over data-parallel ranks; a ddp's own option counts where there is one
     pub data_parallel_reduce: nxd_reduce_t,
-    /// default on; off: a norm that is not finite is no reason to stop
+    /// default on; off: a norm that is not finite is no error
     pub check_finite: nxd_toggle_t,
 }
 
@@ -87,10 +87,10 @@ extern "C" {
     /// [collective: the group] Data parallelism over buffers that the caller owns, such as another
     /// framework's.
     ///
-    /// Norms and saved states are those of the group's ranks alone. A program that splits tensors over
-    /// other ranks as well sums norms, and saves one file for each part. So max_norm is UNSUPPORTED in
-    /// a layout with tensor- or pipeline-parallel ranks, unless the group is the whole world: clip
-    /// between nxd_ddp_finish and nxd_optimizer_update there.
+    /// Norms and saved states are those of the group's ranks alone. A program that also splits tensors
+    /// over other ranks sums the norms itself, and saves one file for each part. max_norm is therefore
+    /// UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
+    /// world: clip between nxd_ddp_finish and nxd_optimizer_update there.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -106,7 +106,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, num_params: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
 
-    /// [local] Says that a buffer has moved: for frameworks that allocate gradients anew.
+    /// [local] Says that a buffer has moved, for frameworks that allocate new gradients.
     ///
     /// Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
     /// @param param  NULL: as before.
@@ -128,8 +128,8 @@ extern "C" {
     /// are, and the buckets before it have started, its reduction starts.
     ///
     /// For buffers; a module's ddp sees its gradients itself. Ranks may mark in different orders.
-    /// Parameters that are not marked when gradients are finished are taken then, as they are: so
-    /// marking is never needed, it only overlaps reduction with the backward pass.
+    /// Marking only overlaps the reduction with the backward pass. Parameters that are not marked are
+    /// reduced, as they are, when gradients are finished.
     /// @return NXD_OK; INVALID_ARGUMENT (index); INVALID_STATE (marked twice, nxd_ddp_set_sync off, or
     /// a module's ddp); an error of an earlier bucket's reduction.
     /// @since 0.1

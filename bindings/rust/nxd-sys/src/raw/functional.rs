@@ -141,7 +141,7 @@ extern "C" {
     pub fn nxd_cross_entropy_options_init(options: *mut nxd_cross_entropy_options_t, size: usize) -> nxd_status_t;
 
     /// [collective: tensor-parallel group] Cross entropy on logits whose vocabulary is split over
-    /// ranks; never gathers it.
+    /// ranks. The logits are never gathered.
     ///
     /// @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
     /// @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.

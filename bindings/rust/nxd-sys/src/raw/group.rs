@@ -81,7 +81,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_group_set_timeout(group: *mut nxd_group_t, timeout_ms: i64) -> nxd_status_t;
 
-    /// [local] The means that carries the group's data; for a group of one, SHARED_MEMORY.
+    /// [local] The transport of the group's data; for a group of one, SHARED_MEMORY.
     /// @since 0.1
     pub fn nxd_group_get_transport(group: *mut nxd_group_t, out_transport: *mut nxd_transport_t) -> nxd_status_t;
 

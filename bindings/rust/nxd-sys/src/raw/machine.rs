@@ -98,8 +98,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_measure_gemm_peak(dtype: nxd_dtype_t, size: i32, out_rate: *mut f64) -> nxd_status_t;
 
-    /// [local] Ends the threads that the library and OpenMP keep for the calling thread between calls;
-    /// the next call that needs some makes them anew. Without it the library's look for work for 50 us
+    /// [local] Ends the threads that the library and OpenMP keep for the calling thread between calls.
+    /// The next call that needs threads starts new ones. Otherwise the library's threads spin for 50 us
     /// after each call, OpenMP's for some milliseconds, and then sleep.
     ///
     /// @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
@@ -107,8 +107,8 @@ extern "C" {
     pub fn nxd_release_threads() -> nxd_status_t;
 
     /// [local] Clears the phases of the process and counts from now on. Fused kernels and collectives
-    /// count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. Two
-    /// reads of a clock per kernel while on, nothing that could be measured while off.
+    /// count, plain ATen operators do not. A kernel's phase includes the kernels that it calls. While
+    /// on, each kernel reads a clock twice; while off, the cost is too small to be measured.
     /// @since 0.1
     pub fn nxd_profile_start() -> nxd_status_t;
 

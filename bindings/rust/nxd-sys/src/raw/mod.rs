@@ -47,6 +47,8 @@ mod pipeline;
 pub use pipeline::*;
 mod planner;
 pub use planner::*;
+mod tensor_parallel;
+pub use tensor_parallel::*;
 mod work;
 pub use work::*;
 mod tensor;

@@ -3,8 +3,8 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// A caller's own rule of tracing: whether a module that could be entered is called as a whole.
-/// Built-in layers, and modules without children, always are. The same answers on all ranks.
+/// A caller's rule for tracing: whether a module is a leaf, which the graph calls as one node.
+/// Built-in layers, and modules without children, always are. All ranks must answer alike.
 ///
 /// @param path             from the root; of a module that is in no place of the tree its class.
 /// @param[in,out] is_leaf  comes with what leaf_modules and transformer_layer_class say, 0 or 1.
@@ -12,8 +12,8 @@ pub type nxd_leaf_fn = Option<
     unsafe extern "C" fn(module: *mut nxd_module_t, path: *const c_char, is_leaf: *mut i32, user_data: *mut c_void) -> nxd_status_t,
 >;
 
-/// Gives a parameter on the meta device its first values; name is its path from the root, and
-/// tensor this rank's shard, to be filled.
+/// Gives a parameter on the meta device its initial values. name is its path from the root; tensor
+/// is this rank's shard, to be filled.
 pub type nxd_param_init_fn = Option<
     unsafe extern "C" fn(parameter: *mut nxd_parameter_t, name: *const c_char, tensor: *mut nxd_tensor_t, user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -106,9 +106,9 @@ extern "C" {
     /// @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
     /// the batch. They may be on the meta device; NULL: left out in every run.
     /// @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
-    /// given; sizes that do not divide; a schedule that does not admit the shape); INVALID_STATE (model
-    /// parallel not initialised; a value is read); UNSUPPORTED (an operator without a shape
-    /// function); TIMEOUT; PEER_LOST.
+    /// given; sizes that do not divide; a schedule that does not admit the shape);
+    /// INVALID_STATE (model parallel not initialised; a value is read); UNSUPPORTED (an
+    /// operator without a shape function); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_create(model: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, options: *const nxd_pp_options_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 
@@ -143,8 +143,9 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_get_losses(pp: *mut nxd_pp_t, losses: *mut f64, cap: usize, out_count: *mut usize) -> nxd_status_t;
 
-    /// [local] Reduces gradients while runs go on: the ddp is off for all microbatches but the last.
-    /// NULL: no more. The pipeline keeps nothing of it alive: take it away before it is destroyed.
+    /// [local] Reduces gradients during training runs: the ddp is off for all microbatches but the
+    /// last. NULL ends that. The pipeline does not keep the ddp alive: set NULL before the ddp is
+    /// destroyed.
     /// @param ddp  over nxd_pp_get_local_module.
     /// @since 0.1
     pub fn nxd_pp_set_ddp(pp: *mut nxd_pp_t, ddp: *mut nxd_ddp_t) -> nxd_status_t;

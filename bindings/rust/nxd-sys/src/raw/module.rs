@@ -42,7 +42,7 @@ impl Default for nxd_init_t {
     }
 }
 
-/// Ways not to match.
+/// Kinds of mismatch.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_mismatch_t(pub i32);
@@ -89,7 +89,7 @@ pub struct nxd_parameter_t {
     _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// One run of a module that a framework with its own differentiation can go back through.
+/// One recorded forward pass of a module, for frameworks with their own differentiation.
 #[repr(C)]
 pub struct nxd_tape_t {
     _data: [u8; 0],
@@ -317,7 +317,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_parameter_gather_full_grad(parameter: *mut nxd_parameter_t, out_full: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// [local] Freezes (0) or frees (1) a parameter.
+    /// [local] Freezes (0) or unfreezes (1) a parameter.
     /// @since 0.1
     pub fn nxd_parameter_set_trainable(parameter: *mut nxd_parameter_t, trainable: i32) -> nxd_status_t;
 

@@ -247,8 +247,8 @@ impl Default for nxd_sgd_options_t {
     }
 }
 
-/// The run of elements of one parameter that a caller's update works on. With ZeRO a parameter may
-/// be cut anywhere, so an update treats each element by itself. Valid during the call.
+/// The span of elements of one parameter that a caller's update works on. With ZeRO a parameter may
+/// be split anywhere, so an update treats each element by itself. Valid during the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_update_t {
@@ -414,7 +414,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_optimizer_set_lr_schedule(optimizer: *mut nxd_optimizer_t, options: *const nxd_lr_schedule_options_t) -> nxd_status_t;
 
-    /// [collective: tensor-, pipeline- and data-parallel groups] A training step's end: completes the
+    /// [collective: tensor-, pipeline- and data-parallel groups] Ends a training step: completes the
     /// gradients as nxd_finish_grads does, updates every parameter that has one, and advances the
     /// context's step.
     ///
@@ -425,8 +425,8 @@ extern "C" {
     /// @param out_report  may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
     /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are PARTIAL); TIMEOUT or
-    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. PARTIAL
-    /// ones are rejected by forwards, steps and saves until they are loaded again, and so is the
+    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. Forwards,
+    /// steps and saves reject PARTIAL parameters until they are loaded again, and the
     /// optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
@@ -439,7 +439,7 @@ extern "C" {
 
     /// [local] State in which the last nxd_optimizer_step or _update left this rank's parameters.
     ///
-    /// Ranks that survive a lost peer may differ: by the step and the state they know where to go on.
+    /// Ranks that survive a lost peer may differ; the step and the state tell each where to go on.
     /// @param[out] out_state  NONE before the first step, and once PARTIAL ones are loaded again.
     /// @param[out] out_step   the context's step at that call; -1 before the first; may be NULL.
     /// @since 0.1

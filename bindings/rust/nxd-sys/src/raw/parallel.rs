@@ -41,7 +41,7 @@ impl Default for nxd_axis_t {
     }
 }
 
-/// Hardware whose rank order to follow.
+/// Hardware that decides the order of ranks.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_platform_t(pub i32);

@@ -327,12 +327,12 @@ extern "C" {
     ///
     /// @param ranks   of the pipeline, at least 1.
     /// @param chunks  of each rank, at least 1.
-    /// @return NXD_OK; INVALID_ARGUMENT (a shape that the schedule does not admit: the message says
-    /// what it needs).
+    /// @return NXD_OK; INVALID_ARGUMENT (a shape that the schedule does not admit: the message names
+    /// its needs).
     /// @since 0.1
     pub fn nxd_pp_schedule_create(kind: nxd_pp_schedule_kind_t, ranks: i32, chunks: i32, microbatches: i32, out_schedule: *mut *mut nxd_pp_schedule_t) -> nxd_status_t;
 
-    /// [local] Makes a schedule of the caller's tasks, and proves it.
+    /// [local] Makes a schedule of the caller's tasks, and verifies it.
     ///
     /// Every stage computes every microbatch once forwards; and, if there are backward tasks at all,
     /// once backwards: in one task, or in an INPUT_GRAD and a later WEIGHT_GRAD. Tasks that
@@ -358,7 +358,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_costs_init(costs: *mut nxd_pp_costs_t, size: usize) -> nxd_status_t;
 
-    /// [local] Plays a schedule through.
+    /// [local] Simulates a schedule.
     /// @param costs         NULL: all 1, free transfers.
     /// @param[in,out] out_report  struct_size set by the caller; the rest is filled.
     /// @since 0.1

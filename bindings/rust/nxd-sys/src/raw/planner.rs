@@ -47,9 +47,9 @@ impl Default for nxd_plan_model_t {
     }
 }
 
-/// Figures of a machine, for each rank while all ranks are at it. Floating-point operations and
-/// bytes are per second, latencies in seconds. The defaults are round figures of one core of a
-/// small host: good to compare layouts, not to foretell a time.
+/// Figures of a machine, per rank while all ranks work. Floating-point operations and bytes are per
+/// second, latencies in seconds. The defaults are round figures of one core of a small host: they
+/// serve to compare layouts, not to predict times.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_plan_machine_t {
@@ -233,7 +233,7 @@ impl Default for nxd_plan_search_options_t {
 }
 
 extern "C" {
-    /// [local] Fills model with zeros: sizes have no defaults but those that say so.
+    /// [local] Fills model with zeros. Only sizes that say so have defaults.
     /// @since 0.1
     pub fn nxd_plan_model_init(model: *mut nxd_plan_model_t, size: usize) -> nxd_status_t;
 
@@ -268,9 +268,9 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_plan_search_options_init(options: *mut nxd_plan_search_options_t, size: usize) -> nxd_status_t;
 
-    /// [local] Finds the layouts of all ranks that take least time and fit, best first; of equal ones
-    /// those that keep less. All schedules are tried, cuts of both sorts, with and without ZeRO,
-    /// sequence parallelism and recomputation.
+    /// [local] Finds the fastest layouts that fit, best first; of equally fast ones, those that need
+    /// less memory come first. It tries all schedules and both kinds of partition, with and without
+    /// ZeRO, sequence parallelism and recomputation.
     ///
     /// @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
     /// may be NULL.

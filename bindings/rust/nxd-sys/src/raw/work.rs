@@ -56,15 +56,15 @@ extern "C" {
     /// [collective: group; of a message: the two ranks] Fails a call that this rank cannot make, on
     /// all ranks that make it.
     ///
-    /// For a binding that finds an argument bad before it can name a pointer, a count or a dtype, such
-    /// as an array of another framework. Takes the place of this rank's next collective of the group,
-    /// or message: the peers, which make the call, get INVALID_ARGUMENT at once, with the reason, and
-    /// the group stays usable. In place of nxd_ddp_create_buffers it is called on the group of that.
+    /// For a binding that rejects an argument, such as an array of another framework, before it can
+    /// name a pointer, a count or a dtype. The call takes the place of this rank's next collective of
+    /// the group, or message. The peers get INVALID_ARGUMENT at once, with the reason, and the group
+    /// stays usable. In place of nxd_ddp_create_buffers, call it on the ddp's group.
     ///
     /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
     /// NULL and any other name: a collective without a name.
     /// @param peer, tag  of a message; not read otherwise.
-    /// @param reason  for people; NULL: none is given. Peers may get its first 180 bytes alone.
+    /// @param reason  as text; NULL: none. Peers may get only its first 180 bytes.
     /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
     /// @since 0.1
     pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
@@ -94,10 +94,10 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_work_wait(work: *mut nxd_work_t, timeout_ms: i64) -> nxd_status_t;
 
-    /// [local] Takes back a work that has not begun on this rank: it is done, with ABORTED.
+    /// [local] Cancels a work that has not begun on this rank: it is done, with ABORTED.
     ///
     /// Its place in the order is kept: when its turn comes the peers get INVALID_ARGUMENT, naming this
-    /// rank, and the group goes on. To end a work that has begun there is nxd_group_abort.
+    /// rank, and the group goes on. nxd_group_abort ends a work that has begun.
     /// @return NXD_OK; INVALID_STATE (it has begun or ended).
     /// @since 0.1
     pub fn nxd_work_cancel(work: *mut nxd_work_t) -> nxd_status_t;
@@ -107,8 +107,8 @@ extern "C" {
     /// @param[in,out] out_info  struct_size set by the caller; the rest is filled. Strings are borrowed
     /// from the work. A work that went well has status NXD_OK, its group and
     /// its operation, and no more.
-    /// @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet); ABI_MISMATCH
-    /// (struct_size).
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (not done yet);
+    /// ABI_MISMATCH (struct_size).
     /// @since 0.1
     pub fn nxd_work_get_error_info(work: *mut nxd_work_t, out_info: *mut nxd_error_info_t) -> nxd_status_t;
 

@@ -1,10 +1,10 @@
 //! Tensors, modules, layers and models: the functions of nxd/engine.h, in libnxd.
 pub(crate) mod autograd;
+pub mod functional;
 pub mod layers;
 pub(crate) mod load;
-pub mod mappings;
+pub mod model;
 pub(crate) mod model_pipeline;
-pub mod models;
 pub(crate) mod module;
 pub(crate) mod op;
 pub(crate) mod parameter;

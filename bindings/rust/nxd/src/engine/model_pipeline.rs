@@ -1,12 +1,12 @@
 use crate::callback::{guard, Shared};
-use crate::ddp::Ddp;
+use crate::data_parallel::Ddp;
 use crate::engine::module::{Module, Texts};
 use crate::engine::parameter::Parameter;
 use crate::engine::tensor::{maybe_outputs, maybe_pointers, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
 use crate::object::{borrow, create, get, list, Owned};
 use crate::pipeline::{Pipeline, PipelineSchedule, PipelineScheduleKind};
-use crate::plan::Partition;
+use crate::planner::Partition;
 use nxd_sys as sys;
 use std::os::raw::{c_char, c_void};
 use std::ptr::{null, null_mut};

@@ -1,5 +1,5 @@
 use crate::context::Context;
-use crate::ddp::{Ddp, DdpOptions, FinishOptions};
+use crate::data_parallel::{Ddp, DdpOptions, FinishOptions};
 use crate::engine::module::Module;
 use crate::engine::tensor::{maybe_pointers, Tensor};
 use crate::error::{check, Result};

@@ -1,4 +1,6 @@
-use nxd::plan::{model_from_config, predict, search, PlanLayout, PlanMachine, PlanSearchOptions};
+use nxd::planner::{
+    model_from_config, predict, search, PlanLayout, PlanMachine, PlanSearchOptions,
+};
 use nxd::Status;
 
 const CONFIG: &str = r#"{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,

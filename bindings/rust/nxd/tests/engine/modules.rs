@@ -1,8 +1,8 @@
 use crate::common::{alone, on_ranks};
 use nxd::layers::{self, LinearOptions, Toggle};
 use nxd::{
-    mappings, parameter_options, Context, DType, Device, Error, Init, Mismatch, Module, Op, Owned,
-    ParallelOptions, Result, Shard, Status, Tensor,
+    functional, parameter_options, Context, DType, Device, Error, Init, Mismatch, Module, Op,
+    Owned, ParallelOptions, Result, Shard, Status, Tensor,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -210,27 +210,27 @@ fn regions_and_losses() {
         tensor_parallel(&ctx)?;
         let rank = ctx.rank()?;
         let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
-        assert_eq!(mappings::copy_to_tensor_region(&ctx, &x)?.shape()?, [2, 2]);
+        assert_eq!(functional::copy_to_tensor_region(&ctx, &x)?.shape()?, [2, 2]);
         assert_eq!(
-            mappings::reduce_from_tensor_region(&ctx, &x)?.to_vec::<f32>()?,
+            functional::reduce_from_tensor_region(&ctx, &x)?.to_vec::<f32>()?,
             [2.0, 4.0, 6.0, 8.0]
         );
-        let mine = mappings::scatter_to_tensor_region(&ctx, &x)?;
+        let mine = functional::scatter_to_tensor_region(&ctx, &x)?;
         assert_eq!(mine.to_vec::<f32>()?, [1.0 + rank as f32, 3.0 + rank as f32]);
         assert_eq!(
-            mappings::gather_from_tensor_region(&ctx, &mine)?.to_vec::<f32>()?,
+            functional::gather_from_tensor_region(&ctx, &mine)?.to_vec::<f32>()?,
             [1.0, 2.0, 3.0, 4.0]
         );
-        let row = mappings::scatter_to_sequence_region(&ctx, &x, 0)?;
+        let row = functional::scatter_to_sequence_region(&ctx, &x, 0)?;
         assert_eq!(row.shape()?, [1, 2]);
-        assert_eq!(mappings::gather_from_sequence_region(&ctx, &row, 0, true)?.shape()?, [2, 2]);
-        assert_eq!(mappings::reduce_scatter_to_sequence_region(&ctx, &x, 0)?.shape()?, [1, 2]);
+        assert_eq!(functional::gather_from_sequence_region(&ctx, &row, 0, true)?.shape()?, [2, 2]);
+        assert_eq!(functional::reduce_scatter_to_sequence_region(&ctx, &x, 0)?.shape()?, [1, 2]);
         let labels = Tensor::from_slice(&[0i64, 3], &[2])?;
         let zeros = Tensor::from_slice(&[0f32; 4], &[2, 2])?;
-        let loss = mappings::parallel_cross_entropy(&ctx, &zeros, &labels, &Default::default())?;
+        let loss = functional::parallel_cross_entropy(&ctx, &zeros, &labels, &Default::default())?;
         assert!((loss.item()? - 4f64.ln()).abs() < 1e-6);
         let none = Default::default();
-        let loss = mappings::linear_cross_entropy(&ctx, &x, &zeros, &labels, None, &none)?;
+        let loss = functional::linear_cross_entropy(&ctx, &x, &zeros, &labels, None, &none)?;
         assert!((loss.item()? - 4f64.ln()).abs() < 1e-6);
         ctx.finalize()
     });

@@ -1,6 +1,6 @@
 use crate::common::on_ranks;
 use crate::training::{ids, CONFIG};
-use nxd::models::{self, ModelOptions};
+use nxd::model::{self, ModelOptions};
 use nxd::{
     AdamwOptions, Ddp, DdpOptions, Device, FinishOptions, ModelPipeline, Optimizer,
     ParallelOptions, PipelineOptions,
@@ -14,7 +14,7 @@ fn a_model_in_stages() {
         let layout = ParallelOptions { pipeline_parallel_size: 2, ..Default::default() };
         ctx.init_model_parallel(&layout)?;
         let options = ModelOptions { device: Device::META, ..Default::default() };
-        let model = models::from_config(&ctx, CONFIG, &options)?;
+        let model = model::from_config(&ctx, CONFIG, &options)?;
         let ids = ids()?;
         let inputs = [Some(&*ids), Some(&*ids)];
         let asked = Rc::new(RefCell::new(Vec::new()));
@@ -62,7 +62,7 @@ fn first_values_of_ones_own() {
         let layout = ParallelOptions { pipeline_parallel_size: 2, ..Default::default() };
         ctx.init_model_parallel(&layout)?;
         let options = ModelOptions { device: Device::META, ..Default::default() };
-        let model = models::from_config(&ctx, CONFIG, &options)?;
+        let model = model::from_config(&ctx, CONFIG, &options)?;
         let ids = ids()?;
         let inputs = [Some(&*ids), Some(&*ids)];
         let names = RefCell::new(Vec::new());

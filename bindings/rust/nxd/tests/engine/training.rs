@@ -1,5 +1,5 @@
 use crate::common::on_ranks;
-use nxd::models::{self, ModelOptions};
+use nxd::model::{self, ModelOptions};
 use nxd::{
     loss_weights, AdamwOptions, CustomOptions, Ddp, DdpOptions, FinishOptions, Optimizer,
     ParallelOptions, Reduce, Result, SgdOptions, Tensor,
@@ -20,8 +20,8 @@ fn losses(tp: i32, zero_stage: i32) -> Vec<f64> {
             tensor_parallel_size: tp,
             ..Default::default()
         })?;
-        let model = models::from_config(&ctx, CONFIG, &ModelOptions::default())?;
-        assert!(models::step_flops(&model, 4, 8)? > 0.0);
+        let model = model::from_config(&ctx, CONFIG, &ModelOptions::default())?;
+        assert!(model::step_flops(&model, 4, 8)? > 0.0);
         model.apply_checkpoint(&[], true)?;
         let options = DdpOptions { reduce: Reduce::AVG, zero_stage, ..Default::default() };
         let ddp = Ddp::over_module(&model, &options)?;
@@ -65,7 +65,7 @@ fn optimizers_over_modules() {
         let ids = ids()?;
         let step =
             |seed: u64, make: &dyn Fn(&nxd::Module) -> Result<Optimizer>| -> Result<Vec<f32>> {
-                let model = models::from_config(&ctx, CONFIG, &ModelOptions::default())?;
+                let model = model::from_config(&ctx, CONFIG, &ModelOptions::default())?;
                 model.initialize(seed)?;
                 let mut optimizer = make(&model)?;
                 model.forward(&[&*ids, &*ids])?.backward()?;
@@ -111,12 +111,12 @@ fn weights_of_losses() {
 #[test]
 fn refusals() {
     on_ranks(1, |ctx| {
-        assert!(models::from_config(&ctx, CONFIG, &ModelOptions::default()).is_err(), "no layout");
+        assert!(model::from_config(&ctx, CONFIG, &ModelOptions::default()).is_err(), "no layout");
         ctx.init_model_parallel(&ParallelOptions::default())?;
         let unknown = CONFIG.replace("llama", "lama");
-        let error = models::from_config(&ctx, &unknown, &ModelOptions::default()).unwrap_err();
+        let error = model::from_config(&ctx, &unknown, &ModelOptions::default()).unwrap_err();
         assert!(error.message().contains("llama"), "{}", error);
-        assert!(models::from_pretrained(&ctx, "/no/such", &ModelOptions::default()).is_err());
+        assert!(model::from_pretrained(&ctx, "/no/such", &ModelOptions::default()).is_err());
         ctx.finalize()
     });
 }

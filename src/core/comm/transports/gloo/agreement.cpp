@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/round_up.h"
 #include "core/comm/pattern.h"
 
 namespace nxd {
 namespace {
 
 constexpr size_t kAlignment = 16;
-
-size_t padded(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
@@ -55,7 +54,7 @@ void Agreement::put_own(const CallHeader& header, const void* payload) {
   if (header.payload_size > 0) {
     std::memcpy(area_ + sizeof header, payload, header.payload_size);
   }
-  offsets_.assign({0, sizeof header + padded(header.payload_size)});
+  offsets_.assign({0, sizeof header + round_up<size_t>(header.payload_size, kAlignment)});
 }
 
 // Appends the blocks that came in. Their sizes are in their headers.
@@ -65,7 +64,7 @@ void Agreement::take(Round& round) {
     CallHeader header;
     std::memcpy(&header, round.in.data() + at, sizeof header);
     if (header.payload_size > payload_limit_) link_.fail_unreadable(round.from);
-    const size_t size = sizeof header + padded(header.payload_size);
+    const size_t size = sizeof header + round_up<size_t>(header.payload_size, kAlignment);
     std::memcpy(area_ + offsets_.back(), round.in.data() + at, size);
     offsets_.push_back(offsets_.back() + size);
     at += size;
@@ -90,9 +89,9 @@ std::optional<Rejection> Agreement::exchange(const CallHeader& header, const voi
     std::memcpy(&block.header, area_ + offsets_[i], sizeof(CallHeader));
     block.payload = area_ + offsets_[i] + sizeof(CallHeader);
   }
-  std::vector<CallOffer> offers;
-  for (const Block& block : blocks_) offers.push_back({&block.header, block.payload});
-  return find_rejection(link_.ranks(), offers);
+  std::vector<CallProposal> proposals;
+  for (const Block& block : blocks_) proposals.push_back({&block.header, block.payload});
+  return find_rejection(link_.ranks(), proposals);
 }
 
 }  // namespace nxd

@@ -1,3 +1,21 @@
+// Recursive halving and doubling: an all-reduce is a reduce-scatter, in which pairs of ranks swap
+// halves of ever smaller ranges, and an all-gather, which goes the same way back.
+//
+// The ranks that take part are leaves, 2^k of them. In round i, leaf l and the leaf that differs
+// from it in bit i have sums over different ranks of one range. Each keeps a half, gives the other
+// half away, and adds what it gets: the lower ranks' sum first, so that both halves have the order
+// of one binary tree. Where the ranks are no power of two, a leaf can be a pair: the even rank is
+// the proxy of the next one, the extra rank, which takes no part in the rounds. Up to 16 KiB of
+// sums are swapped whole, which saves the way back.
+//
+// Example: ranks 0, 1 and 2 all-reduce 10,000 f32: x0, x1, x2. Leaf 0 is rank 0 with the extra rank
+// 1, leaf 1 is rank 2. Halves are whole cache lines, 5,056 and 4,944 elements.
+//   before    rank 1 sends x1 to rank 0, which has x0 + x1
+//   halving   rank 0 gives its second half and gets the first half of x2; rank 0 now has
+//             (x0 + x1) + x2 of elements 0 to 5,055, rank 2 of the others
+//   doubling  ranks 0 and 2 swap these results
+//   after     rank 0 sends all of the result to rank 1
+// A reduce-scatter has every rank's block in place of a range, and ends after halving.
 #include "core/comm/transports/gloo/butterfly.h"
 
 #include <algorithm>
@@ -5,6 +23,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/round_up.h"
 #include "core/comm/reduction.h"
 #include "core/comm/transports/gloo/exchange.h"
 #include "core/comm/transports/gloo/slots.h"
@@ -13,7 +32,7 @@ namespace nxd {
 namespace {
 
 // Bytes of sums that are worked on at a time.
-constexpr size_t kPiece = size_t{16} << 20;
+constexpr size_t kRoundBytes = size_t{16} << 20;
 // Up to here rounds cost more than bytes, so all ranks compute the whole.
 constexpr size_t kWhole = size_t{16} << 10;
 // Granularity of halves: whole cache lines of every dtype.
@@ -42,10 +61,10 @@ Butterfly::Butterfly(GlooLink& link) : link_(link) {
 void Butterfly::connect() {
   if (connected_) return;
   std::vector<int> peers;
-  if (is_guest()) {
+  if (is_extra()) {
     peers.push_back(link_.rank() - 1);
   } else {
-    if (has_guest()) peers.push_back(link_.rank() + 1);
+    if (is_proxy()) peers.push_back(link_.rank() + 1);
     for (int bit = 1; bit < leaves_; bit *= 2) peers.push_back(rank_of(leaf_ ^ bit));
   }
   link_.connect(std::move(peers));
@@ -69,7 +88,7 @@ void Butterfly::start_sums(const Call& call, const char* own, char* sums, size_t
   const size_t bytes = count * dtype_size(call.dtype);
   const nxd_reduce_t step = step_of(call.reduce);
   std::vector<const void*> parts = {own};
-  if (has_guest()) {
+  if (is_proxy()) {
     parts.push_back(arrived_.get<char>(bytes));
     receive(link_.rank() + 1, arrived_.get<char>(bytes), bytes);
   }
@@ -85,17 +104,17 @@ void Butterfly::start_sums(const Call& call, const char* own, char* sums, size_t
 void Butterfly::all_reduce(const Call& call) {
   connect();
   const size_t item = dtype_size(call.dtype);
-  const size_t piece = kPiece / dtype_size(sum_dtype(call.dtype));
-  for (size_t from = 0; from < call.count; from += piece) {
-    all_reduce_piece(call, static_cast<const char*>(call.send) + from * item,
+  const size_t chunk = kRoundBytes / dtype_size(sum_dtype(call.dtype));
+  for (size_t from = 0; from < call.count; from += chunk) {
+    all_reduce_chunk(call, static_cast<const char*>(call.send) + from * item,
                      static_cast<char*>(call.recv) + from * item,
-                     std::min(piece, call.count - from));
+                     std::min(chunk, call.count - from));
   }
 }
 
-void Butterfly::all_reduce_piece(const Call& call, const char* send, char* recv, size_t count) {
+void Butterfly::all_reduce_chunk(const Call& call, const char* send, char* recv, size_t count) {
   const size_t item = dtype_size(call.dtype);
-  if (is_guest()) {
+  if (is_extra()) {
     this->send(link_.rank() - 1, send, count * item);
     receive(link_.rank() - 1, recv, count * item);
     return;
@@ -116,14 +135,14 @@ void Butterfly::all_reduce_piece(const Call& call, const char* send, char* recv,
                 call.dtype, call.reduce, n);
     double_up(steps, recv, item);
   }
-  if (has_guest()) this->send(link_.rank() + 1, recv, count * item);
+  if (is_proxy()) this->send(link_.rank() + 1, recv, count * item);
 }
 
 std::vector<Butterfly::Step> Butterfly::halvings(size_t count) const {
   std::vector<Step> steps;
   Range all{0, count};
   for (int bit = 1; bit < leaves_; bit *= 2) {
-    const size_t half = ((all.count() + 1) / 2 + kUnit - 1) / kUnit * kUnit;
+    const size_t half = round_up((all.count() + 1) / 2, kUnit);
     const size_t middle = std::min(all.begin + half, all.end);
     const Range low{all.begin, middle}, high{middle, all.end};
     const bool is_lower = (leaf_ & bit) == 0;
@@ -188,9 +207,9 @@ void Butterfly::reduce_scatter(const Call& call) {
     }
   }
   const size_t all = dtype_size(sum_dtype(call.dtype)) * static_cast<size_t>(link_.size());
-  const size_t piece = std::max<size_t>(kPiece / all, kUnit);
-  for (size_t from = 0; from < call.count; from += piece) {
-    reduce_scatter_piece(call, from, std::min(piece, call.count - from));
+  const size_t chunk = std::max<size_t>(kRoundBytes / all, kUnit);
+  for (size_t from = 0; from < call.count; from += chunk) {
+    reduce_scatter_chunk(call, from, std::min(chunk, call.count - from));
   }
 }
 
@@ -224,14 +243,14 @@ std::vector<Butterfly::Step> Butterfly::scatterings(size_t count) {
   return steps;
 }
 
-void Butterfly::reduce_scatter_piece(const Call& call, size_t from, size_t count) {
+void Butterfly::reduce_scatter_chunk(const Call& call, size_t from, size_t count) {
   const size_t item = dtype_size(call.dtype);
   const nxd_dtype_t wide = sum_dtype(call.dtype);
   const auto n = static_cast<size_t>(link_.size());
   char* out = static_cast<char*>(call.recv) + from * item;
   char* packed = packed_.get<char>(n * count * item);
   pack(call, from, count, packed);
-  if (is_guest()) {
+  if (is_extra()) {
     send(link_.rank() - 1, packed, n * count * item);
     receive(link_.rank() - 1, out, count * item);
     return;
@@ -242,7 +261,7 @@ void Butterfly::reduce_scatter_piece(const Call& call, size_t from, size_t count
   halve(steps, sums, wide, step_of(call.reduce));
   const char* own = sums + (steps.empty() ? 0 : steps.back().keep.begin * dtype_size(wide));
   finish_sums(own, out, count, call.dtype, call.reduce, n);
-  if (!has_guest()) return;
+  if (!is_proxy()) return;
   char* result = arrived_.get<char>(count * item);
   finish_sums(own + count * dtype_size(wide), result, count, call.dtype, call.reduce, n);
   send(link_.rank() + 1, result, count * item);

@@ -38,13 +38,13 @@ class Butterfly {
     Range keep, give;
   };
 
-  bool is_guest() const { return leaf_ < 0; }
-  bool has_guest() const { return !is_guest() && leaf_ < pairs_; }
+  bool is_extra() const { return leaf_ < 0; }
+  bool is_proxy() const { return !is_extra() && leaf_ < pairs_; }
   int rank_of(int leaf) const { return leaf < pairs_ ? 2 * leaf : leaf + pairs_; }
 
   void connect();
-  void all_reduce_piece(const Call& call, const char* send, char* recv, size_t count);
-  void reduce_scatter_piece(const Call& call, size_t from, size_t count);
+  void all_reduce_chunk(const Call& call, const char* send, char* recv, size_t count);
+  void reduce_scatter_chunk(const Call& call, size_t from, size_t count);
 
   // The sums of what this leaf's ranks have.
   void start_sums(const Call& call, const char* own, char* sums, size_t count);

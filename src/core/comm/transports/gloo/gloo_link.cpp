@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/comm/net/socket.h"
-#include "core/comm/store/store_pace.h"
-#include "core/comm/store/store_patience.h"
+#include "core/comm/store/store_rate_limit.h"
+#include "core/comm/store/store_timeout.h"
 #include "core/comm/transports/gloo/gloo_pair.h"
 #include "core/comm/transports/gloo/slots.h"
 
@@ -36,12 +36,12 @@ GlooLink::GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::
       stages_(ranks_.size()),
       sentinels_(ranks_.size()) {
   transport_->setTimeout(kForever);
-  monitor_->add_closer([this] { close(); });
+  monitor_->on_failure([this] { close(); });
 }
 
-GlooLink::~GlooLink() { monitor_->forget_closers(); }
+GlooLink::~GlooLink() { monitor_->clear_on_failure(); }
 
-// Peers that wait learn at once; what they learn of why, the board knows.
+// Peers that wait learn at once. They find the reason in the failure registry.
 void GlooLink::close() noexcept {
   std::lock_guard<std::mutex> lock(pairs_mutex_);
   for (auto* pair : pairs_) {
@@ -63,25 +63,25 @@ void GlooLink::connect(std::vector<int> peers) {
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   int current = peers.front();
   // A store that is silent ends the call as a peer would.
-  const StorePatience bounded(monitor_->timeout_ms());
+  const StoreTimeout bounded(monitor_->timeout_ms());
   try {
     std::vector<int> earlier;
     for (const int peer : peers) {
       if (peer < rank_ && claim(peer)) earlier.push_back(peer);
     }
-    const std::vector<std::string> invitations = invitations_of(earlier);
+    const std::vector<std::string> addresses = addresses_of(earlier);
     std::map<int, Connector::Dial> dials;
     for (size_t i = 0; i < earlier.size(); ++i) {
       current = earlier[i];
       own_part(current, [&] {
-        dials.try_emplace(current, *monitor_->shared().connector, invitations[i],
-                          world_rank(current), key_);
+        dials.try_emplace(current, *monitor_->shared().connector, addresses[i], world_rank(current),
+                          key_);
       });
     }
     for (auto& [peer, dial] : dials) {
       current = peer;
       Fd socket;
-      while (!(socket = dial.wait(kSlice))) look_around(peer);
+      while (!(socket = dial.wait(kSlice))) poll(peer);
       adopt(peer, std::move(socket));
     }
     for (const int peer : peers) {
@@ -89,7 +89,7 @@ void GlooLink::connect(std::vector<int> peers) {
       if (peer > rank_ && claim(peer)) {
         Fd socket;
         Connector& connector = *monitor_->shared().connector;
-        while (!(socket = connector.take(world_rank(peer), key_, kSlice))) look_around(peer);
+        while (!(socket = connector.take(world_rank(peer), key_, kSlice))) poll(peer);
         adopt(peer, std::move(socket));
       }
       wait_until_connected(peer);
@@ -152,37 +152,36 @@ void GlooLink::wait_until_connected(int peer) {
   while (stage(peer) != Stage::kConnected) {
     connected_.wait_for(lock, kSlice);
     lock.unlock();
-    look_around(peer);
+    poll(peer);
     lock.lock();
   }
 }
 
 // All at once when all are there already. Otherwise one by one, as a wait is for one peer.
-std::vector<std::string> GlooLink::invitations_of(const std::vector<int>& peers) {
+std::vector<std::string> GlooLink::addresses_of(const std::vector<int>& peers) {
   if (peers.empty()) return {};
   std::vector<std::string> keys;
   for (const int peer : peers) keys.push_back(Connector::key(world_rank(peer)));
   auto all = ask_store([&] { return monitor_->shared().store->get_all(keys); },
-                       [&] { look_around(peers.front()); });
+                       [&] { poll(peers.front()); });
   if (all) return std::move(*all);
-  std::vector<std::string> invitations;
-  for (const int peer : peers) invitations.push_back(invitation_of(peer));
-  return invitations;
+  std::vector<std::string> addresses;
+  for (const int peer : peers) addresses.push_back(address_of(peer));
+  return addresses;
 }
 
-std::string GlooLink::invitation_of(int peer) {
+std::string GlooLink::address_of(int peer) {
   using std::chrono::microseconds;
   const RankShared& shared = monitor_->shared();
   const std::string key = Connector::key(world_rank(peer));
   const microseconds longest = std::max(kSlice, store_pause(shared.world_size, 1));
   microseconds pause(200);
   for (;;) {
-    const auto found =
-        ask_store([&] { return shared.store->get(key); }, [&] { look_around(peer); });
+    const auto found = ask_store([&] { return shared.store->get(key); }, [&] { poll(peer); });
     if (found) return *found;
     const Deadline next = Deadline::after_ms(std::chrono::ceil<milliseconds>(pause).count());
     do {
-      look_around(peer);
+      poll(peer);
       std::this_thread::sleep_for(std::min<microseconds>(pause, kSlice));
     } while (!next.expired());
     pause = std::min(pause * 3 / 2, longest);
@@ -252,26 +251,26 @@ bool GlooLink::try_post_receive(int peer, uint64_t slot, gloo::transport::Unboun
 }
 
 void GlooLink::wait_sent(int peer, gloo::transport::UnboundBuffer& buffer) {
-  wait(peer, buffer, Ticker::Watch::kSend);
+  wait(peer, buffer, TimerThread::Watch::kSend);
 }
 
 void GlooLink::wait_received(int peer, gloo::transport::UnboundBuffer& buffer) {
-  wait(peer, buffer, Ticker::Watch::kReceive);
+  wait(peer, buffer, TimerThread::Watch::kReceive);
 }
 
 namespace {
 
-bool wait_for(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind,
+bool wait_for(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind,
               milliseconds timeout) {
-  return kind == Ticker::Watch::kSend ? buffer.waitSend(nullptr, timeout)
-                                      : buffer.waitRecv(nullptr, timeout);
+  return kind == TimerThread::Watch::kSend ? buffer.waitSend(nullptr, timeout)
+                                           : buffer.waitRecv(nullptr, timeout);
 }
 
 // Whether an operation on a connection that is known to have ended was completed before.
-bool was_completed(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
+bool was_completed(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind) {
   try {
     // An interruption may or may not be left over; after one more there is none.
-    kind == Ticker::Watch::kSend ? buffer.abortWaitSend() : buffer.abortWaitRecv();
+    kind == TimerThread::Watch::kSend ? buffer.abortWaitSend() : buffer.abortWaitRecv();
     wait_for(buffer, kind, kForever);
     return wait_for(buffer, kind, milliseconds(1));
   } catch (const std::exception&) {
@@ -285,8 +284,8 @@ bool was_completed(gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind k
 // Gloo does not say with which. It fails the connection's sentinel in the same go, if not before; a
 // busy machine may let its thread stand between the two.
 int GlooLink::broken_among(int awaited) {
-  const int64_t patience = timeout_share(monitor_->timeout_ms(), 1, 4);
-  const Deadline deadline = Deadline::after_ms(std::clamp<int64_t>(patience, 50, 2000));
+  const int64_t bound_ms = timeout_share(monitor_->timeout_ms(), 1, 4);
+  const Deadline deadline = Deadline::after_ms(std::clamp<int64_t>(bound_ms, 50, 2000));
   for (;;) {
     if (is_broken(awaited)) return awaited;
     for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
@@ -297,11 +296,12 @@ int GlooLink::broken_among(int awaited) {
   }
 }
 
-void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind) {
+void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer,
+                    TimerThread::Watch::Kind kind) {
   for (;;) {
     bool done = false;
     try {
-      const Ticker::Watch watch(*monitor_->shared().ticker, buffer, kind);
+      const TimerThread::Watch watch(*monitor_->shared().timer_thread, buffer, kind);
       done = wait_for(buffer, kind, kForever);
     } catch (const std::bad_alloc&) {
       throw;
@@ -313,7 +313,7 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Wa
       if (!done) connection_failed(peer, "in the middle of a message");
     }
     if (done) break;
-    look_around(peer);
+    poll(peer);
   }
   monitor_->wait_ended();
 }

@@ -44,7 +44,7 @@ class GlooLink {
     return monitor_->error(status, root_rank, message);
   }
 
-  // Fails for good: a peer has sent what no rank of this group sends.
+  // Fails for good: a peer has sent bytes that no rank of this group sends.
   [[noreturn]] void fail_unreadable(int peer) const;
 
   // Makes the missing ones of these connections. Every peer must be about to connect to this rank.
@@ -71,14 +71,14 @@ class GlooLink {
   void adopt(int peer, Fd socket);
   void wait_until_connected(int peer);
   // The addresses of these peers.
-  std::vector<std::string> invitations_of(const std::vector<int>& peers);
-  std::string invitation_of(int peer);
+  std::vector<std::string> addresses_of(const std::vector<int>& peers);
+  std::string address_of(int peer);
   void watch_connection(int peer);
   bool is_broken(int peer);
   // The peer, among those that a buffer was posted to, whose connection failed it.
   int broken_among(int awaited);
-  void wait(int peer, gloo::transport::UnboundBuffer& buffer, Ticker::Watch::Kind kind);
-  void look_around(int peer) { monitor_->look_around(world_rank(peer)); }
+  void wait(int peer, gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind);
+  void poll(int peer) { monitor_->poll(world_rank(peer)); }
   int world_rank(int peer) const { return ranks_[static_cast<size_t>(peer)]; }
   [[noreturn]] void connection_failed(int peer, const char* what);
   void close() noexcept;

@@ -65,19 +65,19 @@ void GlooMessages::send(Envelope& own, const Call& call) {
 void GlooMessages::receive(Envelope& own, const Call& call) {
   const auto slot = static_cast<uint64_t>(call.tag);
   const size_t bytes = own.header.message_bytes();
-  Envelope offer;
+  Envelope envelope;
   Exchange exchange(link_);
-  exchange.receive(call.peer, kMessageHeaderSlot + slot, &offer, sizeof offer);
+  exchange.receive(call.peer, kMessageHeaderSlot + slot, &envelope, sizeof envelope);
   exchange.wait_received();
-  const bool agreed = own.header.fits(offer.header);
+  const bool agreed = own.header.fits(envelope.header);
   if (agreed && bytes > kInlineLimit) {
     exchange.receive(call.peer, kMessageDataSlot + slot, call.recv, bytes);
   }
   exchange.send(call.peer, kMessageAnswerSlot + slot, &own, own.size());
-  if (agreed && bytes > 0 && bytes <= kInlineLimit) std::memcpy(call.recv, offer.body, bytes);
+  if (agreed && bytes > 0 && bytes <= kInlineLimit) std::memcpy(call.recv, envelope.body, bytes);
   exchange.wait_received();
   exchange.wait_sent();
-  check_message(link_.monitor(), side(link_.rank(), own), side(call.peer, offer));
+  check_message(link_.monitor(), side(link_.rank(), own), side(call.peer, envelope));
 }
 
 }  // namespace nxd

@@ -8,9 +8,10 @@
 
 namespace nxd {
 
-// A connection of Gloo's over a socket that was connected before. Two habits of Gloo's own way to
-// connect are avoided: any process that reaches its port first is taken for the peer, and an error
-// on its event loop, such as a peer that is gone before it was accepted, ends the process.
+// A connection of Gloo's over a socket that was connected before. It avoids
+// two problems of Gloo's own connections. Gloo takes any process that reaches its port first for
+// the peer. An error on its event loop, such as a peer that left before it was accepted, ends the
+// process.
 class GlooPair final : public gloo::transport::tcp::Pair {
  public:
   GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device, int rank,

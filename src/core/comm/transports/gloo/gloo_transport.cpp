@@ -1,3 +1,23 @@
+// Collectives between any ranks, over TCP. Gloo carries the messages; the algorithms are ours.
+//
+// A call begins with an agreement by dissemination: in each of ceil(log2 n) rounds a rank sends to
+// one rank and receives from another, at twice the distance of the round before. Among few ranks
+// all headers travel, and with them data of up to 64 KB / n (agreement.cpp). Among many, which are
+// NXD_LARGE_GROUP or more, a summary of bounded size travels (call_summary.h), without data. More
+// data:
+//                    few ranks                           many ranks
+//   all_reduce       a part to each rank, sums to all    halving and doubling: butterfly.cpp
+//   reduce_scatter   a part to each rank                 halving: butterfly.cpp
+//   all_gather       from each to all                    dissemination
+//   broadcast        binomial tree, in chunks            the same
+//   all_to_all       from each to all                    the same, with 16 peers at a time
+//
+// Example: ranks 0, 1 and 2, a few.
+//   agreement    round 1: 0 sends to 2, 1 to 0, 2 to 1; round 2: 0 sends to 1, 1 to 2, 2 to 0
+//   all_reduce   0 sends part 1 to rank 1 and part 2 to rank 2; adds part 0 of ranks 0, 1 and 2;
+//                sends the sums of part 0 to both; gets those of parts 1 and 2
+//   broadcast    from 0: 0 sends each chunk of 4 MiB to 2 and to 1, which have no children. With a
+//                rank 3, rank 2 would pass each chunk on to it as soon as it has come.
 #include "core/comm/transports/gloo/gloo_transport.h"
 
 #include <algorithm>
@@ -27,7 +47,7 @@ GlooTransport::GlooTransport(std::shared_ptr<GroupMonitor> monitor, std::string 
       monitor_(link_.monitor()),
       many_(link_.size() >= monitor_.shared().large_group),
       agreement_(link_),
-      verdicts_(link_),
+      summary_agreement_(link_),
       butterfly_(link_),
       messages_(link_) {}
 
@@ -63,7 +83,7 @@ size_t GlooTransport::agree(const Call& call, size_t parts) {
 std::optional<Rejection> GlooTransport::exchange(CallHeader header,
                                                  const std::optional<Rejection>& own,
                                                  const void* payload) {
-  if (many_) return verdicts_.exchange(header, own);
+  if (many_) return summary_agreement_.exchange(header, own);
   if (!own) return agreement_.exchange(header, payload);
   std::string reason(std::min(own->why.size(), agreement_.payload_limit()), 0);
   header.reject(*own, reason.data(), reason.size());
@@ -115,17 +135,17 @@ void GlooTransport::all_reduce(const Call& call) {
     for (size_t r = 0; r < parts.size(); ++r) parts[r] = sent_along(r);
     return reduce_in_order(parts, call.recv, call.count, call.dtype, call.reduce);
   }
-  many_ ? butterfly_.all_reduce(call) : all_reduce_pieces(call);
+  many_ ? butterfly_.all_reduce(call) : all_reduce_chunks(call);
 }
 
-// Reduce-scatter and all-gather, by pieces that bound the staging memory.
-void GlooTransport::all_reduce_pieces(const Call& call) {
+// Reduce-scatter and all-gather, by chunks that bound the staging memory.
+void GlooTransport::all_reduce_chunks(const Call& call) {
   const auto n = static_cast<size_t>(size());
   link_.connect_all();
   const size_t item = dtype_size(call.dtype);
-  const size_t piece = n * (kShareLimit / item);
-  for (size_t from = 0; from < call.count; from += piece) {
-    const size_t elements = std::min(piece, call.count - from);
+  const size_t chunk = n * (kShareLimit / item);
+  for (size_t from = 0; from < call.count; from += chunk) {
+    const size_t elements = std::min(chunk, call.count - from);
     std::vector<Share> ranges(n);
     for (size_t r = 0; r < n; ++r) {
       ranges[r] = share_of(elements, n, r, kShareElements);
@@ -164,11 +184,11 @@ void GlooTransport::reduce_scatter(const Call& call) {
   }
   link_.connect_all();
   const size_t item = dtype_size(call.dtype);
-  const size_t piece = kShareLimit / item;
-  for (size_t from = 0; from < call.count; from += piece) {
+  const size_t chunk = kShareLimit / item;
+  for (size_t from = 0; from < call.count; from += chunk) {
     std::vector<Share> ranges(n);
     for (size_t r = 0; r < n; ++r) {
-      ranges[r] = {r * call.count + from, std::min(piece, call.count - from)};
+      ranges[r] = {r * call.count + from, std::min(chunk, call.count - from)};
     }
     reduce_ranges(call, ranges, static_cast<char*>(call.recv) + from * item);
   }

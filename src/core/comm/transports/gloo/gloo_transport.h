@@ -12,7 +12,7 @@
 #include "core/comm/transports/gloo/exchange.h"
 #include "core/comm/transports/gloo/gloo_link.h"
 #include "core/comm/transports/gloo/gloo_messages.h"
-#include "core/comm/transports/gloo/verdict_exchange.h"
+#include "core/comm/transports/gloo/summary_agreement.h"
 
 namespace nxd {
 
@@ -21,8 +21,8 @@ namespace nxd {
 //
 // Few ranks connect each to every other, exchange digests of their calls, and add in rank order.
 // Many ranks, NXD_LARGE_GROUP or more, have O(log n) connections each, save for all_to_all and
-// messages, which go straight to their receivers; these ranks agree by a Verdict and add as
-// Butterfly says.
+// messages, which go straight to their receivers; these ranks agree by a SummaryAgreement and add
+// as Butterfly says.
 class GlooTransport : public Transport {
  public:
   // Serves the monitor's group or a part of it, which key names; see GlooLink.
@@ -56,7 +56,7 @@ class GlooTransport : public Transport {
   void broadcast(const Call& call);
   void all_to_all(const Call& call);
 
-  void all_reduce_pieces(const Call& call);
+  void all_reduce_chunks(const Call& call);
   void reduce_ranges(const Call& call, const std::vector<Share>& ranges, void* out);
   void gather_from_all(const void* send, char* out, size_t bytes);
   void gather_in_rounds(char* out, size_t bytes);
@@ -67,7 +67,7 @@ class GlooTransport : public Transport {
   GroupMonitor& monitor_;
   const bool many_;
   Agreement agreement_;
-  VerdictExchange verdicts_;  // instead, among many
+  SummaryAgreement summary_agreement_;  // instead, among many
   Butterfly butterfly_;
   GlooMessages messages_;
   std::vector<char> staging_;  // grows to what the largest reduction needs

@@ -12,9 +12,9 @@ constexpr size_t kCopiedOfAll = size_t{128} << 10;
 // The lowest bits of a digest say where the data are; the others are of the header's digest.
 constexpr uint64_t kCopied = 1, kInArena = 2, kPlaces = kCopied | kInArena;
 
-bool is_in_arena(const ShmPosting& posting) {
-  return posting.send.inode != 0 &&
-         (posting.header.operation != Operation::kAllReduce || posting.receive.inode != 0);
+bool is_in_arena(const ShmCallDescriptor& descriptor) {
+  return descriptor.send.inode != 0 &&
+         (descriptor.header.operation != Operation::kAllReduce || descriptor.receive.inode != 0);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ ShmAgreement::Protocol ShmAgreement::agree(const Call& call, size_t send_bytes,
     post_rejection(call, {link_.monitor().world_rank(), false, why});
   }
   post_digest();
-  agree_on_mark();
+  agree_on_flag();
   return protocol_of(call);
 }
 
@@ -51,19 +51,19 @@ std::optional<Rejection> ShmAgreement::compare(const Call& call,
 }
 
 // A part of a larger group makes several calls of one number.
-uint64_t ShmAgreement::post_mark(const Call& call) {
+uint64_t ShmAgreement::post_flag(const Call& call) {
   ++calls_;
   post(call, 0, 0, false);
   post_digest();
   return (digest_ + calls_ * 0x9e3779b97f4a7c15ULL) | 1;
 }
 
-void ShmAgreement::agree_on_mark() {
+void ShmAgreement::agree_on_flag() {
   if (const auto rejection = find_rejection()) throw rejection->error(link_.monitor());
 }
 
 // The data outlast a writer that gave up.
-void ShmAgreement::complete_by_mark() {
+void ShmAgreement::complete_by_flag() {
   link_.post(++progress_);
   link_.check_none_left(begun_);
 }
@@ -77,9 +77,9 @@ void ShmAgreement::barrier() {
   all_attached_ = true;
 }
 
-// The posting is written before the rank's progress is, and read after it.
+// The descriptor is written before the rank's progress is, and read after it.
 void ShmAgreement::post(const Call& call, size_t send_bytes, size_t receive_bytes, bool may_copy) {
-  ShmPosting& own = posting(rank());
+  ShmCallDescriptor& own = descriptor(rank());
   own.header = call.header(link_.monitor().sequence());
   own.send = own.receive = {};
   const bool silent = call.operation == Operation::kBroadcast && call.peer != rank();
@@ -95,30 +95,31 @@ void ShmAgreement::post(const Call& call, size_t send_bytes, size_t receive_byte
 
 void ShmAgreement::post_rejection(const Call& call, const Rejection& rejection) {
   post(call, 0, 0, false);
-  ShmPosting& own = posting(rank());
+  ShmCallDescriptor& own = descriptor(rank());
   own.header.reject(rejection, own.reason, sizeof own.reason);
 }
 
 void ShmAgreement::post_digest() {
-  const ShmPosting& own = posting(rank());
+  const ShmCallDescriptor& own = descriptor(rank());
   const uint64_t places = (own.header.copied ? kCopied : 0) | (is_in_arena(own) ? kInArena : 0);
   digest_ = (own.header.digest() & ~kPlaces) | places;
   digest_of(rank()).store(digest_, std::memory_order_relaxed);
 }
 
 // A look at the digests tells whether all agree, and they lie beside the counters. Only a rank that
-// finds a difference has to fetch the postings.
+// finds a difference has to fetch the descriptors.
 std::optional<Rejection> ShmAgreement::find_rejection() {
   barrier();
-  bool agreed = !posting(rank()).header.is_rejected();
+  bool agreed = !descriptor(rank()).header.is_rejected();
   for (int r = 0; r < size(); ++r) {
     const uint64_t other = digest_of(r).load(std::memory_order_relaxed);
     agreed = agreed && ((other ^ digest_) & ~kPlaces) == 0;
   }
   if (agreed) return std::nullopt;
-  std::vector<CallOffer> offers;
-  for (int r = 0; r < size(); ++r) offers.push_back({&posting(r).header, posting(r).reason});
-  auto found = nxd::find_rejection(link_.ranks(), offers);
+  std::vector<CallProposal> proposals;
+  for (int r = 0; r < size(); ++r)
+    proposals.push_back({&descriptor(r).header, descriptor(r).reason});
+  auto found = nxd::find_rejection(link_.ranks(), proposals);
   check_internal(found.has_value(), "headers agree, their digests do not");
   return found;
 }
@@ -135,7 +136,7 @@ ShmAgreement::Protocol ShmAgreement::protocol_of(const Call& call) const {
 }
 
 char* ShmAgreement::sent_by(int rank, const Call& call) {
-  const ArenaPlace& place = posting(rank).send;
+  const ArenaPlace& place = descriptor(rank).send;
   if (place.inode == 0) return nullptr;
   if (rank == this->rank()) return const_cast<char*>(static_cast<const char*>(call.data()));
   return link_.address(rank, place);
@@ -143,7 +144,7 @@ char* ShmAgreement::sent_by(int rank, const Call& call) {
 
 char* ShmAgreement::received_by(int rank, const Call& call) {
   return rank == this->rank() ? static_cast<char*>(call.recv)
-                              : link_.address(rank, posting(rank).receive);
+                              : link_.address(rank, descriptor(rank).receive);
 }
 
 }  // namespace nxd

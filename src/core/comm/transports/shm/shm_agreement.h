@@ -15,7 +15,7 @@ namespace nxd {
 // only.
 class ShmAgreement {
  public:
-  // The way of the data, by the places where all ranks have them.
+  // The protocol of a call's data, chosen by the places where all ranks have them.
   enum class Protocol {
     kEager,     // all data are copied into shared memory
     kZeroCopy,  // all data are in arenas
@@ -46,11 +46,11 @@ class ShmAgreement {
   Protocol agree(const Call& call, size_t send_bytes, size_t receive_bytes, bool may_copy = true);
   // Compares headers, and no more. A rejection of this rank's is the others' too.
   std::optional<Rejection> compare(const Call& call, const std::optional<Rejection>& own);
-  // The same in two parts, for data that say by themselves that they have arrived. The mark is that
+  // The same in two parts, for data that say by themselves that they have arrived. The flag is that
   // of ranks that agree.
-  uint64_t post_mark(const Call& call);
-  void agree_on_mark();     // fails unless all agree
-  void complete_by_mark();  // without it: all data have arrived
+  uint64_t post_flag(const Call& call);
+  void agree_on_flag();     // fails unless all agree
+  void complete_by_flag();  // without it: all data have arrived
   bool all_attached() const { return all_attached_; }
 
   // Waits for all: no rank needs this rank's data any more.
@@ -77,9 +77,11 @@ class ShmAgreement {
   std::optional<Rejection> find_rejection();
   Protocol protocol_of(const Call& call) const;
 
-  ShmPosting& posting(int rank) const { return segment_->cell(rank).postings[calls_ % 2]; }
+  ShmCallDescriptor& descriptor(int rank) const {
+    return segment_->control(rank).descriptors[calls_ % 2];
+  }
   std::atomic<uint64_t>& digest_of(int rank) const {
-    return segment_->cell(rank).progress.notes[calls_ % 2];
+    return segment_->control(rank).progress.digests[calls_ % 2];
   }
 
   ShmLink& link_;

@@ -8,30 +8,31 @@ namespace nxd {
 
 // Small data of collectives, which every rank finds in shared memory.
 //
-// The smallest all-reduces do without a barrier: each rank writes a letter, whose cache lines carry
-// the mark of the call, and reads the others' as they come. For example, with ranks A, B and C each
-// writes its own letter first. A then looks at B's and at C's, adds A + B + C in rank order, and is
-// done; B and C do the same. A line that does not come in time, or has another call's mark, sends
-// its reader into the barrier, where ranks compare what they called.
+// The smallest all-reduces do without a barrier: each rank writes an eager message, whose cache
+// lines carry the flag of the call, and reads the others' as they come. A line that does not come
+// in time, or has another call's flag, sends its reader into the barrier, where ranks compare what
+// they called.
 class ShmEager {
  public:
   explicit ShmEager(ShmAgreement& agreement);
 
-  // Whether an all-reduce of so many bytes goes by letters.
-  bool takes_letters(size_t bytes) const { return bytes > 0 && bytes <= letter_limit_; }
-  void all_reduce_letters(const Call& call, size_t bytes);
+  // Whether an all-reduce of so many bytes goes by eager messages.
+  bool takes_message(size_t bytes) const { return bytes > 0 && bytes <= message_limit_; }
+  void all_reduce_messages(const Call& call, size_t bytes);
 
   // After an agreement on the eager protocol.
   void run(const Call& call);
 
  private:
-  bool read_letters(size_t bytes, uint64_t mark, int looks);
-  char* letter_of(int rank) { return letters_.data() + static_cast<size_t>(rank) * letter_limit_; }
+  bool read_messages(size_t bytes, uint64_t flag, int looks);
+  char* message_of(int rank) {
+    return messages_.data() + static_cast<size_t>(rank) * message_limit_;
+  }
 
   ShmAgreement& agreement_;
-  const size_t letter_limit_;
+  const size_t message_limit_;
   std::vector<const void*> inputs_;  // of a reduction
-  std::vector<char> letters_;        // this rank's copies of the peers'
+  std::vector<char> messages_;       // this rank's copies of the peers'
 };
 
 }  // namespace nxd

@@ -18,11 +18,11 @@ ShmLink::ShmLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::ve
       ranks_(std::move(ranks)),
       rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), monitor_->world_rank()) -
                              ranks_.begin())) {
-  monitor_->add_closer([this] { depart(); });
+  monitor_->on_failure([this] { depart(); });
 }
 
 ShmLink::~ShmLink() {
-  monitor_->forget_closers();
+  monitor_->clear_on_failure();
   depart();
 }
 
@@ -31,11 +31,11 @@ void ShmLink::depart() noexcept {
   std::lock_guard<std::mutex> lock(segment_mutex_);
   if (!own_) return;
   uint64_t present = 0;
-  own_->departed.compare_exchange_strong(present, ShmCell::kDeparted | completed_.load());
+  own_->departed.compare_exchange_strong(present, ShmControl::kDeparted | completed_.load());
   own_->progress.wake();
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
-    segment_->channel(rank_, peer).offered.wake();
+    segment_->channel(rank_, peer).posted.wake();
     segment_->channel(peer, rank_).taken.wake();
   }
 }
@@ -48,7 +48,7 @@ ShmSegment& ShmLink::attach() {
     SharedMemory memory = create_or_open();
     memory.keep_from_children();
     auto segment = std::make_unique<ShmSegment>(std::move(memory), size());
-    ShmCell& own = segment->cell(rank_);
+    ShmControl& own = segment->control(rank_);
     own.process = ProcessId::own();
     own.attached.store(1, std::memory_order_release);
     std::lock_guard<std::mutex> lock(segment_mutex_);
@@ -57,7 +57,7 @@ ShmSegment& ShmLink::attach() {
   } catch (const Error& e) {
     if (monitor_->has_failed()) throw;
     // The peers attach as well, and would wait.
-    monitor_->shared().board->leave_group(monitor_->key());
+    monitor_->shared().failures->leave_group(monitor_->key());
     monitor_->fail_for_good(monitor_->error(e.status(), monitor_->world_rank(), e.what()));
   }
   monitor_->check_running();  // an abort meanwhile found nothing to close
@@ -68,10 +68,10 @@ ShmSegment& ShmLink::attach() {
 SharedMemory ShmLink::create_or_open() {
   Store& store = *monitor_->shared().store;
   // A store that is silent ends the call as a peer would.
-  const StorePatience bounded(monitor_->timeout_ms());
-  const auto ask = [&](const auto& question) {
+  const StoreTimeout bounded(monitor_->timeout_ms());
+  const auto ask = [&](const auto& request) {
     try {
-      return ask_store(question, [&] { monitor_->look_around(world_rank(rank_ == 0 ? 1 : 0)); });
+      return ask_store(request, [&] { monitor_->poll(world_rank(rank_ == 0 ? 1 : 0)); });
     } catch (const Error& e) {
       if (monitor_->has_failed()) throw;
       monitor_->store_failed(e);
@@ -87,7 +87,7 @@ SharedMemory ShmLink::create_or_open() {
   for (;;) {
     const auto address = ask([&] { return store.wait(key, Deadline::after_ms(kSleepMs)); });
     if (address) return open(*address);
-    monitor_->look_around(world_rank(rank_ == 0 ? 1 : 0));
+    monitor_->poll(world_rank(rank_ == 0 ? 1 : 0));
   }
 }
 
@@ -107,17 +107,17 @@ SharedMemory ShmLink::open(const std::string& address) {
 
 void ShmLink::all_attached() {
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank_) host_->processes.add(world_rank(peer), segment_->cell(peer).process);
+    if (peer != rank_) host_->processes.add(world_rank(peer), segment_->control(peer).process);
   }
   segment_->memory().close_descriptor();
 }
 
-// With more ranks than cores those on this core come first: while they are not there, it is in vain
-// to hold the core for others.
+// With more ranks than cores, the ranks on this core come first: they cannot run while this one
+// holds the core for others.
 void ShmLink::wait_for_all(uint32_t progress) {
   for (int i = 1; !may_spin() && i < size(); ++i) {
     const int peer = (rank_ + i) % size();
-    if (segment_->cell(peer).progress.is_behind_us()) wait(peer, progress);
+    if (segment_->control(peer).progress.is_behind_us()) wait(peer, progress);
   }
   for (int i = 1; i < size(); ++i) wait((rank_ + i) % size(), progress);
 }
@@ -130,7 +130,7 @@ void ShmLink::wait(int peer, SharedCounter& counter, uint32_t target) {
     if (counter.has_reached(target)) break;
     check_alive(peer, counter, target);
     if (ms_since(looked) < kSleepMs) continue;
-    monitor_->look_around(world_rank(peer));
+    monitor_->poll(world_rank(peer));
     looked = Deadline::Clock::now();
   }
   monitor_->wait_ended();
@@ -138,7 +138,7 @@ void ShmLink::wait(int peer, SharedCounter& counter, uint32_t target) {
 
 // A peer's last word may have come before it went.
 void ShmLink::check_alive(int peer, const SharedCounter& counter, uint32_t target) {
-  const bool departed = segment_->cell(peer).departed.load(std::memory_order_acquire) != 0;
+  const bool departed = segment_->control(peer).departed.load(std::memory_order_acquire) != 0;
   const bool ended = host_->processes.has_ended(world_rank(peer));
   if ((!departed && !ended) || counter.has_reached(target)) return;
   lost(peer, ended ? "ended" : "left");
@@ -153,7 +153,7 @@ void ShmLink::lost(int peer, const char* how, const char* why) {
 
 void ShmLink::check_none_left(uint32_t progress) {
   for (int peer = 0; peer < size(); ++peer) {
-    const uint64_t departed = segment_->cell(peer).departed.load(std::memory_order_acquire);
+    const uint64_t departed = segment_->control(peer).departed.load(std::memory_order_acquire);
     if (departed == 0 || peer == rank_) continue;
     if (static_cast<int32_t>(static_cast<uint32_t>(departed) - progress) <= 0) lost(peer, "left");
   }
@@ -161,7 +161,7 @@ void ShmLink::check_none_left(uint32_t progress) {
 
 char* ShmLink::address(int peer, const ArenaPlace& place) {
   try {
-    return host_->peer_arenas.at(segment_->cell(peer).process.pid, place);
+    return host_->peer_arenas.at(segment_->control(peer).process.pid, place);
   } catch (const Error& e) {
     if (e.status() == NXD_ERROR_PEER_LOST) lost(peer, "left");
     monitor_->fail_for_good(monitor_->error(e.status(), world_rank(peer), e.what()));
@@ -170,7 +170,7 @@ char* ShmLink::address(int peer, const ArenaPlace& place) {
 
 char* ShmLink::try_address(int peer, const ArenaPlace& place) {
   try {
-    return host_->peer_arenas.at(segment_->cell(peer).process.pid, place);
+    return host_->peer_arenas.at(segment_->control(peer).process.pid, place);
   } catch (const Error&) {
     return nullptr;
   }

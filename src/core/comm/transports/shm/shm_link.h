@@ -36,7 +36,7 @@ class ShmLink {
   // Collectives advance one counter per rank, by the same amounts on all ranks.
   void post(uint32_t progress) { own_->progress.advance_to(progress); }
   void wait(int peer, uint32_t progress) {
-    SharedCounter& counter = segment_->cell(peer).progress;
+    SharedCounter& counter = segment_->control(peer).progress;
     if (!counter.has_reached(progress)) wait(peer, counter, progress);
   }
   void wait_for_all(uint32_t progress);
@@ -47,7 +47,7 @@ class ShmLink {
   void check_none_left(uint32_t progress);
   // Fails when a peer has left.
   void check_present(int peer) {
-    if (segment_->cell(peer).departed.load(std::memory_order_acquire) != 0) lost(peer, "left");
+    if (segment_->control(peer).departed.load(std::memory_order_acquire) != 0) lost(peer, "left");
   }
   // A wait for a peer's counter, with an end when the peer has come to one.
   void wait(int peer, SharedCounter& counter, uint32_t target);
@@ -84,7 +84,7 @@ class ShmLink {
   std::mutex segment_mutex_;  // having attached against abort
   std::unique_ptr<ShmSegment> segment_;
   std::atomic<ShmSegment*> ready_{nullptr};
-  ShmCell* own_ = nullptr;
+  ShmControl* own_ = nullptr;
   std::atomic<uint32_t> completed_{0};
 };
 

@@ -11,15 +11,15 @@ namespace nxd {
 namespace {
 
 // A function of its own for tests/tsan.supp to name.
-[[gnu::noinline]] void write_answer(ShmDesk& desk, const ShmOffer& own) {
-  desk.answer.header = own.header;
-  std::memcpy(desk.answer.reason, own.reason, sizeof own.reason);
+[[gnu::noinline]] void write_answer(ShmStagingBuffer& staging, const ShmMessageDescriptor& own) {
+  staging.answer.header = own.header;
+  std::memcpy(staging.answer.reason, own.reason, sizeof own.reason);
 }
 
 // A message that is read from an arena, and an empty one, count as one part.
-size_t parts_of(size_t bytes, const ShmOffer& offer) {
-  if (offer.data.inode != 0 || bytes == 0) return 1;
-  return (bytes + ShmDesk::kPart - 1) / ShmDesk::kPart;
+size_t parts_of(size_t bytes, const ShmMessageDescriptor& message) {
+  if (message.data.inode != 0 || bytes == 0) return 1;
+  return (bytes + ShmStagingBuffer::kPart - 1) / ShmStagingBuffer::kPart;
 }
 
 }  // namespace
@@ -30,148 +30,151 @@ ShmMessages::ShmMessages(ShmLink& link)
       outboxes_(static_cast<size_t>(link.size())),
       inboxes_(static_cast<size_t>(link.size())) {}
 
-// Messages of a group that failed may still have peers at its desks.
+// Messages of a group that failed may still have peers at its staging buffers.
 ShmMessages::~ShmMessages() {
   if (monitor_.has_failed() || monitor_.aborted()) return;
-  for (const Desk& desk : desks_) link_.arena().free(desk.memory);
+  for (const StagingBuffer& staging : staging_) link_.arena().free(staging.memory);
 }
 
-ShmMessages::Desk ShmMessages::borrow_desk() {
-  const std::lock_guard<std::mutex> lock(desks_mutex_);
-  if (desks_.empty()) {
-    desks_.reserve(++n_desks_);  // so that every desk finds its place when it comes back
-    void* memory = link_.arena().allocate(sizeof(ShmDesk));
-    desks_.push_back({new (memory) ShmDesk, 0, {}});
+ShmMessages::StagingBuffer ShmMessages::borrow_staging() {
+  const std::lock_guard<std::mutex> lock(staging_mutex_);
+  if (staging_.empty()) {
+    staging_.reserve(++n_staging_);  // so that every buffer finds its place when it comes back
+    void* memory = link_.arena().allocate(sizeof(ShmStagingBuffer));
+    staging_.push_back({new (memory) ShmStagingBuffer, 0, {}});
   }
-  const Desk desk = desks_.back();
-  desks_.pop_back();
-  return desk;
+  const StagingBuffer staging = staging_.back();
+  staging_.pop_back();
+  return staging;
 }
 
-void ShmMessages::return_desk(const Desk& desk) {
-  const std::lock_guard<std::mutex> lock(desks_mutex_);
-  desks_.push_back(desk);
+void ShmMessages::return_staging(const StagingBuffer& staging) {
+  const std::lock_guard<std::mutex> lock(staging_mutex_);
+  staging_.push_back(staging);
 }
 
-ShmOffer ShmMessages::offer_of(const Call& call) const {
-  ShmOffer offer;
-  offer.header = call.header(0);
-  offer.tag = call.tag;
+ShmMessageDescriptor ShmMessages::describe(const Call& call) const {
+  ShmMessageDescriptor message;
+  message.header = call.header(0);
+  message.tag = call.tag;
   const std::string why = call.rejection(link_.size());
   if (!why.empty()) {
-    offer.header.reject({monitor_.world_rank(), false, why}, offer.reason, sizeof offer.reason);
+    message.header.reject({monitor_.world_rank(), false, why}, message.reason,
+                          sizeof message.reason);
   }
-  return offer;
+  return message;
 }
 
 void ShmMessages::run(const Call& call) {
   const GroupMonitor::Scope scope(monitor_, call.name(), call.record());
   call.check_peer(monitor_, link_.rank(), link_.size());
   if (call.operation == Operation::kSend) {
-    send(offer_of(call), call.send, call.peer);
+    send(describe(call), call.send, call.peer);
   } else {
-    receive(offer_of(call), call.recv, call.peer);
+    receive(describe(call), call.recv, call.peer);
   }
 }
 
-// A desk comes back only from messages that ended well or were rejected: no peer is at it then.
-void ShmMessages::send(const ShmOffer& given, const void* buffer, int to) {
-  ShmOffer offer = given;
+// A staging buffer comes back only from messages that ended well or were rejected: no peer is at it
+// then.
+void ShmMessages::send(const ShmMessageDescriptor& given, const void* buffer, int to) {
+  ShmMessageDescriptor message = given;
   link_.segment();
-  Desk desk = borrow_desk();
-  const uint32_t base = desk.base;
-  const size_t bytes = offer.header.message_bytes();
-  if (bytes > ShmDesk::kPart) offer.data = link_.place_of(buffer, bytes);
-  offer.desk = link_.place_of(desk.memory, sizeof(ShmDesk));
-  offer.base = base;
-  const size_t parts = parts_of(bytes, offer);
+  StagingBuffer staging = borrow_staging();
+  const uint32_t base = staging.base;
+  const size_t bytes = message.header.message_bytes();
+  if (bytes > ShmStagingBuffer::kPart) message.data = link_.place_of(buffer, bytes);
+  message.staging = link_.place_of(staging.memory, sizeof(ShmStagingBuffer));
+  message.base = base;
+  const size_t parts = parts_of(bytes, message);
   const auto fill = [&](size_t number) {
-    const size_t from = number * ShmDesk::kPart;
-    if (offer.data.inode == 0 && bytes > 0) {
-      desk.writer.copy(desk.memory->parts[number % ShmDesk::kParts],
-                       static_cast<const char*>(buffer) + from,
-                       std::min(ShmDesk::kPart, bytes - from));
+    const size_t from = number * ShmStagingBuffer::kPart;
+    if (message.data.inode == 0 && bytes > 0) {
+      staging.writer.copy(staging.memory->parts[number % ShmStagingBuffer::kParts],
+                          static_cast<const char*>(buffer) + from,
+                          std::min(ShmStagingBuffer::kPart, bytes - from));
     }
-    desk.memory->filled.advance_to(base + 2 + static_cast<uint32_t>(number));
+    staging.memory->filled.advance_to(base + 2 + static_cast<uint32_t>(number));
   };
   fill(0);
-  post(offer, to);
-  const size_t ahead = std::min(parts, ShmDesk::kParts);
+  post(message, to);
+  const size_t ahead = std::min(parts, ShmStagingBuffer::kParts);
   for (size_t number = 1; number < ahead; ++number) fill(number);
-  SharedCounter& taken = desk.memory->taken;
+  SharedCounter& taken = staging.memory->taken;
   link_.wait(to, taken, base + 1);
-  const auto answer = desk.memory->answer;
-  const bool agreed = offer.header.fits(answer.header);
+  const auto answer = staging.memory->answer;
+  const bool agreed = message.header.fits(answer.header);
   if (agreed) {
     for (size_t number = ahead; number < parts; ++number) {
-      link_.wait(to, taken, base + 2 + static_cast<uint32_t>(number - ShmDesk::kParts));
+      link_.wait(to, taken, base + 2 + static_cast<uint32_t>(number - ShmStagingBuffer::kParts));
       fill(number);
     }
     link_.wait(to, taken, base + 1 + static_cast<uint32_t>(parts));
   }
-  desk.base = base + 1 + static_cast<uint32_t>(std::max(parts, ShmDesk::kParts));
-  return_desk(desk);
+  staging.base = base + 1 + static_cast<uint32_t>(std::max(parts, ShmStagingBuffer::kParts));
+  return_staging(staging);
   if (agreed) return;
-  check_message(monitor_, side(link_.rank(), offer), side(to, answer));
+  check_message(monitor_, side(link_.rank(), message), side(to, answer));
 }
 
-void ShmMessages::post(const ShmOffer& offer, int to) {
+void ShmMessages::post(const ShmMessageDescriptor& message, int to) {
   ShmChannel& channel = link_.segment().channel(link_.rank(), to);
   Outbox& outbox = outboxes_[static_cast<size_t>(to)];
   const std::lock_guard<std::mutex> lock(outbox.mutex);
-  link_.wait(to, channel.taken, outbox.offered + 1 - ShmChannel::kOffers);
-  channel.offers[outbox.offered % ShmChannel::kOffers] = offer;
-  channel.offered.advance_to(++outbox.offered);
+  link_.wait(to, channel.taken, outbox.posted + 1 - ShmChannel::kMessages);
+  channel.messages[outbox.posted % ShmChannel::kMessages] = message;
+  channel.posted.advance_to(++outbox.posted);
 }
 
-// Whichever thread looks takes out all there are, also those that others wait for.
-ShmOffer ShmMessages::await(int from, int tag) {
+// A thread that looks takes out all messages, also those that other threads wait for.
+ShmMessageDescriptor ShmMessages::await(int from, int tag) {
   ShmChannel& channel = link_.segment().channel(from, link_.rank());
   Inbox& inbox = inboxes_[static_cast<size_t>(from)];
   for (;;) {
     uint32_t seen;
     {
       const std::lock_guard<std::mutex> lock(inbox.mutex);
-      while (channel.offered.has_reached(inbox.taken + 1)) {
-        const ShmOffer& next = channel.offers[inbox.taken % ShmChannel::kOffers];
-        inbox.offers[next.tag].push_back(next);
+      while (channel.posted.has_reached(inbox.taken + 1)) {
+        const ShmMessageDescriptor& next = channel.messages[inbox.taken % ShmChannel::kMessages];
+        inbox.messages[next.tag].push_back(next);
         channel.taken.advance_to(++inbox.taken);
       }
-      const auto waiting = inbox.offers.find(tag);
-      if (waiting != inbox.offers.end() && !waiting->second.empty()) {
-        const ShmOffer offer = waiting->second.front();
+      const auto waiting = inbox.messages.find(tag);
+      if (waiting != inbox.messages.end() && !waiting->second.empty()) {
+        const ShmMessageDescriptor message = waiting->second.front();
         waiting->second.pop_front();
-        if (waiting->second.empty()) inbox.offers.erase(waiting);
-        return offer;
+        if (waiting->second.empty()) inbox.messages.erase(waiting);
+        return message;
       }
       seen = inbox.taken;
     }
-    link_.wait(from, channel.offered, seen + 1);
+    link_.wait(from, channel.posted, seen + 1);
   }
 }
 
-void ShmMessages::receive(const ShmOffer& own, void* buffer, int from) {
-  const ShmOffer offer = await(from, own.tag);
+void ShmMessages::receive(const ShmMessageDescriptor& own, void* buffer, int from) {
+  const ShmMessageDescriptor message = await(from, own.tag);
   link_.check_present(from);  // a sender that waits no more has taken its buffer back
-  auto& desk = *reinterpret_cast<ShmDesk*>(link_.address(from, offer.desk));
-  write_answer(desk, own);
-  if (!offer.header.fits(own.header)) {
-    desk.taken.advance_to(offer.base + 1);
-    return check_message(monitor_, side(link_.rank(), own), side(from, offer));
+  auto& staging = *reinterpret_cast<ShmStagingBuffer*>(link_.address(from, message.staging));
+  write_answer(staging, own);
+  if (!message.header.fits(own.header)) {
+    staging.taken.advance_to(message.base + 1);
+    return check_message(monitor_, side(link_.rank(), own), side(from, message));
   }
   const size_t bytes = own.header.message_bytes();
-  const size_t parts = parts_of(bytes, offer);
+  const size_t parts = parts_of(bytes, message);
   for (size_t number = 0; number < parts; ++number) {
-    const uint32_t here = offer.base + 2 + static_cast<uint32_t>(number);
-    link_.wait(from, desk.filled, here);
-    const size_t at = number * ShmDesk::kPart;
-    if (offer.data.inode != 0) {
-      kernels::copy_shared(buffer, link_.address(from, offer.data), bytes);
+    const uint32_t here = message.base + 2 + static_cast<uint32_t>(number);
+    link_.wait(from, staging.filled, here);
+    const size_t at = number * ShmStagingBuffer::kPart;
+    if (message.data.inode != 0) {
+      kernels::copy_shared(buffer, link_.address(from, message.data), bytes);
     } else if (bytes > 0) {
-      kernels::copy_shared(static_cast<char*>(buffer) + at, desk.parts[number % ShmDesk::kParts],
-                           std::min(ShmDesk::kPart, bytes - at));
+      kernels::copy_shared(static_cast<char*>(buffer) + at,
+                           staging.parts[number % ShmStagingBuffer::kParts],
+                           std::min(ShmStagingBuffer::kPart, bytes - at));
     }
-    desk.taken.advance_to(here);
+    staging.taken.advance_to(here);
   }
 }
 

@@ -12,8 +12,8 @@
 namespace nxd {
 
 // Messages between two ranks of a host, on any threads, at the same time as a collective. The
-// sender offers a message and fills the parts of a desk; the receiver answers there, and takes the
-// parts, or reads all of it from the sender's arena.
+// sender posts the message's descriptor and fills the parts of a staging buffer. The receiver
+// answers there, and takes the parts, or reads all of it from the sender's arena.
 class ShmMessages {
  public:
   explicit ShmMessages(ShmLink& link);
@@ -24,42 +24,43 @@ class ShmMessages {
   void run(const Call& call);
 
  private:
-  struct Desk {
-    ShmDesk* memory = nullptr;
+  struct StagingBuffer {
+    ShmStagingBuffer* memory = nullptr;
     uint32_t base = 0;
     SharedWriter writer;
   };
   // State of the messages to one rank, and from one.
   struct Outbox {
     std::mutex mutex;
-    uint32_t offered = 0;
+    uint32_t posted = 0;
   };
   struct Inbox {
     std::mutex mutex;
     uint32_t taken = 0;
-    std::map<int, std::deque<ShmOffer>> offers;  // by tag: taken out of the channel
+    std::map<int, std::deque<ShmMessageDescriptor>> messages;  // by tag: taken out of the channel
   };
   // Either side's part in a message.
-  ShmOffer offer_of(const Call& call) const;
-  Desk borrow_desk();
-  void return_desk(const Desk& desk);
-  void send(const ShmOffer& given, const void* buffer, int to);
-  void post(const ShmOffer& offer, int to);
-  void receive(const ShmOffer& own, void* buffer, int from);
-  ShmOffer await(int from, int tag);
+  ShmMessageDescriptor describe(const Call& call) const;
+  StagingBuffer borrow_staging();
+  void return_staging(const StagingBuffer& staging);
+  void send(const ShmMessageDescriptor& given, const void* buffer, int to);
+  void post(const ShmMessageDescriptor& message, int to);
+  void receive(const ShmMessageDescriptor& own, void* buffer, int from);
+  ShmMessageDescriptor await(int from, int tag);
   // One side's header and reason, of this rank or of a peer.
-  template <class Note>
-  MessageSide side(int rank, const Note& note) const {
-    return {link_.ranks()[static_cast<size_t>(rank)], note.header, note.reason, sizeof note.reason};
+  template <class Descriptor>
+  MessageSide side(int rank, const Descriptor& descriptor) const {
+    return {link_.ranks()[static_cast<size_t>(rank)], descriptor.header, descriptor.reason,
+            sizeof descriptor.reason};
   }
 
   ShmLink& link_;
   GroupMonitor& monitor_;
   std::vector<Outbox> outboxes_;  // by peer
   std::vector<Inbox> inboxes_;
-  std::mutex desks_mutex_;
-  std::vector<Desk> desks_;  // that no message uses
-  size_t n_desks_ = 0;
+  std::mutex staging_mutex_;
+  std::vector<StagingBuffer> staging_;  // that no message uses
+  size_t n_staging_ = 0;
 };
 
 }  // namespace nxd

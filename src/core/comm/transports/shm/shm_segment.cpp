@@ -1,6 +1,7 @@
 #include "core/comm/transports/shm/shm_segment.h"
 
 #include "core/base/error.h"
+#include "core/base/round_up.h"
 
 namespace nxd {
 namespace {
@@ -13,16 +14,17 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
-size_t ShmSegment::channels_at(int ranks) { return static_cast<size_t>(ranks) * sizeof(ShmCell); }
+size_t ShmSegment::channels_at(int ranks) {
+  return static_cast<size_t>(ranks) * sizeof(ShmControl);
+}
 
 size_t ShmSegment::buffers_at(int ranks) {
   const auto n = static_cast<size_t>(ranks);
-  return (channels_at(ranks) + n * n * sizeof(ShmChannel) + kPage - 1) / kPage * kPage;
+  return round_up(channels_at(ranks) + n * n * sizeof(ShmChannel), kPage);
 }
 
 size_t ShmSegment::size_for(int ranks) {
-  const size_t size = buffers_at(ranks) + static_cast<size_t>(ranks) * kBuffers;
-  return (size + kHugePage - 1) / kHugePage * kHugePage;
+  return round_up(buffers_at(ranks) + static_cast<size_t>(ranks) * kBuffers, kHugePage);
 }
 
 ShmSegment::ShmSegment(SharedMemory memory, int ranks) : memory_(std::move(memory)), ranks_(ranks) {
@@ -30,8 +32,8 @@ ShmSegment::ShmSegment(SharedMemory memory, int ranks) : memory_(std::move(memor
                  " bytes for ", ranks, " ranks");
 }
 
-ShmCell& ShmSegment::cell(int rank) const {
-  return reinterpret_cast<ShmCell*>(memory_.data())[rank];
+ShmControl& ShmSegment::control(int rank) const {
+  return reinterpret_cast<ShmControl*>(memory_.data())[rank];
 }
 
 ShmChannel& ShmSegment::channel(int from, int to) const {

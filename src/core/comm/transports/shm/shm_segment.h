@@ -11,15 +11,15 @@ namespace nxd {
 
 // A rank's call descriptor for its peers. Each rank has two and uses them in turn: it writes one
 // only when all peers have begun the call after the one that it was last used for.
-struct alignas(64) ShmPosting {
+struct alignas(64) ShmCallDescriptor {
   CallHeader header;
   ArenaPlace send, receive;
   char reason[448];  // why the rank rejects it, header.payload_size bytes
 };
-static_assert(sizeof(ShmPosting) == 512);
+static_assert(sizeof(ShmCallDescriptor) == 512);
 
 // The control block that a rank writes and its peers read.
-struct ShmCell {
+struct ShmControl {
   SharedCounter progress;
   // Not 0: the rank has left, by choice or by failure; kDeparted and, in the low half, its progress
   // after the last call that it completed.
@@ -27,33 +27,33 @@ struct ShmCell {
   static constexpr uint64_t kDeparted = uint64_t{1} << 32;
   ProcessId process;  // valid once attached is set
   std::atomic<uint32_t> attached{0};
-  ShmPosting postings[2];
+  ShmCallDescriptor descriptors[2];
 };
 
 // A sender's description of a message.
-struct alignas(64) ShmOffer {
+struct alignas(64) ShmMessageDescriptor {
   CallHeader header;
   ArenaPlace data;  // when the receiver can read them where they are
-  ArenaPlace desk;
-  uint32_t base = 0;  // where the desk's counters stand
+  ArenaPlace staging;
+  uint32_t base = 0;  // where the buffer's counters stand
   int32_t tag = 0;
   char reason[184] = {};  // why the rank rejects it, header.payload_size bytes
 };
-static_assert(sizeof(ShmOffer) == 256);
+static_assert(sizeof(ShmMessageDescriptor) == 256);
 
-// Offers of messages from one rank to another, in order. The receiver takes them out of the ring
-// whether it has a use for them yet or not, so that no message waits behind another.
+// Descriptors of messages from one rank to another, in order. The receiver takes them out of the
+// ring whether it has a use for them yet or not, so that no message waits behind another.
 struct ShmChannel {
-  static constexpr uint32_t kOffers = 8;
-  SharedCounter offered;  // by the sender
-  SharedCounter taken;    // by the receiver
-  ShmOffer offers[kOffers];
+  static constexpr uint32_t kMessages = 8;
+  SharedCounter posted;  // by the sender
+  SharedCounter taken;   // by the receiver
+  ShmMessageDescriptor messages[kMessages];
 };
 
-// A staging channel: a sender and a receiver carry out one message after another in it. It lies in
-// the sender's arena. From an
-// offer's base on, the receiver counts 1 for its answer, and both count 1 for each part.
-struct ShmDesk {
+// A sender and a receiver carry out one message after another in it. It lies in the sender's arena.
+// From the descriptor's base on, the receiver counts 1 for its answer, and both count 1 for each
+// part.
+struct ShmStagingBuffer {
   static constexpr size_t kPart = size_t{128} << 10;
   static constexpr size_t kParts = 4;
   SharedCounter filled;  // by the sender
@@ -65,8 +65,8 @@ struct ShmDesk {
   alignas(4096) char parts[kParts][kPart];
 };
 
-// Layout of the memory that the ranks of one group share: for each rank a cell and buffers, and for
-// each pair of ranks a channel. Zero bytes are its initial state.
+// Layout of the memory that the ranks of one group share: for each rank a control block and
+// buffers, and for each pair of ranks a channel. Zero bytes are its initial state.
 class ShmSegment {
  public:
   static constexpr size_t kSmall = size_t{64} << 10;  // a call's data go here when they fit
@@ -79,7 +79,7 @@ class ShmSegment {
   ShmSegment(SharedMemory memory, int ranks);
 
   SharedMemory& memory() { return memory_; }
-  ShmCell& cell(int rank) const;
+  ShmControl& control(int rank) const;
   ShmChannel& channel(int from, int to) const;
   char* small(int rank, size_t turn) const;
   char* slot(int rank, size_t number) const;

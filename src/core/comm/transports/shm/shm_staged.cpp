@@ -1,3 +1,19 @@
+// The staged protocol: data pass through shared memory, since some rank's are in ordinary memory.
+//
+// Each rank has a ring of four slots of 256 KiB, which stay in the caches. A rank fills a slot and
+// raises its counter. It looks at the others' counters before it reads their slots, and before it
+// fills a slot again. Ranks so work on one chunk while the next is copied in.
+//
+// Two ranks of an all-reduce both add everything, which takes fewer waits. With more ranks each
+// adds one part of a chunk and leaves the sums in its own slot for the others. In the other
+// collectives each rank copies in what the others take; data in arenas are read where they are.
+//
+// Example: ranks A, B and C all-reduce two chunks, A1 being A's part of chunk 1.
+//   step 0   A fills slot 0 with chunk 0, except A0, which no other rank reads
+//   step 1   A fills slot 1 with chunk 1, except A1; adds A0 over all ranks; writes it to slot 0
+//   step 2   A adds A1 over all ranks; writes it to slot 1; copies the sums B0 and C0 from the
+//            slots 0 of B and C
+//   step 3   A copies the sums B1 and C1
 #include "core/comm/transports/shm/shm_staged.h"
 
 #include <algorithm>
@@ -61,7 +77,7 @@ void ShmStaged::stream(size_t chunks, const std::vector<char>& producers, const 
   slots_taken(chunks);
 }
 
-// Every rank reduces everything: with two, fewer meetings are worth more than less work.
+// Every rank reduces everything: with two, fewer barriers are worth more than less work.
 void ShmStaged::reduce_together(const Call& call) {
   const size_t item = dtype_size(call.dtype);
   const size_t per_slot = ShmSegment::kSlot / item;
@@ -185,23 +201,23 @@ void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& blo
       if (size > 0) writer_.copy(to + r * room, own + block.begin + chunk * step, size);
     }
   };
-  Piece piece{0, std::vector<const char*>(n), std::vector<size_t>(n)};
+  ChunkView view{0, std::vector<const char*>(n), std::vector<size_t>(n)};
   const auto consume = [&](size_t chunk) {
-    piece.offset = chunk * step;
+    view.offset = chunk * step;
     for (size_t r = 0; r < n; ++r) {
       const Block block = block_of(r, me);
-      piece.sizes[r] = size_of(block, chunk);
-      if (piece.sizes[r] == 0) {
-        piece.data[r] = nullptr;
+      view.sizes[r] = size_of(block, chunk);
+      if (view.sizes[r] == 0) {
+        view.data[r] = nullptr;
       } else if (r == me) {
-        piece.data[r] = own + block.begin + piece.offset;
+        view.data[r] = own + block.begin + view.offset;
       } else if (arenas[r]) {
-        piece.data[r] = arenas[r] + block.begin + piece.offset;
+        view.data[r] = arenas[r] + block.begin + view.offset;
       } else {
-        piece.data[r] = slot(static_cast<int>(r), chunk) + (one_for_each ? me * room : 0);
+        view.data[r] = slot(static_cast<int>(r), chunk) + (one_for_each ? me * room : 0);
       }
     }
-    take(piece);
+    take(view);
   };
   if (any_producer) {
     stream((longest + step - 1) / step, producers, produce, consume);

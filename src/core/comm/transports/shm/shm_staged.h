@@ -11,12 +11,6 @@ namespace nxd {
 // Data that pass through shared memory, chunk by chunk, in rings of slots of which each rank has
 // one. Chunks are small enough for the slots to stay in the caches. Data in arenas are read where
 // they are instead.
-//
-// A rank fills a slot, counts, and looks at the others' counters before it reads their slots and
-// before it fills one again. For example, B gathers from A and C: all fill slot 0 with their first
-// chunk and count 1. B sees that A and C have counted, copies their slots 0, and meanwhile its own
-// second chunk lies in slot 1 already. It fills slot 0 again when A and C have taken what was
-// there.
 class ShmStaged {
  public:
   explicit ShmStaged(ShmAgreement& agreement) : agreement_(agreement) {}
@@ -24,20 +18,20 @@ class ShmStaged {
   void all_reduce(const Call& call);
 
   // Each rank has blocks for the others: the same for all, or one for each. block_of(from,
-  // to) says where they are in its data; a rank that sends nothing has empty ones. take(piece) gets
-  // this rank's, piece by piece.
+  // to) says where they are in its data; a rank that sends nothing has empty ones. take(view) gets
+  // this rank's, chunk by chunk.
   struct Block {
     size_t begin = 0, size = 0;  // bytes
   };
   // The part that a rank takes of the blocks that are for it: at this offset of each, so many bytes
   // from there.
-  struct Piece {
+  struct ChunkView {
     size_t offset;
     std::vector<const char*> data;  // by sender; null where there is none
     std::vector<size_t> sizes;
   };
   using BlockOf = std::function<Block(size_t from, size_t to)>;
-  using Take = std::function<void(const Piece& piece)>;
+  using Take = std::function<void(const ChunkView& view)>;
   void exchange(const Call& call, bool one_for_each, const BlockOf& block_of, const Take& take);
 
   // Chunks that ranks of this process let through slots, as their data were in no arena.

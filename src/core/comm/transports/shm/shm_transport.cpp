@@ -1,3 +1,19 @@
+// Collectives among the ranks of one host, over memory that all of them map.
+//
+// A call begins with an agreement (shm_agreement.cpp). Each rank writes a call descriptor, raises
+// its counter, and waits for the counters of the others. The ranks then compare digests of their
+// descriptors. The places of all data give the protocol, which is the same on every rank:
+//   eager       all data were few enough to be copied into shared memory before the agreement
+//   zero-copy   all data are in arenas, where the ranks read and write one another's
+//   staged      the rest: chunk by chunk through slots in shared memory
+// All protocols reduce in rank order, so the choice changes no bit.
+//
+// Example: ranks A, B and C all-reduce f32 elements.
+//   300                            eager messages, which come without the agreement: shm_eager.cpp
+//   10,000 in ordinary memory      eager: 40 KB are below the limit of 128 KB / 3
+//   10,000, all in arenas          zero-copy
+//   10,000, only A's in an arena   staged: B and C have copied theirs, and A has not
+//   1,000,000 in ordinary memory   staged, in 16 chunks
 #include "core/comm/transports/shm/shm_transport.h"
 
 #include "core/base/dtype.h"
@@ -9,7 +25,7 @@ namespace nxd {
 namespace {
 
 using Block = ShmStaged::Block;
-using Piece = ShmStaged::Piece;
+using ChunkView = ShmStaged::ChunkView;
 using Protocol = ShmAgreement::Protocol;
 
 bool has_block_for_each(Operation operation) {
@@ -20,11 +36,11 @@ void copy(void* to, const void* from, size_t bytes) {
   if (to != from) kernels::copy_shared(to, from, bytes);
 }
 
-// The reduction of what all ranks sent, to out at the piece's offset.
-void reduce_piece(const Piece& piece, void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  const size_t size = piece.sizes[0];
+// The reduction of what all ranks sent, to out at the view's offset.
+void reduce_chunk(const ChunkView& view, void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
+  const size_t size = view.sizes[0];
   if (size == 0) return;
-  reduce_in_order({piece.data.begin(), piece.data.end()}, static_cast<char*>(out) + piece.offset,
+  reduce_in_order({view.data.begin(), view.data.end()}, static_cast<char*>(out) + view.offset,
                   size / dtype_size(dtype), dtype, reduce);
 }
 
@@ -43,8 +59,8 @@ void ShmTransport::run(const Call& call) {
   const ShmAgreement::Scope scope(agreement_, call);
   const bool reduces_all = call.operation == Operation::kAllReduce;
   const size_t bytes = call.bytes();
-  if (reduces_all && eager_.takes_letters(bytes) && call.rejection(link_.size()).empty()) {
-    return eager_.all_reduce_letters(call, bytes);
+  if (reduces_all && eager_.takes_message(bytes) && call.rejection(link_.size()).empty()) {
+    return eager_.all_reduce_messages(call, bytes);
   }
   const size_t blocks = has_block_for_each(call.operation) ? link_.ranks().size() : 1;
   const Protocol protocol = agreement_.agree(call, bytes * blocks, reduces_all ? bytes : 0);
@@ -69,14 +85,14 @@ void ShmTransport::exchange(const Call& call) {
     return {0, from == static_cast<size_t>(call.peer) ? bytes : 0};
   };
   char* out = static_cast<char*>(call.recv);
-  const auto take = [&](const Piece& piece) {
+  const auto take = [&](const ChunkView& view) {
     if (call.operation == Operation::kReduceScatter) {
-      return reduce_piece(piece, out, call.dtype, call.reduce);
+      return reduce_chunk(view, out, call.dtype, call.reduce);
     }
     const bool broadcasts = call.operation == Operation::kBroadcast;
-    for (size_t r = 0; r < piece.data.size(); ++r) {
-      if (piece.sizes[r] == 0) continue;
-      copy(out + (broadcasts ? 0 : r * bytes) + piece.offset, piece.data[r], piece.sizes[r]);
+    for (size_t r = 0; r < view.data.size(); ++r) {
+      if (view.sizes[r] == 0) continue;
+      copy(out + (broadcasts ? 0 : r * bytes) + view.offset, view.data[r], view.sizes[r]);
     }
   };
   staged_.exchange(call, one_for_each, block_of, take);
@@ -90,7 +106,7 @@ std::optional<Rejection> ShmTransport::compare(const Call& call,
 
 void ShmTransport::reduce_shares(const void* data, size_t count, const std::vector<Share>& shares,
                                  void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
-  // The posting says where the data are; what the call is has been agreed on.
+  // The descriptor says where the data are; what the call is has been agreed on.
   const Call call = Call::reduce_scatter(data, out, count, dtype, reduce);
   const ShmAgreement::Scope scope(agreement_, call);
   const size_t item = dtype_size(dtype);
@@ -101,11 +117,11 @@ void ShmTransport::reduce_shares(const void* data, size_t count, const std::vect
       [&](size_t, size_t to) {
         return Block{shares[to].begin * item, shares[to].count * item};
       },
-      [&](const Piece& piece) {
-        if (!widen) return reduce_piece(piece, out, dtype, reduce);
-        if (piece.sizes[0] == 0) return;
-        reduce_in_f32({piece.data.begin(), piece.data.end()},
-                      static_cast<float*>(out) + piece.offset / item, piece.sizes[0] / item, dtype,
+      [&](const ChunkView& view) {
+        if (!widen) return reduce_chunk(view, out, dtype, reduce);
+        if (view.sizes[0] == 0) return;
+        reduce_in_f32({view.data.begin(), view.data.end()},
+                      static_cast<float*>(out) + view.offset / item, view.sizes[0] / item, dtype,
                       reduce);
       });
 }
@@ -120,9 +136,9 @@ void ShmTransport::gather_blocks(const void* own, const std::vector<size_t>& byt
       [&](size_t from, size_t) {
         return Block{0, bytes[from]};
       },
-      [&](const Piece& piece) {
-        for (size_t r = 0; r < piece.data.size(); ++r) {
-          if (piece.data[r]) copy(outs[r] + piece.offset, piece.data[r], piece.sizes[r]);
+      [&](const ChunkView& view) {
+        for (size_t r = 0; r < view.data.size(); ++r) {
+          if (view.data[r]) copy(outs[r] + view.offset, view.data[r], view.sizes[r]);
         }
       });
 }

@@ -1,3 +1,14 @@
+// The zero-copy protocol: all buffers are in arenas, which every rank of the host maps.
+//
+// The agreement's barrier says that all data are there. Each rank then reduces one part of all
+// ranks' buffers and stores the result in all of them. A second barrier says that all parts are
+// there. No copy is made, and no rank reads an element that another one writes. The collectives
+// that move blocks read the others' arenas in the same way (ShmStaged::exchange).
+//
+// Example: ranks A, B and C all-reduce 600 f32. Parts are whole cache lines: 256, 256, 88 elements.
+//   A   adds elements 0 to 255 of A, B and C, in this order, and stores them in all three buffers
+//   B   does so with elements 256 to 511, C with 512 to 599
+//   all meet at the barrier
 #include "core/comm/transports/shm/shm_zero_copy.h"
 
 #include "core/base/dtype.h"

@@ -1,0 +1,202 @@
+package nxd
+
+import (
+	"strings"
+	"unsafe"
+
+	"libnxd.org/nxd/internal/own"
+	"libnxd.org/nxd/raw"
+)
+
+// DDP reduces the gradients of data-parallel ranks, in buckets, while the backward pass goes on.
+type DDP struct{ own.Handle[raw.DDP] }
+
+// DDPOptions are the same on all ranks. StructSize is set by the calls.
+type DDPOptions = raw.DDPOptions
+
+// FinishOptions say how gradients are completed. StructSize is set by the calls.
+type FinishOptions = raw.FinishOptions
+
+// Parameter is values and gradients in the program's own arrays. The library updates the values and
+// reduces the gradients in place; the program adds gradients up over backward passes.
+type Parameter struct {
+	Name          string
+	Values, Grads Memory
+	Shape         []int64 // in C order; nil: one dimension
+}
+
+// describe puts a DLTensor into C memory, over the array's own; nil for nil.
+func describe(s *raw.Scratch, m Memory, shape []int64) (*raw.DLTensor, *Error) {
+	if m == nil {
+		return nil, nil
+	}
+	b := m.buffer()
+	if shape == nil {
+		shape = b.shape
+	}
+	if got := (Buffer{shape: shape}).Len(); got != b.Len() {
+		return nil, raw.Invalid("Shape: expected a product of %d, got %v", b.Len(), shape)
+	}
+	t := (*raw.DLTensor)(s.Alloc(unsafe.Sizeof(raw.DLTensor{})))
+	*t = raw.DLTensor{Data: b.ptr, Device: raw.DLDevice{DeviceType: deviceTypeCPU}, Ndim: int32(len(shape)),
+		DType: dlpackType(b.dtype), Shape: raw.Copied(s, shape)}
+	return t, nil
+}
+
+// DLPack's numbers for the CPU, and for signed and unsigned integers, floats, bfloat and bool.
+const (
+	deviceTypeCPU                              = 1
+	codeInt, codeUint, codeFloat, codeBFloat16 = 0, 1, 2, 4
+	codeBool                                   = 6
+)
+
+// ElementSize is the bytes of an element.
+func ElementSize(t DType) int { return int(dlpackType(t).Bits) / 8 }
+
+func dlpackType(t DType) raw.DLDataType {
+	switch t {
+	case F32:
+		return raw.DLDataType{Code: codeFloat, Bits: 32, Lanes: 1}
+	case F64:
+		return raw.DLDataType{Code: codeFloat, Bits: 64, Lanes: 1}
+	case BF16:
+		return raw.DLDataType{Code: codeBFloat16, Bits: 16, Lanes: 1}
+	case F16:
+		return raw.DLDataType{Code: codeFloat, Bits: 16, Lanes: 1}
+	case I32:
+		return raw.DLDataType{Code: codeInt, Bits: 32, Lanes: 1}
+	case I64:
+		return raw.DLDataType{Code: codeInt, Bits: 64, Lanes: 1}
+	case U8:
+		return raw.DLDataType{Code: codeUint, Bits: 8, Lanes: 1}
+	case I8:
+		return raw.DLDataType{Code: codeInt, Bits: 8, Lanes: 1}
+	case I16:
+		return raw.DLDataType{Code: codeInt, Bits: 16, Lanes: 1}
+	default:
+		return raw.DLDataType{Code: codeBool, Bits: 8, Lanes: 1}
+	}
+}
+
+// DLPackType is DLPack's description of a dtype, for package engine.
+func DLPackType(t DType) raw.DLDataType { return dlpackType(t) }
+
+func dtypeOf(t raw.DLDataType) DType {
+	for d := F32; d <= Bool; d++ {
+		if dlpackType(d) == t {
+			return d
+		}
+	}
+	return raw.DTypeInvalid
+}
+
+// NewDDP makes data parallelism over arrays. group nil: the data-parallel group, or the world where
+// model parallelism is not initialised. The arrays stay alive as long as the DDP and its optimizers.
+// [collective: the group]
+func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DDP, error) {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	names, values, grads, bad := describeAll(&scratch, parameters)
+	if bad != nil {
+		return nil, rejectDDP(c, group, bad)
+	}
+	keep := []any{c, group}
+	for _, p := range parameters {
+		for _, m := range []Memory{p.Values, p.Grads} {
+			if m != nil {
+				keep = append(keep, m.keep())
+			}
+		}
+	}
+	v, g := raw.Copied(&scratch, values), raw.Copied(&scratch, grads)
+	o = o.Sized()
+	var inGroup own.Handle[raw.Group]
+	if group != nil {
+		inGroup = group.Handle
+	}
+	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.DDP, error) {
+		return raw.DDPCreateBuffers(p, inGroup.Raw(), names, v, g, len(parameters), &o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &DDP{own.New(p, raw.DDPDestroy, keep...)}, nil
+}
+
+func describeAll(s *raw.Scratch, parameters []Parameter) (names []string, values, grads []*raw.DLTensor,
+	err *Error) {
+	for i, p := range parameters {
+		if strings.ContainsRune(p.Name, 0) {
+			return nil, nil, nil, raw.Invalid("parameter %d: expected a name without NUL, got %q", i, p.Name)
+		}
+		v, err := describe(s, p.Values, p.Shape)
+		if err != nil {
+			return nil, nil, nil, raw.Invalid("parameter %d (%q): %s", i, p.Name, err.Message)
+		}
+		g, err := describe(s, p.Grads, p.Shape)
+		if err != nil {
+			return nil, nil, nil, raw.Invalid("gradient %d (%q): %s", i, p.Name, err.Message)
+		}
+		names, values, grads = append(names, p.Name), append(values, v), append(grads, g)
+	}
+	return names, values, grads, nil
+}
+
+// rejectDDP tells the peers, who make a DDP, that this rank cannot, and gives the reason back.
+func rejectDDP(c *Context, group *Group, why *Error) error {
+	if group == nil {
+		in, err := c.defaultGroup()
+		if err != nil {
+			return why
+		}
+		group = in
+	}
+	_ = own.Do(group.Handle, func(p *raw.Group) error { return raw.GroupReject(p, "", -1, -1, why.Message) })
+	return why
+}
+
+// defaultGroup is the data-parallel group, or the world where model parallelism is not initialised.
+func (c *Context) defaultGroup() (*Group, error) {
+	if c.ModelParallelInitialized() {
+		return c.ParallelGroup(AxisData)
+	}
+	return c.World()
+}
+
+// Count is the number of parameters.
+func (d *DDP) Count() (int, error) { return own.Get(d.Handle, raw.DDPGetCount) }
+
+// Name is the name of a parameter.
+func (d *DDP) Name(index int) (string, error) {
+	return own.Get(d.Handle, func(p *raw.DDP) (string, error) { return raw.DDPGetName(p, index) })
+}
+
+// MarkReady says that a gradient is complete for this step, so that its bucket may travel. It is never
+// needed: gradients not marked are taken at the step. [collective: the group]
+func (d *DDP) MarkReady(index int) error {
+	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPMarkReady(p, index) })
+}
+
+// MarkUnused says that a parameter took no part in this step on this rank.
+func (d *DDP) MarkUnused(index int) error {
+	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPMarkUnused(p, index) })
+}
+
+// SetSync lets gradients add up (false) or be reduced during the next backward passes (true).
+func (d *DDP) SetSync(sync bool) error {
+	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPSetSync(p, flag(sync)) })
+}
+
+// BufferBytes is what the ddp holds on this rank beside parameters and gradients.
+func (d *DDP) BufferBytes() (uint64, error) { return own.Get(d.Handle, raw.DDPGetBufferBytes) }
+
+// MarkReloaded says that the arrays hold the values of one step again, after a step that updated
+// some of their elements only.
+func (d *DDP) MarkReloaded() error { return own.Do(d.Handle, raw.DDPMarkReloaded) }
+
+// Finish completes the gradients, for ZeroStage 0, and gives their norm before clipping.
+// [collective: tensor-, pipeline- and data-parallel groups]
+func (d *DDP) Finish(o FinishOptions) (norm float64, err error) {
+	o = o.Sized()
+	return own.Get(d.Handle, func(p *raw.DDP) (float64, error) { return raw.DDPFinish(p, &o) })
+}

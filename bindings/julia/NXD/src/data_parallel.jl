@@ -1,0 +1,71 @@
+@object Ddp nxd_ddp_t nxd_ddp_destroy
+
+@doc """
+    Ddp(context, params, grads; names, group, zero_stage, bucket_bytes, reduce, ...)
+    Ddp(model::ModuleNode; zero_stage, ...)
+
+Data parallelism over contiguous arrays of one's own, in the order of use, or over a model's
+trainable parameters. [collective: the group] Gradients are reduced, and parameters updated, where
+they are; the arrays live as long as the ddp and its optimizers. Keywords are the fields of
+`nxd_ddp_options_t`.
+""" Ddp
+
+function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
+             grads::AbstractVector{<:AbstractArray}; names = nothing, group = nothing, options...)
+    kept = Any[]
+    ps, gs, row, made = try
+        length(params) == length(grads) || throw(DimensionMismatch(
+            "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
+        Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads],
+        names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept),
+        Options(nxd_ddp_options_t; options...)
+    catch e
+        # The peers are in the call already, or about to be.
+        reject(group === nothing ? default_group(context) : group, collective(""), e)
+        rethrow()
+    end
+    in_group = group === nothing ? Ptr{nxd_group_t}(C_NULL) : group
+    GC.@preserve ps gs kept begin
+        given(Ddp; kept = Any[collect(Any, params), collect(Any, grads)]) do out
+            nxd_ddp_create_buffers(context, in_group, row, pointers(ps), pointers(gs), length(ps),
+                                   made, out)
+        end
+    end
+end
+
+"""
+    rebind!(ddp, index, param, grad)
+
+Says that an array has moved; `nothing`: as before. Indices count from 0, in the order of creation.
+"""
+function rebind!(ddp::Ddp, index::Integer, param, grad)
+    borrowed(a) = a === nothing ? Ptr{DLTensor}(C_NULL) : Borrowed(a)
+    check(nxd_ddp_rebind(ddp, index, borrowed(param), borrowed(grad)))
+    param === nothing || (ddp.kept[1][index + 1] = param)
+    grad === nothing || (ddp.kept[2][index + 1] = grad)
+    nothing
+end
+
+Base.length(ddp::Ddp) = Int(value(out -> nxd_ddp_get_count(ddp, out), Csize_t))
+Base.names(ddp::Ddp) = [strings(out -> nxd_ddp_get_name(ddp, i, out)) for i in 0:length(ddp) - 1]
+
+"Says that a gradient is complete for this step, so that its bucket may travel. [collective: the group]"
+mark_ready!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_ready(ddp, index))
+"Says that a parameter took no part in this step on this rank."
+mark_unused!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_unused(ddp, index))
+"Reduces during the next backward passes, or lets gradients add up."
+sync!(ddp::Ddp, on::Bool) = check(nxd_ddp_set_sync(ddp, on))
+"Says that the arrays hold the values of one step again, after a step that updated them partially."
+mark_reloaded!(ddp::Ddp) = check(nxd_ddp_mark_reloaded(ddp))
+"Bytes that the ddp holds on this rank beside parameters and gradients."
+buffer_bytes(ddp::Ddp) = Int(value(out -> nxd_ddp_get_buffer_bytes(ddp, out), UInt64))
+
+"""
+    finish!(ddp; scale, max_norm, norm_type, ...)
+
+Completes the gradients of a ddp of zero_stage 0 and gives their norm before clipping.
+[collective: tensor-, pipeline- and data-parallel groups]
+"""
+finish!(ddp::Ddp; options...) = value(Cdouble) do out
+    nxd_ddp_finish(ddp, Options(nxd_finish_options_t; options...), out)
+end

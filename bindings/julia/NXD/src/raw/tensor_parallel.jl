@@ -1,0 +1,74 @@
+# Generated from include/nxd.h by scripts/bindings: do not edit.
+
+@code nxd_region_mapping_t begin
+    NXD_REGION_MAPPING_INVALID = -1 => "invalid"
+    NXD_REGION_MAPPING_COPY_TO = 0 => "copy_to"
+    NXD_REGION_MAPPING_REDUCE_FROM = 1 => "reduce_from"
+    NXD_REGION_MAPPING_SCATTER_TO = 2 => "scatter_to"
+    NXD_REGION_MAPPING_GATHER_FROM = 3 => "gather_from"
+    NXD_REGION_MAPPING_GATHER_FOR_SHARDS = 4 => "gather_for_shards"
+    NXD_REGION_MAPPING_REDUCE_SCATTER_TO = 5 => "reduce_scatter_to"
+end
+
+struct nxd_column_linear_options_t
+    struct_size::Csize_t
+    gather_output::Int32
+    sequence_parallel::Int32
+    sequence_dim::Int32
+    transposed_weight::Int32
+    accumulate_grads::Int32
+    reserved::Int32
+    workspace::Ptr{Cvoid}
+    workspace_bytes::Csize_t
+end
+
+struct nxd_row_linear_options_t
+    struct_size::Csize_t
+    input_is_parallel::nxd_toggle_t
+    sequence_parallel::Int32
+    sequence_dim::Int32
+    transposed_weight::Int32
+    accumulate_grads::Int32
+    reserved::Int32
+    workspace::Ptr{Cvoid}
+    workspace_bytes::Csize_t
+end
+
+@call libnxd_core nxd_column_linear_options_init(options::Ptr{nxd_column_linear_options_t},
+    size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_column_linear_forward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, bias::Ptr{DLTensor}, options::Ptr{nxd_column_linear_options_t},
+    y::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_column_linear_forward_get_workspace(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, bias::Ptr{DLTensor}, options::Ptr{nxd_column_linear_options_t},
+    y::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_column_linear_backward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_column_linear_options_t},
+    grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor}, grad_bias::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_column_linear_backward_get_workspace(ctx::Ptr{nxd_context_t},
+    x::Ptr{DLTensor}, weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor},
+    options::Ptr{nxd_column_linear_options_t}, grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor},
+    grad_bias::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_row_linear_options_init(options::Ptr{nxd_row_linear_options_t},
+    size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_row_linear_forward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, bias::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
+    y::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_row_linear_forward_get_workspace(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, bias::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
+    y::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_row_linear_backward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
+    grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor}, grad_bias::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_row_linear_backward_get_workspace(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
+    grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor}, grad_bias::Ptr{DLTensor},
+    out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_region_mapping_forward(ctx::Ptr{nxd_context_t}, mapping::nxd_region_mapping_t,
+    dim::Int32, x::Ptr{DLTensor}, y::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_region_mapping_backward(ctx::Ptr{nxd_context_t},
+    mapping::nxd_region_mapping_t, dim::Int32, grad_y::Ptr{DLTensor},
+    grad_x::Ptr{DLTensor})::nxd_status_t
+
+fill_defaults(r::Ref{nxd_column_linear_options_t}) = nxd_column_linear_options_init(r, sizeof(nxd_column_linear_options_t))
+fill_defaults(r::Ref{nxd_row_linear_options_t}) = nxd_row_linear_options_init(r, sizeof(nxd_row_linear_options_t))

@@ -1,0 +1,71 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""The header's topics, a module for each: declarations for cffi, enums, keywords of options and
+fields of reports."""
+
+from nxd._raw import (
+    autograd, base, context, data_parallel, dlpack, functional, group, job, layers, machine,
+    memory, model, model_pipeline, module, op, optimizer, parallel, pipeline, planner, store,
+    tensor, tensor_parallel, training, work,
+)
+from nxd._raw.autograd import FunctionOptions
+from nxd._raw.base import (
+    DType, Device, ErrorInfo, LogLevel, ParameterState, Status, Toggle,
+)
+from nxd._raw.context import ContextOptions, Rendezvous, Transport
+from nxd._raw.data_parallel import DdpOptions, FinishOptions
+from nxd._raw.functional import CrossEntropyOptions, Reduction, Smoothing
+from nxd._raw.group import Reduce
+from nxd._raw.job import SpawnOptions
+from nxd._raw.layers import (
+    Activation, AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, NormOptions,
+    Rope, RopeOptions,
+)
+from nxd._raw.machine import Phase, PhaseStats
+from nxd._raw.memory import MemoryStats
+from nxd._raw.model import ModelOptions
+from nxd._raw.model_pipeline import PpOptions
+from nxd._raw.module import Init, Mismatch, ParameterOptions
+from nxd._raw.optimizer import (
+    AdamwFormula, AdamwOptions, Bf16Update, CustomOptimizerOptions, Hyperparameter, LrSchedule,
+    LrScheduleOptions, SgdOptions, StepReport,
+)
+from nxd._raw.parallel import Axis, ParallelOptions, Platform
+from nxd._raw.pipeline import (
+    PpCall, PpCallbacksOptions, PpCosts, PpLoss, PpPartition, PpReport, PpScheduleKind, PpTask,
+    PpTaskKind,
+)
+from nxd._raw.planner import (
+    PlanLayout, PlanMachine, PlanModel, PlanPrediction, PlanSearchOptions,
+)
+from nxd._raw.tensor_parallel import ColumnLinearOptions, RegionMapping, RowLinearOptions
+
+ABI_VERSION = 0
+
+# In an order in which each knows the ones before it.
+TOPICS = [dlpack, base, store, context, group, data_parallel, job, machine, memory, optimizer,
+          parallel, pipeline, planner, tensor_parallel, work, tensor, autograd, functional,
+          module, layers, model, model_pipeline, op, training]
+
+# The enum of each field that has one, by struct.
+FIELDS: dict[str, dict[str, type]] = {}
+for _topic in TOPICS:
+    FIELDS.update(getattr(_topic, "FIELDS", {}))
+
+CDEF = "typedef int32_t DLDeviceType;\n" + "".join(
+    getattr(topic, part, "")
+    for part in ("NAMES", "TYPES", "FUNCTIONS") for topic in TOPICS)
+
+__all__ = [
+    "ABI_VERSION", "CDEF", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions",
+    "AttentionOptions", "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions",
+    "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DdpOptions", "Device",
+    "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions", "Hyperparameter",
+    "Init", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats",
+    "Mismatch", "MlpOptions", "ModelOptions", "NormOptions", "ParallelOptions",
+    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "PlanLayout", "PlanMachine",
+    "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
+    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
+    "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
+    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "Smoothing",
+    "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",
+]

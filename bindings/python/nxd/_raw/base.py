@@ -1,0 +1,161 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""nxd/base.h."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+NAMES = """
+typedef int32_t nxd_status_t;
+typedef int32_t nxd_dtype_t;
+typedef int32_t nxd_toggle_t;
+typedef int32_t nxd_parameter_state_t;
+typedef int32_t nxd_log_level_t;
+typedef int32_t nxd_device_t;
+typedef struct nxd_error_info nxd_error_info_t;
+"""
+
+TYPES = """
+typedef void (*nxd_log_fn)(nxd_log_level_t level, const char* message, void* user_data);
+typedef void (*nxd_destroy_fn)(void* user_data);
+struct nxd_error_info {
+  size_t struct_size;
+  nxd_status_t status;
+  int32_t root_rank;
+  uint64_t sequence;
+  const char* group;
+  const char* operation;
+  int64_t step;
+  nxd_parameter_state_t parameters;
+  int32_t reserved;
+};
+"""
+
+FUNCTIONS = """
+uint32_t nxd_abi_version(void);
+const char* nxd_version(void);
+const char* nxd_status_string(nxd_status_t status);
+const char* nxd_last_error(void);
+size_t nxd_last_error_copy(char* buf, size_t cap);
+nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
+void nxd_python_capsule_destroy(void* capsule);
+nxd_status_t nxd_log_set_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy);
+nxd_status_t nxd_log_set_level(nxd_log_level_t level);
+const char* nxd_build_info(void);
+const char* nxd_environment_table(void);
+"""
+
+
+class Status(IntEnum):
+    """Outcome of a call. Values never change their meaning."""
+
+    OK = 0
+    # NULL, shape, dtype, size, range, or ranks that disagree
+    INVALID_ARGUMENT = -1
+    # wrong order of calls, after fork, after finalize
+    INVALID_STATE = -2
+    # valid, but not on this device, build or layout
+    UNSUPPORTED = -3
+    OUT_OF_MEMORY = -4
+    # a peer did not answer in time; the group is poisoned
+    TIMEOUT = -5
+    # a peer died or left; the context's groups are poisoned
+    PEER_LOST = -6
+    # nxd_group_abort or nxd_context_abort was called
+    ABORTED = -7
+    # file or network, not a peer of the group
+    IO = -8
+    # a file's content contradicts itself or its checksum
+    CORRUPT = -9
+    # a defect of the library: please report it
+    INTERNAL = -10
+    # a struct from a header this library does not know
+    ABI_MISMATCH = -11
+    # a callback's own failure; passed through unchanged
+    USER = -12
+
+
+class DType(IntEnum):
+    """Element types."""
+
+    INVALID = -1
+    F32 = 0
+    F64 = 1
+    BF16 = 2
+    F16 = 3
+    I32 = 4
+    I64 = 5
+    U8 = 6
+    I8 = 7
+    I16 = 8
+    BOOL = 9
+
+
+class Toggle(IntEnum):
+    """On, off, or the default that the field's comment names."""
+
+    INVALID = -1
+    DEFAULT = 0
+    ON = 1
+    OFF = 2
+
+
+class ParameterState(IntEnum):
+    """The step that this rank's parameters belong to after an optimizer's step."""
+
+    INVALID = -1
+    # no step was concerned
+    NONE = 0
+    # all are as before the step
+    OLD = 1
+    # all are as after it
+    NEW = 2
+    # some of each: of no use until they are loaded again
+    PARTIAL = 3
+
+
+class LogLevel(IntEnum):
+    """Severity of log lines; lines below the process-wide level are dropped."""
+
+    INVALID = -1
+    DEBUG = 0
+    INFO = 1
+    WARN = 2
+    ERROR = 3
+    OFF = 4
+
+
+class Device(IntEnum):
+    """Kind of a device."""
+
+    INVALID = -1
+    CPU = 0
+    NEURON = 1
+    META = 2
+
+
+class ErrorInfo(NamedTuple):
+    """The distributed call that failed. Strings are borrowed like nxd_last_error."""
+
+    status: Status
+    # world rank that was lost or disagreed; -1 when none is to blame
+    root_rank: int
+    # number of the collective in its group, from 0
+    sequence: int
+    # name of the group; "" when no group was involved
+    group: str
+    # such as "all_reduce"; "" when no collective was involved
+    operation: str
+    # of the training step whose end failed; -1 when none did
+    step: int
+    # what that failure has left of this rank's parameters
+    parameters: ParameterState
+
+
+FIELDS: dict[str, dict[str, type]] = {
+    "nxd_error_info_t": {
+        "status": Status,
+        "parameters": ParameterState,
+    },
+}

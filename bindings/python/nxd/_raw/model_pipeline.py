@@ -1,0 +1,129 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""nxd/model_pipeline.h."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from nxd._raw.pipeline import PpLoss, PpPartition, PpScheduleKind
+
+NAMES = """
+typedef struct nxd_pp_options nxd_pp_options_t;
+"""
+
+TYPES = """
+typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
+typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor, void* user_data);
+struct nxd_pp_options {
+  size_t struct_size;
+  int32_t num_microbatches;
+  int32_t virtual_size;
+  nxd_pp_schedule_kind_t schedule;
+  nxd_pp_partition_t partition;
+  nxd_pp_schedule_t* custom_schedule;
+  const char* transformer_layer_class;
+  const char* const* pipeline_cuts;
+  size_t num_cuts;
+  const char* const* leaf_modules;
+  size_t num_leaf_modules;
+  const char* const* input_names;
+  size_t num_input_names;
+  int32_t num_outputs;
+  int32_t loss_output;
+  nxd_pp_loss_t loss;
+  int32_t has_labels_input;
+  int32_t labels_input;
+  int32_t has_ignore_index;
+  int64_t ignore_index;
+  int32_t labels_shifted;
+  int32_t broadcast_and_average_loss;
+  int32_t return_mb_loss;
+  int32_t keep_outputs;
+  nxd_param_init_fn param_init;
+  void* param_init_data;
+  const char* trace_file_path;
+  nxd_leaf_fn leaf_rule;
+  void* leaf_rule_data;
+};
+"""
+
+FUNCTIONS = """
+nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
+nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs, const nxd_pp_options_t* options, nxd_pp_t** out_pp);
+nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss);
+nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
+nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
+nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
+nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
+nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
+nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index, const char** out_name);
+nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count);
+nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name);
+nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text);
+nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count);
+nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name);
+"""
+
+
+class PpOptions(TypedDict, total=False):
+    """Options of nxd_pp_create; the same on all ranks. Strings and lists are copied."""
+
+    # 0: 1; divides the batch, dimension 0 of every input
+    num_microbatches: int
+    # virtual_pipeline_size, chunks of each rank; 0: 1
+    virtual_size: int
+    # of training
+    schedule: PpScheduleKind | str
+    partition: PpPartition | str
+    # instead of schedule; NULL: none
+    custom_schedule: Any
+    # a leaf, and what EVEN and COST count in; NULL: that of a built-in model
+    transformer_layer_class: str
+    # paths of modules, each the last of its stage
+    pipeline_cuts: Sequence[str]
+    num_cuts: int
+    # more leaves, by class name or by path
+    leaf_modules: Sequence[str]
+    num_leaf_modules: int
+    # of the model's inputs; NULL: a built-in model's own, else "input_0" and so on
+    input_names: Sequence[str]
+    num_input_names: int
+    # of the model's forward; 0: 1
+    num_outputs: int
+    # which of them is the loss: a scalar
+    loss_output: int
+    loss: PpLoss | str
+    # with TOKENS: 1: labels_input has the labels; 0: the input named "labels"
+    has_labels_input: int
+    labels_input: int
+    # with TOKENS: 1: labels of ignore_index do not count; 0: of -100
+    has_ignore_index: int
+    ignore_index: int
+    # with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing
+    labels_shifted: int
+    # 1: every rank gets the loss of all data-parallel ranks; not with return_mb_loss
+    broadcast_and_average_loss: int
+    # 1: losses of microbatches: nxd_pp_get_losses
+    return_mb_loss: int
+    # 1: a stage's outputs are kept until their backward; 0: let go once sent
+    # (deallocate_pipeline_outputs)
+    keep_outputs: int
+    # for parameters on the meta device; NULL: the built-in initialisers, by seed and name
+    param_init: Any
+    param_init_data: Any
+    # the graph as text, or as DOT if it ends in ".dot"; written on rank 0; NULL: not
+    trace_file_path: str
+    # NULL: leaves are those named above
+    leaf_rule: Any
+    # used as long as the pipeline lives
+    leaf_rule_data: Any
+
+
+FIELDS: dict[str, dict[str, type]] = {
+    "nxd_pp_options_t": {
+        "schedule": PpScheduleKind,
+        "partition": PpPartition,
+        "loss": PpLoss,
+    },
+}

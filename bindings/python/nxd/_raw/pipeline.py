@@ -1,0 +1,238 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""nxd/pipeline.h."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, TypedDict
+
+from nxd._raw.base import DType
+
+NAMES = """
+typedef int32_t nxd_pp_schedule_kind_t;
+typedef int32_t nxd_pp_task_kind_t;
+typedef int32_t nxd_pp_loss_t;
+typedef int32_t nxd_pp_partition_t;
+typedef struct nxd_pp_schedule nxd_pp_schedule_t;
+typedef struct nxd_pp nxd_pp_t;
+typedef struct nxd_pp_task nxd_pp_task_t;
+typedef struct nxd_pp_costs nxd_pp_costs_t;
+typedef struct nxd_pp_report nxd_pp_report_t;
+typedef struct nxd_pp_value nxd_pp_value_t;
+typedef struct nxd_pp_call nxd_pp_call_t;
+typedef struct nxd_pp_stage_callbacks nxd_pp_stage_callbacks_t;
+typedef struct nxd_pp_callbacks_options nxd_pp_callbacks_options_t;
+"""
+
+TYPES = """
+struct nxd_pp_task {
+  nxd_pp_task_kind_t kind;
+  int32_t microbatch;
+  int32_t chunk;
+};
+struct nxd_pp_costs {
+  size_t struct_size;
+  const double* forward;
+  const double* backward_input;
+  const double* backward_weight;
+  double transfer;
+};
+struct nxd_pp_report {
+  size_t struct_size;
+  double makespan;
+  double critical_path;
+  double bubble_share;
+  int32_t peak_activations;
+  int32_t fullest_rank;
+};
+struct nxd_pp_value {
+  const char* name;
+  const int64_t* shape;
+  int32_t ndim;
+  nxd_dtype_t dtype;
+  int32_t needs_grad;
+  int32_t reserved;
+};
+struct nxd_pp_call {
+  int32_t stage;
+  int32_t chunk;
+  int32_t microbatch;
+  int32_t last;
+  double loss_weight;
+};
+struct nxd_pp_stage_callbacks {
+  size_t struct_size;
+  void* user_data;
+  nxd_destroy_fn destroy;
+  nxd_status_t (*forward)(const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, double*, void*);
+  nxd_status_t (*backward)(const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, DLTensor* const*, void*);
+  nxd_status_t (*backward_input)(const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, DLTensor* const*, void*);
+  nxd_status_t (*backward_weight)(const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, void*);
+};
+struct nxd_pp_callbacks_options {
+  size_t struct_size;
+  int32_t num_microbatches;
+  int32_t virtual_size;
+  nxd_pp_schedule_kind_t schedule;
+  int32_t broadcast_and_average_loss;
+  nxd_pp_schedule_t* custom_schedule;
+};
+"""
+
+FUNCTIONS = """
+nxd_status_t nxd_pp_schedule_create(nxd_pp_schedule_kind_t kind, int32_t ranks, int32_t chunks, int32_t microbatches, nxd_pp_schedule_t** out_schedule);
+nxd_status_t nxd_pp_schedule_create_tasks(int32_t ranks, int32_t chunks, int32_t microbatches, const nxd_pp_task_t* tasks, const size_t* counts, nxd_pp_schedule_t** out_schedule);
+nxd_status_t nxd_pp_schedule_get_tasks(nxd_pp_schedule_t* schedule, int32_t rank, nxd_pp_task_t* tasks, size_t cap, size_t* out_count);
+nxd_status_t nxd_pp_schedule_get_name(nxd_pp_schedule_t* schedule, const char** out_name);
+nxd_status_t nxd_pp_costs_init(nxd_pp_costs_t* costs, size_t size);
+nxd_status_t nxd_pp_schedule_get_report(nxd_pp_schedule_t* schedule, const nxd_pp_costs_t* costs, nxd_pp_report_t* out_report);
+void nxd_pp_schedule_destroy(nxd_pp_schedule_t* schedule);
+nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* options, size_t size);
+nxd_status_t nxd_pp_create_callbacks(nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs, const size_t* num_inputs, const nxd_pp_value_t* outputs, const size_t* num_outputs, const nxd_pp_stage_callbacks_t* callbacks, nxd_pp_t** out_pp);
+nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
+nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has);
+nxd_status_t nxd_pp_get_schedule(nxd_pp_t* pp, nxd_pp_schedule_t** out_schedule);
+nxd_status_t nxd_pp_get_buffer_bytes(nxd_pp_t* pp, uint64_t* out_bytes);
+nxd_status_t nxd_pp_set_timeline(nxd_pp_t* pp, int32_t on);
+nxd_status_t nxd_pp_write_timeline(nxd_pp_t* pp, const char* path);
+void nxd_pp_destroy(nxd_pp_t* pp);
+"""
+
+
+class PpScheduleKind(IntEnum):
+    """Orders in which ranks compute."""
+
+    INVALID = -1
+    # 1F1B with one chunk, INTERLEAVED with several
+    DEFAULT = 0
+    # one forward, one backward (Narayanan et al. 2019, Megatron's non-interleaved); one chunk
+    _1F1B = 1
+    # 1F1B over several chunks (Narayanan et al. 2021); microbatches divide by ranks
+    INTERLEAVED = 2
+    # all forwards, then all backwards (Huang et al. 2019), in the order of the microbatches
+    GPIPE = 3
+    # ZB-H1: weight gradients fill the bubble, at 1F1B's memory (Qi et al. 2023); one chunk
+    ZERO_BUBBLE = 4
+    # forwards only
+    INFERENCE = 5
+
+
+class PpTaskKind(IntEnum):
+    """The computation of a task."""
+
+    INVALID = -1
+    FORWARD = 0
+    # gradients of inputs and of parameters
+    BACKWARD = 1
+    # of inputs alone; a WEIGHT_GRAD follows
+    INPUT_GRAD = 2
+    WEIGHT_GRAD = 3
+
+
+class PpLoss(IntEnum):
+    """The way in which losses of microbatches add up."""
+
+    INVALID = -1
+    DEFAULT = 0
+    # the mean of the microbatches' losses
+    MICROBATCHES = 1
+    # the mean over the valid tokens of all microbatches and data-parallel ranks: see
+    # nxd_loss_weights
+    TOKENS = 2
+
+
+class PpPartition(IntEnum):
+    """The way in which a model is cut into stages."""
+
+    INVALID = -1
+    # at pipeline_cuts if given, else EVEN
+    DEFAULT = 0
+    # as many layers everywhere, the remainder in the later stages
+    EVEN = 1
+    # the most expensive stage is as cheap as can be: floating-point operations, counted from
+    # shapes, of layers, embedding, head and loss
+    COST = 2
+
+
+class PpTask(NamedTuple):
+    """One computation of one rank. The layout never changes."""
+
+    kind: PpTaskKind
+    # 0..microbatches - 1
+    microbatch: int
+    # 0..chunks - 1, of the rank's
+    chunk: int
+
+
+class PpCosts(TypedDict, total=False):
+    """Durations to judge a schedule by, in any one unit."""
+
+    # of one microbatch, of each stage; NULL: 1
+    forward: Sequence[float]
+    # NULL: as forward
+    backward_input: Sequence[float]
+    # NULL: as forward; a BACKWARD task takes both
+    backward_weight: Sequence[float]
+    # of values or gradients between stages on different ranks
+    transfer: float
+
+
+class PpReport(NamedTuple):
+    """Times of a schedule under given costs."""
+
+    # until the last rank is done
+    makespan: float
+    # longest chain of tasks and transfers that depend on one another, were there as many processors
+    # as tasks
+    critical_path: float
+    # idle time of all ranks over ranks * makespan, 0 to 1
+    bubble_share: float
+    # microbatches of a chunk, forwards done and weight gradients not, that the fullest rank keeps
+    # at once; 0 without backward tasks
+    peak_activations: int
+    # the first one, if several are
+    fullest_rank: int
+
+
+class PpCall(NamedTuple):
+    """The stage, chunk and microbatch that a callback is called for."""
+
+    # 0..P * V - 1
+    stage: int
+    # of this rank's
+    chunk: int
+    microbatch: int
+    # 1: no later task of this run adds to this chunk's parameter gradients
+    last: int
+    # what the loss of this microbatch is multiplied by: scale its gradient so
+    loss_weight: float
+
+
+class PpCallbacksOptions(TypedDict, total=False):
+    """Options of nxd_pp_create_callbacks; the same on all ranks of the pipeline."""
+
+    # at least 1
+    num_microbatches: int
+    # chunks of each rank; 0: 1
+    virtual_size: int
+    # of training
+    schedule: PpScheduleKind | str
+    # 1: every rank gets the mean over data-parallel ranks; 0: the last stage's rank gets its own,
+    # others 0
+    broadcast_and_average_loss: int
+    # instead of schedule; NULL: none
+    custom_schedule: Any
+
+
+FIELDS: dict[str, dict[str, type]] = {
+    "nxd_pp_task_t": {
+        "kind": PpTaskKind,
+    },
+    "nxd_pp_value_t": {
+        "dtype": DType,
+    },
+    "nxd_pp_callbacks_options_t": {
+        "schedule": PpScheduleKind,
+    },
+}

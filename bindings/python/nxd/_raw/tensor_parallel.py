@@ -1,0 +1,126 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""nxd/tensor_parallel.h."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, TypedDict
+
+from nxd._raw.base import Toggle
+
+NAMES = """
+typedef int32_t nxd_region_mapping_t;
+typedef struct nxd_column_linear_options nxd_column_linear_options_t;
+typedef struct nxd_row_linear_options nxd_row_linear_options_t;
+"""
+
+TYPES = """
+struct nxd_column_linear_options {
+  size_t struct_size;
+  int32_t gather_output;
+  int32_t sequence_parallel;
+  int32_t sequence_dim;
+  int32_t transposed_weight;
+  int32_t accumulate_grads;
+  int32_t reserved;
+  void* workspace;
+  size_t workspace_bytes;
+};
+struct nxd_row_linear_options {
+  size_t struct_size;
+  nxd_toggle_t input_is_parallel;
+  int32_t sequence_parallel;
+  int32_t sequence_dim;
+  int32_t transposed_weight;
+  int32_t accumulate_grads;
+  int32_t reserved;
+  void* workspace;
+  size_t workspace_bytes;
+};
+"""
+
+FUNCTIONS = """
+nxd_status_t nxd_column_linear_options_init(nxd_column_linear_options_t* options, size_t size);
+nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_column_linear_options_t* options, DLTensor* y);
+nxd_status_t nxd_column_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_column_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
+nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_column_linear_options_t* options, DLTensor* grad_x, DLTensor* grad_weight, DLTensor* grad_bias);
+nxd_status_t nxd_column_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight, const DLTensor* grad_bias, size_t* out_bytes);
+nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size_t size);
+nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_row_linear_options_t* options, DLTensor* y);
+nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_row_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
+nxd_status_t nxd_row_linear_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_row_linear_options_t* options, DLTensor* grad_x, DLTensor* grad_weight, DLTensor* grad_bias);
+nxd_status_t nxd_row_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_row_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight, const DLTensor* grad_bias, size_t* out_bytes);
+nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* x, DLTensor* y);
+nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* grad_y, DLTensor* grad_x);
+"""
+
+
+class RegionMapping(IntEnum):
+    """Moves between what the ranks of the group hold alike and what they hold in parts, as in
+    Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
+    -1, a sequence is one along another.
+    """
+
+    INVALID = -1
+    # identity; backward: sum over ranks
+    COPY_TO = 0
+    # sum over ranks; backward: identity
+    REDUCE_FROM = 1
+    # this rank's part; backward: all parts
+    SCATTER_TO = 2
+    # all parts; backward: this rank's part
+    GATHER_FROM = 3
+    # all parts, for a layer that is split over ranks; backward: this rank's part of the sum
+    GATHER_FOR_SHARDS = 4
+    # this rank's part of the sum; backward: all parts
+    REDUCE_SCATTER_TO = 5
+
+
+class ColumnLinearOptions(TypedDict, total=False):
+    """Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
+    workspace.
+    """
+
+    # 1: y has the features of all ranks, else this rank's
+    gather_output: int
+    # 1: x is this rank's part along sequence_dim; not together with gather_output
+    sequence_parallel: int
+    # of x and y, not the last; from the end when negative
+    sequence_dim: int
+    # 1: the weight is [in_features, out_features / tp]
+    transposed_weight: int
+    # 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
+    accumulate_grads: int
+    # memory for the call; NULL: the library's own
+    workspace: Any
+    # at least what the function's _get_workspace says
+    workspace_bytes: int
+
+
+class RowLinearOptions(TypedDict, total=False):
+    """Options of nxd_row_linear_forward and _backward; the same on all ranks, but for the
+    workspace.
+    """
+
+    # default on: x has this rank's features; off: those of all ranks, of which this rank takes its
+    # own
+    input_is_parallel: bool | Toggle | None
+    # 1: y is this rank's part of the sum along sequence_dim; needs input_is_parallel
+    sequence_parallel: int
+    # of x and y, not the last; from the end when negative
+    sequence_dim: int
+    # 1: the weight is [in_features / tp, out_features]
+    transposed_weight: int
+    # 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
+    accumulate_grads: int
+    # memory for the call; NULL: the library's own
+    workspace: Any
+    # at least what the function's _get_workspace says
+    workspace_bytes: int
+
+
+FIELDS: dict[str, dict[str, type]] = {
+    "nxd_row_linear_options_t": {
+        "input_is_parallel": Toggle,
+    },
+}

@@ -1,0 +1,72 @@
+"""Region mappings and losses over tensor-parallel ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nxd._handle import Struct, get
+from nxd.raw import engine
+from nxd.tensors import Tensor
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._raw import CrossEntropyOptions
+    from nxd.context import Context
+
+
+def _map(function: Any, context: Context, *arguments: Any) -> Tensor:
+    return Tensor(get("nxd_tensor_t**", function, context.pointer, *arguments))
+
+
+def copy_to_tensor_region(context: Context, x: Tensor) -> Tensor:
+    """Identity; its backward sums the gradients of all ranks."""
+    return _map(engine.nxd_copy_to_tensor_region, context, x.pointer)
+
+
+def reduce_from_tensor_region(context: Context, x: Tensor) -> Tensor:
+    """Sum over ranks; its backward is the identity. [collective: tensor-parallel group]"""
+    return _map(engine.nxd_reduce_from_tensor_region, context, x.pointer)
+
+
+def scatter_to_tensor_region(context: Context, x: Tensor) -> Tensor:
+    """This rank's part of the last dimension; its backward gathers."""
+    return _map(engine.nxd_scatter_to_tensor_region, context, x.pointer)
+
+
+def gather_from_tensor_region(context: Context, x: Tensor) -> Tensor:
+    """All ranks' parts side by side. [collective: tensor-parallel group]"""
+    return _map(engine.nxd_gather_from_tensor_region, context, x.pointer)
+
+
+def scatter_to_sequence_region(context: Context, x: Tensor, dim: int = 0) -> Tensor:
+    """This rank's part of a dimension; its backward gathers."""
+    return _map(engine.nxd_scatter_to_sequence_region, context, x.pointer, dim)
+
+
+def gather_from_sequence_region(context: Context, x: Tensor, dim: int = 0,
+                                to_model_parallel: bool = True) -> Tensor:
+    """All ranks' parts along a dimension. [collective: tensor-parallel group]"""
+    return _map(engine.nxd_gather_from_sequence_region, context, x.pointer, dim, to_model_parallel)
+
+
+def reduce_scatter_to_sequence_region(context: Context, x: Tensor, dim: int = 0) -> Tensor:
+    """This rank's part of the sum over ranks. [collective: tensor-parallel group]"""
+    return _map(engine.nxd_reduce_scatter_to_sequence_region, context, x.pointer, dim)
+
+
+def parallel_cross_entropy(context: Context, logits: Tensor, labels: Tensor,
+                           **options: Unpack[CrossEntropyOptions]) -> Tensor:
+    """On logits whose vocabulary is split over ranks. [collective: tensor-parallel group]"""
+    struct = Struct("nxd_cross_entropy_options_t", options, engine)
+    return _map(engine.nxd_parallel_cross_entropy, context, logits.pointer, labels.pointer,
+                struct.pointer)
+
+
+def linear_cross_entropy(context: Context, x: Tensor, weight: Tensor, labels: Tensor,
+                         sequence_dim: int = -1,
+                         **options: Unpack[CrossEntropyOptions]) -> Tensor:
+    """Loss of the logits x weight^T, made in blocks. [collective: tensor-parallel group]"""
+    struct = Struct("nxd_cross_entropy_options_t", options, engine)
+    return _map(engine.nxd_linear_cross_entropy, context, x.pointer, weight.pointer,
+                labels.pointer, sequence_dim, struct.pointer)

@@ -1,0 +1,129 @@
+"""Pipelines of a model's own modules: traced, cut into stages, and run by a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nxd._handle import Struct, fill, get, pointers, text
+from nxd.autograd import outputs_of
+from nxd.data_parallel import Ddp
+from nxd.errors import callback, check
+from nxd.module import Module, Parameter
+from nxd.pipeline import Pipeline
+from nxd.raw import engine, ffi
+from nxd.tensors import Tensor
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nxd._raw import PpOptions
+
+_COUNTS = {"pipeline_cuts": "num_cuts", "leaf_modules": "num_leaf_modules",
+           "input_names": "num_input_names"}
+
+
+class ModulePipeline(Pipeline):
+    """This rank's stages of a model. inputs are examples, whose shapes and dtypes count.
+    [collective: the pipeline-parallel group]
+
+    param_init(parameter, name, tensor) fills this rank's shard of a parameter on the meta device;
+    leaf_rule(module, path, is_leaf) says whether tracing calls a module as a whole.
+    """
+
+    __slots__ = ("model", "_ddp")
+
+    def __init__(self, model: Module, inputs: Sequence[Tensor | None],
+                 **options: Unpack[PpOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        for key, count in _COUNTS.items():
+            if given.get(key) is not None:
+                given[count] = len(given[key])
+        kept: list[Any] = [model]
+        for key, callback in (("param_init", _param_init), ("leaf_rule", _leaf_rule)):
+            if given.get(key) is not None:
+                kept.append(ffi.new_handle((given[key], model)))
+                given[key], given[key + "_data"] = callback, kept[-1]
+        struct = Struct("nxd_pp_options_t", given, engine)
+        out = ffi.new("nxd_pp_t**")
+        check(engine.nxd_pp_create(model.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
+                                   struct.pointer, out))
+        super().__init__(out[0], kept=kept)
+        self.model = model
+        self._ddp: Ddp | None = None
+
+    def train(self, *inputs: Tensor | None) -> float:
+        """Forwards and backwards of all microbatches; gives the loss. [collective: the
+        pipeline-parallel group, and the data-parallel one if losses are averaged]"""
+        out = ffi.new("double*")
+        check(engine.nxd_pp_run_train(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
+                                      out))
+        return out[0]
+
+    def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0) -> tuple[float, Any]:
+        """Forwards alone; gives the loss, and on the last stage's rank outputs. [collective: as
+        train]"""
+        out, results = ffi.new("double*"), ffi.new("nxd_tensor_t*[]", num_outputs or 1)
+        check(engine.nxd_pp_run_eval(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
+                                     out, results if num_outputs else ffi.NULL, num_outputs))
+        return out[0], outputs_of(results, num_outputs)
+
+    @property
+    def losses(self) -> list[float]:
+        """Losses of the last run's microbatches, with return_mb_loss."""
+        return fill(engine.nxd_pp_get_losses, "double", self.pointer)  # type: ignore
+
+    def set_ddp(self, ddp: Ddp | None) -> None:
+        """Reduces gradients while runs go on. The pipeline keeps the Ddp alive."""
+        check(engine.nxd_pp_set_ddp(self.pointer, ffi.NULL if ddp is None else ddp.pointer))
+        self._ddp = ddp
+
+    @property
+    def local_module(self) -> Module:
+        """The part of the model that this rank has: what optimizers take."""
+        out = ffi.new("nxd_module_t**")
+        check(engine.nxd_pp_get_local_module(self.pointer, out))
+        return Module._wrap(out[0], self.model.context, owner=self)  # type: ignore
+
+    def _names(self, count_of: Any, name_of: Any) -> list[str]:
+        count, name = ffi.new("size_t*"), ffi.new("const char**")
+        check(count_of(self.pointer, count))
+        names = []
+        for index in range(count[0]):
+            check(name_of(self.pointer, index, name))
+            names.append(text(name[0]))
+        return names
+
+    @property
+    def cuts(self) -> list[str]:
+        """Paths of the modules that cuts come after."""
+        return self._names(engine.nxd_pp_get_cut_count, engine.nxd_pp_get_cut)
+
+    @property
+    def local_modules(self) -> list[str]:
+        """Paths of the modules that this rank's stages call."""
+        return self._names(engine.nxd_pp_get_local_module_count,
+                           engine.nxd_pp_get_local_module_name)
+
+    @property
+    def unsplit(self) -> list[str]:
+        """Modules that cannot put off their weight gradients, in a zero-bubble schedule."""
+        return self._names(engine.nxd_pp_get_unsplit_count, engine.nxd_pp_get_unsplit_name)
+
+    @property
+    def graph(self) -> str:
+        """The traced graph as text."""
+        return text(get("const char**", engine.nxd_pp_get_graph_text, self.pointer))
+
+
+@callback("nxd_status_t(nxd_parameter_t*, const char*, nxd_tensor_t*, void*)")
+def _param_init(parameter: Any, name: Any, tensor: Any, held: Any) -> None:
+    function, model = ffi.from_handle(held)
+    function(Parameter(parameter, model, text(name)), text(name), Tensor.retained(tensor))
+
+
+@callback("nxd_status_t(nxd_module_t*, const char*, int32_t*, void*)")
+def _leaf_rule(module: Any, path: Any, is_leaf: Any, held: Any) -> None:
+    function, model = ffi.from_handle(held)
+    is_leaf[0] = function(Module._wrap(module, model.context, owner=model), text(path),
+                          bool(is_leaf[0]))

@@ -1,0 +1,238 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Moves between what the ranks of the group hold alike and what they hold in parts, as in
+/// Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
+/// -1, a sequence is one along another.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_region_mapping_t(pub i32);
+
+impl nxd_region_mapping_t {
+    pub const INVALID: Self = Self(-1);
+    /// identity; backward: sum over ranks
+    pub const COPY_TO: Self = Self(0);
+    /// sum over ranks; backward: identity
+    pub const REDUCE_FROM: Self = Self(1);
+    /// this rank's part; backward: all parts
+    pub const SCATTER_TO: Self = Self(2);
+    /// all parts; backward: this rank's part
+    pub const GATHER_FROM: Self = Self(3);
+    /// all parts, for a layer that is split over ranks; backward: this rank's part of the sum
+    pub const GATHER_FOR_SHARDS: Self = Self(4);
+    /// this rank's part of the sum; backward: all parts
+    pub const REDUCE_SCATTER_TO: Self = Self(5);
+}
+
+impl std::fmt::Debug for nxd_region_mapping_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::COPY_TO => f.write_str("COPY_TO"),
+            Self::REDUCE_FROM => f.write_str("REDUCE_FROM"),
+            Self::SCATTER_TO => f.write_str("SCATTER_TO"),
+            Self::GATHER_FROM => f.write_str("GATHER_FROM"),
+            Self::GATHER_FOR_SHARDS => f.write_str("GATHER_FOR_SHARDS"),
+            Self::REDUCE_SCATTER_TO => f.write_str("REDUCE_SCATTER_TO"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_region_mapping_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
+/// workspace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_column_linear_options_t {
+    pub struct_size: usize,
+    /// 1: y has the features of all ranks, else this rank's
+    pub gather_output: i32,
+    /// 1: x is this rank's part along sequence_dim; not together with gather_output
+    pub sequence_parallel: i32,
+    /// of x and y, not the last; from the end when negative
+    pub sequence_dim: i32,
+    /// 1: the weight is [in_features, out_features / tp]
+    pub transposed_weight: i32,
+    /// 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
+    pub accumulate_grads: i32,
+    pub reserved: i32,
+    /// memory for the call; NULL: the library's own
+    pub workspace: *mut c_void,
+    /// at least what the function's _get_workspace says
+    pub workspace_bytes: usize,
+}
+
+unsafe impl Versioned for nxd_column_linear_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_column_linear_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_column_linear_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+/// Options of nxd_row_linear_forward and _backward; the same on all ranks, but for the
+/// workspace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_row_linear_options_t {
+    pub struct_size: usize,
+    /// default on: x has this rank's features; off: those of all ranks, of which this rank takes its own
+    pub input_is_parallel: nxd_toggle_t,
+    /// 1: y is this rank's part of the sum along sequence_dim; needs input_is_parallel
+    pub sequence_parallel: i32,
+    /// of x and y, not the last; from the end when negative
+    pub sequence_dim: i32,
+    /// 1: the weight is [in_features / tp, out_features]
+    pub transposed_weight: i32,
+    /// 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
+    pub accumulate_grads: i32,
+    pub reserved: i32,
+    /// memory for the call; NULL: the library's own
+    pub workspace: *mut c_void,
+    /// at least what the function's _get_workspace says
+    pub workspace_bytes: usize,
+}
+
+unsafe impl Versioned for nxd_row_linear_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_row_linear_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_row_linear_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
+extern "C" {
+    /// [local] Fills options with defaults.
+    /// @since 0.1
+    pub fn nxd_column_linear_options_init(options: *mut nxd_column_linear_options_t, size: usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] y = x weight^T + bias, where each rank holds the weight's
+    /// rows of its own output features.
+    ///
+    /// @param x       [..., in_features], the same on all ranks; with sequence_parallel this rank's
+    /// part, and the product is of all ranks' parts.
+    /// @param weight  [out_features / tp, in_features], of the dtype of x.
+    /// @param bias    [the features of y], of the dtype of x; with gather_output the same on all ranks.
+    /// NULL: none.
+    /// @param y       [..., out_features / tp], or [..., out_features] with gather_output; of the dtype
+    /// of x. With sequence_parallel its sequence_dim is tp times that of x.
+    /// @return NXD_OK; INVALID_ARGUMENT, on all ranks (shapes, dtypes, memory that overlaps, a
+    /// workspace that is too small, ranks that disagree); INVALID_STATE (no
+    /// nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel ranks);
+    /// OUT_OF_MEMORY; TIMEOUT; PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_column_linear_forward(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, bias: *const DLTensor, options: *const nxd_column_linear_options_t, y: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace that nxd_column_linear_forward needs for arrays of these shapes,
+    /// strides and dtypes; their data are not looked at. Threads keep some scratch memory of their own
+    /// beside it.
+    /// @param[out] out_bytes  the workspace may lie at any address.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE.
+    /// @since 0.1
+    pub fn nxd_column_linear_forward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, bias: *const DLTensor, options: *const nxd_column_linear_options_t, y: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradients of nxd_column_linear_forward. The gradient of x is
+    /// summed over ranks while that of the weight is computed.
+    ///
+    /// @param x            as given to the forward.
+    /// @param weight       as given to the forward.
+    /// @param grad_y       of the shape and dtype of y; with gather_output the same on all ranks.
+    /// @param grad_x       of the shape and dtype of x, complete; NULL: not wanted.
+    /// @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
+    /// NULL: not wanted.
+    /// @param grad_bias    [the features of y], of a dtype as grad_weight's; complete. NULL: not
+    /// wanted.
+    /// @return as nxd_column_linear_forward. Ranks must want the same gradients.
+    /// @since 0.1
+    pub fn nxd_column_linear_backward(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_column_linear_options_t, grad_x: *mut DLTensor, grad_weight: *mut DLTensor, grad_bias: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_column_linear_backward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_column_linear_backward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_column_linear_options_t, grad_x: *const DLTensor, grad_weight: *const DLTensor, grad_bias: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [local] Fills options with defaults.
+    /// @since 0.1
+    pub fn nxd_row_linear_options_init(options: *mut nxd_row_linear_options_t, size: usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] y = x weight^T + bias, summed over ranks, where each rank
+    /// holds the weight's columns of its own input features. The bias is added once, to the sum.
+    ///
+    /// @param x       [..., in_features / tp]; without input_is_parallel [..., in_features], the same
+    /// on all ranks.
+    /// @param weight  [out_features, in_features / tp], of the dtype of x.
+    /// @param bias    [out_features], of the dtype of x, the same on all ranks. NULL: none.
+    /// @param y       [..., out_features], of the dtype of x. With sequence_parallel the sequence_dim
+    /// of x is tp times its own.
+    /// @return as nxd_column_linear_forward.
+    /// @since 0.1
+    pub fn nxd_row_linear_forward(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, bias: *const DLTensor, options: *const nxd_row_linear_options_t, y: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_row_linear_forward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_row_linear_forward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, bias: *const DLTensor, options: *const nxd_row_linear_options_t, y: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradients of nxd_row_linear_forward.
+    ///
+    /// @param x            as given to the forward.
+    /// @param weight       as given to the forward.
+    /// @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
+    /// ranks.
+    /// @param grad_x       of the shape and dtype of x, complete; NULL: not wanted.
+    /// @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
+    /// NULL: not wanted.
+    /// @param grad_bias    [out_features], of a dtype as grad_weight's; complete, and the same on all
+    /// ranks. NULL: not wanted.
+    /// @return as nxd_column_linear_forward. Ranks must want the same gradients.
+    /// @since 0.1
+    pub fn nxd_row_linear_backward(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_row_linear_options_t, grad_x: *mut DLTensor, grad_weight: *mut DLTensor, grad_bias: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_row_linear_backward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_row_linear_backward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_row_linear_options_t, grad_x: *const DLTensor, grad_weight: *const DLTensor, grad_bias: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Moves x into or out of a region.
+    ///
+    /// @param dim  of which ranks have parts, from the end when negative; of no concern to COPY_TO and
+    /// REDUCE_FROM.
+    /// @param x    any shape. F32, F64, BF16 or F16 where it is summed, else any dtype.
+    /// @param y    of the dtype and shape of x, but for the size of dim: tp times that of x, a tp-th of
+    /// it, or the same, by the mapping.
+    /// @return as nxd_column_linear_forward; INVALID_ARGUMENT also for a size that does not divide.
+    /// @since 0.1
+    pub fn nxd_region_mapping_forward(ctx: *mut nxd_context_t, mapping: nxd_region_mapping_t, dim: i32, x: *const DLTensor, y: *mut DLTensor) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradient of nxd_region_mapping_forward.
+    ///
+    /// @param grad_y  of the shape of y.
+    /// @param grad_x  of the shape of x, and of the dtype of grad_y.
+    /// @return as nxd_region_mapping_forward.
+    /// @since 0.1
+    pub fn nxd_region_mapping_backward(ctx: *mut nxd_context_t, mapping: nxd_region_mapping_t, dim: i32, grad_y: *const DLTensor, grad_x: *mut DLTensor) -> nxd_status_t;
+}

@@ -1,0 +1,135 @@
+use crate::arrays::{with_arrays, Array, Arrays};
+use crate::context::Context;
+use crate::error::{c_string, check, string, Error, Result};
+use crate::group::Group;
+use crate::object::{create, get, object, Owned};
+use nxd_sys as sys;
+use std::ptr::null_mut;
+use std::rc::Rc;
+use sys::Versioned;
+
+pub use sys::nxd_ddp_options_t as DdpOptions;
+pub use sys::nxd_finish_options_t as FinishOptions;
+
+object! {
+    /// The library's part of a [`Ddp`].
+    DdpHandle, nxd_ddp_t, nxd_ddp_destroy
+}
+
+/// Data parallelism over a set of parameters: arrays of the program's own, or a module's. With
+/// `zero_stage` 1 the optimizer's state is sharded over the group.
+pub struct Ddp {
+    // Released before the memory that it uses.
+    pub(crate) handle: Owned<DdpHandle>,
+    pub(crate) arrays: Option<Rc<Arrays>>,
+}
+
+fn reject(ctx: &Context, group: Option<&Group>, error: Error) -> Error {
+    let why = error.message().to_string();
+    let told = match group {
+        Some(group) => Ok(group.reject("", why)),
+        None => ctx.data_group().map(|group| group.reject("", why)),
+    };
+    told.map_or_else(|failed| failed, |_| error)
+}
+
+impl Ddp {
+    /// Over arrays, which the ddp takes; `group` `None`: the data-parallel group, or the world where
+    /// model parallelism is not initialised. Collective: the group.
+    pub fn over_arrays(
+        ctx: &Context,
+        group: Option<&Group>,
+        arrays: Vec<Array>,
+        options: &DdpOptions,
+    ) -> Result<Ddp> {
+        let names = arrays.iter().map(|a| c_string(a.name())).collect::<Result<Vec<_>>>();
+        // The peers are in the call already, or about to be.
+        let names = match names {
+            Ok(names) => names,
+            Err(error) => return Err(reject(ctx, group, error)),
+        };
+        let names: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+        let arrays = Rc::new(Arrays(arrays));
+        let (mut params, mut grads) = arrays.describe();
+        let params: Vec<*mut sys::DLTensor> = params.iter_mut().map(|p| p as *mut _).collect();
+        let grads: Vec<*mut sys::DLTensor> = grads.iter_mut().map(|g| g as *mut _).collect();
+        let group = group.map_or(null_mut(), Group::as_raw);
+        let options = options.with_size();
+        let handle = create(|out| unsafe {
+            sys::nxd_ddp_create_buffers(
+                ctx.as_raw(),
+                group,
+                names.as_ptr(),
+                params.as_ptr(),
+                grads.as_ptr(),
+                params.len(),
+                &options,
+                out,
+            )
+        })?;
+        Ok(Ddp { handle, arrays: Some(arrays) })
+    }
+
+    /// The arrays it was made of; none over a module.
+    pub fn arrays(&self) -> &[Array] {
+        self.arrays.as_ref().map_or(&[], |arrays| &arrays.0)
+    }
+
+    /// Number of parameters.
+    pub fn count(&self) -> Result<usize> {
+        get(|out| unsafe { sys::nxd_ddp_get_count(self.as_raw(), out) })
+    }
+
+    /// Name of a parameter.
+    pub fn name(&self, index: usize) -> Result<String> {
+        let mut name = std::ptr::null();
+        check(unsafe { sys::nxd_ddp_get_name(self.as_raw(), index, &mut name) })?;
+        Ok(unsafe { string(name) })
+    }
+
+    /// Says that a gradient is complete for this step, so that its reduction may overlap what
+    /// follows. Its memory is out of reach until the step has ended. Collective: the group.
+    pub fn mark_ready(&self, index: usize) -> Result<()> {
+        if let Some(arrays) = &self.arrays {
+            arrays.give_away(index)?;
+        }
+        check(unsafe { sys::nxd_ddp_mark_ready(self.as_raw(), index) })
+    }
+
+    /// Says that a parameter took no part in this step on this rank.
+    pub fn mark_unused(&self, index: usize) -> Result<()> {
+        if let Some(arrays) = &self.arrays {
+            arrays.give_away(index)?;
+        }
+        check(unsafe { sys::nxd_ddp_mark_unused(self.as_raw(), index) })
+    }
+
+    /// Reduces during the next backward passes, or lets gradients add up.
+    pub fn set_sync(&self, sync: bool) -> Result<()> {
+        check(unsafe { sys::nxd_ddp_set_sync(self.as_raw(), sync.into()) })
+    }
+
+    /// Bytes held on this rank beside parameters and gradients.
+    pub fn buffer_bytes(&self) -> Result<u64> {
+        get(|out| unsafe { sys::nxd_ddp_get_buffer_bytes(self.as_raw(), out) })
+    }
+
+    /// Says that the arrays hold the values of one step again, after a step that updated them partially.
+    pub fn mark_reloaded(&self) -> Result<()> {
+        check(unsafe { sys::nxd_ddp_mark_reloaded(self.as_raw()) })
+    }
+
+    /// Finishes the gradients with `zero_stage` 0 and gives their norm. Collective: tensor-,
+    /// pipeline- and data-parallel groups.
+    pub fn finish(&self, options: &FinishOptions) -> Result<f64> {
+        let options = options.with_size();
+        with_arrays(&self.arrays, || {
+            get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), &options, out) })
+        })
+    }
+
+    /// The handle, for functions of the raw layer.
+    pub fn as_raw(&self) -> *mut sys::nxd_ddp_t {
+        self.handle.as_raw()
+    }
+}

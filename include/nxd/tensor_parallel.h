@@ -1,0 +1,228 @@
+/** @file
+ * Tensor-parallel layers over buffers.
+ *
+ * Tensor-parallel ranks share the work of each layer. These functions compute the forward and the
+ * backward pass of a layer on arrays that the caller owns, such as another framework's, over the
+ * tensor-parallel group of the context, which must be initialised. They keep nothing between calls.
+ *
+ * An array is a DLTensor in memory of the CPU: F32, F64, BF16 or F16, of any sizes, with any
+ * strides; that of an output may not give two elements one place. Structs and arrays are borrowed
+ * for the call. An output is memory of the caller's that the call fills; it may not overlap another
+ * array of the call.
+ *
+ * Before any output is written, the ranks of the group compare shapes, dtypes and options. Where
+ * they differ, or where one rank's arguments are bad, every rank gets an error that names the rank
+ * and its reason, no output is changed, and the group stays usable. After TIMEOUT or PEER_LOST the
+ * outputs of that call are undefined.
+ *
+ * A weight is stored [out_features, in_features], or the other way round with transposed_weight.
+ * Sums over ranks of 16-bit floats are formed in F32 and rounded once. With one rank in the group
+ * no function communicates. */
+#ifndef NXD_TENSOR_PARALLEL_H
+#define NXD_TENSOR_PARALLEL_H
+
+#include "dlpack.h"
+#include "parallel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
+ *  workspace. */
+typedef struct nxd_column_linear_options {
+  size_t struct_size;
+  int32_t gather_output;     /**< 1: y has the features of all ranks, else this rank's */
+  int32_t sequence_parallel; /**< 1: x is this rank's part along sequence_dim; not together with
+                                  gather_output */
+  int32_t sequence_dim;      /**< of x and y, not the last; from the end when negative */
+  int32_t transposed_weight; /**< 1: the weight is [in_features, out_features / tp] */
+  int32_t accumulate_grads;  /**< 1: grad_weight and grad_bias are added to what is there; 0: they
+                                  are overwritten */
+  int32_t reserved;
+  void* workspace;        /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+} nxd_column_linear_options_t;
+
+#define NXD_COLUMN_LINEAR_OPTIONS_INIT \
+  { sizeof(nxd_column_linear_options_t), 0, 0, 0, 0, 0, 0, NULL, 0 }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linear_options_init(nxd_column_linear_options_t* options,
+                                                    size_t size);
+
+/** [collective: tensor-parallel group] y = x weight^T + bias, where each rank holds the weight's
+ *  rows of its own output features.
+ *
+ *  @param x       [..., in_features], the same on all ranks; with sequence_parallel this rank's
+ *                 part, and the product is of all ranks' parts.
+ *  @param weight  [out_features / tp, in_features], of the dtype of x.
+ *  @param bias    [the features of y], of the dtype of x; with gather_output the same on all ranks.
+ *                 NULL: none.
+ *  @param y       [..., out_features / tp], or [..., out_features] with gather_output; of the dtype
+ *                 of x. With sequence_parallel its sequence_dim is tp times that of x.
+ *  @return NXD_OK; INVALID_ARGUMENT, on all ranks (shapes, dtypes, memory that overlaps, a
+ *          workspace that is too small, ranks that disagree); INVALID_STATE (no
+ *          nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel ranks);
+ *          OUT_OF_MEMORY; TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTensor* x,
+                                               const DLTensor* weight, const DLTensor* bias,
+                                               const nxd_column_linear_options_t* options,
+                                               DLTensor* y);
+
+/** [local] Bytes of workspace that nxd_column_linear_forward needs for arrays of these shapes,
+ *  strides and dtypes; their data are not looked at. Threads keep some scratch memory of their own
+ *  beside it.
+ *  @param[out] out_bytes  the workspace may lie at any address.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linear_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias,
+    const nxd_column_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] Gradients of nxd_column_linear_forward. The gradient of x is
+ *  summed over ranks while that of the weight is computed.
+ *
+ *  @param x            as given to the forward.
+ *  @param weight       as given to the forward.
+ *  @param grad_y       of the shape and dtype of y; with gather_output the same on all ranks.
+ *  @param grad_x       of the shape and dtype of x, complete; NULL: not wanted.
+ *  @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
+ *                      NULL: not wanted.
+ *  @param grad_bias    [the features of y], of a dtype as grad_weight's; complete. NULL: not
+ * wanted.
+ *  @return as nxd_column_linear_forward. Ranks must want the same gradients.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x,
+                                                const DLTensor* weight, const DLTensor* grad_y,
+                                                const nxd_column_linear_options_t* options,
+                                                DLTensor* grad_x, DLTensor* grad_weight,
+                                                DLTensor* grad_bias);
+
+/** [local] Bytes of workspace of nxd_column_linear_backward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linear_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
+    const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight,
+    const DLTensor* grad_bias, size_t* out_bytes);
+
+/** Options of nxd_row_linear_forward and _backward; the same on all ranks, but for the
+ *  workspace. */
+typedef struct nxd_row_linear_options {
+  size_t struct_size;
+  nxd_toggle_t input_is_parallel; /**< default on: x has this rank's features; off: those of all
+                                       ranks, of which this rank takes its own */
+  int32_t sequence_parallel;      /**< 1: y is this rank's part of the sum along sequence_dim; needs
+                                       input_is_parallel */
+  int32_t sequence_dim;           /**< of x and y, not the last; from the end when negative */
+  int32_t transposed_weight;      /**< 1: the weight is [in_features / tp, out_features] */
+  int32_t accumulate_grads; /**< 1: grad_weight and grad_bias are added to what is there; 0: they
+                                 are overwritten */
+  int32_t reserved;
+  void* workspace;        /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+} nxd_row_linear_options_t;
+
+#define NXD_ROW_LINEAR_OPTIONS_INIT \
+  { sizeof(nxd_row_linear_options_t), 0, 0, 0, 0, 0, 0, NULL, 0 }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size_t size);
+
+/** [collective: tensor-parallel group] y = x weight^T + bias, summed over ranks, where each rank
+ *  holds the weight's columns of its own input features. The bias is added once, to the sum.
+ *
+ *  @param x       [..., in_features / tp]; without input_is_parallel [..., in_features], the same
+ *                 on all ranks.
+ *  @param weight  [out_features, in_features / tp], of the dtype of x.
+ *  @param bias    [out_features], of the dtype of x, the same on all ranks. NULL: none.
+ *  @param y       [..., out_features], of the dtype of x. With sequence_parallel the sequence_dim
+ *                 of x is tp times its own.
+ *  @return as nxd_column_linear_forward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x,
+                                            const DLTensor* weight, const DLTensor* bias,
+                                            const nxd_row_linear_options_t* options, DLTensor* y);
+
+/** [local] Bytes of workspace of nxd_row_linear_forward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
+                                                          const DLTensor* weight,
+                                                          const DLTensor* bias,
+                                                          const nxd_row_linear_options_t* options,
+                                                          const DLTensor* y, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] Gradients of nxd_row_linear_forward.
+ *
+ *  @param x            as given to the forward.
+ *  @param weight       as given to the forward.
+ *  @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
+ * ranks.
+ *  @param grad_x       of the shape and dtype of x, complete; NULL: not wanted.
+ *  @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
+ *                      NULL: not wanted.
+ *  @param grad_bias    [out_features], of a dtype as grad_weight's; complete, and the same on all
+ *                      ranks. NULL: not wanted.
+ *  @return as nxd_column_linear_forward. Ranks must want the same gradients.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_linear_backward(nxd_context_t* ctx, const DLTensor* x,
+                                             const DLTensor* weight, const DLTensor* grad_y,
+                                             const nxd_row_linear_options_t* options,
+                                             DLTensor* grad_x, DLTensor* grad_weight,
+                                             DLTensor* grad_bias);
+
+/** [local] Bytes of workspace of nxd_row_linear_backward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_row_linear_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
+    const nxd_row_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight,
+    const DLTensor* grad_bias, size_t* out_bytes);
+
+/** Moves between what the ranks of the group hold alike and what they hold in parts, as in
+ *  Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
+ * -1, a sequence is one along another. */
+typedef int32_t nxd_region_mapping_t;
+enum {
+  NXD_REGION_MAPPING_INVALID = -1,
+  NXD_REGION_MAPPING_COPY_TO = 0,           /**< identity; backward: sum over ranks */
+  NXD_REGION_MAPPING_REDUCE_FROM = 1,       /**< sum over ranks; backward: identity */
+  NXD_REGION_MAPPING_SCATTER_TO = 2,        /**< this rank's part; backward: all parts */
+  NXD_REGION_MAPPING_GATHER_FROM = 3,       /**< all parts; backward: this rank's part */
+  NXD_REGION_MAPPING_GATHER_FOR_SHARDS = 4, /**< all parts, for a layer that is split over ranks;
+                                               backward: this rank's part of the sum */
+  NXD_REGION_MAPPING_REDUCE_SCATTER_TO = 5  /**< this rank's part of the sum; backward: all parts */
+};
+
+/** [collective: tensor-parallel group] Moves x into or out of a region.
+ *
+ *  @param dim  of which ranks have parts, from the end when negative; of no concern to COPY_TO and
+ *              REDUCE_FROM.
+ *  @param x    any shape. F32, F64, BF16 or F16 where it is summed, else any dtype.
+ *  @param y    of the dtype and shape of x, but for the size of dim: tp times that of x, a tp-th of
+ *              it, or the same, by the mapping.
+ *  @return as nxd_column_linear_forward; INVALID_ARGUMENT also for a size that does not divide.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
+                                                int32_t dim, const DLTensor* x, DLTensor* y);
+
+/** [collective: tensor-parallel group] Gradient of nxd_region_mapping_forward.
+ *
+ *  @param grad_y  of the shape of y.
+ *  @param grad_x  of the shape of x, and of the dtype of grad_y.
+ *  @return as nxd_region_mapping_forward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
+                                                 int32_t dim, const DLTensor* grad_y,
+                                                 DLTensor* grad_x);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_TENSOR_PARALLEL_H */

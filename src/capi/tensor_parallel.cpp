@@ -1,0 +1,190 @@
+// nxd/tensor_parallel.h: layers over buffers. Arguments other than the context are read once the
+// group is known, which must tell its peers of bad ones.
+#include "capi/handles.h"
+#include "capi/options.h"
+#include "core/base/last_error.h"
+#include "core/tensor_parallel/column_linear.h"
+#include "core/tensor_parallel/region_mapping.h"
+#include "core/tensor_parallel/row_linear.h"
+
+using namespace nxd;
+
+namespace {
+
+const nxd_column_linear_options_t kColumnDefaults = NXD_COLUMN_LINEAR_OPTIONS_INIT;
+const nxd_row_linear_options_t kRowDefaults = NXD_ROW_LINEAR_OPTIONS_INIT;
+
+// The fields that both kinds have.
+template <class Options>
+LinearOptions resolve_common(const Options& given) {
+  LinearOptions options;
+  options.sequence_parallel = flag(given.sequence_parallel, "sequence_parallel");
+  options.sequence_dim = given.sequence_dim;
+  options.transposed_weight = flag(given.transposed_weight, "transposed_weight");
+  options.accumulate_grads = flag(given.accumulate_grads, "accumulate_grads");
+  options.workspace = {given.workspace != nullptr, given.workspace, given.workspace_bytes};
+  check_count(given.workspace_bytes, 1, "workspace");
+  return options;
+}
+
+LinearOptions resolve(const nxd_column_linear_options_t* given) {
+  const auto known = read_options(given, kColumnDefaults, "options");
+  LinearOptions options = resolve_common(known);
+  options.gather_output = flag(known.gather_output, "gather_output");
+  return options;
+}
+
+LinearOptions resolve(const nxd_row_linear_options_t* given) {
+  const auto known = read_options(given, kRowDefaults, "options");
+  LinearOptions options = resolve_common(known);
+  options.input_is_parallel = toggle(known.input_is_parallel, true, "input_is_parallel");
+  return options;
+}
+
+// A caller's arrays, as they are named in a forward and in a backward pass.
+struct Tensors {
+  const DLTensor *x, *weight, *y, *bias;
+  const DLTensor *grad_x, *grad_weight, *grad_bias;
+  bool backward;
+
+  LinearArrays read(Data data) const {
+    return {read_array(x, "x", data),
+            read_array(weight, "weight", data),
+            read_array(y, backward ? "grad_y" : "y", data),
+            read_optional_array(bias, "bias", data),
+            read_optional_array(grad_x, "grad_x", data),
+            read_optional_array(grad_weight, "grad_weight", data),
+            read_optional_array(grad_bias, "grad_bias", data)};
+  }
+};
+
+Tensors forward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* bias,
+                   const DLTensor* y) {
+  return {x, weight, y, bias, nullptr, nullptr, nullptr, false};
+}
+
+Tensors backward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
+                    const DLTensor* grad_x, const DLTensor* grad_weight,
+                    const DLTensor* grad_bias) {
+  return {x, weight, grad_y, nullptr, grad_x, grad_weight, grad_bias, true};
+}
+
+template <class Plan, class Options>
+nxd_status_t run_linear(nxd_context_t* ctx, const char* operation, const Tensors& tensors,
+                        const Options* options) {
+  return guard([&] {
+    run_layer(nxd::unwrap(ctx), operation, [&](const ProcessGroup& group) {
+      return Plan(group, tensors.read(Data::kNeeded), resolve(options));
+    });
+  });
+}
+
+template <class Plan, class Options>
+nxd_status_t get_workspace(nxd_context_t* ctx, const Tensors& tensors, const Options* options,
+                           size_t* out_bytes) {
+  return guard([&] {
+    auto& out = output(out_bytes, "out_bytes");
+    const auto group = layer_group(nxd::unwrap(ctx));
+    LinearOptions known = resolve(options);
+    known.workspace = {true, nullptr, 0};
+    out = Plan(*group, tensors.read(Data::kIgnored), known).workspace_bytes();
+  });
+}
+
+}  // namespace
+
+nxd_status_t nxd_column_linear_options_init(nxd_column_linear_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kColumnDefaults, "options"); });
+}
+
+nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTensor* x,
+                                       const DLTensor* weight, const DLTensor* bias,
+                                       const nxd_column_linear_options_t* options, DLTensor* y) {
+  return run_linear<ColumnLinearForward>(ctx, "column_linear_forward",
+                                         forward_of(x, weight, bias, y), options);
+}
+
+nxd_status_t nxd_column_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
+                                                     const DLTensor* weight, const DLTensor* bias,
+                                                     const nxd_column_linear_options_t* options,
+                                                     const DLTensor* y, size_t* out_bytes) {
+  return get_workspace<ColumnLinearForward>(ctx, forward_of(x, weight, bias, y), options,
+                                            out_bytes);
+}
+
+nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x,
+                                        const DLTensor* weight, const DLTensor* grad_y,
+                                        const nxd_column_linear_options_t* options,
+                                        DLTensor* grad_x, DLTensor* grad_weight,
+                                        DLTensor* grad_bias) {
+  return run_linear<ColumnLinearBackward>(
+      ctx, "column_linear_backward", backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias),
+      options);
+}
+
+nxd_status_t nxd_column_linear_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
+    const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight,
+    const DLTensor* grad_bias, size_t* out_bytes) {
+  return get_workspace<ColumnLinearBackward>(
+      ctx, backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias), options, out_bytes);
+}
+
+nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kRowDefaults, "options"); });
+}
+
+nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight,
+                                    const DLTensor* bias, const nxd_row_linear_options_t* options,
+                                    DLTensor* y) {
+  return run_linear<RowLinearForward>(ctx, "row_linear_forward", forward_of(x, weight, bias, y),
+                                      options);
+}
+
+nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
+                                                  const DLTensor* weight, const DLTensor* bias,
+                                                  const nxd_row_linear_options_t* options,
+                                                  const DLTensor* y, size_t* out_bytes) {
+  return get_workspace<RowLinearForward>(ctx, forward_of(x, weight, bias, y), options, out_bytes);
+}
+
+nxd_status_t nxd_row_linear_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight,
+                                     const DLTensor* grad_y,
+                                     const nxd_row_linear_options_t* options, DLTensor* grad_x,
+                                     DLTensor* grad_weight, DLTensor* grad_bias) {
+  return run_linear<RowLinearBackward>(
+      ctx, "row_linear_backward", backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias),
+      options);
+}
+
+nxd_status_t nxd_row_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
+                                                   const DLTensor* weight, const DLTensor* grad_y,
+                                                   const nxd_row_linear_options_t* options,
+                                                   const DLTensor* grad_x,
+                                                   const DLTensor* grad_weight,
+                                                   const DLTensor* grad_bias, size_t* out_bytes) {
+  return get_workspace<RowLinearBackward>(
+      ctx, backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias), options, out_bytes);
+}
+
+nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
+                                        int32_t dim, const DLTensor* x, DLTensor* y) {
+  return guard([&] {
+    run_layer(unwrap(ctx), "region_mapping_forward", [&](const ProcessGroup& group) {
+      return RegionMapping(group, region_moves(mapping).forward, dim,
+                           read_array(x, "x", Data::kNeeded), read_array(y, "y", Data::kNeeded),
+                           {"x", "y"});
+    });
+  });
+}
+
+nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
+                                         int32_t dim, const DLTensor* grad_y, DLTensor* grad_x) {
+  return guard([&] {
+    run_layer(unwrap(ctx), "region_mapping_backward", [&](const ProcessGroup& group) {
+      return RegionMapping(group, region_moves(mapping).backward, dim,
+                           read_array(grad_y, "grad_y", Data::kNeeded),
+                           read_array(grad_x, "grad_x", Data::kNeeded), {"grad_y", "grad_x"});
+    });
+  });
+}

@@ -1,0 +1,264 @@
+#include "core/comm/monitor/failure_registry.h"
+
+#include <new>
+#include <set>
+#include <sstream>
+
+#include "core/base/environment.h"
+#include "core/base/log.h"
+#include "core/comm/store/store_timeout.h"
+
+namespace nxd {
+namespace {
+
+const char* const kLost = "lost";
+const char* const kClaims = "lost_claims";
+const char* const kHeard = "lost_heard";  // counts the ranks that know of the published loss
+const char* const kAllHeard = "lost_all_heard";
+
+std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
+
+std::string left_key(int rank) { return "left/" + std::to_string(rank); }
+std::string left_group_key(const std::string& group, int rank) {
+  return "left/" + group + "/" + std::to_string(rank);
+}
+
+std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, " ", loss.reason); }
+
+// Nothing that no rank of this world can have written: a loss with the status of a success would
+// end calls that have not moved their data.
+std::optional<Loss> decode(const std::string& value, int world_size) {
+  std::istringstream in(value);
+  Loss loss{};
+  if (!(in >> loss.status >> loss.rank)) return std::nullopt;
+  if (loss.status != NXD_ERROR_PEER_LOST && loss.status != NXD_ERROR_TIMEOUT) return std::nullopt;
+  if (loss.rank < 0 || loss.rank >= world_size) return std::nullopt;
+  in.get();
+  std::getline(in, loss.reason);
+  check_stream(in);
+  return loss;
+}
+
+}  // namespace
+
+FailureRegistry::FailureRegistry(std::shared_ptr<Store> store, int rank, int world_size,
+                                 int server_rank, int lost_with_store, int64_t timeout_ms)
+    : store_(std::move(store)),
+      rank_(rank),
+      world_size_(world_size),
+      server_rank_(server_rank),
+      lost_with_store_(lost_with_store),
+      timeout_ms_(timeout_ms),
+      attached_(store_ != nullptr) {}
+
+std::optional<Loss> FailureRegistry::loss() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return loss_;
+}
+
+void FailureRegistry::remember(Loss loss) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (loss_) return;
+  loss_ = std::move(loss);
+  lost_.store(true, std::memory_order_release);
+}
+
+void FailureRegistry::detach() noexcept { attached_ = false; }
+
+// A store that fails is not asked again. When a rank serves it, that rank is the one that was lost;
+// a server that is merely slow only counts as silent.
+template <class Function>
+void FailureRegistry::ask(Function&& function) noexcept {
+  if (!attached_) return;
+  const StoreTimeout bounded(StoreTimeout::bound_ms(timeout_ms_));
+  try {
+    function();
+  } catch (const StoreNotServed&) {
+    // A thread of the library's own could not reach the caller's store. The next may.
+  } catch (const std::bad_alloc&) {
+    // Nor has the store failed when there is no memory for a request.
+  } catch (const Error& e) {
+    if (!attached_) return;  // another thread has found out
+    if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
+    if (!attached_.exchange(false)) return;
+    if (e.status() != NXD_ERROR_IO || !serves_elsewhere()) return;
+    try {
+      remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
+    } catch (...) {
+    }
+  } catch (...) {
+    attached_ = false;
+  }
+}
+
+void FailureRegistry::poll() noexcept {
+  if (lost()) return;
+  ask([&] {
+    const auto value = store_->get(kLost);
+    if (!value) return;
+    take_over(*value);
+  });
+}
+
+// An unreadable entry is no loss: this rank goes by what it sees itself.
+void FailureRegistry::take_over(const std::string& published) {
+  auto loss = decode(published, world_size_);
+  if (!loss) {
+    if (!unreadable_.exchange(true)) {
+      log(NXD_LOG_WARN, "store key \"", kPrefix, kLost, "\" is no rank's word, and is passed over");
+    }
+    return;
+  }
+  const int lost = loss->rank;
+  remember(std::move(*loss));
+  count_as_hearer(lost);
+}
+
+// All but the rank that serves the store, which waits for them, and the lost one.
+int FailureRegistry::listeners_to(int lost) const {
+  return world_size_ - (lost == server_rank_ ? 1 : 2);
+}
+
+void FailureRegistry::count_as_hearer(int lost) {
+  if (!serves_elsewhere() || lost == rank_) return;
+  if (store_->add(kHeard, 1) == listeners_to(lost)) store_->set(kAllHeard, "1");
+}
+
+void FailureRegistry::outlast_loss(Deadline until) noexcept {
+  if (server_rank_ != rank_ || outlasted_.exchange(true)) return;
+  ask([&] {
+    const auto known = loss();
+    if (known && listeners_to(known->rank) > 0) store_->wait(kAllHeard, until);
+  });
+}
+
+void FailureRegistry::store_failed(nxd_status_t status) noexcept {
+  // Asking a silent store again would only take longer.
+  if (status == NXD_ERROR_TIMEOUT) attached_ = false;
+  poll();
+  try {
+    if (status == NXD_ERROR_TIMEOUT && may_be_silent()) {
+      remember(silent_store());
+    } else if (status == NXD_ERROR_IO && serves_elsewhere()) {
+      remember({NXD_ERROR_PEER_LOST, server_rank_, "closed the store that it serves"});
+    }
+  } catch (...) {
+  }
+}
+
+Loss FailureRegistry::silent_store() const {
+  return {NXD_ERROR_TIMEOUT, lost_with_store_,
+          serves_elsewhere() ? "did not answer in time for the store that it serves"
+                             : "is on the host of the store, which did not answer in time"};
+}
+
+void FailureRegistry::report(Loss loss) noexcept {
+  if (lost()) return;
+  ask([&] {
+    if (store_->add(kClaims, 1) == 1) {
+      publish(loss);
+      count_as_hearer(loss.rank);
+      return;
+    }
+    // The first to claim may have died between its claim and its word.
+    const auto value = store_->wait(kLost, Deadline::after_ms(1000));
+    if (!value) return;
+    take_over(*value);
+  });
+  try {
+    if (silent_ && loss.rank != lost_with_store_) remember(silent_store());
+  } catch (...) {
+    // The loss as it is does, too.
+  }
+  remember(std::move(loss));
+}
+
+void FailureRegistry::announce_abort() noexcept {
+  if (lost()) return;
+  ask([&] {
+    if (store_->add(kClaims, 1) == 1) publish({NXD_ERROR_PEER_LOST, rank_, "aborted"});
+  });
+}
+
+void FailureRegistry::leave() noexcept {
+  if (left_.exchange(true) || lost()) return;
+  ask([&] { store_->set(left_key(rank_), "1"); });
+}
+
+void FailureRegistry::leave_group(const std::string& key) noexcept {
+  if (lost()) return;
+  ask([&] { store_->set(left_group_key(key, rank_), "1"); });
+}
+
+// Peers rely on the rank that has claimed to be the first, so it tries more than once.
+void FailureRegistry::publish(const Loss& loss) {
+  constexpr int kAttempts = 10;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return store_->set(kLost, encode(loss));
+    } catch (const StoreNotServed&) {
+      if (attempt == kAttempts) throw;
+    }
+  }
+}
+
+bool FailureRegistry::has_left(int rank, const std::string& group_key) noexcept {
+  bool left = false;
+  ask([&] {
+    left = store_->get(left_key(rank)).has_value() ||
+           store_->get(left_group_key(group_key, rank)).has_value();
+  });
+  return left;
+}
+
+void FailureRegistry::publish_wait(const void* waiter, int awaited) noexcept {
+  ask([&] {
+    std::lock_guard<std::mutex> lock(waits_mutex_);
+    waits_.emplace_back(waiter, awaited);
+    if (waits_.size() == 1) store_->set(wait_key(rank_), std::to_string(awaited));
+  });
+}
+
+void FailureRegistry::clear_wait(const void* waiter) noexcept {
+  ask([&] {
+    std::lock_guard<std::mutex> lock(waits_mutex_);
+    const bool published = !waits_.empty() && waits_.front().first == waiter;
+    std::erase_if(waits_, [&](const auto& wait) { return wait.first == waiter; });
+    if (!published) return;
+    store_->set(wait_key(rank_), waits_.empty() ? "" : std::to_string(waits_.front().second));
+  });
+}
+
+void FailureRegistry::leave_before_joining(Store& world, int rank) {
+  world.set(kPrefix + left_key(rank), "1");
+}
+
+std::optional<int> FailureRegistry::awaited_by(int rank) {
+  std::optional<int> awaited;
+  ask([&] {
+    const auto value = store_->get(wait_key(rank));
+    const auto number = env::parse_int(value.value_or(""));
+    if (number && *number >= 0 && *number < world_size_) awaited = static_cast<int>(*number);
+  });
+  return awaited;
+}
+
+FailureRegistry::Culprit FailureRegistry::find_culprit(int awaited) noexcept {
+  // In the end all ranks wait for a store that does not answer.
+  try {
+    std::set<int> seen;
+    int current = awaited;
+    for (;;) {
+      const auto next = awaited_by(current);
+      if (silent_) return {lost_with_store_, true};
+      if (!next) return {current, current == awaited};
+      if (*next == rank_) return {awaited, true};
+      if (!seen.insert(current).second) return {awaited, false};
+      current = *next;
+    }
+  } catch (...) {
+    return {awaited, true};
+  }
+}
+
+}  // namespace nxd

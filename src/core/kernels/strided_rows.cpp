@@ -1,0 +1,183 @@
+#include "core/kernels/strided_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "core/base/dtype.h"
+#include "core/kernels/bf16.h"
+#include "core/kernels/parallel.h"
+
+namespace nxd::kernels {
+namespace {
+
+struct Half16 {
+  uint16_t bits;
+};
+
+// Columns that a range of sum_rows takes at a time.
+constexpr int64_t kColumns = 256;
+
+float value_of(float x) { return x; }
+double value_of(double x) { return x; }
+float value_of(Bf16 x) { return to_float(x); }
+float value_of(Half16 x) { return f16_to_f32(x.bits); }
+
+template <class T, class Sum>
+T round_to(Sum sum) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return to_bf16(static_cast<float>(sum));
+  } else if constexpr (std::is_same_v<T, Half16>) {
+    return Half16{f32_to_f16(static_cast<float>(sum))};
+  } else {
+    return static_cast<T>(sum);
+  }
+}
+
+struct Extent {
+  int64_t rows = 1, cols = 1, stride = 1;
+};
+
+Extent extent_of(const StridedRows& array) {
+  Extent extent;
+  for (int d = 0; d + 1 < array.dims; ++d) extent.rows *= array.shape[d];
+  if (array.dims == 0) return extent;
+  extent.cols = array.shape[array.dims - 1];
+  extent.stride = extent.cols == 1 ? 1 : array.strides[array.dims - 1];
+  return extent;
+}
+
+int64_t row_place(const StridedRows& array, int64_t row) {
+  int64_t place = 0;
+  for (int d = array.dims - 2; d >= 0; --d) {
+    place += row % array.shape[d] * array.strides[d];
+    row /= array.shape[d];
+  }
+  return place;
+}
+
+template <class T>
+T* row_at(const StridedRows& array, int64_t row) {
+  return static_cast<T*>(const_cast<void*>(array.data)) + row_place(array, row);
+}
+
+template <class From, class To, class Move>
+void each_row(const StridedRows& from, const StridedRows& to, const Move& move) {
+  const Extent in = extent_of(from), out = extent_of(to);
+  if (in.cols == 0) return;
+  parallel_ranges(in.rows, in.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      move(row_at<From>(from, row), in.stride, row_at<To>(to, row), out.stride, in.cols);
+    }
+  });
+}
+
+template <class T>
+void copy_rows(const StridedRows& from, const StridedRows& to) {
+  each_row<T, T>(from, to, [](const T* x, int64_t dx, T* y, int64_t dy, int64_t n) {
+    if (x == y) return;
+    if (dx == 1 && dy == 1) {
+      std::memcpy(y, x, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) y[i * dy] = x[i * dx];
+    }
+  });
+}
+
+template <class From, class To>
+void add_to_row(const From* x, int64_t dx, To* y, int64_t dy, int64_t n, const To* bias,
+                bool accumulate) {
+  for (int64_t i = 0; i < n; ++i) {
+    auto sum = value_of(x[i * dx]);
+    if (bias) sum += value_of(bias[i]);
+    if (accumulate) sum += value_of(y[i * dy]);
+    y[i * dy] = round_to<To>(sum);
+  }
+}
+
+template <class From, class To>
+void add_rows(const StridedRows& from, const StridedRows& to, const void* bias, bool accumulate) {
+  const To* added = static_cast<const To*>(bias);
+  each_row<From, To>(from, to, [&](const From* x, int64_t dx, To* y, int64_t dy, int64_t n) {
+    if (dx == 1 && dy == 1) {
+      add_to_row(x, 1, y, 1, n, added, accumulate);  // a loop that can be vectorised
+    } else {
+      add_to_row(x, dx, y, dy, n, added, accumulate);
+    }
+  });
+}
+
+void copy_any(const StridedRows& from, const StridedRows& to) {
+  switch (dtype_size(from.dtype)) {
+    case 1: return copy_rows<uint8_t>(from, to);
+    case 2: return copy_rows<uint16_t>(from, to);
+    case 4: return copy_rows<uint32_t>(from, to);
+    default: return copy_rows<uint64_t>(from, to);
+  }
+}
+
+[[noreturn]] void fail_for(const char* kernel, nxd_dtype_t from, nxd_dtype_t to) {
+  fail(NXD_ERROR_INTERNAL, kernel, ": no conversion of ", dtype_name(from), " to ", dtype_name(to));
+}
+
+// Calls body with a value of each dtype's element type.
+template <class Body>
+void with_dtypes_of(const char* kernel, nxd_dtype_t from, nxd_dtype_t to, const Body& body) {
+  const auto is = [&](nxd_dtype_t a, nxd_dtype_t b) { return from == a && to == b; };
+  if (is(NXD_DTYPE_F32, NXD_DTYPE_F32)) return body(float{}, float{});
+  if (is(NXD_DTYPE_F64, NXD_DTYPE_F64)) return body(double{}, double{});
+  if (is(NXD_DTYPE_BF16, NXD_DTYPE_BF16)) return body(Bf16{}, Bf16{});
+  if (is(NXD_DTYPE_F16, NXD_DTYPE_F16)) return body(Half16{}, Half16{});
+  if (is(NXD_DTYPE_F32, NXD_DTYPE_BF16)) return body(float{}, Bf16{});
+  if (is(NXD_DTYPE_F32, NXD_DTYPE_F16)) return body(float{}, Half16{});
+  if (is(NXD_DTYPE_BF16, NXD_DTYPE_F32)) return body(Bf16{}, float{});
+  if (is(NXD_DTYPE_F16, NXD_DTYPE_F32)) return body(Half16{}, float{});
+  fail_for(kernel, from, to);
+}
+
+template <class In, class Out>
+void sum_columns(const StridedRows& in, const StridedRows& out, bool accumulate, int64_t begin,
+                 int64_t end) {
+  const Extent all = extent_of(in), result = extent_of(out);
+  std::array<double, kColumns> sums{};
+  const int64_t n = end - begin;
+  for (int64_t row = 0; row < all.rows; ++row) {
+    const In* x = row_at<const In>(in, row) + begin * all.stride;
+    for (int64_t j = 0; j < n; ++j) {
+      sums[static_cast<size_t>(j)] += static_cast<double>(value_of(x[j * all.stride]));
+    }
+  }
+  Out* y = row_at<Out>(out, 0);
+  for (int64_t j = 0; j < n; ++j) {
+    double sum = sums[static_cast<size_t>(j)];
+    Out& at = y[(begin + j) * result.stride];
+    if (accumulate) sum += static_cast<double>(value_of(at));
+    at = round_to<Out>(sum);
+  }
+}
+
+}  // namespace
+
+void move_rows(const StridedRows& from, const StridedRows& to, const void* bias, bool accumulate) {
+  if (from.dtype == to.dtype && !bias && !accumulate) return copy_any(from, to);
+  with_dtypes_of("move_rows", from.dtype, to.dtype, [&](auto x, auto y) {
+    add_rows<decltype(x), decltype(y)>(from, to, bias, accumulate);
+  });
+}
+
+void sum_rows(const StridedRows& in, const StridedRows& out, bool accumulate) {
+  const Extent all = extent_of(in);
+  with_dtypes_of("sum_rows", in.dtype, out.dtype, [&](auto x, auto y) {
+    const int64_t blocks = (all.cols + kColumns - 1) / kColumns;
+    parallel_ranges(blocks, kColumns * all.rows, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * kColumns;
+        sum_columns<decltype(x), decltype(y)>(in, out, accumulate, first,
+                                              std::min(first + kColumns, all.cols));
+      }
+    });
+  });
+}
+
+}  // namespace nxd::kernels

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nxd.h"
+
+// Arrays with any strides, as rows: the last dimension is a row, the others number the rows. An
+// array without dimensions is one row of one element. No result depends on the number of threads.
+namespace nxd::kernels {
+
+struct StridedRows {
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  int dims = 0;
+  const int64_t* shape = nullptr;
+  const int64_t* strides = nullptr;  // in elements
+  const void* data = nullptr;
+};
+
+// to = from [+ bias] [+ to], rounded once; the two have one shape. bias: [row], dense, of the dtype
+// of to; may be null. Any dtype without bias and accumulate, where the dtypes are equal; else
+// floats, of equal dtypes or F32 and a 16-bit one. from may be to, with the same strides; the two
+// may not overlap otherwise.
+void move_rows(const StridedRows& from, const StridedRows& to, const void* bias = nullptr,
+               bool accumulate = false);
+
+// out = the sum of all rows [+ out]; out has one dimension, and the dtype of in, or F32 for a
+// 16-bit one. Sums are formed in f64, row after row.
+void sum_rows(const StridedRows& in, const StridedRows& out, bool accumulate);
+
+}  // namespace nxd::kernels

@@ -1,0 +1,63 @@
+#include "core/launch/rendezvous_endpoint.h"
+
+#include <unistd.h>
+
+#include <sstream>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/proc_file.h"
+
+namespace nxd {
+namespace {
+
+// Fields of /proc/PID/stat from the third on; the second is a name and may hold anything.
+std::vector<std::string> status_fields(pid_t pid) {
+  const std::string all = read_proc(text("/proc/", pid, "/stat")).value_or("");
+  const size_t end_of_name = all.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream in(all.substr(end_of_name + 1));
+  std::vector<std::string> fields;
+  for (std::string field; in >> field;) fields.push_back(field);
+  check_stream(in);
+  return fields;
+}
+
+pid_t parent_of(pid_t pid) {
+  const auto fields = status_fields(pid);
+  return fields.size() > 1 ? static_cast<pid_t>(std::stol(fields[1])) : 0;
+}
+
+// In clock ticks since the host was booted: tells a process from later ones with its number.
+std::string start_time_of(pid_t pid) {
+  const auto fields = status_fields(pid);
+  return fields.size() > 19 ? fields[19] : "-";
+}
+
+// As it was when the process was executed. False also when it cannot be read: then the process
+// belongs to another user, and is no wrapper of ours.
+bool was_started_with(pid_t pid, const std::string& setting) {
+  const std::string all = read_proc(text("/proc/", pid, "/environ")).value_or("");
+  return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;
+}
+
+}  // namespace
+
+pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value) {
+  pid_t pid = parent_of(rank_process);
+  while (pid > 1 && was_started_with(pid, variable + "=" + value)) pid = parent_of(pid);
+  return pid;
+}
+
+std::string rendezvous_endpoint(const Launch& launch) {
+  std::string job = launch.job;
+  if (job.empty()) {
+    const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
+    job = text(launch.launcher, " ", pid, " ", start_time_of(pid));
+  }
+  // Names of sockets are short.
+  return text("nxd-", ::geteuid(), "-", std::hex, Hash().add(job).value());
+}
+
+}  // namespace nxd

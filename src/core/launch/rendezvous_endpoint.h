@@ -1,0 +1,21 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "core/launch/launcher.h"
+
+namespace nxd {
+
+// Name of the Unix socket at which the ranks of a job on this host rendezvous, for jobs whose
+// launcher names no address. All ranks of the job find the same name, and no other job on this host
+// has it. The socket lives in the abstract namespace: it ends with the process that serves it, so
+// that a job that crashed leaves nothing behind to mislead the next one.
+std::string rendezvous_endpoint(const Launch& launch);
+
+// The process that started a rank: its nearest ancestor without the rank's own variable. There may
+// be shells and wrappers in between.
+pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value);
+
+}  // namespace nxd

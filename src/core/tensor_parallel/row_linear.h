@@ -1,0 +1,43 @@
+#pragma once
+
+#include "core/tensor_parallel/gathered_input.h"
+#include "core/tensor_parallel/group_calls.h"
+#include "core/tensor_parallel/linear_plan.h"
+#include "core/tensor_parallel/reduced_output.h"
+
+namespace nxd {
+
+// y = x W^T + b, summed over the ranks, over which the columns of W are split. Plans for
+// run_layer().
+class RowLinearForward : public LinearPlan {
+ public:
+  RowLinearForward(const ProcessGroup& group, const LinearArrays& arrays,
+                   const LinearOptions& options);
+  int collectives() const { return reduced_y_ ? 1 : 0; }
+  void run(GroupCalls& calls) const;
+
+ private:
+  MatrixInput x_, weight_;
+  DenseVector bias_;
+  std::optional<MatrixOutput> y_;
+  std::optional<ReducedOutput> reduced_y_;
+};
+
+// Its gradients.
+class RowLinearBackward : public LinearPlan {
+ public:
+  RowLinearBackward(const ProcessGroup& group, const LinearArrays& arrays,
+                    const LinearOptions& options);
+  int collectives() const { return gathered_dy_ || stacked_x_ ? 1 : 0; }
+  void run(GroupCalls& calls) const;
+
+ private:
+  MatrixInput x_, weight_;
+  std::optional<MatrixInput> dy_;
+  std::optional<GatheredInput> gathered_dy_;  // under sequence parallelism
+  std::optional<MatrixOutput> grad_x_;
+  std::optional<StackedParts> stacked_x_;  // without input_is_parallel
+  std::optional<MatrixOutput> grad_weight_;
+};
+
+}  // namespace nxd

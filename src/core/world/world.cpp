@@ -1,0 +1,181 @@
+#include "core/world/world.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/base/environment.h"
+#include "core/base/kept_by_process.h"
+#include "core/comm/monitor/flight_record.h"
+#include "core/comm/net/secret.h"
+#include "core/comm/transports/gloo/gloo_device.h"
+#include "core/world/rank_address.h"
+
+namespace nxd {
+namespace {
+
+// Cores that this process may run on.
+size_t available_cores() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return static_cast<size_t>(CPU_COUNT(&cores));
+}
+
+nxd_transport_t transport_of(const ContextOptions& options) {
+  check_argument(
+      options.transport >= NXD_TRANSPORT_AUTO && options.transport <= NXD_TRANSPORT_HIERARCHICAL,
+      "options.transport: expected an NXD_TRANSPORT_*, got ", options.transport);
+  return options.transport != NXD_TRANSPORT_AUTO ? options.transport : env::transport();
+}
+
+int64_t timeout_of(const ContextOptions& options) {
+  const int64_t timeout_ms = options.timeout_ms ? *options.timeout_ms : env::timeout_ms();
+  check_argument(timeout_ms >= 0, "options.timeout_ms: expected 0 or more, got ", timeout_ms);
+  return timeout_ms;
+}
+
+RankInfo rank_info_of(const ContextOptions& options, int64_t timeout_ms) {
+  switch (options.rendezvous) {
+    case NXD_RENDEZVOUS_ENVIRONMENT: return rank_info_of_environment(timeout_ms);
+    case NXD_RENDEZVOUS_STORE: return rank_info_of_options(options);
+    default:
+      fail(NXD_ERROR_INVALID_ARGUMENT, "options.rendezvous: expected an NXD_RENDEZVOUS_*, got ",
+           options.rendezvous);
+  }
+}
+
+}  // namespace
+
+World::World(const ContextOptions& options) {
+  const int64_t timeout_ms = timeout_of(options);
+  const nxd_transport_t transport = transport_of(options);
+  const int large_group = env::large_group();
+  const std::string interface_name =
+      options.interface_name ? *options.interface_name : env::socket_interface();
+
+  std::optional<InterruptScope> interruptible(std::in_place, options.interrupt,
+                                              "nxd_context_create");
+  rank_info_ = rank_info_of(options, timeout_ms);
+  rank_info_.host_id = options.host_id;
+  rank_info_.large_group = large_group;
+  shared_ = kept_by_process(new RankShared);
+  shared_->interrupt = options.interrupt;
+  shared_->flight_record_prefix = env::flight_record();
+  shared_->large_group = large_group;
+  shared_->world_size = size();
+  Groups::Settings settings{
+      .rank = rank(), .hosts = {}, .transport = transport, .timeout_ms = timeout_ms};
+  if (size() == 1) {
+    rank_info_.local_rank = std::max(local_rank(), 0);
+    shared_->failures = std::make_shared<FailureRegistry>(nullptr, 0, 1, -1, -1);
+    groups_ = std::make_unique<Groups>(shared_, std::move(settings), nullptr);
+    group_ = groups_->make({0}, "world");
+    return;
+  }
+  const Deadline joined_by = Deadline::after_ms(timeout_share(timeout_ms, 3, 2));
+  const WorldFacts facts = join_world(rank_info_, timeout_ms);
+  or_leave(*facts.store, rank(), [&] { share(facts, joined_by, timeout_ms); });
+  interruptible.reset();  // from here on the world's group asks
+  const std::string address = rank_address(interface_name, facts, rank_info_);
+  // Within one host, shared memory takes no connections and no threads.
+  if (transport == NXD_TRANSPORT_GLOO || facts.hosts.host_count() > 1) {
+    listen(address, *facts.store);
+  }
+  settings.hosts = facts.hosts;
+  groups_ = std::make_unique<Groups>(
+      shared_, std::move(settings),
+      std::make_unique<GroupRejections>(std::make_shared<PrefixStore>(facts.store, "rejections/"),
+                                        rank(), size()));
+  std::vector<int> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  group_ = groups_->make(ranks, "world");
+  group_->run(Call::barrier());
+}
+
+// Makes the state that the groups of this rank share, as far as the registry of failures.
+void World::share(const WorldFacts& facts, const Deadline& joined_by, int64_t timeout_ms) {
+  const RankInfo& m = rank_info_;
+  const HostMap& hosts = facts.hosts;
+  if (m.local_rank < 0) rank_info_.local_rank = hosts.local_rank(m.rank);
+  const size_t neighbours = hosts.ranks_of(hosts.host_of(m.rank)).size();
+  shared_->host->may_spin = neighbours <= available_cores();
+  // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
+  // Making it may take as long as joining itself: a server that is late is no loss yet.
+  const int64_t store_timeout_ms = std::clamp<int64_t>(timeout_share(timeout_ms, 1, 4), 200, 10000);
+  shared_->store = facts.store;
+  const auto channel = while_joining(m, [&] {
+    return facts.store->open_channel(std::max(store_timeout_ms, joined_by.remaining_ms()));
+  });
+  shared_->failures = std::make_shared<FailureRegistry>(
+      std::make_shared<PrefixStore>(channel, FailureRegistry::kPrefix), m.rank, m.size,
+      facts.server_rank, facts.lost_with_store(m.rank), store_timeout_ms);
+}
+
+// Other ranks connect from now on.
+void World::listen(const std::string& address, Store& store) {
+  shared_->connector = std::make_shared<Connector>(address, rank(), Secret::of_environment());
+  shared_->device = make_gloo_device(shared_->connector->address());
+  store.set(Connector::key(rank()), shared_->connector->peer_address());
+  shared_->timer_thread = std::make_shared<TimerThread>();
+}
+
+// The order in which ranks let go of their store. A rank looks into it only while it waits in a
+// call and has not detached; a rank that serves it may end it as soon as it has finalized, and its
+// whole process with it. So no rank may leave, or stop serving, before every rank has detached:
+//
+//   1. first barrier: every rank has come here, so none needs to learn of anything any more.
+//      Ranks that wait for a late one still look into the store, which all ranks still keep.
+//   2. detach: from here on this rank asks the store nothing. A rank that dies is seen by its
+//      connection or its process alone.
+//   3. second barrier: behind it every rank has detached. A look that began in the first barrier
+//      has ended, as the thread that made it is the one that came here.
+//   4. stop serving, on the rank that serves the store for this world alone.
+//   5. third barrier: behind it the port is free, and any rank may go on to join another
+//      world there.
+void World::finalize() {
+  check_usable();
+  for (const auto& group : groups_->living()) group->wait_for_works();
+  group_->run(Call::barrier());
+  if (shared_->failures) shared_->failures->detach();
+  group_->run(Call::barrier());
+  if (rank_info_.owns_server) rank_info_.store->stop_serving();
+  if (rank_info_.fresh_keys) group_->run(Call::barrier());
+  shared_->finalized = true;
+}
+
+void World::abort() noexcept {
+  if (shared_->fork_guard.is_foreign()) return;
+  groups_->abort();
+  shared_->failures->announce_abort();
+}
+
+// Groups and modules that outlive the context's handle keep the rest of it, but the peers wait for
+// this rank in vain from now on.
+void World::leave() noexcept {
+  if (shared_->fork_guard.is_foreign()) return;
+  groups_->end_works();
+  if (shared_->failures) shared_->failures->leave();
+}
+
+std::string World::flight_record() const {
+  check_not_forked();
+  std::vector<GroupRecord> records;
+  for (const auto& group : groups_->living()) records.push_back(group->record());
+  return flight_json(rank(), shared_->ns_since_created(Deadline::Clock::now()), records);
+}
+
+void World::check_not_forked() const {
+  check_state(!shared_->fork_guard.is_foreign(),
+              "this process was forked from the one that made the context; objects cannot be used "
+              "in it");
+}
+
+void World::check_usable() const {
+  check_not_forked();
+  check_state(!shared_->finalized, "the context was finalized");
+}
+
+}  // namespace nxd

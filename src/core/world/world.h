@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/comm/monitor/rank_shared.h"
+#include "core/world/context_options.h"
+#include "core/world/groups.h"
+#include "core/world/rendezvous.h"
+
+namespace nxd {
+
+// A rank among all ranks: how it joins them, and how it leaves.
+class World {
+ public:
+  // Joins, collectively.
+  explicit World(const ContextOptions& options);
+
+  int rank() const { return rank_info_.rank; }
+  int size() const { return rank_info_.size; }
+  int local_rank() const { return rank_info_.local_rank; }
+  Arena& arena() const { return shared_->host->arena; }
+  Groups& groups() const { return *groups_; }
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }  // of all ranks
+
+  void finalize();
+  void abort() noexcept;
+  void leave() noexcept;
+  // The last operations of all living groups, as JSON. From any thread.
+  std::string flight_record() const;
+
+  void check_usable() const;
+  void check_not_forked() const;
+
+ private:
+  void share(const WorldFacts& facts, const Deadline& joined_by, int64_t timeout_ms);
+  void listen(const std::string& address, Store& store);
+
+  RankInfo rank_info_;
+  std::shared_ptr<RankShared> shared_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::unique_ptr<Groups> groups_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,44 @@
+#include "engine/module/full_parameter.h"
+
+#include <ATen/ATen.h>
+
+#include "core/layout/shard_gather.h"
+#include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
+
+namespace nxd {
+namespace {
+
+at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
+  check_not_tracing("the whole value of a parameter");
+  at::NoGradGuard no_grad;
+  const ShardSpec& shard = parameter.shard();
+  check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),
+                 ": has no values on the meta device");
+  if (shard.dim() < 0) return local.detach().clone(at::MemoryFormat::Contiguous);
+  at::Tensor full = at::zeros(shard.shape(), local.options().requires_grad(false));
+  const at::Tensor own = local.detach().contiguous();
+  gather_shards(parameter.shard_group().get(), shard, to_nxd_dtype(own.scalar_type()),
+                own.data_ptr(), full.data_ptr());
+  return full;
+}
+
+}  // namespace
+
+at::Tensor gather_full(const Parameter& parameter) { return gather(parameter, parameter.tensor()); }
+
+at::Tensor gather_full_grad(const Parameter& parameter) {
+  enum : int32_t { kNone, kPlain, kMain };
+  const at::Tensor& grad = parameter.gradient();
+  int32_t form = !grad.defined() ? kNone : parameter.has_main_grad() ? kMain : kPlain;
+  const GroupOfShards& group = parameter.shard_group();
+  if (group && group->size() > 1) {
+    group->run(Call::all_reduce(&form, &form, 1, NXD_DTYPE_I32, NXD_REDUCE_MAX));
+  }
+  if (form == kNone) return {};
+  if (grad.defined()) return gather(parameter, grad);
+  const at::Tensor zeros = at::zeros_like(parameter.tensor().detach());
+  return gather(parameter, form == kMain ? zeros.to(at::kFloat) : zeros);
+}
+
+}  // namespace nxd

@@ -1,0 +1,86 @@
+#include "engine/module/gradient_hooks.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "engine/autograd/gradient_interceptor.h"
+#include "engine/module/parameter.h"
+
+namespace nxd {
+
+// The accumulator lives only as long as someone holds it, and the hook lives in the accumulator.
+struct GradientHooks::State {
+  Hook user, reducer;
+  HeldNode accumulator;
+};
+
+namespace {
+
+struct PostHook : torch::autograd::FunctionPostHook {
+  explicit PostHook(std::function<void()> function) : function_(std::move(function)) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    function_();
+    return outputs;
+  }
+
+  std::function<void()> function_;
+};
+
+}  // namespace
+
+GradientHooks::~GradientHooks() {
+  if (!state_) return;
+  state_->user = nullptr;
+  state_->reducer = nullptr;
+}
+
+void GradientHooks::check_can_be_set() const {
+  check_state(state_ || parameter_.tensor().requires_grad(), "parameter ",
+              parameter_.canonical_name(), ": a frozen parameter takes no gradient hook");
+}
+
+GradientHooks::State& GradientHooks::state() {
+  if (state_) return *state_;
+  check_can_be_set();
+  state_ = std::make_shared<State>();
+  hang();
+  return *state_;
+}
+
+void GradientHooks::hang() {
+  at::Tensor& tensor = parameter_.tensor();
+  const bool trainable = tensor.requires_grad();
+  tensor.set_requires_grad(true);  // a frozen leaf has no accumulator
+  state_->accumulator = torch::autograd::impl::grad_accumulator(tensor);
+  state_->accumulator->add_post_hook(
+      std::make_unique<PostHook>([weak = std::weak_ptr<State>(state_), &parameter = parameter_] {
+        const auto alive = weak.lock();
+        if (!alive || GradientInterceptor::any_holds_back(parameter.tensor())) return;
+        if (alive->user) alive->user(parameter);
+        if (alive->reducer) alive->reducer(parameter);
+      }));
+  tensor.set_requires_grad(trainable);
+}
+
+void GradientHooks::set_user(Hook hook) {
+  if (hook || state_) state().user = std::move(hook);
+}
+
+void GradientHooks::set_reducer(Hook hook) {
+  if (hook || state_) state().reducer = std::move(hook);
+}
+
+bool GradientHooks::has_reducer() const { return state_ && state_->reducer; }
+
+void GradientHooks::move_to_tensor() {
+  if (state_) hang();
+}
+
+}  // namespace nxd

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/module/module.h"
+
+namespace nxd {
+
+// The part of a model that a rank of a pipeline has: a tree of the same names, classes and
+// parameters. Modules whose parameters are all this rank's are the model's own; others are
+// containers that cannot be run, which hold those that are this rank's. A parameter has all the
+// names here that it has in the whole, its owner's first, so that copies of a tied one that lie in
+// several stages have one name.
+class LocalModule : public Module {
+ public:
+  // parameters: of the whole, any order. paths: of modules to be there even if they hold none of
+  // these. INVALID_ARGUMENT for a parameter or path that the whole does not have.
+  static std::shared_ptr<LocalModule> create(
+      const std::shared_ptr<Module>& model,
+      const std::vector<std::shared_ptr<Parameter>>& parameters,
+      const std::vector<std::string>& paths);
+
+  LocalModule(std::shared_ptr<Module> model, const std::string& class_name);
+
+  const Module& model() const { return *model_; }
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  std::shared_ptr<Module> model_;
+};
+
+// The model that a tree is part of; the tree itself unless it is a local one.
+const Module& full_model(const Module& root);
+
+}  // namespace nxd

@@ -1,0 +1,220 @@
+/* Differentiation of recorded operators. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "support/tensor_check.h"
+
+static nxd_tensor_t* leaf_f32(int64_t n, const float* values) {
+  nxd_tensor_t* t = vector_f32(n, values);
+  OK(nxd_tensor_set_requires_grad(t, 1));
+  return t;
+}
+
+static nxd_tensor_t* call1(const char* name, nxd_tensor_t* x) {
+  nxd_tensor_t* y = NULL;
+  OK(nxd_op_call(name, NULL, &x, 1, &y, 1));
+  return y;
+}
+
+static nxd_tensor_t* product(nxd_tensor_t* a, nxd_tensor_t* b) {
+  nxd_tensor_t *in[] = {a, b}, *y = NULL;
+  OK(nxd_op_call("mul", "Tensor", in, 2, &y, 1));
+  return y;
+}
+
+static int requires_grad(nxd_tensor_t* t) {
+  int32_t out = -1;
+  OK(nxd_tensor_get_requires_grad(t, &out));
+  return out;
+}
+
+static void backward_accumulates_into_leaves(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(2, (const float[]){3, -2});
+  nxd_tensor_t* grad = (nxd_tensor_t*)1;
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_null(grad);
+  for (int pass = 1; pass <= 2; ++pass) {
+    nxd_tensor_t* y = product(x, x);
+    nxd_tensor_t* s = call1("sum", y);
+    OK(nxd_backward(&s, NULL, 1, 0));
+    OK(nxd_tensor_share_grad(x, &grad));
+    assert_true(element(grad, 0) == 6 * (float)pass && element(grad, 1) == -4 * (float)pass);
+    assert_int_equal(requires_grad(grad), 0);
+    nxd_tensor_destroy(grad);
+    nxd_tensor_destroy(s);
+    nxd_tensor_destroy(y);
+  }
+  OK(nxd_tensor_set_grad(x, NULL));
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_null(grad);
+  nxd_tensor_destroy(x);
+}
+
+static void a_given_gradient_replaces_the_one(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(2, (const float[]){3, -2});
+  nxd_tensor_t* y = product(x, x);
+  nxd_tensor_t* g = vector_f32(2, (const float[]){10, 100});
+  OK(nxd_backward(&y, &g, 1, 0));
+  nxd_tensor_t* grad = NULL;
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_true(element(grad, 0) == 60 && element(grad, 1) == -400);
+  nxd_tensor_destroy(grad);
+  /* The tensor that the caller gave stays the caller's. */
+  assert_true(element(g, 0) == 10);
+  OK(nxd_tensor_set_grad(x, g));
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_true(element(grad, 1) == 100);
+  nxd_tensor_destroy(grad);
+  nxd_tensor_destroy(g);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
+static void gradients_leave_leaves_alone(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(1, (const float[]){3});
+  nxd_tensor_t* z = leaf_f32(1, (const float[]){5});
+  nxd_tensor_t* y = product(x, x);
+  nxd_tensor_t *in[] = {x, z}, *grads[] = {(nxd_tensor_t*)1, (nxd_tensor_t*)1};
+  OK(nxd_grad(&y, NULL, 1, in, 2, 1, grads));
+  assert_true(element(grads[0], 0) == 6);
+  assert_null(grads[1]);
+  nxd_tensor_destroy(grads[0]);
+  nxd_tensor_t* grad = NULL;
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_null(grad);
+  OK(nxd_grad(&y, NULL, 1, in, 1, 0, grads));
+  nxd_tensor_destroy(grads[0]);
+  REFUSED(nxd_grad(&y, NULL, 1, in, 1, 0, grads), NXD_ERROR_INVALID_STATE, "second time");
+  assert_null(grads[0]);
+  REFUSED(nxd_backward(&y, NULL, 1, 0), NXD_ERROR_INVALID_STATE, "second time");
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+  nxd_tensor_destroy(z);
+}
+
+static void gradients_agree_with_finite_differences(void** state) {
+  (void)state;
+  double values[] = {0.3, -1.2, 2.0};
+  nxd_tensor_t* x = vector_f64(3, values);
+  OK(nxd_tensor_set_requires_grad(x, 1));
+  nxd_tensor_t *t = call1("tanh", x), *p = product(t, x), *s = call1("sum", p), *grad = NULL;
+  OK(nxd_grad(&s, NULL, 1, &x, 1, 0, &grad));
+  double got[3];
+  OK(nxd_tensor_copy_to_host(grad, got, sizeof got));
+  const double h = 1e-6;
+  for (int i = 0; i < 3; ++i) {
+    const double up = values[i] + h, down = values[i] - h;
+    assert_true(fabs((tanh(up) * up - tanh(down) * down) / (2 * h) - got[i]) < 1e-8);
+  }
+  nxd_tensor_destroy(grad);
+  nxd_tensor_destroy(s);
+  nxd_tensor_destroy(p);
+  nxd_tensor_destroy(t);
+  nxd_tensor_destroy(x);
+}
+
+static void recording_is_switched_off_and_on(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(1, (const float[]){3});
+  int32_t previous = -1;
+  OK(nxd_set_grad_enabled(0, &previous));
+  assert_int_equal(previous, 1);
+  nxd_tensor_t* y = product(x, x);
+  OK(nxd_set_grad_enabled(1, &previous));
+  assert_int_equal(previous, 0);
+  assert_int_equal(requires_grad(y), 0);
+  REFUSED(nxd_backward(&y, NULL, 1, 0), NXD_ERROR_INVALID_ARGUMENT, "outputs[0]");
+  nxd_tensor_destroy(y);
+  y = product(x, x);
+  assert_int_equal(requires_grad(y), 1);
+  nxd_tensor_t* apart = NULL;
+  OK(nxd_tensor_detach(y, &apart));
+  assert_int_equal(requires_grad(apart), 0);
+  void *a = NULL, *b = NULL;
+  OK(nxd_tensor_get_data(y, &a));
+  OK(nxd_tensor_get_data(apart, &b));
+  assert_ptr_equal(a, b);
+  nxd_tensor_destroy(apart);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
+static void overwritten_tensors_are_noticed(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(1, (const float[]){3});
+  nxd_tensor_t* y = product(x, x);
+  const float four = 4;
+  OK(nxd_tensor_copy_from_host(x, &four, sizeof four));
+  REFUSED(nxd_backward(&y, NULL, 1, 0), NXD_ERROR_INVALID_STATE, "modified");
+  nxd_tensor_destroy(y);
+  y = product(x, x);
+  nxd_tensor_t* alias = NULL;
+  OK(nxd_tensor_detach(x, &alias));
+  OK(nxd_tensor_mark_modified(alias));
+  REFUSED(nxd_backward(&y, NULL, 1, 0), NXD_ERROR_INVALID_STATE, "modified");
+  nxd_tensor_destroy(alias);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
+static void wrong_leaves_and_gradients_are_refused(void** state) {
+  (void)state;
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT, order = NXD_ERROR_INVALID_STATE;
+  nxd_tensor_t* x = leaf_f32(2, (const float[]){3, 4});
+  nxd_tensor_t* y = product(x, x);
+  nxd_tensor_t* integers = vector_i64(2, (const int64_t[]){1, 2});
+  nxd_tensor_t* longer = vector_f32(3, (const float[]){1, 2, 3});
+  nxd_tensor_t* doubles = vector_f64(2, (const double[]){1, 2});
+  nxd_tensor_t* out = (nxd_tensor_t*)1;
+  REFUSED(nxd_tensor_set_requires_grad(integers, 1), bad, "floating-point");
+  OK(nxd_tensor_set_requires_grad(integers, 0));
+  REFUSED(nxd_tensor_set_requires_grad(y, 0), order, "leaf");
+  REFUSED(nxd_tensor_share_grad(y, &out), order, "leaf");
+  assert_null(out);
+  REFUSED(nxd_tensor_set_grad(y, x), order, "leaf");
+  REFUSED(nxd_tensor_set_grad(x, longer), bad, "shape [2]");
+  REFUSED(nxd_tensor_set_grad(x, doubles), bad, "dtype Float");
+  REFUSED(nxd_tensor_set_grad(x, x), bad, "itself");
+  REFUSED(nxd_tensor_set_grad(x, y), bad, "nxd_tensor_detach");
+  REFUSED(nxd_backward(&y, NULL, 1, 0), bad, "one element");
+  REFUSED(nxd_backward(&y, &longer, 1, 0), bad, "grads[0]: expected the shape [2]");
+  REFUSED(nxd_backward(&y, &doubles, 1, 0), bad, "grads[0]: expected the dtype Float");
+  REFUSED(nxd_backward(&longer, NULL, 1, 0), bad, "outputs[0]");
+  REFUSED(nxd_backward(&y, NULL, 0, 0), bad, "num_outputs");
+  REFUSED(nxd_grad(&y, &longer, 1, &x, 1, 0, &out), bad, "grads[0]");
+  nxd_tensor_t* g = vector_f32(2, (const float[]){1, 1});
+  REFUSED(nxd_grad(&y, &g, 1, &longer, 1, 0, &out), bad, "inputs[0]");
+  REFUSED(nxd_grad(&y, &g, 1, &x, 0, 0, &out), bad, "num_inputs");
+  double item = 3;
+  REFUSED(nxd_tensor_get_item(x, &item), bad, "one element, got 2");
+  assert_true(item == 0);
+  /* Nothing above has used the graph up. */
+  OK(nxd_backward(&y, &g, 1, 0));
+  nxd_tensor_destroy(g);
+  nxd_tensor_destroy(doubles);
+  nxd_tensor_destroy(longer);
+  nxd_tensor_destroy(integers);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(backward_accumulates_into_leaves),
+      cmocka_unit_test(a_given_gradient_replaces_the_one),
+      cmocka_unit_test(gradients_leave_leaves_alone),
+      cmocka_unit_test(gradients_agree_with_finite_differences),
+      cmocka_unit_test(recording_is_switched_off_and_on),
+      cmocka_unit_test(overwritten_tensors_are_noticed),
+      cmocka_unit_test(wrong_leaves_and_gradients_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+// Loading and saving safetensors: mismatches, tied names, and moving a model between layouts.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "support/model_support.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+using nlohmann::json;
+
+const LlamaOracle& oracle() {
+  static const LlamaOracle value;
+  return value;
+}
+
+std::string config_with(const char* name, const json& value) {
+  json config = json::parse(oracle().config);
+  config[name] = value;
+  return config.dump();
+}
+
+std::vector<std::string> names(nxd_load_report_t* report, nxd_mismatch_t kind) {
+  size_t count = 0;
+  NXD_TEST_OK(nxd_load_report_get_count(report, kind, &count));
+  std::vector<std::string> out;
+  for (size_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    if (NXD_TEST_OK(nxd_load_report_get_name(report, kind, i, &name))) out.push_back(name);
+  }
+  return out;
+}
+
+// Loads, expects a mismatch and gives its report; no parameter may have changed.
+Report refused_load(nxd_module_t* model, const std::string& path, const char* part) {
+  const Named before = whole_parameters(model);
+  nxd_load_report_t* report = nullptr;
+  NXD_TEST_REFUSED(nxd_module_load_safetensors(model, path.c_str(), 1, &report),
+                   NXD_ERROR_INVALID_ARGUMENT, part);
+  NXD_TEST_CHECK(report != nullptr);
+  NXD_TEST_CHECK(whole_parameters(model) == before);
+  return Report(report);
+}
+
+void roundtrip_between_layouts(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/model.safetensors";
+  const Layout four{4, true}, two{2, false};
+  const Named written = on_ranks<Named>(four, 3, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, four);
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), path.c_str()));
+    return whole_parameters(model.get());
+  })[0];
+  for (const Layout& layout : {two, Layout{1}, four}) {
+    const auto read = on_ranks<Named>(layout, 4, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, oracle().config, layout);
+      NXD_TEST_CHECK(whole_parameters(model.get()) != written);
+      NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+      return whole_parameters(model.get());
+    });
+    for (const Named& whole : read) assert_true(whole == written);
+  }
+  // bf16 is written as bf16, and read back exactly also into a wider model.
+  const Layout narrow{2, false, NXD_DTYPE_BF16};
+  const Named rounded = on_ranks<Named>(narrow, 3, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, narrow);
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), path.c_str()));
+    return whole_parameters(model.get());
+  })[0];
+  const Layout wide{1, false, NXD_DTYPE_F64};
+  assert_true(on_ranks<Named>(wide, 4, [&](nxd_context_t* ctx) {
+                const Module model = create_model(ctx, oracle().config, wide);
+                NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+                return whole_parameters(model.get());
+              })[0] == rounded);
+}
+
+void mismatches(void**) {
+  on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
+    const std::string& path = oracle().directory;
+    const nxd_mismatch_t kinds[] = {NXD_MISMATCH_MISSING, NXD_MISMATCH_UNEXPECTED,
+                                    NXD_MISMATCH_SHAPE};
+    // Another vocabulary: two tensors of another shape.
+    Module model = create_model(ctx, config_with("vocab_size", 128), Layout{2});
+    Report report = refused_load(model.get(), path, "lm_head.weight: expected shape [128, 64]");
+    NXD_TEST_CHECK(names(report.get(), kinds[0]).empty() && names(report.get(), kinds[1]).empty());
+    NXD_TEST_CHECK(names(report.get(), kinds[2]) ==
+                   (std::vector<std::string>{"model.embed_tokens.weight", "lm_head.weight"}));
+    // Not strictly: the rest is read.
+    const Named before = whole_parameters(model.get());
+    nxd_load_report_t* out = nullptr;
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 0, &out));
+    report.reset(out);
+    NXD_TEST_CHECK(names(out, kinds[2]).size() == 2);
+    const Named after = whole_parameters(model.get());
+    NXD_TEST_CHECK(after.at("lm_head.weight") == before.at("lm_head.weight"));
+    NXD_TEST_CHECK(after.at("model.norm.weight") != before.at("model.norm.weight"));
+    // Fewer layers: nine tensors too many; more layers and biases: some are missing.
+    model = create_model(ctx, config_with("num_hidden_layers", 3), Layout{2});
+    report = refused_load(model.get(), path, "9 unexpected");
+    NXD_TEST_CHECK(names(report.get(), kinds[1]).size() == 9);
+    NXD_TEST_CHECK(names(report.get(), kinds[1])[0].find("model.layers.3.") == 0);
+    model = create_model(ctx, config_with("num_hidden_layers", 5), Layout{2});
+    report = refused_load(model.get(), path, "9 missing");
+    NXD_TEST_CHECK(names(report.get(), kinds[0]).size() == 9);
+    return 0;
+  });
+}
+
+// A tied model finds its one table under either name, and is written under the owner's.
+void tied_names(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/tied.safetensors";
+  const std::string config = config_with("tie_word_embeddings", true);
+  on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, config, Layout{2});
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), path.c_str()));
+    const Named written = whole_parameters(model.get());
+    NXD_TEST_CHECK(written.count("lm_head.weight") == 0);
+    const Module again = create_model(ctx, config, Layout{2});
+    NXD_TEST_OK(nxd_module_initialize(again.get(), 99));
+    NXD_TEST_OK(nxd_module_load_safetensors(again.get(), path.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(whole_parameters(again.get()) == written);
+    // The recorded file has both names, with values of their own: it is that of an untied model.
+    const Report report = refused_load(again.get(), oracle().directory,
+                                       "lm_head.weight: expected the values of model.embed_tokens");
+    NXD_TEST_CHECK(names(report.get(), NXD_MISMATCH_UNEXPECTED) ==
+                   (std::vector<std::string>{"lm_head.weight"}));
+    // Not strictly, the owner's is read.
+    NXD_TEST_OK(nxd_module_load_safetensors(again.get(), oracle().directory.c_str(), 0, nullptr));
+    const Module untied = load_model(ctx, oracle().directory, Layout{2});
+    NXD_TEST_CHECK(whole_parameters(again.get()).at("model.embed_tokens.weight") ==
+                   whole_parameters(untied.get()).at("model.embed_tokens.weight"));
+    nxd_parameter_t *owner = nullptr, *alias = nullptr;
+    NXD_TEST_OK(nxd_module_find_parameter(again.get(), "model.embed_tokens.weight", &owner));
+    NXD_TEST_OK(nxd_module_find_parameter(again.get(), "lm_head.weight", &alias));
+    NXD_TEST_CHECK(owner == alias);
+    return 0;
+  });
+}
+
+void bad_files(void**) {
+  const TempDir directory;
+  const std::string bad = directory.path() + "/bad.safetensors";
+  std::FILE* file = std::fopen(bad.c_str(), "wb");
+  std::fputs("this is no safetensors file at all", file);
+  std::fclose(file);
+  on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, Layout{2});
+    const Named before = whole_parameters(model.get());
+    nxd_load_report_t* report = reinterpret_cast<nxd_load_report_t*>(ctx);
+    const std::string none = directory.path() + "/none.safetensors";
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), none.c_str(), 1, &report),
+                     NXD_ERROR_IO, "none.safetensors");
+    NXD_TEST_CHECK(report == nullptr);
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), bad.c_str(), 0, &report),
+                     NXD_ERROR_CORRUPT, "bad.safetensors");
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    // The writer's failure is every rank's, and the ranks stay in step.
+    const std::string nowhere = directory.path() + "/no/such/directory/model.safetensors";
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(model.get(), nowhere.c_str()), NXD_ERROR_IO,
+                     "no/such/directory");
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    return 0;
+  });
+}
+
+void bad_arguments(void**) {
+  on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, Layout{2});
+    const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(nullptr, "x", 1, nullptr), bad, "root");
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), nullptr, 1, nullptr), bad, "path");
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(model.get(), "x", 2, nullptr), bad, "strict");
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(nullptr, "x"), bad, "root");
+    // One rank's NULL path is rejected on both, at once.
+    int32_t rank = 0;
+    NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+    const TempDir directory;
+    const std::string path = directory.path() + "/model.safetensors";
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(model.get(), rank == 0 ? path.c_str() : nullptr),
+                     bad, rank == 0 ? "1" : "path");
+    NXD_TEST_CHECK(access(path.c_str(), F_OK) != 0);
+
+    nxd_load_report_t* report = nullptr;
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), oracle().directory.c_str(), 1, &report));
+    const Report owned(report);
+    size_t count = 3;
+    const char* name = "x";
+    NXD_TEST_REFUSED(nxd_load_report_get_count(nullptr, 0, &count), bad, "report");
+    NXD_TEST_CHECK(count == 0);
+    NXD_TEST_REFUSED(nxd_load_report_get_count(report, 3, &count), bad, "kind");
+    NXD_TEST_REFUSED(nxd_load_report_get_count(report, 0, nullptr), bad, "out_count");
+    NXD_TEST_REFUSED(nxd_load_report_get_name(report, 0, 0, &name), bad, "index");
+    NXD_TEST_CHECK(name == nullptr);
+    nxd_load_report_destroy(nullptr);
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(roundtrip_between_layouts),
+      cmocka_unit_test(mismatches),
+      cmocka_unit_test(tied_names),
+      cmocka_unit_test(bad_files),
+      cmocka_unit_test(bad_arguments),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

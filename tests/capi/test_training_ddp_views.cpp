@@ -1,0 +1,177 @@
+// Effects of data parallelism on a module's tensors, and when: gradients are views into buckets
+// that stay where they are, with stage 1 parameters too; and buckets are reduced before gradients
+// are finished, unless overlap is off.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "support/model_support.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+
+constexpr int64_t kSizes[] = {3, 50, 7};
+
+// The parameters of a container, and a loss whose gradients are rank + 1 + index everywhere.
+struct Holder {
+  explicit Holder(nxd_context_t* ctx) {
+    nxd_module_t* made = nullptr;
+    NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &made));
+    module.reset(made);
+    for (int i = 0; i < 3; ++i) {
+      nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
+      options.init = NXD_INIT_CONSTANT;
+      options.init_a = i;
+      nxd_parameter_t* parameter = nullptr;
+      nxd_tensor_t* tensor = nullptr;
+      NXD_TEST_OK(nxd_module_add_parameter(module.get(), ("p" + std::to_string(i)).c_str(),
+                                           &kSizes[i], 1, &options, &parameter));
+      NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
+      tensors.push_back(tensor);
+    }
+  }
+
+  void backward(int rank) const {
+    std::vector<nxd_tensor_t*> sums, grads;
+    std::vector<Tensor> owned;
+    for (int i = 0; i < 3; ++i) {
+      nxd_tensor_t *sum = nullptr, *grad = nullptr;
+      const auto factor = static_cast<float>(rank + 1 + i);
+      NXD_TEST_OK(nxd_op_call("sum", "", &tensors[static_cast<size_t>(i)], 1, &sum, 1));
+      NXD_TEST_OK(nxd_tensor_from_data(&factor, sizeof factor, nullptr, 0, NXD_DTYPE_F32, &grad));
+      sums.push_back(sum);
+      grads.push_back(grad);
+      owned.emplace_back(sum);
+      owned.emplace_back(grad);
+    }
+    NXD_TEST_OK(nxd_backward(sums.data(), grads.data(), 3, 0));
+  }
+
+  Tensor grad(size_t i) const {
+    nxd_tensor_t* grad = nullptr;
+    NXD_TEST_OK(nxd_tensor_share_grad(tensors[i], &grad));
+    return Tensor(grad);
+  }
+
+  Module module;
+  std::vector<nxd_tensor_t*> tensors;  // borrowed
+};
+
+const float* data_of(nxd_tensor_t* tensor) {
+  void* data = nullptr;
+  if (tensor) NXD_TEST_OK(nxd_tensor_get_data(tensor, &data));
+  return static_cast<const float*>(data);
+}
+
+using Ddp = std::unique_ptr<nxd_ddp_t, Destroyer<nxd_ddp_destroy>>;
+
+Ddp make_ddp(const Holder& model, int stage, int64_t bucket_bytes, bool no_overlap) {
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.bucket_bytes = bucket_bytes;
+  options.zero_stage = stage;
+  options.overlap = no_overlap ? NXD_TOGGLE_OFF : NXD_TOGGLE_DEFAULT;
+  nxd_ddp_t* out = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &out));
+  return Ddp(out);
+}
+
+// All in one block of memory of their size, but for padding.
+void check_one_block(std::vector<const float*> at) {
+  std::sort(at.begin(), at.end());
+  NXD_TEST_CHECK(at.front() != nullptr && at.back() - at.front() < 60 + 3 * 16);
+}
+
+void views(nxd_context_t* ctx, int rank, int, void*) {
+  for (const int stage : {0, 1}) {
+    const Holder model(ctx);
+    const Ddp ddp = make_ddp(model, stage, 1 << 20, false);
+    nxd_optimizer_t* made = nullptr;
+    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+    sgd.learning_rate = 0.5;
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &made));
+    const Optimizer optimizer(made);
+    std::vector<const float*> first;
+    for (int step = 0; step < 3; ++step) {
+      NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+      model.backward(rank);
+      std::vector<const float*> at;
+      for (size_t i = 0; i < 3; ++i) at.push_back(data_of(model.grad(i).get()));
+      check_one_block(at);
+      if (step == 0) first = at;
+      NXD_TEST_CHECK(at == first);
+      NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+      for (int i = 0; i < 3; ++i) {
+        // Gradients of two ranks: 1 + i and 2 + i.
+        const float want =
+            static_cast<float>(i) - 0.5F * static_cast<float>((step + 1) * (3 + 2 * i));
+        const std::vector<double> v = values(model.tensors[static_cast<size_t>(i)]);
+        NXD_TEST_CHECK(std::all_of(v.begin(), v.end(), [&](double x) { return x == want; }));
+        if (stage == 0) {
+          // The reduced gradient is seen where the backward pass left its part.
+          NXD_TEST_CHECK(first[static_cast<size_t>(i)][0] == static_cast<float>(3 + 2 * i));
+        }
+      }
+    }
+    std::vector<const float*> parameters;
+    for (nxd_tensor_t* tensor : model.tensors) parameters.push_back(data_of(tensor));
+    if (stage == 1) check_one_block(parameters);
+  }
+}
+
+void gradients_are_views(void**) { nxd_test_run_ranks(2, 1, views, nullptr); }
+
+// Reductions that groups have been asked for so far.
+int reductions(nxd_context_t* ctx) {
+  std::string record(1 << 20, '\0');
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_context_get_flight_record(ctx, record.data(), record.size(), &needed));
+  record.resize(needed);
+  int count = 0;
+  for (const char* name : {"\"all_reduce\"", "\"reduce_scatter\""}) {
+    for (size_t at = record.find(name); at != std::string::npos; at = record.find(name, at + 1)) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+void overlap(nxd_context_t* ctx, int rank, int, void*) {
+  nxd_group_t* world = nullptr;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  for (const bool no_overlap : {true, false}) {
+    const Holder model(ctx);
+    const Ddp ddp = make_ddp(model, 0, 64, no_overlap);
+    const int before = reductions(ctx);
+    model.backward(rank);
+    // With overlap they come by themselves, some time after.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!no_overlap && reductions(ctx) == before && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    NXD_TEST_OK(nxd_barrier(world));
+    NXD_TEST_CHECK(no_overlap ? reductions(ctx) == before : reductions(ctx) > before);
+    NXD_TEST_OK(nxd_barrier(world));
+    NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));
+    NXD_TEST_CHECK(reductions(ctx) > before);
+    for (size_t i = 0; i < 3; ++i) {
+      const std::vector<double> v = values(model.grad(i).get());
+      const double want = 3 + 2 * static_cast<double>(i);
+      NXD_TEST_CHECK(std::all_of(v.begin(), v.end(), [&](double x) { return x == want; }));
+    }
+  }
+}
+
+void reductions_overlap(void**) { nxd_test_run_ranks(2, 1, overlap, nullptr); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(gradients_are_views),
+      cmocka_unit_test(reductions_overlap),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

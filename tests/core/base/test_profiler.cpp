@@ -1,0 +1,129 @@
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/profiler.h"
+#include "core/kernel_support.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/gemm.h"
+#include "nxd.h"
+#include "support/ranks.h"
+
+using namespace nxd;
+
+namespace {
+
+nxd_phase_stats_t read(nxd_phase_t phase) {
+  nxd_phase_stats_t stats = {};
+  stats.struct_size = sizeof(stats);
+  assert_int_equal(nxd_profile_get_phase(phase, &stats), NXD_OK);
+  return stats;
+}
+
+void product(kernels::Trans trans_a, kernels::Trans trans_b) {
+  static float x[64];
+  static float y[64];
+  kernels::GemmArgs args;
+  args.trans_a = trans_a;
+  args.trans_b = trans_b;
+  args.m = args.n = args.k = args.lda = args.ldb = args.ldc = 8;
+  args.a = args.b = x;
+  args.c = y;
+  kernels::gemm(args);
+}
+
+void nothing_is_counted_while_off(void**) {
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  product(kernels::Trans::kNo, kernels::Trans::kNo);
+  for (nxd_phase_t phase = 0; phase < profiler::kPhases; ++phase) {
+    const nxd_phase_stats_t stats = read(phase);
+    assert_true(stats.seconds == 0 && stats.operations == 0 && stats.calls == 0);
+    assert_true(std::string(stats.name).size() > 3);
+  }
+}
+
+void products_are_told_apart(void**) {
+  using kernels::Trans;
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  product(Trans::kNo, Trans::kYes);
+  product(Trans::kNo, Trans::kNo);
+  product(Trans::kNo, Trans::kNo);
+  for (int i = 0; i < 3; ++i) product(Trans::kYes, Trans::kNo);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  const nxd_phase_t phases[] = {NXD_PHASE_GEMM_FORWARD, NXD_PHASE_GEMM_INPUT_GRAD,
+                                NXD_PHASE_GEMM_WEIGHT_GRAD};
+  for (uint64_t i = 0; i < 3; ++i) {
+    const nxd_phase_stats_t stats = read(phases[i]);
+    assert_int_equal(stats.calls, i + 1);
+    assert_true(stats.operations == 1024.0 * static_cast<double>(i + 1));
+    assert_true(stats.seconds > 0);
+  }
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  assert_true(read(NXD_PHASE_GEMM_FORWARD).calls == 0);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+}
+
+// A phase inside of another on the same thread is part of it; on other threads it is not inside.
+void outermost_scope_counts(void**) {
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  {
+    const PhaseScope outer(NXD_PHASE_ATTENTION, 7);
+    product(kernels::Trans::kNo, kernels::Trans::kNo);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::thread([] { product(kernels::Trans::kYes, kernels::Trans::kNo); }).join();
+  }
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_int_equal(read(NXD_PHASE_GEMM_INPUT_GRAD).calls, 0);
+  assert_int_equal(read(NXD_PHASE_GEMM_WEIGHT_GRAD).calls, 1);
+  const nxd_phase_stats_t attention = read(NXD_PHASE_ATTENTION);
+  assert_true(attention.calls == 1 && attention.operations == 7 && attention.seconds >= 2e-3);
+}
+
+// The threads of a team count nothing: the one that called the team does.
+void teams_count_once(void**) {
+  std::vector<float> x(1 << 20);
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+#pragma omp parallel num_threads(2)
+  { kernels::scale(NXD_DTYPE_F32, 16, x.data(), 1.0, x.data()); }
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 0);
+  kernels::scale(NXD_DTYPE_F32, 1 << 20, x.data(), 1.0, x.data());
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 1);
+}
+
+// Whatever carries a call, and whichever thread runs it.
+void collectives(nxd_context_t* ctx, int, int, void*) {
+  nxd_group_t* world = nullptr;
+  nxd_work_t* work = nullptr;
+  float x[32] = {};
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_all_reduce(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  NXD_TEST_OK(nxd_all_reduce_async(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM, &work));
+  NXD_TEST_OK(nxd_work_wait(work, -1));
+  nxd_work_destroy(work);
+}
+
+void communication_is_counted(void**) {
+  for (const nxd_transport_t transport : {NXD_TRANSPORT_AUTO, NXD_TRANSPORT_GLOO}) {
+    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    options.transport = transport;
+    assert_int_equal(nxd_profile_start(), NXD_OK);
+    nxd_test_run_ranks_with(&options, 2, 0, collectives, nullptr);
+    assert_int_equal(nxd_profile_stop(), NXD_OK);
+    const nxd_phase_stats_t stats = read(NXD_PHASE_COMMUNICATION);
+    assert_true(stats.calls >= 4 && stats.seconds > 0);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(nothing_is_counted_while_off), cmocka_unit_test(products_are_told_apart),
+      cmocka_unit_test(outermost_scope_counts),       cmocka_unit_test(teams_count_once),
+      cmocka_unit_test(communication_is_counted),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

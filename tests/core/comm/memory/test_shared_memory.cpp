@@ -1,0 +1,122 @@
+// Shared memory of a process of another user is not taken, whatever the store says; and where a
+// process or /proc cannot be seen, the message says so.
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/comm/memory/shared_memory.h"
+
+#include "support/check.h"
+
+namespace {
+
+using nxd::SharedMemory;
+
+// Opens what a child of that user has made.
+std::string outcome_of(uid_t user) {
+  int made[2], done[2];
+  assert_int_equal(::pipe(made) | ::pipe(done), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(done[1]);
+    if (user != ::geteuid() && ::setuid(user) != 0) ::_exit(1);
+    const SharedMemory memory = SharedMemory::create(4096);
+    const std::string address = memory.address().encode() + "\n";
+    if (::write(made[1], address.data(), address.size()) < 0) ::_exit(1);
+    char byte;
+    ::_exit(::read(done[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  ::close(made[1]);
+  ::close(done[0]);
+  char address[128] = "";
+  assert_true(::read(made[0], address, sizeof address - 1) > 0);
+  std::string outcome = "opened";
+  try {
+    SharedMemory::open(SharedMemory::Address::decode(address));
+  } catch (const nxd::Error& e) {
+    assert_int_equal(e.status(), NXD_ERROR_IO);
+    outcome = e.what();
+  }
+  ::close(done[1]);
+  ::close(made[0]);
+  int status = 1;
+  assert_int_equal(::waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  return outcome;
+}
+
+void own_users(void**) { assert_string_equal(outcome_of(::geteuid()).c_str(), "opened"); }
+
+void other_users(void**) {
+  if (::geteuid() != 0) {
+    std::puts("SKIPPED: taking another user's place takes root");
+    skip();
+  }
+  const std::string outcome = outcome_of(65534);
+  if (outcome.find("of another user, 65534") == std::string::npos) fail_msg("%s", outcome.c_str());
+}
+
+void expect_failure(const SharedMemory::Address& address, nxd_status_t status, const char* part) {
+  try {
+    SharedMemory::open(address);
+    fail_msg("opened; expected \"%s\"", part);
+  } catch (const nxd::Error& e) {
+    assert_int_equal(e.status(), status);
+    if (!std::strstr(e.what(), part)) fail_msg("expected \"%s\" in: %s", part, e.what());
+  }
+}
+
+// A process that has ended looks like one of another namespace: the message names both.
+void processes_that_cannot_be_seen(void**) {
+  const SharedMemory memory = SharedMemory::create(4096);
+  SharedMemory::Address address = memory.address();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  assert_int_equal(::waitpid(child, nullptr, 0), child);
+  address.pid = child;
+  expect_failure(address, NXD_ERROR_PEER_LOST, "need one process namespace");
+}
+
+// A child whose view of the files has something else at /proc; 77: it may not have such a view.
+void without_proc(void**) {
+  const SharedMemory memory = SharedMemory::create(4096);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/proc", "tmpfs", 0, nullptr) != 0) {
+      ::_exit(77);
+    }
+    try {
+      SharedMemory::open(memory.address());
+    } catch (const nxd::Error& e) {
+      const bool said = std::strstr(e.what(), "/proc is not mounted here; expected it") != nullptr;
+      ::_exit(said && e.status() == NXD_ERROR_IO ? 0 : 1);
+    }
+    ::_exit(2);
+  }
+  int status = 1;
+  assert_int_equal(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    std::puts("SKIPPED: mounting in a namespace of its own takes root");
+    skip();
+  }
+  assert_int_equal(status, 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(own_users), cmocka_unit_test(other_users),
+                              cmocka_unit_test(processes_that_cannot_be_seen),
+                              cmocka_unit_test(without_proc)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,103 @@
+// A caller's arrays from inside: how a product may read them, and which of them overlap.
+#include "core/tensor_parallel/array.h"
+
+#include "core/base/error.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd;
+
+std::vector<float> memory(1000);
+
+Array array(Array::Shape shape, Array::Shape strides, int64_t place = 0) {
+  return {NXD_DTYPE_F32, std::move(shape), std::move(strides),
+          reinterpret_cast<char*>(memory.data() + place)};
+}
+
+void assert_matrix(const Array& of, int64_t rows, int64_t cols, int64_t row, int64_t col) {
+  const auto matrix = as_matrix(of);
+  assert_true(matrix.has_value());
+  assert_int_equal(matrix->rows, rows);
+  assert_int_equal(matrix->cols, cols);
+  assert_int_equal(matrix->row_stride, row);
+  assert_int_equal(matrix->col_stride, col);
+}
+
+void matrices(void**) {
+  assert_matrix(array({2, 3, 4}, {12, 4, 1}), 6, 4, 4, 1);
+  assert_matrix(array({2, 3, 4}, {21, 7, 1}), 6, 4, 7, 1);
+  assert_matrix(array({3, 4}, {1, 3}), 3, 4, 1, 3);
+  assert_matrix(array({4}, {1}), 1, 4, 4, 1);
+  assert_matrix(array({}, {}), 1, 1, 1, 1);
+  // The strides of dimensions of one element mean nothing.
+  assert_matrix(array({2, 1, 3, 4}, {12, 999, 4, 1}), 6, 4, 4, 1);
+  assert_matrix(array({5, 1}, {3, 999}), 5, 1, 3, 1);
+  assert_matrix(array({0, 3, 4}, {7, 7, 7}), 0, 4, 4, 1);
+  assert_false(as_matrix(array({2, 3, 4}, {100, 4, 1})).has_value());
+  assert_false(as_matrix(array({3, 4}, {0, 1})).has_value());
+}
+
+void assert_overlaps(const Array& a, const Array& b, bool expected) {
+  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    bool rejected = false;
+    try {
+      check_apart(*one, "a", *other, "b");
+    } catch (const Error& error) {
+      rejected = error.status() == NXD_ERROR_INVALID_ARGUMENT;
+    }
+    assert_int_equal(rejected, expected);
+  }
+}
+
+void overlaps(void**) {
+  assert_overlaps(array({4}, {1}), array({4}, {1}, 4), false);
+  assert_overlaps(array({4}, {1}), array({4}, {1}, 3), true);
+  assert_overlaps(array({4}, {-1}, 4), array({1}, {1}), false);
+  assert_overlaps(array({4}, {-1}, 4), array({2}, {1}), true);
+  assert_overlaps(array({0}, {1}), array({4}, {1}), false);
+  // Halves of one array, side by side, and some that reach into the other's rows.
+  assert_overlaps(array({5, 3}, {6, 1}), array({5, 3}, {6, 1}, 3), false);
+  assert_overlaps(array({5, 3}, {6, 1}), array({5, 4}, {6, 1}, 3), true);
+  assert_overlaps(array({5, 3}, {6, 1}), array({5, 3}, {6, 1}, 2), true);
+  assert_overlaps(array({5, 3}, {6, 1}, 3), array({2, 3}, {6, 1}, 12), false);
+  assert_overlaps(array({5, 3}, {6, 1}), array({3, 3}, {7, 1}, 3), true);
+}
+
+void outputs(void**) {
+  const auto is_good = [](const Array& of) {
+    try {
+      check_output(of, "y");
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  assert_true(is_good(array({2, 3}, {3, 1})));
+  assert_true(is_good(array({2, 3}, {1, 2})));
+  assert_true(is_good(array({2, 3}, {-3, -1}, 10)));
+  assert_true(is_good(array({1, 3}, {0, 1})));
+  assert_true(is_good(array({0, 3}, {0, 0})));
+  assert_false(is_good(array({2, 3}, {2, 1})));
+  assert_false(is_good(array({2, 3}, {0, 1})));
+  assert_false(is_good(array({2, 3}, {1, 1})));
+}
+
+void parts(void**) {
+  const Array whole = array({4, 6}, {6, 1});
+  const Array part = whole.part(1, 2, 3);
+  assert_ptr_equal(part.data, whole.data + 2 * sizeof(float));
+  assert_int_equal(part.count(), 12);
+  assert_false(part.is_dense());
+  assert_true(whole.part(0, 1, 2).is_dense());
+  assert_true(array({1, 6}, {99, 1}).is_dense());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(matrices), cmocka_unit_test(overlaps),
+                              cmocka_unit_test(outputs), cmocka_unit_test(parts)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
