@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "capi/optimizer_options.h"
+#include "capi/user_data.h"
 #include "core/base/error.h"
 #include "core/optim/data_parallel.h"
 #include "core/optim/optimizer.h"
@@ -41,19 +42,16 @@ template <class Parameters>
 nxd_optimizer_t* new_custom_optimizer(std::shared_ptr<void> owner,
                                       std::shared_ptr<Parameters> parameters,
                                       const nxd_custom_optimizer_options_t* options) {
-  struct UserData {
-    std::shared_ptr<void> owner;
-    void* data;
-    nxd_destroy_fn destroy;
-    ~UserData() {
-      if (destroy) destroy(data);
-    }
-  };
   const nxd_custom_optimizer_options_t given = read_options(options, kCustomDefaults, "options");
-  auto kept = std::make_shared<UserData>(UserData{std::move(owner), given.user_data, nullptr});
+  struct Kept {
+    std::shared_ptr<void> owner;  // let go of after the caller's pointer, which may refer to it
+    UserData user_data;
+    Kept(std::shared_ptr<void> of, void* data) : owner(std::move(of)), user_data(data) {}
+  };
+  auto kept = std::make_shared<Kept>(std::move(owner), given.user_data);
   nxd_optimizer_t* handle =
       new_optimizer(kept, std::move(parameters), make_callback_rule(resolve(given)));
-  kept->destroy = given.destroy;
+  kept->user_data.destroy = given.destroy;
   return handle;
 }
 

@@ -1,4 +1,4 @@
-// A layer against its unsharded twin, written with ATen's operators on the whole weights: forward,
+// A layer against its unsharded form, written with ATen's operators on the whole weights: forward,
 // input gradient and weight gradients at TP 1, 2 and 4, in f64, f32 and bf16, through the fused
 // kernels and through plain ATen.
 #pragma once
@@ -17,7 +17,7 @@ struct Case {
   std::string name;
   std::vector<int64_t> input;
   std::function<nxd_status_t(nxd_context_t*, nxd_dtype_t, nxd_module_t**)> create;
-  std::function<Tensor(const Weights&, const Tensor&)> twin;
+  std::function<Tensor(const Weights&, const Tensor&)> reference;
   int input_part = -1;     // dimension of the input that ranks split
   int output_part = -1;    // and of the output
   int64_t vocabulary = 0;  // the input is ids below this
@@ -41,13 +41,13 @@ inline Tensor input_of(const Case& c, nxd_dtype_t dtype) {
   return from_ints(ids, c.input);
 }
 
-inline Result run_twin(const Case& c, const Weights& whole_weights, const Tensor& x,
-                       const Tensor& g, nxd_dtype_t dtype) {
+inline Result run_reference(const Case& c, const Weights& whole_weights, const Tensor& x,
+                            const Tensor& g, nxd_dtype_t dtype) {
   Weights leaves;
   for (const auto& [name, w] : whole_weights) leaves[name] = leaf(w, dtype, true);
   const Tensor in = c.vocabulary ? x : leaf(x, dtype, true);
   Result r;
-  r.y = c.twin(leaves, in);
+  r.y = c.reference(leaves, in);
   backward(r.y, to(g, dtype));
   if (!c.vocabulary) r.dx = in.grad();
   for (const auto& [name, w] : leaves) r.dw[name] = w.grad();
@@ -79,12 +79,12 @@ inline UnshardedErrors unsharded_errors;
 // sum of terms that nearly cancel, and ours takes softmax's row sum from the rounded output (as Dao
 // et al. 2022 do), where the composite sums the unrounded products it keeps.
 inline void check_16_bit(const Case& c, const std::string& what, int size, const Tensor& ours,
-                         const Tensor& twin, const Tensor& exact) {
+                         const Tensor& reference, const Tensor& exact) {
   const std::string key = c.name + " " + what;
   const double error = max_difference(ours, exact);
   const bool attention_parameter = c.name.find("attention") == 0 && what.find("gradient of ") == 0;
   const double factor = size == 1 && attention_parameter ? 4 : 2;
-  double unsharded = max_difference(twin, exact);
+  double unsharded = max_difference(reference, exact);
   if (size == 1) {
     unsharded_errors.record(key, error);
   } else {
@@ -110,7 +110,7 @@ inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nx
   }
   const Tensor x = input_of(c, dtype);
   // The shape of the output tells that of the gradient; its values do not matter here.
-  const Tensor probe = c.twin(
+  const Tensor probe = c.reference(
       [&] {
         Weights plain;
         for (const auto& [name, w] : weights) plain[name] = leaf(w, NXD_DTYPE_F64, false);
@@ -128,9 +128,9 @@ inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nx
 
   const std::string label =
       c.name + " tp " + std::to_string(size) + " dtype " + std::to_string(dtype);
-  const Result exact = run_twin(c, weights, x, g, NXD_DTYPE_F64);
+  const Result exact = run_reference(c, weights, x, g, NXD_DTYPE_F64);
   const bool narrow = dtype == NXD_DTYPE_BF16;
-  const Result twin = narrow ? run_twin(c, weights, x, g, dtype) : Result{};
+  const Result reference = narrow ? run_reference(c, weights, x, g, dtype) : Result{};
   const auto check = [&](const std::string& what, const Tensor& ours, const Tensor& wide,
                          const Tensor& same) {
     if (narrow) {
@@ -140,15 +140,16 @@ inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nx
     }
   };
   const auto mine = [&](const Tensor& t, int dim) { return t ? part(t, dim, rank, size) : t; };
-  check("output", y, mine(exact.y, c.output_part), mine(twin.y, c.output_part));
+  check("output", y, mine(exact.y, c.output_part), mine(reference.y, c.output_part));
   if (!c.vocabulary) {
-    check("input gradient", in.grad(), mine(exact.dx, c.input_part), mine(twin.dx, c.input_part));
+    check("input gradient", in.grad(), mine(exact.dx, c.input_part),
+          mine(reference.dx, c.input_part));
   }
   for (const auto& [name, p] : layer.parameters()) {
     const Tensor dw = whole_grad(p);
-    const auto same = twin.dw.find(name);
+    const auto same = reference.dw.find(name);
     check("gradient of " + name, dw, exact.dw.at(name),
-          same == twin.dw.end() ? Tensor() : same->second);
+          same == reference.dw.end() ? Tensor() : same->second);
   }
 }
 

@@ -95,10 +95,10 @@ void check_setting(nxd_context_t* ctx, int rank, int size, const Setting& s) {
     return;
   }
   // The loss is computed in f32 from the rounded logits; only the gradient is rounded again.
-  const Outcome twin = whole_loss(s, logits, labels, g, NXD_DTYPE_BF16);
+  const Outcome unsharded = whole_loss(s, logits, labels, g, NXD_DTYPE_BF16);
   NXD_TEST_CLOSE(label + " loss", loss, exact.loss, 1e-5);
   const double error = max_difference(x.grad(), gradient);
-  const double allowed = 2 * max_difference(part(twin.gradient, 2, rank, size), gradient);
+  const double allowed = 2 * max_difference(part(unsharded.gradient, 2, rank, size), gradient);
   if (error > allowed) {
     nxd_test_fail(__FILE__, __LINE__, "%s gradient: error %g, ATen's in bf16 is %g", label.c_str(),
                   error, allowed / 2);

@@ -102,9 +102,9 @@ Outcome reference(const Setting& s, const Tensor& x, const Tensor& weight, const
   return out;
 }
 
-void check_error(const std::string& what, const Tensor& got, const Tensor& twin,
+void check_error(const std::string& what, const Tensor& got, const Tensor& unsharded,
                  const Tensor& exact) {
-  const double error = max_difference(got, exact), allowed = 2 * max_difference(twin, exact);
+  const double error = max_difference(got, exact), allowed = 2 * max_difference(unsharded, exact);
   if (error <= allowed) return;
   nxd_test_fail(__FILE__, __LINE__, "%s: error %g, ATen's in bf16 is %g", what.c_str(), error,
                 allowed / 2);
@@ -138,10 +138,10 @@ void check_setting(nxd_context_t* ctx, int rank, int size, const Setting& s) {
     NXD_TEST_CLOSE(name + " dweight", dweight, want_dweight, tolerance);
     return;
   }
-  const Outcome twin = reference(s, x, weight, labels, NXD_DTYPE_BF16);
-  check_error(name + " loss", loss, twin.loss, exact.loss);
-  check_error(name + " dx", dx, part(twin.dx, s.sequence_dim, rank, size), want_dx);
-  check_error(name + " dweight", dweight, part(twin.dweight, 0, rank, size), want_dweight);
+  const Outcome unsharded = reference(s, x, weight, labels, NXD_DTYPE_BF16);
+  check_error(name + " loss", loss, unsharded.loss, exact.loss);
+  check_error(name + " dx", dx, part(unsharded.dx, s.sequence_dim, rank, size), want_dx);
+  check_error(name + " dweight", dweight, part(unsharded.dweight, 0, rank, size), want_dweight);
 }
 
 void all_settings(nxd_context_t* ctx, int rank, int size, void*) {

@@ -1,4 +1,4 @@
-// Every layer against its unsharded twin, written with ATen's operators on the whole weights:
+// Every layer against its unsharded form, written with ATen's operators on the whole weights:
 // forward, input gradient and weight gradients at TP 1, 2 and 4, in f64, f32 and bf16, through the
 // fused kernels and through plain ATen.
 #include <setjmp.h>
@@ -25,7 +25,7 @@ Case linear_case(const char* name, bool column, nxd_linear_options_t options) {
     return column ? nxd_layer_create_column_parallel_linear(ctx, 16, 24, &o, out)
                   : nxd_layer_create_row_parallel_linear(ctx, 16, 24, &o, out);
   };
-  c.twin = [](const Weights& w, const Tensor& x) { return linear(x, w, ""); };
+  c.reference = [](const Weights& w, const Tensor& x) { return linear(x, w, ""); };
   return c;
 }
 
@@ -86,7 +86,7 @@ Case embedding_case(const char* name, nxd_embedding_options_t options) {
     o.dtype = dtype;
     return nxd_layer_create_parallel_embedding(ctx, 20, 12, &o, out);
   };
-  c.twin = [=](const Weights& w, const Tensor& ids) {
+  c.reference = [=](const Weights& w, const Tensor& ids) {
     return op("embedding",
               {{"weight", w.at("weight")},
                {"indices", ids},
@@ -148,7 +148,7 @@ void test_norms(void**) {
       o.dtype = dtype;
       return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
-    c.twin = [](const Weights& w, const Tensor& x) {
+    c.reference = [](const Weights& w, const Tensor& x) {
       return op("layer_norm", {{"input", x},
                                {"normalized_shape", std::vector<int64_t>{20}},
                                {"weight", w.at("weight")},
@@ -163,7 +163,7 @@ void test_norms(void**) {
       o.bias = NXD_TOGGLE_OFF;
       return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
-    c.twin = [](const Weights& w, const Tensor& x) {
+    c.reference = [](const Weights& w, const Tensor& x) {
       return op("layer_norm", {{"input", x},
                                {"normalized_shape", std::vector<int64_t>{20}},
                                {"weight", w.at("weight")},
@@ -177,7 +177,7 @@ void test_norms(void**) {
       o.affine = NXD_TOGGLE_OFF;
       return nxd_layer_create_layer_norm(ctx, 20, &o, out);
     };
-    c.twin = [](const Weights&, const Tensor& x) {
+    c.reference = [](const Weights&, const Tensor& x) {
       return op("layer_norm",
                 {{"input", x}, {"normalized_shape", std::vector<int64_t>{20}}, {"eps", 1e-5}});
     };
@@ -188,7 +188,9 @@ void test_norms(void**) {
       o.dtype = dtype;
       return nxd_layer_create_rms_norm(ctx, 20, &o, out);
     };
-    c.twin = [](const Weights& w, const Tensor& x) { return rms_norm(x, w.at("weight"), 1e-5); };
+    c.reference = [](const Weights& w, const Tensor& x) {
+      return rms_norm(x, w.at("weight"), 1e-5);
+    };
     check_layer(c);
   }
 }
@@ -212,7 +214,7 @@ void test_gated_mlp(void**) {
         o.sequence_parallel = sequence_parallel;
         return nxd_layer_create_gated_mlp(ctx, 16, 32, &o, out);
       };
-      c.twin = [name = std::string(name)](const Weights& w, const Tensor& x) {
+      c.reference = [name = std::string(name)](const Weights& w, const Tensor& x) {
         const Tensor in = linear(x, w, "gate_proj.");
         const Tensor gate = name == "tanh" ? op("gelu", {{"self", in}, {"approximate", "tanh"}})
                                            : op(name.c_str(), {{"self", in}});
@@ -224,8 +226,8 @@ void test_gated_mlp(void**) {
   }
 }
 
-Tensor attention_twin(const Weights& w, const Tensor& x, int sequence_dim, int64_t heads,
-                      int64_t kv_heads, int64_t d, bool causal, int64_t rotary_dim) {
+Tensor attention_reference(const Weights& w, const Tensor& x, int sequence_dim, int64_t heads,
+                           int64_t kv_heads, int64_t d, bool causal, int64_t rotary_dim) {
   const std::vector<int64_t> in = x.shape();
   const auto view = [&](const Tensor& t, int64_t n) {
     return op("view", {{"self", t}, {"size", std::vector<int64_t>{in[0], in[1], n, d}}});
@@ -289,8 +291,9 @@ Case attention_case(int64_t kv_heads, bool sequence_parallel, bool causal, int32
     o.sequence_parallel = sequence_parallel;
     return nxd_layer_create_attention(ctx, 24, 4, &o, out);
   };
-  c.twin = [=](const Weights& w, const Tensor& x) {
-    return attention_twin(w, x, sequence_parallel ? 0 : 1, 4, kv_heads, 10, causal, rotary_dim);
+  c.reference = [=](const Weights& w, const Tensor& x) {
+    return attention_reference(w, x, sequence_parallel ? 0 : 1, 4, kv_heads, 10, causal,
+                               rotary_dim);
   };
   return c;
 }
@@ -315,7 +318,7 @@ void test_rotary(void**) {
   c.create = [](nxd_context_t* ctx, nxd_dtype_t, nxd_module_t** out) {
     return nxd_layer_create_rotary_embedding(ctx, 8, nullptr, out);
   };
-  c.twin = [](const Weights&, const Tensor& x) { return rotated(x, 1); };
+  c.reference = [](const Weights&, const Tensor& x) { return rotated(x, 1); };
   check_layer(c);
   c.name = "rotary embedding, 6 of 8 features turn";
   c.create = [](nxd_context_t* ctx, nxd_dtype_t, nxd_module_t** out) {
@@ -323,7 +326,7 @@ void test_rotary(void**) {
     rope.rotary_dim = 6;
     return nxd_layer_create_rotary_embedding(ctx, 8, &rope, out);
   };
-  c.twin = [](const Weights&, const Tensor& x) { return rotated(x, 1, 6); };
+  c.reference = [](const Weights&, const Tensor& x) { return rotated(x, 1, 6); };
   check_layer(c);
 }
 

@@ -52,7 +52,7 @@ void strided_columns(void**) {
       o.stride = kStride;
       return nxd_layer_create_column_parallel_linear(ctx, kIn, kOut, &o, out);
     };
-    c.twin = [size](const Weights& w, const Tensor& x) {
+    c.reference = [size](const Weights& w, const Tensor& x) {
       return select(linear(x, w, ""), 2, shard_order(kOut, size));
     };
     check_at(size, c);
@@ -73,7 +73,7 @@ void strided_rows(void**) {
       return nxd_layer_create_row_parallel_linear(ctx, kIn, kOut, &o, out);
     };
     // The input comes in the ranks' order.
-    c.twin = [size](const Weights& w, const Tensor& x) {
+    c.reference = [size](const Weights& w, const Tensor& x) {
       return linear(select(x, 2, inverse(shard_order(kIn, size))), w, "");
     };
     check_at(size, c);

@@ -270,9 +270,9 @@ void tie(nxd_context_t* ctx, int, int size, void*) {
   // Against ATen with one weight in both places.
   const Tensor w = leaf(whole(find(root, "embed.weight")), NXD_DTYPE_F32, true);
   const Tensor rows = op("embedding", {{"weight", w}, {"indices", ids}});
-  const Tensor twin = op("linear", {{"input", rows}, {"weight", w}, {"bias", Tensor()}});
-  NXD_TEST_CLOSE("output", y, twin, 1e-5);
-  backward(twin, g);
+  const Tensor unsharded = op("linear", {{"input", rows}, {"weight", w}, {"bias", Tensor()}});
+  NXD_TEST_CLOSE("output", y, unsharded, 1e-5);
+  backward(unsharded, g);
   NXD_TEST_CLOSE("gradient", whole_grad(find(root, "head.weight")), w.grad(), 1e-5);
 
   NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weight", "other"), kBad, "alias_path");

@@ -48,6 +48,9 @@ void test_layouts_refused(void**) {
   refused("partition: expected an NXD_PP_PARTITION_*", [](auto& l) { l.partition = 3; });
   refused("data_parallel_size: expected at least 1", [](auto& l) { l.data_parallel_size = -1; });
   refused("tokens in a microbatch", [](auto& l) { l.microbatch_size = INT32_MAX; });
+  refused("ranks, got 1048576 x 1048576 x 1048576", [](auto& l) {
+    l.tensor_parallel_size = l.pipeline_parallel_size = l.data_parallel_size = 1 << 20;
+  });
   refused("reserved", [](auto& l) { l.reserved = 1; });
 }
 

@@ -42,10 +42,10 @@ class Row {
   // aten: the results in a dtype, from inputs of that dtype.
   void compare(const std::vector<const Buffer*>& got,
                const std::function<std::vector<Tensor>(nxd_dtype_t)>& aten) {
-    const std::vector<Tensor> exact = aten(NXD_DTYPE_F64), twin = aten(dtype_);
+    const std::vector<Tensor> exact = aten(NXD_DTYPE_F64), unsharded = aten(dtype_);
     for (size_t k = 0; k < got.size(); ++k) {
       NXD_TEST_CHECK(got[k]->canaries_live());
-      const std::vector<double> want = values(exact[k]), other = values(twin[k]);
+      const std::vector<double> want = values(exact[k]), other = values(unsharded[k]);
       if (!NXD_TEST_CHECK(static_cast<int64_t>(want.size()) == got[k]->size())) return;
       const double scale = max_abs(want);
       if (scale == 0) continue;

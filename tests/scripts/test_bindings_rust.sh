@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Rust crates: tests, examples against their C twins, the page's code, and two ways to load the
+# The Rust crates: tests, examples against the same C programs, the page's code, and two ways to load the
 # wrong library.
 # usage: test_bindings_rust.sh SOURCE_DIR BUILD_DIR     77: no Rust on this machine
 # NXD_PREFIX: an installed tree. NXD_LONG=1: more repetitions.

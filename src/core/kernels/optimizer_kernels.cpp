@@ -273,7 +273,7 @@ void with_types(const Args& args, const Body& body) {
 }
 
 template <class Param, class Grad, class State>
-void adamw_plain(const AdamwArgs& args, int64_t begin, int64_t end) {
+void adamw_reference(const AdamwArgs& args, int64_t begin, int64_t end) {
   const auto* param = static_cast<const Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* exp_avg = static_cast<State*>(args.exp_avg);
@@ -292,7 +292,7 @@ void adamw_plain(const AdamwArgs& args, int64_t begin, int64_t end) {
 }
 
 template <class Param, class Grad, class State>
-void sgd_plain(const SgdArgs& args, int64_t begin, int64_t end) {
+void sgd_reference(const SgdArgs& args, int64_t begin, int64_t end) {
   const auto* param = static_cast<const Param*>(args.param);
   const auto* grad = static_cast<const Grad*>(args.grad);
   auto* buffer = static_cast<State*>(args.momentum_buffer);
@@ -361,9 +361,9 @@ void adamw(const AdamwArgs& args) {
   check_argument(args.formula == NXD_ADAMW_FORMULA_TORCH || args.formula == NXD_ADAMW_FORMULA_NXD,
                  "adamw: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got ", args.formula);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
-    if (args.plain || args.dtype == NXD_DTYPE_F64) {
+    if (args.reference || args.dtype == NXD_DTYPE_F64) {
       with_types(args, [&](auto param, auto grad, auto state) {
-        adamw_plain<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
+        adamw_reference<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
       });
       return;
     }
@@ -375,9 +375,9 @@ void sgd(const SgdArgs& args) {
   const PhaseScope phase(NXD_PHASE_OPTIMIZER);
   check("sgd", args);
   parallel_ranges(args.n, kUpdateWork, [&](int64_t begin, int64_t end) {
-    if (args.plain || args.dtype == NXD_DTYPE_F64) {
+    if (args.reference || args.dtype == NXD_DTYPE_F64) {
       with_types(args, [&](auto param, auto grad, auto state) {
-        sgd_plain<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
+        sgd_reference<decltype(param), decltype(grad), decltype(state)>(args, begin, end);
       });
       return;
     }

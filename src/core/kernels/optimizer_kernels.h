@@ -41,7 +41,7 @@ struct AdamwArgs {
   int64_t step = 1;       // 1 for the first
   double grad_scale = 1;  // the gradient is multiplied by this first: the clip factor
   const RoundingSource* rounding = nullptr;  // for dtype BF16
-  bool plain = false;                        // element by element in double: what F64 takes anyway
+  bool reference = false;                    // element by element in double: what F64 takes anyway
 };
 void adamw(const AdamwArgs& args);
 
@@ -70,7 +70,7 @@ struct SgdArgs {
   bool first_step = false;
   double grad_scale = 1;
   const RoundingSource* rounding = nullptr;
-  bool plain = false;
+  bool reference = false;
 };
 void sgd(const SgdArgs& args);
 

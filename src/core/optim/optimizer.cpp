@@ -296,7 +296,7 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
       hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(schedule_, updates_);
   update.grad_scale = factor;
   update.step = span.updates + 1;
-  update.plain = source_->plain_kernels();
+  update.reference = source_->plain_kernels();
   if (!narrow || rule_->bf16_update() != NXD_BF16_UPDATE_STOCHASTIC) {
     rule_->update(update, hyper);
   } else {

@@ -97,7 +97,7 @@ Args arguments_of(const UpdateSpan& span) {
   args.lr = span.learning_rate;
   args.grad_scale = span.grad_scale;
   args.rounding = span.rounding;
-  args.plain = span.plain;
+  args.reference = span.reference;
   return args;
 }
 

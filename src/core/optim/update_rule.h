@@ -38,7 +38,7 @@ struct UpdateSpan {
   double learning_rate = 0;  // with the schedule's factor
   double grad_scale = 1;
   int64_t step = 1;
-  bool plain = false;  // the scalar form of the kernel
+  bool reference = false;  // the scalar form of the kernel
 };
 
 struct AdamwOptions {

@@ -45,7 +45,7 @@ struct AdamwReference {
 };
 
 void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, nxd_adamw_formula_t formula,
-                 bool plain) {
+                 bool reference) {
   const bool wide = dtype == NXD_DTYPE_F64;
   Buffer p(dtype, n, 1);
   Buffer m(dtype, n);
@@ -66,7 +66,7 @@ void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, nxd_adamw
   args.eps = 1e-6;
   args.weight_decay = 0.1;
   args.grad_scale = 0.5;
-  args.plain = plain;
+  args.reference = reference;
   for (args.step = 1; args.step <= 4; ++args.step) {
     Buffer g(grad_dtype, n, static_cast<uint64_t>(args.step + 10));
     args.grad = g.data();
@@ -87,11 +87,11 @@ void check_adamw(nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, nxd_adamw
 void adamw_by_its_formulas(void**) {
   for (const int64_t n : kLengths) {
     for (const auto formula : {NXD_ADAMW_FORMULA_TORCH, NXD_ADAMW_FORMULA_NXD}) {
-      for (const bool plain : {false, true}) {
-        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_F32, n, formula, plain);
-        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_BF16, n, formula, plain);
-        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_F64, n, formula, plain);
-        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_BF16, n, formula, plain);
+      for (const bool reference : {false, true}) {
+        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_F32, n, formula, reference);
+        check_adamw(NXD_DTYPE_F32, NXD_DTYPE_BF16, n, formula, reference);
+        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_F64, n, formula, reference);
+        check_adamw(NXD_DTYPE_F64, NXD_DTYPE_BF16, n, formula, reference);
       }
     }
   }
@@ -117,7 +117,7 @@ void adamw_recorded(void**) {
        {{.8991063, -1.8981032}, {.8050877, -1.9327784}, {.7323011, -1.9591168}}}};
   const double grads[3][2] = {{.5, -1}, {.25, 2}, {0, 0}};
   for (const Recorded& recorded : all) {
-    for (const bool plain : {false, true}) {
+    for (const bool reference : {false, true}) {
       Buffer p(NXD_DTYPE_F32, 2), g(NXD_DTYPE_F32, 2), m(NXD_DTYPE_F32, 2), v(NXD_DTYPE_F32, 2);
       p.set(0, 1);
       p.set(1, -2);
@@ -131,7 +131,7 @@ void adamw_recorded(void**) {
       args.lr = .1;
       args.eps = 1e-6;
       args.weight_decay = recorded.weight_decay;
-      args.plain = plain;
+      args.reference = reference;
       for (args.step = 1; args.step <= 3; ++args.step) {
         for (int64_t i = 0; i < 2; ++i) {
           g.set(i, grads[args.step - 1][i]);
@@ -150,7 +150,8 @@ struct SgdCase {
   bool nesterov;
 };
 
-void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n, bool plain) {
+void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int64_t n,
+               bool reference) {
   const bool wide = dtype == NXD_DTYPE_F64;
   Buffer p(dtype, n, 1);
   Buffer buffer(dtype, n);
@@ -171,7 +172,7 @@ void check_sgd(const SgdCase& c, nxd_dtype_t dtype, nxd_dtype_t grad_dtype, int6
   args.weight_decay = c.weight_decay;
   args.nesterov = c.nesterov;
   args.grad_scale = 0.25;
-  args.plain = plain;
+  args.reference = reference;
   for (int64_t step = 0; step < 3; ++step) {
     Buffer g(grad_dtype, n, static_cast<uint64_t>(step + 10));
     args.grad = g.data();
@@ -202,10 +203,10 @@ void sgd_as_torch(void**) {
   for (const auto& c : cases) {
     // A single value may cancel to nearly nothing, and then has no scale to be compared with.
     for (const int64_t n : {0, 7, 17, 129, 40000}) {
-      for (const bool plain : {false, true}) {
-        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_F32, n, plain);
-        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_BF16, n, plain);
-        check_sgd(c, NXD_DTYPE_F64, NXD_DTYPE_F64, n, plain);
+      for (const bool reference : {false, true}) {
+        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_F32, n, reference);
+        check_sgd(c, NXD_DTYPE_F32, NXD_DTYPE_BF16, n, reference);
+        check_sgd(c, NXD_DTYPE_F64, NXD_DTYPE_F64, n, reference);
       }
     }
   }
@@ -229,7 +230,7 @@ struct Updated {
 };
 
 template <class Args, class Update>
-Updated update_once(const Holding& h, int64_t n, bool plain, bool has_copies,
+Updated update_once(const Holding& h, int64_t n, bool reference, bool has_copies,
                     const Update& update) {
   const nxd_dtype_t state = h.dtype == NXD_DTYPE_BF16 ? NXD_DTYPE_F32 : h.dtype;
   const nxd_dtype_t stored = h.copied ? NXD_DTYPE_BF16 : h.dtype;
@@ -253,21 +254,21 @@ Updated update_once(const Holding& h, int64_t n, bool plain, bool has_copies,
   args.peer_copies = has_copies ? &peer_copies : nullptr;
   args.rounding = !h.stochastic ? nullptr : n % 5 == 0 ? &rounding : &row;
   args.lr = 0.05;
-  args.plain = plain;
+  args.reference = reference;
   update(args, out.states);
   return out;
 }
 
-Updated adamw_once(const Holding& h, int64_t n, bool plain, bool has_copies) {
-  return update_once<AdamwArgs>(h, n, plain, has_copies, [](AdamwArgs& args, Buffer* states) {
+Updated adamw_once(const Holding& h, int64_t n, bool reference, bool has_copies) {
+  return update_once<AdamwArgs>(h, n, reference, has_copies, [](AdamwArgs& args, Buffer* states) {
     args.exp_avg = states[0].data();
     args.exp_avg_sq = states[1].data();
     adamw(args);
   });
 }
 
-Updated sgd_once(const Holding& h, int64_t n, bool plain, bool has_copies) {
-  return update_once<SgdArgs>(h, n, plain, has_copies, [](SgdArgs& args, Buffer* states) {
+Updated sgd_once(const Holding& h, int64_t n, bool reference, bool has_copies) {
+  return update_once<SgdArgs>(h, n, reference, has_copies, [](SgdArgs& args, Buffer* states) {
     args.momentum = 0.5;
     args.momentum_buffer = states[0].data();
     sgd(args);
@@ -281,9 +282,9 @@ void peer_copies_equal_their_parameter(void**) {
   for (const auto once : {adamw_once, sgd_once}) {
     for (const Holding& h : kHoldings) {
       for (const int64_t n : {0, 1, 7, 40, 129, 40000}) {
-        for (const bool plain : {false, true}) {
-          const Updated with = once(h, n, plain, true);
-          const Updated without = once(h, n, plain, false);
+        for (const bool reference : {false, true}) {
+          const Updated with = once(h, n, reference, true);
+          const Updated without = once(h, n, reference, false);
           assert_true(with.param == without.param && with.copy == without.copy);
           assert_true(with.first == (h.copied ? with.copy : with.param));
           assert_true(with.second == with.first);
@@ -294,20 +295,21 @@ void peer_copies_equal_their_parameter(void**) {
   omp_set_num_threads(before);
 }
 
-// The plain form differs by rounding alone: in bf16 by one step where values lie near a boundary.
-void plain_as_vectors(void**) {
+// The reference form differs by rounding alone: in bf16 by one step where values lie near a
+// boundary.
+void reference_as_vectors(void**) {
   for (const auto once : {adamw_once, sgd_once}) {
     for (const Holding& h : kHoldings) {
       for (const int64_t n : {1, 7, 40, 40000}) {
-        const Updated plain = once(h, n, true, false);
+        const Updated reference = once(h, n, true, false);
         const Updated fused = once(h, n, false, false);
         const bool narrow = h.dtype == NXD_DTYPE_BF16;
-        check_close("param", fused.param, values(plain.param), narrow ? 1.0 / 128 : 1e-6);
+        check_close("param", fused.param, values(reference.param), narrow ? 1.0 / 128 : 1e-6);
         int64_t same = 0;
-        for (int64_t i = 0; i < n; ++i) same += fused.param[i] == plain.param[i];
+        for (int64_t i = 0; i < n; ++i) same += fused.param[i] == reference.param[i];
         if (narrow) assert_true(same >= n - n / 1000);
-        check_close("state", fused.states[0], values(plain.states[0]), 1e-6);
-        check_close("state", fused.states[1], values(plain.states[1]), 1e-6);
+        check_close("state", fused.states[0], values(reference.states[0]), 1e-6);
+        check_close("state", fused.states[1], values(reference.states[1]), 1e-6);
       }
     }
   }
@@ -451,7 +453,7 @@ int main() {
       cmocka_unit_test(adamw_recorded),
       cmocka_unit_test(sgd_as_torch),
       cmocka_unit_test(peer_copies_equal_their_parameter),
-      cmocka_unit_test(plain_as_vectors),
+      cmocka_unit_test(reference_as_vectors),
       cmocka_unit_test(sum_of_squares_in_one_order),
       cmocka_unit_test(largest_absolute_value),
       cmocka_unit_test(bad_arguments_are_refused),

@@ -163,7 +163,7 @@ struct Scalar {
   void* pointers[2] = {&states[0], &states[1]};
   int64_t step = 0;
 
-  void update(const UpdateRule& rule, const Hyperparameters& hyper, double grad, bool plain) {
+  void update(const UpdateRule& rule, const Hyperparameters& hyper, double grad, bool reference) {
     UpdateSpan span;
     span.name = &name;
     span.count = 1;
@@ -174,7 +174,7 @@ struct Scalar {
     span.learning_rate = hyper[NXD_HYPERPARAMETER_LEARNING_RATE];
     span.grad_scale = 0.5;
     span.step = ++step;
-    span.plain = plain;
+    span.reference = reference;
     rule.update(span, hyper);
   }
 };
@@ -203,10 +203,10 @@ void sgd_values(void**) {
     options.weight_decay = recorded.weight_decay;
     options.nesterov = recorded.nesterov;
     const auto rule = make_sgd_rule(options);
-    for (const bool plain : {false, true}) {
+    for (const bool reference : {false, true}) {
       Scalar p{.value = 1};
       for (int i = 0; i < 3; ++i) {
-        p.update(*rule, rule->defaults(), 2 * grads[i], plain);
+        p.update(*rule, rule->defaults(), 2 * grads[i], reference);
         near(p.value, recorded.want[i]);
       }
     }
