@@ -43,6 +43,7 @@
  *   memory          the pool of tensors, and memory that ranks of a host share
  *   parallel        which ranks share tensors, stages and data
  *   job             starting processes
+ *   checkpoint      directories of files that appear at once, or not at all
  *   machine         the device, limits to compare with, where the time goes
  *   data_parallel   gradients reduced over ranks in buckets, ZeRO-1, samplers
  *   tensor_parallel layers that ranks share, forward and backward, over buffers

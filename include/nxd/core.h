@@ -6,6 +6,7 @@
 /* A topic includes those that it needs, so that the order is
  * of no concern. */
 #include "base.h"
+#include "checkpoint.h"
 #include "context.h"
 #include "data_parallel.h"
 #include "group.h"

@@ -29,6 +29,8 @@ mod store;
 pub use store::*;
 mod context;
 pub use context::*;
+mod checkpoint;
+pub use checkpoint::*;
 mod group;
 pub use group::*;
 mod data_parallel;

@@ -50,7 +50,8 @@ extern "C" {
     ///
     /// @param path  created when absent, and left in place by destroy. The path must be fresh for each
     /// job: keys of an earlier job are rejected by nxd_context_create.
-    /// @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file).
+    /// @return NXD_OK; INVALID_ARGUMENT; IO (cannot create or lock the file); CORRUPT (the file is no
+    /// store); TIMEOUT (another process keeps the file locked).
     /// @since 0.1
     pub fn nxd_store_create_file(path: *const c_char, out_store: *mut *mut nxd_store_t) -> nxd_status_t;
 
@@ -82,7 +83,8 @@ extern "C" {
 
     /// [blocking] Stores a copy of the value under the key.
     /// @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
-    /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent).
+    /// @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent,
+    /// or the file of a file store is kept locked).
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
 
@@ -90,13 +92,15 @@ extern "C" {
     ///
     /// @param timeout_ms   0 asks once and does not wait.
     /// @param[out] out_size  bytes of the value, also when cap is too small.
-    /// @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied); TIMEOUT (key absent).
+    /// @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied);
+    /// TIMEOUT (key absent, or the file of a file store is kept locked).
     /// @since 0.1
     pub fn nxd_store_get(store: *mut nxd_store_t, key: *const c_char, timeout_ms: i64, buf: *mut c_void, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
     /// [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
     /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
-    /// connection instead); IO, TIMEOUT (the store is lost or silent).
+    /// connection instead); IO, TIMEOUT (the store is lost or silent,
+    /// or the file of a file store is kept locked).
     /// @since 0.1
     pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
 

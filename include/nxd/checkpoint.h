@@ -1,0 +1,112 @@
+/** @file
+ * Checkpoints that survive: a directory for each step, which all ranks fill, and which appears at
+ * once or not at all. The files in it are the caller's: of nxd_module_save_safetensors, of
+ * nxd_optimizer_save, or of a framework's own. */
+#ifndef NXD_CHECKPOINT_H
+#define NXD_CHECKPOINT_H
+
+#include "context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A checkpoint that is being written, or was opened to be read. */
+typedef struct nxd_checkpoint nxd_checkpoint_t;
+
+/** [collective: world] Begins the checkpoint of a step.
+ *
+ *  The directory is made if it is not there; every rank must see it, as on a file system that hosts
+ *  share. The files are written below a hidden name, so that a job that is killed leaves nothing
+ *  that looks like a checkpoint. Remains of such a job are removed here. One job at a time writes
+ *  into a directory.
+ *  @param directory  of all checkpoints of a run; UTF-8.
+ *  @param step  0 to 2^52. One that is there already is replaced when the new one is published.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another checkpoint is being written there);
+ *          IO, on all ranks when it is so on one.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_create(nxd_context_t* ctx, const char* directory, int64_t step,
+                                           nxd_checkpoint_t** out_checkpoint);
+
+/** [collective: world] Opens the checkpoint of a step to read it.
+ *  @param verify  1: the ranks share the reading of all files and compare their checksums; 0: the
+ *                 files' sizes alone are compared with the manifest.
+ *  @return NXD_OK; INVALID_ARGUMENT; IO (not there, or cannot be read); CORRUPT (names the file);
+ *          UNSUPPORTED (of a later version of libnxd).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_open(nxd_context_t* ctx, const char* directory, int64_t step,
+                                         int32_t verify, nxd_checkpoint_t** out_checkpoint);
+
+/** [collective: world] Opens the newest checkpoint that is complete: that of the highest step with
+ *  a manifest, and with files of the sizes that it names. Others are named in the log, as warnings.
+ *  @param verify  as for nxd_checkpoint_open.
+ *  @param[out] out_checkpoint  NULL, with NXD_OK, where there is none: training starts anew.
+ *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT (a checksum differs).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_open_newest(nxd_context_t* ctx, const char* directory,
+                                                int32_t verify, nxd_checkpoint_t** out_checkpoint);
+
+/** [local] The step that a checkpoint is of.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_get_step(nxd_checkpoint_t* checkpoint, int64_t* out_step);
+
+/** [local] Path of a file in the checkpoint: to be written by any rank until it is published, or of
+ *  a file that an opened one has. Another rank's file must have another name.
+ *  @param name  1 to 200 bytes of UTF-8; no '/', no '.' in front, not manifest.json.
+ *  @param buf  room for cap bytes; may be NULL when cap is 0.
+ *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+ *                          cap other than 0 is INVALID_ARGUMENT.
+ *  @return NXD_OK; INVALID_ARGUMENT (also for a file that an opened checkpoint does not have).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_get_path(nxd_checkpoint_t* checkpoint, const char* name,
+                                             char* buf, size_t cap, size_t* out_needed);
+
+/** [local] Keeps a text with the checkpoint, such as a sampler's position or a configuration.
+ *
+ *  One rank may set it, or all of them to one value: nxd_checkpoint_publish fails when ranks
+ * differ.
+ *  @param key  1 to 256 bytes of UTF-8.
+ *  @param value  at most 2^20 bytes of UTF-8.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (it is published, or was opened).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_set_value(nxd_checkpoint_t* checkpoint, const char* key,
+                                              const char* value);
+
+/** [local] A text that was kept with the checkpoint.
+ *  @param buf  room for cap bytes; may be NULL when cap is 0.
+ *  @param[out] out_needed  bytes with the terminator, as for nxd_checkpoint_get_path; 0 when there
+ *                          is no such key.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, const char* key,
+                                              char* buf, size_t cap, size_t* out_needed);
+
+/** [collective: world] Completes a checkpoint.
+ *
+ *  The ranks share its files: each is brought to the disk, and its size and checksum (BLAKE2b, by
+ *  libsodium) go into manifest.json, with the values and with the context's seed, step and
+ *  microbatch. Then the directory gets its name, in one step of the file system: whenever the job
+ *  is killed, the checkpoint is there as a whole or not at all.
+ *  @param keep_last  complete checkpoints to keep, this one among them; older ones are removed.
+ *                    0: all. The newest complete one is never removed.
+ *  @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file); INVALID_STATE
+ *          (published already, or opened to be read); IO (such as a full disk: earlier checkpoints
+ *          stay as they are, and this one may be published again). All ranks fail alike.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_t keep_last);
+
+/** [local] Sets the context's step and microbatch to those that an opened checkpoint has, so that
+ *  random bits continue as in a run without a break.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the context has another seed than the one that
+ *          wrote the checkpoint; it was not opened but is being written).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_restore_random_state(nxd_checkpoint_t* checkpoint);
+
+/** [local] Releases a checkpoint; one that was not published is removed from the disk, by rank 0.
+ *  @since 0.1 */
+NXD_API void nxd_checkpoint_destroy(nxd_checkpoint_t* checkpoint);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NXD_CHECKPOINT_H */

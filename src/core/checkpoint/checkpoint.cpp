@@ -1,0 +1,226 @@
+#include "core/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/agree/agree.h"
+#include "core/base/exchange_record.h"
+#include "core/base/log.h"
+#include "core/base/printable.h"
+#include "core/checkpoint/file.h"
+
+namespace nxd {
+namespace {
+
+// The text that an attempt of the first rank gives, on all ranks.
+std::string from_first(ProcessGroup& group, const std::function<std::string()>& attempt) {
+  std::string own;
+  Outcome outcome;
+  if (group.rank() == 0) outcome = Outcome::of(group.rank(), [&] { own = attempt(); });
+  return gather_texts(&group, own, outcome).front();
+}
+
+// An attempt of every rank; all fail when one does.
+void on_all(ProcessGroup& group, const std::function<void()>& attempt) {
+  agree({&group}, Proposal(group.rank()).attempt(attempt));
+}
+
+std::string encode(const std::map<std::string, std::string>& values) {
+  RecordWriter out;
+  for (const auto& [key, value] : values) {
+    out.string(key);
+    out.string(value);
+  }
+  return out.take();
+}
+
+// Names of the files of a directory, and nothing but files.
+std::string list_of(const std::string& directory) {
+  RecordWriter out;
+  for (const std::string& name : entries_of(directory)) {
+    check_file_name(name);
+    check_argument(is_regular_file(directory + "/" + name), directory, ": expected files, got \"",
+                   printable(name), "\" of another kind");
+    out.string(name);
+  }
+  return out.take();
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::shared_ptr<ProcessGroup> group, const std::string& root)
+    : group_(std::move(group)), directory_(root) {}
+
+std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<ProcessGroup>& group,
+                                               const std::string& root, int64_t step,
+                                               const Outcome& given) {
+  ProcessGroup& ranks = *group;
+  std::unique_ptr<Checkpoint> made;
+  Proposal proposal(ranks.rank());
+  proposal.same("step", static_cast<double>(step)).attempt([&] {
+    given.rethrow();
+    constexpr int64_t kMostSteps = int64_t{1} << 52;  // exact as a double, for the comparison
+    check_argument(step >= 0 && step <= kMostSteps, "step: expected 0 to 2^52, got ", step);
+    made.reset(new Checkpoint(group, root));
+  });
+  agree({&ranks}, proposal);
+  made->manifest_.step = step;
+  from_first(ranks, [&] {
+    made->lock_ = made->directory_.begin(step);
+    return std::string();
+  });
+  made->is_writing_ = true;
+  on_all(ranks, [&] {
+    const std::string path = made->directory_.partial_path(step);
+    if (!is_directory(path)) {
+      fail(NXD_ERROR_IO, path,
+           ": made by the first rank, but not to be seen on this one: expected "
+           "a file system that all ranks share");
+    }
+  });
+  return made;
+}
+
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<ProcessGroup>& group,
+                                             const std::string& root, std::optional<int64_t> step,
+                                             bool verify, const Outcome& given) {
+  ProcessGroup& ranks = *group;
+  std::unique_ptr<Checkpoint> made;
+  Proposal proposal(ranks.rank());
+  proposal.same("step", static_cast<double>(step.value_or(-1))).same("verify", verify ? 1 : 0);
+  agree({&ranks}, proposal.attempt([&] {
+    given.rethrow();
+    made.reset(new Checkpoint(group, root));
+  }));
+  const CheckpointDirectory& directory = made->directory_;
+  const std::string content = from_first(ranks, [&] {
+    const std::optional<int64_t> found = step ? step : directory.newest();
+    return found ? directory.manifest_text_of(*found) : std::string();
+  });
+  if (content.empty()) return nullptr;
+  made->manifest_ = parse_manifest(content, root);
+  made->check_files(verify);
+  return made;
+}
+
+Checkpoint::~Checkpoint() {
+  if (!is_writing_ || !is_first()) return;
+  try {
+    remove_tree(directory_.partial_path(step()));
+  } catch (const std::exception& e) {
+    log(NXD_LOG_WARN, "a checkpoint that was not published is left: ", e.what());
+  }
+}
+
+std::string Checkpoint::current_path() const {
+  return is_writing_ ? directory_.partial_path(step()) : directory_.published_path(step());
+}
+
+std::string Checkpoint::path(const std::string& name) const {
+  check_file_name(name);
+  const auto& files = manifest_.files;
+  const bool known = std::any_of(files.begin(), files.end(),
+                                 [&](const CheckpointFile& file) { return file.name == name; });
+  check_argument(is_writing_ || known, "name: the checkpoint of step ", step(), " has no file \"",
+                 printable(name), "\"");
+  return current_path() + "/" + name;
+}
+
+void Checkpoint::set_value(const std::string& key, const std::string& value) {
+  check_state(is_writing_, "checkpoint: values are set before it is published");
+  check_value(key, value);
+  manifest_.values[key] = value;
+}
+
+void Checkpoint::check_files(bool verify) {
+  on_all(*group_, [&] {
+    directory_.check_sizes(step(), manifest_);
+    const auto stride = static_cast<size_t>(group_->size());
+    for (auto i = static_cast<size_t>(group_->rank()); verify && i < manifest_.files.size();
+         i += stride) {
+      verify_file(current_path(), manifest_.files[i]);
+    }
+  });
+}
+
+// All ranks have the values of all then, or the same failure.
+void Checkpoint::gather_values() {
+  std::map<std::string, std::string> values;
+  int rank = 0;
+  for (const std::string& bytes : gather_texts(group_.get(), encode(manifest_.values), {})) {
+    RecordReader in(bytes);
+    while (!in.done()) {
+      const std::string key = in.string(), value = in.string();
+      const auto [at, added] = values.emplace(key, value);
+      check_argument(added || at->second == value, "value of \"", printable(key),
+                     "\": expected the same on all ranks, got \"", printable(at->second, 60),
+                     "\" and \"", printable(value, 60), "\" on rank ", rank);
+    }
+    ++rank;
+  }
+  manifest_.values = std::move(values);
+}
+
+// The ranks share the files: each brings its own to the disk, and describes them to all.
+void Checkpoint::describe_files() {
+  const std::string directory = current_path();
+  const std::string list = from_first(*group_, [&] {
+    const std::string manifest = directory + "/" + kManifestName;
+    if (file_exists(manifest)) remove_file(manifest);  // of an attempt that failed
+    return list_of(directory);
+  });
+  RecordReader names(list);
+  const int rank = group_->rank(), size = group_->size();
+  RecordWriter own;
+  const Outcome outcome = Outcome::of(rank, [&] {
+    for (int i = 0; !names.done(); ++i) {
+      const std::string name = names.string();
+      if (i % size != rank) continue;
+      synchronise(directory + "/" + name);
+      const CheckpointFile file = describe_file(directory, name);
+      own.string(file.name);
+      own.number(static_cast<int64_t>(file.bytes));
+      own.string(file.checksum);
+    }
+  });
+  manifest_.files.clear();
+  for (const std::string& bytes : gather_texts(group_.get(), own.take(), outcome)) {
+    RecordReader in(bytes);
+    while (!in.done()) {
+      const std::string name = in.string();
+      const auto count = static_cast<uint64_t>(in.number());
+      manifest_.files.push_back({name, count, in.string()});
+    }
+  }
+  std::sort(manifest_.files.begin(), manifest_.files.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+void Checkpoint::publish(const SavedRandomState& random, int keep_last, const Outcome& given) {
+  Proposal proposal(group_->rank());
+  proposal.same("keep_last", keep_last).attempt([&] {
+    given.rethrow();
+    check_argument(keep_last >= 0, "keep_last: expected 0 or more, got ", keep_last);
+    check_state(is_writing_, "checkpoint: it is published already, or was opened to be read");
+  });
+  agree({group_.get()}, proposal);
+  gather_values();
+  describe_files();
+  manifest_.num_ranks = group_->size();
+  manifest_.random = random;
+  from_first(*group_, [&] {
+    const std::string content = manifest_text(manifest_);
+    check_argument(content.size() <= kManifestLimit, "values and names of files: expected at most ",
+                   kManifestLimit, " bytes, got ", content.size());
+    AtomicFile file(current_path() + "/" + kManifestName);
+    file.write(content.data(), content.size());
+    file.commit();
+    directory_.publish(step());
+    return std::string();
+  });
+  is_writing_ = false;
+  lock_.reset();
+  if (keep_last > 0 && is_first()) directory_.prune(keep_last);
+}
+
+}  // namespace nxd

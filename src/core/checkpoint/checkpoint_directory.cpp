@@ -1,0 +1,188 @@
+#include "core/checkpoint/checkpoint_directory.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "core/base/log.h"
+#include "core/checkpoint/file.h"
+
+namespace nxd {
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+constexpr size_t kDigits = 12;
+constexpr std::string_view kPartial = ".partial", kRemoved = ".removed";
+constexpr size_t kReadAtOnce = size_t{1} << 20;
+
+std::string name_of(int64_t step) {
+  const std::string digits = std::to_string(step);
+  const size_t zeros = digits.size() < kDigits ? kDigits - digits.size() : 0;
+  return std::string(kPrefix) + std::string(zeros, '0') + digits;
+}
+
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  constexpr size_t kMostDigits = 18;
+  if (digits.size() < kDigits || digits.size() > kMostDigits ||
+      digits.find_first_not_of("0123456789") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  const int64_t step = std::stoll(std::string(digits));
+  return name_of(step) == name ? std::optional(step) : std::nullopt;
+}
+
+// A name that a killed job leaves behind: no other name begins so.
+bool is_leftover(std::string_view entry) {
+  const bool hidden = entry.starts_with("." + std::string(kPrefix));
+  return (hidden && (entry.ends_with(kPartial) || entry.ends_with(kRemoved))) ||
+         (entry.starts_with(kPrefix) && entry.ends_with(kAside));
+}
+
+std::string checksum_of(const InputFile& file) {
+  static const bool is_ready = ::sodium_init() >= 0;  // with the machine's fastest form
+  check_internal(is_ready, "libsodium cannot be used");
+  crypto_generichash_state state;
+  ::crypto_generichash_init(&state, nullptr, 0, crypto_generichash_BYTES);
+  std::vector<unsigned char> room(
+      static_cast<size_t>(std::min<uint64_t>(file.size(), kReadAtOnce)));
+  for (uint64_t at = 0; at < file.size(); at += room.size()) {
+    const auto count = static_cast<size_t>(std::min<uint64_t>(room.size(), file.size() - at));
+    file.read(at, room.data(), count);
+    ::crypto_generichash_update(&state, room.data(), count);
+  }
+  std::array<unsigned char, crypto_generichash_BYTES> digest{};
+  ::crypto_generichash_final(&state, digest.data(), digest.size());
+  std::array<char, 2 * crypto_generichash_BYTES + 1> digits{};
+  ::sodium_bin2hex(digits.data(), digits.size(), digest.data(), digest.size());
+  return digits.data();
+}
+
+}  // namespace
+
+CheckpointDirectory::CheckpointDirectory(std::string root) : root_(std::move(root)) {
+  check_argument(!root_.empty(), "directory: expected a path, got \"\"");
+}
+
+std::string CheckpointDirectory::published_path(int64_t step) const {
+  return root_ + "/" + name_of(step);
+}
+
+std::string CheckpointDirectory::partial_path(int64_t step) const {
+  return root_ + "/." + name_of(step) + std::string(kPartial);
+}
+
+std::vector<int64_t> CheckpointDirectory::steps() const {
+  std::vector<int64_t> steps;
+  if (!file_exists(root_)) return steps;
+  for (const std::string& entry : entries_of(root_)) {
+    if (const auto step = step_of(entry)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+std::string CheckpointDirectory::manifest_text_of(int64_t step) const {
+  const std::string path = published_path(step) + "/" + kManifestName;
+  std::string content = read_text(path, kManifestLimit);
+  const CheckpointManifest manifest = parse_manifest(content, path);
+  if (manifest.step != step) {
+    fail(NXD_ERROR_CORRUPT, path, ": step: expected ", step, ", got ", manifest.step);
+  }
+  return content;
+}
+
+void CheckpointDirectory::check_sizes(int64_t step, const CheckpointManifest& manifest) const {
+  for (const CheckpointFile& file : manifest.files) {
+    const std::string path = published_path(step) + "/" + file.name;
+    if (!is_regular_file(path)) {
+      fail(NXD_ERROR_CORRUPT, path, ": expected a file, as its manifest has it");
+    }
+    const uint64_t bytes = InputFile(path).size();
+    if (bytes != file.bytes) {
+      fail(NXD_ERROR_CORRUPT, path, ": expected ", file.bytes, " bytes, got ", bytes);
+    }
+  }
+}
+
+bool CheckpointDirectory::is_complete(int64_t step) const {
+  try {
+    const std::string path = published_path(step) + "/" + kManifestName;
+    check_sizes(step, parse_manifest(manifest_text_of(step), path));
+    return true;
+  } catch (const Error& e) {
+    log(NXD_LOG_WARN, "checkpoint of step ", step, " is passed over: ", e.what());
+    return false;
+  }
+}
+
+std::optional<int64_t> CheckpointDirectory::newest() const {
+  for (const int64_t step : steps()) {
+    if (is_complete(step)) return step;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
+  make_directories(root_);
+  auto lock = std::make_unique<DirectoryLock>(root_);
+  for (const std::string& entry : entries_of(root_)) {
+    if (is_leftover(entry)) remove_tree(root_ + "/" + entry);
+  }
+  make_directory(partial_path(step));
+  return lock;
+}
+
+void CheckpointDirectory::publish(int64_t step) const {
+  const std::string partial = partial_path(step), published = published_path(step);
+  synchronise(partial);
+  if (file_exists(published)) {
+    exchange_paths(partial, published);
+    synchronise(root_);
+    remove_tree(partial);
+  } else {
+    rename_path(partial, published);
+    synchronise(root_);
+  }
+}
+
+void CheckpointDirectory::remove_published(int64_t step) const {
+  const std::string doomed = root_ + "/." + name_of(step) + std::string(kRemoved);
+  rename_path(published_path(step), doomed);
+  remove_tree(doomed);
+}
+
+void CheckpointDirectory::prune(int keep_last) const noexcept {
+  try {
+    int complete = 0;
+    for (const int64_t step : steps()) {
+      if (is_complete(step) && ++complete > keep_last) remove_published(step);
+    }
+  } catch (const std::exception& e) {
+    log(NXD_LOG_WARN, "old checkpoints are not all removed: ", e.what());
+  }
+}
+
+CheckpointFile describe_file(const std::string& directory, const std::string& name) {
+  const InputFile file(directory + "/" + name);
+  return {name, file.size(), checksum_of(file)};
+}
+
+void verify_file(const std::string& directory, const CheckpointFile& file) {
+  const std::string path = directory + "/" + file.name;
+  const InputFile input(path);
+  if (input.size() != file.bytes) {
+    fail(NXD_ERROR_CORRUPT, path, ": expected ", file.bytes, " bytes, got ", input.size());
+  }
+  const std::string checksum = checksum_of(input);
+  if (checksum != file.checksum) {
+    fail(NXD_ERROR_CORRUPT, path, ": its content is not as it was saved: BLAKE2b ", checksum,
+         ", expected ", file.checksum);
+  }
+}
+
+}  // namespace nxd

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/checkpoint_manifest.h"
+#include "core/checkpoint/directory.h"
+
+namespace nxd {
+
+// A directory of checkpoints, as one process sees it:
+//
+//     ROOT/step-000000000020/                   published: complete, for it has its manifest
+//     ROOT/.step-000000000030.partial/          being written, or left by a job that ended
+//     ROOT/.step-000000000010.removed/          being removed, or left so
+//
+// A checkpoint gets its name only when all of it is on the disk, and loses the name before any of
+// it is removed. So whenever a job is killed, what has a name is whole.
+class CheckpointDirectory {
+ public:
+  explicit CheckpointDirectory(std::string root);
+
+  const std::string& root() const { return root_; }
+  std::string published_path(int64_t step) const;
+  std::string partial_path(int64_t step) const;
+
+  // Steps that a name of the directory says are published, the newest first.
+  std::vector<int64_t> steps() const;
+  // CORRUPT when the manifest is no manifest or is another step's; IO when it cannot be read.
+  std::string manifest_text_of(int64_t step) const;
+  // CORRUPT for a file that is missing or has another size.
+  void check_sizes(int64_t step, const CheckpointManifest& manifest) const;
+  // The newest that has a manifest and files of the right sizes. Others are named in the log.
+  std::optional<int64_t> newest() const;
+
+  // For the one process that writes: makes the partial directory of a step, empty, and removes
+  // what jobs have left that ended. The lock is held as long as the result.
+  [[nodiscard]] std::unique_ptr<DirectoryLock> begin(int64_t step) const;
+  // Gives the partial directory its name, in the place of an older one of the same step.
+  void publish(int64_t step) const;
+  // Removes published ones beyond the newest so many. One that is not complete does not count, and
+  // stays. A failure is named in the log.
+  void prune(int keep_last) const noexcept;
+
+ private:
+  bool is_complete(int64_t step) const;
+  void remove_published(int64_t step) const;
+
+  std::string root_;
+};
+
+// BLAKE2b of a file's content, in hexadecimal.
+CheckpointFile describe_file(const std::string& directory, const std::string& name);
+// CORRUPT when a file is not as described.
+void verify_file(const std::string& directory, const CheckpointFile& file);
+
+}  // namespace nxd

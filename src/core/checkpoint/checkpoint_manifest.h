@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// A file of a checkpoint. The checksum is BLAKE2b of 32 bytes, in hexadecimal.
+struct CheckpointFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::string checksum;
+};
+
+// Where random bits continue.
+struct SavedRandomState {
+  uint64_t seed = 0;
+  int64_t step = 0, microbatch = 0;
+};
+
+// The names of a checkpoint's files and all that is saved of it beside them. It is written last:
+// where it is, the checkpoint is complete.
+struct CheckpointManifest {
+  int64_t step = 0;
+  int64_t num_ranks = 1;  // of the job that wrote it
+  SavedRandomState random;
+  std::map<std::string, std::string> values;  // the user's own
+  std::vector<CheckpointFile> files;          // by name
+};
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr uint64_t kManifestLimit = uint64_t{64} << 20;
+
+// A name within the checkpoint's directory: no path, not hidden, not the manifest's.
+void check_file_name(const std::string& name);
+// Both are UTF-8 without NUL, so that JSON gives back what it was given.
+void check_value(const std::string& key, const std::string& value);
+
+std::string manifest_text(const CheckpointManifest& manifest);
+// CORRUPT, with where and the field, for what is no manifest; UNSUPPORTED for one of a later
+// version.
+CheckpointManifest parse_manifest(const std::string& text, const std::string& where);
+
+}  // namespace nxd

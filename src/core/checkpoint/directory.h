@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+// Operations on directories; failures are IO and name the path.
+void make_directories(const std::string& path);
+void make_directory(const std::string& path);
+// Names of what it contains, but "." and "..", sorted.
+std::vector<std::string> entries_of(const std::string& path);
+bool is_regular_file(const std::string& path);
+void rename_path(const std::string& from, const std::string& to);
+// Two paths of one directory change their names, at once where the file system can. Elsewhere a
+// crash may leave b's content under its name and this ending.
+inline constexpr std::string_view kAside = ".aside";
+void exchange_paths(const std::string& a, const std::string& b);
+// With all that it contains. Links are removed, and what they lead to stays.
+void remove_tree(const std::string& path);
+// The content of a file or a directory survives a crash of the machine from now on.
+void synchronise(const std::string& path);
+
+// A lock that ends with this object, or with the process.
+class DirectoryLock {
+ public:
+  // INVALID_STATE when another holds it.
+  explicit DirectoryLock(const std::string& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace nxd

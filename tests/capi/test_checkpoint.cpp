@@ -1,0 +1,338 @@
+// Checkpoints: what ranks write together is read back, older ones leave, what is damaged is passed
+// over or named, bad calls of one rank fail all, and a job that is killed leaves what was whole.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "nxd.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nxd_test::TempDir;
+
+constexpr int kRanks = 3;
+
+std::string path_in(nxd_checkpoint_t* checkpoint, const std::string& name) {
+  char path[4096] = "";
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_checkpoint_get_path(checkpoint, name.c_str(), path, sizeof path, &needed));
+  NXD_TEST_CHECK(needed == strlen(path) + 1);
+  return path;
+}
+
+std::string value_in(nxd_checkpoint_t* checkpoint, const char* key) {
+  char value[256] = "";
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_checkpoint_get_value(checkpoint, key, value, sizeof value, &needed));
+  return needed == 0 ? "(absent)" : value;
+}
+
+void write(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string file_of(int rank) { return "rank-" + std::to_string(rank) + ".bin"; }
+
+std::string content_of(int64_t step, int rank) {
+  return std::string(static_cast<size_t>(1000 * (rank + 1)), static_cast<char>('a' + step % 26));
+}
+
+// A checkpoint of a step with a file of each rank.
+void save(nxd_context_t* ctx, const std::string& root, int64_t step, int keep_last) {
+  int32_t rank = 0;
+  NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+  nxd_checkpoint_t* checkpoint = nullptr;
+  if (!NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), step, &checkpoint))) return;
+  write(path_in(checkpoint, file_of(rank)), content_of(step, rank));
+  NXD_TEST_OK(nxd_checkpoint_set_value(checkpoint, "data", "shard 7"));
+  if (rank == 1) NXD_TEST_OK(nxd_checkpoint_set_value(checkpoint, "of one", "\"\n\xc3\xa4"));
+  NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, keep_last));
+  nxd_checkpoint_destroy(checkpoint);
+}
+
+std::vector<std::string> names_in(const std::string& root) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename();
+    if (name != ".lock") names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void saved_and_read(nxd_context_t* ctx, int rank, int size, void* user_data) {
+  const std::string root = static_cast<TempDir*>(user_data)->path() + "/run/checkpoints";
+  nxd_checkpoint_t* checkpoint = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 0, &checkpoint));
+  NXD_TEST_CHECK(checkpoint == nullptr);
+  NXD_TEST_OK(nxd_context_set_step(ctx, 41, 5));
+  for (const int64_t step : {10, 20, 30}) save(ctx, root, step, 2);
+  NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
+  NXD_TEST_CHECK(
+      (names_in(root) == std::vector<std::string>{"step-000000000020", "step-000000000030"}));
+
+  NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 1, &checkpoint));
+  int64_t step = 0, microbatch = 0;
+  NXD_TEST_OK(nxd_checkpoint_get_step(checkpoint, &step));
+  NXD_TEST_CHECK(step == 30);
+  // Every rank reads every file.
+  for (int r = 0; r < size; ++r) {
+    NXD_TEST_CHECK(read(path_in(checkpoint, file_of(r))) == content_of(30, r));
+  }
+  NXD_TEST_CHECK(value_in(checkpoint, "data") == "shard 7");
+  NXD_TEST_CHECK(value_in(checkpoint, "of one") == "\"\n\xc3\xa4");
+  NXD_TEST_CHECK(value_in(checkpoint, "none") == "(absent)");
+  NXD_TEST_OK(nxd_checkpoint_restore_random_state(checkpoint));
+  NXD_TEST_OK(nxd_context_get_step(ctx, &step, &microbatch));
+  NXD_TEST_CHECK(step == 41 && microbatch == 5);
+  NXD_TEST_REFUSED(nxd_checkpoint_set_value(checkpoint, "a", "b"), NXD_ERROR_INVALID_STATE,
+                   "before it is published");
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(checkpoint, 1), NXD_ERROR_INVALID_STATE, "opened");
+  char path[8];
+  size_t needed = 0;
+  NXD_TEST_REFUSED(nxd_checkpoint_get_path(checkpoint, "other", path, sizeof path, &needed),
+                   NXD_ERROR_INVALID_ARGUMENT, "has no file");
+  nxd_checkpoint_destroy(checkpoint);
+
+  // One of a step that is there takes its place; one that is let go of leaves nothing.
+  NXD_TEST_OK(nxd_context_set_step(ctx, 7, 0));
+  save(ctx, root, 30, 0);
+  NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 40, &checkpoint));
+  write(path_in(checkpoint, file_of(rank)), "x");
+  nxd_group_t* world = nullptr;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_barrier(world));
+  nxd_checkpoint_destroy(checkpoint);
+  NXD_TEST_OK(nxd_barrier(world));
+  NXD_TEST_CHECK(
+      (names_in(root) == std::vector<std::string>{"step-000000000020", "step-000000000030"}));
+  NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), 30, 1, &checkpoint));
+  NXD_TEST_OK(nxd_checkpoint_restore_random_state(checkpoint));
+  NXD_TEST_OK(nxd_context_get_step(ctx, &step, nullptr));
+  NXD_TEST_CHECK(step == 7);
+  nxd_checkpoint_destroy(checkpoint);
+}
+
+void test_saved_and_read(void**) {
+  for (const int size : {2, kRanks}) {
+    TempDir directory;
+    nxd_test_run_ranks(size, 0, saved_and_read, &directory);
+  }
+}
+
+// Refused on all ranks, with the culprit's reason, and the next call goes well.
+void bad_calls(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string& root = static_cast<TempDir*>(user_data)->path();
+  const char* path = root.c_str();
+  const bool bad = rank == 1;
+  nxd_checkpoint_t* out = nullptr;
+  const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT, state = NXD_ERROR_INVALID_STATE;
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, bad ? nullptr : path, 1, &out), argument,
+                   "directory: expected a pointer, got NULL");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, bad ? "" : path, 1, &out), argument, "directory");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, path, 1, bad ? nullptr : &out), argument,
+                   "out_checkpoint");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, path, bad ? 2 : 1, &out), argument,
+                   "step: expected the same");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, path, -1, &out), argument,
+                   "step: expected 0 to 2^52");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(nullptr, path, 1, &out), argument, "ctx");
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, "/dev/null/x", 1, &out), NXD_ERROR_IO, "/dev/null");
+  NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, path, 5, 0, &out), NXD_ERROR_IO, "step-000000000005");
+  NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, path, 5, bad ? 2 : 0, &out), argument, "verify");
+  NXD_TEST_REFUSED(nxd_checkpoint_open_newest(ctx, path, bad ? 1 : 0, &out), argument,
+                   "verify: expected the same");
+  NXD_TEST_CHECK(out == nullptr);
+
+  NXD_TEST_OK(nxd_checkpoint_create(ctx, path, 3, &out));
+  nxd_checkpoint_t* second = nullptr;
+  NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, path, 4, &second), state, "being written here");
+  size_t needed = 0;
+  for (const char* name : {"", "a/b", ".hidden", "manifest.json", "\xff"}) {
+    NXD_TEST_REFUSED(nxd_checkpoint_get_path(out, name, nullptr, 0, &needed), argument,
+                     "name: expected");
+  }
+  NXD_TEST_REFUSED(nxd_checkpoint_get_path(out, nullptr, nullptr, 0, &needed), argument, "name");
+  NXD_TEST_REFUSED(nxd_checkpoint_get_path(out, "a", nullptr, 0, nullptr), argument, "out_needed");
+  NXD_TEST_REFUSED(nxd_checkpoint_get_path(nullptr, "a", nullptr, 0, &needed), argument,
+                   "checkpoint");
+  NXD_TEST_REFUSED(nxd_checkpoint_set_value(out, "", "b"), argument, "key");
+  NXD_TEST_REFUSED(nxd_checkpoint_set_value(out, "a", "\xff"), argument, "value");
+  NXD_TEST_REFUSED(nxd_checkpoint_set_value(out, nullptr, "b"), argument, "key");
+  NXD_TEST_REFUSED(nxd_checkpoint_set_value(out, "a", nullptr), argument, "value");
+  NXD_TEST_REFUSED(nxd_checkpoint_get_value(out, nullptr, nullptr, 0, &needed), argument, "key");
+  NXD_TEST_REFUSED(nxd_checkpoint_get_step(out, nullptr), argument, "out_step");
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, bad ? 1 : 2), argument,
+                   "keep_last: expected the same");
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, -1), argument, "keep_last");
+  NXD_TEST_OK(nxd_checkpoint_set_value(out, "k", bad ? "1" : "2"));
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), argument, "expected the same on all ranks");
+  NXD_TEST_OK(nxd_checkpoint_set_value(out, "k", "3"));
+  // A directory among the files is refused; without it the same checkpoint is published.
+  if (bad) fs::create_directory(path_in(out, "folder"));
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), argument, "of another kind");
+  if (bad) fs::remove(path_in(out, "folder"));
+  NXD_TEST_OK(nxd_checkpoint_publish(out, 0));
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), state, "published already");
+  NXD_TEST_OK(nxd_checkpoint_restore_random_state(out));
+  nxd_checkpoint_destroy(out);
+  nxd_checkpoint_destroy(nullptr);
+}
+
+void test_bad_calls(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(kRanks, 0, bad_calls, &directory);
+}
+
+// Each is passed over where the newest is wanted, or named where its content is compared.
+void damaged(nxd_context_t* ctx, int, int, void* user_data) {
+  const std::string& root = static_cast<TempDir*>(user_data)->path();
+  nxd_checkpoint_t* out = nullptr;
+  save(ctx, root, 1, 0);
+  const auto opened = [&] {
+    int64_t step = -1;
+    NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 0, &out));
+    if (out) NXD_TEST_OK(nxd_checkpoint_get_step(out, &step));
+    nxd_checkpoint_destroy(out);
+    return step;
+  };
+  const std::string at = root + "/step-000000000002";
+  const auto manifest = [&](const std::string& from, const std::string& to) {
+    std::string text = read(at + "/manifest.json");
+    const size_t place = text.find(from);
+    NXD_TEST_CHECK(place != std::string::npos);
+    write(at + "/manifest.json", text.replace(place, from.size(), to));
+  };
+  const std::function<void()> damages[] = {
+      [&] { fs::remove(at + "/manifest.json"); },
+      [&] { fs::remove(at + "/" + file_of(0)); },
+      [&] { fs::resize_file(at + "/" + file_of(0), 999); },
+      [&] { write(at + "/manifest.json", "{"); },
+      [&] { manifest("\"step\":2", "\"step\":3"); },
+      [&] { manifest(file_of(0), "../../" + file_of(0)); },
+      [&] { manifest("nxd-checkpoint", "other"); },
+      [&] { manifest("\"version\":1", "\"version\":2"); },
+      [&] { manifest("\"bytes\":1000", "\"bytes\":-1"); },
+      [&] {
+        fs::rename(at + "/" + file_of(0), root + "/elsewhere");
+        fs::create_symlink(root + "/elsewhere", at + "/" + file_of(0));
+      },
+  };
+  for (const auto& damage : damages) {
+    save(ctx, root, 2, 0);
+    NXD_TEST_CHECK(opened() == 2);
+    damage();
+    NXD_TEST_CHECK(opened() == 1);
+    const nxd_status_t status = nxd_checkpoint_open(ctx, root.c_str(), 2, 0, &out);
+    NXD_TEST_CHECK(status == NXD_ERROR_CORRUPT || status == NXD_ERROR_IO ||
+                   status == NXD_ERROR_UNSUPPORTED);
+    // It does not count among those that are kept.
+    save(ctx, root, 3, 1);
+    NXD_TEST_CHECK(opened() == 3 && !fs::exists(root + "/step-000000000001") && fs::exists(at));
+    fs::remove_all(root);
+    fs::create_directory(root);
+    save(ctx, root, 1, 0);
+  }
+  save(ctx, root, 2, 0);
+  std::fstream file(at + "/" + file_of(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(500);
+  file.put('?');
+  file.close();
+  NXD_TEST_REFUSED(nxd_checkpoint_open_newest(ctx, root.c_str(), 1, &out), NXD_ERROR_CORRUPT,
+                   "its content is not as it was saved");
+  NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, root.c_str(), 2, 1, &out), NXD_ERROR_CORRUPT,
+                   file_of(0).c_str());
+}
+
+void test_damaged(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(1, 0, damaged, &directory);
+}
+
+void other_seed(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const auto& [root, wrong] = *static_cast<std::pair<std::string, bool>*>(user_data);
+  if (!wrong) return save(ctx, root, 1, 0);
+  nxd_checkpoint_t* out = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), 1, 0, &out));
+  NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(out), NXD_ERROR_INVALID_STATE, "seed");
+  nxd_checkpoint_destroy(out);
+  static_cast<void>(rank);
+}
+
+void test_other_seed(void**) {
+  TempDir directory;
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  for (const bool wrong : {false, true}) {
+    std::pair<std::string, bool> part{directory.path(), wrong};
+    options.seed = wrong ? 5 : 4;
+    nxd_test_run_ranks_with(&options, 2, 0, other_seed, &part);
+  }
+}
+
+// A job that saves without end, keeping two.
+[[noreturn]] void save_for_ever(const std::string& root, int64_t first) {
+  nxd_store_t* store = nullptr;
+  nxd_context_t* ctx = nullptr;
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.size = 1;
+  NXD_TEST_OK(nxd_store_create_local(&store));
+  options.store = store;
+  NXD_TEST_OK(nxd_context_create(&options, &ctx));
+  for (int64_t step = first;; ++step) save(ctx, root, step, 2);
+}
+
+void newest_of(nxd_context_t* ctx, int, int, void* user_data) {
+  auto& [root, step] = *static_cast<std::pair<std::string, int64_t>*>(user_data);
+  nxd_checkpoint_t* out = nullptr;
+  step = -1;
+  if (!NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 1, &out)) || !out) return;
+  NXD_TEST_OK(nxd_checkpoint_get_step(out, &step));
+  NXD_TEST_CHECK(read(path_in(out, file_of(0))) == content_of(step, 0));
+  nxd_checkpoint_destroy(out);
+}
+
+// Forks first: a child has no threads of its parent.
+void test_killed_while_saving(void**) {
+  TempDir directory;
+  std::pair<std::string, int64_t> found{directory.path(), -1};
+  std::mt19937 random(7);
+  int64_t last = -1;
+  int advanced = 0;
+  for (int round = 0; round < 200; ++round) {
+    const pid_t child = ::fork();
+    assert_true(child >= 0);
+    if (child == 0) save_for_ever(directory.path(), last + 1);
+    ::usleep(std::uniform_int_distribution<unsigned>(0, 20000)(random));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    nxd_test_run_ranks(1, 0, newest_of, &found);
+    assert_true(found.second >= last);
+    advanced += found.second > last;
+    last = found.second;
+  }
+  assert_true(advanced > 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_killed_while_saving), cmocka_unit_test(test_saved_and_read),
+      cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_other_seed),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
