@@ -44,10 +44,9 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
 /** [collective: the group] Data parallelism over buffers that the caller owns, such as another
  *  framework's.
  *
- *  Norms and saved states are those of the group's ranks alone. A program that also splits tensors
- *  over other ranks sums the norms itself, and saves one file for each part. max_norm is therefore
- *  UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
- *  world: clip between nxd_ddp_finish and nxd_optimizer_update there.
+ *  Norms and saved states are those of the group's ranks alone, until nxd_ddp_set_placements says
+ *  how the model is split over other ranks. Before that max_norm is UNSUPPORTED in a layout with
+ *  tensor- or pipeline-parallel ranks, unless the group is the whole world.
  *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
  *                 initialised.
  *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -65,6 +64,37 @@ NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* gro
                                             const char* const* names, DLTensor* const* params,
                                             DLTensor* const* grads, size_t num_params,
                                             const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
+
+/** How the ranks of the tensor-parallel group hold a parameter. */
+typedef int32_t nxd_placement_t;
+enum {
+  NXD_PLACEMENT_INVALID = -1,
+  NXD_PLACEMENT_SHARDED = 0,     /**< each rank has an equal part along one dimension */
+  NXD_PLACEMENT_REPLICATED = 1,  /**< the same values on all ranks, and the same gradient */
+  NXD_PLACEMENT_PARTIAL_GRAD = 2 /**< the same values; gradients are summed over the group when they
+                                      are finished, such as those of norms under sequence
+                                      parallelism */
+};
+
+/** [collective: tensor-, pipeline- and data-parallel groups] Says how the parameters of a ddp over
+ *  buffers are parts of a model. From then on norms and clipping are those of the whole model, each
+ *  element counted once, and a saved state is one file with whole arrays, which every layout reads.
+ *  nxd_ddp_finish, nxd_optimizer_step and nxd_optimizer_save are then collective over these groups.
+ *
+ *  Before gradients are marked and before the first step. The ddp's group must be the data-parallel
+ * group. Parameters of different pipeline stages have different names, unless they are tied.
+ *  @param placements  of all parameters, the same on the ranks of a stage.
+ *  @param dims        of sharded parameters: the dimension that is split; NULL: 0 for all.
+ *  @param tied        1 for a parameter that another pipeline stage has too and counts in norms;
+ * its gradient is complete on both. NULL: 0 for all.
+ *  @param num_params  nxd_ddp_get_count.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); INVALID_STATE (no
+ *          nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); TIMEOUT;
+ *          PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements,
+                                            const int32_t* dims, const int32_t* tied,
+                                            size_t num_params);
 
 /** [local] Says that a buffer has moved, for frameworks that allocate new gradients.
  *

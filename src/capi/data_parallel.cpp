@@ -35,6 +35,11 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
   });
 }
 
+nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements,
+                                    const int32_t* dims, const int32_t* tied, size_t num_params) {
+  return guard([&] { reducer(ddp).set_placements(placements, dims, tied, num_params); });
+}
+
 nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad) {
   return guard([&] { reducer(ddp).rebind(index, param, grad); });
 }

@@ -20,6 +20,10 @@ static inline nxdgo_ddp_create_buffers_t nxdgo_ddp_create_buffers(nxd_context_t*
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements, const int32_t* dims, const int32_t* tied, size_t num_params) {
+  return nxdgo_outcome(nxd_ddp_set_placements(ddp, placements, dims, tied, num_params));
+}
+
 static inline nxdgo_error_t* nxdgo_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad) {
   return nxdgo_outcome(nxd_ddp_rebind(ddp, index, param, grad));
 }
@@ -103,6 +107,16 @@ import "C"
 
 import "unsafe"
 
+// Placement is nxd_placement_t. How the ranks of the tensor-parallel group hold a parameter.
+type Placement int32
+
+const (
+	PlacementInvalid     Placement = -1
+	PlacementSharded     Placement = 0
+	PlacementReplicated  Placement = 1
+	PlacementPartialGrad Placement = 2
+)
+
 // DDP is nxd_ddp_t, an object of the library's. Data parallelism over a set of parameters.
 type DDP struct{ _ opaque }
 
@@ -157,6 +171,15 @@ func DDPCreateBuffers(ctx *Context, group *Group, names []string, params **DLTen
 	}
 	r := C.nxdgo_ddp_create_buffers((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_group_t)(unsafe.Pointer(group)), (**C.char)(unsafe.Pointer(namesC)), (**C.DLTensor)(unsafe.Pointer(params)), (**C.DLTensor)(unsafe.Pointer(grads)), C.size_t(numParams), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
 	return (*DDP)(unsafe.Pointer(r.out_ddp)), TakeError(unsafe.Pointer(r.error))
+}
+
+// DDPSetPlacements is nxd_ddp_set_placements. Says how the parameters of a ddp over buffers are
+// parts of a model. From then on norms and clipping are those of the whole model, each element
+// counted once, and a saved state is one file with whole arrays, which every layout reads.
+// nxd_ddp_finish, nxd_optimizer_step and nxd_optimizer_save are then collective over these groups.
+// [collective: tensor-, pipeline- and data-parallel groups]
+func DDPSetPlacements(ddp *DDP, placements *Placement, dims *int32, tied *int32, numParams int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_ddp_set_placements((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_placement_t)(unsafe.Pointer(placements)), (*C.int32_t)(unsafe.Pointer(dims)), (*C.int32_t)(unsafe.Pointer(tied)), C.size_t(numParams))))
 }
 
 // DDPRebind is nxd_ddp_rebind. Says that a buffer has moved, for frameworks that allocate new

@@ -4,14 +4,14 @@ large, does as well."""
 
 from nxd._raw import (
     Activation, AdamwFormula, Axis, Bf16Update, DType, Device, Hyperparameter, Init, LogLevel,
-    LrSchedule, Mismatch, ParameterState, Phase, Platform, PpLoss, PpPartition, PpScheduleKind,
-    PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, Rope, Smoothing, Status, Toggle,
-    Transport,
+    LrSchedule, Mismatch, ParameterState, Phase, Placement, Platform, PpLoss, PpPartition,
+    PpScheduleKind, PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, Rope, Smoothing,
+    Status, Toggle, Transport,
 )
 
 __all__ = [
     "Activation", "AdamwFormula", "Axis", "Bf16Update", "DType", "Device", "Hyperparameter",
-    "Init", "LogLevel", "LrSchedule", "Mismatch", "ParameterState", "Phase", "Platform",
-    "PpLoss", "PpPartition", "PpScheduleKind", "PpTaskKind", "Reduce", "Reduction",
+    "Init", "LogLevel", "LrSchedule", "Mismatch", "ParameterState", "Phase", "Placement",
+    "Platform", "PpLoss", "PpPartition", "PpScheduleKind", "PpTaskKind", "Reduce", "Reduction",
     "RegionMapping", "Rendezvous", "Rope", "Smoothing", "Status", "Toggle", "Transport",
 ]

@@ -1,7 +1,10 @@
 #include "core/optim/buffer_data_parallel.h"
 
+#include <unordered_set>
 #include <utility>
 
+#include "core/base/exchange_record.h"
+#include "core/base/hash.h"
 #include "core/world/trained_axes.h"
 
 namespace nxd {
@@ -12,14 +15,46 @@ std::shared_ptr<ProcessGroup> default_group(const Context& context) {
                                                  : context.world();
 }
 
+// All that ranks of a stage must have alike.
+uint32_t digest_of(const ParameterSource& source, const std::vector<ParameterPlacement>& placements,
+                   const int32_t* tied) {
+  Hash hash;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const ParameterPlacement& placement = placements[i];
+    hash.add(source.info(i).name).add(placement.partial_grad ? uint64_t{1} : uint64_t{2});
+    hash.add(static_cast<uint64_t>(placement.shard.dim() + 1))
+        .add(static_cast<uint64_t>(source.info(i).dtype));
+    for (const int64_t size : placement.shard.shape()) hash.add(static_cast<uint64_t>(size));
+    hash.add(tied && tied[i] ? uint64_t{1} : uint64_t{2});
+  }
+  return hash.folded();
+}
+
+// Stages that have one name twice, of which neither is tied, would share a state.
+void check_names(ProcessGroup* pipeline, const ParameterSource& source, const int32_t* tied) {
+  RecordWriter own;
+  for (size_t i = 0; i < source.size(); ++i) {
+    if (!tied || !tied[i]) own.string(source.info(i).name);
+  }
+  std::unordered_set<std::string> known;
+  for (const std::string& bytes : gather_texts(pipeline, own.take(), {})) {
+    RecordReader names(bytes);
+    while (!names.done()) {
+      const std::string name = names.string();
+      check_argument(known.insert(name).second, "names: expected different names in all pipeline ",
+                     "stages but for tied parameters, got \"", name, "\" again");
+    }
+  }
+}
+
 }  // namespace
 
 BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
                                        std::shared_ptr<ProcessGroup> group,
                                        const char* const* names, DLTensor* const* params,
                                        DLTensor* const* grads, size_t n,
-                                       const DataParallelOptions& options,
-                                       const Outcome& resolved) {
+                                       const DataParallelOptions& options, const Outcome& resolved)
+    : context_(context) {
   context->check_usable();
   if (!group) {
     check_trained_axes(*context, "a ddp over buffers without a group of its own");
@@ -48,6 +83,34 @@ void BufferDataParallel::mark_ready(size_t index) {
 void BufferDataParallel::mark_unused(size_t index) {
   check_sync();
   reducer_->mark_unused(index);
+}
+
+void BufferDataParallel::check_group(const OptimizerGroups& groups) const {
+  const ProcessGroup& own = *parameters_->groups().data;
+  check_argument(own.ranks() == groups.data->ranks(), "ddp: expected one over the data-parallel ",
+                 "group, got one over group ", own.name());
+}
+
+void BufferDataParallel::set_placements(const nxd_placement_t* placements, const int32_t* dims,
+                                        const int32_t* tied, size_t n) {
+  context_->check_usable();
+  check_trained_axes(*context_, "a ddp over buffers");
+  static_cast<void>(context_->parallel());  // which fails without a layout
+  const OptimizerGroups groups = groups_of_layout(*context_);
+  Proposal proposal(context_->rank(), "ddp_set_placements");
+  std::vector<ParameterPlacement> found;
+  uint32_t digest = 0;
+  proposal.attempt([&] {
+    check_state(!reducer_->under_way(), "gradients are marked; place parameters before");
+    check_group(groups);
+    found = parameters_->placements(*groups.tensor, placements, dims, tied, n);
+    digest = digest_of(*parameters_, found, tied);
+  });
+  proposal.same_within(groups.pipeline->rank(), groups.pipeline->size(),
+                       "digest of the stage's names, shapes and placements", digest);
+  agree(groups.all(), proposal);
+  check_names(groups.pipeline.get(), *parameters_, tied);
+  parameters_->place(std::move(found), groups);
 }
 
 void BufferDataParallel::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {

@@ -18,10 +18,15 @@ class BufferDataParallel : public DataParallel {
   void mark_unused(size_t index) override;
   void rebind(size_t index, const DLTensor* param, const DLTensor* grad) override;
   void mark_reloaded() override { parameters_->mark_reloaded(); }
+  void set_placements(const nxd_placement_t* placements, const int32_t* dims, const int32_t* tied,
+                      size_t n) override;
 
  private:
   void check_sync() const;
 
+  void check_group(const OptimizerGroups& groups) const;
+
+  std::shared_ptr<Context> context_;
   std::shared_ptr<BufferParameters> parameters_;
 };
 

@@ -148,14 +148,14 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   if (param) {
     const std::string what = text("param (", info.name, ")");
     const Checked value = check_param(*param, what);
-    check_argument(value.shape == info.shard.shape() && value.dtype == info.dtype, what,
-                   ": expected ", dtype_name(info.dtype), " ", shape_text(info.shard.shape()),
+    check_argument(value.shape == info.shard.local_shape() && value.dtype == info.dtype, what,
+                   ": expected ", dtype_name(info.dtype), " ", shape_text(info.shard.local_shape()),
                    " as before, got ", dtype_name(value.dtype), " ", shape_text(value.shape));
     next.value = value.data;
   }
   if (grad) {
     const std::string what = text("grad (", info.name, ")");
-    const Checked gradient = check_grad(*grad, info.shard.shape(), info.dtype, what);
+    const Checked gradient = check_grad(*grad, info.shard.local_shape(), info.dtype, what);
     check_argument(gradient.dtype == info.grad_dtype, what, ": expected ",
                    dtype_name(info.grad_dtype), " as before, got ", dtype_name(gradient.dtype));
     next.grad = gradient.data;
@@ -164,9 +164,55 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   buffers_[index] = next;
 }
 
+std::vector<ParameterPlacement> BufferParameters::placements(const ProcessGroup& tensor,
+                                                             const nxd_placement_t* kinds,
+                                                             const int32_t* dims,
+                                                             const int32_t* tied, size_t n) const {
+  check_state(!stepped_, "expected placements before the first step");
+  check_argument(n == size(), "num_params: expected ", size(), ", got ", n);
+  check_argument(kinds || n == 0, "placements: expected an array of ", n, ", got NULL");
+  std::vector<ParameterPlacement> result;
+  for (size_t i = 0; i < n; ++i) {
+    check_argument(kinds[i] >= NXD_PLACEMENT_SHARDED && kinds[i] <= NXD_PLACEMENT_PARTIAL_GRAD,
+                   "placements[", i, "]: expected an NXD_PLACEMENT_*, got ", kinds[i]);
+    const Shape& local = infos_[i].shard.local_shape();
+    ParameterPlacement placement{ShardSpec::replicated(local)};
+    if (kinds[i] == NXD_PLACEMENT_SHARDED) {
+      const auto count = static_cast<int>(local.size());
+      const int given = dims ? dims[i] : 0, dim = given < 0 ? given + count : given;
+      check_argument(dim >= 0 && dim < count, "dims[", i, "]: expected a dimension of ",
+                     infos_[i].name, ", which has ", count, ", got ", given);
+      Shape whole = local;
+      int64_t& extent = whole[static_cast<size_t>(dim)];
+      check_argument(!__builtin_mul_overflow(extent, tensor.size(), &extent), "params[", i,
+                     "]: expected a size that fits in memory");
+      placement.shard = ShardSpec::split(whole, dim, tensor.rank(), tensor.size());
+    } else {
+      placement.counts_in_norm = tensor.rank() == 0;
+      placement.partial_grad = kinds[i] == NXD_PLACEMENT_PARTIAL_GRAD;
+    }
+    if (tied && flag(tied[i], "tied[", i, "]")) placement.counts_in_norm = false;
+    result.push_back(std::move(placement));
+  }
+  return result;
+}
+
+void BufferParameters::place(std::vector<ParameterPlacement> placements,
+                             const OptimizerGroups& groups) {
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    ParameterInfo& info = infos_[i];
+    info.shard = std::move(placements[i].shard);
+    info.counts_in_norm = placements[i].counts_in_norm;
+    info.gradient_group = placements[i].partial_grad ? groups.tensor : nullptr;
+  }
+  groups_ = groups;
+  placed_ = true;
+}
+
 // A group of all ranks has all of every parameter on each; no other rank has others.
 std::string BufferParameters::why_no_clipping() const {
-  if (!context_->model_parallel_is_initialized() || groups_.data->size() == context_->size()) {
+  if (placed_ || !context_->model_parallel_is_initialized() ||
+      groups_.data->size() == context_->size()) {
     return "";
   }
   for (const auto& [axis, name] :
@@ -175,8 +221,8 @@ std::string BufferParameters::why_no_clipping() const {
     if (size == 1) continue;
     return text("max_norm: expected 0 for a ddp over buffers in a layout of ", size, " ", name,
                 "-parallel ranks: the norm of its group ", groups_.data->name(),
-                " is not that of the model; clip the gradients yourself between nxd_ddp_finish "
-                "and nxd_optimizer_update (zero_stage 0)");
+                " is not that of the model; say which parameters are parts by "
+                "nxd_ddp_set_placements");
   }
   return "";
 }
@@ -192,6 +238,11 @@ std::string BufferParameters::why_partial() const {
 void BufferParameters::mark_reloaded() {
   std::fill(partial_steps_.begin(), partial_steps_.end(), -1);
   std::fill(replaced_.begin(), replaced_.end(), char{1});
+}
+
+void BufferParameters::advance_step() {
+  stepped_ = true;
+  context_->set_step(context_->step() + 1, 0);
 }
 
 void BufferParameters::make_zero_gradient(size_t index) {

@@ -10,8 +10,15 @@
 
 namespace nxd {
 
+// How a parameter is part of a model that is split over tensor- and pipeline-parallel ranks too.
+struct ParameterPlacement {
+  ShardSpec shard;
+  bool partial_grad = false;  // its gradient is to be summed over the tensor-parallel group
+  bool counts_in_norm = true;
+};
+
 // Parameters and gradients in memory of a caller's, who keeps it while this lives. Each rank of the
-// group holds all of every parameter.
+// group holds the same part of every parameter: all of it, until place() says otherwise.
 class BufferParameters : public ParameterSource {
  public:
   // Arguments as of nxd_ddp_create_buffers; INVALID_ARGUMENT says which one was not as expected.
@@ -21,6 +28,14 @@ class BufferParameters : public ParameterSource {
 
   // Takes other memory for a parameter, its gradient or both: null leaves one as it is.
   void rebind(size_t index, const DLTensor* param, const DLTensor* grad);
+
+  // Arguments as of nxd_ddp_set_placements; INVALID_ARGUMENT says which one was not as expected.
+  // INVALID_STATE once a step has been made.
+  std::vector<ParameterPlacement> placements(const ProcessGroup& tensor,
+                                             const nxd_placement_t* kinds, const int32_t* dims,
+                                             const int32_t* tied, size_t n) const;
+  // From here on norms and states are over these groups.
+  void place(std::vector<ParameterPlacement> placements, const OptimizerGroups& groups);
 
   size_t size() const override { return infos_.size(); }
   const ParameterInfo& info(size_t index) const override { return infos_[index]; }
@@ -38,7 +53,7 @@ class BufferParameters : public ParameterSource {
   bool plain_kernels() const override { return context_->plain_kernels(); }
   uint64_t seed() const override { return context_->seed(); }
   int64_t step() const override { return context_->step(); }
-  void advance_step() override { context_->set_step(context_->step() + 1, 0); }
+  void advance_step() override;
   void check_usable() const override { context_->check_usable(); }
 
  private:
@@ -46,6 +61,7 @@ class BufferParameters : public ParameterSource {
 
   std::shared_ptr<Context> context_;
   OptimizerGroups groups_;
+  bool placed_ = false, stepped_ = false;
   std::vector<ParameterInfo> infos_;
   std::vector<ParameterBuffers> buffers_;
   std::vector<char> replaced_;

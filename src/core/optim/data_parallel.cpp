@@ -55,6 +55,10 @@ void DataParallel::mark_reloaded() {
   fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_mark_reloaded: ", kForBuffers);
 }
 
+void DataParallel::set_placements(const nxd_placement_t*, const int32_t*, const int32_t*, size_t) {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_set_placements: ", kForBuffers);
+}
+
 uint64_t DataParallel::buffer_bytes() const {
   return reducer_->buffer_bytes() + (gather_ ? gather_->buffer_bytes() : 0);
 }

@@ -40,12 +40,14 @@ class DataParallel {
   virtual void set_sync(bool sync) { sync_ = sync; }
   uint64_t buffer_bytes() const;
 
-  // See nxd_ddp_mark_ready, _mark_unused, _rebind and _mark_reloaded: INVALID_STATE unless
-  // parameters are a caller's buffers.
+  // See nxd_ddp_mark_ready, _mark_unused, _rebind, _mark_reloaded and _set_placements:
+  // INVALID_STATE unless parameters are a caller's buffers.
   virtual void mark_ready(size_t index);
   virtual void mark_unused(size_t index);
   virtual void rebind(size_t index, const DLTensor* param, const DLTensor* grad);
   virtual void mark_reloaded();
+  virtual void set_placements(const nxd_placement_t* placements, const int32_t* dims,
+                              const int32_t* tied, size_t n);
 
  protected:
   // The steps of making one, for subclasses. First, before anything is changed: INVALID_ARGUMENT on

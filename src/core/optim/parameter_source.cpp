@@ -1,10 +1,25 @@
 #include "core/optim/parameter_source.h"
 
+#include "core/world/context.h"
+
 namespace nxd {
 
 std::vector<ProcessGroup*> OptimizerGroups::all() const {
   if (world) return {world.get()};
   return {tensor.get(), data.get(), pipeline.get()};
+}
+
+OptimizerGroups groups_of_layout(const Context& context) {
+  OptimizerGroups groups;
+  groups.world_rank = context.rank();
+  if (!context.model_parallel_is_initialized()) return groups;
+  const ParallelState& parallel = context.parallel();
+  groups.tensor = parallel.group(NXD_AXIS_TENSOR);
+  groups.data = parallel.group(NXD_AXIS_DATA);
+  groups.pipeline = parallel.group(NXD_AXIS_PIPELINE);
+  const int spanned = groups.tensor->size() * groups.data->size() * groups.pipeline->size();
+  if (spanned == context.size()) groups.world = context.world();
+  return groups;
 }
 
 std::optional<std::vector<std::string>> ParameterSource::names_of_model() const {

@@ -43,6 +43,10 @@ struct OptimizerGroups {
   std::vector<ProcessGroup*> all() const;
 };
 
+class Context;
+// The groups of the layout; none without one.
+OptimizerGroups groups_of_layout(const Context& context);
+
 // Parameters that are optimized: a module tree's, or a caller's buffers. Values and gradients may
 // move between calls, so code that works on them asks anew.
 class ParameterSource {

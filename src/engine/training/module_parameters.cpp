@@ -97,15 +97,9 @@ std::optional<std::vector<std::string>> ModuleParameters::names_of_model() const
 }
 
 const OptimizerGroups& ModuleParameters::groups() const {
-  groups_ = {};
-  groups_.world_rank = context().rank();
-  if (context().size() == 1 && !context().model_parallel_is_initialized()) return groups_;
-  const ParallelState& parallel = context().parallel();
-  groups_.tensor = parallel.group(NXD_AXIS_TENSOR);
-  groups_.data = parallel.group(NXD_AXIS_DATA);
-  groups_.pipeline = parallel.group(NXD_AXIS_PIPELINE);
-  const int spanned = groups_.tensor->size() * groups_.data->size() * groups_.pipeline->size();
-  if (spanned == context().size()) groups_.world = context().world();
+  // More ranks than one need a layout.
+  if (context().size() > 1) static_cast<void>(context().parallel());
+  groups_ = groups_of_layout(context());
   return groups_;
 }
 

@@ -12,7 +12,7 @@ from nxd._raw.base import (
     DType, Device, ErrorInfo, LogLevel, ParameterState, Status, Toggle,
 )
 from nxd._raw.context import ContextOptions, Rendezvous, Transport
-from nxd._raw.data_parallel import DdpOptions, FinishOptions
+from nxd._raw.data_parallel import DdpOptions, FinishOptions, Placement
 from nxd._raw.functional import CrossEntropyOptions, Reduction, Smoothing
 from nxd._raw.group import Reduce
 from nxd._raw.job import SpawnOptions
@@ -62,8 +62,8 @@ __all__ = [
     "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions", "Hyperparameter",
     "Init", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats",
     "Mismatch", "MlpOptions", "ModelOptions", "NormOptions", "ParallelOptions",
-    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "PlanLayout", "PlanMachine",
-    "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
+    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
+    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
     "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
     "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "Smoothing",

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TypedDict
 
 from nxd._raw.base import Toggle
 from nxd._raw.group import Reduce
 
 NAMES = """
+typedef int32_t nxd_placement_t;
 typedef struct nxd_ddp nxd_ddp_t;
 typedef struct nxd_ddp_options nxd_ddp_options_t;
 typedef struct nxd_finish_options nxd_finish_options_t;
@@ -38,6 +40,7 @@ struct nxd_finish_options {
 FUNCTIONS = """
 nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size);
 nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group, const char* const* names, DLTensor* const* params, DLTensor* const* grads, size_t num_params, const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
+nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements, const int32_t* dims, const int32_t* tied, size_t num_params);
 nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
 nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count);
 nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name);
@@ -51,6 +54,19 @@ nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size)
 nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options, double* out_norm);
 nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap, size_t* out_count);
 """
+
+
+class Placement(IntEnum):
+    """How the ranks of the tensor-parallel group hold a parameter."""
+
+    INVALID = -1
+    # each rank has an equal part along one dimension
+    SHARDED = 0
+    # the same values on all ranks, and the same gradient
+    REPLICATED = 1
+    # the same values; gradients are summed over the group when they are finished, such as those of
+    # norms under sequence parallelism
+    PARTIAL_GRAD = 2
 
 
 class DdpOptions(TypedDict, total=False):

@@ -713,6 +713,10 @@ fn constants() {
     assert_eq!(nxd_reduce_t::MAX.0, 2);
     assert_eq!(nxd_reduce_t::MIN.0, 3);
     assert_eq!(nxd_reduce_t::PROD.0, 4);
+    assert_eq!(nxd_placement_t::INVALID.0, -1);
+    assert_eq!(nxd_placement_t::SHARDED.0, 0);
+    assert_eq!(nxd_placement_t::REPLICATED.0, 1);
+    assert_eq!(nxd_placement_t::PARTIAL_GRAD.0, 2);
     assert_eq!(nxd_phase_t::INVALID.0, -1);
     assert_eq!(nxd_phase_t::GEMM_FORWARD.0, 0);
     assert_eq!(nxd_phase_t::GEMM_INPUT_GRAD.0, 1);

@@ -2,6 +2,13 @@
 
 mutable struct nxd_ddp_t end
 
+@code nxd_placement_t begin
+    NXD_PLACEMENT_INVALID = -1 => "invalid"
+    NXD_PLACEMENT_SHARDED = 0 => "sharded"
+    NXD_PLACEMENT_REPLICATED = 1 => "replicated"
+    NXD_PLACEMENT_PARTIAL_GRAD = 2 => "partial_grad"
+end
+
 struct nxd_ddp_options_t
     struct_size::Csize_t
     bucket_bytes::Int64
@@ -26,6 +33,8 @@ end
 @call libnxd_core nxd_ddp_create_buffers(ctx::Ptr{nxd_context_t}, group::Ptr{nxd_group_t},
     names::Ptr{Cstring}, params::Ptr{Ptr{DLTensor}}, grads::Ptr{Ptr{DLTensor}}, num_params::Csize_t,
     options::Ptr{nxd_ddp_options_t}, out_ddp::Ptr{Ptr{nxd_ddp_t}})::nxd_status_t
+@call libnxd_core nxd_ddp_set_placements(ddp::Ptr{nxd_ddp_t}, placements::Ptr{nxd_placement_t},
+    dims::Ptr{Int32}, tied::Ptr{Int32}, num_params::Csize_t)::nxd_status_t
 @call libnxd_core nxd_ddp_rebind(ddp::Ptr{nxd_ddp_t}, index::Csize_t, param::Ptr{DLTensor},
     grad::Ptr{DLTensor})::nxd_status_t
 @call libnxd_core nxd_ddp_get_count(ddp::Ptr{nxd_ddp_t}, out_count::Ptr{Csize_t})::nxd_status_t

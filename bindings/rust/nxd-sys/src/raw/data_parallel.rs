@@ -3,6 +3,39 @@
 #[allow(unused_imports)]
 use super::*;
 
+/// How the ranks of the tensor-parallel group hold a parameter.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_placement_t(pub i32);
+
+impl nxd_placement_t {
+    pub const INVALID: Self = Self(-1);
+    /// each rank has an equal part along one dimension
+    pub const SHARDED: Self = Self(0);
+    /// the same values on all ranks, and the same gradient
+    pub const REPLICATED: Self = Self(1);
+    /// the same values; gradients are summed over the group when they are finished, such as those of norms under sequence parallelism
+    pub const PARTIAL_GRAD: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_placement_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::SHARDED => f.write_str("SHARDED"),
+            Self::REPLICATED => f.write_str("REPLICATED"),
+            Self::PARTIAL_GRAD => f.write_str("PARTIAL_GRAD"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_placement_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
 /// Data parallelism over a set of parameters.
 #[repr(C)]
 pub struct nxd_ddp_t {
@@ -87,10 +120,9 @@ extern "C" {
     /// [collective: the group] Data parallelism over buffers that the caller owns, such as another
     /// framework's.
     ///
-    /// Norms and saved states are those of the group's ranks alone. A program that also splits tensors
-    /// over other ranks sums the norms itself, and saves one file for each part. max_norm is therefore
-    /// UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
-    /// world: clip between nxd_ddp_finish and nxd_optimizer_update there.
+    /// Norms and saved states are those of the group's ranks alone, until nxd_ddp_set_placements says
+    /// how the model is split over other ranks. Before that max_norm is UNSUPPORTED in a layout with
+    /// tensor- or pipeline-parallel ranks, unless the group is the whole world.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -105,6 +137,24 @@ extern "C" {
     /// TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, num_params: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
+
+    /// [collective: tensor-, pipeline- and data-parallel groups] Says how the parameters of a ddp over
+    /// buffers are parts of a model. From then on norms and clipping are those of the whole model, each
+    /// element counted once, and a saved state is one file with whole arrays, which every layout reads.
+    /// nxd_ddp_finish, nxd_optimizer_step and nxd_optimizer_save are then collective over these groups.
+    ///
+    /// Before gradients are marked and before the first step. The ddp's group must be the data-parallel
+    /// group. Parameters of different pipeline stages have different names, unless they are tied.
+    /// @param placements  of all parameters, the same on the ranks of a stage.
+    /// @param dims        of sharded parameters: the dimension that is split; NULL: 0 for all.
+    /// @param tied        1 for a parameter that another pipeline stage has too and counts in norms;
+    /// its gradient is complete on both. NULL: 0 for all.
+    /// @param num_params  nxd_ddp_get_count.
+    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); INVALID_STATE (no
+    /// nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); TIMEOUT;
+    /// PEER_LOST.
+    /// @since 0.1
+    pub fn nxd_ddp_set_placements(ddp: *mut nxd_ddp_t, placements: *const nxd_placement_t, dims: *const i32, tied: *const i32, num_params: usize) -> nxd_status_t;
 
     /// [local] Says that a buffer has moved, for frameworks that allocate new gradients.
     ///
