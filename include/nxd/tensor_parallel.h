@@ -184,6 +184,72 @@ NXD_API nxd_status_t nxd_row_linear_backward_get_workspace(
     const nxd_row_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight,
     const DLTensor* grad_bias, size_t* out_bytes);
 
+/** Options of nxd_vocab_parallel_embedding_forward and _backward; the same on all ranks, but for
+ * the workspace. */
+typedef struct nxd_vocab_parallel_embedding_options {
+  size_t struct_size;
+  int64_t num_embeddings;    /**< ids that there are; 0: the rows of all ranks, of which the last
+                                  ones may pad a vocabulary that does not divide */
+  int64_t padding_idx;       /**< see has_padding_idx */
+  int32_t has_padding_idx;   /**< 1: the row of padding_idx gets no gradient */
+  int32_t sequence_parallel; /**< 1: y is this rank's part along sequence_dim */
+  int32_t sequence_dim;      /**< of y, not the last; from the end when negative */
+  int32_t accumulate_grads;  /**< 1: grad_weight is added to what is there; 0: it is overwritten */
+  void* workspace;           /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes;    /**< at least what the function's _get_workspace says */
+} nxd_vocab_parallel_embedding_options_t;
+
+#define NXD_VOCAB_PARALLEL_EMBEDDING_OPTIONS_INIT \
+  { sizeof(nxd_vocab_parallel_embedding_options_t), 0, 0, 0, 0, 0, 0, NULL, 0 }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_vocab_parallel_embedding_options_init(
+    nxd_vocab_parallel_embedding_options_t* options, size_t size);
+
+/** [collective: tensor-parallel group] Rows of an embedding by their ids, where rank r of the group
+ *  has the rows r n to (r + 1) n - 1 of a table, as in Megatron-LM and NxD Core.
+ *
+ *  @param ids     [...], I32 or I64, from 0 to num_embeddings - 1; the same on all ranks.
+ *  @param weight  [n, hidden], with the same n on all ranks. Rows beyond num_embeddings are never
+ *                 read.
+ *  @param y       [..., hidden], of the dtype of weight. With sequence_parallel its sequence_dim is
+ *                 a tp-th of that of ids.
+ *  @return as nxd_column_linear_forward; INVALID_ARGUMENT, on all ranks, also for an id outside of
+ *          the table.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_vocab_parallel_embedding_forward(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight,
+    const nxd_vocab_parallel_embedding_options_t* options, DLTensor* y);
+
+/** [local] Bytes of workspace of nxd_vocab_parallel_embedding_forward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_vocab_parallel_embedding_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight,
+    const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* y, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] Gradient of nxd_vocab_parallel_embedding_forward. Rows are
+ *  summed in the order of the ids, those of 16-bit floats in F32.
+ *
+ *  @param ids          as given to the forward.
+ *  @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
+ * ranks.
+ *  @param grad_weight  [n, hidden], of the dtype of grad_y, or F32 for 16-bit floats; complete.
+ *  @return as nxd_vocab_parallel_embedding_forward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_vocab_parallel_embedding_backward(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y,
+    const nxd_vocab_parallel_embedding_options_t* options, DLTensor* grad_weight);
+
+/** [local] Bytes of workspace of nxd_vocab_parallel_embedding_backward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y,
+    const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight,
+    size_t* out_bytes);
+
 /** Moves between what the ranks of the group hold alike and what they hold in parts, as in
  *  Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
  * -1, a sequence is one along another. */

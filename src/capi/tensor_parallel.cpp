@@ -6,6 +6,7 @@
 #include "core/tensor_parallel/column_linear.h"
 #include "core/tensor_parallel/region_mapping.h"
 #include "core/tensor_parallel/row_linear.h"
+#include "core/tensor_parallel/vocab_parallel_embedding.h"
 
 using namespace nxd;
 
@@ -13,6 +14,14 @@ namespace {
 
 const nxd_column_linear_options_t kColumnDefaults = NXD_COLUMN_LINEAR_OPTIONS_INIT;
 const nxd_row_linear_options_t kRowDefaults = NXD_ROW_LINEAR_OPTIONS_INIT;
+const nxd_vocab_parallel_embedding_options_t kEmbeddingDefaults =
+    NXD_VOCAB_PARALLEL_EMBEDDING_OPTIONS_INIT;
+
+template <class Options>
+CallerWorkspace workspace_of(const Options& given) {
+  check_count(given.workspace_bytes, 1, "workspace");
+  return {given.workspace != nullptr, given.workspace, given.workspace_bytes};
+}
 
 // The fields that both kinds have.
 template <class Options>
@@ -22,8 +31,7 @@ LinearOptions resolve_common(const Options& given) {
   options.sequence_dim = given.sequence_dim;
   options.transposed_weight = flag(given.transposed_weight, "transposed_weight");
   options.accumulate_grads = flag(given.accumulate_grads, "accumulate_grads");
-  options.workspace = {given.workspace != nullptr, given.workspace, given.workspace_bytes};
-  check_count(given.workspace_bytes, 1, "workspace");
+  options.workspace = workspace_of(given);
   return options;
 }
 
@@ -41,8 +49,20 @@ LinearOptions resolve(const nxd_row_linear_options_t* given) {
   return options;
 }
 
+VocabEmbeddingOptions resolve(const nxd_vocab_parallel_embedding_options_t* given) {
+  const auto known = read_options(given, kEmbeddingDefaults, "options");
+  VocabEmbeddingOptions options;
+  options.num_embeddings = known.num_embeddings;
+  if (flag(known.has_padding_idx, "has_padding_idx")) options.padding_idx = known.padding_idx;
+  options.sequence_parallel = flag(known.sequence_parallel, "sequence_parallel");
+  options.sequence_dim = known.sequence_dim;
+  options.accumulate_grads = flag(known.accumulate_grads, "accumulate_grads");
+  options.workspace = workspace_of(known);
+  return options;
+}
+
 // A caller's arrays, as they are named in a forward and in a backward pass.
-struct Tensors {
+struct LinearTensors {
   const DLTensor *x, *weight, *y, *bias;
   const DLTensor *grad_x, *grad_weight, *grad_bias;
   bool backward;
@@ -58,20 +78,32 @@ struct Tensors {
   }
 };
 
-Tensors forward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* bias,
-                   const DLTensor* y) {
+LinearTensors forward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* bias,
+                         const DLTensor* y) {
   return {x, weight, y, bias, nullptr, nullptr, nullptr, false};
 }
 
-Tensors backward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
-                    const DLTensor* grad_x, const DLTensor* grad_weight,
-                    const DLTensor* grad_bias) {
+LinearTensors backward_of(const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
+                          const DLTensor* grad_x, const DLTensor* grad_weight,
+                          const DLTensor* grad_bias) {
   return {x, weight, grad_y, nullptr, grad_x, grad_weight, grad_bias, true};
 }
 
-template <class Plan, class Options>
-nxd_status_t run_linear(nxd_context_t* ctx, const char* operation, const Tensors& tensors,
-                        const Options* options) {
+// The same of an embedding.
+struct EmbeddingTensors {
+  const DLTensor *ids, *weight, *y;
+  bool backward;
+
+  VocabEmbeddingArrays read(Data data) const {
+    return {read_array(ids, "ids", data),
+            read_array(weight, backward ? "grad_weight" : "weight", data),
+            read_array(y, backward ? "grad_y" : "y", data)};
+  }
+};
+
+template <class Plan, class Tensors, class Options>
+nxd_status_t run_plan(nxd_context_t* ctx, const char* operation, const Tensors& tensors,
+                      const Options* options) {
   return guard([&] {
     run_layer(nxd::unwrap(ctx), operation, [&](const ProcessGroup& group) {
       return Plan(group, tensors.read(Data::kNeeded), resolve(options));
@@ -79,13 +111,13 @@ nxd_status_t run_linear(nxd_context_t* ctx, const char* operation, const Tensors
   });
 }
 
-template <class Plan, class Options>
+template <class Plan, class Tensors, class Options>
 nxd_status_t get_workspace(nxd_context_t* ctx, const Tensors& tensors, const Options* options,
                            size_t* out_bytes) {
   return guard([&] {
     auto& out = output(out_bytes, "out_bytes");
     const auto group = layer_group(nxd::unwrap(ctx));
-    LinearOptions known = resolve(options);
+    auto known = resolve(options);
     known.workspace = {true, nullptr, 0};
     out = Plan(*group, tensors.read(Data::kIgnored), known).workspace_bytes();
   });
@@ -100,8 +132,8 @@ nxd_status_t nxd_column_linear_options_init(nxd_column_linear_options_t* options
 nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTensor* x,
                                        const DLTensor* weight, const DLTensor* bias,
                                        const nxd_column_linear_options_t* options, DLTensor* y) {
-  return run_linear<ColumnLinearForward>(ctx, "column_linear_forward",
-                                         forward_of(x, weight, bias, y), options);
+  return run_plan<ColumnLinearForward>(ctx, "column_linear_forward", forward_of(x, weight, bias, y),
+                                       options);
 }
 
 nxd_status_t nxd_column_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
@@ -117,7 +149,7 @@ nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x,
                                         const nxd_column_linear_options_t* options,
                                         DLTensor* grad_x, DLTensor* grad_weight,
                                         DLTensor* grad_bias) {
-  return run_linear<ColumnLinearBackward>(
+  return run_plan<ColumnLinearBackward>(
       ctx, "column_linear_backward", backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias),
       options);
 }
@@ -137,8 +169,8 @@ nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size
 nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight,
                                     const DLTensor* bias, const nxd_row_linear_options_t* options,
                                     DLTensor* y) {
-  return run_linear<RowLinearForward>(ctx, "row_linear_forward", forward_of(x, weight, bias, y),
-                                      options);
+  return run_plan<RowLinearForward>(ctx, "row_linear_forward", forward_of(x, weight, bias, y),
+                                    options);
 }
 
 nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
@@ -152,9 +184,9 @@ nxd_status_t nxd_row_linear_backward(nxd_context_t* ctx, const DLTensor* x, cons
                                      const DLTensor* grad_y,
                                      const nxd_row_linear_options_t* options, DLTensor* grad_x,
                                      DLTensor* grad_weight, DLTensor* grad_bias) {
-  return run_linear<RowLinearBackward>(
-      ctx, "row_linear_backward", backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias),
-      options);
+  return run_plan<RowLinearBackward>(ctx, "row_linear_backward",
+                                     backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias),
+                                     options);
 }
 
 nxd_status_t nxd_row_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x,
@@ -165,6 +197,41 @@ nxd_status_t nxd_row_linear_backward_get_workspace(nxd_context_t* ctx, const DLT
                                                    const DLTensor* grad_bias, size_t* out_bytes) {
   return get_workspace<RowLinearBackward>(
       ctx, backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias), options, out_bytes);
+}
+
+nxd_status_t nxd_vocab_parallel_embedding_options_init(
+    nxd_vocab_parallel_embedding_options_t* options, size_t size) {
+  return guard([&] { init_options(options, size, kEmbeddingDefaults, "options"); });
+}
+
+nxd_status_t nxd_vocab_parallel_embedding_forward(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight,
+    const nxd_vocab_parallel_embedding_options_t* options, DLTensor* y) {
+  return run_plan<VocabEmbeddingForward>(ctx, "vocab_parallel_embedding_forward",
+                                         EmbeddingTensors{ids, weight, y, false}, options);
+}
+
+nxd_status_t nxd_vocab_parallel_embedding_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight,
+    const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* y, size_t* out_bytes) {
+  return get_workspace<VocabEmbeddingForward>(ctx, EmbeddingTensors{ids, weight, y, false}, options,
+                                              out_bytes);
+}
+
+nxd_status_t nxd_vocab_parallel_embedding_backward(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y,
+    const nxd_vocab_parallel_embedding_options_t* options, DLTensor* grad_weight) {
+  return run_plan<VocabEmbeddingBackward>(ctx, "vocab_parallel_embedding_backward",
+                                          EmbeddingTensors{ids, grad_weight, grad_y, true},
+                                          options);
+}
+
+nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y,
+    const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight,
+    size_t* out_bytes) {
+  return get_workspace<VocabEmbeddingBackward>(
+      ctx, EmbeddingTensors{ids, grad_weight, grad_y, true}, options, out_bytes);
 }
 
 nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping,

@@ -38,24 +38,6 @@ struct Case {
   }
 };
 
-// A workspace of exactly the size that was asked for, at an odd address, and bytes behind it.
-class Workspace {
- public:
-  void* take(size_t bytes) {
-    memory_.assign(bytes + 17, 0x3b);
-    return memory_.data() + 1;
-  }
-  bool is_intact() const {
-    for (size_t i = memory_.size() - 16; i < memory_.size(); ++i) {
-      if (memory_[i] != 0x3b) return false;
-    }
-    return memory_[0] == 0x3b;
-  }
-
- private:
-  std::vector<char> memory_;
-};
-
 // A rank's view of the undivided layer.
 class Layer {
  public:

@@ -1,9 +1,7 @@
 // Arguments that one rank of a parallel layer finds bad, and ranks that disagree: every rank gets
 // the error, with what was expected and what was given, no output has changed, and the next call
 // goes well. Ranks that are lost: their peers are told.
-#include <functional>
-
-#include "support/layer_arrays.h"
+#include "support/layer_slips.h"
 
 #include "support/check.h"
 
@@ -11,8 +9,6 @@ namespace {
 
 using namespace nxd_test;
 
-constexpr int kRanks = 3;
-constexpr int kBad = 1;  // the rank with bad arguments
 constexpr int64_t kIn = 6, kOut = 9, kRows = 3;
 
 // Arguments of all calls, to be spoilt one by one.
@@ -44,7 +40,7 @@ struct Arguments {
   }
 };
 
-using Called = std::function<nxd_status_t(nxd_context_t*, Arguments&)>;
+using Called = LayerCall<Arguments>;
 
 const Called kColumnForward = [](nxd_context_t* ctx, Arguments& a) {
   return nxd_column_linear_forward(ctx, a.px, a.pw, a.pb, &a.column, a.py);
@@ -65,23 +61,13 @@ const Called kMappingBackward = [](nxd_context_t* ctx, Arguments& a) {
   return nxd_region_mapping_backward(ctx, a.mapping, a.dim, a.px, a.pmoved);
 };
 
-struct Slip {
-  const Called* call;
-  const char* message;  // part of it, on all ranks
-  std::function<void(Arguments&)> spoil;
-  nxd_status_t status = NXD_ERROR_INVALID_ARGUMENT;
-};
-
-// A shape that is kept by the caller's struct.
-void reshape(DLTensor* tensor, int dim, int64_t size) { tensor->shape[dim] = size; }
-
-std::vector<Slip> slips() {
+std::vector<Slip<Arguments>> slips() {
   static int64_t far[] = {INT64_MAX, 1, 1}, still[] = {0, 1, 2},
                  huge[] = {int64_t{1} << 40, 1 << 20};
   static int64_t stepped[] = {24, 12, 2};
   static char small[8];
   const auto x = [](const char* message, std::function<void(DLTensor&)> spoil) {
-    return Slip{&kRowForward, message, [spoil](Arguments& a) { spoil(*a.px); }};
+    return Slip<Arguments>{&kRowForward, message, [spoil](Arguments& a) { spoil(*a.px); }};
   };
   return {
       {&kColumnForward, "x: expected an array, got NULL", [](Arguments& a) { a.px = nullptr; }},
@@ -185,21 +171,11 @@ std::vector<Slip> slips() {
   };
 }
 
-void check_slips(nxd_context_t* ctx, int rank, int, void*) {
-  for (const Slip& slip : slips()) {
-    Arguments arguments;
-    const std::vector<char> before = arguments.outputs();
-    if (rank == kBad) slip.spoil(arguments);
-    NXD_TEST_REFUSED((*slip.call)(ctx, arguments), slip.status, slip.message);
-    if (arguments.outputs() != before) {
-      nxd_test_fail(__FILE__, __LINE__, "%s: an output has changed", slip.message);
-    }
-    Arguments good;
-    NXD_TEST_OK((*slip.call)(ctx, good));
-  }
+void slips_fail_on_all_ranks(void**) {
+  nxd_test_run_ranks(
+      kSlipRanks, kSlipRanks,
+      [](nxd_context_t* ctx, int rank, int, void*) { check_slips(ctx, rank, slips()); }, nullptr);
 }
-
-void slips_fail_on_all_ranks(void**) { nxd_test_run_ranks(kRanks, kRanks, check_slips, nullptr); }
 
 // A group of one has nobody to tell.
 void slips_fail_alone(void**) {
@@ -227,24 +203,15 @@ void slips_fail_alone(void**) {
       nullptr);
 }
 
-// Different calls of layers at once.
-void check_other_calls(nxd_context_t* ctx, int rank, int, void*) {
-  const Called* calls[] = {&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward,
-                           &kMappingForward};
-  for (const Called* one : calls) {
-    for (const Called* other : calls) {
-      if (one == other) continue;
-      Arguments arguments;
-      const std::vector<char> before = arguments.outputs();
-      const nxd_status_t status = (*(rank == kBad ? one : other))(ctx, arguments);
-      NXD_TEST_CHECK(status == NXD_ERROR_INVALID_ARGUMENT);
-      NXD_TEST_CHECK(arguments.outputs() == before);
-    }
-  }
-}
-
 void other_calls_are_found(void**) {
-  nxd_test_run_ranks(kRanks, kRanks, check_other_calls, nullptr);
+  nxd_test_run_ranks(
+      kSlipRanks, kSlipRanks,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        check_other_calls<Arguments>(
+            ctx, rank,
+            {&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward, &kMappingForward});
+      },
+      nullptr);
 }
 
 // Without a layout there is no group, and with ranks along other axes there is no such layer.
@@ -263,24 +230,15 @@ void layouts(void**) {
       nullptr);
 }
 
-// A rank that leaves: the others' next call fails, and so do all later ones.
-void check_lost(nxd_context_t* ctx, int rank, int, void* user_data) {
-  const Called& call = *static_cast<const Called*>(user_data);
-  Arguments arguments;
-  NXD_TEST_OK(call(ctx, arguments));
-  if (rank == 0) {
-    NXD_TEST_OK(nxd_context_abort(ctx));
-    NXD_TEST_REFUSED(call(ctx, arguments), NXD_ERROR_ABORTED, "aborted");
-    return;
-  }
-  NXD_TEST_REFUSED(call(ctx, arguments), NXD_ERROR_PEER_LOST, "rank 0");
-  NXD_TEST_REFUSED(call(ctx, arguments), NXD_ERROR_PEER_LOST, "rank 0");
-}
-
 void lost_ranks(void**) {
   for (const Called* call : {&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward,
                              &kMappingForward, &kMappingBackward}) {
-    nxd_test_run_ranks(kRanks, kRanks, check_lost, const_cast<Called*>(call));
+    nxd_test_run_ranks(
+        kSlipRanks, kSlipRanks,
+        [](nxd_context_t* ctx, int rank, int, void* user_data) {
+          check_lost(ctx, rank, *static_cast<const Called*>(user_data));
+        },
+        const_cast<Called*>(call));
   }
 }
 

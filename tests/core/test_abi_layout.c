@@ -98,6 +98,17 @@ FIELD(nxd_row_linear_options_t, reserved, 28);
 FIELD(nxd_row_linear_options_t, workspace, 32);
 FIELD(nxd_row_linear_options_t, workspace_bytes, 40);
 
+SIZE(nxd_vocab_parallel_embedding_options_t, 56);
+FIELD(nxd_vocab_parallel_embedding_options_t, struct_size, 0);
+FIELD(nxd_vocab_parallel_embedding_options_t, num_embeddings, 8);
+FIELD(nxd_vocab_parallel_embedding_options_t, padding_idx, 16);
+FIELD(nxd_vocab_parallel_embedding_options_t, has_padding_idx, 24);
+FIELD(nxd_vocab_parallel_embedding_options_t, sequence_parallel, 28);
+FIELD(nxd_vocab_parallel_embedding_options_t, sequence_dim, 32);
+FIELD(nxd_vocab_parallel_embedding_options_t, accumulate_grads, 36);
+FIELD(nxd_vocab_parallel_embedding_options_t, workspace, 40);
+FIELD(nxd_vocab_parallel_embedding_options_t, workspace_bytes, 48);
+
 SIZE(nxd_lr_schedule_options_t, 40);
 FIELD(nxd_lr_schedule_options_t, struct_size, 0);
 FIELD(nxd_lr_schedule_options_t, kind, 8);
@@ -344,6 +355,7 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(custom_optimizer, CUSTOM_OPTIMIZER);
   CHECK_INIT(column_linear, COLUMN_LINEAR);
   CHECK_INIT(row_linear, ROW_LINEAR);
+  CHECK_INIT(vocab_parallel_embedding, VOCAB_PARALLEL_EMBEDDING);
 }
 
 static void test_pp_costs(void** state) {

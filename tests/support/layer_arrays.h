@@ -2,6 +2,7 @@
 // rank's parts of them in memory of any layout, as DLPack shows it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -98,6 +99,7 @@ inline DLDataType dl_dtype(nxd_dtype_t dtype) {
     case NXD_DTYPE_BF16: return {kDLBfloat, 16, 1};
     case NXD_DTYPE_F16: return {kDLFloat, 16, 1};
     case NXD_DTYPE_I64: return {kDLInt, 64, 1};
+    case NXD_DTYPE_I32: return {kDLInt, 32, 1};
     default: return {kDLFloat, 32, 1};
   }
 }
@@ -144,6 +146,7 @@ class Buffer {
     switch (dtype_) {
       case NXD_DTYPE_F64: return load<double>(at);
       case NXD_DTYPE_I64: return static_cast<double>(load<int64_t>(at));
+      case NXD_DTYPE_I32: return static_cast<double>(load<int32_t>(at));
       case NXD_DTYPE_BF16: return nxd::bf16_to_f32(load<uint16_t>(at));
       case NXD_DTYPE_F16: return nxd::f16_to_f32(load<uint16_t>(at));
       default: return load<float>(at);
@@ -155,6 +158,7 @@ class Buffer {
     switch (dtype_) {
       case NXD_DTYPE_F64: return store(at, value);
       case NXD_DTYPE_I64: return store(at, static_cast<int64_t>(value));
+      case NXD_DTYPE_I32: return store(at, static_cast<int32_t>(value));
       case NXD_DTYPE_BF16: return store(at, nxd::f32_to_bf16(narrow));
       case NXD_DTYPE_F16: return store(at, nxd::f32_to_f16(narrow));
       default: return store(at, narrow);
@@ -221,8 +225,10 @@ class Buffer {
     const int dims = static_cast<int>(shape_.size());
     std::vector<int> order(shape_.size());  // from the innermost on
     for (int d = 0; d < dims; ++d) order[static_cast<size_t>(d)] = dims - 1 - d;
-    if (layout == Layout::kColumns) std::rotate(order.begin(), order.begin() + 1, order.end());
-    if (layout == Layout::kFirstLast) std::rotate(order.begin(), order.end() - 1, order.end());
+    if (layout == Layout::kColumns && dims > 0)
+      std::rotate(order.begin(), order.begin() + 1, order.end());
+    if (layout == Layout::kFirstLast && dims > 0)
+      std::rotate(order.begin(), order.end() - 1, order.end());
     int64_t stride = layout == Layout::kStepped ? 3 : 1;
     for (const int d : order) {
       const auto at = static_cast<size_t>(d);
@@ -245,6 +251,24 @@ class Buffer {
   std::vector<char> own_;
   char* data_ = nullptr;
   DLTensor tensor_{};
+};
+
+// A workspace of exactly the size that was asked for, at an odd address, and bytes behind it.
+class Workspace {
+ public:
+  void* take(size_t bytes) {
+    memory_.assign(bytes + 17, 0x3b);
+    return memory_.data() + 1;
+  }
+  bool is_intact() const {
+    for (size_t i = memory_.size() - 16; i < memory_.size(); ++i) {
+      if (memory_[i] != 0x3b) return false;
+    }
+    return memory_[0] == 0x3b;
+  }
+
+ private:
+  std::vector<char> memory_;
 };
 
 // x [..., in] by weight [out, in], transposed: [..., out].

@@ -73,6 +73,40 @@ static inline nxdgo_row_linear_backward_get_workspace_t nxdgo_row_linear_backwar
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_vocab_parallel_embedding_options_init(nxd_vocab_parallel_embedding_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_vocab_parallel_embedding_options_init(options, size));
+}
+
+static inline nxdgo_error_t* nxdgo_vocab_parallel_embedding_forward(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight, const nxd_vocab_parallel_embedding_options_t* options, DLTensor* y) {
+  return nxdgo_outcome(nxd_vocab_parallel_embedding_forward(ctx, ids, weight, options, y));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_vocab_parallel_embedding_forward_get_workspace_t;
+
+static inline nxdgo_vocab_parallel_embedding_forward_get_workspace_t nxdgo_vocab_parallel_embedding_forward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* y) {
+  nxdgo_vocab_parallel_embedding_forward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_vocab_parallel_embedding_forward_get_workspace(ctx, ids, weight, options, y, &r.out_bytes));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_vocab_parallel_embedding_backward(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, DLTensor* grad_weight) {
+  return nxdgo_outcome(nxd_vocab_parallel_embedding_backward(ctx, ids, grad_y, options, grad_weight));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_vocab_parallel_embedding_backward_get_workspace_t;
+
+static inline nxdgo_vocab_parallel_embedding_backward_get_workspace_t nxdgo_vocab_parallel_embedding_backward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight) {
+  nxdgo_vocab_parallel_embedding_backward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_vocab_parallel_embedding_backward_get_workspace(ctx, ids, grad_y, options, grad_weight, &r.out_bytes));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* x, DLTensor* y) {
   return nxdgo_outcome(nxd_region_mapping_forward(ctx, mapping, dim, x, y));
 }
@@ -140,6 +174,26 @@ func (x RowLinearOptions) Sized() RowLinearOptions {
 	return x
 }
 
+// VocabParallelEmbeddingOptions is nxd_vocab_parallel_embedding_options_t. Options of
+// nxd_vocab_parallel_embedding_forward and _backward; the same on all ranks, but for the workspace.
+type VocabParallelEmbeddingOptions struct {
+	StructSize       uint64
+	NumEmbeddings    int64
+	PaddingIdx       int64
+	HasPaddingIdx    int32
+	SequenceParallel int32
+	SequenceDim      int32
+	AccumulateGrads  int32
+	Workspace        unsafe.Pointer
+	WorkspaceBytes   uint64
+}
+
+// Sized returns x with its StructSize set.
+func (x VocabParallelEmbeddingOptions) Sized() VocabParallelEmbeddingOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
 // ColumnLinearOptionsInit is nxd_column_linear_options_init. Fills options with defaults. [local]
 func ColumnLinearOptionsInit(options *ColumnLinearOptions, size int) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_column_linear_options_init((*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), C.size_t(size))))
@@ -202,6 +256,43 @@ func RowLinearBackward(ctx *Context, x *DLTensor, weight *DLTensor, gradY *DLTen
 // nxd_row_linear_backward, as nxd_column_linear_forward_get_workspace gives them. [local]
 func RowLinearBackwardGetWorkspace(ctx *Context, x *DLTensor, weight *DLTensor, gradY *DLTensor, options *RowLinearOptions, gradX *DLTensor, gradWeight *DLTensor, gradBias *DLTensor) (bytesOut int, err error) {
 	r := C.nxdgo_row_linear_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (*C.DLTensor)(unsafe.Pointer(weight)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_row_linear_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX)), (*C.DLTensor)(unsafe.Pointer(gradWeight)), (*C.DLTensor)(unsafe.Pointer(gradBias)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// VocabParallelEmbeddingOptionsInit is nxd_vocab_parallel_embedding_options_init. Fills options
+// with defaults. [local]
+func VocabParallelEmbeddingOptionsInit(options *VocabParallelEmbeddingOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_vocab_parallel_embedding_options_init((*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// VocabParallelEmbeddingForward is nxd_vocab_parallel_embedding_forward. Rows of an embedding by
+// their ids, where rank r of the group has the rows r n to (r + 1) n - 1 of a table, as in
+// Megatron-LM and NxD Core. [collective: tensor-parallel group]
+func VocabParallelEmbeddingForward(ctx *Context, ids *DLTensor, weight *DLTensor, options *VocabParallelEmbeddingOptions, y *DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_vocab_parallel_embedding_forward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(ids)), (*C.DLTensor)(unsafe.Pointer(weight)), (*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(y)))))
+}
+
+// VocabParallelEmbeddingForwardGetWorkspace is nxd_vocab_parallel_embedding_forward_get_workspace.
+// Bytes of workspace of nxd_vocab_parallel_embedding_forward, as
+// nxd_column_linear_forward_get_workspace gives them. [local]
+func VocabParallelEmbeddingForwardGetWorkspace(ctx *Context, ids *DLTensor, weight *DLTensor, options *VocabParallelEmbeddingOptions, y *DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_vocab_parallel_embedding_forward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(ids)), (*C.DLTensor)(unsafe.Pointer(weight)), (*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(y)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// VocabParallelEmbeddingBackward is nxd_vocab_parallel_embedding_backward. Gradient of
+// nxd_vocab_parallel_embedding_forward. Rows are summed in the order of the ids, those of 16-bit
+// floats in F32. [collective: tensor-parallel group]
+func VocabParallelEmbeddingBackward(ctx *Context, ids *DLTensor, gradY *DLTensor, options *VocabParallelEmbeddingOptions, gradWeight *DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_vocab_parallel_embedding_backward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(ids)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradWeight)))))
+}
+
+// VocabParallelEmbeddingBackwardGetWorkspace is
+// nxd_vocab_parallel_embedding_backward_get_workspace. Bytes of workspace of
+// nxd_vocab_parallel_embedding_backward, as nxd_column_linear_forward_get_workspace gives them.
+// [local]
+func VocabParallelEmbeddingBackwardGetWorkspace(ctx *Context, ids *DLTensor, gradY *DLTensor, options *VocabParallelEmbeddingOptions, gradWeight *DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_vocab_parallel_embedding_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(ids)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradWeight)))
 	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
 }
 

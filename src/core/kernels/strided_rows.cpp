@@ -3,68 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <type_traits>
 
 #include "core/base/dtype.h"
-#include "core/kernels/bf16.h"
+#include "core/kernels/element.h"
 #include "core/kernels/parallel.h"
 
 namespace nxd::kernels {
 namespace {
 
-struct Half16 {
-  uint16_t bits;
-};
-
 // Columns that a range of sum_rows takes at a time.
 constexpr int64_t kColumns = 256;
 
-float value_of(float x) { return x; }
-double value_of(double x) { return x; }
-float value_of(Bf16 x) { return to_float(x); }
-float value_of(Half16 x) { return f16_to_f32(x.bits); }
-
-template <class T, class Sum>
-T round_to(Sum sum) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    return to_bf16(static_cast<float>(sum));
-  } else if constexpr (std::is_same_v<T, Half16>) {
-    return Half16{f32_to_f16(static_cast<float>(sum))};
-  } else {
-    return static_cast<T>(sum);
-  }
-}
-
-struct Extent {
-  int64_t rows = 1, cols = 1, stride = 1;
-};
-
-Extent extent_of(const StridedRows& array) {
-  Extent extent;
-  for (int d = 0; d + 1 < array.dims; ++d) extent.rows *= array.shape[d];
-  if (array.dims == 0) return extent;
-  extent.cols = array.shape[array.dims - 1];
-  extent.stride = extent.cols == 1 ? 1 : array.strides[array.dims - 1];
-  return extent;
-}
-
-int64_t row_place(const StridedRows& array, int64_t row) {
-  int64_t place = 0;
-  for (int d = array.dims - 2; d >= 0; --d) {
-    place += row % array.shape[d] * array.strides[d];
-    row /= array.shape[d];
-  }
-  return place;
-}
-
-template <class T>
-T* row_at(const StridedRows& array, int64_t row) {
-  return static_cast<T*>(const_cast<void*>(array.data)) + row_place(array, row);
-}
-
 template <class From, class To, class Move>
 void each_row(const StridedRows& from, const StridedRows& to, const Move& move) {
-  const Extent in = extent_of(from), out = extent_of(to);
+  const RowExtent in = extent_of(from), out = extent_of(to);
   if (in.cols == 0) return;
   parallel_ranges(in.rows, in.cols, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -108,6 +60,17 @@ void add_rows(const StridedRows& from, const StridedRows& to, const void* bias, 
   });
 }
 
+template <class T>
+void zero_each(const StridedRows& to) {
+  each_row<T, T>(to, to, [](const T*, int64_t, T* y, int64_t dy, int64_t n) {
+    if (dy == 1) {
+      std::memset(y, 0, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) y[i * dy] = 0;
+    }
+  });
+}
+
 void copy_any(const StridedRows& from, const StridedRows& to) {
   switch (dtype_size(from.dtype)) {
     case 1: return copy_rows<uint8_t>(from, to);
@@ -139,7 +102,7 @@ void with_dtypes_of(const char* kernel, nxd_dtype_t from, nxd_dtype_t to, const 
 template <class In, class Out>
 void sum_columns(const StridedRows& in, const StridedRows& out, bool accumulate, int64_t begin,
                  int64_t end) {
-  const Extent all = extent_of(in), result = extent_of(out);
+  const RowExtent all = extent_of(in), result = extent_of(out);
   std::array<double, kColumns> sums{};
   const int64_t n = end - begin;
   for (int64_t row = 0; row < all.rows; ++row) {
@@ -159,6 +122,24 @@ void sum_columns(const StridedRows& in, const StridedRows& out, bool accumulate,
 
 }  // namespace
 
+RowExtent extent_of(const StridedRows& array) {
+  RowExtent extent;
+  for (int d = 0; d + 1 < array.dims; ++d) extent.rows *= array.shape[d];
+  if (array.dims == 0) return extent;
+  extent.cols = array.shape[array.dims - 1];
+  extent.stride = extent.cols == 1 ? 1 : array.strides[array.dims - 1];
+  return extent;
+}
+
+int64_t row_place(const StridedRows& array, int64_t row) {
+  int64_t place = 0;
+  for (int d = array.dims - 2; d >= 0; --d) {
+    place += row % array.shape[d] * array.strides[d];
+    row /= array.shape[d];
+  }
+  return place;
+}
+
 void move_rows(const StridedRows& from, const StridedRows& to, const void* bias, bool accumulate) {
   if (from.dtype == to.dtype && !bias && !accumulate) return copy_any(from, to);
   with_dtypes_of("move_rows", from.dtype, to.dtype, [&](auto x, auto y) {
@@ -166,8 +147,17 @@ void move_rows(const StridedRows& from, const StridedRows& to, const void* bias,
   });
 }
 
+void zero_rows(const StridedRows& to) {
+  switch (dtype_size(to.dtype)) {
+    case 1: return zero_each<uint8_t>(to);
+    case 2: return zero_each<uint16_t>(to);
+    case 4: return zero_each<uint32_t>(to);
+    default: return zero_each<uint64_t>(to);
+  }
+}
+
 void sum_rows(const StridedRows& in, const StridedRows& out, bool accumulate) {
-  const Extent all = extent_of(in);
+  const RowExtent all = extent_of(in);
   with_dtypes_of("sum_rows", in.dtype, out.dtype, [&](auto x, auto y) {
     const int64_t blocks = (all.cols + kColumns - 1) / kColumns;
     parallel_ranges(blocks, kColumns * all.rows, [&](int64_t begin, int64_t end) {

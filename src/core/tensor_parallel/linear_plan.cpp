@@ -2,39 +2,9 @@
 
 #include <utility>
 
-#include "core/base/dtype.h"
+#include "core/tensor_parallel/array_checks.h"
 
 namespace nxd {
-namespace {
-
-void check_same_dtype(const Array& array, const char* name, nxd_dtype_t dtype) {
-  check_argument(array.dtype == dtype, name, ": expected ", dtype_name(dtype), " as x, got ",
-                 dtype_name(array.dtype));
-}
-
-void check_grad_dtype(const std::optional<Array>& array, const char* name, nxd_dtype_t dtype) {
-  if (!array) return;
-  const bool wide = dtype_is_16_bit_float(dtype);
-  check_argument(array->dtype == dtype || (wide && array->dtype == NXD_DTYPE_F32), name,
-                 ": expected ", dtype_name(dtype), wide ? " as x, or f32" : " as x", ", got ",
-                 dtype_name(array->dtype));
-}
-
-void check_shape(const Array& array, const char* name, const Array::Shape& expected) {
-  check_argument(array.shape == expected, name, ": expected the shape ", shape_text(expected),
-                 ", got ", shape_text(array.shape));
-}
-
-struct NamedArray {
-  const Array* array;
-  const char* name;
-};
-
-void add(std::vector<NamedArray>& list, const std::optional<Array>& array, const char* name) {
-  if (array) list.push_back({&*array, name});
-}
-
-}  // namespace
 
 LinearPlan::LinearPlan(const ProcessGroup& group, LinearKind kind, bool backward,
                        LinearArrays arrays, const LinearOptions& options)
@@ -51,14 +21,13 @@ LinearPlan::LinearPlan(const ProcessGroup& group, LinearKind kind, bool backward
 
 void LinearPlan::check_dtypes() const {
   const nxd_dtype_t dtype = arrays_.x.dtype;
-  check_argument(dtype_is_float(dtype), "x: expected f32, f64, bf16 or f16, got ",
-                 dtype_name(dtype));
-  check_same_dtype(arrays_.weight, "weight", dtype);
-  check_same_dtype(arrays_.y, name_of_y(), dtype);
-  if (arrays_.bias) check_same_dtype(*arrays_.bias, "bias", dtype);
-  if (arrays_.grad_x) check_same_dtype(*arrays_.grad_x, "grad_x", dtype);
-  check_grad_dtype(arrays_.grad_weight, "grad_weight", dtype);
-  check_grad_dtype(arrays_.grad_bias, "grad_bias", dtype);
+  check_float(arrays_.x, "x");
+  check_same_dtype(arrays_.weight, "weight", dtype, "x");
+  check_same_dtype(arrays_.y, name_of_y(), dtype, "x");
+  if (arrays_.bias) check_same_dtype(*arrays_.bias, "bias", dtype, "x");
+  if (arrays_.grad_x) check_same_dtype(*arrays_.grad_x, "grad_x", dtype, "x");
+  check_grad_dtype(arrays_.grad_weight, "grad_weight", dtype, "x");
+  check_grad_dtype(arrays_.grad_bias, "grad_bias", dtype, "x");
 }
 
 void LinearPlan::check_options() const {
@@ -92,11 +61,7 @@ void LinearPlan::check_shapes() {
 
 // Finds the dimension, and the size that y has of it.
 void LinearPlan::place_sequence(Array::Shape& expected) {
-  const int dims = arrays_.x.dims();
-  const int64_t given = options_.sequence_dim, dim = given < 0 ? given + dims : given;
-  check_argument(dim >= 0 && dim < dims - 1,
-                 "sequence_dim: expected a dimension before the last of x, which has ", dims,
-                 ", got ", given);
+  const int dim = checked_sequence_dim(options_.sequence_dim, arrays_.x, "x");
   options_.sequence_dim = dim;
   int64_t& size = expected[static_cast<size_t>(dim)];
   if (kind_ == LinearKind::kColumn) {
@@ -109,30 +74,20 @@ void LinearPlan::place_sequence(Array::Shape& expected) {
   size /= ranks();
 }
 
-// No output may be where something else is.
 void LinearPlan::check_memory() const {
-  Array workspace;
-  std::vector<NamedArray> outputs, inputs{{&arrays_.x, "x"}, {&arrays_.weight, "weight"}};
-  (backward_ ? inputs : outputs).push_back({&arrays_.y, name_of_y()});
-  add(inputs, arrays_.bias, "bias");
-  add(outputs, arrays_.grad_x, "grad_x");
-  add(outputs, arrays_.grad_weight, "grad_weight");
-  add(outputs, arrays_.grad_bias, "grad_bias");
-  for (const NamedArray& output : outputs) check_output(*output.array, output.name);
-  if (options_.workspace.data) {
-    const auto bytes = static_cast<int64_t>(options_.workspace.bytes);
-    workspace = Array::dense(NXD_DTYPE_U8, {bytes}, options_.workspace.data);
-    outputs.push_back({&workspace, "workspace"});
+  CallMemory memory;
+  memory.add_input(arrays_.x, "x");
+  memory.add_input(arrays_.weight, "weight");
+  if (backward_) {
+    memory.add_input(arrays_.y, name_of_y());
+  } else {
+    memory.add_output(arrays_.y, name_of_y());
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const NamedArray& output = outputs[i];
-    for (const NamedArray& input : inputs) {
-      check_apart(*output.array, output.name, *input.array, input.name);
-    }
-    for (size_t j = 0; j < i; ++j) {
-      check_apart(*output.array, output.name, *outputs[j].array, outputs[j].name);
-    }
-  }
+  memory.add_input(arrays_.bias, "bias");
+  memory.add_output(arrays_.grad_x, "grad_x");
+  memory.add_output(arrays_.grad_weight, "grad_weight");
+  memory.add_output(arrays_.grad_bias, "grad_bias");
+  memory.check(options_.workspace);
 }
 
 void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {

@@ -19,11 +19,11 @@ bool is_better_in_arena(const ProcessGroup& group, const Array& out) {
 }  // namespace
 
 ReducedOutput::ReducedOutput(const ProcessGroup& group, const Array& out, int dim,
-                             const CallerWorkspace& workspace, Scratch& scratch)
+                             const CallerWorkspace& workspace, Scratch& scratch, Summands summands)
     : out_(out),
       dim_(dim),
       ranks_(group.size()),
-      dtype_(partial_sum_dtype(out.dtype)),
+      dtype_(summands == Summands::kExact ? out.dtype : partial_sum_dtype(out.dtype)),
       in_place_(out.is_dense() && out.dtype == dtype_) {
   const int64_t count = out.count();
   if (dim_ < 0) {

@@ -10,9 +10,12 @@ namespace nxd {
 // floats are summed in f32, and rounded once.
 class ReducedOutput {
  public:
-  // dim: -1 for all of the sum.
+  // dim: -1 for all of the sum. With exact summands, no two of which are other than zero, any dtype
+  // is summed as it is.
+  enum class Summands { kAny, kExact };
   ReducedOutput(const ProcessGroup& group, const Array& out, int dim,
-                const CallerWorkspace& workspace, Scratch& scratch);
+                const CallerWorkspace& workspace, Scratch& scratch,
+                Summands summands = Summands::kAny);
   // This rank's summand, in C order, to be filled. It has all ranks' parts.
   Array summand(const Scratch& scratch) const;
   // The collective, once the summand is filled.

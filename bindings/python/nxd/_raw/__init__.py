@@ -37,7 +37,9 @@ from nxd._raw.pipeline import (
 from nxd._raw.planner import (
     PlanLayout, PlanMachine, PlanModel, PlanPrediction, PlanSearchOptions,
 )
-from nxd._raw.tensor_parallel import ColumnLinearOptions, RegionMapping, RowLinearOptions
+from nxd._raw.tensor_parallel import (
+    ColumnLinearOptions, RegionMapping, RowLinearOptions, VocabParallelEmbeddingOptions,
+)
 
 ABI_VERSION = 0
 
@@ -68,4 +70,5 @@ __all__ = [
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
     "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "Smoothing",
     "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",
+    "VocabParallelEmbeddingOptions",
 ]

@@ -12,6 +12,7 @@ NAMES = """
 typedef int32_t nxd_region_mapping_t;
 typedef struct nxd_column_linear_options nxd_column_linear_options_t;
 typedef struct nxd_row_linear_options nxd_row_linear_options_t;
+typedef struct nxd_vocab_parallel_embedding_options nxd_vocab_parallel_embedding_options_t;
 """
 
 TYPES = """
@@ -37,6 +38,17 @@ struct nxd_row_linear_options {
   void* workspace;
   size_t workspace_bytes;
 };
+struct nxd_vocab_parallel_embedding_options {
+  size_t struct_size;
+  int64_t num_embeddings;
+  int64_t padding_idx;
+  int32_t has_padding_idx;
+  int32_t sequence_parallel;
+  int32_t sequence_dim;
+  int32_t accumulate_grads;
+  void* workspace;
+  size_t workspace_bytes;
+};
 """
 
 FUNCTIONS = """
@@ -50,6 +62,11 @@ nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x, const
 nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_row_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
 nxd_status_t nxd_row_linear_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_row_linear_options_t* options, DLTensor* grad_x, DLTensor* grad_weight, DLTensor* grad_bias);
 nxd_status_t nxd_row_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_row_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight, const DLTensor* grad_bias, size_t* out_bytes);
+nxd_status_t nxd_vocab_parallel_embedding_options_init(nxd_vocab_parallel_embedding_options_t* options, size_t size);
+nxd_status_t nxd_vocab_parallel_embedding_forward(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight, const nxd_vocab_parallel_embedding_options_t* options, DLTensor* y);
+nxd_status_t nxd_vocab_parallel_embedding_forward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* y, size_t* out_bytes);
+nxd_status_t nxd_vocab_parallel_embedding_backward(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, DLTensor* grad_weight);
+nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight, size_t* out_bytes);
 nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* x, DLTensor* y);
 nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* grad_y, DLTensor* grad_x);
 """
@@ -112,6 +129,30 @@ class RowLinearOptions(TypedDict, total=False):
     # 1: the weight is [in_features / tp, out_features]
     transposed_weight: int
     # 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
+    accumulate_grads: int
+    # memory for the call; NULL: the library's own
+    workspace: Any
+    # at least what the function's _get_workspace says
+    workspace_bytes: int
+
+
+class VocabParallelEmbeddingOptions(TypedDict, total=False):
+    """Options of nxd_vocab_parallel_embedding_forward and _backward; the same on all ranks, but for
+    the workspace.
+    """
+
+    # ids that there are; 0: the rows of all ranks, of which the last ones may pad a vocabulary that
+    # does not divide
+    num_embeddings: int
+    # see has_padding_idx
+    padding_idx: int
+    # 1: the row of padding_idx gets no gradient
+    has_padding_idx: int
+    # 1: y is this rank's part along sequence_dim
+    sequence_parallel: int
+    # of y, not the last; from the end when negative
+    sequence_dim: int
+    # 1: grad_weight is added to what is there; 0: it is overwritten
     accumulate_grads: int
     # memory for the call; NULL: the library's own
     workspace: Any

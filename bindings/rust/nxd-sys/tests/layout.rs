@@ -464,6 +464,20 @@ fn layout_of_nxd_row_linear_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_vocab_parallel_embedding_options_t() {
+    assert_eq!((size_of::<nxd_vocab_parallel_embedding_options_t>(), align_of::<nxd_vocab_parallel_embedding_options_t>()), (56, 8));
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, num_embeddings), (8, 8), "num_embeddings");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, padding_idx), (16, 8), "padding_idx");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, has_padding_idx), (24, 4), "has_padding_idx");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_parallel), (28, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_dim), (32, 4), "sequence_dim");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, accumulate_grads), (36, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace), (40, 8), "workspace");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace_bytes), (48, 8), "workspace_bytes");
+}
+
+#[test]
 fn layout_of_nxd_function_options_t() {
     assert_eq!((size_of::<nxd_function_options_t>(), align_of::<nxd_function_options_t>()), (64, 8));
     assert_eq!(place!(nxd_function_options_t, struct_size), (0, 8), "struct_size");

@@ -34,6 +34,18 @@ struct nxd_row_linear_options_t
     workspace_bytes::Csize_t
 end
 
+struct nxd_vocab_parallel_embedding_options_t
+    struct_size::Csize_t
+    num_embeddings::Int64
+    padding_idx::Int64
+    has_padding_idx::Int32
+    sequence_parallel::Int32
+    sequence_dim::Int32
+    accumulate_grads::Int32
+    workspace::Ptr{Cvoid}
+    workspace_bytes::Csize_t
+end
+
 @call libnxd_core nxd_column_linear_options_init(options::Ptr{nxd_column_linear_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_column_linear_forward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
@@ -64,6 +76,21 @@ end
     weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
     grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor}, grad_bias::Ptr{DLTensor},
     out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core
+    nxd_vocab_parallel_embedding_options_init(options::Ptr{nxd_vocab_parallel_embedding_options_t},
+    size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_vocab_parallel_embedding_forward(ctx::Ptr{nxd_context_t}, ids::Ptr{DLTensor},
+    weight::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
+    y::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_vocab_parallel_embedding_forward_get_workspace(ctx::Ptr{nxd_context_t},
+    ids::Ptr{DLTensor}, weight::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
+    y::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_vocab_parallel_embedding_backward(ctx::Ptr{nxd_context_t}, ids::Ptr{DLTensor},
+    grad_y::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
+    grad_weight::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_vocab_parallel_embedding_backward_get_workspace(ctx::Ptr{nxd_context_t},
+    ids::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
+    grad_weight::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
 @call libnxd_core nxd_region_mapping_forward(ctx::Ptr{nxd_context_t}, mapping::nxd_region_mapping_t,
     dim::Int32, x::Ptr{DLTensor}, y::Ptr{DLTensor})::nxd_status_t
 @call libnxd_core nxd_region_mapping_backward(ctx::Ptr{nxd_context_t},
@@ -72,3 +99,4 @@ end
 
 fill_defaults(r::Ref{nxd_column_linear_options_t}) = nxd_column_linear_options_init(r, sizeof(nxd_column_linear_options_t))
 fill_defaults(r::Ref{nxd_row_linear_options_t}) = nxd_row_linear_options_init(r, sizeof(nxd_row_linear_options_t))
+fill_defaults(r::Ref{nxd_vocab_parallel_embedding_options_t}) = nxd_vocab_parallel_embedding_options_init(r, sizeof(nxd_vocab_parallel_embedding_options_t))

@@ -125,6 +125,46 @@ impl Default for nxd_row_linear_options_t {
     }
 }
 
+/// Options of nxd_vocab_parallel_embedding_forward and _backward; the same on all ranks, but for
+/// the workspace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_vocab_parallel_embedding_options_t {
+    pub struct_size: usize,
+    /// ids that there are; 0: the rows of all ranks, of which the last ones may pad a vocabulary that does not divide
+    pub num_embeddings: i64,
+    /// see has_padding_idx
+    pub padding_idx: i64,
+    /// 1: the row of padding_idx gets no gradient
+    pub has_padding_idx: i32,
+    /// 1: y is this rank's part along sequence_dim
+    pub sequence_parallel: i32,
+    /// of y, not the last; from the end when negative
+    pub sequence_dim: i32,
+    /// 1: grad_weight is added to what is there; 0: it is overwritten
+    pub accumulate_grads: i32,
+    /// memory for the call; NULL: the library's own
+    pub workspace: *mut c_void,
+    /// at least what the function's _get_workspace says
+    pub workspace_bytes: usize,
+}
+
+unsafe impl Versioned for nxd_vocab_parallel_embedding_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_vocab_parallel_embedding_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_vocab_parallel_embedding_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
 extern "C" {
     /// [local] Fills options with defaults.
     /// @since 0.1
@@ -216,6 +256,44 @@ extern "C" {
     /// nxd_column_linear_forward_get_workspace gives them.
     /// @since 0.1
     pub fn nxd_row_linear_backward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_row_linear_options_t, grad_x: *const DLTensor, grad_weight: *const DLTensor, grad_bias: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [local] Fills options with defaults.
+    /// @since 0.1
+    pub fn nxd_vocab_parallel_embedding_options_init(options: *mut nxd_vocab_parallel_embedding_options_t, size: usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Rows of an embedding by their ids, where rank r of the group
+    /// has the rows r n to (r + 1) n - 1 of a table, as in Megatron-LM and NxD Core.
+    ///
+    /// @param ids     [...], I32 or I64, from 0 to num_embeddings - 1; the same on all ranks.
+    /// @param weight  [n, hidden], with the same n on all ranks. Rows beyond num_embeddings are never
+    /// read.
+    /// @param y       [..., hidden], of the dtype of weight. With sequence_parallel its sequence_dim is
+    /// a tp-th of that of ids.
+    /// @return as nxd_column_linear_forward; INVALID_ARGUMENT, on all ranks, also for an id outside of
+    /// the table.
+    /// @since 0.1
+    pub fn nxd_vocab_parallel_embedding_forward(ctx: *mut nxd_context_t, ids: *const DLTensor, weight: *const DLTensor, options: *const nxd_vocab_parallel_embedding_options_t, y: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_vocab_parallel_embedding_forward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_vocab_parallel_embedding_forward_get_workspace(ctx: *mut nxd_context_t, ids: *const DLTensor, weight: *const DLTensor, options: *const nxd_vocab_parallel_embedding_options_t, y: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradient of nxd_vocab_parallel_embedding_forward. Rows are
+    /// summed in the order of the ids, those of 16-bit floats in F32.
+    ///
+    /// @param ids          as given to the forward.
+    /// @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
+    /// ranks.
+    /// @param grad_weight  [n, hidden], of the dtype of grad_y, or F32 for 16-bit floats; complete.
+    /// @return as nxd_vocab_parallel_embedding_forward.
+    /// @since 0.1
+    pub fn nxd_vocab_parallel_embedding_backward(ctx: *mut nxd_context_t, ids: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_vocab_parallel_embedding_options_t, grad_weight: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_vocab_parallel_embedding_backward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_vocab_parallel_embedding_backward_get_workspace(ctx: *mut nxd_context_t, ids: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_vocab_parallel_embedding_options_t, grad_weight: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
 
     /// [collective: tensor-parallel group] Moves x into or out of a region.
     ///
