@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include "tensor_parallel.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,23 +58,6 @@ NXD_API nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_ten
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
                                                            int32_t dim, nxd_tensor_t** out_y);
-
-/** Result of a loss. */
-typedef int32_t nxd_reduction_t;
-enum {
-  NXD_REDUCTION_INVALID = -1,
-  NXD_REDUCTION_MEAN = 0, /**< over valid tokens; 0 when there is none */
-  NXD_REDUCTION_SUM = 1,
-  NXD_REDUCTION_NONE = 2 /**< one value per token */
-};
-
-/** Formula of label smoothing. */
-typedef int32_t nxd_smoothing_t;
-enum {
-  NXD_SMOOTHING_INVALID = -1,
-  NXD_SMOOTHING_TORCH = 0,   /**< (1 - s) nll + s mean of -log p, as torch's cross_entropy */
-  NXD_SMOOTHING_MEGATRON = 1 /**< the same with s V / (V - 1), over the whole vocabulary V */
-};
 
 /** Options of nxd_parallel_cross_entropy. */
 typedef struct nxd_cross_entropy_options {

@@ -250,6 +250,103 @@ NXD_API nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(
     const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight,
     size_t* out_bytes);
 
+/** Result of a loss. */
+typedef int32_t nxd_reduction_t;
+enum {
+  NXD_REDUCTION_INVALID = -1,
+  NXD_REDUCTION_MEAN = 0, /**< over valid tokens; 0 when there is none */
+  NXD_REDUCTION_SUM = 1,
+  NXD_REDUCTION_NONE = 2 /**< one value per token */
+};
+
+/** Formula of label smoothing. */
+typedef int32_t nxd_smoothing_t;
+enum {
+  NXD_SMOOTHING_INVALID = -1,
+  NXD_SMOOTHING_TORCH = 0,   /**< (1 - s) nll + s mean of -log p, as torch's cross_entropy */
+  NXD_SMOOTHING_MEGATRON = 1 /**< the same with s V / (V - 1), over the whole vocabulary V */
+};
+
+/** Options of nxd_parallel_cross_entropy_forward and _backward; the same on all ranks, but for the
+ *  workspace. */
+typedef struct nxd_parallel_cross_entropy_options {
+  size_t struct_size;
+  double label_smoothing; /**< 0 to 1 */
+  nxd_smoothing_t smoothing;
+  nxd_reduction_t reduction;
+  int64_t vocab_size;       /**< classes that there are; 0: the columns of all ranks, of which the
+                                 last ones may pad a vocabulary that does not divide */
+  int64_t ignore_index;     /**< see has_ignore_index */
+  int32_t has_ignore_index; /**< 1: ignore_index counts; 0: -100 */
+  int32_t reserved;
+  void* workspace;        /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+} nxd_parallel_cross_entropy_options_t;
+
+#define NXD_PARALLEL_CROSS_ENTROPY_OPTIONS_INIT                                                    \
+  {                                                                                                \
+    sizeof(nxd_parallel_cross_entropy_options_t), 0.0, NXD_SMOOTHING_TORCH, NXD_REDUCTION_MEAN, 0, \
+        0, 0, 0, NULL, 0                                                                           \
+  }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t
+nxd_parallel_cross_entropy_options_init(nxd_parallel_cross_entropy_options_t* options, size_t size);
+
+/** [collective: tensor-parallel group] Cross entropy of logits of which rank r of the group has the
+ *  columns r n to (r + 1) n - 1. The logits are never gathered. With z for the logits of a token
+ *  and s for the smoothing, its loss is log sum exp z - (1 - s) z[label] - s mean z, which is
+ *  torch's; NXD_SMOOTHING_MEGATRON takes s V / (V - 1) for s.
+ *
+ *  @param logits      [..., n], with the same n on all ranks; columns beyond vocab_size are not
+ *                     read.
+ *  @param labels      [...], I32 or I64, the same on all ranks; ignored where equal to
+ *                     ignore_index.
+ *  @param statistics  [2, ...], F32, or F64 for F64 logits, the same on all ranks: for each token
+ *                     the largest logit m, and log sum exp(z - m), which the backward pass needs.
+ *                     NULL: not wanted.
+ *  @param loss        the same on all ranks, of the dtype of statistics: [...] with
+ *                     REDUCTION_NONE, 0 for ignored tokens; else without dimensions.
+ *  @return as nxd_column_linear_forward; INVALID_ARGUMENT, on all ranks, also for a label outside
+ *          of the vocabulary.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy_forward(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels,
+    const nxd_parallel_cross_entropy_options_t* options, DLTensor* statistics, DLTensor* loss);
+
+/** [local] Bytes of workspace of nxd_parallel_cross_entropy_forward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels,
+    const nxd_parallel_cross_entropy_options_t* options, const DLTensor* statistics,
+    const DLTensor* loss, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] Gradient of nxd_parallel_cross_entropy_forward. Ranks
+ *  exchange no more than the agreement.
+ *
+ *  @param logits       as given to the forward.
+ *  @param labels       as given to the forward.
+ *  @param statistics   as the forward gave them.
+ *  @param grad_loss    of the shape and dtype of loss; NULL: 1.
+ *  @param grad_logits  of the shape and dtype of logits, 0 for ignored tokens and for columns
+ * beyond vocab_size. It may be the very array of the logits.
+ *  @return as nxd_parallel_cross_entropy_forward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy_backward(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics,
+    const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options,
+    DLTensor* grad_logits);
+
+/** [local] Bytes of workspace of nxd_parallel_cross_entropy_backward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parallel_cross_entropy_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics,
+    const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options,
+    const DLTensor* grad_logits, size_t* out_bytes);
+
 /** Moves between what the ranks of the group hold alike and what they hold in parts, as in
  *  Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
  * -1, a sequence is one along another. */

@@ -2,6 +2,7 @@
 #include <tuple>
 
 #include "capi/engine_handles.h"
+#include "capi/loss_options.h"
 #include "core/base/last_error.h"
 #include "engine/functional/cross_entropy.h"
 #include "engine/functional/linear_cross_entropy.h"
@@ -16,13 +17,7 @@ const nxd_cross_entropy_options_t kCrossEntropy = NXD_CROSS_ENTROPY_OPTIONS_INIT
 
 // INVALID_ARGUMENT for values out of range.
 CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
-  check_argument(options.label_smoothing >= 0 && options.label_smoothing <= 1,
-                 "label_smoothing: expected 0 to 1, got ", options.label_smoothing);
-  check_argument(
-      options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
-      "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);
-  check_argument(options.reduction >= NXD_REDUCTION_MEAN && options.reduction <= NXD_REDUCTION_NONE,
-                 "reduction: expected an NXD_REDUCTION_*, got ", options.reduction);
+  check_loss_options(options);
   CrossEntropyOptions result;
   result.label_smoothing = options.label_smoothing;
   result.smoothing = options.smoothing;

@@ -1,9 +1,11 @@
 // nxd/tensor_parallel.h: layers over buffers. Arguments other than the context are read once the
 // group is known, which must tell its peers of bad ones.
 #include "capi/handles.h"
+#include "capi/loss_options.h"
 #include "capi/options.h"
 #include "core/base/last_error.h"
 #include "core/tensor_parallel/column_linear.h"
+#include "core/tensor_parallel/parallel_cross_entropy.h"
 #include "core/tensor_parallel/region_mapping.h"
 #include "core/tensor_parallel/row_linear.h"
 #include "core/tensor_parallel/vocab_parallel_embedding.h"
@@ -16,6 +18,7 @@ const nxd_column_linear_options_t kColumnDefaults = NXD_COLUMN_LINEAR_OPTIONS_IN
 const nxd_row_linear_options_t kRowDefaults = NXD_ROW_LINEAR_OPTIONS_INIT;
 const nxd_vocab_parallel_embedding_options_t kEmbeddingDefaults =
     NXD_VOCAB_PARALLEL_EMBEDDING_OPTIONS_INIT;
+const nxd_parallel_cross_entropy_options_t kLossDefaults = NXD_PARALLEL_CROSS_ENTROPY_OPTIONS_INIT;
 
 template <class Options>
 CallerWorkspace workspace_of(const Options& given) {
@@ -61,6 +64,19 @@ VocabEmbeddingOptions resolve(const nxd_vocab_parallel_embedding_options_t* give
   return options;
 }
 
+VocabLossOptions resolve(const nxd_parallel_cross_entropy_options_t* given) {
+  const auto known = read_options(given, kLossDefaults, "options");
+  check_loss_options(known);
+  VocabLossOptions options;
+  options.label_smoothing = known.label_smoothing;
+  options.smoothing = known.smoothing;
+  options.reduction = known.reduction;
+  if (flag(known.has_ignore_index, "has_ignore_index")) options.ignore_index = known.ignore_index;
+  options.vocab_size = known.vocab_size;
+  options.workspace = workspace_of(known);
+  return options;
+}
+
 // A caller's arrays, as they are named in a forward and in a backward pass.
 struct LinearTensors {
   const DLTensor *x, *weight, *y, *bias;
@@ -98,6 +114,22 @@ struct EmbeddingTensors {
     return {read_array(ids, "ids", data),
             read_array(weight, backward ? "grad_weight" : "weight", data),
             read_array(y, backward ? "grad_y" : "y", data)};
+  }
+};
+
+// The same of a loss.
+struct LossTensors {
+  const DLTensor *logits, *labels, *statistics, *loss, *grad_logits;
+  bool backward;
+
+  VocabLossArrays read(Data data) const {
+    VocabLossArrays arrays{read_array(logits, "logits", data), read_array(labels, "labels", data)};
+    arrays.statistics = backward ? read_array(statistics, "statistics", data)
+                                 : read_optional_array(statistics, "statistics", data);
+    arrays.loss =
+        backward ? read_optional_array(loss, "grad_loss", data) : read_array(loss, "loss", data);
+    if (backward) arrays.grad_logits = read_array(grad_logits, "grad_logits", data);
+    return arrays;
   }
 };
 
@@ -232,6 +264,46 @@ nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(
     size_t* out_bytes) {
   return get_workspace<VocabEmbeddingBackward>(
       ctx, EmbeddingTensors{ids, grad_weight, grad_y, true}, options, out_bytes);
+}
+
+nxd_status_t nxd_parallel_cross_entropy_options_init(nxd_parallel_cross_entropy_options_t* options,
+                                                     size_t size) {
+  return guard([&] { init_options(options, size, kLossDefaults, "options"); });
+}
+
+nxd_status_t nxd_parallel_cross_entropy_forward(nxd_context_t* ctx, const DLTensor* logits,
+                                                const DLTensor* labels,
+                                                const nxd_parallel_cross_entropy_options_t* options,
+                                                DLTensor* statistics, DLTensor* loss) {
+  return run_plan<VocabLossForward>(ctx, "parallel_cross_entropy_forward",
+                                    LossTensors{logits, labels, statistics, loss, nullptr, false},
+                                    options);
+}
+
+nxd_status_t nxd_parallel_cross_entropy_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels,
+    const nxd_parallel_cross_entropy_options_t* options, const DLTensor* statistics,
+    const DLTensor* loss, size_t* out_bytes) {
+  return get_workspace<VocabLossForward>(
+      ctx, LossTensors{logits, labels, statistics, loss, nullptr, false}, options, out_bytes);
+}
+
+nxd_status_t nxd_parallel_cross_entropy_backward(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics,
+    const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options,
+    DLTensor* grad_logits) {
+  return run_plan<VocabLossBackward>(
+      ctx, "parallel_cross_entropy_backward",
+      LossTensors{logits, labels, statistics, grad_loss, grad_logits, true}, options);
+}
+
+nxd_status_t nxd_parallel_cross_entropy_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics,
+    const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options,
+    const DLTensor* grad_logits, size_t* out_bytes) {
+  return get_workspace<VocabLossBackward>(
+      ctx, LossTensors{logits, labels, statistics, grad_loss, grad_logits, true}, options,
+      out_bytes);
 }
 
 nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping,

@@ -109,6 +109,18 @@ FIELD(nxd_vocab_parallel_embedding_options_t, accumulate_grads, 36);
 FIELD(nxd_vocab_parallel_embedding_options_t, workspace, 40);
 FIELD(nxd_vocab_parallel_embedding_options_t, workspace_bytes, 48);
 
+SIZE(nxd_parallel_cross_entropy_options_t, 64);
+FIELD(nxd_parallel_cross_entropy_options_t, struct_size, 0);
+FIELD(nxd_parallel_cross_entropy_options_t, label_smoothing, 8);
+FIELD(nxd_parallel_cross_entropy_options_t, smoothing, 16);
+FIELD(nxd_parallel_cross_entropy_options_t, reduction, 20);
+FIELD(nxd_parallel_cross_entropy_options_t, vocab_size, 24);
+FIELD(nxd_parallel_cross_entropy_options_t, ignore_index, 32);
+FIELD(nxd_parallel_cross_entropy_options_t, has_ignore_index, 40);
+FIELD(nxd_parallel_cross_entropy_options_t, reserved, 44);
+FIELD(nxd_parallel_cross_entropy_options_t, workspace, 48);
+FIELD(nxd_parallel_cross_entropy_options_t, workspace_bytes, 56);
+
 SIZE(nxd_lr_schedule_options_t, 40);
 FIELD(nxd_lr_schedule_options_t, struct_size, 0);
 FIELD(nxd_lr_schedule_options_t, kind, 8);
@@ -356,6 +368,7 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(column_linear, COLUMN_LINEAR);
   CHECK_INIT(row_linear, ROW_LINEAR);
   CHECK_INIT(vocab_parallel_embedding, VOCAB_PARALLEL_EMBEDDING);
+  CHECK_INIT(parallel_cross_entropy, PARALLEL_CROSS_ENTROPY);
 }
 
 static void test_pp_costs(void** state) {

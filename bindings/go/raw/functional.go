@@ -4,25 +4,6 @@ package raw
 
 import "unsafe"
 
-// Reduction is nxd_reduction_t. Result of a loss.
-type Reduction int32
-
-const (
-	ReductionInvalid Reduction = -1
-	ReductionMean    Reduction = 0
-	ReductionSum     Reduction = 1
-	ReductionNone    Reduction = 2
-)
-
-// Smoothing is nxd_smoothing_t. Formula of label smoothing.
-type Smoothing int32
-
-const (
-	SmoothingInvalid  Smoothing = -1
-	SmoothingTorch    Smoothing = 0
-	SmoothingMegatron Smoothing = 1
-)
-
 // CrossEntropyOptions is nxd_cross_entropy_options_t. Options of nxd_parallel_cross_entropy.
 type CrossEntropyOptions struct {
 	StructSize     uint64

@@ -107,6 +107,40 @@ static inline nxdgo_vocab_parallel_embedding_backward_get_workspace_t nxdgo_voca
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_parallel_cross_entropy_options_init(nxd_parallel_cross_entropy_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_parallel_cross_entropy_options_init(options, size));
+}
+
+static inline nxdgo_error_t* nxdgo_parallel_cross_entropy_forward(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const nxd_parallel_cross_entropy_options_t* options, DLTensor* statistics, DLTensor* loss) {
+  return nxdgo_outcome(nxd_parallel_cross_entropy_forward(ctx, logits, labels, options, statistics, loss));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_parallel_cross_entropy_forward_get_workspace_t;
+
+static inline nxdgo_parallel_cross_entropy_forward_get_workspace_t nxdgo_parallel_cross_entropy_forward_get_workspace(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const nxd_parallel_cross_entropy_options_t* options, const DLTensor* statistics, const DLTensor* loss) {
+  nxdgo_parallel_cross_entropy_forward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_cross_entropy_forward_get_workspace(ctx, logits, labels, options, statistics, loss, &r.out_bytes));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_parallel_cross_entropy_backward(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics, const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options, DLTensor* grad_logits) {
+  return nxdgo_outcome(nxd_parallel_cross_entropy_backward(ctx, logits, labels, statistics, grad_loss, options, grad_logits));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_parallel_cross_entropy_backward_get_workspace_t;
+
+static inline nxdgo_parallel_cross_entropy_backward_get_workspace_t nxdgo_parallel_cross_entropy_backward_get_workspace(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics, const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options, const DLTensor* grad_logits) {
+  nxdgo_parallel_cross_entropy_backward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_parallel_cross_entropy_backward_get_workspace(ctx, logits, labels, statistics, grad_loss, options, grad_logits, &r.out_bytes));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* x, DLTensor* y) {
   return nxdgo_outcome(nxd_region_mapping_forward(ctx, mapping, dim, x, y));
 }
@@ -118,6 +152,25 @@ static inline nxdgo_error_t* nxdgo_region_mapping_backward(nxd_context_t* ctx, n
 import "C"
 
 import "unsafe"
+
+// Reduction is nxd_reduction_t. Result of a loss.
+type Reduction int32
+
+const (
+	ReductionInvalid Reduction = -1
+	ReductionMean    Reduction = 0
+	ReductionSum     Reduction = 1
+	ReductionNone    Reduction = 2
+)
+
+// Smoothing is nxd_smoothing_t. Formula of label smoothing.
+type Smoothing int32
+
+const (
+	SmoothingInvalid  Smoothing = -1
+	SmoothingTorch    Smoothing = 0
+	SmoothingMegatron Smoothing = 1
+)
 
 // RegionMapping is nxd_region_mapping_t. Moves between what the ranks of the group hold alike and
 // what they hold in parts, as in Megatron-LM; the features of a tensor-parallel region are parts
@@ -190,6 +243,27 @@ type VocabParallelEmbeddingOptions struct {
 
 // Sized returns x with its StructSize set.
 func (x VocabParallelEmbeddingOptions) Sized() VocabParallelEmbeddingOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// ParallelCrossEntropyOptions is nxd_parallel_cross_entropy_options_t. Options of
+// nxd_parallel_cross_entropy_forward and _backward; the same on all ranks, but for the workspace.
+type ParallelCrossEntropyOptions struct {
+	StructSize     uint64
+	LabelSmoothing float64
+	Smoothing      Smoothing
+	Reduction      Reduction
+	VocabSize      int64
+	IgnoreIndex    int64
+	HasIgnoreIndex int32
+	Reserved       int32
+	Workspace      unsafe.Pointer
+	WorkspaceBytes uint64
+}
+
+// Sized returns x with its StructSize set.
+func (x ParallelCrossEntropyOptions) Sized() ParallelCrossEntropyOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }
@@ -293,6 +367,44 @@ func VocabParallelEmbeddingBackward(ctx *Context, ids *DLTensor, gradY *DLTensor
 // [local]
 func VocabParallelEmbeddingBackwardGetWorkspace(ctx *Context, ids *DLTensor, gradY *DLTensor, options *VocabParallelEmbeddingOptions, gradWeight *DLTensor) (bytesOut int, err error) {
 	r := C.nxdgo_vocab_parallel_embedding_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(ids)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_vocab_parallel_embedding_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradWeight)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelCrossEntropyOptionsInit is nxd_parallel_cross_entropy_options_init. Fills options with
+// defaults. [local]
+func ParallelCrossEntropyOptionsInit(options *ParallelCrossEntropyOptions, size int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_parallel_cross_entropy_options_init((*C.nxd_parallel_cross_entropy_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// ParallelCrossEntropyForward is nxd_parallel_cross_entropy_forward. Cross entropy of logits of
+// which rank r of the group has the columns r n to (r + 1) n - 1. The logits are never gathered.
+// With z for the logits of a token and s for the smoothing, its loss is log sum exp z - (1 - s)
+// z[label] - s mean z, which is torch's; NXD_SMOOTHING_MEGATRON takes s V / (V - 1) for s.
+// [collective: tensor-parallel group]
+func ParallelCrossEntropyForward(ctx *Context, logits *DLTensor, labels *DLTensor, options *ParallelCrossEntropyOptions, statistics *DLTensor, loss *DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_parallel_cross_entropy_forward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(logits)), (*C.DLTensor)(unsafe.Pointer(labels)), (*C.nxd_parallel_cross_entropy_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(statistics)), (*C.DLTensor)(unsafe.Pointer(loss)))))
+}
+
+// ParallelCrossEntropyForwardGetWorkspace is nxd_parallel_cross_entropy_forward_get_workspace.
+// Bytes of workspace of nxd_parallel_cross_entropy_forward, as
+// nxd_column_linear_forward_get_workspace gives them. [local]
+func ParallelCrossEntropyForwardGetWorkspace(ctx *Context, logits *DLTensor, labels *DLTensor, options *ParallelCrossEntropyOptions, statistics *DLTensor, loss *DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_parallel_cross_entropy_forward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(logits)), (*C.DLTensor)(unsafe.Pointer(labels)), (*C.nxd_parallel_cross_entropy_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(statistics)), (*C.DLTensor)(unsafe.Pointer(loss)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// ParallelCrossEntropyBackward is nxd_parallel_cross_entropy_backward. Gradient of
+// nxd_parallel_cross_entropy_forward. Ranks exchange no more than the agreement. [collective:
+// tensor-parallel group]
+func ParallelCrossEntropyBackward(ctx *Context, logits *DLTensor, labels *DLTensor, statistics *DLTensor, gradLoss *DLTensor, options *ParallelCrossEntropyOptions, gradLogits *DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_parallel_cross_entropy_backward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(logits)), (*C.DLTensor)(unsafe.Pointer(labels)), (*C.DLTensor)(unsafe.Pointer(statistics)), (*C.DLTensor)(unsafe.Pointer(gradLoss)), (*C.nxd_parallel_cross_entropy_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradLogits)))))
+}
+
+// ParallelCrossEntropyBackwardGetWorkspace is nxd_parallel_cross_entropy_backward_get_workspace.
+// Bytes of workspace of nxd_parallel_cross_entropy_backward, as
+// nxd_column_linear_forward_get_workspace gives them. [local]
+func ParallelCrossEntropyBackwardGetWorkspace(ctx *Context, logits *DLTensor, labels *DLTensor, statistics *DLTensor, gradLoss *DLTensor, options *ParallelCrossEntropyOptions, gradLogits *DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_parallel_cross_entropy_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(logits)), (*C.DLTensor)(unsafe.Pointer(labels)), (*C.DLTensor)(unsafe.Pointer(statistics)), (*C.DLTensor)(unsafe.Pointer(gradLoss)), (*C.nxd_parallel_cross_entropy_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradLogits)))
 	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
 }
 

@@ -25,12 +25,6 @@ HWY_INLINE const T* row_of(const LogitShard& shard, int64_t row) {
   return static_cast<const T*>(shard.logits) + row * shard.ld;
 }
 
-// The column of the row's target, or -1 when this shard does not have it.
-HWY_INLINE int64_t target_col(const LogitShard& shard, int64_t row) {
-  const int64_t col = shard.targets[row] - shard.first;
-  return col >= 0 && col < shard.cols ? col : -1;
-}
-
 template <class T>
 float row_max(const T* x, int64_t cols) {
   Accumulators largest(-HUGE_VALF);
@@ -74,7 +68,7 @@ void Statistics(const LogitShard& shard, int64_t begin, int64_t end, float* out)
       double exps = 0;
       double values = 0;
       row_sums(x, shard.cols, max == -HUGE_VALF ? 0.0F : max, exps, values);
-      const int64_t target = target_col(shard, r);
+      const int64_t target = shard.target_col(r);
       out[r] = max;
       out[shard.rows + r] = static_cast<float>(exps);
       out[2 * shard.rows + r] = target < 0 ? 0.0F : as_float(x[target]);
@@ -124,7 +118,7 @@ void Backward(const LogitShard& shard, int64_t begin, int64_t end, const float* 
           continue;
         }
         const RowGradient row{max[r], log_sum[r], grad_row[r],
-                              hit,    everywhere, target_col(shard, r)};
+                              hit,    everywhere, shard.target_col(r)};
         backward_row(row, shard.cols, row_of<T>(shard, r), y);
       }
     });
@@ -141,49 +135,17 @@ namespace {
 HWY_EXPORT(Statistics);
 HWY_EXPORT(Backward);
 
-constexpr int64_t kExpWork = 4;
+}  // namespace
 
 void check_vocabulary(int64_t vocabulary) {
   check_argument(vocabulary > 0, "cross entropy: expected a positive vocabulary, got ", vocabulary);
 }
-
-}  // namespace
 
 void cross_entropy_statistics(const LogitShard& shard, float* out) {
   const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(Statistics)(shard, begin, end, out);
   });
-}
-
-void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
-                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
-                         float* loss) {
-  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
-  check_vocabulary(vocabulary);
-  const auto at = [&](int64_t shard, int64_t which, int64_t row) {
-    return static_cast<double>(statistics[shard * stride + which * rows + row]);
-  };
-  const double everywhere = smoothing / static_cast<double>(vocabulary);
-  for (int64_t r = 0; r < rows; ++r) {
-    double most = at(0, 0, r);
-    for (int64_t i = 1; i < shards; ++i) most = std::max(most, at(i, 0, r));
-    double exps = 0;
-    double target = 0;
-    double sum = 0;
-    for (int64_t i = 0; i < shards; ++i) {
-      // Without a largest logit the sum is 0 or NaN already.
-      const double own = at(i, 0, r);
-      exps += at(i, 1, r) * (std::isinf(own) ? 1.0 : std::exp(own - most));
-      target += at(i, 2, r);
-      sum += at(i, 3, r);
-    }
-    const double log_exps = std::log(exps);
-    const double smooth = smoothing == 0 ? 0 : everywhere * sum;
-    max[r] = static_cast<float>(most);
-    log_sum[r] = static_cast<float>(log_exps);
-    loss[r] = static_cast<float>((most - (1 - smoothing) * target - smooth) + log_exps);
-  }
 }
 
 void cross_entropy_backward(const LogitShard& shard, const float* max, const float* log_sum,

@@ -20,7 +20,18 @@ struct LogitShard {
   const void* logits = nullptr;
   const int64_t* targets = nullptr;  // [rows], global ids
   int64_t first = 0;
+
+  // The column of the row's target, or -1 when this shard does not have it.
+  int64_t target_col(int64_t row) const {
+    const int64_t col = targets[row] - first;
+    return col >= 0 && col < cols ? col : -1;
+  }
 };
+
+// Elements' worth of work that an exponential is.
+constexpr int64_t kExpWork = 4;
+// INVALID_ARGUMENT unless it is positive.
+void check_vocabulary(int64_t vocabulary);
 
 // Statistics of one shard about its rows, [kRowStatistics, rows]: the largest logit m (NaN passed
 // over; -infinity for no columns), the sum of exp(x - m), the target's logit (0 when another shard
@@ -44,5 +55,15 @@ void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, 
 void cross_entropy_backward(const LogitShard& shard, const float* max, const float* log_sum,
                             const float* grad_row, double smoothing, int64_t vocabulary,
                             nxd_dtype_t out_dtype, void* out, int64_t out_ld);
+
+// All of this for logits of F64, with statistics and results of F64; out may be the logits where
+// out_ld is ld.
+void cross_entropy_statistics(const LogitShard& shard, double* out);
+void cross_entropy_merge(int64_t shards, int64_t rows, const double* statistics, int64_t stride,
+                         double smoothing, int64_t vocabulary, double* max, double* log_sum,
+                         double* loss);
+void cross_entropy_backward(const LogitShard& shard, const double* max, const double* log_sum,
+                            const double* grad_row, double smoothing, int64_t vocabulary,
+                            double* out, int64_t out_ld);
 
 }  // namespace nxd::kernels

@@ -13,7 +13,7 @@ from nxd._raw.base import (
 )
 from nxd._raw.context import ContextOptions, Rendezvous, Transport
 from nxd._raw.data_parallel import DdpOptions, FinishOptions, Placement
-from nxd._raw.functional import CrossEntropyOptions, Reduction, Smoothing
+from nxd._raw.functional import CrossEntropyOptions
 from nxd._raw.group import Reduce
 from nxd._raw.job import SpawnOptions
 from nxd._raw.layers import (
@@ -38,7 +38,8 @@ from nxd._raw.planner import (
     PlanLayout, PlanMachine, PlanModel, PlanPrediction, PlanSearchOptions,
 )
 from nxd._raw.tensor_parallel import (
-    ColumnLinearOptions, RegionMapping, RowLinearOptions, VocabParallelEmbeddingOptions,
+    ColumnLinearOptions, ParallelCrossEntropyOptions, Reduction, RegionMapping,
+    RowLinearOptions, Smoothing, VocabParallelEmbeddingOptions,
 )
 
 ABI_VERSION = 0
@@ -63,10 +64,10 @@ __all__ = [
     "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DdpOptions", "Device",
     "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions", "Hyperparameter",
     "Init", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats",
-    "Mismatch", "MlpOptions", "ModelOptions", "NormOptions", "ParallelOptions",
-    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
-    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
-    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
+    "Mismatch", "MlpOptions", "ModelOptions", "NormOptions", "ParallelCrossEntropyOptions",
+    "ParallelOptions", "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement",
+    "PlanLayout", "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform",
+    "PpCall", "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
     "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "Smoothing",
     "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",

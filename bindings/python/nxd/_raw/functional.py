@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TypedDict
 
+from nxd._raw.tensor_parallel import Reduction, Smoothing
+
 NAMES = """
-typedef int32_t nxd_reduction_t;
-typedef int32_t nxd_smoothing_t;
 typedef struct nxd_cross_entropy_options nxd_cross_entropy_options_t;
 """
 
@@ -36,27 +35,6 @@ nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t* options
 nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits, nxd_tensor_t* labels, const nxd_cross_entropy_options_t* options, nxd_tensor_t** out_loss);
 nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t* weight, nxd_tensor_t* labels, int32_t sequence_dim, const nxd_cross_entropy_options_t* options, nxd_tensor_t** out_loss);
 """
-
-
-class Reduction(IntEnum):
-    """Result of a loss."""
-
-    INVALID = -1
-    # over valid tokens; 0 when there is none
-    MEAN = 0
-    SUM = 1
-    # one value per token
-    NONE = 2
-
-
-class Smoothing(IntEnum):
-    """Formula of label smoothing."""
-
-    INVALID = -1
-    # (1 - s) nll + s mean of -log p, as torch's cross_entropy
-    TORCH = 0
-    # the same with s V / (V - 1), over the whole vocabulary V
-    MEGATRON = 1
 
 
 class CrossEntropyOptions(TypedDict, total=False):

@@ -9,10 +9,13 @@ from typing import Any, TypedDict
 from nxd._raw.base import Toggle
 
 NAMES = """
+typedef int32_t nxd_reduction_t;
+typedef int32_t nxd_smoothing_t;
 typedef int32_t nxd_region_mapping_t;
 typedef struct nxd_column_linear_options nxd_column_linear_options_t;
 typedef struct nxd_row_linear_options nxd_row_linear_options_t;
 typedef struct nxd_vocab_parallel_embedding_options nxd_vocab_parallel_embedding_options_t;
+typedef struct nxd_parallel_cross_entropy_options nxd_parallel_cross_entropy_options_t;
 """
 
 TYPES = """
@@ -49,6 +52,18 @@ struct nxd_vocab_parallel_embedding_options {
   void* workspace;
   size_t workspace_bytes;
 };
+struct nxd_parallel_cross_entropy_options {
+  size_t struct_size;
+  double label_smoothing;
+  nxd_smoothing_t smoothing;
+  nxd_reduction_t reduction;
+  int64_t vocab_size;
+  int64_t ignore_index;
+  int32_t has_ignore_index;
+  int32_t reserved;
+  void* workspace;
+  size_t workspace_bytes;
+};
 """
 
 FUNCTIONS = """
@@ -67,9 +82,35 @@ nxd_status_t nxd_vocab_parallel_embedding_forward(nxd_context_t* ctx, const DLTe
 nxd_status_t nxd_vocab_parallel_embedding_forward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* weight, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* y, size_t* out_bytes);
 nxd_status_t nxd_vocab_parallel_embedding_backward(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, DLTensor* grad_weight);
 nxd_status_t nxd_vocab_parallel_embedding_backward_get_workspace(nxd_context_t* ctx, const DLTensor* ids, const DLTensor* grad_y, const nxd_vocab_parallel_embedding_options_t* options, const DLTensor* grad_weight, size_t* out_bytes);
+nxd_status_t nxd_parallel_cross_entropy_options_init(nxd_parallel_cross_entropy_options_t* options, size_t size);
+nxd_status_t nxd_parallel_cross_entropy_forward(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const nxd_parallel_cross_entropy_options_t* options, DLTensor* statistics, DLTensor* loss);
+nxd_status_t nxd_parallel_cross_entropy_forward_get_workspace(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const nxd_parallel_cross_entropy_options_t* options, const DLTensor* statistics, const DLTensor* loss, size_t* out_bytes);
+nxd_status_t nxd_parallel_cross_entropy_backward(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics, const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options, DLTensor* grad_logits);
+nxd_status_t nxd_parallel_cross_entropy_backward_get_workspace(nxd_context_t* ctx, const DLTensor* logits, const DLTensor* labels, const DLTensor* statistics, const DLTensor* grad_loss, const nxd_parallel_cross_entropy_options_t* options, const DLTensor* grad_logits, size_t* out_bytes);
 nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* x, DLTensor* y);
 nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping, int32_t dim, const DLTensor* grad_y, DLTensor* grad_x);
 """
+
+
+class Reduction(IntEnum):
+    """Result of a loss."""
+
+    INVALID = -1
+    # over valid tokens; 0 when there is none
+    MEAN = 0
+    SUM = 1
+    # one value per token
+    NONE = 2
+
+
+class Smoothing(IntEnum):
+    """Formula of label smoothing."""
+
+    INVALID = -1
+    # (1 - s) nll + s mean of -log p, as torch's cross_entropy
+    TORCH = 0
+    # the same with s V / (V - 1), over the whole vocabulary V
+    MEGATRON = 1
 
 
 class RegionMapping(IntEnum):
@@ -160,8 +201,34 @@ class VocabParallelEmbeddingOptions(TypedDict, total=False):
     workspace_bytes: int
 
 
+class ParallelCrossEntropyOptions(TypedDict, total=False):
+    """Options of nxd_parallel_cross_entropy_forward and _backward; the same on all ranks, but for
+    the workspace.
+    """
+
+    # 0 to 1
+    label_smoothing: float
+    smoothing: Smoothing | str
+    reduction: Reduction | str
+    # classes that there are; 0: the columns of all ranks, of which the last ones may pad a
+    # vocabulary that does not divide
+    vocab_size: int
+    # see has_ignore_index
+    ignore_index: int
+    # 1: ignore_index counts; 0: -100
+    has_ignore_index: int
+    # memory for the call; NULL: the library's own
+    workspace: Any
+    # at least what the function's _get_workspace says
+    workspace_bytes: int
+
+
 FIELDS: dict[str, dict[str, type]] = {
     "nxd_row_linear_options_t": {
         "input_is_parallel": Toggle,
+    },
+    "nxd_parallel_cross_entropy_options_t": {
+        "smoothing": Smoothing,
+        "reduction": Reduction,
     },
 }

@@ -478,6 +478,21 @@ fn layout_of_nxd_vocab_parallel_embedding_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_parallel_cross_entropy_options_t() {
+    assert_eq!((size_of::<nxd_parallel_cross_entropy_options_t>(), align_of::<nxd_parallel_cross_entropy_options_t>()), (64, 8));
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reduction), (20, 4), "reduction");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, vocab_size), (24, 8), "vocab_size");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, has_ignore_index), (40, 4), "has_ignore_index");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reserved), (44, 4), "reserved");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace), (48, 8), "workspace");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace_bytes), (56, 8), "workspace_bytes");
+}
+
+#[test]
 fn layout_of_nxd_function_options_t() {
     assert_eq!((size_of::<nxd_function_options_t>(), align_of::<nxd_function_options_t>()), (64, 8));
     assert_eq!(place!(nxd_function_options_t, struct_size), (0, 8), "struct_size");
@@ -791,13 +806,6 @@ fn constants() {
     assert_eq!(nxd_pp_partition_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_partition_t::EVEN.0, 1);
     assert_eq!(nxd_pp_partition_t::COST.0, 2);
-    assert_eq!(nxd_region_mapping_t::INVALID.0, -1);
-    assert_eq!(nxd_region_mapping_t::COPY_TO.0, 0);
-    assert_eq!(nxd_region_mapping_t::REDUCE_FROM.0, 1);
-    assert_eq!(nxd_region_mapping_t::SCATTER_TO.0, 2);
-    assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
-    assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
-    assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
     assert_eq!(nxd_reduction_t::INVALID.0, -1);
     assert_eq!(nxd_reduction_t::MEAN.0, 0);
     assert_eq!(nxd_reduction_t::SUM.0, 1);
@@ -805,6 +813,13 @@ fn constants() {
     assert_eq!(nxd_smoothing_t::INVALID.0, -1);
     assert_eq!(nxd_smoothing_t::TORCH.0, 0);
     assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
+    assert_eq!(nxd_region_mapping_t::INVALID.0, -1);
+    assert_eq!(nxd_region_mapping_t::COPY_TO.0, 0);
+    assert_eq!(nxd_region_mapping_t::REDUCE_FROM.0, 1);
+    assert_eq!(nxd_region_mapping_t::SCATTER_TO.0, 2);
+    assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
+    assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
+    assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
     assert_eq!(nxd_init_t::INVALID.0, -1);
     assert_eq!(nxd_init_t::DEFAULT.0, 0);
     assert_eq!(nxd_init_t::NORMAL.0, 1);

@@ -1,18 +1,5 @@
 # Generated from include/nxd.h by scripts/bindings: do not edit.
 
-@code nxd_reduction_t begin
-    NXD_REDUCTION_INVALID = -1 => "invalid"
-    NXD_REDUCTION_MEAN = 0 => "mean"
-    NXD_REDUCTION_SUM = 1 => "sum"
-    NXD_REDUCTION_NONE = 2 => "none"
-end
-
-@code nxd_smoothing_t begin
-    NXD_SMOOTHING_INVALID = -1 => "invalid"
-    NXD_SMOOTHING_TORCH = 0 => "torch"
-    NXD_SMOOTHING_MEGATRON = 1 => "megatron"
-end
-
 struct nxd_cross_entropy_options_t
     struct_size::Csize_t
     label_smoothing::Cdouble

@@ -1,5 +1,18 @@
 # Generated from include/nxd.h by scripts/bindings: do not edit.
 
+@code nxd_reduction_t begin
+    NXD_REDUCTION_INVALID = -1 => "invalid"
+    NXD_REDUCTION_MEAN = 0 => "mean"
+    NXD_REDUCTION_SUM = 1 => "sum"
+    NXD_REDUCTION_NONE = 2 => "none"
+end
+
+@code nxd_smoothing_t begin
+    NXD_SMOOTHING_INVALID = -1 => "invalid"
+    NXD_SMOOTHING_TORCH = 0 => "torch"
+    NXD_SMOOTHING_MEGATRON = 1 => "megatron"
+end
+
 @code nxd_region_mapping_t begin
     NXD_REGION_MAPPING_INVALID = -1 => "invalid"
     NXD_REGION_MAPPING_COPY_TO = 0 => "copy_to"
@@ -42,6 +55,19 @@ struct nxd_vocab_parallel_embedding_options_t
     sequence_parallel::Int32
     sequence_dim::Int32
     accumulate_grads::Int32
+    workspace::Ptr{Cvoid}
+    workspace_bytes::Csize_t
+end
+
+struct nxd_parallel_cross_entropy_options_t
+    struct_size::Csize_t
+    label_smoothing::Cdouble
+    smoothing::nxd_smoothing_t
+    reduction::nxd_reduction_t
+    vocab_size::Int64
+    ignore_index::Int64
+    has_ignore_index::Int32
+    reserved::Int32
     workspace::Ptr{Cvoid}
     workspace_bytes::Csize_t
 end
@@ -91,6 +117,24 @@ end
 @call libnxd_core nxd_vocab_parallel_embedding_backward_get_workspace(ctx::Ptr{nxd_context_t},
     ids::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
     grad_weight::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core
+    nxd_parallel_cross_entropy_options_init(options::Ptr{nxd_parallel_cross_entropy_options_t},
+    size::Csize_t)::nxd_status_t
+@call libnxd_core nxd_parallel_cross_entropy_forward(ctx::Ptr{nxd_context_t}, logits::Ptr{DLTensor},
+    labels::Ptr{DLTensor}, options::Ptr{nxd_parallel_cross_entropy_options_t},
+    statistics::Ptr{DLTensor}, loss::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_parallel_cross_entropy_forward_get_workspace(ctx::Ptr{nxd_context_t},
+    logits::Ptr{DLTensor}, labels::Ptr{DLTensor},
+    options::Ptr{nxd_parallel_cross_entropy_options_t}, statistics::Ptr{DLTensor},
+    loss::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_parallel_cross_entropy_backward(ctx::Ptr{nxd_context_t},
+    logits::Ptr{DLTensor}, labels::Ptr{DLTensor}, statistics::Ptr{DLTensor},
+    grad_loss::Ptr{DLTensor}, options::Ptr{nxd_parallel_cross_entropy_options_t},
+    grad_logits::Ptr{DLTensor})::nxd_status_t
+@call libnxd_core nxd_parallel_cross_entropy_backward_get_workspace(ctx::Ptr{nxd_context_t},
+    logits::Ptr{DLTensor}, labels::Ptr{DLTensor}, statistics::Ptr{DLTensor},
+    grad_loss::Ptr{DLTensor}, options::Ptr{nxd_parallel_cross_entropy_options_t},
+    grad_logits::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
 @call libnxd_core nxd_region_mapping_forward(ctx::Ptr{nxd_context_t}, mapping::nxd_region_mapping_t,
     dim::Int32, x::Ptr{DLTensor}, y::Ptr{DLTensor})::nxd_status_t
 @call libnxd_core nxd_region_mapping_backward(ctx::Ptr{nxd_context_t},
@@ -100,3 +144,4 @@ end
 fill_defaults(r::Ref{nxd_column_linear_options_t}) = nxd_column_linear_options_init(r, sizeof(nxd_column_linear_options_t))
 fill_defaults(r::Ref{nxd_row_linear_options_t}) = nxd_row_linear_options_init(r, sizeof(nxd_row_linear_options_t))
 fill_defaults(r::Ref{nxd_vocab_parallel_embedding_options_t}) = nxd_vocab_parallel_embedding_options_init(r, sizeof(nxd_vocab_parallel_embedding_options_t))
+fill_defaults(r::Ref{nxd_parallel_cross_entropy_options_t}) = nxd_parallel_cross_entropy_options_init(r, sizeof(nxd_parallel_cross_entropy_options_t))

@@ -3,68 +3,6 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// Result of a loss.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct nxd_reduction_t(pub i32);
-
-impl nxd_reduction_t {
-    pub const INVALID: Self = Self(-1);
-    /// over valid tokens; 0 when there is none
-    pub const MEAN: Self = Self(0);
-    pub const SUM: Self = Self(1);
-    /// one value per token
-    pub const NONE: Self = Self(2);
-}
-
-impl std::fmt::Debug for nxd_reduction_t {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::INVALID => f.write_str("INVALID"),
-            Self::MEAN => f.write_str("MEAN"),
-            Self::SUM => f.write_str("SUM"),
-            Self::NONE => f.write_str("NONE"),
-            Self(other) => write!(f, "{}", other),
-        }
-    }
-}
-
-impl Default for nxd_reduction_t {
-    fn default() -> Self {
-        Self(0)
-    }
-}
-
-/// Formula of label smoothing.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct nxd_smoothing_t(pub i32);
-
-impl nxd_smoothing_t {
-    pub const INVALID: Self = Self(-1);
-    /// (1 - s) nll + s mean of -log p, as torch's cross_entropy
-    pub const TORCH: Self = Self(0);
-    /// the same with s V / (V - 1), over the whole vocabulary V
-    pub const MEGATRON: Self = Self(1);
-}
-
-impl std::fmt::Debug for nxd_smoothing_t {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::INVALID => f.write_str("INVALID"),
-            Self::TORCH => f.write_str("TORCH"),
-            Self::MEGATRON => f.write_str("MEGATRON"),
-            Self(other) => write!(f, "{}", other),
-        }
-    }
-}
-
-impl Default for nxd_smoothing_t {
-    fn default() -> Self {
-        Self(0)
-    }
-}
-
 /// Options of nxd_parallel_cross_entropy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,68 @@
 #[allow(unused_imports)]
 use super::*;
 
+/// Result of a loss.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_reduction_t(pub i32);
+
+impl nxd_reduction_t {
+    pub const INVALID: Self = Self(-1);
+    /// over valid tokens; 0 when there is none
+    pub const MEAN: Self = Self(0);
+    pub const SUM: Self = Self(1);
+    /// one value per token
+    pub const NONE: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_reduction_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::MEAN => f.write_str("MEAN"),
+            Self::SUM => f.write_str("SUM"),
+            Self::NONE => f.write_str("NONE"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_reduction_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Formula of label smoothing.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_smoothing_t(pub i32);
+
+impl nxd_smoothing_t {
+    pub const INVALID: Self = Self(-1);
+    /// (1 - s) nll + s mean of -log p, as torch's cross_entropy
+    pub const TORCH: Self = Self(0);
+    /// the same with s V / (V - 1), over the whole vocabulary V
+    pub const MEGATRON: Self = Self(1);
+}
+
+impl std::fmt::Debug for nxd_smoothing_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::TORCH => f.write_str("TORCH"),
+            Self::MEGATRON => f.write_str("MEGATRON"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_smoothing_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
 /// Moves between what the ranks of the group hold alike and what they hold in parts, as in
 /// Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
 /// -1, a sequence is one along another.
@@ -165,6 +227,45 @@ impl Default for nxd_vocab_parallel_embedding_options_t {
     }
 }
 
+/// Options of nxd_parallel_cross_entropy_forward and _backward; the same on all ranks, but for the
+/// workspace.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_parallel_cross_entropy_options_t {
+    pub struct_size: usize,
+    /// 0 to 1
+    pub label_smoothing: f64,
+    pub smoothing: nxd_smoothing_t,
+    pub reduction: nxd_reduction_t,
+    /// classes that there are; 0: the columns of all ranks, of which the last ones may pad a vocabulary that does not divide
+    pub vocab_size: i64,
+    /// see has_ignore_index
+    pub ignore_index: i64,
+    /// 1: ignore_index counts; 0: -100
+    pub has_ignore_index: i32,
+    pub reserved: i32,
+    /// memory for the call; NULL: the library's own
+    pub workspace: *mut c_void,
+    /// at least what the function's _get_workspace says
+    pub workspace_bytes: usize,
+}
+
+unsafe impl Versioned for nxd_parallel_cross_entropy_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_parallel_cross_entropy_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_parallel_cross_entropy_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
 extern "C" {
     /// [local] Fills options with defaults.
     /// @since 0.1
@@ -294,6 +395,52 @@ extern "C" {
     /// nxd_column_linear_forward_get_workspace gives them.
     /// @since 0.1
     pub fn nxd_vocab_parallel_embedding_backward_get_workspace(ctx: *mut nxd_context_t, ids: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_vocab_parallel_embedding_options_t, grad_weight: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [local] Fills options with defaults.
+    /// @since 0.1
+    pub fn nxd_parallel_cross_entropy_options_init(options: *mut nxd_parallel_cross_entropy_options_t, size: usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Cross entropy of logits of which rank r of the group has the
+    /// columns r n to (r + 1) n - 1. The logits are never gathered. With z for the logits of a token
+    /// and s for the smoothing, its loss is log sum exp z - (1 - s) z[label] - s mean z, which is
+    /// torch's; NXD_SMOOTHING_MEGATRON takes s V / (V - 1) for s.
+    ///
+    /// @param logits      [..., n], with the same n on all ranks; columns beyond vocab_size are not
+    /// read.
+    /// @param labels      [...], I32 or I64, the same on all ranks; ignored where equal to
+    /// ignore_index.
+    /// @param statistics  [2, ...], F32, or F64 for F64 logits, the same on all ranks: for each token
+    /// the largest logit m, and log sum exp(z - m), which the backward pass needs.
+    /// NULL: not wanted.
+    /// @param loss        the same on all ranks, of the dtype of statistics: [...] with
+    /// REDUCTION_NONE, 0 for ignored tokens; else without dimensions.
+    /// @return as nxd_column_linear_forward; INVALID_ARGUMENT, on all ranks, also for a label outside
+    /// of the vocabulary.
+    /// @since 0.1
+    pub fn nxd_parallel_cross_entropy_forward(ctx: *mut nxd_context_t, logits: *const DLTensor, labels: *const DLTensor, options: *const nxd_parallel_cross_entropy_options_t, statistics: *mut DLTensor, loss: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_parallel_cross_entropy_forward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_parallel_cross_entropy_forward_get_workspace(ctx: *mut nxd_context_t, logits: *const DLTensor, labels: *const DLTensor, options: *const nxd_parallel_cross_entropy_options_t, statistics: *const DLTensor, loss: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradient of nxd_parallel_cross_entropy_forward. Ranks
+    /// exchange no more than the agreement.
+    ///
+    /// @param logits       as given to the forward.
+    /// @param labels       as given to the forward.
+    /// @param statistics   as the forward gave them.
+    /// @param grad_loss    of the shape and dtype of loss; NULL: 1.
+    /// @param grad_logits  of the shape and dtype of logits, 0 for ignored tokens and for columns
+    /// beyond vocab_size. It may be the very array of the logits.
+    /// @return as nxd_parallel_cross_entropy_forward.
+    /// @since 0.1
+    pub fn nxd_parallel_cross_entropy_backward(ctx: *mut nxd_context_t, logits: *const DLTensor, labels: *const DLTensor, statistics: *const DLTensor, grad_loss: *const DLTensor, options: *const nxd_parallel_cross_entropy_options_t, grad_logits: *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_parallel_cross_entropy_backward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_parallel_cross_entropy_backward_get_workspace(ctx: *mut nxd_context_t, logits: *const DLTensor, labels: *const DLTensor, statistics: *const DLTensor, grad_loss: *const DLTensor, options: *const nxd_parallel_cross_entropy_options_t, grad_logits: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
 
     /// [collective: tensor-parallel group] Moves x into or out of a region.
     ///

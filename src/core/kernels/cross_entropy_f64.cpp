@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/profiler.h"
+#include "core/kernels/cross_entropy.h"
+#include "core/kernels/parallel.h"
+
+// The losses of rows from the statistics of all shards, and plain loops over logits in f64.
+namespace nxd::kernels {
+namespace {
+
+template <class T>
+void merge_shards(int64_t shards, int64_t rows, const T* statistics, int64_t stride,
+                  double smoothing, int64_t vocabulary, T* max, T* log_sum, T* loss) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
+  check_vocabulary(vocabulary);
+  const auto at = [&](int64_t shard, int64_t which, int64_t row) {
+    return static_cast<double>(statistics[shard * stride + which * rows + row]);
+  };
+  const double everywhere = smoothing / static_cast<double>(vocabulary);
+  for (int64_t r = 0; r < rows; ++r) {
+    double most = at(0, 0, r);
+    for (int64_t i = 1; i < shards; ++i) most = std::max(most, at(i, 0, r));
+    double exps = 0;
+    double target = 0;
+    double sum = 0;
+    for (int64_t i = 0; i < shards; ++i) {
+      // Without a largest logit the sum is 0 or NaN already.
+      const double own = at(i, 0, r);
+      exps += at(i, 1, r) * (std::isinf(own) ? 1.0 : std::exp(own - most));
+      target += at(i, 2, r);
+      sum += at(i, 3, r);
+    }
+    const double log_exps = std::log(exps);
+    const double smooth = smoothing == 0 ? 0 : everywhere * sum;
+    max[r] = static_cast<T>(most);
+    log_sum[r] = static_cast<T>(log_exps);
+    loss[r] = static_cast<T>((most - (1 - smoothing) * target - smooth) + log_exps);
+  }
+}
+
+const double* row_of(const LogitShard& shard, int64_t row) {
+  return static_cast<const double*>(shard.logits) + row * shard.ld;
+}
+
+}  // namespace
+
+void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
+                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
+                         float* loss) {
+  merge_shards(shards, rows, statistics, stride, smoothing, vocabulary, max, log_sum, loss);
+}
+
+void cross_entropy_merge(int64_t shards, int64_t rows, const double* statistics, int64_t stride,
+                         double smoothing, int64_t vocabulary, double* max, double* log_sum,
+                         double* loss) {
+  merge_shards(shards, rows, statistics, stride, smoothing, vocabulary, max, log_sum, loss);
+}
+
+void cross_entropy_statistics(const LogitShard& shard, double* out) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
+  parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const double* x = row_of(shard, r);
+      double most = -HUGE_VAL;
+      // NaN compares as not greater, so it is passed over.
+      for (int64_t i = 0; i < shard.cols; ++i) most = x[i] > most ? x[i] : most;
+      const double shift = most == -HUGE_VAL ? 0 : most;
+      double exps = 0;
+      double values = 0;
+      for (int64_t i = 0; i < shard.cols; ++i) {
+        exps += std::exp(x[i] - shift);
+        values += x[i];
+      }
+      const int64_t target = shard.target_col(r);
+      out[r] = most;
+      out[shard.rows + r] = exps;
+      out[2 * shard.rows + r] = target < 0 ? 0 : x[target];
+      out[3 * shard.rows + r] = values;
+    }
+  });
+}
+
+void cross_entropy_backward(const LogitShard& shard, const double* max, const double* log_sum,
+                            const double* grad_row, double smoothing, int64_t vocabulary,
+                            double* out, int64_t out_ld) {
+  const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
+  check_vocabulary(vocabulary);
+  const double everywhere = smoothing / static_cast<double>(vocabulary);
+  parallel_ranges(shard.rows, shard.cols * kExpWork, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      double* y = out + r * out_ld;
+      if (grad_row[r] == 0) {
+        std::fill(y, y + shard.cols, 0.0);
+        continue;
+      }
+      const double* x = row_of(shard, r);
+      const int64_t target = shard.target_col(r);
+      for (int64_t i = 0; i < shard.cols; ++i) {
+        const double power = x[i] - max[r] - log_sum[r];
+        // 1 - p as a difference of exponentials, where p is all but 1, keeps its leading digits.
+        const double p = i == target ? std::expm1(power) + smoothing : std::exp(power);
+        y[i] = (p - everywhere) * grad_row[r];
+      }
+    }
+  });
+}
+
+}  // namespace nxd::kernels

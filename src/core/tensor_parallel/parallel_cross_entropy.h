@@ -1,0 +1,121 @@
+#pragma once
+
+#include "core/agree/proposal.h"
+#include "core/kernels/cross_entropy.h"
+#include "core/tensor_parallel/group_calls.h"
+#include "core/tensor_parallel/id_input.h"
+#include "core/tensor_parallel/stacked_parts.h"
+
+namespace nxd {
+
+struct VocabLossOptions {
+  double label_smoothing = 0;
+  nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
+  nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
+  int64_t ignore_index = -100;
+  int64_t vocab_size = 0;  // 0: the columns of all ranks
+  CallerWorkspace workspace{};
+};
+
+// In a backward pass loss is the gradient of the loss; absent: 1.
+struct VocabLossArrays {
+  Array logits, labels;
+  std::optional<Array> statistics{}, loss{}, grad_logits{};
+};
+
+// Logits as a kernel reads them: where they lie if their rows are dense and of a dtype that it
+// knows, else from a copy, which gradients may overwrite.
+class LogitInput {
+ public:
+  LogitInput(const Array& logits, Scratch& scratch);
+  // The dtype of statistics and losses: f64 for f64, else f32.
+  nxd_dtype_t wide() const {
+    return logits_.dtype == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32;
+  }
+  bool copies() const { return copies_; }
+  Array copy(const Scratch& scratch) const;  // without the values
+  // Makes the copy, if there is one. The shard has so many of the columns.
+  kernels::LogitShard read(const Scratch& scratch, int64_t cols) const;
+
+ private:
+  Array logits_;
+  Matrix matrix_;
+  bool copies_;
+  size_t block_ = 0;
+};
+
+// One call of the cross entropy of logits whose vocabulary is split over the ranks.
+class VocabLossPlan {
+ public:
+  size_t workspace_bytes() const { return scratch_.workspace_bytes(); }
+  void allocate() { scratch_.allocate(group_, options_.workspace); }
+  static void propose(Proposal& proposal, const VocabLossPlan* plan);
+
+ protected:
+  VocabLossPlan(const ProcessGroup& group, bool backward, VocabLossArrays arrays,
+                const VocabLossOptions& options);
+
+  int64_t rows() const { return arrays_.labels.count(); }
+  // Columns of this rank that do not pad the vocabulary.
+  int64_t real_cols() const;
+  // The weight of the uniform part, by torch's formula.
+  double smoothing() const;
+  kernels::LogitShard shard(const int64_t* labels) const;
+  bool is_ignored(int64_t label) const { return label == options_.ignore_index; }
+  // The sum over rows is divided by it.
+  double divisor(const int64_t* labels) const;
+
+  const ProcessGroup& group_;
+  VocabLossArrays arrays_;
+  VocabLossOptions options_;
+  Scratch scratch_;
+  IdInput labels_;
+  LogitInput logits_;
+
+ private:
+  void check_options();
+  void check_arrays() const;
+
+  bool backward_;
+};
+
+// Losses, and the statistics of rows that the backward pass needs. Plans for run_layer().
+class VocabLossForward : public VocabLossPlan {
+ public:
+  VocabLossForward(const ProcessGroup& group, const VocabLossArrays& arrays,
+                   const VocabLossOptions& options);
+  int collectives() const { return group_.size() > 1 ? 1 : 0; }
+  void run(GroupCalls& calls) const;
+
+ private:
+  template <class T>
+  void run_as(GroupCalls& calls) const;
+  template <class T>
+  void write_loss(const int64_t* labels, T* losses) const;
+
+  StackedParts shards_;  // their statistics
+  size_t rows_block_;    // of each row the largest logit, the log of the sum, and the loss
+};
+
+// The gradient of the logits.
+class VocabLossBackward : public VocabLossPlan {
+ public:
+  VocabLossBackward(const ProcessGroup& group, const VocabLossArrays& arrays,
+                    const VocabLossOptions& options);
+  int collectives() const { return 0; }
+  void run(GroupCalls& calls) const;
+
+ private:
+  template <class T>
+  void run_as() const;
+  // The factor of each row's gradient.
+  template <class T>
+  void read_factors(const int64_t* labels, T* factors) const;
+
+  Matrix out_;
+  bool direct_;  // the kernel writes to the output
+  size_t out_block_ = 0;
+  size_t rows_block_;  // statistics of rows, and factors of their gradients
+};
+
+}  // namespace nxd
