@@ -106,7 +106,9 @@ at::Tensor TraceValues::without_data(const at::Tensor& tensor) {
 }
 
 void TraceValues::was_written(const at::Tensor& tensor, const at::Tensor& written) {
-  if (const auto* storage = storage_of(tensor)) unknown_.insert(storage);
+  // The storage stays: another tensor's at its address would be taken for it.
+  const auto* storage = storage_of(tensor);
+  if (storage && unknown_.insert(storage).second) kept_storages_.push_back(tensor.storage());
   const auto value = ids_.find(written.unsafeGetTensorImpl());
   if (value == ids_.end()) return;
   const ValueId id = value->second;

@@ -54,6 +54,7 @@ class TraceValues {
   std::unordered_set<const c10::StorageImpl*> unknown_;
   std::unordered_map<std::string, int> names_;
   std::vector<at::Tensor> kept_;
+  std::vector<c10::Storage> kept_storages_;
   int n_alias_sets_ = 0;
 };
 
