@@ -14,6 +14,12 @@ inline std::string config_with(const ModelOracle& oracle, const char* name,
   return config.dump();
 }
 
+inline std::string config_of(const ModelOracle& oracle, const nlohmann::json& changes) {
+  nlohmann::json config = nlohmann::json::parse(oracle.config);
+  config.update(changes);
+  return config.dump();
+}
+
 // Trains from initial weights; every rank must see the same losses, norms and whole parameters.
 inline Run run_layout(const ModelOracle& oracle, const Layout& layout, const std::string& config,
                       int steps, uint64_t seed) {
@@ -49,6 +55,73 @@ inline void check_all(const ModelOracle& oracle, const std::string& config, nxd_
       const Layout layout{tp, sequence_parallel, dtype, false};
       check_same(layout, run_layout(oracle, layout, config, steps, 7), want, tol);
     }
+  }
+}
+
+inline double last_loss(const ModelOracle& oracle, const std::string& config) {
+  return run_layout(oracle, Layout{1, false, NXD_DTYPE_F64}, config, 2, 7).losses.back();
+}
+
+// Each setting is one that all layouts agree on, and one that can be seen at all.
+inline void check_settings(const ModelOracle& oracle, const std::vector<nlohmann::json>& settings) {
+  const double plain = last_loss(oracle, oracle.config);
+  for (const nlohmann::json& setting : settings) {
+    const std::string config = config_of(oracle, setting);
+    if (std::fabs(last_loss(oracle, config) - plain) < 1e-9)
+      fail_msg("no effect: %s", setting.dump().c_str());
+    check_all(oracle, config, NXD_DTYPE_F64, 8, 1e-9);
+  }
+}
+
+// Every element's fate hangs on where it stands in the whole, not on the rank that has it. In
+// evaluation there is no dropout.
+inline void check_dropout(const ModelOracle& oracle, const std::vector<const char*>& fields) {
+  const double plain = last_loss(oracle, oracle.config);
+  nlohmann::json all;
+  for (const char* field : fields) {
+    all[field] = 0.2;
+    const std::string config = config_of(oracle, {{field, 0.2}});
+    if (std::fabs(last_loss(oracle, config) - plain) < 1e-6) fail_msg("no effect: %s", field);
+    const Run want = run_layout(oracle, Layout{1, false, NXD_DTYPE_F64, true}, config, 3, 7);
+    for (const Layout& layout : {Layout{2, false, NXD_DTYPE_F64}, Layout{4, true, NXD_DTYPE_F64}}) {
+      check_same(layout, run_layout(oracle, layout, config, 3, 7), want, 1e-9);
+    }
+  }
+  const auto loss = [&](const std::string& config) {
+    return on_ranks<double>(Layout{2}, 7, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, config, Layout{2});
+      NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
+      return run_backward(model.get(), oracle);
+    })[0];
+  };
+  assert_true(loss(config_of(oracle, all)) == loss(oracle.config));
+}
+
+// A query sees no key that the mask hides: hidden tokens may be any.
+inline void check_key_mask(const ModelOracle& oracle) {
+  for (const bool sequence_parallel : {false, true}) {
+    const Layout layout{2, sequence_parallel};
+    on_ranks<int>(layout, 7, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, oracle.config, layout);
+      std::vector<int64_t> mask(64, 1), other = oracle.ids, labels = oracle.labels;
+      for (size_t i = 0; i < 6; ++i) {
+        mask[i] = 0;
+        other[i] = (other[i] + 17) % oracle.vocabulary;
+        labels[i] = -100;
+      }
+      labels[6] = -100;  // predicted from a hidden token
+      double loss[2];
+      for (int i = 0; i < 2; ++i) {
+        const Tensor ids = make_i64(i ? other : oracle.ids, oracle.shape);
+        const Tensor targets = make_i64(labels, oracle.shape), keep = make_i64(mask, {2, 32});
+        nxd_tensor_t* inputs[] = {ids.get(), targets.get(), keep.get()};
+        nxd_tensor_t* out = nullptr;
+        NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 3, &out, 1));
+        loss[i] = item(Tensor(out).get());
+      }
+      NXD_TEST_CHECK(loss[0] == loss[1]);
+      return 0;
+    });
   }
 }
 

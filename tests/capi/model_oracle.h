@@ -153,7 +153,9 @@ inline void check_run(const ModelOracle& oracle, const Layout& layout, const Run
   // Softmax does not see a bias of the keys, nor, where rotary positions turn it, much of the part
   // that turns slowly: its gradient is noise, of which AdamW makes steps.
   for (auto it = final.begin(); it != final.end();) {
-    const bool has_noise = it->first.ends_with("c_attn.bias") || it->first.ends_with("k_proj.bias");
+    const bool has_noise = it->first.ends_with("c_attn.bias") ||
+                           it->first.ends_with("k_proj.bias") ||
+                           it->first.ends_with("query_key_value.bias");
     if (has_noise) {
       check_norms(name + ": final norm", {{it->first, it->second}},
                   {{it->first, wanted[it->first]}}, 1e-3);

@@ -111,6 +111,8 @@ void llama(void**) { check_model("llama_tiny"); }
 
 void gpt2(void**) { check_model("gpt2_tiny"); }
 
+void gpt_neox(void**) { check_model("gpt_neox_tiny"); }
+
 // Loss with and without the logits in memory, and the dtypes of both.
 void outputs(void**) {
   const LlamaOracle oracle;
@@ -143,6 +145,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(llama),
       cmocka_unit_test(gpt2),
+      cmocka_unit_test(gpt_neox),
       cmocka_unit_test(outputs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -279,6 +279,9 @@ constexpr Kind kKinds[] = {
     {"llama, bf16", "llama_tiny", false, NXD_DTYPE_BF16, false, 2e-3},
     {"llama, automatic casts", "llama_tiny", false, NXD_DTYPE_F32, true, 2e-3},
     {"gpt2", "gpt2_tiny", false, NXD_DTYPE_F32, false, 1e-6},
+    {"gpt-neox", "gpt_neox_tiny", false, NXD_DTYPE_F32, false, 1e-6},
+    {"gpt-neox, bf16", "gpt_neox_tiny", false, NXD_DTYPE_BF16, false, 2e-3},
+    {"gpt-neox, sequence parallel", "gpt_neox_tiny", true, NXD_DTYPE_F32, false, 1e-6},
     {"gpt2, sequence parallel, automatic casts", "gpt2_tiny", true, NXD_DTYPE_F32, true, 2e-3},
 };
 

@@ -143,6 +143,51 @@ void tied_names(void**) {
   });
 }
 
+// A recorded file with masks beside the weights of a layer, as older ones have them.
+std::string file_with_masks(const TempDir& directory, const std::string& model,
+                            const std::string& attention) {
+  std::string data = read_file(std::string(NXD_ORACLES) + "/" + model + "/model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, data.data(), sizeof length);
+  json header = json::parse(data.substr(sizeof length, length));
+  data = data.substr(sizeof length + length);
+  const auto add = [&](const char* name, const char* dtype, const json& shape, size_t bytes) {
+    header[attention + name] = {
+        {"dtype", dtype}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + bytes}}};
+    data.append(bytes, '\0');
+  };
+  add(".bias", "BOOL", {1, 1, 4, 4}, 16);
+  add(".masked_bias", "F32", json::array(), 4);
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  length = text.size();
+  const std::string path = directory.path() + "/" + attention + ".safetensors";
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << text << data;
+  return path;
+}
+
+// A family passes over the masks of its own older files, and over no others.
+void masks_of_older_files(void**) {
+  const TempDir directory;
+  const std::pair<const char*, const char*> families[] = {
+      {"gpt2_tiny", "transformer.h.1.attn"}, {"gpt_neox_tiny", "gpt_neox.layers.1.attention"}};
+  for (const auto& [name, attention] : families) {
+    const std::string file = file_with_masks(directory, name, attention);
+    const std::string strange = file_with_masks(directory, name, "layers.1.self_attn");
+    on_ranks<int>(Layout{}, 5, [&, name = name](nxd_context_t* ctx) {
+      const ModelOracle recorded(name);
+      const Module model = create_model(ctx, recorded.config, Layout{});
+      const Report report = refused_load(model.get(), strange, "2 unexpected");
+      NXD_TEST_OK(nxd_module_load_safetensors(model.get(), file.c_str(), 1, nullptr));
+      const Module want = load_model(ctx, recorded.directory, Layout{});
+      NXD_TEST_CHECK(whole_parameters(model.get()) == whole_parameters(want.get()));
+      return 0;
+    });
+  }
+}
+
 void bad_files(void**) {
   const TempDir directory;
   const std::string bad = directory.path() + "/bad.safetensors";
@@ -209,6 +254,7 @@ int main() {
       cmocka_unit_test(roundtrip_between_layouts),
       cmocka_unit_test(mismatches),
       cmocka_unit_test(tied_names),
+      cmocka_unit_test(masks_of_older_files),
       cmocka_unit_test(bad_files),
       cmocka_unit_test(bad_arguments),
   };

@@ -42,9 +42,10 @@ inline std::string config_of(const Setting& setting) {
   const ModelOracle oracle(setting.model);
   nlohmann::json config = nlohmann::json::parse(oracle.config);
   config["tie_word_embeddings"] = setting.tied;
-  if (config.contains("n_embd")) {
-    for (const char* name : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config[name] = 0.1;
+  for (const char* name : {"embd_pdrop", "attn_pdrop", "resid_pdrop", "hidden_dropout"}) {
+    if (config.contains(name)) config[name] = 0.1;
   }
+  if (config.contains("hidden_dropout")) config["attention_dropout"] = 0.1;
   return config.dump();
 }
 

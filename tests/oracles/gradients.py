@@ -14,7 +14,7 @@ of each gradient. Then it writes, beside expected.json,
                      and the trained parameters' norms
 
 Hugging Face's Llama and the forms of it round their rotary angles, norms and losses to f32 also in
-an f64 model, so that they agree to f32's last digits only; its GPT-2 does not, and agrees to f64's."""
+an f64 model, so that they agree to f32's last digits only, and so does its GPT-NeoX; its GPT-2 does not, and agrees to f64's."""
 import json
 import math
 import pathlib
@@ -138,6 +138,54 @@ def gpt2(config, w, ids):
     return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
 
 
+def gpt_neox(config, w, ids):
+    batch, length = ids.shape
+    eps, count = config["layer_norm_eps"], config["num_attention_heads"]
+    dim = config["hidden_size"] // count
+    rope = config.get("rope_parameters") or {"rope_theta": config["rotary_emb_base"],
+                                             "partial_rotary_factor": config["rotary_pct"]}
+    turning = int(dim * rope["partial_rotary_factor"])
+    frequencies = rope["rope_theta"] ** -(torch.arange(0, turning, 2).double() / turning)
+    angles = torch.arange(length).double()[:, None] * frequencies
+    cos, sin = angles.cos(), angles.sin()
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdim=True)
+        scale = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
+        return centred * scale * w[name + ".weight"] + w[name + ".bias"]
+
+    def linear(x, name):
+        y = x @ w[name + ".weight"].T
+        return y + w[name + ".bias"] if name + ".bias" in w else y
+
+    def turn(x):
+        a, b = x[..., :turning // 2], x[..., turning // 2:turning]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., turning:]], -1)
+
+    def attention(x, name):
+        qkv = linear(x, name + "query_key_value").view(batch, length, count, 3, dim)
+        q, k, v = (qkv[..., i, :].transpose(1, 2) for i in range(3))
+        mixed = attend(turn(q), turn(k), v)
+        return linear(mixed.transpose(1, 2).reshape(batch, length, -1), name + "dense")
+
+    def mlp(x, name):
+        h = linear(x, name + "dense_h_to_4h")
+        if config["hidden_act"] == "gelu":
+            h = 0.5 * h * (1 + torch.erf(h / math.sqrt(2)))
+        else:
+            h = 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h ** 3)))
+        return linear(h, name + "dense_4h_to_h")
+
+    x = w["gpt_neox.embed_in.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        layer = f"gpt_neox.layers.{i}."
+        between = x + attention(norm(x, layer + "input_layernorm"), layer + "attention.")
+        read = x if config["use_parallel_residual"] else between
+        x = between + mlp(norm(read, layer + "post_attention_layernorm"), layer + "mlp.")
+    head = w.get("embed_out.weight", w["gpt_neox.embed_in.weight"])
+    return norm(x, "gpt_neox.final_layer_norm") @ head.T
+
+
 def train(directory, model, config, batch):
     """Logits and gradients of the first step, the losses and norms of 20 steps and after them, and
     the parameters' norms then."""
@@ -192,5 +240,7 @@ torch.set_num_threads(1)
 for model_name in sys.argv[1:]:
     if model_name.startswith("gpt2"):
         record(model_name, gpt2, 1e-13)
+    elif model_name.startswith("gpt_neox"):
+        record(model_name, gpt_neox, 5e-7)
     else:
         record(model_name, llama, 5e-7)

@@ -61,6 +61,22 @@ def mistral_tiny():
                       sliding_window=7)
 
 
+def gpt_neox_serial_tiny():
+    """No parallel residual and no biases of attention; half of each head turns."""
+    torch.manual_seed(15)
+    config = transformers.GPTNeoXConfig(
+        vocab_size=67, hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=112, hidden_act="gelu_fast", rotary_pct=0.5, rotary_emb_base=5000,
+        max_position_embeddings=64, initializer_range=0.08, use_parallel_residual=False,
+        attention_bias=False, tie_word_embeddings=True)
+    model = transformers.GPTNeoXForCausalLM(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                p.add_(0.1 * torch.randn_like(p))
+    return model
+
+
 def make_batch(vocabulary):
     ids = torch.randint(0, vocabulary, (2, 32))
     labels = ids.clone()
@@ -112,5 +128,6 @@ def record(make_model):
 
 
 torch.set_num_threads(1)
+MODELS = (gpt2_tiny, qwen2_tiny, qwen3_tiny, mistral_tiny, gpt_neox_serial_tiny)
 for model_name in sys.argv[1:]:
-    record({f.__name__: f for f in (gpt2_tiny, qwen2_tiny, qwen3_tiny, mistral_tiny)}[model_name])
+    record({f.__name__: f for f in MODELS}[model_name])

@@ -7,6 +7,7 @@ namespace nxd {
 ModelType model_type_of(const std::string& json_text) {
   return ConfigFields::parse(json_text).choice<ModelType>("model_type", "",
                                                           {{"gpt2", ModelType::kGpt2},
+                                                           {"gpt_neox", ModelType::kGptNeox},
                                                            {"llama", ModelType::kLlama},
                                                            {"mistral", ModelType::kLlama},
                                                            {"qwen2", ModelType::kLlama},
@@ -14,11 +15,6 @@ ModelType model_type_of(const std::string& json_text) {
 }
 
 void check_common_fields(const ConfigFields& fields) {
-  if (!fields.boolean("is_causal", true)) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "config_json: is_causal: attention sees no later position; only true is supported, got "
-         "false");
-  }
   fields.reject_unless_empty("quantization_config", "quantized weights are not read");
   fields.reject_unless_empty("per_layer_config", "all layers have the same sizes");
   fields.reject_unless_empty("pruned_heads", "all layers have all heads");
@@ -26,6 +22,33 @@ void check_common_fields(const ConfigFields& fields) {
   fields.reject_unless_empty("add_cross_attention", "there is no encoder to attend to");
   fields.reject_unless_empty("transformers_weights",
                              "weights are read from model.safetensors or its index");
+}
+
+void check_causal(const ConfigFields& fields) {
+  if (!fields.boolean("is_causal", true)) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "config_json: is_causal: attention sees no later position; only true is supported, got "
+         "false");
+  }
+}
+
+nxd_activation_t read_activation(const ConfigFields& fields, const char* name,
+                                 const char* fallback) {
+  return fields.choice<nxd_activation_t>(name, fallback,
+                                         {{"silu", NXD_ACTIVATION_SILU},
+                                          {"swish", NXD_ACTIVATION_SILU},
+                                          {"gelu", NXD_ACTIVATION_GELU},
+                                          {"gelu_fast", NXD_ACTIVATION_GELU_TANH},
+                                          {"gelu_new", NXD_ACTIVATION_GELU_TANH},
+                                          {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
+                                          {"relu", NXD_ACTIVATION_RELU}});
+}
+
+double read_dropout(const ConfigFields& fields, const char* name, double fallback) {
+  const double p = fields.number(name, fallback);
+  check_argument(p >= 0 && p < 1, "config_json: ", fields.path(name),
+                 ": expected a probability from 0 to below 1, got ", p);
+  return p;
 }
 
 }  // namespace nxd

@@ -1,37 +1,16 @@
 #include "core/model/gpt2_config.h"
 
-#include <cmath>
-
 #include "core/base/error.h"
 #include "core/model/common_fields.h"
 #include "core/model/config_fields.h"
 
 namespace nxd {
-namespace {
-
-nxd_activation_t read_activation(const ConfigFields& fields) {
-  return fields.choice<nxd_activation_t>("activation_function", "gelu_new",
-                                         {{"gelu_new", NXD_ACTIVATION_GELU_TANH},
-                                          {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
-                                          {"gelu", NXD_ACTIVATION_GELU},
-                                          {"relu", NXD_ACTIVATION_RELU},
-                                          {"silu", NXD_ACTIVATION_SILU},
-                                          {"swish", NXD_ACTIVATION_SILU}});
-}
-
-double read_dropout(const ConfigFields& fields, const char* name) {
-  const double p = fields.number(name, 0.1);
-  check_argument(p >= 0 && p < 1, "config_json: ", fields.path(name),
-                 ": expected a probability from 0 to below 1, got ", p);
-  return p;
-}
-
-}  // namespace
 
 Gpt2Config Gpt2Config::parse(const std::string& json_text) {
   const ConfigFields fields = ConfigFields::parse(json_text);
   fields.choice<int>("model_type", "", {{"gpt2", 0}});
   check_common_fields(fields);
+  check_causal(fields);
   Gpt2Config config;
   config.attention_bias = config.output_bias = config.mlp_bias = config.norm_bias = true;
   config.hidden = fields.size(fields.either("n_embd", "hidden_size"));
@@ -50,10 +29,10 @@ Gpt2Config Gpt2Config::parse(const std::string& json_text) {
   config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
   config.scale_by_head_dim = fields.boolean("scale_attn_weights", true);
   config.scale_by_layer_index = fields.boolean("scale_attn_by_inverse_layer_idx", false);
-  config.activation = read_activation(fields);
-  config.embedding_dropout = read_dropout(fields, "embd_pdrop");
-  config.attention_dropout = read_dropout(fields, "attn_pdrop");
-  config.residual_dropout = read_dropout(fields, "resid_pdrop");
+  config.activation = read_activation(fields, "activation_function", "gelu_new");
+  config.embedding_dropout = read_dropout(fields, "embd_pdrop", 0.1);
+  config.attention_dropout = read_dropout(fields, "attn_pdrop", 0.1);
+  config.residual_dropout = read_dropout(fields, "resid_pdrop", 0.1);
   return config;
 }
 

@@ -1,108 +1,27 @@
 #include "core/model/llama_config.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/model/common_fields.h"
 #include "core/model/config_fields.h"
+#include "core/model/rope_fields.h"
 
 namespace nxd {
 namespace {
 
 enum class Form : uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
 
-nxd_activation_t read_hidden_act(const ConfigFields& fields) {
-  return fields.choice<nxd_activation_t>("hidden_act", "silu",
-                                         {{"silu", NXD_ACTIVATION_SILU},
-                                          {"swish", NXD_ACTIVATION_SILU},
-                                          {"gelu", NXD_ACTIVATION_GELU},
-                                          {"gelu_new", NXD_ACTIVATION_GELU_TANH},
-                                          {"gelu_pytorch_tanh", NXD_ACTIVATION_GELU_TANH},
-                                          {"relu", NXD_ACTIVATION_RELU}});
-}
-
-nxd_rope_t read_rope_type(const ConfigFields& rope) {
-  // The oldest files call it "type".
-  const char* name = rope.has("rope_type") ? "rope_type" : "type";
-  return rope.choice<nxd_rope_t>(name, "default",
-                                 {{"default", NXD_ROPE_DEFAULT},
-                                  {"linear", NXD_ROPE_LINEAR},
-                                  {"dynamic", NXD_ROPE_DYNAMIC},
-                                  {"yarn", NXD_ROPE_YARN},
-                                  {"llama3", NXD_ROPE_LLAMA3}});
-}
-
-void read_yarn(const ConfigFields& fields, RopeOptions& rope) {
-  if (!fields.boolean("truncate", true)) {
-    fail(NXD_ERROR_UNSUPPORTED, "config_json: ", fields.path("truncate"),
-         ": only true is supported, got false");
-  }
-  rope.beta_fast = fields.positive("beta_fast", 32);
-  rope.beta_slow = fields.positive("beta_slow", 1);
-  if (fields.has("attention_factor")) {
-    rope.attention_factor = fields.positive("attention_factor");
-  } else if (fields.number("mscale", 0) != 0 && fields.number("mscale_all_dim", 0) != 0) {
-    const double log_factor = rope.factor > 1 ? 0.1 * std::log(rope.factor) : 0;
-    rope.attention_factor = (fields.positive("mscale") * log_factor + 1) /
-                            (fields.positive("mscale_all_dim") * log_factor + 1);
-  }
-}
-
-// Newer files have one object "rope_parameters", older ones "rope_theta" and, where frequencies are
-// scaled, an object "rope_scaling". With both transformers takes the older one, unless it is empty.
-std::optional<ConfigFields> rope_fields(const ConfigFields& fields) {
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    std::optional<ConfigFields> found = fields.object(name);
-    if (found && !found->empty()) {
-      found->reject_objects("all layers turn alike; expected parameters of one kind");
-      return found;
-    }
-  }
-  return std::nullopt;
-}
-
-// The model's own field comes before that of the rotary embedding, as in transformers.
-int64_t original_positions(const ConfigFields& fields, const ConfigFields& rope,
-                           int64_t max_positions) {
-  constexpr const char* kName = "original_max_position_embeddings";
-  return fields.has(kName) ? fields.size(kName) : rope.size(kName, max_positions);
-}
-
-RopeOptions read_rope(const ConfigFields& fields, int64_t max_positions) {
-  RopeOptions rope;
-  rope.theta = fields.positive("rope_theta", 10000);
+// A Llama turns whole heads, whatever share of them its file names.
+RopeOptions read_whole_rope(const ConfigFields& fields, int64_t max_positions) {
   const std::optional<ConfigFields> found = rope_fields(fields);
-  const ConfigFields* scaling = found ? &*found : &fields;
-  const ConfigFields& owner = scaling->has("partial_rotary_factor") ? *scaling : fields;
+  const ConfigFields& owner = found && found->has("partial_rotary_factor") ? *found : fields;
   if (owner.number("partial_rotary_factor", 1) != 1) {
     fail(NXD_ERROR_UNSUPPORTED, "config_json: ", owner.path("partial_rotary_factor"),
          ": a Llama turns whole heads; only 1 is supported");
   }
-  if (!found) return rope;
-  rope.theta = scaling->positive("rope_theta", rope.theta);
-  rope.type = read_rope_type(*scaling);
-  if (rope.type == NXD_ROPE_DEFAULT) return rope;
-  rope.original_max_position_embeddings = rope.type == NXD_ROPE_LLAMA3 || rope.type == NXD_ROPE_YARN
-                                              ? original_positions(fields, *scaling, max_positions)
-                                              : max_positions;
-  rope.factor = scaling->positive("factor");
-  if (rope.factor < 1) {
-    fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", scaling->path("factor"),
-         ": expected at least 1, got ", rope.factor);
-  }
-  if (rope.type == NXD_ROPE_LLAMA3) {
-    rope.low_freq_factor = scaling->positive("low_freq_factor");
-    rope.high_freq_factor = scaling->positive("high_freq_factor");
-    check_argument(rope.high_freq_factor > rope.low_freq_factor,
-                   "config_json: ", scaling->path("high_freq_factor"),
-                   ": expected more than low_freq_factor (", rope.low_freq_factor, "), got ",
-                   rope.high_freq_factor);
-  }
-  if (rope.type == NXD_ROPE_YARN) read_yarn(*scaling, rope);
-  return rope;
+  return read_rope(fields, max_positions);
 }
 
 void read_heads(const ConfigFields& fields, Form form, LlamaConfig& config) {
@@ -198,6 +117,7 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
                                          {"qwen2", Form::kQwen2},
                                          {"qwen3", Form::kQwen3}});
   check_common_fields(fields);
+  check_causal(fields);
   LlamaConfig config;
   config.gated_mlp = true;
   config.hidden = fields.size("hidden_size");
@@ -211,8 +131,8 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
   read_biases(fields, form, config);
   read_windows(fields, form, config);
-  config.activation = read_hidden_act(fields);
-  config.rope = read_rope(fields, config.max_positions);
+  config.activation = read_activation(fields, "hidden_act", "silu");
+  config.rope = read_whole_rope(fields, config.max_positions);
   // A negative row counts from the end, as torch counts it: -1 is the last one.
   config.padding_idx = fields.integer("pad_token_id", -config.vocabulary, config.vocabulary - 1);
   if (config.padding_idx && *config.padding_idx < 0) *config.padding_idx += config.vocabulary;

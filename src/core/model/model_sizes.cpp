@@ -4,6 +4,7 @@
 
 #include "core/model/common_fields.h"
 #include "core/model/gpt2_config.h"
+#include "core/model/gpt_neox_config.h"
 #include "core/model/llama_config.h"
 
 namespace nxd {
@@ -61,8 +62,11 @@ double ModelSizes::step_operations(double sequences, int64_t sequence) const {
 }
 
 ModelSizes sizes_of_config(const std::string& json_text) {
-  if (model_type_of(json_text) == ModelType::kLlama) return LlamaConfig::parse(json_text);
-  return Gpt2Config::parse(json_text);
+  switch (model_type_of(json_text)) {
+    case ModelType::kLlama: return LlamaConfig::parse(json_text);
+    case ModelType::kGptNeox: return GptNeoxConfig::parse(json_text);
+    default: return Gpt2Config::parse(json_text);
+  }
 }
 
 }  // namespace nxd

@@ -64,4 +64,10 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, at::ScalarType dtype) const {
   return mask.to(dtype) * (1.0 / (1.0 - p_));
 }
 
+std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,
+                                                const std::string& name, double p) {
+  const bool slices = at.sequence_parallel;
+  return add_layer<Dropout>(parent, at, name, p, slices ? 1 : -1, /*transposed=*/slices);
+}
+
 }  // namespace nxd

@@ -30,4 +30,9 @@ class Dropout : public Module {
   bool transposed_;
 };
 
+// Adds a dropout of activations as they lie between a model's layers: [batch, sequence, features],
+// or with sequence parallelism slices of [sequence, batch, features].
+std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,
+                                                const std::string& name, double p);
+
 }  // namespace nxd

@@ -57,9 +57,9 @@ void CausalLm::check_divides(const char* field, int64_t value) const {
 }
 
 void CausalLm::set_body(const LayerContext& at, std::shared_ptr<Module> body,
-                        const Module& embedding) {
+                        const Module& embedding, const char* head_name) {
   body_ = std::move(body);
-  head_ = add_layer<LanguageHead>(*this, at, "lm_head", sizes_.hidden, sizes_.vocabulary,
+  head_ = add_layer<LanguageHead>(*this, at, head_name, sizes_.hidden, sizes_.vocabulary,
                                   sizes_.tied_embeddings ? embedding.parameter("weight") : nullptr);
 }
 

@@ -51,8 +51,10 @@ class CausalLm : public Model {
   const GroupRef& group() const { return group_; }
   // Rejects a layout that a size does not allow, to be called before any layer is made.
   void check_divides(const char* field, int64_t value) const;
-  // The body, which is a child already, and a head, which may share the embedding's weight.
-  void set_body(const LayerContext& at, std::shared_ptr<Module> body, const Module& embedding);
+  // The body, which is a child already, and a head of that name, which may share the embedding's
+  // weight.
+  void set_body(const LayerContext& at, std::shared_ptr<Module> body, const Module& embedding,
+                const char* head_name = "lm_head");
 
   Tensors forward(const Tensors& inputs, size_t n_outputs) final;
 

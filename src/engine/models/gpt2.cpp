@@ -1,54 +1,19 @@
 #include "engine/models/gpt2.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
 #include "core/world/long_call.h"
 #include "engine/functional/activation_op.h"
-#include "engine/functional/attention_op.h"
+#include "engine/functional/split_qkv.h"
 #include "engine/layers/parallel_conv1d.h"
 #include "engine/layers/parallel_embedding.h"
-#include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-// Splits the last dimension in three without a copy; the gradients come back as one tensor.
-struct SplitQkv : torch::autograd::Function<SplitQkv> {
-  static variable_list forward(AutogradContext*, const at::Tensor& x) {
-    return x.unflatten(-1, {3, x.size(-1) / 3}).unbind(-2);
-  }
-
-  static variable_list backward(AutogradContext*, const variable_list& grads) {
-    const at::Tensor& some = grads[0].defined()   ? grads[0]
-                             : grads[1].defined() ? grads[1]
-                                                  : grads[2];
-    std::vector<int64_t> sizes = some.sizes().vec();
-    const int64_t width = sizes.back();
-    sizes.back() *= 3;
-    at::Tensor out = pooled_empty(sizes, some.scalar_type());
-    for (int64_t i = 0; i < 3; ++i) {
-      at::Tensor part = out.narrow(-1, i * width, width);
-      const at::Tensor& grad = grads[static_cast<size_t>(i)];
-      grad.defined() ? part.copy_(grad) : part.zero_();
-    }
-    return {out};
-  }
-};
-
 using Split = ParallelConv1d::Split;
-
-// A dropout whose input lies as activations do between layers.
-std::shared_ptr<Dropout> add_dropout(Module& parent, const LayerContext& at, const char* name,
-                                     double p) {
-  const bool slices = at.sequence_parallel;
-  return add_layer<Dropout>(parent, at, name, p, slices ? 1 : -1, /*transposed=*/slices);
-}
 
 NormOptions norm_of(const Gpt2Config& config) { return {.eps = norm_eps(config.norm_eps)}; }
 
@@ -66,7 +31,7 @@ class Gpt2Mlp : public Module {
                                     config.intermediate);
     down_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
                                       config.intermediate, config.hidden);
-    dropout_ = add_dropout(*this, at, "dropout", config.residual_dropout);
+    dropout_ = add_activation_dropout(*this, at, "dropout", config.residual_dropout);
   }
 
  protected:
@@ -94,30 +59,20 @@ Gpt2Attention::Gpt2Attention(const LayerContext& at, const Gpt2Config& config, i
                                           3 * config.hidden, /*fused=*/3);
   output_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
                                       config.hidden, config.hidden);
-  // Weights are [batch, heads, queries, keys], split by heads.
-  weight_dropout_ = add_layer<Dropout>(*this, at, "attn_dropout", config.attention_dropout, 1);
-  output_dropout_ = add_dropout(*this, at, "resid_dropout", config.residual_dropout);
+  weight_dropout_ =
+      add_layer<AttentionDropout>(*this, at, "attn_dropout", config.attention_dropout);
+  output_dropout_ = add_activation_dropout(*this, at, "resid_dropout", config.residual_dropout);
 }
 
 Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
-  const variable_list parts = SplitQkv::apply((*projection_)(inputs[0]));
-  const auto heads = [&](const at::Tensor& x) {
-    return x.unflatten(-1, {x.size(-1) / head_dim_, head_dim_});
-  };
-  const at::Tensor q = heads(parts[0]), k = heads(parts[1]), v = heads(parts[2]);
+  const auto [q, k, v] = split_qkv((*projection_)(inputs[0]), head_dim_, QkvOrder::kByPart);
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = scale_;
   args.key_mask = key_mask(*group_, input_or_none(inputs, 1), q.size(sequence_parallel_ ? 1 : 0),
                            q.size(sequence_parallel_ ? 0 : 1));
-  if (weight_dropout_->active() && !q.is_meta()) {
-    const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
-    const int64_t batch = q.size(sequence_parallel_ ? 1 : 0);
-    const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    args.weight_factors = weight_dropout_->factors({batch, q.size(2), sequence, sequence}, wide);
-  }
-  const at::Tensor out = attention(*context(), args, q, k, v);
+  const at::Tensor out = weight_dropout_->attend(args, q, k, v);
   return {(*output_dropout_)((*output_)(out.flatten(2)))};
 }
 
@@ -150,7 +105,7 @@ Gpt2Model::Gpt2Model(const LayerContext& at, const Gpt2Config& config)
                                  ShardSpec::replicated({config.positions, config.hidden}),
                                  Initializer::normal(0, config.initializer_range)),
                   group_, sequence_parallel_);
-  dropout_ = add_dropout(*this, at, "drop", config.embedding_dropout);
+  dropout_ = add_activation_dropout(*this, at, "drop", config.embedding_dropout);
   auto list = add_layer<Container>(*this, at, "h", "ModuleList");
   for (int64_t i = 0; i < config.layers; ++i) {
     check_interrupt(*context(), "nxd_model_create");

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/model/gpt2_config.h"
-#include "engine/layers/dropout.h"
+#include "engine/layers/attention_dropout.h"
 #include "engine/layers/norm.h"
 #include "engine/models/causal_lm.h"
 
@@ -29,7 +29,8 @@ class Gpt2Attention : public Module {
   double scale_;
   bool sequence_parallel_;
   std::shared_ptr<Module> projection_, output_;
-  std::shared_ptr<Dropout> weight_dropout_, output_dropout_;
+  std::shared_ptr<AttentionDropout> weight_dropout_;
+  std::shared_ptr<Dropout> output_dropout_;
 };
 
 // The sum of residuals and the last sublayer's output travel apart, so that each norm adds them as
@@ -79,6 +80,9 @@ class Gpt2LmHeadModel : public CausalLm {
   Gpt2LmHeadModel(const LayerContext& at, const Gpt2Config& config);
 
   const char* transformer_layer_class() const override { return "GPT2Block"; }
+  std::vector<std::string> derived_tensors() const override {
+    return {".attn.bias", ".attn.masked_bias"};
+  }
 };
 
 }  // namespace nxd

@@ -3,6 +3,7 @@
 #include "core/checkpoint/file.h"
 #include "core/model/common_fields.h"
 #include "engine/models/gpt2.h"
+#include "engine/models/gpt_neox.h"
 #include "engine/models/llama.h"
 #include "engine/training/model_state.h"
 
@@ -15,10 +16,13 @@ constexpr uint64_t kConfigLimit = 16U << 20U;
 }  // namespace
 
 std::shared_ptr<Model> create_model(const LayerContext& at, const std::string& config_json) {
-  if (model_type_of(config_json) == ModelType::kLlama) {
-    return std::make_shared<LlamaForCausalLM>(at, LlamaConfig::parse(config_json));
+  switch (model_type_of(config_json)) {
+    case ModelType::kLlama:
+      return std::make_shared<LlamaForCausalLM>(at, LlamaConfig::parse(config_json));
+    case ModelType::kGptNeox:
+      return std::make_shared<GptNeoxForCausalLM>(at, GptNeoxConfig::parse(config_json));
+    default: return std::make_shared<Gpt2LmHeadModel>(at, Gpt2Config::parse(config_json));
   }
-  return std::make_shared<Gpt2LmHeadModel>(at, Gpt2Config::parse(config_json));
 }
 
 std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::string& directory) {

@@ -18,6 +18,9 @@ class Model : public Module {
   virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
   // Class of the layers that the model repeats.
   virtual const char* transformer_layer_class() const = 0;
+  // Ends of the names of tensors that old files have beside the parameters, and that follow from
+  // the configuration.
+  virtual std::vector<std::string> derived_tensors() const { return {}; }
   // Names of the forward's inputs, as Hugging Face has them.
   virtual std::vector<std::string> input_names() const = 0;
 };

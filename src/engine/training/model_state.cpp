@@ -12,6 +12,7 @@
 #include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
 #include "engine/module/full_parameter.h"
+#include "engine/module/model.h"
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -26,11 +27,18 @@ struct Match {
   std::string stored_name;
 };
 
-// Old files carry the rotary frequencies of each layer, which follow from the configuration.
-bool is_derived(const std::string& name) {
-  static const std::string kSuffix = ".rotary_emb.inv_freq";
-  return name.size() > kSuffix.size() &&
-         name.compare(name.size() - kSuffix.size(), kSuffix.size(), kSuffix) == 0;
+// Ends of names of tensors that follow from the configuration: the rotary frequencies of each
+// layer, and for a built-in model those that it names.
+std::vector<std::string> derived_tensors(const Module& root) {
+  std::vector<std::string> ends;
+  if (const auto* model = dynamic_cast<const Model*>(&root)) ends = model->derived_tensors();
+  ends.emplace_back(".rotary_emb.inv_freq");
+  return ends;
+}
+
+bool ends_with_any(const std::string& name, const std::vector<std::string>& ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const auto& end) { return name.ends_with(end); });
 }
 
 // The names of each parameter, its owner's first, in the tree's order.
@@ -93,8 +101,9 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
       matches.push_back({parameter, *found});
     }
   }
+  const std::vector<std::string> derived = derived_tensors(full_model(root));
   for (const auto& [name, stored] : reader.tensors()) {
-    if (known.count(name) == 0 && !is_derived(name)) report.unexpected.push_back(name);
+    if (known.count(name) == 0 && !ends_with_any(name, derived)) report.unexpected.push_back(name);
   }
   report.details = listed("missing", report.missing) + listed("unexpected", report.unexpected) +
                    listed("of another shape", report.shape) + report.details;

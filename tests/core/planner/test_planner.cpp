@@ -63,7 +63,8 @@ void assert_near(double got, double expected, double tolerance = 1e-12) {
 
 // As many elements as the recorded models' files have.
 void test_models(void**) {
-  for (const char* name : {"llama_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny"}) {
+  for (const char* name : {"llama_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny", "gpt_neox_tiny",
+                           "gpt_neox_serial_tiny"}) {
     const std::string file = read_oracle(std::string(name) + "/model.safetensors");
     uint64_t length = 0;
     std::copy_n(file.begin(), sizeof length, reinterpret_cast<char*>(&length));

@@ -13,7 +13,8 @@ void check(const Setting& setting) {
 }
 
 void test_layouts(void**) {
-  for (const char* model : {"llama_tiny", "qwen2_tiny", "qwen3_tiny", "gpt2_tiny"}) {
+  for (const char* model :
+       {"llama_tiny", "qwen2_tiny", "qwen3_tiny", "gpt2_tiny", "gpt_neox_tiny"}) {
     for (const int tp : {1, 2}) {
       for (const bool sequence_parallel : {false, true}) {
         Setting setting;

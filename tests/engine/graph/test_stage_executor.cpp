@@ -65,6 +65,19 @@ void test_gpt2(void**) {
   }
 }
 
+void test_gpt_neox(void**) {
+  for (const char* name : {"gpt_neox_tiny", "gpt_neox_serial_tiny"}) {
+    for (const Layout& layout : {Layout{1}, Layout{2}, Layout{2, true}}) {
+      check_model(ModelOracle(name), layout, "GPTNeoXLayer",
+                  {"gpt_neox.embed_in", "gpt_neox.layers.0", "gpt_neox.layers.2",
+                   "gpt_neox.final_layer_norm"},
+                  {"gpt_neox.emb_dropout", "gpt_neox.layers.0.attention",
+                   "gpt_neox.layers.0.post_attention_layernorm", "gpt_neox.layers.1.mlp",
+                   "gpt_neox.layers.2"});
+    }
+  }
+}
+
 // Runs a function on each rank; what it throws is a failure.
 void on_each_rank(const Layout& layout, const std::function<void(nxd_context_t*)>& function) {
   on_ranks<int>(layout, 3, [&](nxd_context_t* ctx) {
@@ -402,13 +415,10 @@ void test_values_are_released(void**) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_llama),
-      cmocka_unit_test(test_gpt2),
-      cmocka_unit_test(test_callback_model),
-      cmocka_unit_test(test_autocast),
-      cmocka_unit_test(test_random_programs),
-      cmocka_unit_test(test_substitutes),
-      cmocka_unit_test(test_values_are_released),
+      cmocka_unit_test(test_llama),       cmocka_unit_test(test_gpt2),
+      cmocka_unit_test(test_gpt_neox),    cmocka_unit_test(test_callback_model),
+      cmocka_unit_test(test_autocast),    cmocka_unit_test(test_random_programs),
+      cmocka_unit_test(test_substitutes), cmocka_unit_test(test_values_are_released),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

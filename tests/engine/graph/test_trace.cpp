@@ -138,7 +138,8 @@ void test_llama_text(void**) {
 }
 // Traces on one rank of two: whatever it waited for would not come.
 void test_nothing_is_communicated(void**) {
-  for (const char* name : {"llama_tiny", "mistral_tiny", "qwen3_tiny", "gpt2_tiny"}) {
+  for (const char* name :
+       {"llama_tiny", "mistral_tiny", "qwen3_tiny", "gpt2_tiny", "gpt_neox_tiny"}) {
     const ModelOracle oracle(name);
     for (const bool sequence_parallel : {false, true}) {
       const Layout layout{2, sequence_parallel};

@@ -29,6 +29,11 @@ void test_layouts(void**) {
       }
       setting.model = "gpt2_tiny";
       check(setting, {"GPT2Block"}, tp == 1);
+      for (const char* residual : {"gpt_neox_tiny", "gpt_neox_serial_tiny"}) {
+        setting.model = residual;
+        check(setting, {"GPTNeoXLayer"}, tp == 2);
+        check(setting, {"GPTNeoXAttention", "GPTNeoXMLP"}, tp == 1);
+      }
     }
   }
 }

@@ -49,7 +49,7 @@ dropout(context::Context, p::Real, name::AbstractString; shard_dim::Integer = -1
 """
     model(context, config_json; dtype, device, sequence_parallel)
 
-A model of a Hugging Face configuration, "llama" or "gpt2", initialised with the context's seed.
+A model of a Hugging Face configuration, such as of a "llama", initialised with the context's seed.
 """
 model(context::Context, config_json::AbstractString; options...) = given(ModuleNode) do out
     nxd_model_create(context, config_json, Options(nxd_model_options_t; options...), out)

@@ -1,4 +1,4 @@
-//! Whole models of Hugging Face configurations: "llama" and "gpt2".
+//! Whole models of Hugging Face configurations, such as of a "llama".
 use crate::context::Context;
 use crate::engine::module::Module;
 use crate::error::{c_string, Result};

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "engine/functional/attention_op.h"
+#include "engine/layers/dropout.h"
+
+namespace nxd {
+
+// A dropout of attention's weights, [batch, heads, queries, keys], of which each rank has those of
+// its heads.
+class AttentionDropout : public Dropout {
+ public:
+  AttentionDropout(const LayerContext& at, double p) : Dropout(at, p, /*shard_dim=*/1) {}
+
+  // attention() of q, k and v. In training its weights are dropped, which puts them in memory.
+  at::Tensor attend(AttentionArgs args, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) const;
+};
+
+}  // namespace nxd
