@@ -122,6 +122,6 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
           return std::tuple(unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
                             resolve(read_options(options, kCrossEntropy, "options")));
         });
-    out = wrap(linear_cross_entropy(plan, in, w, targets, resolved));
+    out = wrap(linear_cross_entropy(plan, in, w, at::Tensor(), targets, resolved));
   });
 }

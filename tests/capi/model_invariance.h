@@ -128,7 +128,7 @@ inline void check_key_mask(const ModelOracle& oracle) {
 // bf16 is about as far from f64 on two ranks as on one: 1.9e-3 and 2.1e-3 were measured on one, and
 // at most a twentieth more on two. A layout rounds other sums, some of which go the other way; with
 // one key head it rounds parts of that head's gradient, which are more than the sum.
-inline void check_bf16(const ModelOracle& oracle, double growth = 1.5) {
+inline void check_bf16(const ModelOracle& oracle, double growth = 1.5, double bound = 0.005) {
   const auto losses = [&](const Layout& layout) {
     return run_layout(oracle, layout, oracle.config, 5, 7).losses;
   };
@@ -141,7 +141,7 @@ inline void check_bf16(const ModelOracle& oracle, double growth = 1.5) {
     return worst;
   };
   const double alone = distance(losses(Layout{1, false, NXD_DTYPE_BF16}));
-  assert_true(alone < 0.005);
+  if (!(alone < bound)) fail_msg("%g on one rank", alone);
   for (const bool sequence_parallel : {false, true}) {
     const double split = distance(losses(Layout{2, sequence_parallel, NXD_DTYPE_BF16}));
     if (split > growth * alone + 5e-4) fail_msg("%g on two ranks, %g on one", split, alone);

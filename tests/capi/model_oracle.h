@@ -54,12 +54,14 @@ inline void check_forward(const ModelOracle& oracle, nxd_context_t* ctx, nxd_mod
   NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
   const std::vector<double> want = recorded_logits(oracle, rank, layout.tp);
   const auto real = [&](nxd_tensor_t* x) { return real_logits(oracle, x, rank, layout.tp); };
-  const Tensor ids = make_i64(oracle.ids, oracle.shape);
-  const Tensor labels = make_i64(oracle.labels, oracle.shape);
-  nxd_tensor_t* inputs[] = {ids.get(), labels.get()};
+  const std::vector<Tensor> owned = oracle.inputs();
+  const std::vector<nxd_tensor_t*> inputs = handles(owned);
+  std::vector<nxd_tensor_t*> unlabelled = inputs;
+  unlabelled[1] = nullptr;
+  if (inputs.size() > 4) unlabelled[4] = nullptr;
   nxd_tensor_t* outputs[2] = {nullptr, nullptr};
 
-  NXD_TEST_OK(nxd_module_forward(model, inputs, 1, outputs, 1));
+  NXD_TEST_OK(nxd_module_forward(model, unlabelled.data(), inputs.size(), outputs, 1));
   const Tensor logits(outputs[0]);
   int64_t shape[3] = {0, 0, 0};
   size_t ndim = 0;
@@ -68,14 +70,15 @@ inline void check_forward(const ModelOracle& oracle, nxd_context_t* ctx, nxd_mod
                  shape[2] == (oracle.vocabulary + layout.tp - 1) / layout.tp);
   check_values(layout.name() + ": logits", real(logits.get()), want, tol);
 
-  NXD_TEST_OK(nxd_module_forward(model, inputs, 2, outputs, 2));
+  NXD_TEST_OK(nxd_module_forward(model, inputs.data(), inputs.size(), outputs, 2));
   const Tensor loss(outputs[0]), again(outputs[1]);
   check_loss((layout.name() + ": loss").c_str(), item(loss.get()), oracle.expected["loss"], tol);
   check_values(layout.name() + ": logits beside the loss", real(again.get()), want, tol);
 
+  if (inputs.size() > 2) return;
   // A mask that keeps every position changes nothing.
   const Tensor mask = make_i64(std::vector<int64_t>(64, 1), {2, 32});
-  nxd_tensor_t* masked[] = {ids.get(), nullptr, mask.get()};
+  nxd_tensor_t* masked[] = {inputs[0], nullptr, mask.get()};
   NXD_TEST_OK(nxd_module_forward(model, masked, 3, outputs, 1));
   check_values(layout.name() + ": masked logits", real(Tensor(outputs[0]).get()), want, tol);
 }
@@ -97,6 +100,14 @@ constexpr Bounds kF32{NXD_DTYPE_F32, 3e-6, 5e-6, 3e-6};
 // 1e-18 into steps of 1e-13.
 constexpr Bounds kF64{NXD_DTYPE_F64, 1e-12, 1e-13, 1e-12};
 
+// Softmax does not see a bias of keys that nothing turns: its gradient is rounding alone.
+inline bool is_rounding(const std::string& name) { return name.ends_with(".key.bias"); }
+
+// Halves of two sentence pairs cancel in this one: f32's rounding of them is left.
+inline double floor_of(const std::string& name, double bound) {
+  return name == "cls.seq_relationship.bias" && bound >= kF32.norm ? 1e-7 : 0;
+}
+
 // Every element of every gradient, by gradients.npy: f64 rounded to f32, in the order of the names.
 inline void check_gradients(const ModelOracle& oracle, const std::string& layout,
                             const Named& gradients, const Bounds& bounds) {
@@ -107,10 +118,15 @@ inline void check_gradients(const ModelOracle& oracle, const std::string& layout
     const double* want = recorded.data() + begin;
     begin += got.size();
     if (!NXD_TEST_CHECK(begin <= recorded.size())) return;
+    if (is_rounding(name)) {
+      for (const double x : got) NXD_TEST_CHECK(std::fabs(x) < 1e-7);
+      continue;
+    }
     double largest = 0;
     for (size_t i = 0; i < got.size(); ++i) largest = std::max(largest, std::fabs(want[i]));
     for (size_t i = 0; i < got.size(); ++i) {
-      const double allowed = bounds.gradient * largest + rounding * std::fabs(want[i]);
+      const double allowed =
+          bounds.gradient * largest + rounding * std::fabs(want[i]) + floor_of(name, bounds.norm);
       if (std::fabs(got[i] - want[i]) <= allowed) continue;
       nxd_test_fail(__FILE__, __LINE__,
                     "%s: gradient of %s[%zu]: expected %.9g, got %.9g (largest %.3g)",
@@ -126,8 +142,9 @@ inline void check_norms(const std::string& what, const Named& got, const nlohman
                         double bound) {
   NXD_TEST_CHECK(got.size() == want.size());
   for (const auto& [name, values] : got) {
+    if (is_rounding(name)) continue;
     const double expected = want.value(name, std::nan("")), actual = norm(values);
-    if (std::fabs(actual - expected) <= bound * expected) continue;
+    if (std::fabs(actual - expected) <= bound * expected + floor_of(name, bound)) continue;
     nxd_test_fail(__FILE__, __LINE__, "%s of %s: expected %.17g, got %.17g", what.c_str(),
                   name.c_str(), expected, actual);
   }

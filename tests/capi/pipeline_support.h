@@ -98,12 +98,6 @@ struct PipelineTask {
   double learning_rate = 0.1;
 };
 
-inline std::vector<nxd_tensor_t*> handles(const std::vector<Tensor>& tensors) {
-  std::vector<nxd_tensor_t*> out;
-  for (const Tensor& tensor : tensors) out.push_back(tensor.get());
-  return out;
-}
-
 inline Pipeline make_pipeline(nxd_module_t* model, const std::vector<Tensor>& batch,
                               const nxd_pp_options_t& options) {
   nxd_pp_t* out = nullptr;

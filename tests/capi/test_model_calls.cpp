@@ -34,9 +34,9 @@ void bad_models(void**) {
   on_ranks<int>(Layout{4}, 0, [&](nxd_context_t* ctx) {
     refused_model(ctx, "no json", nullptr, kBad, "expected JSON");
     refused_model(ctx, "{}", nullptr, NXD_ERROR_UNSUPPORTED,
-                  "known are: gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
-    refused_model(ctx, config_with("model_type", "bert"), nullptr, NXD_ERROR_UNSUPPORTED,
-                  "known are: gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
+                  "known are: bert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
+    refused_model(ctx, config_with("model_type", "t5"), nullptr, NXD_ERROR_UNSUPPORTED,
+                  "known are: bert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
     refused_model(ctx, config_with("hidden_act", "xielu"), nullptr, NXD_ERROR_UNSUPPORTED, "silu");
     refused_model(ctx, config_with("vocab_size", nullptr), nullptr, kBad, "vocab_size");
     // Sizes that four ranks cannot share.
@@ -237,8 +237,8 @@ void interrupted_making(void**) {
       &options, 1, 1,
       [](nxd_context_t* ctx, int, int, void* data) {
         auto& over = static_cast<Patience*>(data)->over;
-        for (const char* file :
-             {"/llama_tiny/config.json", "/gpt2_tiny/config.json", "/gpt_neox_tiny/config.json"}) {
+        for (const char* file : {"/llama_tiny/config.json", "/gpt2_tiny/config.json",
+                                 "/gpt_neox_tiny/config.json", "/bert_tiny/config.json"}) {
           std::ifstream in(std::string(NXD_ORACLES) + file);
           const std::string config{std::istreambuf_iterator<char>(in), {}};
           nxd_module_t* out = nullptr;

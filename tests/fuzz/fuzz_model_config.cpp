@@ -1,4 +1,5 @@
 // A Hugging Face config.json, as the engine's models and the planner read it.
+#include "core/model/bert_config.h"
 #include "core/model/gpt2_config.h"
 #include "core/model/gpt_neox_config.h"
 #include "core/model/llama_config.h"
@@ -24,6 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto config = nxd::GptNeoxConfig::parse(json);
     const int64_t turning = config.rope.rotary_dim;
     expect(turning > 0 && turning % 2 == 0 && turning <= config.head_dim, "heads of a GPT-NeoX");
+  });
+  nxd_fuzz::parse([&] {
+    const auto config = nxd::BertConfig::parse(json);
+    expect(config.hidden > 0 && config.token_types > 0, "sizes of a BERT");
   });
   nxd_fuzz::parse([&] {
     const nxd_plan_model_t filled = nxd::plan_model_of(nxd::sizes_of_config(json));

@@ -5,7 +5,6 @@
 gradients.py, run afterwards, adds what is in double precision."""
 import copy
 import json
-import os
 import pathlib
 import sys
 
@@ -77,26 +76,55 @@ def gpt_neox_serial_tiny():
     return model
 
 
-def make_batch(vocabulary):
-    ids = torch.randint(0, vocabulary, (2, 32))
+def bert_pad_tiny():
+    """Padding tokens among the rest, and a sentence pair without a label."""
+    torch.manual_seed(16)
+    config = transformers.BertConfig(
+        vocab_size=67, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=112, hidden_act="gelu_new", max_position_embeddings=40,
+        type_vocab_size=3, pad_token_id=5, initializer_range=0.08, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0)
+    model = transformers.BertForPreTraining(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "Norm" in name or name.endswith("bias"):
+                p.add_(0.1 * torch.randn_like(p))
+        model.bert.embeddings.word_embeddings.weight[5] = 0.1 * torch.randn(48)
+    return model
+
+
+def make_batch(config):
+    ids = torch.randint(0, config.vocab_size, (2, 32))
     labels = ids.clone()
-    labels[0, 5:9] = -100
-    labels[1, 28:] = -100
-    return ids, labels
+    if config.model_type != "bert":
+        labels[0, 5:9] = -100
+        labels[1, 28:] = -100
+        return {"input_ids": ids, "labels": labels}
+    labels[torch.rand(2, 32) > 0.3] = -100
+    ids[0, 3:6] = ids[1, 25:] = config.pad_token_id
+    keep = torch.ones_like(ids)
+    keep[1, 25:] = 0
+    types = torch.randint(0, config.type_vocab_size, (2, 32))
+    return {"input_ids": ids, "labels": labels, "attention_mask": keep, "token_type_ids": types,
+            "next_sentence_label": torch.tensor([-100, 1])}
 
 
-def train(model, ids, labels):
+def logits_of(out):
+    return out.logits if "logits" in out else out.prediction_logits
+
+
+def train(model, batch):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
                                   weight_decay=0.1)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = model(ids, labels=labels).loss
+        loss = model(**batch).loss
         loss.backward()
         losses.append(loss.item())
         optimizer.step()
     with torch.no_grad():
-        return losses, model(ids, labels=labels).loss.item()
+        return losses, model(**batch).loss.item()
 
 
 def norms(named):
@@ -107,27 +135,27 @@ def record(make_model):
     directory = HERE / make_model.__name__
     model = make_model()
     model.save_pretrained(directory, safe_serialization=True)
-    os.remove(directory / "generation_config.json")
-    ids, labels = make_batch(model.config.vocab_size)
-    out = model(ids, labels=labels)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    batch = make_batch(model.config)
+    out = model(**batch)
     out.loss.backward()
-    numpy.save(directory / "logits.npy", out.logits.detach().numpy())
+    numpy.save(directory / "logits.npy", logits_of(out).detach().numpy())
     gradients = norms((n, p.grad) for n, p in model.named_parameters())
     expected = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "batch": {"input_ids": ids.tolist(), "labels": labels.tolist()},
+                "batch": {name: values.tolist() for name, values in batch.items()},
                 "loss": out.loss.item(), "grad_norms": gradients,
                 "grad_norm_total": sum(n * n for n in gradients.values()) ** 0.5}
     model.zero_grad()
     wide = copy.deepcopy(model).double()
-    expected["loss_traj"], expected["loss_after_20"] = train(model, ids, labels)
+    expected["loss_traj"], expected["loss_after_20"] = train(model, batch)
     expected["final_param_norms"] = norms(model.named_parameters())
-    expected["loss_traj_fp64"], expected["loss_after_20_fp64"] = train(wide, ids, labels)
+    expected["loss_traj_fp64"], expected["loss_after_20_fp64"] = train(wide, batch)
     with open(directory / "expected.json", "w", encoding="utf-8") as file:
         json.dump(expected, file, indent=1)
         file.write("\n")
 
 
 torch.set_num_threads(1)
-MODELS = (gpt2_tiny, qwen2_tiny, qwen3_tiny, mistral_tiny, gpt_neox_serial_tiny)
+MODELS = (gpt2_tiny, qwen2_tiny, qwen3_tiny, mistral_tiny, gpt_neox_serial_tiny, bert_pad_tiny)
 for model_name in sys.argv[1:]:
     record({f.__name__: f for f in MODELS}[model_name])

@@ -134,7 +134,26 @@ struct ModelOracle {
     }
     return out;
   }
+
+  // The forward's inputs that were recorded, in their order.
+  std::vector<Tensor> inputs() const {
+    std::vector<Tensor> out;
+    for (const auto& values : {ids, labels}) out.push_back(make_i64(values, shape));
+    for (const char* name : {"attention_mask", "token_type_ids"}) {
+      if (expected["batch"].contains(name)) out.push_back(make_i64(flat(name), shape));
+    }
+    if (expected["batch"].contains("next_sentence_label")) {
+      out.push_back(make_i64(expected["batch"]["next_sentence_label"], {shape[0]}));
+    }
+    return out;
+  }
 };
+
+inline std::vector<nxd_tensor_t*> handles(const std::vector<Tensor>& tensors) {
+  std::vector<nxd_tensor_t*> out;
+  for (const Tensor& tensor : tensors) out.push_back(tensor.get());
+  return out;
+}
 
 struct LlamaOracle : ModelOracle {
   LlamaOracle() : ModelOracle("llama_tiny") {}
@@ -161,12 +180,11 @@ struct Layout {
 
 // Loss of one forward and backward pass; gradients are left in the model, unfinished.
 inline double run_backward(nxd_module_t* model, const ModelOracle& oracle) {
-  const Tensor ids = make_i64(oracle.ids, oracle.shape);
-  const Tensor labels = make_i64(oracle.labels, oracle.shape);
-  nxd_tensor_t* inputs[] = {ids.get(), labels.get()};
+  const std::vector<Tensor> inputs = oracle.inputs();
   nxd_tensor_t* out = nullptr;
   NXD_TEST_OK(nxd_module_zero_grad(model));
-  if (!NXD_TEST_OK(nxd_module_forward(model, inputs, 2, &out, 1))) return NAN;
+  if (!NXD_TEST_OK(nxd_module_forward(model, handles(inputs).data(), inputs.size(), &out, 1)))
+    return NAN;
   const Tensor loss(out);
   NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
   return item(out);

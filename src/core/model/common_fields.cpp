@@ -6,7 +6,8 @@ namespace nxd {
 
 ModelType model_type_of(const std::string& json_text) {
   return ConfigFields::parse(json_text).choice<ModelType>("model_type", "",
-                                                          {{"gpt2", ModelType::kGpt2},
+                                                          {{"bert", ModelType::kBert},
+                                                           {"gpt2", ModelType::kGpt2},
                                                            {"gpt_neox", ModelType::kGptNeox},
                                                            {"llama", ModelType::kLlama},
                                                            {"mistral", ModelType::kLlama},
@@ -49,6 +50,12 @@ double read_dropout(const ConfigFields& fields, const char* name, double fallbac
   check_argument(p >= 0 && p < 1, "config_json: ", fields.path(name),
                  ": expected a probability from 0 to below 1, got ", p);
   return p;
+}
+
+std::optional<int64_t> read_padding_row(const ConfigFields& fields, int64_t vocabulary) {
+  std::optional<int64_t> row = fields.integer("pad_token_id", -vocabulary, vocabulary - 1);
+  if (row && *row < 0) *row += vocabulary;
+  return row;
 }
 
 }  // namespace nxd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/model/config_fields.h"
@@ -9,7 +10,7 @@
 namespace nxd {
 
 // The families of models that are known. Mistral, Qwen2 and Qwen3 are forms of Llama.
-enum class ModelType : uint8_t { kLlama, kGpt2, kGptNeox };
+enum class ModelType : uint8_t { kLlama, kGpt2, kGptNeox, kBert };
 
 // The family of a Hugging Face config.json, by its "model_type". UNSUPPORTED for an unknown one.
 ModelType model_type_of(const std::string& json_text);
@@ -24,5 +25,8 @@ void check_causal(const ConfigFields& fields);
 nxd_activation_t read_activation(const ConfigFields& fields, const char* name,
                                  const char* fallback);
 double read_dropout(const ConfigFields& fields, const char* name, double fallback);
+// "pad_token_id": the row of an embedding that gets no gradient. A negative one counts from the
+// end, as torch counts it: -1 is the last.
+std::optional<int64_t> read_padding_row(const ConfigFields& fields, int64_t vocabulary);
 
 }  // namespace nxd

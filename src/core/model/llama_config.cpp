@@ -133,9 +133,7 @@ LlamaConfig LlamaConfig::parse(const std::string& json_text) {
   read_windows(fields, form, config);
   config.activation = read_activation(fields, "hidden_act", "silu");
   config.rope = read_whole_rope(fields, config.max_positions);
-  // A negative row counts from the end, as torch counts it: -1 is the last one.
-  config.padding_idx = fields.integer("pad_token_id", -config.vocabulary, config.vocabulary - 1);
-  if (config.padding_idx && *config.padding_idx < 0) *config.padding_idx += config.vocabulary;
+  config.padding_idx = read_padding_row(fields, config.vocabulary);
   if (fields.number("attention_dropout", 0) != 0) {
     fail(NXD_ERROR_UNSUPPORTED,
          "config_json: attention_dropout: attention has no dropout; only 0 is supported");

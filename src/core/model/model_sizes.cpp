@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/model/bert_config.h"
 #include "core/model/common_fields.h"
 #include "core/model/gpt2_config.h"
 #include "core/model/gpt_neox_config.h"
@@ -31,7 +32,15 @@ int64_t ModelSizes::layer_elements(int tensor) const {
 }
 
 int64_t ModelSizes::embedding_elements(int tensor) const {
-  return head_elements(tensor) + positions * hidden;
+  const int64_t tables = head_elements(tensor) + positions * hidden;
+  return token_types == 0 ? tables : tables + token_types * hidden + norm_elements();
+}
+
+int64_t ModelSizes::last_elements(int tensor) const {
+  if (token_types == 0) return norm_elements();
+  // Two dense layers, a norm, the bias of the logits, and what decides between two.
+  return 2 * (hidden + 1) * hidden + norm_elements() + head_elements(tensor) / hidden +
+         2 * (hidden + 1);
 }
 
 int64_t ModelSizes::norm_elements() const { return hidden * (norm_bias ? 2 : 1); }
@@ -52,12 +61,16 @@ double ModelSizes::attention_operations(int64_t sequence) const {
 }
 
 double ModelSizes::head_operations(int64_t sequence) const {
-  return 2 * number(sequence) * number(hidden) * number(vocabulary);
+  const double logits = 2 * number(sequence) * number(hidden) * number(vocabulary);
+  if (token_types == 0) return logits;
+  // Each token's hidden state passes a dense layer, and the first one's another, and two rows.
+  return logits + 2 * number(hidden) * (number(sequence + 1) * number(hidden) + 2);
 }
 
 double ModelSizes::step_operations(double sequences, int64_t sequence) const {
-  const double forward =
-      matrix_operations(sequence) + attention_operations(sequence) / 2 + head_operations(sequence);
+  const double forward = matrix_operations(sequence) +
+                         attention_operations(sequence) / (causal ? 2 : 1) +
+                         head_operations(sequence);
   return 3 * forward * sequences;
 }
 
@@ -65,6 +78,7 @@ ModelSizes sizes_of_config(const std::string& json_text) {
   switch (model_type_of(json_text)) {
     case ModelType::kLlama: return LlamaConfig::parse(json_text);
     case ModelType::kGptNeox: return GptNeoxConfig::parse(json_text);
+    case ModelType::kBert: return BertConfig::parse(json_text);
     default: return Gpt2Config::parse(json_text);
   }
 }

@@ -8,9 +8,9 @@ namespace nxd {
 // Sizes enter formulas as doubles.
 inline double number(int64_t value) { return static_cast<double>(value); }
 
-// The sizes of a decoder that predicts the next token, and all that follows from them alone:
-// parameters and operations. Counts for `tensor` ranks are those of one of so many tensor-parallel
-// ranks, whose number divides the sizes. Pure.
+// The sizes of a model of tokens, and all that follows from them alone: parameters and operations.
+// Counts for `tensor` ranks are those of one of so many tensor-parallel ranks, whose number divides
+// the sizes. Pure.
 struct ModelSizes {
   int64_t hidden = 0;
   int64_t layers = 0;
@@ -27,6 +27,8 @@ struct ModelSizes {
   bool mlp_bias = false;
   bool norm_bias = false;
   bool tied_embeddings = false;
+  bool causal = true;       // a query sees no later key
+  int64_t token_types = 0;  // rows of BERT's table of token types; 0: no BERT
   // Layers in which a query sees so many keys at most.
   int64_t window = 0;
   int64_t window_layers = 0;
@@ -39,16 +41,19 @@ struct ModelSizes {
   int64_t layer_matrix_elements(int tensor = 1) const;
   int64_t layer_elements(int tensor = 1) const;
   int64_t embedding_elements(int tensor = 1) const;
-  // Elements of one norm, and of the head's matrix.
+  // Elements of one norm, of the head's matrix, and of all that is behind the layers beside it: the
+  // last norm, or the heads of BERT's pre-training.
   int64_t norm_elements() const;
   int64_t head_elements(int tensor = 1) const;
+  int64_t last_elements(int tensor = 1) const;
 
   // Operations of one sequence, forwards: all layers' matrices; attention's scores and what they
   // weigh, for all keys, or where half of them are twice those in the window; the head.
   double matrix_operations(int64_t sequence) const;
   double attention_operations(int64_t sequence) const;
   double head_operations(int64_t sequence) const;
-  // A training step takes three times a forward pass, in which attention sees half of the scores.
+  // A training step takes three times a forward pass, in which causal attention sees half of the
+  // scores.
   double step_operations(double sequences, int64_t sequence) const;
 };
 

@@ -62,6 +62,11 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
 }
 
 nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
+  if (!sizes.causal) {
+    fail(
+        NXD_ERROR_UNSUPPORTED,
+        "config_json: model_type: plans are those of decoders, in which a token sees no later one");
+  }
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = sizes.hidden;
   model.num_layers = sizes.layers;

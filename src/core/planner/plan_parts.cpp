@@ -78,7 +78,7 @@ class PartMaker {
   // Gradients of the head are formed with the loss, in the forward pass.
   PlanPart head() const {
     PlanPart part;
-    part.elements = model_.norm_elements() + model_.head_elements(tensor_);
+    part.elements = model_.last_elements(tensor_) + model_.head_elements(tensor_);
     const int64_t matrix = model_.head_elements(tensor_);
     // The last norm's activations, and both gradients.
     part.kept_bytes = (3 * rows(local_) + number(matrix)) * element_;

@@ -28,6 +28,7 @@ struct LinearCrossEntropyRecord : torch::CustomClassHolder {
   // Found where autograd is listening: inside of a custom function it records nothing.
   bool wants_dx = false;
   bool wants_dweight = false;
+  bool wants_dbias = false;
 };
 
 // Tokens of a block: as many as have kBlockBytes of logits, but enough that products run at speed,
@@ -45,10 +46,13 @@ int64_t block_rows(int64_t rows, int64_t cols) {
 // The pass over the blocks. The gradients are those of the reduced loss.
 class Blocks {
  public:
-  Blocks(const LinearCrossEntropyRecord& record, const at::Tensor& in, const at::Tensor& weight)
+  // bias: of the weight's dtype, or undefined.
+  Blocks(const LinearCrossEntropyRecord& record, const at::Tensor& in, const at::Tensor& weight,
+         const at::Tensor& bias)
       : record_(record),
         x_(in.reshape({-1, in.size(-1)}).contiguous()),
         weight_(weight),
+        bias_(bias.defined() ? bias.to(at::kFloat) : bias),
         dtype_(weight.scalar_type()),
         rows_(block_rows(x_.size(0), weight.size(0))),
         grad_row_((record.targets.valid.to(at::kFloat) / record.divisor)),
@@ -64,6 +68,7 @@ class Blocks {
       dweight_ = pooled_empty(weight.sizes(), x_.size(0) > rows_ ? wide : dtype_);
       if (x_.size(0) == 0) dweight_.zero_();
     }
+    if (record.wants_dbias) dbias_ = at::zeros({weight.size(0)}, at::kFloat);
     for (int64_t first = 0; first < x_.size(0); first += rows_) {
       run(first, std::min(rows_, x_.size(0) - first));
     }
@@ -88,6 +93,8 @@ class Blocks {
     return dweight_.defined() ? cast(*record_.plan.context, dweight_, dtype_) : dweight_;
   }
 
+  at::Tensor dbias() const { return dbias_.defined() ? dbias_.to(dtype_) : dbias_; }
+
  private:
   void run(int64_t first, int64_t rows) {
     const Context& context = *record_.plan.context;
@@ -95,13 +102,15 @@ class Blocks {
     LossTargets targets = record_.targets;
     targets.ids = targets.ids.narrow(0, first, rows);
     at::Tensor logits = matrix_product(context, x, false, weight_, true, at::kFloat);
+    if (bias_.defined()) logits.add_(bias_);
     hide_padding(*record_.plan.group, targets.vocabulary, logits);
     const RowLosses block = fused_row_losses(*record_.plan.group, kName, logits, targets);
     losses_.narrow(0, first, rows).copy_(block.loss);
-    if (!record_.wants_dx && !record_.wants_dweight) return;
+    if (!record_.wants_dx && !record_.wants_dweight && !record_.wants_dbias) return;
     at::Tensor dlogits = dtype_ == at::kFloat ? logits : pooled_empty(logits.sizes(), dtype_);
     fused_logits_gradient(logits, targets, block, grad_row_.narrow(0, first, rows), dlogits);
     logits.reset();
+    if (dbias_.defined()) dbias_.add_(dlogits.sum(0, /*keepdim=*/false, at::kFloat));
     if (dx_.defined()) {
       at::Tensor dx = dx_.narrow(0, first, rows);
       matrix_product_into(context, dlogits, false, weight_, false, dx);
@@ -115,11 +124,11 @@ class Blocks {
   }
 
   const LinearCrossEntropyRecord& record_;
-  at::Tensor x_, weight_;
+  at::Tensor x_, weight_, bias_;
   at::ScalarType dtype_;
   int64_t rows_;
   at::Tensor grad_row_, losses_;
-  at::Tensor dx_, dweight_;
+  at::Tensor dx_, dweight_, dbias_;
 };
 
 at::Tensor scaled(const at::Tensor& x, double factor) {
@@ -131,11 +140,12 @@ at::Tensor scaled(const at::Tensor& x, double factor) {
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const c10::optional<at::Tensor>& bias,
                             const c10::intrusive_ptr<LinearCrossEntropyRecord>& record) {
     const at::Tensor in = input_in_region(record->plan, x);
-    const Blocks blocks(*record, in, weight);
-    // Neither x nor the weight is read again, so that they may change before backward.
-    ctx->save_for_backward({blocks.dx(in.sizes()), blocks.dweight()});
+    const Blocks blocks(*record, in, weight, bias.value_or(at::Tensor()));
+    // Neither x nor a parameter is read again, so that they may change before backward.
+    ctx->save_for_backward({blocks.dx(in.sizes()), blocks.dweight(), blocks.dbias()});
     return blocks.loss();
   }
 
@@ -146,12 +156,13 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     }
     const variable_list saved = ctx->get_saved_variables();
     const double factor = grads[0].item<double>();
-    return {scaled(saved[0], factor), scaled(saved[1], factor), at::Tensor()};
+    return {scaled(saved[0], factor), scaled(saved[1], factor), scaled(saved[2], factor),
+            at::Tensor()};
   }
 };
 
 void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at::Tensor& weight,
-                  const at::Tensor& labels) {
+                  const at::Tensor& bias, const at::Tensor& labels) {
   const auto check = [&](bool holds, const std::string& message) {
     check_with_group(*plan.group, holds, kName, message);
   };
@@ -164,6 +175,9 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
         text("x: expected ", c10::toString(dtype), " of shape [..., ", weight.size(1),
              "], as the weight's rows, got ", c10::toString(x.scalar_type()), " of shape ",
              x.sizes()));
+  check(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+        bias.defined() ? text("bias: expected [", weight.size(0), "], got shape ", bias.sizes())
+                       : std::string());
   std::vector<int64_t> tokens(x.sizes().begin(), x.sizes().end() - 1);
   if (plan.input == Input::kGatherSequence) {
     check(plan.dim >= 0 && plan.dim < x.dim() - 1,
@@ -177,12 +191,13 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
 }
 
 at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
-                   const at::Tensor& given_weight, const at::Tensor& labels,
-                   const CrossEntropyOptions& options) {
-  check_inputs(plan, given_x, given_weight, labels);
+                   const at::Tensor& given_weight, const at::Tensor& given_bias,
+                   const at::Tensor& labels, const CrossEntropyOptions& options) {
+  check_inputs(plan, given_x, given_weight, given_bias, labels);
   const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
+  const at::Tensor bias = given_bias.defined() ? cast_lower(given_bias) : given_bias;
   if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
-    const at::Tensor logits = parallel_linear(plan, x, weight, at::Tensor());
+    const at::Tensor logits = parallel_linear(plan, x, weight, bias);
     if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);
     return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
   }
@@ -193,17 +208,20 @@ at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
   record->divisor = loss_divisor(record->targets, options.reduction);
   record->wants_dx = at::GradMode::is_enabled() && x.requires_grad();
   record->wants_dweight = at::GradMode::is_enabled() && weight.requires_grad();
-  return LinearCrossEntropy::apply(x, weight, record);
+  record->wants_dbias = at::GradMode::is_enabled() && bias.defined() && bias.requires_grad();
+  return LinearCrossEntropy::apply(
+      x, weight, bias.defined() ? c10::optional<at::Tensor>(bias) : c10::nullopt, record);
 }
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
-                                const at::Tensor& weight, const at::Tensor& labels,
-                                const CrossEntropyOptions& options) {
-  return call_opaque(kName, {x, weight, labels}, [plan, options](const variable_list& inputs) {
-    return variable_list{loss_of(plan, inputs[0], inputs[1], inputs[2], options)};
-  })[0];
+                                const at::Tensor& weight, const at::Tensor& bias,
+                                const at::Tensor& labels, const CrossEntropyOptions& options) {
+  const auto apply = [plan, options](const variable_list& in) {
+    return variable_list{loss_of(plan, in[0], in[1], in[2], in[3], options)};
+  };
+  return call_opaque(kName, {x, weight, bias, labels}, apply)[0];
 }
 
 }  // namespace nxd

@@ -95,16 +95,10 @@ Module::Tensors Gpt2Block::forward(const Tensors& inputs, size_t n_outputs) {
 }
 
 Gpt2Model::Gpt2Model(const LayerContext& at, const Gpt2Config& config)
-    : Module(at.context, "GPT2Model"),
-      group_(at.group()),
-      sequence_parallel_(at.sequence_parallel) {
+    : Module(at.context, "GPT2Model"), sequence_parallel_(at.sequence_parallel) {
   embedding_ = add_layer<ParallelEmbedding>(*this, at, "wte", config.vocabulary, config.hidden,
                                             EmbeddingOptions{.pad_rows = true});
-  positions_ = add_layer<Container>(*this, at, "wpe", "Embedding");
-  mark_replicated(make_parameter(*positions_, at.child("wpe"), "weight",
-                                 ShardSpec::replicated({config.positions, config.hidden}),
-                                 Initializer::normal(0, config.initializer_range)),
-                  group_, sequence_parallel_);
+  positions_ = add_layer<PositionTable>(*this, at, "wpe", config.positions, config.hidden);
   dropout_ = add_activation_dropout(*this, at, "drop", config.embedding_dropout);
   auto list = add_layer<Container>(*this, at, "h", "ModuleList");
   for (int64_t i = 0; i < config.layers; ++i) {
@@ -114,18 +108,11 @@ Gpt2Model::Gpt2Model(const LayerContext& at, const Gpt2Config& config)
   norm_ = add_layer<LayerNorm>(*this, at, "ln_f", config.hidden, norm_of(config));
 }
 
-at::Tensor Gpt2Model::positions(int64_t sequence) const {
-  const at::Tensor table = positions_->parameter_value("weight");
-  if (!sequence_parallel_) return table.narrow(0, 0, sequence);
-  const int64_t own = sequence / group_->size();
-  return table.narrow(0, own * group_->rank(), own).unsqueeze(1);
-}
-
 Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = (*embedding_)(sequence_parallel_ ? inputs[0].t().contiguous() : inputs[0]);
-  x = (*dropout_)(x + positions(inputs[0].size(1)));
+  x = (*dropout_)(x + positions_->rows(inputs[0].size(1)));
   at::Tensor residual;
   for (const auto& block : blocks_) {
     Tensors out = block->call({x, mask, residual}, 2);

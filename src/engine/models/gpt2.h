@@ -6,6 +6,7 @@
 #include "core/model/gpt2_config.h"
 #include "engine/layers/attention_dropout.h"
 #include "engine/layers/norm.h"
+#include "engine/layers/position_table.h"
 #include "engine/models/causal_lm.h"
 
 namespace nxd {
@@ -63,12 +64,9 @@ class Gpt2Model : public Module {
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
-  // Rows of the table of positions, shaped to be added to this rank's slice of the sequence.
-  at::Tensor positions(int64_t sequence) const;
-
-  GroupRef group_;
   bool sequence_parallel_;
-  std::shared_ptr<Module> embedding_, positions_;
+  std::shared_ptr<Module> embedding_;
+  std::shared_ptr<PositionTable> positions_;
   std::shared_ptr<Dropout> dropout_;
   std::vector<std::shared_ptr<Module>> blocks_;
   std::shared_ptr<LayerNorm> norm_;

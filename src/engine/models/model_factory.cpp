@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/file.h"
 #include "core/model/common_fields.h"
+#include "engine/models/bert.h"
 #include "engine/models/gpt2.h"
 #include "engine/models/gpt_neox.h"
 #include "engine/models/llama.h"
@@ -21,6 +22,8 @@ std::shared_ptr<Model> create_model(const LayerContext& at, const std::string& c
       return std::make_shared<LlamaForCausalLM>(at, LlamaConfig::parse(config_json));
     case ModelType::kGptNeox:
       return std::make_shared<GptNeoxForCausalLM>(at, GptNeoxConfig::parse(config_json));
+    case ModelType::kBert:
+      return std::make_shared<BertForPreTraining>(at, BertConfig::parse(config_json));
     default: return std::make_shared<Gpt2LmHeadModel>(at, Gpt2Config::parse(config_json));
   }
 }

@@ -85,6 +85,10 @@ void test_models(void**) {
     const auto alone = predict(model, round_machine(), layout_of(1, 1, 1, 1, 8));
     assert_int_equal(alone.parameter_bytes, 4 * expected);
   }
+  // Plans are those of decoders.
+  nxd_plan_model_t bert = NXD_PLAN_MODEL_INIT;
+  const std::string config = read_oracle("bert_tiny/config.json");
+  assert_int_equal(nxd_plan_model_from_config(config.c_str(), &bert), NXD_ERROR_UNSUPPORTED);
   // 6 x matrices x tokens + 6 x layers x sequence x width x tokens, as of the comparison Llama.
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = 512;

@@ -33,7 +33,7 @@ bool all_on_meta(nxd_module_t* root) {
 // once.
 void test_models(void**) {
   for (const char* name :
-       {"llama_tiny", "qwen2_tiny", "qwen3_tiny", "gpt2_tiny", "gpt_neox_tiny"}) {
+       {"llama_tiny", "qwen2_tiny", "qwen3_tiny", "gpt2_tiny", "gpt_neox_tiny", "bert_tiny"}) {
     const ModelOracle oracle(name);
     for (const Layout& layout : {Layout{1}, Layout{2}, Layout{2, true, NXD_DTYPE_BF16}}) {
       const auto match = on_ranks<int>(layout, 9, [&](nxd_context_t* ctx) {
