@@ -34,7 +34,7 @@ typedef struct nxd_plan_model {
 NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
 
 /** [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
- *  knows: "llama" or "gpt2".
+ *  knows, but for "bert", which is no decoder.
  *
  *  @param config_json  text of config.json.
  *  @param[in,out] out_model  struct_size set by the caller; the rest is filled.

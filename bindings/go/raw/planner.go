@@ -179,7 +179,8 @@ func PlanModelInit(model *PlanModel, size int) error {
 }
 
 // PlanModelFromConfig is nxd_plan_model_from_config. Reads the sizes of a Hugging Face
-// configuration of a family that nxd_model_create knows: "llama" or "gpt2". [local]
+// configuration of a family that nxd_model_create knows, but for "bert", which is no decoder.
+// [local]
 func PlanModelFromConfig(configJSON string, outModel *PlanModel) error {
 	configJSONC, err := CString("config_json", configJSON)
 	if err != nil {

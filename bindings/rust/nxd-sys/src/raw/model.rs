@@ -41,14 +41,19 @@ extern "C" {
 
     /// [local] Builds a model from a Hugging Face configuration, initialised with the context's seed.
     ///
-    /// Families: model_type "llama" and "gpt2". Parameter names and shapes are Hugging Face's.
+    /// Families by model_type: "llama" with "mistral", "qwen2" and "qwen3" as its forms, "gpt2",
+    /// "gpt_neox", and "bert" for pre-training. Parameter names and shapes are Hugging Face's.
     /// Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
     /// token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
     /// [batch, sequence], 0 where a position is padding.
     /// Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
-    /// loss over valid tokens, and as a second output, if asked for, the logits. A GPT-2's vocabulary
-    /// is rounded up to a multiple of tp; logits of ids beyond it are below -1e30.
-    /// With sequence_parallel the sequence must divide by the tensor-parallel size.
+    /// loss over valid tokens, and as a second output, if asked for, the logits. The vocabulary of a
+    /// GPT-2, GPT-NeoX or BERT is rounded up to a multiple of tp; logits of ids beyond it are below
+    /// -1e30. A BERT's labels are those of masked tokens, not shifted. Its further inputs are token
+    /// types [batch, sequence], I64, 0 where they are left out, and the next sentence's labels [batch],
+    /// I64: 0, 1, or -100 where there is none, given with the labels or not at all. The loss is the sum
+    /// of both means; the last output, if asked for, has the next sentence's logits [batch, 2]. With
+    /// sequence_parallel the sequence must divide by the tensor-parallel size.
     /// @param config_json  text of config.json.
     /// @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
     /// divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the

@@ -238,7 +238,7 @@ extern "C" {
     pub fn nxd_plan_model_init(model: *mut nxd_plan_model_t, size: usize) -> nxd_status_t;
 
     /// [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
-    /// knows: "llama" or "gpt2".
+    /// knows, but for "bert", which is no decoder.
     ///
     /// @param config_json  text of config.json.
     /// @param[in,out] out_model  struct_size set by the caller; the rest is filled.
