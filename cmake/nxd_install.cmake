@@ -66,5 +66,6 @@ endforeach()
 nxd_install_page(README.md ${CMAKE_INSTALL_DOCDIR})
 nxd_install_page(CHANGELOG.md ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
-install(DIRECTORY examples/c/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/c COMPONENT development
-  FILES_MATCHING PATTERN "*.c" PATTERN "*.h")
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "*.cpp" PATTERN "*.py" PATTERN "*.md"
+  PATTERN "requirements.txt" PATTERN "__pycache__" EXCLUDE)

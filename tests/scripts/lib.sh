@@ -32,6 +32,19 @@ need_python() {
   done
 }
 
+# framework_python NAME: a Python that has what examples/NAME needs.
+framework_python() {
+  local root python
+  root=$(dirname "${BASH_SOURCE[0]}")/../..
+  if python=$("$root/scripts/framework" "$1" 2> /dev/null); then
+    echo "$python"
+    return
+  fi
+  # The caller takes what is printed for a path: to the test's own output, then.
+  skip "$1 of examples/$1/requirements.txt is not here and cannot be fetched" \
+    "let pip reach an index of packages, and install python3-venv" >&2
+}
+
 # need_built FILE: of the build directory, which a build without the engine may lack.
 need_built() {
   [[ -e $1 ]] || skip "this build has no $(basename "$1")" "build it with scripts/build"
@@ -53,4 +66,32 @@ find_c_examples() {
   for directory in "$1/examples/c" "${NXD_PREFIX:-/nowhere}/examples"; do
     [[ ! -x $directory/train_llama ]] || { echo "$directory"; return; }
   done
+}
+
+# losses FILE COMMAND...: runs a command and keeps the numbers of its lines with a loss in FILE, and all
+# lines in FILE.log. A launcher may put a rank's name in front of them.
+losses() {
+  local out=$1
+  shift
+  timeout 100 "$@" > "$out.log" 2>&1 || { cat "$out.log"; exit 1; }
+  sed -nE 's/^.*(step|epoch) [0-9]+ loss ([0-9.]+).*$/\2/p' "$out.log" > "$out"
+}
+
+# compare_losses TOLERANCE FILE...: fails unless they fall, and are those of the first file.
+compare_losses() {
+  python3 - "$@" <<'PY'
+import sys
+tolerance, files = float(sys.argv[1]), sys.argv[2:]
+runs = [[float(line) for line in open(f)] for f in files]
+first = runs[0]
+if len(first) < 10 or not first[-1] < 0.8 * first[0]:
+    sys.exit(f"{files[0]}: {len(first)} losses, {first[:1]} to {first[-1:]}")
+for name, run in zip(files[1:], runs[1:]):
+    if len(run) != len(first):
+        sys.exit(f"{name}: expected {len(first)} losses, got {len(run)}")
+    worst = max(abs(a - b) for a, b in zip(run, first))
+    print(f"{name.split('/')[-1]}: {run[0]:.6f} to {run[-1]:.6f}, largest difference {worst:.2g}")
+    if not worst <= tolerance:
+        sys.exit("the losses depend on the number of ranks")
+PY
 }
