@@ -98,11 +98,16 @@ NXD_API nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_
 
 /** [local] Says that a buffer has moved, for frameworks that allocate new gradients.
  *
- *  Between nxd_optimizer_step and the next nxd_ddp_mark_ready.
- *  @param param  NULL: as before.
+ *  At any time before the parameter is marked in a step, such as in the hook that then marks it.
+ *  Reductions of other parameters may be under way. Memory that was left is not touched any more.
+ *  A gradient that is freed between steps is bound anew, or its parameter's reduction would use it:
+ *  at the latest before nxd_ddp_finish or nxd_optimizer_step, and for a parameter that is marked
+ *  unused too, whose gradient is written where other ranks have used it.
+ *  @param param  NULL: as before. Values of memory at another address are read anew; values that
+ *                were replaced where they lie are told by nxd_ddp_mark_reloaded.
  *  @param grad   NULL: as before.
  *  @return NXD_OK; INVALID_ARGUMENT (another shape or dtype); INVALID_STATE (a ddp of a module, or
- *          a reduction under way).
+ *          the parameter is marked in this step).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
 

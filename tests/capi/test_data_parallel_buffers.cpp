@@ -393,6 +393,15 @@ void bad_calls(void**) {
     NXD_TEST_OK(nxd_ddp_mark_ready(ddp, 1));
     NXD_TEST_REFUSED(nxd_ddp_mark_ready(ddp, 1), NXD_ERROR_INVALID_STATE, "marked in this step");
     NXD_TEST_REFUSED(nxd_ddp_mark_unused(ddp, 1), NXD_ERROR_INVALID_STATE, "marked in this step");
+    NXD_TEST_REFUSED(nxd_ddp_rebind(ddp, 2, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                     "less than 2");
+    NXD_TEST_REFUSED(nxd_ddp_rebind(ddp, 1, nullptr, nullptr), NXD_ERROR_INVALID_STATE,
+                     "parameter 1: its gradient was marked in this step");
+    NXD_TEST_OK(nxd_ddp_rebind(ddp, 0, nullptr, nullptr));
+    nxd_finish_options_t wrong = NXD_FINISH_OPTIONS_INIT;
+    wrong.max_norm = -1;
+    NXD_TEST_REFUSED(nxd_ddp_finish(ddp, &wrong, nullptr), NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+    // All buckets have started, so that peers that did not fail find them.
     NXD_TEST_REFUSED(nxd_ddp_rebind(ddp, 0, nullptr, nullptr), NXD_ERROR_INVALID_STATE,
                      "under way");
     NXD_TEST_OK(nxd_ddp_finish(ddp, nullptr, nullptr));

@@ -46,6 +46,7 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   int64_t count() const { return count_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
   DLTensor* tensor() { return &tensor_; }
   void* data() { return bytes_.data(); }
   const std::vector<char>& bytes() const { return bytes_; }

@@ -114,8 +114,11 @@ void BufferDataParallel::set_placements(const nxd_placement_t* placements, const
 }
 
 void BufferDataParallel::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
-  check_state(!reducer_->under_way(),
-              "a reduction is under way, which uses the buffers; rebind after nxd_ddp_finish or "
+  check_argument(index < parameters_->size(), "index: expected less than ", parameters_->size(),
+                 " parameters, got ", index);
+  check_state(!reducer_->uses(index), "parameter ", parameters_->info(index).name,
+              ": its gradient was marked in this step, and its reduction is under way, which uses "
+              "the buffers; rebind before nxd_ddp_mark_ready, or after nxd_ddp_finish or "
               "nxd_optimizer_step");
   parameters_->rebind(index, param, grad);
 }

@@ -141,8 +141,6 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
 }
 
 void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
-  check_argument(index < infos_.size(), "index: expected less than ", infos_.size(),
-                 " parameters, got ", index);
   const ParameterInfo& info = infos_[index];
   ParameterBuffers next = buffers_[index];
   if (param) {
@@ -160,7 +158,9 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
                    dtype_name(info.grad_dtype), " as before, got ", dtype_name(gradient.dtype));
     next.grad = gradient.data;
   }
-  if (param) replaced_[index] = 1;
+  // The values of other memory may be others. A program that rebinds at each step to the same keeps
+  // what was derived from them, such as a copy in F32.
+  if (next.value != buffers_[index].value) replaced_[index] = 1;
   buffers_[index] = next;
 }
 

@@ -26,7 +26,8 @@ class BufferParameters : public ParameterSource {
                    const char* const* names, DLTensor* const* params, DLTensor* const* grads,
                    size_t n);
 
-  // Takes other memory for a parameter, its gradient or both: null leaves one as it is.
+  // Takes other memory for a parameter, its gradient or both: null leaves one as it is. The index
+  // is one of them.
   void rebind(size_t index, const DLTensor* param, const DLTensor* grad);
 
   // Arguments as of nxd_ddp_set_placements; INVALID_ARGUMENT says which one was not as expected.

@@ -135,7 +135,6 @@ void GradientReducer::reset() noexcept {
     unmarked_[bucket] = plan_.buckets()[bucket].items.size();
   }
   next_ = 0;
-  under_way_ = false;
 }
 
 void GradientReducer::abandon() noexcept {
@@ -168,13 +167,18 @@ void GradientReducer::mark(size_t parameter, bool used) {
                  " parameters, got ", parameter);
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
-  under_way_ = true;
   marked_[parameter] = 1;
   unused_[parameter] = used ? 0 : 1;
   const int bucket = plan_.bucket_of(parameter);
   if (bucket >= 0) --unmarked_[static_cast<size_t>(bucket)];
   if (!options_.overlap || alone()) return;
   or_reset([&] { start_full_buckets(); });
+}
+
+// A call that was rejected may have started buckets whose parameters are not all marked.
+bool GradientReducer::uses(size_t parameter) const {
+  const int bucket = plan_.bucket_of(parameter);
+  return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
 
 void GradientReducer::start_full_buckets() {
@@ -192,7 +196,6 @@ void GradientReducer::start_all_buckets() {
 
 void GradientReducer::start_rest() {
   if (!options_.overlap || alone()) return;
-  under_way_ = true;
   or_reset([&] { start_all_buckets(); });
 }
 

@@ -50,8 +50,9 @@ class GradientReducer {
   // The parameter took no part on this rank: zeros.
   void mark_unused(size_t parameter);
   bool is_marked(size_t parameter) const { return marked_[parameter] != 0; }
-  // Something is marked, and wait() has not been called since.
-  bool under_way() const { return under_way_; }
+  // This step's reduction has read the parameter's gradient, or may read or write it from now on.
+  // Its owner may move any other.
+  bool uses(size_t parameter) const;
 
   // Starts the buckets that have not started, so that all ranks are at the same place among the
   // group's collectives. Before wait(), when there are others to call in between.
@@ -108,7 +109,6 @@ class GradientReducer {
   std::vector<ExchangedBuffer> staging_;
   std::vector<char*> free_staging_;
 
-  bool under_way_ = false;
   std::vector<char> marked_, unused_;
   std::vector<size_t> unmarked_;  // of each bucket: how many are
   std::vector<char> own_;         // this rank has a gradient; known once the bucket is filled
