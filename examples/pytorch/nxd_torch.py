@@ -1,0 +1,102 @@
+"""libnxd_core for PyTorch's tensors: tensor-parallel linear layers as differentiable functions, and AdamW
+whose state is divided over the ranks, with gradients that are reduced during the backward pass. Works
+with any torch: the library needs none of its own, and shares memory with torch alone.
+"""
+
+import torch
+
+import nxd.core as nxd
+from nxd import _arrays
+from nxd.raw import core, ffi
+
+
+def _described(tensor):
+    """A tensor's memory as the C functions take it, and what has to live meanwhile."""
+    return _arrays.dltensor(_arrays.buffer(tensor.detach()))
+
+
+def _call(function, context, *tensors):
+    # Inputs, options (defaults), outputs: the C functions have options behind three arrays.
+    described = [_described(t) for t in tensors]
+    pointers = [d[0] for d in described]
+    nxd.check(function(context.pointer, *pointers[:3], ffi.NULL, *pointers[3:]))
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, kind, context, x, weight, bias):
+        x = x.contiguous()
+        ctx.kind, ctx.context = kind, context
+        ctx.save_for_backward(x, weight, bias)
+        y = x.new_empty(*x.shape[:-1], weight.shape[0])
+        _call(getattr(core, f"nxd_{kind}_linear_forward"), context, x, weight, bias, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        x, weight, bias = ctx.saved_tensors
+        # Gradients that nobody asks for are not made; the one of x is a sum over ranks.
+        grads = [torch.empty_like(t) if wanted else None
+                 for t, wanted in zip((x, weight, bias), ctx.needs_input_grad[2:])]
+        inputs = [_described(t) for t in (x, weight, grad_y.contiguous())]
+        outputs = [(ffi.NULL, None) if g is None else _described(g) for g in grads]
+        function = getattr(core, f"nxd_{ctx.kind}_linear_backward")
+        nxd.check(function(ctx.context.pointer, *(d[0] for d in inputs), ffi.NULL,
+                           *(d[0] for d in outputs)))
+        return (None, None, *grads)
+
+
+def column_linear(context, x, weight, bias):
+    """weight and bias have the rows that make this rank's features of the result."""
+    return _Linear.apply("column", context, x, weight, bias)
+
+
+def row_linear(context, x, weight, bias):
+    """weight has the columns that read this rank's features of x. The result is the sum over ranks."""
+    return _Linear.apply("row", context, x, weight, bias)
+
+
+class Zero1:
+    """AdamW over named parameters, on data-parallel ranks that divide its state.
+
+    A hook of each parameter binds the gradient, wherever torch has put it, and says that it is
+    complete: buckets travel while the backward pass goes on. zero_grad may set gradients to None.
+    [collective: the data-parallel group, to create and at each step]
+    """
+
+    def __init__(self, context, named_parameters, bucket_bytes=0, **options):
+        self.parameters = dict(named_parameters)
+        values = {name: p.detach() for name, p in self.parameters.items()}
+        # The first binding of gradients that do not exist yet; zeros take no memory until written.
+        sums = {name: torch.zeros_like(value) for name, value in values.items()}
+        self.ddp = nxd.Ddp.over_arrays(context, values, sums, zero_stage=1,
+                                       bucket_bytes=bucket_bytes)
+        self.optimizer = nxd.AdamW(self.ddp, **options)
+        self._marked = set()
+        self._kept = []
+        for name, parameter in self.parameters.items():
+            # The node that accumulates into .grad; its hook runs once the gradient is there.
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(self._hook(name, parameter))
+            self._kept.append(node)
+
+    def _hook(self, name, parameter):
+        def ready(*_):
+            self.ddp.rebind(name, grad=parameter.grad)
+            self.ddp.mark_ready(name)
+            self._marked.add(name)
+        return ready
+
+    def step(self, **options):
+        for name in self.parameters.keys() - self._marked:
+            # Other ranks may have used it: their sum needs a place here.
+            parameter = self.parameters[name]
+            parameter.grad = torch.zeros_like(parameter)
+            self.ddp.rebind(name, grad=parameter.grad)
+            self.ddp.mark_unused(name)
+        self._marked.clear()
+        return self.optimizer.step(**options)
+
+    def zero_grad(self):
+        for parameter in self.parameters.values():
+            parameter.grad = None
