@@ -181,6 +181,10 @@ bool GradientReducer::uses(size_t parameter) const {
   return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
 
+bool GradientReducer::under_way() const {
+  return next_ > 0 || std::find(marked_.begin(), marked_.end(), 1) != marked_.end();
+}
+
 void GradientReducer::start_full_buckets() {
   while (!flights_.empty() && flights_.front().work->is_done()) land_first();
   while (next_ < unmarked_.size() && unmarked_[next_] == 0) {

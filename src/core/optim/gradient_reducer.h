@@ -53,6 +53,8 @@ class GradientReducer {
   // This step's reduction has read the parameter's gradient, or may read or write it from now on.
   // Its owner may move any other.
   bool uses(size_t parameter) const;
+  // It uses one of them at least.
+  bool under_way() const;
 
   // Starts the buckets that have not started, so that all ranks are at the same place among the
   // group's collectives. Before wait(), when there are others to call in between.
