@@ -216,11 +216,11 @@ void Checkpoint::publish(const SavedRandomState& random, int keep_last, const Ou
     file.write(content.data(), content.size());
     file.commit();
     directory_.publish(step());
+    if (keep_last > 0) directory_.prune(keep_last);
     return std::string();
   });
   is_writing_ = false;
   lock_.reset();
-  if (keep_last > 0 && is_first()) directory_.prune(keep_last);
 }
 
 }  // namespace nxd
