@@ -91,7 +91,7 @@ void test_models_and_machines_refused(void**) {
   assert_refused(nxd_plan_model_from_config("{", &out), "expected JSON");
   assert_refused(nxd_plan_model_from_config("{\"model_type\": \"llama\"}", &out), "hidden_size");
   assert_refused(nxd_plan_model_from_config("{}", nullptr), "out_model");
-  assert_int_equal(nxd_plan_model_from_config("{\"model_type\": \"bert\"}", &out),
+  assert_int_equal(nxd_plan_model_from_config("{\"model_type\": \"t5\"}", &out),
                    NXD_ERROR_UNSUPPORTED);
 }
 
