@@ -114,7 +114,7 @@ narrow: i64[2, 7] = aten::narrow(full_like, 1, 0, 7)
 narrow_1: i64[2, 7] = aten::narrow(input_1, 1, 1, 7)
 copy: i64[2, 7] = aten::copy_(narrow, narrow_1, False) writes
 lm_head_weight: f32[128, 64] grad = parameter lm_head.weight
-linear_cross_entropy: f32[] grad = function linear_cross_entropy(add_rms_norm_5, lm_head_weight, full_like)
+linear_cross_entropy: f32[] grad = function linear_cross_entropy(add_rms_norm_5, lm_head_weight, none, full_like)
 outputs: linear_cross_entropy
 )";
 
