@@ -44,9 +44,12 @@ def _struct(struct, callbacks):
 def _function(function, callbacks):
     params = ", ".join(f"{_name(p['name'])}::{_type(p['type'], callbacks)}" for p in function["params"])
     library = "lib" + function["library"]
-    text = f"@call {library} {function['name']}({params})::{_type(function['result'], callbacks)}"
-    return "\n".join(textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False,
-                                   break_on_hyphens=False)) + "\n"
+    # A macro's arguments end with the line, unless a bracket is open: no break before the name.
+    head = f"@call {library} {function['name']}(".replace(" ", "\0")
+    text = f"{head}{params})::{_type(function['result'], callbacks)}"
+    lines = textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False,
+                          break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ") + "\n"
 
 
 def _initial(api, structs):

@@ -18,6 +18,5 @@ mutable struct nxd_checkpoint_t end
     buf::Ptr{UInt8}, cap::Csize_t, out_needed::Ptr{Csize_t})::nxd_status_t
 @call libnxd_core nxd_checkpoint_publish(checkpoint::Ptr{nxd_checkpoint_t},
     keep_last::Int32)::nxd_status_t
-@call libnxd_core
-    nxd_checkpoint_restore_random_state(checkpoint::Ptr{nxd_checkpoint_t})::nxd_status_t
+@call libnxd_core nxd_checkpoint_restore_random_state(checkpoint::Ptr{nxd_checkpoint_t})::nxd_status_t
 @call libnxd_core nxd_checkpoint_destroy(checkpoint::Ptr{nxd_checkpoint_t})::Cvoid

@@ -102,8 +102,7 @@ end
     weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_row_linear_options_t},
     grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor}, grad_bias::Ptr{DLTensor},
     out_bytes::Ptr{Csize_t})::nxd_status_t
-@call libnxd_core
-    nxd_vocab_parallel_embedding_options_init(options::Ptr{nxd_vocab_parallel_embedding_options_t},
+@call libnxd_core nxd_vocab_parallel_embedding_options_init(options::Ptr{nxd_vocab_parallel_embedding_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_vocab_parallel_embedding_forward(ctx::Ptr{nxd_context_t}, ids::Ptr{DLTensor},
     weight::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
@@ -117,8 +116,7 @@ end
 @call libnxd_core nxd_vocab_parallel_embedding_backward_get_workspace(ctx::Ptr{nxd_context_t},
     ids::Ptr{DLTensor}, grad_y::Ptr{DLTensor}, options::Ptr{nxd_vocab_parallel_embedding_options_t},
     grad_weight::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
-@call libnxd_core
-    nxd_parallel_cross_entropy_options_init(options::Ptr{nxd_parallel_cross_entropy_options_t},
+@call libnxd_core nxd_parallel_cross_entropy_options_init(options::Ptr{nxd_parallel_cross_entropy_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_parallel_cross_entropy_forward(ctx::Ptr{nxd_context_t}, logits::Ptr{DLTensor},
     labels::Ptr{DLTensor}, options::Ptr{nxd_parallel_cross_entropy_options_t},
