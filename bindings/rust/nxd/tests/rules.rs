@@ -86,11 +86,12 @@ fn drops_call_local_functions_alone() {
 }
 
 /// Functions that the safe layer does not wrap, and why; the raw layer has them.
-const RAW_ONLY: [(&str, &str); 6] = [
+const RAW_ONLY: [(&str, &str); 7] = [
     ("nxd_status_string", "statuses print themselves"),
     ("nxd_last_error_copy", "for languages whose threads move"),
     ("nxd_python_capsule_destroy", "for Python"),
     ("nxd_ddp_rebind", "arrays do not move"),
+    ("nxd_ddp_set_placements", "for the raw layers of topic tensor_parallel"),
     ("nxd_tensor_from_dlpack_versioned", "the other form is enough"),
     ("nxd_tensor_to_dlpack_versioned", "the other form is enough"),
 ];
