@@ -157,7 +157,7 @@ const tiny_gpt2 = """{"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head"
             zero_grad!(gpt)
             backward(gpt(input, input))
             @test thrown(() -> NXD.checkpoint!(gpt, ["nothing"])).status === :invalid_argument
-            @test thrown(() -> NXD.model(ctx, "{\"model_type\": \"bert\"}")).status === :unsupported
+            @test thrown(() -> NXD.model(ctx, "{\"model_type\": \"t5\"}")).status === :unsupported
         end
     end
 end
