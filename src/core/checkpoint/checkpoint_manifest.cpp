@@ -11,7 +11,7 @@
 namespace nxd {
 namespace {
 
-constexpr const char* kFormat = "nxd-checkpoint";
+constexpr const char* kManifestFormat = "nxd-checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr size_t kNameLimit = 200, kKeyLimit = 256, kValueLimit = size_t{1} << 20;
 constexpr size_t kChecksumDigits = 64;
@@ -133,7 +133,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   };
   out.begin_object();
   out.key("format");
-  out.string(kFormat);
+  out.string(kManifestFormat);
   number("version", kVersion);
   number("step", manifest.step);
   number("num_ranks", manifest.num_ranks);
@@ -171,7 +171,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 CheckpointManifest parse_manifest(const std::string& text, const std::string& where) {
   const JsonDocument document = JsonDocument::parse(text, where, NXD_ERROR_CORRUPT);
   const Fields fields(document.root(), where);
-  if (fields.string("format") != kFormat) {
+  if (fields.string("format") != kManifestFormat) {
     fields.wrong("format", "\"nxd-checkpoint\"", fields.member("format"));
   }
   const int64_t version = fields.whole("version");

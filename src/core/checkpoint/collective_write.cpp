@@ -10,7 +10,7 @@
 namespace nxd {
 namespace {
 
-constexpr int kTag = 0;
+constexpr int kWriteTag = 0;
 
 int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 
@@ -93,11 +93,12 @@ class Carrier {
     if (stage == 0 || elements_of(entry) == 0) return data;
     if (own != 0 && own != stage) return nullptr;
     if (own == stage) {
-      pipeline_->run(Call::send_to(data, elements_of(entry), entry.dtype, 0, kTag));
+      pipeline_->run(Call::send_to(data, elements_of(entry), entry.dtype, 0, kWriteTag));
       return nullptr;
     }
     room_.resize(std::max(room_.size(), elements_of(entry) * dtype_size(entry.dtype)));
-    pipeline_->run(Call::receive_from(room_.data(), elements_of(entry), entry.dtype, stage, kTag));
+    pipeline_->run(
+        Call::receive_from(room_.data(), elements_of(entry), entry.dtype, stage, kWriteTag));
     return room_.data();
   }
 

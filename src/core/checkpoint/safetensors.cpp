@@ -300,7 +300,7 @@ void SafetensorsReader::read_slice(const std::string& name, const ShardSpec& spe
 
 namespace {
 
-size_t bytes_of(const TensorEntry& entry) {
+size_t entry_bytes(const TensorEntry& entry) {
   return static_cast<size_t>(ShardSpec::replicated(entry.shape).global_size()) *
          dtype_size(entry.dtype);
 }
@@ -312,7 +312,7 @@ void write_entry(JsonWriter& out, const TensorEntry& entry, uint64_t begin) {
   out.key("data_offsets");
   out.begin_array();
   out.natural(begin);
-  out.natural(begin + bytes_of(entry));
+  out.natural(begin + entry_bytes(entry));
   out.end_array();
   out.key("dtype");
   out.string(row->name);
@@ -360,7 +360,7 @@ std::string header_of(const std::string& path, const std::vector<TensorEntry>& e
     const bool added = members.emplace(entry.name, Place{&entry, position}).second;
     check_argument(added && entry.name != kMetadata, path, ": tensor name \"",
                    printable(entry.name), "\" is taken");
-    position += bytes_of(entry);
+    position += entry_bytes(entry);
   }
   JsonWriter out;
   out.begin_object();
@@ -407,7 +407,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorEntry>& entries,
                                      const std::map<std::string, std::string>& metadata)
     : header_(header_of(path, entries, metadata)), path_(path), file_(path) {
-  for (const size_t index : order(entries)) sizes_.push_back(bytes_of(entries[index]));
+  for (const size_t index : order(entries)) sizes_.push_back(entry_bytes(entries[index]));
   file_.write(header_.data(), header_.size());
 }
 
@@ -427,7 +427,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorToStore>
   std::vector<TensorEntry> entries;
   for (const TensorToStore& tensor : tensors) {
     entries.push_back({tensor.name, tensor.dtype, tensor.shape});
-    check_argument(tensor.data || bytes_of(entries.back()) == 0, text_of(path, tensor.name),
+    check_argument(tensor.data || entry_bytes(entries.back()) == 0, text_of(path, tensor.name),
                    "data: expected a pointer, got NULL");
   }
   SafetensorsWriter writer(path, entries, metadata);

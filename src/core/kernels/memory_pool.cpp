@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/huge_page.h"
 #include "core/base/log.h"
 #include "core/base/round_up.h"
 
@@ -24,7 +25,6 @@
 namespace nxd::kernels {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSlabBytes = size_t{32} << 20;  // blocks up to kLargestInSlab share a slab
 constexpr size_t kLargestInSlab = size_t{4} << 20;
 constexpr size_t kSlack = size_t{256} << 20;

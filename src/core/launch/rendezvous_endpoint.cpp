@@ -2,38 +2,13 @@
 
 #include <unistd.h>
 
-#include <sstream>
-#include <vector>
-
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/proc_file.h"
+#include "core/base/process_status.h"
 
 namespace nxd {
 namespace {
-
-// Fields of /proc/PID/stat from the third on; the second is a name and may hold anything.
-std::vector<std::string> status_fields(pid_t pid) {
-  const std::string all = read_proc(text("/proc/", pid, "/stat")).value_or("");
-  const size_t end_of_name = all.rfind(')');
-  if (end_of_name == std::string::npos) return {};
-  std::istringstream in(all.substr(end_of_name + 1));
-  std::vector<std::string> fields;
-  for (std::string field; in >> field;) fields.push_back(field);
-  check_stream(in);
-  return fields;
-}
-
-pid_t parent_of(pid_t pid) {
-  const auto fields = status_fields(pid);
-  return fields.size() > 1 ? static_cast<pid_t>(std::stol(fields[1])) : 0;
-}
-
-// In clock ticks since the host was booted: tells a process from later ones with its number.
-std::string start_time_of(pid_t pid) {
-  const auto fields = status_fields(pid);
-  return fields.size() > 19 ? fields[19] : "-";
-}
 
 // As it was when the process was executed. False also when it cannot be read: then the process
 // belongs to another user, and is no wrapper of ours.

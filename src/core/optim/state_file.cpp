@@ -18,7 +18,7 @@
 namespace nxd {
 namespace {
 
-constexpr const char* kFormat = "nxd-optimizer";
+constexpr const char* kStateFormat = "nxd-optimizer";
 constexpr const char* kMaster = "master";
 
 using Block = OptimizerState::Block;
@@ -106,7 +106,7 @@ int64_t parse(const SafetensorsReader& reader, const std::string& path, const st
 void check_kind(const SafetensorsReader& reader, const std::string& path, const UpdateRule& rule) {
   const auto& metadata = reader.metadata();
   const auto format = metadata.find("format");
-  check_argument(format != metadata.end() && format->second == kFormat, path,
+  check_argument(format != metadata.end() && format->second == kStateFormat, path,
                  ": it is no optimizer state of nxd_optimizer_save");
   const auto kind = metadata.find("kind");
   check_argument(kind != metadata.end() && kind->second == rule.kind(), path,
@@ -146,7 +146,7 @@ void save_state(const char* path, ParameterSource& source, OptimizerState& state
   const bool first_copy = !groups.data || groups.data->rank() == 0;
   std::vector<StageTensor> tensors;
   std::map<std::string, std::string> metadata{
-      {"format", kFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
+      {"format", kStateFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
   const std::vector<int64_t> counts = count_updates(source, state);
   Block full;  // of the tensor under way
   for (size_t i = 0; i < source.size(); ++i) {

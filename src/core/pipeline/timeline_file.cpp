@@ -17,7 +17,7 @@
 namespace nxd {
 namespace {
 
-constexpr int kTag = kTagLimit - 2;  // next to those of the pipeline's own messages
+constexpr int kTimelineTag = kTagLimit - 2;  // next to those of the pipeline's own messages
 constexpr int kPings = 16;
 
 // The first message of every rank of the world about itself.
@@ -76,8 +76,8 @@ int64_t measure_offset(ProcessGroup& world, int peer) {
   for (int i = 0; i < kPings; ++i) {
     int64_t there = 0;
     const int64_t before = monotonic_ns();
-    world.run(Call::send_to(&before, 1, NXD_DTYPE_I64, peer, kTag));
-    world.run(Call::receive_from(&there, 1, NXD_DTYPE_I64, peer, kTag));
+    world.run(Call::send_to(&before, 1, NXD_DTYPE_I64, peer, kTimelineTag));
+    world.run(Call::receive_from(&there, 1, NXD_DTYPE_I64, peer, kTimelineTag));
     const int64_t after = monotonic_ns();
     if (after - before >= best) continue;
     best = after - before;
@@ -89,9 +89,9 @@ int64_t measure_offset(ProcessGroup& world, int peer) {
 void answer_pings(ProcessGroup& world) {
   for (int i = 0; i < kPings; ++i) {
     int64_t ping = 0;
-    world.run(Call::receive_from(&ping, 1, NXD_DTYPE_I64, 0, kTag));
+    world.run(Call::receive_from(&ping, 1, NXD_DTYPE_I64, 0, kTimelineTag));
     ping = monotonic_ns();
-    world.run(Call::send_to(&ping, 1, NXD_DTYPE_I64, 0, kTag));
+    world.run(Call::send_to(&ping, 1, NXD_DTYPE_I64, 0, kTimelineTag));
   }
 }
 
@@ -105,7 +105,7 @@ std::vector<RankTimeline> collect(ProcessGroup& world, const std::vector<Card>& 
     if (peer != 0) {
       const int64_t offset = card.clock == cards[0].clock ? 0 : measure_offset(world, peer);
       std::string text(static_cast<size_t>(card.bytes), '\0');
-      world.run(Call::receive_from(text.data(), text.size(), NXD_DTYPE_U8, peer, kTag));
+      world.run(Call::receive_from(text.data(), text.size(), NXD_DTYPE_U8, peer, kTimelineTag));
       of_peer.events = decode(text, offset);
     }
     ranks.push_back(std::move(of_peer));
@@ -147,7 +147,7 @@ void write_timeline(Context& context, const Timeline* own, const char* path) {
     });
   } else if (card.part >= 0) {
     if (card.clock != cards[0].clock) answer_pings(world);
-    world.run(Call::send_to(record.data(), record.size(), NXD_DTYPE_U8, 0, kTag));
+    world.run(Call::send_to(record.data(), record.size(), NXD_DTYPE_U8, 0, kTimelineTag));
   }
   outcome.share(world);
   outcome.check(" could not write: ");

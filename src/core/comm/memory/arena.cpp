@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/huge_page.h"
 #include "core/base/round_up.h"
 
 namespace nxd {
 namespace {
 
 constexpr size_t kChunk = size_t{64} << 20;
-constexpr size_t kHugePage = size_t{2} << 20;
 
 // Small blocks keep cache lines to themselves, large ones pages.
 size_t granularity(size_t bytes) { return bytes < 4096 ? 64 : 4096; }

@@ -6,30 +6,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 
 #include "core/base/error.h"
-#include "core/base/proc_file.h"
+#include "core/base/process_status.h"
 
 namespace nxd {
-namespace {
-
-// 0 when there is no such process. proc(5): the 22nd field of stat, where the second, a name in
-// parentheses, may itself have blanks and parentheses.
-uint64_t start_time_of(int32_t pid) {
-  const std::string line = read_proc(text("/proc/", pid, "/stat")).value_or("");
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream in(line.substr(name_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) in >> skipped;
-  check_stream(in);
-  uint64_t ticks = 0;
-  in >> ticks;
-  return ticks;
-}
-
-}  // namespace
 
 ProcessId ProcessId::own() {
   const auto pid = static_cast<int32_t>(::getpid());

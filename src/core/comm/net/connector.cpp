@@ -27,7 +27,7 @@ constexpr int64_t kHandshakeMs = 10000;  // with those who have connected and pr
 constexpr int64_t kPauseMs = 100;        // without descriptors
 constexpr int64_t kCallAgainMs = 20;     // after a listener that has let go of a connection
 constexpr int kAcceptsAtATime = 64;
-constexpr char kWelcome = 'w';
+constexpr char kAdmitted = 'w';
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -278,7 +278,7 @@ void Connector::welcome(Incoming& peer) {
   PeerHello hello;
   std::memcpy(static_cast<void*>(&hello), peer.hello.data(), sizeof hello);
   watch(EPOLL_CTL_DEL, peer.fd.get(), 0);
-  if (!send_whole(peer.fd.get(), &kWelcome, sizeof kWelcome)) return;
+  if (!send_whole(peer.fd.get(), &kAdmitted, sizeof kAdmitted)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   arrived_[{hello.from, peer.hello.substr(sizeof hello)}].push_back(std::move(peer.fd));
   came_.notify_all();

@@ -29,7 +29,7 @@ constexpr size_t kBytesAtATime = size_t{256} << 10;
 // The same of one that has not been admitted.
 constexpr size_t kGreetingBytes = 512;
 constexpr size_t kCallersAtATime = 64;
-constexpr int64_t kPauseMs = 100;
+constexpr int64_t kStorePauseMs = 100;
 
 }  // namespace
 
@@ -221,7 +221,7 @@ void TcpStoreServer::pause_listening() {
         "more than twice the number of ranks");
     for (const Fd& fd : listeners_) watch(EPOLL_CTL_MOD, fd.get(), 0);
   }
-  paused_until_ = Deadline::after_ms(kPauseMs);
+  paused_until_ = Deadline::after_ms(kStorePauseMs);
 }
 
 void TcpStoreServer::resume_listening() {

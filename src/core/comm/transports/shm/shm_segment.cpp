@@ -1,6 +1,7 @@
 #include "core/comm/transports/shm/shm_segment.h"
 
 #include "core/base/error.h"
+#include "core/base/huge_page.h"
 #include "core/base/round_up.h"
 
 namespace nxd {
@@ -10,7 +11,6 @@ constexpr size_t kBuffers =
     ShmSegment::kTurns * ShmSegment::kSmall + ShmSegment::kSlots * ShmSegment::kSlot;
 constexpr size_t kPage = 4096;
 // The system backs whole ones of these by huge pages, which halves the time of large calls.
-constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
