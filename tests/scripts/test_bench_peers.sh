@@ -46,5 +46,5 @@ if [[ -n ${NXD_LONG:-} ]]; then
   compare 9
 else
   compare 3 --dtypes f32 --contenders one,sp,zero
-  compare 2 --dtypes bf16 --contenders tp,dp
+  compare 1 --dtypes bf16 --contenders dp
 fi
