@@ -74,6 +74,8 @@ nxd_transport_t transport() {
        "shared_memory or hierarchical, got \"", name, "\"");
 }
 
+std::string xla_backend() { return get("NXD_XLA_BACKEND").value_or("replay"); }
+
 const char* table() {
   return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "
          "brought libtorch into the process\n"
@@ -95,6 +97,8 @@ const char* table() {
          "NXD_SOCKET_IFNAME\t\tnetwork interface or address for connections between ranks\n"
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"
          "NXD_TRANSPORT\tauto\tauto, gloo, shared_memory or hierarchical; see nxd_transport_t\n"
+         "NXD_XLA_BACKEND\treplay\tbackend that runs the graphs of device xla: replay, on the CPU; "
+         "when set, and NXD_CPU_MODE is not 1, device xla is the one to train on\n"
          "RANK\t\trank in the world, set by torchrun and nxdrun\n"
          "WORLD_SIZE\t\tranks in the world, set by torchrun and nxdrun\n"
          "LOCAL_RANK\t\trank on this host, set by torchrun and nxdrun\n"

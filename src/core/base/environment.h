@@ -29,6 +29,7 @@ int large_group();                // NXD_LARGE_GROUP, default 33
 std::string socket_interface();   // NXD_SOCKET_IFNAME, default ""
 bool open_store();                // NXD_OPEN_STORE
 nxd_transport_t transport();      // NXD_TRANSPORT, default auto
+std::string xla_backend();        // NXD_XLA_BACKEND, default replay
 
 // The table as text, one variable a line.
 const char* table();

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "engine/autograd/caller_engine.h"
 #include "engine/ops/autocast.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -72,19 +73,29 @@ void check_leaf(const at::Tensor& tensor) {
               tensor.is_leaf() ? "" : tensor.grad_fn()->name());
 }
 
+// Where gradients of tensors enter the graph, or come out of it: also those of leaves.
+torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& tensors) {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& tensor : tensors) {
+    edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+  }
+  return edges;
+}
+
 }  // namespace
 
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
                   bool retain_graph) {
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   const PassOnThisThread pass;
-  torch::autograd::backward(outputs, given, retain_graph, /*create_graph=*/false);
+  engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
+                              /*accumulate_grad=*/true);
 }
 
 void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
                        const std::vector<at::Tensor>& grads) {
   const PassOnThisThread here;
-  torch::autograd::Engine::get_default_engine().execute(edges, grads, false, false, true, {});
+  engine_for(grads).execute(edges, grads, false, false, true, {});
 }
 
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
@@ -96,8 +107,9 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
     check_argument(inputs[i].requires_grad(), "inputs[", i, "]: it does not require a gradient");
   }
   const PassOnThisThread pass;
-  return torch::autograd::grad(outputs, inputs, given, retain_graph, /*create_graph=*/false,
-                               /*allow_unused=*/true);
+  return engine_for(outputs).execute(edges_of(outputs), given, retain_graph,
+                                     /*create_graph=*/false, /*accumulate_grad=*/false,
+                                     edges_of(inputs));
 }
 
 bool pass_adds_to(const at::Tensor& leaf) {

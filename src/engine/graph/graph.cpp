@@ -6,7 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/checkpoint/file.h"
-#include "engine/graph/operator_arguments.h"
+#include "engine/device/operator_arguments.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {

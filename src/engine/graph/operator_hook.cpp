@@ -12,8 +12,8 @@
 
 #include "core/base/error.h"
 #include "engine/autograd/graph_node.h"
-#include "engine/graph/operator_arguments.h"
-#include "engine/graph/shape_functions.h"
+#include "engine/device/operator_arguments.h"
+#include "engine/device/shape_functions.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {

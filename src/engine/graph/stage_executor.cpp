@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "engine/graph/operator_arguments.h"
+#include "engine/device/operator_arguments.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 

@@ -24,9 +24,9 @@
 #include <unordered_set>
 
 #include "core/base/suggestions.h"
-#include "engine/graph/operator_arguments.h"
+#include "engine/device/operator_arguments.h"
+#include "engine/device/shape_functions.h"
 #include "engine/graph/operator_hook.h"
-#include "engine/graph/shape_functions.h"
 #include "engine/graph/trace_values.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"

@@ -1,4 +1,4 @@
-#include "engine/graph/shape_functions.h"
+#include "engine/device/shape_functions.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "engine/graph/operator_arguments.h"
+#include "engine/device/operator_arguments.h"
 
 namespace nxd {
 namespace {
@@ -111,6 +111,12 @@ void nansum(Stack& stack) {
   give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, dtype));
 }
 
+// (self, dims, keepdim)
+void logsumexp(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(reduced(x, stack[1], stack[2].toBool()), x));
+}
+
 void count_nonzero(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   give(stack, made(reduced(x, stack[1], false), x, at::kLong));
@@ -130,6 +136,12 @@ void embedding(Stack& stack) {
   give(stack, made(sizes, weight));
 }
 
+// embedding_dense_backward(grad, ids, rows, ...)
+void embedding_dense_backward(Stack& stack) {
+  const at::Tensor grad = tensor_at(stack, 0);
+  give(stack, made({stack[2].toInt(), grad.size(-1)}, grad));
+}
+
 at::ScalarType statistics_dtype(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -144,6 +156,17 @@ void native_layer_norm(Stack& stack) {
   std::fill(sizes.end() - normalized, sizes.end(), 1);
   give(stack, made(x.sizes(), x), made(sizes, x, statistics_dtype(x)),
        made(sizes, x, statistics_dtype(x)));
+}
+
+// native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, mask)
+void native_layer_norm_backward(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 1);
+  const auto normalized = stack[2].toIntVector();
+  const auto mask = stack[7].toBoolList();
+  const bool of_input = mask[0], of_weight = mask[1], of_bias = mask[2];
+  give(stack, of_input ? made(x.sizes(), x) : at::Tensor(),
+       of_weight ? made(normalized, x) : at::Tensor(),
+       of_bias ? made(normalized, x) : at::Tensor());
 }
 
 // native_group_norm(input, weight, bias, N, C, HxW, group, eps)
@@ -297,6 +320,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::diag", {diag}},
     {"aten::dot", {one_element}},
     {"aten::embedding", {embedding}},
+    {"aten::embedding_dense_backward", {embedding_dense_backward}},
     {"aten::flip", {same}},
     {"aten::hardswish", {same}},
     {"aten::hardswish_", {itself}},
@@ -315,6 +339,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::logical_xor", {broadcast_bool}},
     {"aten::logical_xor_", {itself}},
     {"aten::logit", {same}},
+    {"aten::logsumexp", {logsumexp}},
     {"aten::max", {one_element}},
     {"aten::median", {one_element}},
     {"aten::min", {one_element}},
@@ -325,6 +350,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::native_dropout", {native_dropout}},
     {"aten::native_group_norm", {native_group_norm, true}},
     {"aten::native_layer_norm", {native_layer_norm, true}},
+    {"aten::native_layer_norm_backward", {native_layer_norm_backward}},
     {"aten::nll_loss2d_forward", {nll_loss2d, true}},
     {"aten::one_hot", {one_hot}},
     {"aten::poisson", {same}},

@@ -1,0 +1,59 @@
+#include "engine/autograd/caller_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/device/device_tensor.h"
+
+namespace nxd {
+namespace {
+
+using torch::autograd::Engine;
+
+// Each thread has one, whose queue of the device is that of the pass on this thread. It starts no
+// threads.
+class CallerEngine final : public Engine {
+ public:
+  CallerEngine() {
+    c10::call_once(start_device_threads_flag_, [] {});
+    thread_pool_shared_ = std::make_shared<ThreadPoolShared>();
+  }
+  ~CallerEngine() override { stop(); }
+
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& task,
+      decltype(torch::autograd::Edge::function) root,
+      torch::autograd::InputBuffer&& inputs) override {
+    const QueuesOfPass queues(*this, task->cpu_ready_queue_);
+    return Engine::execute_with_graph_task(task, std::move(root), std::move(inputs));
+  }
+
+ private:
+  using Queues = std::vector<std::shared_ptr<torch::autograd::ReadyQueue>>;
+
+  // A pass inside of another has a queue of its own.
+  class QueuesOfPass {
+   public:
+    QueuesOfPass(CallerEngine& engine, std::shared_ptr<torch::autograd::ReadyQueue> queue)
+        : engine_(engine), outer_(std::exchange(engine.device_ready_queues_, {std::move(queue)})) {}
+    ~QueuesOfPass() { engine_.device_ready_queues_ = std::move(outer_); }
+    QueuesOfPass(const QueuesOfPass&) = delete;
+    QueuesOfPass& operator=(const QueuesOfPass&) = delete;
+
+   private:
+    CallerEngine& engine_;
+    Queues outer_;
+  };
+};
+
+}  // namespace
+
+Engine& engine_for(const std::vector<at::Tensor>& outputs) {
+  if (std::none_of(outputs.begin(), outputs.end(), is_recorded)) {
+    return Engine::get_default_engine();
+  }
+  static thread_local CallerEngine engine;
+  return engine;
+}
+
+}  // namespace nxd

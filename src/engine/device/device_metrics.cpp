@@ -1,0 +1,111 @@
+#include "engine/device/device_metrics.h"
+
+#include <atomic>
+#include <iomanip>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+namespace nxd::device_metrics {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  Counts counts;
+  std::map<std::string, uint64_t> syncs, fallbacks;
+  std::set<std::string> named;  // a reset forgets no operator that was named in the log
+};
+
+State& state() {
+  static auto* kept = new State;  // threads may count while the process ends
+  return *kept;
+}
+
+// Apart from the others: it is counted for every operator.
+std::atomic<uint64_t> recorded{0};
+
+template <class Change>
+void change(Change&& with) {
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  with(s);
+}
+
+}  // namespace
+
+Counts counts() {
+  Counts out;
+  change([&](State& s) { out = s.counts; });
+  out.recorded = recorded.load(std::memory_order_relaxed);
+  return out;
+}
+
+void reset() {
+  change([](State& s) {
+    s.counts = {};
+    s.syncs.clear();
+    s.fallbacks.clear();
+    recorded.store(0, std::memory_order_relaxed);
+  });
+}
+
+void count_recorded() { recorded.fetch_add(1, std::memory_order_relaxed); }
+
+void count_step() {
+  change([](State& s) { ++s.counts.steps; });
+}
+
+void count_compile(double seconds) {
+  change([&](State& s) {
+    ++s.counts.compiles;
+    s.counts.compile_seconds += seconds;
+  });
+}
+
+void count_cache_hit() {
+  change([](State& s) { ++s.counts.cache_hits; });
+}
+
+void count_execution(double seconds) {
+  change([&](State& s) {
+    ++s.counts.executions;
+    s.counts.execute_seconds += seconds;
+  });
+}
+
+void count_implicit_sync(const std::string& reason) {
+  change([&](State& s) {
+    ++s.counts.implicit_syncs;
+    ++s.syncs[reason];
+  });
+}
+
+bool count_fallback(const std::string& operator_name) {
+  bool is_first = false;
+  change([&](State& s) {
+    ++s.counts.fallbacks;
+    ++s.fallbacks[operator_name];
+    is_first = s.named.insert(operator_name).second;
+  });
+  return is_first;
+}
+
+std::string report() {
+  const Counts c = counts();
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(6);
+  out << "recorded " << c.recorded << "\nsteps " << c.steps << "\ncompiles " << c.compiles
+      << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions << "\nimplicit_syncs "
+      << c.implicit_syncs << "\nfallbacks " << c.fallbacks << "\ncompile_seconds "
+      << c.compile_seconds << "\nexecute_seconds " << c.execute_seconds << '\n';
+  change([&](State& s) {
+    for (const auto& [name, times] : s.syncs)
+      out << "implicit_sync " << name << ' ' << times << '\n';
+    for (const auto& [name, times] : s.fallbacks)
+      out << "fallback " << name << ' ' << times << '\n';
+  });
+  return out.str();
+}
+
+}  // namespace nxd::device_metrics

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace nxd {
+
+// Counts of the recorded device in this process; safe from any thread.
+namespace device_metrics {
+
+struct Counts {
+  uint64_t recorded = 0;  // operators and functions
+  uint64_t compiles = 0;
+  uint64_t cache_hits = 0;  // executions of a graph that had been compiled before
+  uint64_t executions = 0;
+  uint64_t steps = 0;           // marked
+  uint64_t implicit_syncs = 0;  // executions that a read of a value asked for
+  uint64_t fallbacks = 0;       // calls of operators that cannot be recorded
+  double compile_seconds = 0;
+  double execute_seconds = 0;
+};
+
+Counts counts();
+void reset();
+
+void count_recorded();
+void count_step();
+void count_compile(double seconds);
+void count_cache_hit();
+void count_execution(double seconds);
+void count_implicit_sync(const std::string& reason);
+// Whether it is the first one of this operator in the process.
+bool count_fallback(const std::string& operator_name);
+
+// A line for each metric, and each operator that synced or fell back.
+std::string report();
+
+}  // namespace device_metrics
+
+}  // namespace nxd

@@ -1,0 +1,83 @@
+#include "engine/device/device_tensor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+// Has sizes and a value, and no memory.
+class DeviceTensorImpl final : public c10::TensorImpl {
+ public:
+  explicit DeviceTensorImpl(DeviceValuePtr value)
+      : c10::TensorImpl(c10::DispatchKeySet{kRecordedKey, c10::getAutogradKeyFromBackend(
+                                                              c10::BackendComponent::XLABit)},
+                        value->meta.dtype(), c10::Device(kRecordedDeviceType, 0)),
+        value_(std::move(value)) {
+    set_sizes_contiguous(value_->meta.sizes());
+  }
+
+  DeviceValue& value() const { return *value_; }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
+                                                         bool allow_change) const override {
+    auto copy = c10::make_intrusive<DeviceTensorImpl>(value_);
+    copy_tensor_metadata(this, copy.get(), version, allow_change);
+    return copy;
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version,
+                                                         bool allow_change) const override {
+    auto copy = c10::make_intrusive<DeviceTensorImpl>(value_);
+    copy_tensor_metadata(this, copy.get(), std::move(version), allow_change);
+    return copy;
+  }
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override {
+    auto* from = static_cast<DeviceTensorImpl*>(other.get());
+    copy_tensor_metadata(from, this, version_counter(), allow_tensor_metadata_change());
+    value_ = from->value_;
+  }
+
+ private:
+  DeviceValuePtr value_;
+};
+
+bool makes_wrappers() {
+  return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Functionalize);
+}
+
+DeviceTensorImpl& impl_of(const at::Tensor& tensor) {
+  at::Tensor inner = tensor;
+  if (functional::isFunctionalTensor(tensor)) {
+    functional::sync(tensor);
+    inner = functional::from_functional_tensor(tensor);
+  }
+  auto* impl = dynamic_cast<DeviceTensorImpl*>(inner.unsafeGetTensorImpl());
+  check_internal(impl, "a tensor on ", tensor.device().str(), " that the device did not make");
+  return *impl;
+}
+
+}  // namespace
+
+at::Tensor device_tensor(DeviceValuePtr value) {
+  at::Tensor tensor(c10::make_intrusive<DeviceTensorImpl>(std::move(value)));
+  return makes_wrappers() ? functional::to_functional_tensor(tensor) : tensor;
+}
+
+DeviceValue& device_value(const at::Tensor& tensor) { return impl_of(tensor).value(); }
+
+void set_device_value(const at::Tensor& tensor, at::Tensor data) {
+  DeviceTensorImpl& impl = impl_of(tensor);
+  const std::vector<int64_t> sizes = data.sizes().vec();
+  Recording::replace(impl.value(), std::move(data));
+  impl.set_sizes_contiguous(sizes);
+}
+
+}  // namespace nxd

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/device/recording.h"
+
+namespace nxd {
+
+// Tensors of device xla:0 are libtorch's functional wrappers around a tensor without memory, whose
+// DeviceValue says what it is. The wrapper turns writes into new values, so that the recorder meets
+// operators without side effects alone.
+inline constexpr c10::DeviceType kRecordedDeviceType = c10::DeviceType::XLA;
+inline constexpr c10::DispatchKey kRecordedKey = c10::DispatchKey::XLA;
+
+// A tensor of the value, in a wrapper unless the calling operator makes one.
+at::Tensor device_tensor(DeviceValuePtr value);
+
+// Whether it is on the recorded device.
+inline bool is_recorded(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kRecordedDeviceType;
+}
+
+// The value of a tensor on the device, after the writes that the wrapper has put off.
+DeviceValue& device_value(const at::Tensor& tensor);
+// The tensor becomes one of other sizes and another value.
+void set_device_value(const at::Tensor& tensor, at::Tensor data);
+
+}  // namespace nxd

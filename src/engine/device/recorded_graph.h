@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/device/graph_hash.h"
+#include "engine/device/recorded_node.h"
+
+namespace nxd {
+
+// Nodes in the order of their calls, with the leaves that they take and the results that are kept.
+struct RecordedGraph {
+  std::vector<std::shared_ptr<RecordedNode>> nodes{};
+  std::vector<at::Tensor> leaves{};
+  // The slot of each node's first result; results of leaves come before those of nodes.
+  std::vector<int> first_slots{};
+  std::vector<std::vector<int>> input_slots{};  // of each node's inputs
+  std::vector<int> kept_slots{};
+  int num_slots = 0;
+
+  // The nodes that kept results and effects need.
+  static RecordedGraph of(const std::vector<NodeResult>& kept,
+                          const std::vector<std::shared_ptr<RecordedNode>>& effects);
+  GraphHash::Value hash() const;
+};
+
+}  // namespace nxd

@@ -1,0 +1,73 @@
+#include "engine/device/recorded_node.h"
+
+#include <sstream>
+#include <utility>
+
+namespace nxd {
+namespace {
+
+const char* short_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return "f32";
+    case at::kDouble: return "f64";
+    case at::kBFloat16: return "bf16";
+    case at::kHalf: return "f16";
+    case at::kInt: return "i32";
+    case at::kLong: return "i64";
+    case at::kByte: return "u8";
+    case at::kChar: return "i8";
+    case at::kShort: return "i16";
+    case at::kBool: return "bool";
+    default: return c10::toString(type);
+  }
+}
+
+}  // namespace
+
+// A chain of nodes is as long as the step: it is taken apart in a loop, not by recursion.
+RecordedNode::~RecordedNode() {
+  std::vector<NodeInput> pending = std::move(inputs);
+  while (!pending.empty()) {
+    const std::shared_ptr<RecordedNode> node = std::move(pending.back().from.node);
+    pending.pop_back();
+    if (!node || node.use_count() > 1) continue;
+    for (NodeInput& input : node->inputs) pending.push_back(std::move(input));
+    node->inputs.clear();
+  }
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "none";
+  std::ostringstream out;
+  out << short_dtype(tensor.scalar_type()) << tensor.sizes();
+  return out.str();
+}
+
+std::string call_text(const RecordedNode& node) {
+  if (node.is_leaf()) return "input " + shape_text(node.leaf);
+  std::ostringstream out;
+  out << node.op->name << '(';
+  const char* comma = "";
+  for (const NodeInput& input : node.inputs) {
+    const RecordedNode& from = *input.from.node;
+    const auto index = static_cast<size_t>(input.from.index);
+    out << comma << shape_text(from.is_leaf() ? from.leaf : from.results[index]);
+    comma = ", ";
+  }
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    const c10::IValue& argument = node.arguments[i];
+    if (argument.isNone() || argument.isDevice()) continue;
+    out << comma;
+    if (node.op->is_scalar[i]) {
+      out << "scalar";
+    } else {
+      out << argument;
+    }
+    comma = ", ";
+  }
+  if (!node.attributes.empty()) out << comma << node.attributes;
+  out << ')';
+  return out.str();
+}
+
+}  // namespace nxd

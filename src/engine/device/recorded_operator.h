@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nxd {
+
+// Facts that the recorder needs of an operator, or of a function of the library's own. Lives as
+// long as the process.
+struct RecordedOperator {
+  std::string name;  // such as "aten::add.Tensor"
+  uint64_t hash = 0;
+  // The operator that replays it; none for a function of the library's own. An operator that
+  // copies a view is replayed by the view.
+  std::optional<c10::OperatorHandle> replay{};
+  bool is_view = false;
+  bool keeps_order = false;  // of a view: its elements are its base's, in the same order
+  // Runs in program order even where its results are dropped: other ranks wait for a collective,
+  // and random bits are drawn in the order of the calls.
+  bool is_effect = false;
+  // Reads its inputs' memory by strides of its own.
+  bool needs_dense_inputs = false;
+  // Its strides are those of the memory behind its first input, which a view may begin elsewhere
+  // in.
+  bool strides_over_memory = false;
+  std::vector<bool> is_scalar{};   // of each argument: whether its value is an input of the graph
+  std::string why_not_recorded{};  // empty: it can be
+};
+
+const RecordedOperator& recorded_operator(const c10::OperatorHandle& op);
+// A function of the library's own by its name.
+const RecordedOperator& recorded_function(const std::string& name, bool is_effect);
+
+// The operator's name with its overload, as in "aten::add.Tensor".
+std::string qualified_name(const c10::OperatorHandle& op);
+
+}  // namespace nxd

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/device/recorded_node.h"
+
+namespace nxd {
+
+// Takes the place of an operator on tensors of the device: records it, or runs it on the CPU if it
+// cannot be recorded.
+void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// A function of the library's own, or of a caller's, that a graph calls as one node.
+struct RecordedCall {
+  const char* name;
+  // All that decides on the results beside the inputs' shapes, and does not change from one step to
+  // the next. Everything else that the function captures is an input of the graph.
+  std::string attributes{};
+  bool is_effect = false;             // see RecordedOperator
+  std::vector<at::Tensor> results{};  // shapes and dtypes, on the meta device
+  ReplayFunction function{};
+};
+
+// Records the call; gives its results, on the device. Not seen by autograd.
+std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs);
+
+}  // namespace nxd

@@ -1,0 +1,197 @@
+// How a step runs. Three ops on a parameter p and an input x of one thread:
+//   y = x * p        node 1, a pending value
+//   l = sum(y)       node 2, a pending value
+//   p = p - 0.1 * x  nodes 3 and 4; p's value becomes the result of node 4
+// mark_step takes the values that tensors still hold (l, p; y too if autograd saved it), walks from
+// them and from the effects to the leaves (x, the old p), and puts the nodes in the order of their
+// calls. Their hash finds a plan or makes one. The plan runs them on the leaves' memory, and the
+// results become the values. The next step meets the same graph with other leaves and scalars.
+#include "engine/device/recording.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "engine/device/device_metrics.h"
+
+namespace nxd {
+namespace {
+
+// The first step differs from the second, which finds the optimizer's state in place of zeros.
+constexpr uint64_t kExpectedStepGraphs = 2;
+
+thread_local std::shared_ptr<Recording> recording_of_thread;
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+DeviceValue::DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape)
+    : recording(std::move(owner)), meta(std::move(shape)) {}
+
+DeviceValue::~DeviceValue() { recording->forget(*this); }
+
+const std::shared_ptr<Recording>& Recording::current() {
+  if (!recording_of_thread) recording_of_thread = std::make_shared<Recording>();
+  return recording_of_thread;
+}
+
+Recording* Recording::existing() noexcept { return recording_of_thread.get(); }
+
+uint64_t Recording::next_id() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void Recording::forget(const DeviceValue& value) {
+  if (value.id == 0) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pending_.erase(value.id);
+}
+
+DeviceValuePtr Recording::known(at::Tensor data) {
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  auto value = std::make_shared<DeviceValue>(
+      shared_from_this(),
+      at::empty(data.sizes(), at::TensorOptions().dtype(data.scalar_type()).device(at::kMeta)));
+  value->data = std::move(data);
+  return value;
+}
+
+std::vector<DeviceValuePtr> Recording::add(const std::shared_ptr<RecordedNode>& node) {
+  device_metrics::count_recorded();
+  std::vector<DeviceValuePtr> values(node->results.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!node->results[i].defined()) continue;
+    values[i] = std::make_shared<DeviceValue>(shared_from_this(), node->results[i]);
+    values[i]->source = {node, static_cast<int>(i)};
+    values[i]->id = next_id();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const DeviceValuePtr& value : values) {
+    if (value) pending_.emplace(value->id, value.get());
+  }
+  if (node->op->is_effect) effects_.push_back(node);
+  return values;
+}
+
+NodeResult Recording::source_of(DeviceValue& value) {
+  if (value.recording.get() != this) value_of(value, "a tensor of another thread");
+  check_state(value.failure.empty(), value.failure);
+  if (!value.source.node) {
+    auto leaf = std::make_shared<RecordedNode>();
+    leaf->leaf = value.data;
+    value.source = {std::move(leaf), 0};
+  }
+  return value.source;
+}
+
+at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
+  Recording& owner = *value.recording;
+  bool waits = false;
+  {
+    // Another thread may be executing it.
+    const std::lock_guard<std::mutex> running(owner.execution_mutex_);
+    waits = !value.data.defined() && value.failure.empty();
+  }
+  if (waits) {
+    device_metrics::count_implicit_sync(reason);
+    bool is_new = false;
+    owner.execute_pending(&is_new);
+  }
+  check_state(value.failure.empty(), value.failure);
+  check_internal(value.data.defined(), "a recorded value is missing after its graph has run");
+  return value.data;
+}
+
+void Recording::replace(DeviceValue& value, at::Tensor data) {
+  Recording& owner = *value.recording;
+  const std::lock_guard<std::mutex> running(owner.execution_mutex_);
+  owner.forget(value);
+  value.id = 0;
+  value.source = {};
+  value.failure.clear();
+  value.meta = at::empty(data.sizes(), data.options().device(at::kMeta));
+  value.data = std::move(data);
+}
+
+Recording::Pending Recording::take_pending() {
+  Pending out;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [id, value] : pending_) {
+    // One that another thread is destroying waits for the mutex: it is not needed any more.
+    if (DeviceValuePtr held = value->weak_from_this().lock()) out.values.push_back(std::move(held));
+  }
+  pending_.clear();
+  out.effects.swap(effects_);
+  return out;
+}
+
+void Recording::run(const RecordedGraph& graph, const ReplayPlan& plan, const Pending& pending) {
+  const Stopwatch stopwatch;
+  try {
+    std::vector<at::Tensor> results = plan.run(graph);
+    for (size_t i = 0; i < results.size(); ++i) pending.values[i]->data = std::move(results[i]);
+  } catch (...) {
+    const Error error = Error::current();
+    for (const DeviceValuePtr& value : pending.values) {
+      value->failure = text("the graph that computes this tensor failed: ", error.what());
+      value->source = {};
+    }
+    throw;
+  }
+  for (const DeviceValuePtr& value : pending.values) value->source = {};
+  device_metrics::count_execution(stopwatch.seconds());
+}
+
+std::shared_ptr<const ReplayPlan> Recording::execute_pending(bool* is_new) {
+  const std::lock_guard<std::mutex> running(execution_mutex_);
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  const Pending pending = take_pending();
+  std::vector<NodeResult> kept;
+  for (const DeviceValuePtr& value : pending.values) kept.push_back(value->source);
+  if (kept.empty() && pending.effects.empty()) return nullptr;
+  const RecordedGraph graph = RecordedGraph::of(kept, pending.effects);
+  const std::shared_ptr<const ReplayPlan> plan = plan_for(graph, is_new);
+  run(graph, *plan, pending);
+  return plan;
+}
+
+void Recording::mark_step() {
+  bool is_new = false;
+  const std::shared_ptr<const ReplayPlan> plan = execute_pending(&is_new);
+  if (!plan) return;
+  device_metrics::count_step();
+  if (is_new) warn_of_new_graph(*plan);
+  last_step_ = plan;
+}
+
+// Told after the step has run: its values do not depend on it.
+void Recording::warn_of_new_graph(const ReplayPlan& plan) {
+  if (++compiled_steps_ <= kExpectedStepGraphs || !last_step_) return;
+  log(NXD_LOG_WARN, text("a step was compiled again, as graph ", compiled_steps_,
+                         " of this thread's steps; the first difference to the step before: ",
+                         first_difference(last_step_->lines(), plan.lines())));
+}
+
+std::string Recording::step_text() {
+  std::string out;
+  if (!last_step_) return out;
+  for (const std::string& line : last_step_->lines()) out += line + "\n";
+  return out;
+}
+
+}  // namespace nxd
