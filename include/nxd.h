@@ -54,6 +54,7 @@
  * nxd/engine.h, in libnxd (pkg-config nxd), which uses libnxd_core and libtorch:
  *   tensor          tensors, DLPack
  *   op              any operator of ATen by name
+ *   device          the recorded device: a step as one graph
  *   autograd        gradients, a caller's own functions, automatic casts
  *   module          the tree of modules and parameters; loading and saving
  *   layers          layers that are split over tensor-parallel ranks

@@ -119,6 +119,7 @@ const (
 	CPU    = raw.DeviceCPU
 	Neuron = raw.DeviceNeuron
 	Meta   = raw.DeviceMeta
+	XLA    = raw.DeviceXla
 )
 
 // Version is the release of the loaded library, such as "0.1.0".

@@ -167,7 +167,13 @@ NXD_API const char* nxd_environment_table(void);
 
 /** Kind of a device. */
 typedef int32_t nxd_device_t;
-enum { NXD_DEVICE_INVALID = -1, NXD_DEVICE_CPU = 0, NXD_DEVICE_NEURON = 1, NXD_DEVICE_META = 2 };
+enum {
+  NXD_DEVICE_INVALID = -1,
+  NXD_DEVICE_CPU = 0,
+  NXD_DEVICE_NEURON = 1,
+  NXD_DEVICE_META = 2, /**< shapes and dtypes, no values */
+  NXD_DEVICE_XLA = 3   /**< records operators, and runs a step as one graph; see nxd/device.h */
+};
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 /* A topic includes those that it needs, so that the order is
  * of no concern. */
 #include "autograd.h"
+#include "device.h"
 #include "functional.h"
 #include "layers.h"
 #include "model.h"

@@ -13,7 +13,8 @@ extern "C" {
  *  @since 0.1 */
 NXD_API int32_t nxd_cpu_mode(void);
 
-/** [local] Device this process trains on: the CPU with NXD_CPU_MODE=1, else a Neuron device.
+/** [local] Device this process trains on: the CPU with NXD_CPU_MODE=1; device XLA when
+ *  NXD_XLA_BACKEND is set; else a Neuron device.
  *
  *  @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
  *          message lists what was looked for.

@@ -39,7 +39,7 @@ NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 /** [local] A tensor of zeros in C order.
  *
  *  @param shape   ndim sizes, each 0 or more; may be NULL when ndim is 0 (a scalar).
- *  @param device  NXD_DEVICE_CPU or NXD_DEVICE_META (shape and dtype only).
+ *  @param device  NXD_DEVICE_CPU, NXD_DEVICE_XLA or NXD_DEVICE_META (shape and dtype only).
  *  @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY; UNSUPPORTED (device).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_create(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,

@@ -108,6 +108,7 @@ const (
 	DeviceCPU     Device = 0
 	DeviceNeuron  Device = 1
 	DeviceMeta    Device = 2
+	DeviceXla     Device = 3
 )
 
 // ErrorInfo is nxd_error_info_t. The distributed call that failed. Strings are borrowed like

@@ -82,8 +82,8 @@ func CPUMode() int32 {
 	return int32(C.nxd_cpu_mode())
 }
 
-// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1, else a
-// Neuron device. [local]
+// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1; device
+// XLA when NXD_XLA_BACKEND is set; else a Neuron device. [local]
 func GetDevice() (deviceOut Device, err error) {
 	r := C.nxdgo_get_device()
 	return Device(r.out_device), TakeError(unsafe.Pointer(r.error))

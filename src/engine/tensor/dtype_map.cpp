@@ -1,5 +1,8 @@
 #include "engine/tensor/dtype_map.h"
 
+#include "engine/device/device_tensor.h"
+#include "engine/device/recorded_device.h"
+
 namespace nxd {
 
 at::ScalarType to_scalar_type(nxd_dtype_t dtype) {
@@ -40,6 +43,7 @@ at::Device to_device(nxd_device_t device) {
   switch (device) {
     case NXD_DEVICE_CPU: return at::kCPU;
     case NXD_DEVICE_META: return at::kMeta;
+    case NXD_DEVICE_XLA: use_recorded_device(); return at::Device(kRecordedDeviceType, 0);
     case NXD_DEVICE_NEURON:
       fail(NXD_ERROR_UNSUPPORTED, "device: NXD_DEVICE_NEURON is not available in this build");
     default: fail(NXD_ERROR_INVALID_ARGUMENT, "device: expected an NXD_DEVICE_*, got ", device);
@@ -50,6 +54,7 @@ nxd_device_t from_device(at::Device device) {
   switch (device.type()) {
     case at::kCPU: return NXD_DEVICE_CPU;
     case at::kMeta: return NXD_DEVICE_META;
+    case kRecordedDeviceType: return NXD_DEVICE_XLA;
     default:
       fail(NXD_ERROR_UNSUPPORTED, "the tensor's device ", device.str(), " has no NXD_DEVICE_*");
   }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "engine/device/device_tensor.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -72,28 +73,34 @@ void check_host_memory(const at::Tensor& tensor, const char* what) {
        tensor.device().str(), " with layout ", tensor.layout());
 }
 
+at::Tensor moved_to(const at::Tensor& tensor, nxd_device_t device) {
+  check_not_tracing("nxd_tensor_to_device");
+  return tensor.to(to_device(device));
+}
+
 void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes) {
   check_access(tensor, CallTracer::Access::kRead, "nxd_tensor_copy_to_host");
-  check_host_memory(tensor, "tensor");
+  if (!is_recorded(tensor)) check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "buf: expected ", bytes, " bytes, got NULL");
   if (bytes == 0) return;
   at::NoGradGuard no_grad;
-  const at::Tensor source = tensor.contiguous();
+  const at::Tensor source = is_recorded(tensor) ? tensor.to(at::kCPU) : tensor.contiguous();
   std::memcpy(buffer, source.data_ptr(), bytes);
 }
 
 void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
   check_access(tensor, CallTracer::Access::kWrite, "nxd_tensor_copy_from_host");
-  check_host_memory(tensor, "tensor");
+  if (!is_recorded(tensor)) check_host_memory(tensor, "tensor");
   check_bytes("bytes", tensor, bytes);
   check_argument(buffer || bytes == 0, "data: expected ", bytes, " bytes, got NULL");
   if (bytes == 0) return;
   at::NoGradGuard no_grad;
   // Writing past autograd is what the caller asks for; the version still tells what was saved of
   // the old values that they are gone.
-  const bool direct = tensor.is_contiguous();
-  at::Tensor target = direct ? tensor : at::empty(tensor.sizes(), tensor.options());
+  const bool direct = tensor.is_contiguous() && !is_recorded(tensor);
+  at::Tensor target =
+      direct ? tensor : at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
   std::memcpy(target.data_ptr(), buffer, bytes);
   normalise_bools(target);
   if (direct) {
@@ -106,7 +113,7 @@ void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes) {
 double item_of(const at::Tensor& tensor) {
   check_access(tensor, CallTracer::Access::kRead, "nxd_tensor_get_item");
   check_argument(tensor.numel() == 1, "tensor: expected one element, got ", tensor.numel());
-  check_host_memory(tensor, "tensor");
+  if (!is_recorded(tensor)) check_host_memory(tensor, "tensor");
   to_nxd_dtype(tensor.scalar_type());
   return tensor.item().toDouble();
 }

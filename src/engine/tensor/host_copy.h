@@ -28,6 +28,9 @@ at::Tensor host_values(const std::function<at::Tensor()>& make);
 // sizes and strides say.
 void check_host_memory(const at::Tensor& tensor, const char* what);
 
+// The tensor on another device, or itself; recorded by autograd.
+at::Tensor moved_to(const at::Tensor& tensor, nxd_device_t device);
+
 // Between a tensor and a host buffer in C order, of any alignment.
 void copy_to_host(const at::Tensor& tensor, void* buffer, size_t bytes);
 void copy_from_host(at::Tensor& tensor, const void* buffer, size_t bytes);

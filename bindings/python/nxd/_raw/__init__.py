@@ -3,9 +3,9 @@
 fields of reports."""
 
 from nxd._raw import (
-    autograd, base, checkpoint, context, data_parallel, dlpack, functional, group, job,
-    layers, machine, memory, model, model_pipeline, module, op, optimizer, parallel, pipeline,
-    planner, store, tensor, tensor_parallel, training, work,
+    autograd, base, checkpoint, context, data_parallel, device, dlpack, functional, group,
+    job, layers, machine, memory, model, model_pipeline, module, op, optimizer, parallel,
+    pipeline, planner, store, tensor, tensor_parallel, training, work,
 )
 from nxd._raw.autograd import FunctionOptions
 from nxd._raw.base import (
@@ -47,7 +47,7 @@ ABI_VERSION = 0
 # In an order in which each knows the ones before it.
 TOPICS = [dlpack, base, store, context, checkpoint, group, data_parallel, job, machine, memory,
           optimizer, parallel, pipeline, planner, tensor_parallel, work, tensor, autograd,
-          functional, module, layers, model, model_pipeline, op, training]
+          device, functional, module, layers, model, model_pipeline, op, training]
 
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}

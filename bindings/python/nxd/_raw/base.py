@@ -132,7 +132,10 @@ class Device(IntEnum):
     INVALID = -1
     CPU = 0
     NEURON = 1
+    # shapes and dtypes, no values
     META = 2
+    # records operators, and runs a step as one graph; see nxd/device.h
+    XLA = 3
 
 
 class ErrorInfo(NamedTuple):

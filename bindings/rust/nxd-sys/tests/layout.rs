@@ -506,6 +506,22 @@ fn layout_of_nxd_function_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_device_metrics_t() {
+    assert_eq!((size_of::<nxd_device_metrics_t>(), align_of::<nxd_device_metrics_t>()), (88, 8));
+    assert_eq!(place!(nxd_device_metrics_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_device_metrics_t, recorded), (8, 8), "recorded");
+    assert_eq!(place!(nxd_device_metrics_t, steps), (16, 8), "steps");
+    assert_eq!(place!(nxd_device_metrics_t, graphs), (24, 8), "graphs");
+    assert_eq!(place!(nxd_device_metrics_t, compiles), (32, 8), "compiles");
+    assert_eq!(place!(nxd_device_metrics_t, cache_hits), (40, 8), "cache_hits");
+    assert_eq!(place!(nxd_device_metrics_t, executions), (48, 8), "executions");
+    assert_eq!(place!(nxd_device_metrics_t, implicit_syncs), (56, 8), "implicit_syncs");
+    assert_eq!(place!(nxd_device_metrics_t, fallbacks), (64, 8), "fallbacks");
+    assert_eq!(place!(nxd_device_metrics_t, compile_seconds), (72, 8), "compile_seconds");
+    assert_eq!(place!(nxd_device_metrics_t, execute_seconds), (80, 8), "execute_seconds");
+}
+
+#[test]
 fn layout_of_nxd_cross_entropy_options_t() {
     assert_eq!((size_of::<nxd_cross_entropy_options_t>(), align_of::<nxd_cross_entropy_options_t>()), (40, 8));
     assert_eq!(place!(nxd_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
@@ -728,6 +744,7 @@ fn constants() {
     assert_eq!(nxd_device_t::CPU.0, 0);
     assert_eq!(nxd_device_t::NEURON.0, 1);
     assert_eq!(nxd_device_t::META.0, 2);
+    assert_eq!(nxd_device_t::XLA.0, 3);
     assert_eq!(nxd_rendezvous_t::INVALID.0, -1);
     assert_eq!(nxd_rendezvous_t::ENVIRONMENT.0, 0);
     assert_eq!(nxd_rendezvous_t::STORE.0, 1);

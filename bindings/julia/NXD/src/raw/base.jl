@@ -59,6 +59,7 @@ end
     NXD_DEVICE_CPU = 0 => "cpu"
     NXD_DEVICE_NEURON = 1 => "neuron"
     NXD_DEVICE_META = 2 => "meta"
+    NXD_DEVICE_XLA = 3 => "xla"
 end
 
 struct nxd_error_info_t

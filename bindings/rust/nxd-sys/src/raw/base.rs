@@ -215,7 +215,10 @@ impl nxd_device_t {
     pub const INVALID: Self = Self(-1);
     pub const CPU: Self = Self(0);
     pub const NEURON: Self = Self(1);
+    /// shapes and dtypes, no values
     pub const META: Self = Self(2);
+    /// records operators, and runs a step as one graph; see nxd/device.h
+    pub const XLA: Self = Self(3);
 }
 
 impl std::fmt::Debug for nxd_device_t {
@@ -225,6 +228,7 @@ impl std::fmt::Debug for nxd_device_t {
             Self::CPU => f.write_str("CPU"),
             Self::NEURON => f.write_str("NEURON"),
             Self::META => f.write_str("META"),
+            Self::XLA => f.write_str("XLA"),
             Self(other) => write!(f, "{}", other),
         }
     }

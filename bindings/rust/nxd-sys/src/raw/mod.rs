@@ -57,6 +57,8 @@ mod tensor;
 pub use tensor::*;
 mod autograd;
 pub use autograd::*;
+mod device;
+pub use device::*;
 mod functional;
 pub use functional::*;
 mod module;

@@ -35,7 +35,7 @@ extern "C" {
     /// [local] A tensor of zeros in C order.
     ///
     /// @param shape   ndim sizes, each 0 or more; may be NULL when ndim is 0 (a scalar).
-    /// @param device  NXD_DEVICE_CPU or NXD_DEVICE_META (shape and dtype only).
+    /// @param device  NXD_DEVICE_CPU, NXD_DEVICE_XLA or NXD_DEVICE_META (shape and dtype only).
     /// @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY; UNSUPPORTED (device).
     /// @since 0.1
     pub fn nxd_tensor_create(shape: *const i64, ndim: i32, dtype: nxd_dtype_t, device: nxd_device_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;

@@ -1,0 +1,25 @@
+# Generated from include/nxd.h by scripts/bindings: do not edit.
+
+struct nxd_device_metrics_t
+    struct_size::Csize_t
+    recorded::UInt64
+    steps::UInt64
+    graphs::UInt64
+    compiles::UInt64
+    cache_hits::UInt64
+    executions::UInt64
+    implicit_syncs::UInt64
+    fallbacks::UInt64
+    compile_seconds::Cdouble
+    execute_seconds::Cdouble
+end
+
+@call libnxd nxd_tensor_to_device(tensor::Ptr{nxd_tensor_t}, device::nxd_device_t,
+    out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
+@call libnxd nxd_mark_step(wait::Int32)::nxd_status_t
+@call libnxd nxd_device_get_metrics(out_metrics::Ptr{nxd_device_metrics_t})::nxd_status_t
+@call libnxd nxd_device_reset_metrics()::nxd_status_t
+@call libnxd nxd_device_get_report(buf::Ptr{UInt8}, cap::Csize_t,
+    out_needed::Ptr{Csize_t})::nxd_status_t
+@call libnxd nxd_device_get_step_graph(buf::Ptr{UInt8}, cap::Csize_t,
+    out_needed::Ptr{Csize_t})::nxd_status_t

@@ -1,0 +1,94 @@
+//! Generated from nxd.h by scripts/bindings.
+
+#[allow(unused_imports)]
+use super::*;
+
+/// Counts of device XLA in this process, on all threads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_device_metrics_t {
+    pub struct_size: usize,
+    /// operators
+    pub recorded: u64,
+    /// calls of nxd_mark_step that found something recorded
+    pub steps: u64,
+    /// different ones that are kept compiled
+    pub graphs: u64,
+    /// graphs that were not seen before
+    pub compiles: u64,
+    /// executions of a graph that was compiled already
+    pub cache_hits: u64,
+    /// graphs that have run
+    pub executions: u64,
+    /// executions because a value was read, not because a step ended
+    pub implicit_syncs: u64,
+    /// calls of operators that ran on the CPU as they cannot be recorded
+    pub fallbacks: u64,
+    pub compile_seconds: f64,
+    pub execute_seconds: f64,
+}
+
+unsafe impl Versioned for nxd_device_metrics_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+impl Default for nxd_device_metrics_t {
+    fn default() -> Self {
+        zeroed::<Self>().with_size()
+    }
+}
+
+#[cfg(feature = "engine")]
+extern "C" {
+    /// [local] The tensor's values on another device; the tensor itself if it is there already.
+    ///
+    /// Recorded by autograd. From XLA to the CPU it runs what this thread has recorded, unless the
+    /// value is known.
+    /// @param device  NXD_DEVICE_CPU, NXD_DEVICE_XLA or NXD_DEVICE_META.
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (device, or a tensor on the meta device, which has
+    /// no values); the error of a recorded operator that fails when it runs.
+    /// @since 0.1
+    pub fn nxd_tensor_to_device(tensor: *mut nxd_tensor_t, device: nxd_device_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
+    /// [blocking] Ends a step: runs what this thread has recorded on device XLA since the last step, as
+    /// one graph. A graph that was not seen before is compiled first.
+    ///
+    /// Does nothing where nothing was recorded, so that a program that calls it trains on the CPU, too.
+    /// After a failure the tensors that the graph should have given stay without values.
+    /// @param wait  1: returns when the graph has run. 0: may return earlier; the backend replay runs
+    /// the graph before it returns all the same.
+    /// @return NXD_OK; INVALID_ARGUMENT (wait); the error of an operator that fails, whose message
+    /// names the operator.
+    /// @since 0.1
+    pub fn nxd_mark_step(wait: i32) -> nxd_status_t;
+
+    /// [local] Counts since the process began, or since nxd_device_reset_metrics.
+    ///
+    /// @param[in,out] out_metrics  struct_size set by the caller.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL); ABI_MISMATCH (struct_size).
+    /// @since 0.1
+    pub fn nxd_device_get_metrics(out_metrics: *mut nxd_device_metrics_t) -> nxd_status_t;
+
+    /// [local] Starts all counts from 0 again; compiled graphs are kept.
+    /// @since 0.1
+    pub fn nxd_device_reset_metrics() -> nxd_status_t;
+
+    /// [local] The counts as text, a line of name and number each, and a line for each operator that
+    /// made an implicit sync or fell back.
+    ///
+    /// @param buf  room for cap bytes; may be NULL when cap is 0.
+    /// @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+    /// cap other than 0 is INVALID_ARGUMENT.
+    /// @since 0.1
+    pub fn nxd_device_get_report(buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
+
+    /// [local] The graph of the last step that this thread has marked, as text: a line for each node
+    /// with the shapes of its results and arguments. "" before the first step.
+    ///
+    /// @param buf  as nxd_device_get_report.
+    /// @since 0.1
+    pub fn nxd_device_get_step_graph(buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
+}
