@@ -50,7 +50,7 @@ static void creation(void** state) {
   BAD(nxd_tensor_create(kTwo, 1, NXD_DTYPE_INVALID, cpu, &out), "dtype");
   BAD(nxd_tensor_create(kTwo, 1, 10, cpu, &out), "dtype");
   BAD(nxd_tensor_create(kTwo, 1, NXD_DTYPE_F32, NXD_DEVICE_INVALID, &out), "device");
-  BAD(nxd_tensor_create(kTwo, 1, NXD_DTYPE_F32, 3, &out), "device");
+  BAD(nxd_tensor_create(kTwo, 1, NXD_DTYPE_F32, 4, &out), "device");
   REFUSED(nxd_tensor_create(kTwo, 1, NXD_DTYPE_F32, NXD_DEVICE_NEURON, &out), NXD_ERROR_UNSUPPORTED,
           "NEURON");
   REFUSED(nxd_tensor_create(large, 1, NXD_DTYPE_F64, cpu, &out), NXD_ERROR_OUT_OF_MEMORY, "memory");
