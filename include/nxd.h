@@ -47,6 +47,8 @@
  *   machine         the device, limits to compare with, where the time goes
  *   data_parallel   gradients reduced over ranks in buckets, ZeRO-1, samplers
  *   tensor_parallel layers that ranks share, forward and backward, over buffers
+ *   buffer_layers   norms, dropout, and a head with its loss, over buffers
+ *   weights         shards of weights: initial values, copies, safetensors
  *   optimizer       AdamW, SGD, a caller's own rule; learning rates over time
  *   pipeline        schedules, and stages that the caller computes
  *   planner         the cost of a layout, from counts alone

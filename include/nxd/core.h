@@ -6,6 +6,7 @@
 /* A topic includes those that it needs, so that the order is
  * of no concern. */
 #include "base.h"
+#include "buffer_layers.h"
 #include "checkpoint.h"
 #include "context.h"
 #include "data_parallel.h"
@@ -19,6 +20,7 @@
 #include "planner.h"
 #include "store.h"
 #include "tensor_parallel.h"
+#include "weights.h"
 #include "work.h"
 /* nxd.h has a line about each. */
 

@@ -14,6 +14,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include "weights.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,17 +25,6 @@ typedef struct nxd_module nxd_module_t;
 
 /** Parameter of a module, or rather this rank's shard of it. */
 typedef struct nxd_parameter nxd_parameter_t;
-
-/** Distribution of initial weights. */
-typedef int32_t nxd_init_t;
-enum {
-  NXD_INIT_INVALID = -1,
-  NXD_INIT_DEFAULT = 0,        /**< of the layer: see its comment */
-  NXD_INIT_NORMAL = 1,         /**< mean a, standard deviation b */
-  NXD_INIT_UNIFORM = 2,        /**< from a to b */
-  NXD_INIT_CONSTANT = 3,       /**< a */
-  NXD_INIT_KAIMING_UNIFORM = 4 /**< He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in)) */
-};
 
 /** Forward function of a module written by the caller.
  *

@@ -1,9 +1,6 @@
-// nxd/tensor_parallel.h: layers over buffers. Arguments other than the context are read once the
-// group is known, which must tell its peers of bad ones.
-#include "capi/handles.h"
+// nxd/tensor_parallel.h: layers over buffers.
+#include "capi/layer_calls.h"
 #include "capi/loss_options.h"
-#include "capi/options.h"
-#include "core/base/last_error.h"
 #include "core/tensor_parallel/column_linear.h"
 #include "core/tensor_parallel/parallel_cross_entropy.h"
 #include "core/tensor_parallel/region_mapping.h"
@@ -19,12 +16,6 @@ const nxd_row_linear_options_t kRowDefaults = NXD_ROW_LINEAR_OPTIONS_INIT;
 const nxd_vocab_parallel_embedding_options_t kEmbeddingDefaults =
     NXD_VOCAB_PARALLEL_EMBEDDING_OPTIONS_INIT;
 const nxd_parallel_cross_entropy_options_t kLossDefaults = NXD_PARALLEL_CROSS_ENTROPY_OPTIONS_INIT;
-
-template <class Options>
-CallerWorkspace workspace_of(const Options& given) {
-  check_count(given.workspace_bytes, 1, "workspace");
-  return {given.workspace != nullptr, given.workspace, given.workspace_bytes};
-}
 
 // The fields that both kinds have.
 template <class Options>
@@ -136,22 +127,18 @@ struct LossTensors {
 template <class Plan, class Tensors, class Options>
 nxd_status_t run_plan(nxd_context_t* ctx, const char* operation, const Tensors& tensors,
                       const Options* options) {
-  return guard([&] {
-    run_layer(nxd::unwrap(ctx), operation, [&](const ProcessGroup& group) {
-      return Plan(group, tensors.read(Data::kNeeded), resolve(options));
-    });
+  return nxd::run_plan(ctx, operation, [&](const Context&, const ProcessGroup& group) {
+    return Plan(group, tensors.read(Data::kNeeded), resolve(options));
   });
 }
 
 template <class Plan, class Tensors, class Options>
 nxd_status_t get_workspace(nxd_context_t* ctx, const Tensors& tensors, const Options* options,
                            size_t* out_bytes) {
-  return guard([&] {
-    auto& out = output(out_bytes, "out_bytes");
-    const auto group = layer_group(nxd::unwrap(ctx));
+  return nxd::get_workspace(ctx, out_bytes, [&](const Context&, const ProcessGroup& group) {
     auto known = resolve(options);
     known.workspace = {true, nullptr, 0};
-    out = Plan(*group, tensors.read(Data::kIgnored), known).workspace_bytes();
+    return Plan(group, tensors.read(Data::kIgnored), known);
   });
 }
 
@@ -308,22 +295,20 @@ nxd_status_t nxd_parallel_cross_entropy_backward_get_workspace(
 
 nxd_status_t nxd_region_mapping_forward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
                                         int32_t dim, const DLTensor* x, DLTensor* y) {
-  return guard([&] {
-    run_layer(unwrap(ctx), "region_mapping_forward", [&](const ProcessGroup& group) {
-      return RegionMapping(group, region_moves(mapping).forward, dim,
-                           read_array(x, "x", Data::kNeeded), read_array(y, "y", Data::kNeeded),
-                           {"x", "y"});
-    });
-  });
+  return nxd::run_plan(ctx, "region_mapping_forward",
+                       [&](const Context&, const ProcessGroup& group) {
+                         return RegionMapping(group, region_moves(mapping).forward, dim,
+                                              read_array(x, "x", Data::kNeeded),
+                                              read_array(y, "y", Data::kNeeded), {"x", "y"});
+                       });
 }
 
 nxd_status_t nxd_region_mapping_backward(nxd_context_t* ctx, nxd_region_mapping_t mapping,
                                          int32_t dim, const DLTensor* grad_y, DLTensor* grad_x) {
-  return guard([&] {
-    run_layer(unwrap(ctx), "region_mapping_backward", [&](const ProcessGroup& group) {
-      return RegionMapping(group, region_moves(mapping).backward, dim,
-                           read_array(grad_y, "grad_y", Data::kNeeded),
-                           read_array(grad_x, "grad_x", Data::kNeeded), {"grad_y", "grad_x"});
-    });
-  });
+  return nxd::run_plan(
+      ctx, "region_mapping_backward", [&](const Context&, const ProcessGroup& group) {
+        return RegionMapping(group, region_moves(mapping).backward, dim,
+                             read_array(grad_y, "grad_y", Data::kNeeded),
+                             read_array(grad_x, "grad_x", Data::kNeeded), {"grad_y", "grad_x"});
+      });
 }

@@ -369,6 +369,10 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(row_linear, ROW_LINEAR);
   CHECK_INIT(vocab_parallel_embedding, VOCAB_PARALLEL_EMBEDDING);
   CHECK_INIT(parallel_cross_entropy, PARALLEL_CROSS_ENTROPY);
+  CHECK_INIT(normalization, NORMALIZATION);
+  CHECK_INIT(dropout, DROPOUT);
+  CHECK_INIT(linear_cross_entropy, LINEAR_CROSS_ENTROPY);
+  CHECK_INIT(shard, SHARD);
 }
 
 static void test_pp_costs(void** state) {

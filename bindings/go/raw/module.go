@@ -4,18 +4,6 @@ package raw
 
 import "unsafe"
 
-// Init is nxd_init_t. Distribution of initial weights.
-type Init int32
-
-const (
-	InitInvalid        Init = -1
-	InitDefault        Init = 0
-	InitNormal         Init = 1
-	InitUniform        Init = 2
-	InitConstant       Init = 3
-	InitKaimingUniform Init = 4
-)
-
 // Mismatch is nxd_mismatch_t. Kinds of mismatch.
 type Mismatch int32
 

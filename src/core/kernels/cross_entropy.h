@@ -28,6 +28,11 @@ struct LogitShard {
   }
 };
 
+// Rows of a block, where logits are made and used block by block: as many as fit in a few caches,
+// but enough that products run at speed, and evenly divided, so that there are few shapes of
+// products.
+int64_t logit_block_rows(int64_t rows, int64_t cols);
+
 // Elements' worth of work that an exponential is.
 constexpr int64_t kExpWork = 4;
 // INVALID_ARGUMENT unless it is positive.

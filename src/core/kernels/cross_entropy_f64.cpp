@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/base/profiler.h"
+#include "core/base/round_up.h"
 #include "core/kernels/cross_entropy.h"
 #include "core/kernels/parallel.h"
 
@@ -44,6 +45,16 @@ const double* row_of(const LogitShard& shard, int64_t row) {
 }
 
 }  // namespace
+
+int64_t logit_block_rows(int64_t rows, int64_t cols) {
+  constexpr int64_t kBlockBytes = int64_t{16} << 20;
+  constexpr int64_t kLeast = 512, kMost = 4096, kUnit = 16;
+  const int64_t fitting = kBlockBytes / (cols * static_cast<int64_t>(sizeof(float)));
+  const int64_t most = std::clamp(fitting, kLeast, kMost);
+  const int64_t blocks = std::max<int64_t>((rows + most - 1) / most, 1);
+  const int64_t even = (rows + blocks - 1) / blocks;
+  return std::max<int64_t>(round_up(even, kUnit), 1);
+}
 
 void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
                          double smoothing, int64_t vocabulary, float* max, float* log_sum,

@@ -43,4 +43,15 @@ void layer_norm_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, const vo
                          const void* dy, void* dx, float* dweight, float* dbias,
                          const void* residual_grad = nullptr);
 
+// The same in f64 throughout, by plain loops.
+void rms_norm_forward(int64_t rows, int64_t cols, const double* x, const double* weight, double eps,
+                      double* y, double* inv_rms);
+void rms_norm_backward(int64_t rows, int64_t cols, const double* x, const double* weight,
+                       const double* inv_rms, const double* dy, double* dx, double* dweight);
+void layer_norm_forward(int64_t rows, int64_t cols, const double* x, const double* weight,
+                        const double* bias, double eps, double* y, double* mean, double* inv_std);
+void layer_norm_backward(int64_t rows, int64_t cols, const double* x, const double* weight,
+                         const double* mean, const double* inv_std, const double* dy, double* dx,
+                         double* dweight, double* dbias);
+
 }  // namespace nxd::kernels

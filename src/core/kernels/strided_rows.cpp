@@ -61,6 +61,24 @@ void add_rows(const StridedRows& from, const StridedRows& to, const void* bias, 
 }
 
 template <class T>
+void scale_each_kept(const StridedRows& from, const StridedRows& keep, double factor,
+                     const StridedRows& to) {
+  const RowExtent in = extent_of(from), kept = extent_of(keep), out = extent_of(to);
+  const auto scale = value_of(round_to<T>(factor));
+  parallel_ranges(in.rows, in.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* x = row_at<const T>(from, row);
+      const uint8_t* bits = row_at<const uint8_t>(keep, row);
+      T* y = row_at<T>(to, row);
+      for (int64_t i = 0; i < in.cols; ++i) {
+        const auto by = bits[i * kept.stride] ? scale : 0;
+        y[i * out.stride] = round_to<T>(value_of(x[i * in.stride]) * by);
+      }
+    }
+  });
+}
+
+template <class T>
 void zero_each(const StridedRows& to) {
   each_row<T, T>(to, to, [](const T*, int64_t, T* y, int64_t dy, int64_t n) {
     if (dy == 1) {
@@ -144,6 +162,17 @@ void move_rows(const StridedRows& from, const StridedRows& to, const void* bias,
   if (from.dtype == to.dtype && !bias && !accumulate) return copy_any(from, to);
   with_dtypes_of("move_rows", from.dtype, to.dtype, [&](auto x, auto y) {
     add_rows<decltype(x), decltype(y)>(from, to, bias, accumulate);
+  });
+}
+
+void scale_kept(const StridedRows& from, const StridedRows& keep, double factor,
+                const StridedRows& to) {
+  with_dtypes_of("scale_kept", from.dtype, to.dtype, [&](auto x, auto y) {
+    if constexpr (std::is_same_v<decltype(x), decltype(y)>) {
+      scale_each_kept<decltype(x)>(from, keep, factor, to);
+    } else {
+      fail_for("scale_kept", from.dtype, to.dtype);
+    }
   });
 }
 

@@ -35,6 +35,12 @@ T* row_at(const StridedRows& array, int64_t row) {
 void move_rows(const StridedRows& from, const StridedRows& to, const void* bias = nullptr,
                bool accumulate = false);
 
+// to = from factor where keep is not 0, else from 0: the factor and the product are rounded to the
+// dtype, which both have and is a float's. keep is of one byte per element; all have one shape.
+// from may be to, with the same strides.
+void scale_kept(const StridedRows& from, const StridedRows& keep, double factor,
+                const StridedRows& to);
+
 // to = 0.
 void zero_rows(const StridedRows& to);
 

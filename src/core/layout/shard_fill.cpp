@@ -1,5 +1,6 @@
 #include "core/layout/shard_fill.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/dtype.h"
@@ -8,12 +9,9 @@ namespace nxd {
 namespace {
 
 template <class Fill>
-void fill_runs(const ShardSpec& spec, nxd_dtype_t dtype, void* out, const Fill& fill) {
+void fill_runs(const ShardSpec& spec, size_t size, void* out, const Fill& fill) {
   check_argument(out || spec.local_size() == 0, "out: expected room for ", spec.local_size(),
                  " elements, got NULL");
-  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64,
-                 "dtype: expected F32 or F64, got ", dtype_name(dtype));
-  const size_t size = dtype_size(dtype);
   auto* bytes = static_cast<unsigned char*>(out);
   if (spec.has_padding() && bytes)
     std::memset(bytes, 0, static_cast<size_t>(spec.local_size()) * size);
@@ -23,19 +21,44 @@ void fill_runs(const ShardSpec& spec, nxd_dtype_t dtype, void* out, const Fill& 
   });
 }
 
+void check_drawn(nxd_dtype_t dtype) {
+  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64,
+                 "dtype: expected F32 or F64, got ", dtype_name(dtype));
+}
+
 }  // namespace
 
 void fill_uniform(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dtype, void* out,
                   double low, double high) {
-  fill_runs(spec, dtype, out, [&](void* run, uint64_t first, size_t count) {
+  check_drawn(dtype);
+  fill_runs(spec, dtype_size(dtype), out, [&](void* run, uint64_t first, size_t count) {
     site.fill_uniform(dtype, run, first, count, low, high);
   });
 }
 
 void fill_normal(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dtype, void* out,
                  double mean, double deviation) {
-  fill_runs(spec, dtype, out, [&](void* run, uint64_t first, size_t count) {
+  check_drawn(dtype);
+  fill_runs(spec, dtype_size(dtype), out, [&](void* run, uint64_t first, size_t count) {
     site.fill_normal(dtype, run, first, count, mean, deviation);
+  });
+}
+
+void fill_constant(const ShardSpec& spec, nxd_dtype_t dtype, void* out, double value) {
+  check_drawn(dtype);
+  fill_runs(spec, dtype_size(dtype), out, [&](void* run, uint64_t, size_t count) {
+    if (dtype == NXD_DTYPE_F64) {
+      std::fill_n(static_cast<double*>(run), count, value);
+    } else {
+      std::fill_n(static_cast<float*>(run), count, static_cast<float>(value));
+    }
+  });
+}
+
+void fill_bernoulli(const RandomSite& site, const ShardSpec& spec, uint8_t* out,
+                    double probability) {
+  fill_runs(spec, 1, out, [&](void* run, uint64_t first, size_t count) {
+    site.fill_bernoulli(static_cast<uint8_t*>(run), first, count, probability);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/tensor_parallel/dense_array.h"
 #include "core/tensor_parallel/gathered_input.h"
 #include "core/tensor_parallel/group_calls.h"
 #include "core/tensor_parallel/linear_plan.h"
@@ -22,7 +23,7 @@ class ColumnLinearForward : public LinearPlan {
   std::optional<MatrixInput> x_;
   std::optional<GatheredInput> gathered_x_;  // under sequence parallelism
   MatrixInput weight_;
-  DenseVector bias_;
+  DenseInput bias_;
   std::optional<MatrixOutput> y_;
   std::optional<StackedParts> stacked_y_;  // with gather_output
 };

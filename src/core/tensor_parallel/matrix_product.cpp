@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/dtype.h"
 #include "core/kernels/float_gemm.h"
 #include "core/tensor_parallel/stacked_parts.h"
 
@@ -42,6 +43,11 @@ void multiply(const Product& product, const Matrix& c, nxd_dtype_t dtype, const 
 
 Operand Operand::of_dense(const Array& array) { return {array.data, array.last(), false}; }
 
+Operand Operand::from_row(int64_t row, nxd_dtype_t dtype) const {
+  const int64_t elements = transposed ? row : row * ld;
+  return {data + elements * static_cast<int64_t>(dtype_size(dtype)), ld, transposed};
+}
+
 MatrixInput::MatrixInput(const Array& array, Scratch& scratch) : array_(array) {
   const std::optional<Matrix> matrix = as_matrix(array);
   copies_ = !matrix || !(matrix->has_dense_rows() || matrix->has_dense_cols());
@@ -80,20 +86,8 @@ void MatrixOutput::write(const Product& product, const Scratch& scratch, const v
   kernels::move_rows(sums.rows(), array_.rows(), bias, accumulate);
 }
 
-void write_product(const Product& product, const Array& dense, const void* bias) {
-  multiply(product, *as_matrix(dense), dense.dtype, bias, false);
-}
-
-DenseVector::DenseVector(const std::optional<Array>& array, Scratch& scratch) : array_(array) {
-  copies_ = array_ && !array_->is_dense();
-  if (copies_) block_ = scratch.reserve(array_->count(), 1, array_->dtype, Scratch::Use::kOwn);
-}
-
-const void* DenseVector::read(const Scratch& scratch) const {
-  if (!copies_) return array_ ? array_->data : nullptr;
-  const Array copy = Array::dense(array_->dtype, array_->shape, scratch.at(block_));
-  kernels::move_rows(array_->rows(), copy.rows());
-  return copy.data;
+void write_product(const Product& product, const Array& dense, const void* bias, bool accumulate) {
+  multiply(product, *as_matrix(dense), dense.dtype, bias, accumulate);
 }
 
 }  // namespace nxd

@@ -12,6 +12,8 @@ struct Operand {
   bool transposed = false;
 
   Operand t() const { return {data, ld, !transposed}; }
+  // From a row of the matrix on.
+  Operand from_row(int64_t row, nxd_dtype_t dtype) const;
   static Operand of_dense(const Array& array);
 };
 
@@ -53,19 +55,8 @@ class MatrixOutput {
   size_t block_ = 0;
 };
 
-// A dense block of any dtype that a product may have = product [+ bias].
-void write_product(const Product& product, const Array& dense, const void* bias = nullptr);
-
-// A vector that is read as consecutive elements.
-class DenseVector {
- public:
-  DenseVector(const std::optional<Array>& array, Scratch& scratch);
-  const void* read(const Scratch& scratch) const;  // null when there is none
-
- private:
-  std::optional<Array> array_;
-  bool copies_ = false;
-  size_t block_ = 0;
-};
+// A dense block of any dtype that a product may have = product [+ bias] [+ block].
+void write_product(const Product& product, const Array& dense, const void* bias = nullptr,
+                   bool accumulate = false);
 
 }  // namespace nxd

@@ -3,17 +3,12 @@
 #include "core/agree/proposal.h"
 #include "core/kernels/cross_entropy.h"
 #include "core/tensor_parallel/group_calls.h"
-#include "core/tensor_parallel/id_input.h"
 #include "core/tensor_parallel/stacked_parts.h"
+#include "core/tensor_parallel/token_losses.h"
 
 namespace nxd {
 
-struct VocabLossOptions {
-  double label_smoothing = 0;
-  nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
-  nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
-  int64_t ignore_index = -100;
-  int64_t vocab_size = 0;  // 0: the columns of all ranks
+struct VocabLossOptions : LossFormula {
   CallerWorkspace workspace{};
 };
 
@@ -28,10 +23,6 @@ struct VocabLossArrays {
 class LogitInput {
  public:
   LogitInput(const Array& logits, Scratch& scratch);
-  // The dtype of statistics and losses: f64 for f64, else f32.
-  nxd_dtype_t wide() const {
-    return logits_.dtype == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32;
-  }
   bool copies() const { return copies_; }
   Array copy(const Scratch& scratch) const;  // without the values
   // Makes the copy, if there is one. The shard has so many of the columns.
@@ -44,6 +35,9 @@ class LogitInput {
   size_t block_ = 0;
 };
 
+// Columns of a rank that do not pad the vocabulary.
+int64_t real_columns(int64_t cols, int rank, int64_t vocabulary);
+
 // One call of the cross entropy of logits whose vocabulary is split over the ranks.
 class VocabLossPlan {
  public:
@@ -55,25 +49,17 @@ class VocabLossPlan {
   VocabLossPlan(const ProcessGroup& group, bool backward, VocabLossArrays arrays,
                 const VocabLossOptions& options);
 
-  int64_t rows() const { return arrays_.labels.count(); }
-  // Columns of this rank that do not pad the vocabulary.
-  int64_t real_cols() const;
-  // The weight of the uniform part, by torch's formula.
-  double smoothing() const;
+  int64_t rows() const { return tokens_.count(); }
   kernels::LogitShard shard(const int64_t* labels) const;
-  bool is_ignored(int64_t label) const { return label == options_.ignore_index; }
-  // The sum over rows is divided by it.
-  double divisor(const int64_t* labels) const;
 
   const ProcessGroup& group_;
   VocabLossArrays arrays_;
   VocabLossOptions options_;
   Scratch scratch_;
-  IdInput labels_;
+  TokenLosses tokens_;
   LogitInput logits_;
 
  private:
-  void check_options();
   void check_arrays() const;
 
   bool backward_;
@@ -90,8 +76,6 @@ class VocabLossForward : public VocabLossPlan {
  private:
   template <class T>
   void run_as(GroupCalls& calls) const;
-  template <class T>
-  void write_loss(const int64_t* labels, T* losses) const;
 
   StackedParts shards_;  // their statistics
   size_t rows_block_;    // of each row the largest logit, the log of the sum, and the loss
@@ -108,9 +92,6 @@ class VocabLossBackward : public VocabLossPlan {
  private:
   template <class T>
   void run_as() const;
-  // The factor of each row's gradient.
-  template <class T>
-  void read_factors(const int64_t* labels, T* factors) const;
 
   Matrix out_;
   bool direct_;  // the kernel writes to the output

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/tensor_parallel/dense_array.h"
 #include "core/tensor_parallel/gathered_input.h"
 #include "core/tensor_parallel/group_calls.h"
 #include "core/tensor_parallel/linear_plan.h"
@@ -18,7 +19,7 @@ class RowLinearForward : public LinearPlan {
 
  private:
   MatrixInput x_, weight_;
-  DenseVector bias_;
+  DenseInput bias_;
   std::optional<MatrixOutput> y_;
   std::optional<ReducedOutput> reduced_y_;
 };

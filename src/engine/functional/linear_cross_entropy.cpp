@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "core/base/round_up.h"
+#include "core/kernels/cross_entropy.h"
 #include "core/kernels/elementwise.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -31,18 +31,6 @@ struct LinearCrossEntropyRecord : torch::CustomClassHolder {
   bool wants_dbias = false;
 };
 
-// Tokens of a block: as many as have kBlockBytes of logits, but enough that products run at speed,
-// and evenly divided, so that there are few shapes of products.
-int64_t block_rows(int64_t rows, int64_t cols) {
-  constexpr int64_t kBlockBytes = int64_t{16} << 20;
-  constexpr int64_t kLeast = 512, kMost = 4096, kUnit = 16;
-  const int64_t fitting = kBlockBytes / (cols * static_cast<int64_t>(sizeof(float)));
-  const int64_t most = std::clamp(fitting, kLeast, kMost);
-  const int64_t blocks = std::max<int64_t>((rows + most - 1) / most, 1);
-  const int64_t even = (rows + blocks - 1) / blocks;
-  return std::max<int64_t>(round_up(even, kUnit), 1);
-}
-
 // The pass over the blocks. The gradients are those of the reduced loss.
 class Blocks {
  public:
@@ -54,7 +42,7 @@ class Blocks {
         weight_(weight),
         bias_(bias.defined() ? bias.to(at::kFloat) : bias),
         dtype_(weight.scalar_type()),
-        rows_(block_rows(x_.size(0), weight.size(0))),
+        rows_(kernels::logit_block_rows(x_.size(0), weight.size(0))),
         grad_row_((record.targets.valid.to(at::kFloat) / record.divisor)),
         losses_(at::empty({x_.size(0)}, at::kFloat)) {
     const at::ScalarType wide = partial_sum_dtype(dtype_);

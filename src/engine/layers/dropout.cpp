@@ -2,8 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "core/base/philox.h"
-#include "core/layout/shard_spec.h"
+#include "core/layout/shard_fill.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -14,15 +13,11 @@ namespace {
 at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_dim,
                      const ProcessGroup* group, double keep_probability) {
   at::Tensor mask = pooled_empty(sizes, at::kByte);
-  auto* out = mask.data_ptr<uint8_t>();
   ShardSpec::Shape global = sizes.vec();
   if (group) global[static_cast<size_t>(shard_dim)] *= group->size();
   const ShardSpec shard = group ? ShardSpec::split(global, shard_dim, group->rank(), group->size())
                                 : ShardSpec::replicated(global);
-  shard.for_each_run([&](int64_t first, int64_t local, int64_t count) {
-    site.fill_bernoulli(out + local, static_cast<uint64_t>(first), static_cast<size_t>(count),
-                        keep_probability);
-  });
+  fill_bernoulli(site, shard, mask.data_ptr<uint8_t>(), keep_probability);
   return mask;
 }
 

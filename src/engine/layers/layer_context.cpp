@@ -1,31 +1,10 @@
 #include "engine/layers/layer_context.h"
 
-#include <cmath>
-
 #include "core/base/dtype.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
-
-Initializer WeightInit::resolve(const Initializer& fallback, int64_t fan_in) const {
-  check_argument(std::isfinite(a) && std::isfinite(b), "init_a, init_b: expected finite numbers");
-  switch (kind) {
-    case NXD_INIT_DEFAULT: return fallback;
-    case NXD_INIT_CONSTANT: return Initializer::constant(a);
-    case NXD_INIT_NORMAL:
-      check_argument(b >= 0, "init_b: expected a standard deviation of at least 0, got ", b);
-      return Initializer::normal(a, b);
-    case NXD_INIT_UNIFORM:
-      check_argument(a <= b, "init_a, init_b: expected a <= b, got ", a, " and ", b);
-      return Initializer::uniform(a, b);
-    case NXD_INIT_KAIMING_UNIFORM: {
-      const double bound = std::sqrt(6.0 / ((1.0 + a * a) * static_cast<double>(fan_in)));
-      return Initializer::uniform(-bound, bound);
-    }
-    default: fail(NXD_ERROR_INVALID_ARGUMENT, "init: expected an NXD_INIT_*, got ", kind);
-  }
-}
 
 LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* path,
                                 nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {

@@ -4,21 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "core/layout/initializer.h"
 #include "engine/functional/mappings.h"
 #include "engine/module/module.h"
 
 namespace nxd {
-
-// Initial values of a layer's matrices: the layer's own default, or as said here.
-struct WeightInit {
-  nxd_init_t kind = NXD_INIT_DEFAULT;
-  double a = 0, b = 0;  // of nxd_init_t
-
-  static WeightInit normal(double std) { return {NXD_INIT_NORMAL, 0, std}; }
-  bool is_default() const { return kind == NXD_INIT_DEFAULT; }
-  // fan_in for KAIMING_UNIFORM.
-  Initializer resolve(const Initializer& fallback, int64_t fan_in) const;
-};
 
 // Surroundings of a new layer: a model gives them once, and each of its layers takes them.
 struct LayerContext {

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "core/layout/shard_fill.h"
 #include "core/optim/step_outcome.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -13,22 +12,7 @@ namespace {
 at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initializer& init,
                 at::ScalarType dtype) {
   at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
-  const nxd_dtype_t drawn = to_nxd_dtype(out.scalar_type());
-  switch (init.kind) {
-    case Initializer::Kind::kConstant: out.fill_(init.a); break;
-    case Initializer::Kind::kNormal:
-      fill_normal(site, shard, drawn, out.data_ptr(), init.a, init.b);
-      break;
-    case Initializer::Kind::kUniform:
-      fill_uniform(site, shard, drawn, out.data_ptr(), init.a, init.b);
-      break;
-  }
-  if (init.zero_row >= 0) {
-    const bool split_rows = shard.dim() == 0;
-    const int64_t first = split_rows ? shard.ranges().front().begin : 0;
-    const int64_t row = init.zero_row - first;
-    if (row >= 0 && row < out.size(0)) out.select(0, row).zero_();
-  }
+  init.fill(site, shard, to_nxd_dtype(out.scalar_type()), out.data_ptr());
   return out.scalar_type() == dtype ? out : pooled_empty(out.sizes(), dtype).copy_(out);
 }
 

@@ -6,26 +6,13 @@
 #include <memory>
 #include <string>
 
+#include "core/layout/initializer.h"
 #include "core/layout/shard_spec.h"
 #include "core/world/context.h"
 #include "engine/module/attachment.h"
 #include "engine/module/gradient_hooks.h"
 
 namespace nxd {
-
-// Distribution that a parameter starts from; bounds that depend on the layer are resolved already.
-struct Initializer {
-  enum class Kind { kConstant, kNormal, kUniform };
-  Kind kind = Kind::kConstant;
-  double a = 0;  // constant, mean or lower bound
-  double b = 0;  // standard deviation or upper bound
-  // One index of dimension 0 that starts as zeros: the padding row of an embedding; -1 for none.
-  int64_t zero_row = -1;
-
-  static Initializer constant(double value) { return {Kind::kConstant, value, 0, -1}; }
-  static Initializer normal(double mean, double std) { return {Kind::kNormal, mean, std, -1}; }
-  static Initializer uniform(double low, double high) { return {Kind::kUniform, low, high, -1}; }
-};
 
 using GroupOfShards = std::shared_ptr<ProcessGroup>;
 

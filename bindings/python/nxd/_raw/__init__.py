@@ -3,13 +3,17 @@
 fields of reports."""
 
 from nxd._raw import (
-    autograd, base, checkpoint, context, data_parallel, device, dlpack, functional, group,
-    job, layers, machine, memory, model, model_pipeline, module, op, optimizer, parallel,
-    pipeline, planner, store, tensor, tensor_parallel, training, work,
+    autograd, base, buffer_layers, checkpoint, context, data_parallel, device, dlpack,
+    functional, group, job, layers, machine, memory, model, model_pipeline, module, op,
+    optimizer, parallel, pipeline, planner, store, tensor, tensor_parallel, training, weights,
+    work,
 )
 from nxd._raw.autograd import FunctionOptions
 from nxd._raw.base import (
     DType, Device, ErrorInfo, LogLevel, ParameterState, Status, Toggle,
+)
+from nxd._raw.buffer_layers import (
+    DropoutOptions, LinearCrossEntropyOptions, NormalizationOptions,
 )
 from nxd._raw.context import ContextOptions, Rendezvous, Transport
 from nxd._raw.data_parallel import DdpOptions, FinishOptions, Placement
@@ -24,7 +28,7 @@ from nxd._raw.machine import Phase, PhaseStats
 from nxd._raw.memory import MemoryStats
 from nxd._raw.model import ModelOptions
 from nxd._raw.model_pipeline import PpOptions
-from nxd._raw.module import Init, Mismatch, ParameterOptions
+from nxd._raw.module import Mismatch, ParameterOptions
 from nxd._raw.optimizer import (
     AdamwFormula, AdamwOptions, Bf16Update, CustomOptimizerOptions, Hyperparameter, LrSchedule,
     LrScheduleOptions, SgdOptions, StepReport,
@@ -41,13 +45,15 @@ from nxd._raw.tensor_parallel import (
     ColumnLinearOptions, ParallelCrossEntropyOptions, Reduction, RegionMapping,
     RowLinearOptions, Smoothing, VocabParallelEmbeddingOptions,
 )
+from nxd._raw.weights import Init, ShardOptions
 
 ABI_VERSION = 0
 
 # In an order in which each knows the ones before it.
-TOPICS = [dlpack, base, store, context, checkpoint, group, data_parallel, job, machine, memory,
-          optimizer, parallel, pipeline, planner, tensor_parallel, work, tensor, autograd,
-          device, functional, module, layers, model, model_pipeline, op, training]
+TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, group,
+          data_parallel, job, machine, memory, optimizer, pipeline, planner, weights, work,
+          tensor, autograd, device, functional, module, layers, model, model_pipeline, op,
+          training]
 
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}
@@ -62,14 +68,15 @@ __all__ = [
     "ABI_VERSION", "CDEF", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions",
     "AttentionOptions", "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions",
     "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DdpOptions", "Device",
-    "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions", "Hyperparameter",
-    "Init", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats",
-    "Mismatch", "MlpOptions", "ModelOptions", "NormOptions", "ParallelCrossEntropyOptions",
-    "ParallelOptions", "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement",
-    "PlanLayout", "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform",
-    "PpCall", "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
+    "DropoutOptions", "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions",
+    "Hyperparameter", "Init", "LinearCrossEntropyOptions", "LinearOptions", "LogLevel",
+    "LrSchedule", "LrScheduleOptions", "MemoryStats", "Mismatch", "MlpOptions", "ModelOptions",
+    "NormOptions", "NormalizationOptions", "ParallelCrossEntropyOptions", "ParallelOptions",
+    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
+    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
+    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
-    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "Smoothing",
-    "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",
+    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "ShardOptions",
+    "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",
     "VocabParallelEmbeddingOptions",
 ]

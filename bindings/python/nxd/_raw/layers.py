@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, TypedDict
 
 from nxd._raw.base import DType, Device, Toggle
-from nxd._raw.module import Init
+from nxd._raw.weights import Init
 
 NAMES = """
 typedef int32_t nxd_rope_t;

@@ -7,9 +7,9 @@ from enum import IntEnum
 from typing import TypedDict
 
 from nxd._raw.base import DType, Device
+from nxd._raw.weights import Init
 
 NAMES = """
-typedef int32_t nxd_init_t;
 typedef int32_t nxd_mismatch_t;
 typedef struct nxd_module nxd_module_t;
 typedef struct nxd_parameter nxd_parameter_t;
@@ -70,22 +70,6 @@ void nxd_load_report_destroy(nxd_load_report_t* report);
 nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, int32_t strict, nxd_load_report_t** out_report);
 nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 """
-
-
-class Init(IntEnum):
-    """Distribution of initial weights."""
-
-    INVALID = -1
-    # of the layer: see its comment
-    DEFAULT = 0
-    # mean a, standard deviation b
-    NORMAL = 1
-    # from a to b
-    UNIFORM = 2
-    # a
-    CONSTANT = 3
-    # He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in))
-    KAIMING_UNIFORM = 4
 
 
 class Mismatch(IntEnum):

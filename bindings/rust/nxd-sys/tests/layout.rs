@@ -34,36 +34,6 @@ fn layout_of_nxd_error_info_t() {
 }
 
 #[test]
-fn layout_of_nxd_store_callbacks_t() {
-    assert_eq!((size_of::<nxd_store_callbacks_t>(), align_of::<nxd_store_callbacks_t>()), (48, 8));
-    assert_eq!(place!(nxd_store_callbacks_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_store_callbacks_t, user_data), (8, 8), "user_data");
-    assert_eq!(place!(nxd_store_callbacks_t, destroy), (16, 8), "destroy");
-    assert_eq!(place!(nxd_store_callbacks_t, set), (24, 8), "set");
-    assert_eq!(place!(nxd_store_callbacks_t, get), (32, 8), "get");
-    assert_eq!(place!(nxd_store_callbacks_t, add), (40, 8), "add");
-}
-
-#[test]
-fn layout_of_nxd_context_options_t() {
-    assert_eq!((size_of::<nxd_context_options_t>(), align_of::<nxd_context_options_t>()), (88, 8));
-    assert_eq!(place!(nxd_context_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_context_options_t, rendezvous), (8, 4), "rendezvous");
-    assert_eq!(place!(nxd_context_options_t, rank), (12, 4), "rank");
-    assert_eq!(place!(nxd_context_options_t, size), (16, 4), "size");
-    assert_eq!(place!(nxd_context_options_t, local_rank), (20, 4), "local_rank");
-    assert_eq!(place!(nxd_context_options_t, store), (24, 8), "store");
-    assert_eq!(place!(nxd_context_options_t, timeout_ms), (32, 8), "timeout_ms");
-    assert_eq!(place!(nxd_context_options_t, interface_name), (40, 8), "interface_name");
-    assert_eq!(place!(nxd_context_options_t, seed), (48, 8), "seed");
-    assert_eq!(place!(nxd_context_options_t, plain_kernels), (56, 4), "plain_kernels");
-    assert_eq!(place!(nxd_context_options_t, transport), (60, 4), "transport");
-    assert_eq!(place!(nxd_context_options_t, host_id), (64, 8), "host_id");
-    assert_eq!(place!(nxd_context_options_t, interrupt), (72, 8), "interrupt");
-    assert_eq!(place!(nxd_context_options_t, interrupt_data), (80, 8), "interrupt_data");
-}
-
-#[test]
 fn layout_of_dlpackversion() {
     assert_eq!((size_of::<DLPackVersion>(), align_of::<DLPackVersion>()), (8, 4));
     assert_eq!(place!(DLPackVersion, major), (0, 4), "major");
@@ -113,6 +83,152 @@ fn layout_of_dlmanagedtensorversioned() {
     assert_eq!(place!(DLManagedTensorVersioned, deleter), (16, 8), "deleter");
     assert_eq!(place!(DLManagedTensorVersioned, flags), (24, 8), "flags");
     assert_eq!(place!(DLManagedTensorVersioned, dl_tensor), (32, 48), "dl_tensor");
+}
+
+#[test]
+fn layout_of_nxd_store_callbacks_t() {
+    assert_eq!((size_of::<nxd_store_callbacks_t>(), align_of::<nxd_store_callbacks_t>()), (48, 8));
+    assert_eq!(place!(nxd_store_callbacks_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_store_callbacks_t, user_data), (8, 8), "user_data");
+    assert_eq!(place!(nxd_store_callbacks_t, destroy), (16, 8), "destroy");
+    assert_eq!(place!(nxd_store_callbacks_t, set), (24, 8), "set");
+    assert_eq!(place!(nxd_store_callbacks_t, get), (32, 8), "get");
+    assert_eq!(place!(nxd_store_callbacks_t, add), (40, 8), "add");
+}
+
+#[test]
+fn layout_of_nxd_context_options_t() {
+    assert_eq!((size_of::<nxd_context_options_t>(), align_of::<nxd_context_options_t>()), (88, 8));
+    assert_eq!(place!(nxd_context_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_context_options_t, rendezvous), (8, 4), "rendezvous");
+    assert_eq!(place!(nxd_context_options_t, rank), (12, 4), "rank");
+    assert_eq!(place!(nxd_context_options_t, size), (16, 4), "size");
+    assert_eq!(place!(nxd_context_options_t, local_rank), (20, 4), "local_rank");
+    assert_eq!(place!(nxd_context_options_t, store), (24, 8), "store");
+    assert_eq!(place!(nxd_context_options_t, timeout_ms), (32, 8), "timeout_ms");
+    assert_eq!(place!(nxd_context_options_t, interface_name), (40, 8), "interface_name");
+    assert_eq!(place!(nxd_context_options_t, seed), (48, 8), "seed");
+    assert_eq!(place!(nxd_context_options_t, plain_kernels), (56, 4), "plain_kernels");
+    assert_eq!(place!(nxd_context_options_t, transport), (60, 4), "transport");
+    assert_eq!(place!(nxd_context_options_t, host_id), (64, 8), "host_id");
+    assert_eq!(place!(nxd_context_options_t, interrupt), (72, 8), "interrupt");
+    assert_eq!(place!(nxd_context_options_t, interrupt_data), (80, 8), "interrupt_data");
+}
+
+#[test]
+fn layout_of_nxd_parallel_options_t() {
+    assert_eq!((size_of::<nxd_parallel_options_t>(), align_of::<nxd_parallel_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_parallel_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_parallel_options_t, tensor_parallel_size), (8, 4), "tensor_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, pipeline_parallel_size), (12, 4), "pipeline_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, context_parallel_size), (16, 4), "context_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, expert_parallel_size), (20, 4), "expert_parallel_size");
+    assert_eq!(place!(nxd_parallel_options_t, platform), (24, 4), "platform");
+    assert_eq!(place!(nxd_parallel_options_t, lnc_size), (28, 4), "lnc_size");
+    assert_eq!(place!(nxd_parallel_options_t, local_world_size), (32, 4), "local_world_size");
+    assert_eq!(place!(nxd_parallel_options_t, reserved), (36, 4), "reserved");
+}
+
+#[test]
+fn layout_of_nxd_column_linear_options_t() {
+    assert_eq!((size_of::<nxd_column_linear_options_t>(), align_of::<nxd_column_linear_options_t>()), (48, 8));
+    assert_eq!(place!(nxd_column_linear_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_column_linear_options_t, gather_output), (8, 4), "gather_output");
+    assert_eq!(place!(nxd_column_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_column_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
+    assert_eq!(place!(nxd_column_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
+    assert_eq!(place!(nxd_column_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_column_linear_options_t, reserved), (28, 4), "reserved");
+    assert_eq!(place!(nxd_column_linear_options_t, workspace), (32, 8), "workspace");
+    assert_eq!(place!(nxd_column_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_row_linear_options_t() {
+    assert_eq!((size_of::<nxd_row_linear_options_t>(), align_of::<nxd_row_linear_options_t>()), (48, 8));
+    assert_eq!(place!(nxd_row_linear_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_row_linear_options_t, input_is_parallel), (8, 4), "input_is_parallel");
+    assert_eq!(place!(nxd_row_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_row_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
+    assert_eq!(place!(nxd_row_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
+    assert_eq!(place!(nxd_row_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_row_linear_options_t, reserved), (28, 4), "reserved");
+    assert_eq!(place!(nxd_row_linear_options_t, workspace), (32, 8), "workspace");
+    assert_eq!(place!(nxd_row_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_vocab_parallel_embedding_options_t() {
+    assert_eq!((size_of::<nxd_vocab_parallel_embedding_options_t>(), align_of::<nxd_vocab_parallel_embedding_options_t>()), (56, 8));
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, num_embeddings), (8, 8), "num_embeddings");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, padding_idx), (16, 8), "padding_idx");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, has_padding_idx), (24, 4), "has_padding_idx");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_parallel), (28, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_dim), (32, 4), "sequence_dim");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, accumulate_grads), (36, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace), (40, 8), "workspace");
+    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace_bytes), (48, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_parallel_cross_entropy_options_t() {
+    assert_eq!((size_of::<nxd_parallel_cross_entropy_options_t>(), align_of::<nxd_parallel_cross_entropy_options_t>()), (64, 8));
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reduction), (20, 4), "reduction");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, vocab_size), (24, 8), "vocab_size");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, has_ignore_index), (40, 4), "has_ignore_index");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reserved), (44, 4), "reserved");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace), (48, 8), "workspace");
+    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace_bytes), (56, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_normalization_options_t() {
+    assert_eq!((size_of::<nxd_normalization_options_t>(), align_of::<nxd_normalization_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_normalization_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_normalization_options_t, eps), (8, 8), "eps");
+    assert_eq!(place!(nxd_normalization_options_t, sequence_parallel), (16, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_normalization_options_t, accumulate_grads), (20, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_normalization_options_t, workspace), (24, 8), "workspace");
+    assert_eq!(place!(nxd_normalization_options_t, workspace_bytes), (32, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_dropout_options_t() {
+    assert_eq!((size_of::<nxd_dropout_options_t>(), align_of::<nxd_dropout_options_t>()), (64, 8));
+    assert_eq!(place!(nxd_dropout_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_dropout_options_t, p), (8, 8), "p");
+    assert_eq!(place!(nxd_dropout_options_t, step), (16, 8), "step");
+    assert_eq!(place!(nxd_dropout_options_t, microbatch), (24, 8), "microbatch");
+    assert_eq!(place!(nxd_dropout_options_t, has_position), (32, 4), "has_position");
+    assert_eq!(place!(nxd_dropout_options_t, has_shard_dim), (36, 4), "has_shard_dim");
+    assert_eq!(place!(nxd_dropout_options_t, shard_dim), (40, 4), "shard_dim");
+    assert_eq!(place!(nxd_dropout_options_t, transposed), (44, 4), "transposed");
+    assert_eq!(place!(nxd_dropout_options_t, workspace), (48, 8), "workspace");
+    assert_eq!(place!(nxd_dropout_options_t, workspace_bytes), (56, 8), "workspace_bytes");
+}
+
+#[test]
+fn layout_of_nxd_linear_cross_entropy_options_t() {
+    assert_eq!((size_of::<nxd_linear_cross_entropy_options_t>(), align_of::<nxd_linear_cross_entropy_options_t>()), (80, 8));
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, reduction), (20, 4), "reduction");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, vocab_size), (24, 8), "vocab_size");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, has_ignore_index), (40, 4), "has_ignore_index");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, sequence_parallel), (44, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, sequence_dim), (48, 4), "sequence_dim");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, transposed_weight), (52, 4), "transposed_weight");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, accumulate_grads), (56, 4), "accumulate_grads");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, block_tokens), (60, 4), "block_tokens");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, workspace), (64, 8), "workspace");
+    assert_eq!(place!(nxd_linear_cross_entropy_options_t, workspace_bytes), (72, 8), "workspace_bytes");
 }
 
 #[test]
@@ -248,20 +364,6 @@ fn layout_of_nxd_step_report_t() {
     assert_eq!(place!(nxd_step_report_t, updates), (24, 8), "updates");
     assert_eq!(place!(nxd_step_report_t, skipped), (32, 4), "skipped");
     assert_eq!(place!(nxd_step_report_t, reserved), (36, 4), "reserved");
-}
-
-#[test]
-fn layout_of_nxd_parallel_options_t() {
-    assert_eq!((size_of::<nxd_parallel_options_t>(), align_of::<nxd_parallel_options_t>()), (40, 8));
-    assert_eq!(place!(nxd_parallel_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_parallel_options_t, tensor_parallel_size), (8, 4), "tensor_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, pipeline_parallel_size), (12, 4), "pipeline_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, context_parallel_size), (16, 4), "context_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, expert_parallel_size), (20, 4), "expert_parallel_size");
-    assert_eq!(place!(nxd_parallel_options_t, platform), (24, 4), "platform");
-    assert_eq!(place!(nxd_parallel_options_t, lnc_size), (28, 4), "lnc_size");
-    assert_eq!(place!(nxd_parallel_options_t, local_world_size), (32, 4), "local_world_size");
-    assert_eq!(place!(nxd_parallel_options_t, reserved), (36, 4), "reserved");
 }
 
 #[test]
@@ -436,60 +538,14 @@ fn layout_of_nxd_plan_search_options_t() {
 }
 
 #[test]
-fn layout_of_nxd_column_linear_options_t() {
-    assert_eq!((size_of::<nxd_column_linear_options_t>(), align_of::<nxd_column_linear_options_t>()), (48, 8));
-    assert_eq!(place!(nxd_column_linear_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_column_linear_options_t, gather_output), (8, 4), "gather_output");
-    assert_eq!(place!(nxd_column_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
-    assert_eq!(place!(nxd_column_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
-    assert_eq!(place!(nxd_column_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
-    assert_eq!(place!(nxd_column_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
-    assert_eq!(place!(nxd_column_linear_options_t, reserved), (28, 4), "reserved");
-    assert_eq!(place!(nxd_column_linear_options_t, workspace), (32, 8), "workspace");
-    assert_eq!(place!(nxd_column_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
-}
-
-#[test]
-fn layout_of_nxd_row_linear_options_t() {
-    assert_eq!((size_of::<nxd_row_linear_options_t>(), align_of::<nxd_row_linear_options_t>()), (48, 8));
-    assert_eq!(place!(nxd_row_linear_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_row_linear_options_t, input_is_parallel), (8, 4), "input_is_parallel");
-    assert_eq!(place!(nxd_row_linear_options_t, sequence_parallel), (12, 4), "sequence_parallel");
-    assert_eq!(place!(nxd_row_linear_options_t, sequence_dim), (16, 4), "sequence_dim");
-    assert_eq!(place!(nxd_row_linear_options_t, transposed_weight), (20, 4), "transposed_weight");
-    assert_eq!(place!(nxd_row_linear_options_t, accumulate_grads), (24, 4), "accumulate_grads");
-    assert_eq!(place!(nxd_row_linear_options_t, reserved), (28, 4), "reserved");
-    assert_eq!(place!(nxd_row_linear_options_t, workspace), (32, 8), "workspace");
-    assert_eq!(place!(nxd_row_linear_options_t, workspace_bytes), (40, 8), "workspace_bytes");
-}
-
-#[test]
-fn layout_of_nxd_vocab_parallel_embedding_options_t() {
-    assert_eq!((size_of::<nxd_vocab_parallel_embedding_options_t>(), align_of::<nxd_vocab_parallel_embedding_options_t>()), (56, 8));
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, num_embeddings), (8, 8), "num_embeddings");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, padding_idx), (16, 8), "padding_idx");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, has_padding_idx), (24, 4), "has_padding_idx");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_parallel), (28, 4), "sequence_parallel");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, sequence_dim), (32, 4), "sequence_dim");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, accumulate_grads), (36, 4), "accumulate_grads");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace), (40, 8), "workspace");
-    assert_eq!(place!(nxd_vocab_parallel_embedding_options_t, workspace_bytes), (48, 8), "workspace_bytes");
-}
-
-#[test]
-fn layout_of_nxd_parallel_cross_entropy_options_t() {
-    assert_eq!((size_of::<nxd_parallel_cross_entropy_options_t>(), align_of::<nxd_parallel_cross_entropy_options_t>()), (64, 8));
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, label_smoothing), (8, 8), "label_smoothing");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, smoothing), (16, 4), "smoothing");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reduction), (20, 4), "reduction");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, vocab_size), (24, 8), "vocab_size");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, ignore_index), (32, 8), "ignore_index");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, has_ignore_index), (40, 4), "has_ignore_index");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, reserved), (44, 4), "reserved");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace), (48, 8), "workspace");
-    assert_eq!(place!(nxd_parallel_cross_entropy_options_t, workspace_bytes), (56, 8), "workspace_bytes");
+fn layout_of_nxd_shard_options_t() {
+    assert_eq!((size_of::<nxd_shard_options_t>(), align_of::<nxd_shard_options_t>()), (32, 8));
+    assert_eq!(place!(nxd_shard_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_shard_options_t, size), (8, 8), "size");
+    assert_eq!(place!(nxd_shard_options_t, has_dim), (16, 4), "has_dim");
+    assert_eq!(place!(nxd_shard_options_t, dim), (20, 4), "dim");
+    assert_eq!(place!(nxd_shard_options_t, num_fused), (24, 4), "num_fused");
+    assert_eq!(place!(nxd_shard_options_t, num_heads), (28, 4), "num_heads");
 }
 
 #[test]
@@ -753,6 +809,32 @@ fn constants() {
     assert_eq!(nxd_transport_t::GLOO.0, 1);
     assert_eq!(nxd_transport_t::SHARED_MEMORY.0, 2);
     assert_eq!(nxd_transport_t::HIERARCHICAL.0, 3);
+    assert_eq!(nxd_axis_t::INVALID.0, -1);
+    assert_eq!(nxd_axis_t::WORLD.0, 0);
+    assert_eq!(nxd_axis_t::TENSOR.0, 1);
+    assert_eq!(nxd_axis_t::PIPELINE.0, 2);
+    assert_eq!(nxd_axis_t::DATA.0, 3);
+    assert_eq!(nxd_axis_t::CONTEXT.0, 4);
+    assert_eq!(nxd_axis_t::EXPERT_MODEL.0, 5);
+    assert_eq!(nxd_axis_t::EXPERT_DATA.0, 6);
+    assert_eq!(nxd_platform_t::INVALID.0, -1);
+    assert_eq!(nxd_platform_t::NEUTRAL.0, 0);
+    assert_eq!(nxd_platform_t::TRN1.0, 1);
+    assert_eq!(nxd_platform_t::TRN2.0, 2);
+    assert_eq!(nxd_reduction_t::INVALID.0, -1);
+    assert_eq!(nxd_reduction_t::MEAN.0, 0);
+    assert_eq!(nxd_reduction_t::SUM.0, 1);
+    assert_eq!(nxd_reduction_t::NONE.0, 2);
+    assert_eq!(nxd_smoothing_t::INVALID.0, -1);
+    assert_eq!(nxd_smoothing_t::TORCH.0, 0);
+    assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
+    assert_eq!(nxd_region_mapping_t::INVALID.0, -1);
+    assert_eq!(nxd_region_mapping_t::COPY_TO.0, 0);
+    assert_eq!(nxd_region_mapping_t::REDUCE_FROM.0, 1);
+    assert_eq!(nxd_region_mapping_t::SCATTER_TO.0, 2);
+    assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
+    assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
+    assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
     assert_eq!(nxd_reduce_t::INVALID.0, -1);
     assert_eq!(nxd_reduce_t::SUM.0, 0);
     assert_eq!(nxd_reduce_t::AVG.0, 1);
@@ -791,18 +873,6 @@ fn constants() {
     assert_eq!(nxd_hyperparameter_t::EPS.0, 4);
     assert_eq!(nxd_hyperparameter_t::MOMENTUM.0, 5);
     assert_eq!(nxd_hyperparameter_t::DAMPENING.0, 6);
-    assert_eq!(nxd_axis_t::INVALID.0, -1);
-    assert_eq!(nxd_axis_t::WORLD.0, 0);
-    assert_eq!(nxd_axis_t::TENSOR.0, 1);
-    assert_eq!(nxd_axis_t::PIPELINE.0, 2);
-    assert_eq!(nxd_axis_t::DATA.0, 3);
-    assert_eq!(nxd_axis_t::CONTEXT.0, 4);
-    assert_eq!(nxd_axis_t::EXPERT_MODEL.0, 5);
-    assert_eq!(nxd_axis_t::EXPERT_DATA.0, 6);
-    assert_eq!(nxd_platform_t::INVALID.0, -1);
-    assert_eq!(nxd_platform_t::NEUTRAL.0, 0);
-    assert_eq!(nxd_platform_t::TRN1.0, 1);
-    assert_eq!(nxd_platform_t::TRN2.0, 2);
     assert_eq!(nxd_pp_schedule_kind_t::INVALID.0, -1);
     assert_eq!(nxd_pp_schedule_kind_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_schedule_kind_t::_1F1B.0, 1);
@@ -823,20 +893,6 @@ fn constants() {
     assert_eq!(nxd_pp_partition_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_partition_t::EVEN.0, 1);
     assert_eq!(nxd_pp_partition_t::COST.0, 2);
-    assert_eq!(nxd_reduction_t::INVALID.0, -1);
-    assert_eq!(nxd_reduction_t::MEAN.0, 0);
-    assert_eq!(nxd_reduction_t::SUM.0, 1);
-    assert_eq!(nxd_reduction_t::NONE.0, 2);
-    assert_eq!(nxd_smoothing_t::INVALID.0, -1);
-    assert_eq!(nxd_smoothing_t::TORCH.0, 0);
-    assert_eq!(nxd_smoothing_t::MEGATRON.0, 1);
-    assert_eq!(nxd_region_mapping_t::INVALID.0, -1);
-    assert_eq!(nxd_region_mapping_t::COPY_TO.0, 0);
-    assert_eq!(nxd_region_mapping_t::REDUCE_FROM.0, 1);
-    assert_eq!(nxd_region_mapping_t::SCATTER_TO.0, 2);
-    assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
-    assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
-    assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
     assert_eq!(nxd_init_t::INVALID.0, -1);
     assert_eq!(nxd_init_t::DEFAULT.0, 0);
     assert_eq!(nxd_init_t::NORMAL.0, 1);

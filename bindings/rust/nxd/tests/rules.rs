@@ -97,7 +97,7 @@ const RAW_ONLY: [(&str, &str); 7] = [
 ];
 
 /// Topics that the safe layer does not wrap yet.
-const RAW_TOPICS: [&str; 3] = ["checkpoint", "device", "tensor_parallel"];
+const RAW_TOPICS: [&str; 5] = ["buffer_layers", "checkpoint", "device", "tensor_parallel", "weights"];
 
 #[test]
 fn every_function_is_wrapped() {

@@ -5,15 +5,6 @@ mutable struct nxd_parameter_t end
 mutable struct nxd_tape_t end
 mutable struct nxd_load_report_t end
 
-@code nxd_init_t begin
-    NXD_INIT_INVALID = -1 => "invalid"
-    NXD_INIT_DEFAULT = 0 => "default"
-    NXD_INIT_NORMAL = 1 => "normal"
-    NXD_INIT_UNIFORM = 2 => "uniform"
-    NXD_INIT_CONSTANT = 3 => "constant"
-    NXD_INIT_KAIMING_UNIFORM = 4 => "kaiming_uniform"
-end
-
 @code nxd_mismatch_t begin
     NXD_MISMATCH_INVALID = -1 => "invalid"
     NXD_MISMATCH_MISSING = 0 => "missing"

@@ -3,45 +3,6 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// Distribution of initial weights.
-#[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct nxd_init_t(pub i32);
-
-impl nxd_init_t {
-    pub const INVALID: Self = Self(-1);
-    /// of the layer: see its comment
-    pub const DEFAULT: Self = Self(0);
-    /// mean a, standard deviation b
-    pub const NORMAL: Self = Self(1);
-    /// from a to b
-    pub const UNIFORM: Self = Self(2);
-    /// a
-    pub const CONSTANT: Self = Self(3);
-    /// He et al. 2015: bound sqrt(6 / ((1 + a^2) fan_in))
-    pub const KAIMING_UNIFORM: Self = Self(4);
-}
-
-impl std::fmt::Debug for nxd_init_t {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::INVALID => f.write_str("INVALID"),
-            Self::DEFAULT => f.write_str("DEFAULT"),
-            Self::NORMAL => f.write_str("NORMAL"),
-            Self::UNIFORM => f.write_str("UNIFORM"),
-            Self::CONSTANT => f.write_str("CONSTANT"),
-            Self::KAIMING_UNIFORM => f.write_str("KAIMING_UNIFORM"),
-            Self(other) => write!(f, "{}", other),
-        }
-    }
-}
-
-impl Default for nxd_init_t {
-    fn default() -> Self {
-        Self(0)
-    }
-}
-
 /// Kinds of mismatch.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

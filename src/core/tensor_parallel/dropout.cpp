@@ -1,0 +1,100 @@
+#include "core/tensor_parallel/dropout.h"
+
+#include <utility>
+
+#include "core/layout/shard_fill.h"
+#include "core/tensor_parallel/array_checks.h"
+#include "core/tensor_parallel/stacked_parts.h"
+
+namespace nxd {
+
+RandomSite dropout_site(const Context& context, const std::string& name,
+                        const std::optional<RandomPosition>& position) {
+  check_argument(!name.empty(), "name: expected the name of a layer, got \"\"");
+  const auto [step, microbatch] =
+      position.value_or(RandomPosition{context.step(), context.microbatch()});
+  check_argument(step >= 0 && microbatch >= 0, "step, microbatch: expected 0 or more, got ", step,
+                 " and ", microbatch);
+  return RandomSite(context.seed(), "dropout:" + name).at(step, microbatch);
+}
+
+DropoutPlan::DropoutPlan(const ProcessGroup& group, const RandomSite& site, bool backward,
+                         const Array& in, const Array& out, const DropoutOptions& options)
+    : group_(group),
+      site_(site),
+      backward_(backward),
+      names_(backward ? Names{"grad_y", "grad_x"} : Names{"x", "y"}),
+      in_(in),
+      out_(out),
+      options_(options),
+      shard_dim_(-1),
+      mask_block_(scratch_.reserve(in.count(), 1, NXD_DTYPE_U8, Scratch::Use::kOwn)) {
+  check_float(in_, names_.in);
+  check_same_dtype(out_, names_.out, in_.dtype, names_.in);
+  check_shape(out_, names_.out, in_.shape);
+  check_argument(options_.p >= 0 && options_.p < 1,
+                 "p: expected a probability from 0 to below 1, got ", options_.p);
+  if (options_.shard_dim) shard_dim_ = checked_dim(*options_.shard_dim, in_.dims(), "shard_dim");
+  check_argument(!options_.transposed || in_.dims() >= 2,
+                 "transposed: expected at least 2 dimensions, got the shape ",
+                 shape_text(in_.shape));
+  check_memory();
+}
+
+void DropoutPlan::check_memory() const {
+  CallMemory memory;
+  const bool in_place = in_.data == out_.data && in_.strides == out_.strides;
+  if (!in_place) memory.add_input(in_, names_.in);
+  memory.add_output(out_, names_.out);
+  memory.check(options_.workspace);
+}
+
+void DropoutPlan::propose(Proposal& proposal, const DropoutPlan* plan) {
+  const auto same = [&](const char* name, auto value) {
+    proposal.same(name, plan ? static_cast<double>(value(*plan)) : 0);
+  };
+  using Plan = const DropoutPlan&;
+  same("operation (12, 13: dropout, forward and backward)",
+       [](Plan p) { return p.backward_ ? 13 : 12; });
+  same("dtype", [](Plan p) { return p.in_.dtype; });
+  same("number of elements", [](Plan p) { return p.in_.count(); });
+  same("p", [](Plan p) { return p.options_.p; });
+  same("shard_dim (-1: none)", [](Plan p) { return p.shard_dim_; });
+  same("size of shard_dim", [](Plan p) { return p.shard_dim_ < 0 ? 0 : p.in_.size(p.shard_dim_); });
+  same("transposed", [](Plan p) { return p.options_.transposed; });
+  same("digest of seed and name", [](Plan p) { return p.site_.key()[0] ^ p.site_.key()[1]; });
+  same("digest of step and microbatch",
+       [](Plan p) { return static_cast<uint32_t>(p.site_.draw() ^ (p.site_.draw() >> 32)); });
+}
+
+ShardSpec DropoutPlan::spec() const {
+  Array::Shape shape = in_.shape;
+  int dim = shard_dim_;
+  if (dim >= 0) shape[static_cast<size_t>(dim)] *= group_.size();
+  if (options_.transposed) {
+    std::swap(shape[0], shape[1]);
+    if (dim == 0 || dim == 1) dim = 1 - dim;
+  }
+  return dim < 0 ? ShardSpec::replicated(shape)
+                 : ShardSpec::split(shape, dim, group_.rank(), group_.size());
+}
+
+Array DropoutPlan::mask() const {
+  Array::Shape shape = in_.shape;
+  if (options_.transposed) std::swap(shape[0], shape[1]);
+  Array mask = Array::dense(NXD_DTYPE_U8, std::move(shape), scratch_.at(mask_block_));
+  if (options_.transposed) {
+    std::swap(mask.shape[0], mask.shape[1]);
+    std::swap(mask.strides[0], mask.strides[1]);
+  }
+  return mask;
+}
+
+void DropoutPlan::run(GroupCalls&) const {
+  const Array mask = this->mask();
+  const double keep = 1.0 - options_.p;
+  fill_bernoulli(site_, spec(), reinterpret_cast<uint8_t*>(mask.data), keep);
+  kernels::scale_kept(in_.rows(), mask.rows(), 1.0 / keep, out_.rows());
+}
+
+}  // namespace nxd
