@@ -9,7 +9,7 @@ from nxd._libtorch import ForeignLibtorch
 from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, grad, \
     no_grad
 from nxd.core import *
-from nxd.enums import Activation, Init, Mismatch, Reduction, Rope, Smoothing, Toggle
+from nxd.enums import Activation, Mismatch, Rope, Toggle
 from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     gather_from_tensor_region, linear_cross_entropy, parallel_cross_entropy, \
     reduce_from_tensor_region, reduce_scatter_to_sequence_region, scatter_to_sequence_region, \
@@ -25,9 +25,9 @@ from nxd.training import finish_grads, loss_weights
 
 __all__ = core.__all__ + [
     "Activation", "Attention", "ColumnParallelLinear", "Dropout", "ForeignLibtorch", "Function",
-    "FunctionCall", "GatedMlp", "Init", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
-    "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "Reduction", "RmsNorm",
-    "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Smoothing", "Tape", "Tensor",
+    "FunctionCall", "GatedMlp", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
+    "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "RmsNorm",
+    "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Tape", "Tensor",
     "Toggle", "aten_pool", "autocast", "backward", "copy_to_tensor_region", "core", "cpu_mode",
     "finish_grads", "from_dlpack", "gather_from_sequence_region",
     "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",

@@ -33,10 +33,13 @@ _OF_CODE = {code: dtype for dtype, code in _CODES.items()}
 class Buffer:
     """Memory of an array, which it keeps alive."""
 
-    __slots__ = ("pointer", "shape", "dtype", "count", "kept")
+    __slots__ = ("pointer", "shape", "dtype", "count", "kept", "strides")
 
-    def __init__(self, pointer: Any, shape: Sequence[int], dtype: DType, kept: object) -> None:
+    def __init__(self, pointer: Any, shape: Sequence[int], dtype: DType, kept: object,
+                 strides: Sequence[int] | None = None) -> None:
         self.pointer, self.shape, self.dtype, self.kept = pointer, tuple(shape), dtype, kept
+        # In elements; None: C order.
+        self.strides = strides
         self.count = math.prod(self.shape)
 
 
@@ -96,7 +99,8 @@ def _capsule(array: Any, name: str) -> Any:
                               f"{error}") from error
 
 
-def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool) -> Buffer:
+def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
+                 any_strides: bool = False) -> Buffer:
     capsule = _capsule(array, name)
     if writable and _dlpack.is_read_only(capsule):
         raise InvalidArgument(f"{name}: the array is read-only, and would be written")
@@ -108,7 +112,8 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool) -> 
         strides.insert(0, step)
         step *= size
     actual = tensor.strides[0:tensor.ndim] if tensor.strides != ffi.NULL else strides
-    if any(n > 1 and a != s for n, a, s in zip(shape, actual, strides)):
+    strided = any(n > 1 and a != s for n, a, s in zip(shape, actual, strides))
+    if strided and not any_strides:
         raise InvalidArgument(f"{name}: the array of shape {tuple(shape)} is not in C order")
     found = dtype_of(tensor.dtype)
     if dtype is not None and found is not dtype:
@@ -117,7 +122,8 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool) -> 
                                   f"{found.name.lower()}")
         found = dtype
     address = ffi.cast("char*", tensor.data) + tensor.byte_offset
-    return Buffer(ffi.cast("void*", address), shape, found, capsule)
+    return Buffer(ffi.cast("void*", address), shape, found, capsule,
+                  list(actual) if strided else None)
 
 
 def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
@@ -138,14 +144,50 @@ def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
     return _from_dlpack(array, name, wanted, writable)
 
 
+def _from_interface(array: Any, view: memoryview, name: str, dtype: DType | None,
+                    writable: bool) -> Buffer:
+    """The memory of an array in any strides, which numpy's interface tells: DLPack has no place for
+    arrays that are read-only."""
+    found = dtype or _OF_FORMAT.get(view.format.lstrip("@=<"))
+    strides = view.strides or ()
+    if found is None or any(stride % SIZES[found] for stride in strides):
+        raise InvalidArgument(f"{name}: elements of format {view.format!r} in strides of {strides} "
+                              "bytes have no DType of their own")
+    if writable and view.readonly:
+        raise InvalidArgument(f"{name}: the array is read-only, and would be written")
+    address = ffi.cast("void*", array.__array_interface__["data"][0])
+    return Buffer(address, view.shape or (), found, (array, view),
+                  [stride // SIZES[found] for stride in strides])
+
+
+def strided(array: Any, name: str, writable: bool) -> Buffer:
+    """The memory of an array in place, in any strides that its owner tells, by numpy's interface or
+    DLPack. 16-bit words are bf16."""
+    view = _view(array)
+    if view is None:
+        words = _words(array)
+        array = array if words is None else words
+        view = _view(array)
+    if view is None:
+        if not hasattr(array, "__dlpack__"):
+            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
+                                  f"got {type(array).__name__}")
+        return _from_dlpack(array, name, None, writable, any_strides=True)
+    dtype = DType.BF16 if view.format.lstrip("@=<") == "H" else None
+    if view.c_contiguous or not hasattr(array, "__array_interface__"):
+        return _from_buffer(array, view, name, dtype, writable)
+    return _from_interface(array, view, name, dtype, writable)
+
+
 def dltensor(memory: Buffer) -> tuple[Any, Any]:
     """A borrowed DLTensor over a buffer, and what it needs to live."""
     shape = ffi.new("int64_t[]", list(memory.shape) or 1)
     code, bits = _CODES[memory.dtype]
+    strides = ffi.NULL if memory.strides is None else ffi.new("int64_t[]", memory.strides)
     tensor = ffi.new("DLTensor*", {
         "data": memory.pointer, "device": {"device_type": 1}, "ndim": len(memory.shape),
-        "dtype": {"code": code, "bits": bits, "lanes": 1}, "shape": shape})
-    return tensor, (shape, tensor)
+        "dtype": {"code": code, "bits": bits, "lanes": 1}, "shape": shape, "strides": strides})
+    return tensor, (shape, strides, tensor, memory)
 
 
 def over_memory(address: Any, shape: Sequence[int], dtype: DType, writable: bool = True) -> Any:

@@ -1,0 +1,127 @@
+"""Calls of layers over arrays: anything with the buffer protocol or DLPack, in place, in any
+strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nxd import _arrays
+from nxd._handle import Struct
+from nxd.enums import Axis
+from nxd.errors import InvalidArgument, check
+from nxd.raw import ffi
+
+if TYPE_CHECKING:
+    from nxd.context import Context
+
+
+class Arrays:
+    """Arrays of a call by their names, as DLTensors that live as long as this object."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def tensor(self, array: Any, name: str, writable: bool) -> Any:
+        """A DLTensor over the array's memory; NULL for None."""
+        if array is None:
+            return ffi.NULL
+        tensor, kept = _arrays.dltensor(_arrays.strided(array, name, writable))
+        self.kept.append(kept)
+        return tensor
+
+
+def reject(context: Context, error: Exception) -> None:
+    """Makes the call fail on the peers too, which are in it already, or about to be."""
+    if context.model_parallel:
+        context.parallel_group(Axis.TENSOR).reject("", error)
+
+
+class ArrayCall:
+    """A function of the library over arrays, which are given in order or by name. Outputs are
+    written in place. Options are those of the C struct. [collective: tensor-parallel group]"""
+
+    def __init__(self, function: Any, get_workspace: Any, options: str, arrays: str,
+                 doc: str) -> None:
+        self._function, self._get_workspace, self._options = function, get_workspace, options
+        before, after = arrays.split(" -> ")
+        self._inputs, self._outputs = before.split(), after.split()
+        self.__doc__ = doc
+
+    @property
+    def arrays(self) -> list[str]:
+        """The names of inputs and outputs in their order; those with a ? may be None."""
+        return self._inputs + self._outputs
+
+    def _take(self, given: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        """The array of each name."""
+        if len(given) > len(self.arrays):
+            raise TypeError(f"expected at most {len(self.arrays)} arrays, got {len(given)}")
+        taken = list(given)
+        for name in self.arrays[len(given):]:
+            bare = name.rstrip("?")
+            if bare not in options and not name.endswith("?"):
+                raise TypeError(f"the array {bare!r} is missing")
+            taken.append(options.pop(bare, None))
+        return taken
+
+    def _run(self, context: Context, function: Any, leading: Sequence[Any], given: Sequence[Any],
+             options: dict[str, Any], trailing: Sequence[Any]) -> None:
+        arrays = Arrays()
+        try:
+            taken = self._take(given, options)
+            workspace = options.pop("workspace", None)
+            struct = Struct(self._options, options)
+            if workspace is not None:
+                memory = _arrays.buffer(workspace, "workspace")
+                arrays.kept.append(memory)
+                struct.pointer.workspace = memory.pointer
+                struct.pointer.workspace_bytes = memory.count * _arrays.SIZES[memory.dtype]
+            n = len(self._inputs)
+            tensors = [arrays.tensor(array, name.rstrip("?"), i >= n)
+                       for i, (name, array) in enumerate(zip(self.arrays, taken))]
+        except Exception as error:
+            if not trailing:
+                reject(context, error)
+            raise
+        check(function(context.pointer, *leading, *tensors[:n], struct.pointer, *tensors[n:],
+                       *trailing))
+
+    def __call__(self, context: Context, *arrays: Any, **options: Any) -> None:
+        self._run(context, self._function, (), arrays, options, ())
+
+    def workspace_size(self, context: Context, *arrays: Any, **options: Any) -> int:
+        """Bytes of a workspace for such a call. [local]"""
+        size = ffi.new("size_t*")
+        self._run(context, self._get_workspace, (), arrays, options, (size,))
+        return int(size[0])
+
+
+class NamedArrayCall(ArrayCall):
+    """The same of a layer whose name decides on random bits."""
+
+    def __call__(self, context: Context, name: str, *arrays: Any, **options: Any) -> None:
+        self._run(context, self._function, (name.encode(),), arrays, options, ())
+
+    def workspace_size(self, context: Context, name: str, *arrays: Any, **options: Any) -> int:
+        size = ffi.new("size_t*")
+        self._run(context, self._get_workspace, (name.encode(),), arrays, options, (size,))
+        return int(size[0])
+
+
+def call(context: Context, function: Callable[..., int], leading: Sequence[Any],
+         inputs: Sequence[tuple[str, Any]], trailing: Sequence[Any],
+         outputs: Sequence[tuple[str, Any]], collective: bool) -> None:
+    """A call whose other arguments stand before and behind its inputs."""
+    arrays = Arrays()
+    try:
+        for name, array in (*inputs, *outputs):
+            if array is None:
+                raise InvalidArgument(f"{name}: expected an array, got None")
+        read = [arrays.tensor(array, name, False) for name, array in inputs]
+        written = [arrays.tensor(array, name, True) for name, array in outputs]
+    except Exception as error:
+        if collective:
+            reject(context, error)
+        raise
+    check(function(context.pointer, *leading, *read, *trailing, *written))

@@ -1,0 +1,60 @@
+"""Shards of weights over arrays of any framework's: initial values, copies, safetensors.
+
+dim is the dimension that ranks have parts of; None: each rank has the whole weight. Further
+options are those of nxd_shard_options_t.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from nxd._array_calls import call, reject
+from nxd._handle import Struct, to_enum
+from nxd.enums import Init
+from nxd.raw import core
+
+if TYPE_CHECKING:
+    from nxd.context import Context
+
+
+def _options(dim: int | None, options: dict[str, Any]) -> Struct:
+    if dim is not None:
+        options = {**options, "has_dim": 1, "dim": dim}
+    return Struct("nxd_shard_options_t", options)
+
+
+def shard_initialize(context: Context, name: str, init: Init | str, a: float, b: float,
+                     shard: Any, dim: int | None = None, **options: int) -> None:
+    """Fills a shard with the initial values that the undivided weight of that name has."""
+    struct = _options(dim, options)
+    leading = (name.encode(), to_enum(Init, init), a, b, struct.pointer)
+    call(context, core.nxd_shard_initialize, leading, [], (), [("shard", shard)], False)
+
+
+def shard_set_full(context: Context, full: Any, shard: Any, dim: int | None = None,
+                   **options: int) -> None:
+    """Copies this rank's part of a whole weight."""
+    struct = _options(dim, options)
+    call(context, core.nxd_shard_set_full, (), [("full", full)], (struct.pointer,),
+         [("shard", shard)], False)
+
+
+def shard_gather_full(context: Context, shard: Any, full: Any, dim: int | None = None,
+                      **options: int) -> None:
+    """Puts a whole weight together on every rank. [collective: tensor-parallel group]"""
+    try:
+        struct = _options(dim, options)
+    except Exception as error:
+        reject(context, error)
+        raise
+    call(context, core.nxd_shard_gather_full, (), [("shard", shard)], (struct.pointer,),
+         [("full", full)], True)
+
+
+def shard_load_safetensors(context: Context, path: str | os.PathLike[str], name: str, shard: Any,
+                           dim: int | None = None, **options: int) -> None:
+    """Reads this rank's part of a tensor, and no other bytes of it."""
+    struct = _options(dim, options)
+    leading = (os.fsencode(path), name.encode(), struct.pointer)
+    call(context, core.nxd_shard_load_safetensors, leading, [], (), [("shard", shard)], False)
