@@ -117,7 +117,7 @@ HWY_INLINE auto pack(V v, const F16*) {
   } else {
     float values[kLanes];
     hn::StoreU(v, kD, values);
-    F16Part part;
+    [[maybe_unused]] F16Part part;  // GCC 12 sees no use of it where this branch is discarded
     for (size_t i = 0; i < kLanes; ++i) part.values[i].bits = f32_to_f16(values[i]);
     return part;
   }
