@@ -78,16 +78,15 @@ static void carve_all(example_t* e) {
 
 /* ---- values: those of the undivided network, whatever this rank has of them */
 
-static void fill(example_t* e) {
-  const int64_t part = kHidden / e->tp, first = e->tp_rank * part;
-  for (int64_t i = 0; i < part * kFeatures; ++i)
-    e->params[kW1].data[i] = (float)(0.3 * sin(1.7 * (double)(first * kFeatures + i)));
-  for (int64_t i = 0; i < part; ++i) e->params[kB1].data[i] = 0;
-  for (int64_t c = 0; c < kClasses; ++c)
-    for (int64_t j = 0; j < part; ++j)
-      e->params[kW2].data[c * part + j] =
-          (float)(0.3 * cos(2.3 * (double)(c * kHidden + first + j)));
+static nxd_status_t fill(example_t* e) {
+  nxd_shard_options_t rows = NXD_SHARD_OPTIONS_INIT, columns = NXD_SHARD_OPTIONS_INIT;
+  rows.has_dim = columns.has_dim = 1;
+  columns.dim = 1;
+  for (int64_t i = 0; i < e->params[kB1].shape[0]; ++i) e->params[kB1].data[i] = 0;
   for (int c = 0; c < kClasses; ++c) e->params[kB2].data[c] = 0;
+  TRY(nxd_shard_initialize(e->ctx, "w1", NXD_INIT_NORMAL, 0, 0.3, &rows, &e->params[kW1].tensor));
+  return nxd_shard_initialize(e->ctx, "w2", NXD_INIT_NORMAL, 0, 0.3, &columns,
+                              &e->params[kW2].tensor);
 }
 
 /* Class c is where a wave of the features is in its c-th quarter. */
@@ -203,7 +202,7 @@ static nxd_status_t run(example_t* e, int tp) {
   e->memory = malloc(e->used * sizeof(float));
   if (!e->memory) return NXD_ERROR_OUT_OF_MEMORY;
   carve_all(e);
-  fill(e);
+  TRY(fill(e));
   load_samples(e);
   TRY(make_optimizer(e));
   for (int step = 0; step < kSteps; ++step) TRY(train_step(e, step));
