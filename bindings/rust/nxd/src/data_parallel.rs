@@ -11,6 +11,27 @@ use sys::Versioned;
 pub use sys::nxd_ddp_options_t as DdpOptions;
 pub use sys::nxd_finish_options_t as FinishOptions;
 
+/// How the ranks of the tensor-parallel group hold a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each rank has an equal part along a dimension.
+    Sharded(i32),
+    /// The same values on all ranks, and the same gradient.
+    Replicated,
+    /// The same values; gradients are summed over the group when they are finished.
+    PartialGrad,
+}
+
+impl Placement {
+    fn raw(&self) -> (sys::nxd_placement_t, i32) {
+        match *self {
+            Placement::Sharded(dim) => (sys::nxd_placement_t::SHARDED, dim),
+            Placement::Replicated => (sys::nxd_placement_t::REPLICATED, -1),
+            Placement::PartialGrad => (sys::nxd_placement_t::PARTIAL_GRAD, -1),
+        }
+    }
+}
+
 object! {
     /// The library's part of a [`Ddp`].
     DdpHandle, nxd_ddp_t, nxd_ddp_destroy
@@ -68,6 +89,21 @@ impl Ddp {
             )
         })?;
         Ok(Ddp { handle, arrays: Some(arrays) })
+    }
+
+    /// Says how the ranks of the tensor-parallel group hold each parameter, so that norms, clipping
+    /// and saved states are those of the undivided model. Collective: the world.
+    pub fn set_placements(&self, placements: &[Placement]) -> Result<()> {
+        let (kinds, dims): (Vec<_>, Vec<_>) = placements.iter().map(Placement::raw).unzip();
+        check(unsafe {
+            sys::nxd_ddp_set_placements(
+                self.as_raw(),
+                kinds.as_ptr(),
+                dims.as_ptr(),
+                std::ptr::null(),
+                placements.len(),
+            )
+        })
     }
 
     /// The arrays it was made of; none over a module.

@@ -20,6 +20,7 @@ mod element;
 mod error;
 mod group;
 mod job;
+pub mod layers;
 mod logging;
 pub mod machine;
 mod object;
@@ -32,7 +33,7 @@ mod work;
 
 pub use arrays::{Array, Float};
 pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
-pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions};
+pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions, Placement};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ParameterState, Result, Status};
 pub use group::{Group, GroupAborter, Reduce};
@@ -68,7 +69,7 @@ mod engine;
 #[cfg(feature = "engine")]
 pub use engine::{
     autograd::{backward, grad, with_autocast, with_grad, Call, Function, FunctionBuilder},
-    functional, layers,
+    functional,
     load::{LoadReport, Mismatch},
     model,
     model_pipeline::{LeafRule, ModelPipeline, ParameterInit, PipelineLoss, PipelineOptions},

@@ -162,6 +162,29 @@ fn stages_in_rust() {
     }
 }
 
+/// Two ranks that are tensor parallel, or divide the optimizer's state, have the losses and norms of
+/// one.
+#[test]
+fn layers_over_vectors() {
+    let norms = |text: &str| -> Vec<f64> {
+        let norm = |line: &str| line.split("norm ").nth(1).map(|norm| norm.parse().unwrap());
+        text.lines().filter_map(norm).collect()
+    };
+    let one = example("embed_tensor_parallel", &["1", "1"]);
+    let losses = numbers(&one);
+    assert_eq!((losses.len(), norms(&one).len()), (40, 40));
+    falls(&losses, 0.7);
+    for layout in [["2", "2"], ["2", "1"], ["4", "2"]] {
+        let many = example("embed_tensor_parallel", &layout);
+        for (found, expected) in [(numbers(&many), &losses), (norms(&many), &norms(&one))] {
+            assert_eq!(found.len(), 40);
+            for (a, b) in found.iter().zip(expected) {
+                assert!((a - b).abs() < 1e-5, "{:?}: {} is not {}", layout, a, b);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_error_is_shown() {
     let text = example("show_error", &[]);

@@ -6,6 +6,7 @@ mod arrays;
 mod contexts;
 mod groups;
 mod jobs;
+mod layers;
 mod lifetimes;
 mod pipelines;
 mod plans;
