@@ -5,7 +5,12 @@
  *   NXD_XLA_BACKEND=replay ./lazy_mlp
  *
  * It prints the losses, and what the device has done. The learning rate falls at every step, which
- * compiles nothing. */
+ * compiles nothing.
+ *
+ * Built against an installed libnxd, whose place the program remembers:
+ *   cc -std=c99 -O2 lazy_mlp.c -o lazy_mlp \
+ *     $(pkg-config --cflags --libs nxd) -lm \
+ *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

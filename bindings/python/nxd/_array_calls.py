@@ -37,9 +37,9 @@ def reject(context: Context, error: Exception) -> None:
         context.parallel_group(Axis.TENSOR).reject("", error)
 
 
-class ArrayCall:
+class _Call:
     """A function of the library over arrays, which are given in order or by name. Outputs are
-    written in place. Options are those of the C struct. [collective: tensor-parallel group]"""
+    written in place. Options are those of the C struct."""
 
     def __init__(self, function: Any, get_workspace: Any, options: str, arrays: str,
                  doc: str) -> None:
@@ -87,6 +87,10 @@ class ArrayCall:
         check(function(context.pointer, *leading, *tensors[:n], struct.pointer, *tensors[n:],
                        *trailing))
 
+
+class ArrayCall(_Call):
+    """[collective: tensor-parallel group]"""
+
     def __call__(self, context: Context, *arrays: Any, **options: Any) -> None:
         self._run(context, self._function, (), arrays, options, ())
 
@@ -97,7 +101,7 @@ class ArrayCall:
         return int(size[0])
 
 
-class NamedArrayCall(ArrayCall):
+class NamedArrayCall(_Call):
     """The same of a layer whose name decides on random bits."""
 
     def __call__(self, context: Context, name: str, *arrays: Any, **options: Any) -> None:
