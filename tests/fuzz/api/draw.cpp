@@ -53,8 +53,8 @@ void Draw::forget_borrowed(const void* owner) {
 }
 
 int64_t Draw::whole(std::string_view name, int64_t low, int64_t high) {
-  // Waits end soon, and nothing is started or measured that takes long: a store's default timeout, 0,
-  // is minutes.
+  // Waits end soon, and nothing is started or measured that takes long: a store's default timeout,
+  // 0, is minutes.
   static constexpr int64_t kTimeouts[] = {2, 1, 20, 100, 300, 300, -1, INT64_MIN};
   static constexpr int64_t kPorts[] = {0, 0, 0, 1, 65535, 65536, -1, INT_MAX};
   static constexpr int64_t kFew[] = {0, 1, 1, 2, 2, -1, INT_MIN};
