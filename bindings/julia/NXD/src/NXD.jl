@@ -38,6 +38,7 @@ include("module.jl")
 include("layers.jl")
 include("functional.jl")
 include("training.jl")
+include("layer_arrays.jl")
 include("pipeline.jl")
 
 export NXDError, Store, Context, Group, Work, Job, Ddp, Optimizer, Schedule, Pipeline, Tensor,

@@ -47,6 +47,17 @@ end
     expected === nothing || @test maximum(abs.(found .- numbers(expected, loss))) <= 2e-6
 end
 
+@testset "tensor parallelism, and ZeRO-1, over the program's arrays" begin
+    path = joinpath(examples, "embed_tensor_parallel.jl")
+    expected = c_example("embed_tensor_parallel") # on one rank
+    one = numbers(expected === nothing ? succeeding(path, "1") : expected, loss)
+    @test length(one) == 40 && one[40] < 0.5 * one[1]
+    for tp in ("2", "1")
+        found = numbers(two_processes(path, "2", tp), loss)
+        @test length(found) == 40 && maximum(abs.(found .- one)) <= 1e-5
+    end
+end
+
 @testset "a forward, an activation and a loss in Julia" begin
     found = numbers(two_processes(joinpath(examples, "custom_model.jl")), loss)
     expected = json(read(joinpath(root, "tests", "oracles", "custom_model", "expected.json"), String))["losses"]

@@ -1,0 +1,100 @@
+# Layers over arrays of one's own, forward and backward, without libtorch. Arrays are read and written
+# in place, in any strides; "the last dimension" of nxd.h is the first of a Julia array's size, so that
+# x is (features, rows) and a weight (in_features, out_features). Options are the fields of the C
+# struct; `nothing` leaves an array out, such as a gradient that is not wanted.
+
+borrowed_or_null(::Nothing) = Ptr{DLTensor}(C_NULL)
+borrowed_or_null(a::AbstractArray) = Borrowed(a)
+
+"Arrays and options of a call; where they are bad, the peers are told, who are in it or about to be."
+function described(context, T, options, arrays)
+    try
+        map(borrowed_or_null, arrays), Options(T; options...)
+    catch e
+        reject(is_model_parallel(context) ? group(context, :tensor) : world(context), collective(""), e)
+        rethrow()
+    end
+end
+
+for (name, options, inputs, outputs) in (
+        (:column_linear_forward, :column_linear, (:x, :weight, :bias), (:y,)),
+        (:column_linear_backward, :column_linear, (:x, :weight, :grad_y), (:grad_x, :grad_weight, :grad_bias)),
+        (:row_linear_forward, :row_linear, (:x, :weight, :bias), (:y,)),
+        (:row_linear_backward, :row_linear, (:x, :weight, :grad_y), (:grad_x, :grad_weight, :grad_bias)),
+        (:vocab_parallel_embedding_forward, :vocab_parallel_embedding, (:ids, :weight), (:y,)),
+        (:vocab_parallel_embedding_backward, :vocab_parallel_embedding, (:ids, :grad_y), (:grad_weight,)),
+        (:parallel_cross_entropy_forward, :parallel_cross_entropy, (:logits, :labels), (:statistics, :loss)),
+        (:parallel_cross_entropy_backward, :parallel_cross_entropy,
+         (:logits, :labels, :statistics, :grad_loss), (:grad_logits,)),
+        (:rms_norm_forward, :normalization, (:x, :weight), (:y, :statistics)),
+        (:rms_norm_backward, :normalization, (:x, :weight, :statistics, :grad_y), (:grad_x, :grad_weight)),
+        (:layer_norm_forward, :normalization, (:x, :weight, :bias), (:y, :statistics)),
+        (:layer_norm_backward, :normalization, (:x, :weight, :statistics, :grad_y),
+         (:grad_x, :grad_weight, :grad_bias)),
+        (:linear_cross_entropy_forward, :linear_cross_entropy, (:x, :weight, :bias, :labels), (:statistics, :loss)),
+        (:linear_cross_entropy_backward, :linear_cross_entropy,
+         (:x, :weight, :bias, :labels, :statistics, :grad_loss), (:grad_x, :grad_weight, :grad_bias)))
+    f, call, T = Symbol(name, "!"), Symbol("nxd_", name), Symbol("nxd_", options, "_options_t")
+    every, n = (inputs..., outputs...), length(inputs)
+    what = "    $f(context, $(join(every, ", ")); options...)\n\n`$call` over arrays of one's own. " *
+           "[collective: tensor-parallel group]"
+    @eval @doc $what function $f(context::Context, $(every...); options...)
+        arrays, made = described(context, $T, options, ($(every...),))
+        check($call(context, arrays[1:$n]..., made, arrays[$(n + 1):end]...))
+    end
+end
+
+for (name, from, to) in ((:dropout_forward, :x, :y), (:dropout_backward, :grad_y, :grad_x))
+    f, call = Symbol(name, "!"), Symbol("nxd_", name)
+    what = "    $f(context, name, $from, $to; p, options...)\n\n`$call` over arrays of one's own. " *
+           "[collective: tensor-parallel group]"
+    @eval @doc $what function $f(context::Context, name::AbstractString, $from, $to; options...)
+        arrays, made = described(context, nxd_dropout_options_t, options, ($from, $to))
+        check($call(context, name, arrays[1], made, arrays[2]))
+    end
+end
+
+for (name, from, to) in ((:region_mapping_forward, :x, :y), (:region_mapping_backward, :grad_y, :grad_x))
+    f, call = Symbol(name, "!"), Symbol("nxd_", name)
+    what = "    $f(context, mapping, dim, $from, $to)\n\n`$call`; `dim` is that of the shape in C, " *
+           "from 0, or from its end when negative. [collective: tensor-parallel group]"
+    @eval @doc $what function $f(context::Context, mapping, dim::Integer, $from, $to)
+        arrays, _ = described(context, nxd_dropout_options_t, (), ($from, $to))
+        check($call(context, mapping, dim, arrays...))
+    end
+end
+
+# Shards of weights. `dim` is the dimension of the Julia array, from 1, that ranks have parts of;
+# `nothing`: each rank has the whole weight.
+function shard_options(dim, rank_of_array, options)
+    dim === nothing && return Options(nxd_shard_options_t; options...)
+    Options(nxd_shard_options_t; has_dim = 1, dim = rank_of_array - dim, options...)
+end
+
+"""
+    shard_initialize!(context, name, init, a, b, shard; dim, options...)
+
+Fills a shard with the initial values that the undivided weight of that name has.
+"""
+shard_initialize!(context::Context, name::AbstractString, init, a::Real, b::Real, shard::AbstractArray;
+                  dim = nothing, options...) =
+    check(nxd_shard_initialize(context, name, init, a, b, shard_options(dim, ndims(shard), options),
+                               Borrowed(shard)))
+
+"Copies this rank's part of a whole weight."
+shard_set_full!(context::Context, full::AbstractArray, shard::AbstractArray; dim = nothing, options...) =
+    check(nxd_shard_set_full(context, Borrowed(full), shard_options(dim, ndims(shard), options),
+                             Borrowed(shard)))
+
+"Puts a whole weight together on every rank. [collective: tensor-parallel group]"
+function shard_gather_full!(context::Context, shard::AbstractArray, full::AbstractArray; dim = nothing,
+                            options...)
+    arrays, _ = described(context, nxd_shard_options_t, (), (shard, full))
+    check(nxd_shard_gather_full(context, arrays[1], shard_options(dim, ndims(shard), options), arrays[2]))
+end
+
+"Reads this rank's part of a tensor of safetensors, and no other bytes of it."
+shard_load_safetensors!(context::Context, path::AbstractString, name::AbstractString, shard::AbstractArray;
+                        dim = nothing, options...) =
+    check(nxd_shard_load_safetensors(context, path, name, shard_options(dim, ndims(shard), options),
+                                     Borrowed(shard)))

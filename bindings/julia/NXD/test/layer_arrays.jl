@@ -1,0 +1,76 @@
+"The product of (in, out) weights with (in, rows)."
+linear(w, x, b = 0) = w' * x .+ b
+
+@testset "layers over arrays of one's own" begin
+    x, dy = sin.(reshape(0.0:29.0, 6, 5)), cos.(reshape(0.0:19.0, 4, 5))
+    w1, b1 = sin.(reshape(1.0:48.0, 6, 8)), cos.(1.0:8.0)
+    w2 = cos.(reshape(1.0:32.0, 8, 4))
+    hidden = linear(w1, x, b1)
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        mine = 4r + 1:4r + 4
+        # The row layer's weight is a view: its columns are as far apart as the whole's.
+        up, down = w1[:, mine], view(w2, mine, :)
+        h, y = zeros(4, 5), zeros(4, 5)
+        NXD.column_linear_forward!(ctx, x, up, b1[mine], h)
+        NXD.row_linear_forward!(ctx, h, down, nothing, y)
+        dh, dw2, dx, dw1, db1 = zeros(4, 5), ones(4, 4), zeros(6, 5), zeros(6, 4), zeros(4)
+        NXD.row_linear_backward!(ctx, h, down, dy, dh, dw2, nothing; accumulate_grads = true)
+        NXD.column_linear_backward!(ctx, x, up, dh, dx, dw1, db1)
+        (h, y, dw2, dx, dw1, db1)
+    end
+    for (r, (h, y, dw2, dx, dw1, db1)) in zip(0:1, found)
+        mine = 4r + 1:4r + 4
+        dh = w2 * dy
+        @test h ≈ hidden[mine, :] && y ≈ linear(w2, hidden)
+        @test dw2 ≈ hidden[mine, :] * dy' .+ 1 && dx ≈ w1 * dh
+        @test dw1 ≈ x * dh[mine, :]' && db1 ≈ vec(sum(dh[mine, :]; dims = 2))
+    end
+end
+
+@testset "norms, dropout, losses and weights over arrays" begin
+    x, head = sin.(reshape(1.0:24.0, 6, 4)), cos.(reshape(1.0:48.0, 6, 8))
+    logits, labels = head' * x, Int64[1, 7, -100, 4]
+    losses = [log(sum(exp, logits[:, i])) - logits[labels[i] + 1, i] for i in (1, 2, 4)]
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        y, inv, dw = zero(x), zeros(4), zeros(6)
+        NXD.rms_norm_forward!(ctx, x, nothing, y, inv; eps = 0.5)
+        NXD.rms_norm_backward!(ctx, x, nothing, inv, x, nothing, dw; eps = 0.5, sequence_parallel = true)
+        whole, part = zero(x), zeros(6, 2)
+        NXD.dropout_forward!(ctx, "drop", x, whole; p = 0.5)
+        NXD.dropout_forward!(ctx, "drop", x[:, 2r + 1:2r + 2], part; p = 0.5, has_shard_dim = true)
+        loss = fill(0.0)
+        NXD.linear_cross_entropy_forward!(ctx, x, head[:, 4r + 1:4r + 4], nothing, labels, nothing, loss)
+        full, shard, again = zeros(6, 8), zeros(6, 4), zeros(6, 8)
+        NXD.shard_initialize!(ctx, "head.weight", :normal, 0, 0.5, full)
+        NXD.shard_initialize!(ctx, "head.weight", :normal, 0, 0.5, shard; dim = 2)
+        NXD.shard_gather_full!(ctx, shard, again; dim = 2)
+        (y, inv, dw, whole, part, loss[], full, shard, again)
+    end
+    for (r, (y, inv, dw, whole, part, loss, full, shard, again)) in zip(0:1, found)
+        expected = 1 ./ sqrt.(vec(sum(abs2, x; dims = 1)) ./ 6 .+ 0.5)
+        @test inv ≈ expected && y ≈ x .* expected'
+        @test dw ≈ 2 .* vec(sum(x .* x .* expected'; dims = 2)) # of both ranks
+        @test part == whole[:, 2r + 1:2r + 2] && any(iszero, whole) && all(v in (0, 2) for v in whole ./ x)
+        @test loss ≈ sum(losses) / 3
+        @test shard == full[:, 4r + 1:4r + 4] && again == full && 0.2 < sqrt(sum(abs2, full) / 48) < 0.8
+    end
+end
+
+@testset "an array that is bad on one rank is an error on both" begin
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        x, w, y = zeros(3, 2), zeros(3, 4), zeros(4, 2)
+        map(("text", zeros(4, 3), y)) do bad
+            try
+                NXD.column_linear_forward!(ctx, x, w, nothing, r == 0 ? y : bad)
+                :good
+            catch e
+                e isa NXDError ? e.status : typeof(e)
+            end
+        end
+    end
+    @test found[1] == (:invalid_argument, :invalid_argument, :good)
+    @test found[2] == (MethodError, :invalid_argument, :good)
+end
