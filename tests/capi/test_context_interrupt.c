@@ -265,7 +265,7 @@ static void test_join(void** state) {
   (void)state;
   for (int first = 0; first < 2; ++first) {
     nxd_store_t* store = NULL;
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "rank %d left", first);
     assert_int_equal(nxd_store_create_local(&store), NXD_OK);
     NXD_TEST_REFUSED(join_as(first, 2, store, 99), 99, "nxd_context_create: interrupted");
