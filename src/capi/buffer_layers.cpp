@@ -11,7 +11,8 @@ namespace {
 
 const nxd_normalization_options_t kNormDefaults = NXD_NORMALIZATION_OPTIONS_INIT;
 const nxd_dropout_options_t kDropoutDefaults = NXD_DROPOUT_OPTIONS_INIT;
-const nxd_linear_cross_entropy_options_t kLossDefaults = NXD_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
+const nxd_linear_cross_entropy_options_t kLinearLossDefaults =
+    NXD_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
 
 NormalizationOptions resolve(const nxd_normalization_options_t* given) {
   const auto known = read_options(given, kNormDefaults, "options");
@@ -37,7 +38,7 @@ DropoutOptions resolve(const nxd_dropout_options_t* given) {
 }
 
 LinearLossOptions resolve(const nxd_linear_cross_entropy_options_t* given) {
-  const auto known = read_options(given, kLossDefaults, "options");
+  const auto known = read_options(given, kLinearLossDefaults, "options");
   check_loss_options(known);
   LinearLossOptions options;
   options.label_smoothing = known.label_smoothing;
@@ -266,7 +267,7 @@ nxd_status_t nxd_dropout_backward_get_workspace(nxd_context_t* ctx, const char* 
 
 nxd_status_t nxd_linear_cross_entropy_options_init(nxd_linear_cross_entropy_options_t* options,
                                                    size_t size) {
-  return guard([&] { init_options(options, size, kLossDefaults, "options"); });
+  return guard([&] { init_options(options, size, kLinearLossDefaults, "options"); });
 }
 
 nxd_status_t nxd_linear_cross_entropy_forward(nxd_context_t* ctx, const DLTensor* x,
