@@ -231,15 +231,8 @@ void layouts(void**) {
 }
 
 void lost_ranks(void**) {
-  for (const Called* call : {&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward,
-                             &kMappingForward, &kMappingBackward}) {
-    nxd_test_run_ranks(
-        kSlipRanks, kSlipRanks,
-        [](nxd_context_t* ctx, int rank, int, void* user_data) {
-          check_lost(ctx, rank, *static_cast<const Called*>(user_data));
-        },
-        const_cast<Called*>(call));
-  }
+  check_lost_ranks<Arguments>({&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward,
+                               &kMappingForward, &kMappingBackward});
 }
 
 }  // namespace

@@ -247,16 +247,7 @@ void other_calls_are_found(void**) {
       nullptr);
 }
 
-void lost_ranks(void**) {
-  for (const Called* call : kCalls) {
-    nxd_test_run_ranks(
-        kSlipRanks, kSlipRanks,
-        [](nxd_context_t* ctx, int rank, int, void* user_data) {
-          check_lost(ctx, rank, *static_cast<const Called*>(user_data));
-        },
-        const_cast<Called*>(call));
-  }
-}
+void lost_ranks(void**) { check_lost_ranks<Arguments>({std::begin(kCalls), std::end(kCalls)}); }
 
 }  // namespace
 

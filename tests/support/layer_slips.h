@@ -72,4 +72,17 @@ void check_lost(nxd_context_t* ctx, int rank, const LayerCall<Arguments>& call) 
   NXD_TEST_REFUSED(call(ctx, arguments), NXD_ERROR_PEER_LOST, "rank 0");
 }
 
+// Each call with a lost rank, in a world of its own.
+template <class Arguments>
+void check_lost_ranks(const std::vector<const LayerCall<Arguments>*>& calls) {
+  for (const LayerCall<Arguments>* call : calls) {
+    nxd_test_run_ranks(
+        kSlipRanks, kSlipRanks,
+        [](nxd_context_t* ctx, int rank, int, void* user_data) {
+          check_lost(ctx, rank, *static_cast<const LayerCall<Arguments>*>(user_data));
+        },
+        const_cast<LayerCall<Arguments>*>(call));
+  }
+}
+
 }  // namespace nxd_test
