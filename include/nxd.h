@@ -44,6 +44,7 @@
  *   parallel        which ranks share tensors, stages and data
  *   job             starting processes
  *   checkpoint      directories of files that appear at once, or not at all
+ *   data            batches from files of token ids, for data-parallel ranks
  *   machine         the device, limits to compare with, where the time goes
  *   data_parallel   gradients reduced over ranks in buckets, ZeRO-1, samplers
  *   tensor_parallel layers that ranks share, forward and backward, over buffers

@@ -98,7 +98,7 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 	defer scratch.Free()
 	names, values, grads, bad := describeAll(&scratch, parameters)
 	if bad != nil {
-		return nil, rejectDDP(c, group, bad)
+		return nil, reject(c, group, bad)
 	}
 	keep := []any{c, group}
 	for _, p := range parameters {
@@ -142,8 +142,8 @@ func describeAll(s *raw.Scratch, parameters []Parameter) (names []string, values
 	return names, values, grads, nil
 }
 
-// rejectDDP tells the peers, who make a DDP, that this rank cannot, and gives the reason back.
-func rejectDDP(c *Context, group *Group, why *Error) error {
+// reject tells the peers, who make an object, that this rank cannot, and gives the reason back.
+func reject(c *Context, group *Group, why *Error) error {
 	if group == nil {
 		in, err := c.defaultGroup()
 		if err != nil {

@@ -107,7 +107,7 @@ func rejectLayer(c *Context, why *Error) error {
 	if err != nil {
 		return err
 	}
-	return rejectDDP(c, group, why)
+	return reject(c, group, why)
 }
 
 // ColumnLinearForward: y = x weight^T + bias, of this rank's output features. [collective: the tensor-

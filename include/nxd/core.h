@@ -9,6 +9,7 @@
 #include "buffer_layers.h"
 #include "checkpoint.h"
 #include "context.h"
+#include "data.h"
 #include "data_parallel.h"
 #include "group.h"
 #include "job.h"

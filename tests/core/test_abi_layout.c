@@ -76,6 +76,17 @@ FIELD(nxd_phase_stats_t, seconds, 16);
 FIELD(nxd_phase_stats_t, operations, 24);
 FIELD(nxd_phase_stats_t, calls, 32);
 
+SIZE(nxd_data_loader_options_t, 48);
+FIELD(nxd_data_loader_options_t, struct_size, 0);
+FIELD(nxd_data_loader_options_t, vocab_size, 8);
+FIELD(nxd_data_loader_options_t, seed, 16);
+FIELD(nxd_data_loader_options_t, has_seed, 24);
+FIELD(nxd_data_loader_options_t, format, 28);
+FIELD(nxd_data_loader_options_t, shuffle, 32);
+FIELD(nxd_data_loader_options_t, next_labels, 36);
+FIELD(nxd_data_loader_options_t, prefetch, 40);
+FIELD(nxd_data_loader_options_t, reserved, 44);
+
 SIZE(nxd_column_linear_options_t, 48);
 FIELD(nxd_column_linear_options_t, struct_size, 0);
 FIELD(nxd_column_linear_options_t, gather_output, 8);
@@ -373,6 +384,7 @@ static void test_optimizer_options(void** state) {
   CHECK_INIT(dropout, DROPOUT);
   CHECK_INIT(linear_cross_entropy, LINEAR_CROSS_ENTROPY);
   CHECK_INIT(shard, SHARD);
+  CHECK_INIT(data_loader, DATA_LOADER);
 }
 
 static void test_pp_costs(void** state) {

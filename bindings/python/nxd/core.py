@@ -10,10 +10,12 @@ from nxd.buffer_layers import dropout_backward, dropout_forward, layer_norm_back
     layer_norm_forward, linear_cross_entropy_backward, linear_cross_entropy_forward, \
     rms_norm_backward, rms_norm_forward
 from nxd.context import Context, device, layout_find, layout_groups
+from nxd.data import DataLoader
 from nxd.data_parallel import Ddp, sample_epoch
 from nxd.enums import AdamwFormula, Axis, Bf16Update, Device, DType, Hyperparameter, LogLevel, \
     Init, ParameterState, Phase, Platform, PpLoss, PpPartition, PpScheduleKind, PpTaskKind, \
-    Reduce, Reduction, RegionMapping, Rendezvous, LrSchedule, Smoothing, Status, Transport
+    Reduce, Reduction, RegionMapping, Rendezvous, LrSchedule, Smoothing, Status, TokenFormat, \
+    Transport
 from nxd.errors import AbiMismatch, Aborted, Corrupt, InputOutput, Internal, InvalidArgument, \
     InvalidState, NxdError, PeerLost, Timeout, Unsupported, UserError, check
 from nxd.group import Group, Work
@@ -33,14 +35,15 @@ from nxd.weights import shard_gather_full, shard_initialize, shard_load_safetens
 
 __all__ = [
     "AbiMismatch", "Aborted", "AdamW", "AdamwFormula", "Axis", "Bf16Update", "CallbackPipeline",
-    "Context", "Corrupt", "CustomOptimizer", "DType", "Ddp", "Device", "ErrorInfo", "Group",
+    "Context", "Corrupt", "CustomOptimizer", "DType", "DataLoader", "Ddp", "Device", "ErrorInfo",
+    "Group",
     "Hyperparameter", "InputOutput", "Internal", "InvalidArgument", "InvalidState", "Job",
     "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
     "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "LrSchedule", "Sgd",
-    "Stage", "Status", "StepReport", "Store", "Timeout", "Transport", "Unsupported", "Update",
-    "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",
+    "Stage", "Status", "StepReport", "Store", "Timeout", "TokenFormat", "Transport", "Unsupported",
+    "Update", "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",
     "layout_find", "layout_groups", "measure_gemm_peak", "memory_stats",
     "plan_model_from_config", "plan_predict", "plan_search", "profile", "release_threads",
     "sample_epoch", "lr_schedule_factor", "set_log_callback", "set_log_level", "set_memory_cap",

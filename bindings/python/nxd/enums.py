@@ -6,12 +6,13 @@ from nxd._raw import (
     Activation, AdamwFormula, Axis, Bf16Update, DType, Device, Hyperparameter, Init, LogLevel,
     LrSchedule, Mismatch, ParameterState, Phase, Placement, Platform, PpLoss, PpPartition,
     PpScheduleKind, PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, Rope, Smoothing,
-    Status, Toggle, Transport,
+    Status, Toggle, TokenFormat, Transport,
 )
 
 __all__ = [
     "Activation", "AdamwFormula", "Axis", "Bf16Update", "DType", "Device", "Hyperparameter",
     "Init", "LogLevel", "LrSchedule", "Mismatch", "ParameterState", "Phase", "Placement",
     "Platform", "PpLoss", "PpPartition", "PpScheduleKind", "PpTaskKind", "Reduce", "Reduction",
-    "RegionMapping", "Rendezvous", "Rope", "Smoothing", "Status", "Toggle", "Transport",
+    "RegionMapping", "Rendezvous", "Rope", "Smoothing", "Status", "Toggle", "TokenFormat",
+    "Transport",
 ]

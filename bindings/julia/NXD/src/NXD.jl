@@ -28,6 +28,7 @@ include("work.jl")
 include("job.jl")
 include("machine.jl")
 include("data_parallel.jl")
+include("data.jl")
 include("optimizer.jl")
 include("schedule.jl")
 include("planner.jl")
@@ -41,7 +42,7 @@ include("training.jl")
 include("layer_arrays.jl")
 include("pipeline.jl")
 
-export NXDError, Store, Context, Group, Work, Job, Ddp, Optimizer, Schedule, Pipeline, Tensor,
+export NXDError, Store, Context, Group, Work, Job, DataLoader, Ddp, Optimizer, Schedule, Pipeline, Tensor,
     Operator, CustomFunction, ModuleNode, Parameter, Tape, BFloat16,
     finalize!, abort, init_model_parallel!, world, group, rank_in, master_print,
     all_reduce!, all_gather!, all_gather, reduce_scatter!, broadcast_from!, all_to_all!, send_to,

@@ -3,7 +3,7 @@
 fields of reports."""
 
 from nxd._raw import (
-    autograd, base, buffer_layers, checkpoint, context, data_parallel, device, dlpack,
+    autograd, base, buffer_layers, checkpoint, context, data, data_parallel, device, dlpack,
     functional, group, job, layers, machine, memory, model, model_pipeline, module, op,
     optimizer, parallel, pipeline, planner, store, tensor, tensor_parallel, training, weights,
     work,
@@ -16,6 +16,7 @@ from nxd._raw.buffer_layers import (
     DropoutOptions, LinearCrossEntropyOptions, NormalizationOptions,
 )
 from nxd._raw.context import ContextOptions, Rendezvous, Transport
+from nxd._raw.data import DataLoaderOptions, TokenFormat
 from nxd._raw.data_parallel import DdpOptions, FinishOptions, Placement
 from nxd._raw.functional import CrossEntropyOptions
 from nxd._raw.group import Reduce
@@ -50,10 +51,10 @@ from nxd._raw.weights import Init, ShardOptions
 ABI_VERSION = 0
 
 # In an order in which each knows the ones before it.
-TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, group,
-          data_parallel, job, machine, memory, optimizer, pipeline, planner, weights, work,
-          tensor, autograd, device, functional, module, layers, model, model_pipeline, op,
-          training]
+TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, data,
+          group, data_parallel, job, machine, memory, optimizer, pipeline, planner, weights,
+          work, tensor, autograd, device, functional, module, layers, model, model_pipeline,
+          op, training]
 
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}
@@ -67,16 +68,16 @@ CDEF = "typedef int32_t DLDeviceType;\n" + "".join(
 __all__ = [
     "ABI_VERSION", "CDEF", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions",
     "AttentionOptions", "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions",
-    "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DdpOptions", "Device",
-    "DropoutOptions", "EmbeddingOptions", "ErrorInfo", "FinishOptions", "FunctionOptions",
-    "Hyperparameter", "Init", "LinearCrossEntropyOptions", "LinearOptions", "LogLevel",
-    "LrSchedule", "LrScheduleOptions", "MemoryStats", "Mismatch", "MlpOptions", "ModelOptions",
-    "NormOptions", "NormalizationOptions", "ParallelCrossEntropyOptions", "ParallelOptions",
-    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
-    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
-    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
+    "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DataLoaderOptions", "DdpOptions",
+    "Device", "DropoutOptions", "EmbeddingOptions", "ErrorInfo", "FinishOptions",
+    "FunctionOptions", "Hyperparameter", "Init", "LinearCrossEntropyOptions", "LinearOptions",
+    "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats", "Mismatch", "MlpOptions",
+    "ModelOptions", "NormOptions", "NormalizationOptions", "ParallelCrossEntropyOptions",
+    "ParallelOptions", "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement",
+    "PlanLayout", "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform",
+    "PpCall", "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Reduction", "RegionMapping",
     "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "ShardOptions",
-    "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle", "Transport",
+    "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle", "TokenFormat", "Transport",
     "VocabParallelEmbeddingOptions",
 ]

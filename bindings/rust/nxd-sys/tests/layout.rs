@@ -232,6 +232,20 @@ fn layout_of_nxd_linear_cross_entropy_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_data_loader_options_t() {
+    assert_eq!((size_of::<nxd_data_loader_options_t>(), align_of::<nxd_data_loader_options_t>()), (48, 8));
+    assert_eq!(place!(nxd_data_loader_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_data_loader_options_t, vocab_size), (8, 8), "vocab_size");
+    assert_eq!(place!(nxd_data_loader_options_t, seed), (16, 8), "seed");
+    assert_eq!(place!(nxd_data_loader_options_t, has_seed), (24, 4), "has_seed");
+    assert_eq!(place!(nxd_data_loader_options_t, format), (28, 4), "format");
+    assert_eq!(place!(nxd_data_loader_options_t, shuffle), (32, 4), "shuffle");
+    assert_eq!(place!(nxd_data_loader_options_t, next_labels), (36, 4), "next_labels");
+    assert_eq!(place!(nxd_data_loader_options_t, prefetch), (40, 4), "prefetch");
+    assert_eq!(place!(nxd_data_loader_options_t, reserved), (44, 4), "reserved");
+}
+
+#[test]
 fn layout_of_nxd_ddp_options_t() {
     assert_eq!((size_of::<nxd_ddp_options_t>(), align_of::<nxd_ddp_options_t>()), (40, 8));
     assert_eq!(place!(nxd_ddp_options_t, struct_size), (0, 8), "struct_size");
@@ -835,6 +849,11 @@ fn constants() {
     assert_eq!(nxd_region_mapping_t::GATHER_FROM.0, 3);
     assert_eq!(nxd_region_mapping_t::GATHER_FOR_SHARDS.0, 4);
     assert_eq!(nxd_region_mapping_t::REDUCE_SCATTER_TO.0, 5);
+    assert_eq!(nxd_token_format_t::INVALID.0, -1);
+    assert_eq!(nxd_token_format_t::DEFAULT.0, 0);
+    assert_eq!(nxd_token_format_t::UINT16.0, 1);
+    assert_eq!(nxd_token_format_t::UINT32.0, 2);
+    assert_eq!(nxd_token_format_t::BYTES.0, 3);
     assert_eq!(nxd_reduce_t::INVALID.0, -1);
     assert_eq!(nxd_reduce_t::SUM.0, 0);
     assert_eq!(nxd_reduce_t::AVG.0, 1);

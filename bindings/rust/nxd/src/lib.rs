@@ -15,6 +15,7 @@
 mod arrays;
 mod callback;
 mod context;
+mod data;
 mod data_parallel;
 mod element;
 mod error;
@@ -33,6 +34,7 @@ mod work;
 
 pub use arrays::{Array, Float};
 pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
+pub use data::{DataLoader, DataLoaderOptions, TokenFormat};
 pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions, Placement};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, ParameterState, Result, Status};

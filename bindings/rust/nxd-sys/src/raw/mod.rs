@@ -37,6 +37,8 @@ mod buffer_layers;
 pub use buffer_layers::*;
 mod checkpoint;
 pub use checkpoint::*;
+mod data;
+pub use data::*;
 mod group;
 pub use group::*;
 mod data_parallel;

@@ -4,6 +4,7 @@ mod common;
 
 mod arrays;
 mod contexts;
+mod data;
 mod groups;
 mod jobs;
 mod layers;

@@ -1,0 +1,80 @@
+# Generated from include/nxd.h by scripts/bindings. Do not edit.
+"""nxd/data.h."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypedDict
+
+from nxd._raw.base import Toggle
+
+NAMES = """
+typedef int32_t nxd_token_format_t;
+typedef struct nxd_data_loader nxd_data_loader_t;
+typedef struct nxd_data_loader_options nxd_data_loader_options_t;
+"""
+
+TYPES = """
+struct nxd_data_loader_options {
+  size_t struct_size;
+  int64_t vocab_size;
+  uint64_t seed;
+  int32_t has_seed;
+  nxd_token_format_t format;
+  nxd_toggle_t shuffle;
+  int32_t next_labels;
+  int32_t prefetch;
+  int32_t reserved;
+};
+"""
+
+FUNCTIONS = """
+nxd_status_t nxd_data_loader_options_init(nxd_data_loader_options_t* options, size_t size);
+nxd_status_t nxd_data_loader_create(nxd_context_t* ctx, const char* const* paths, size_t num_paths, int64_t batch_size, int64_t sequence_length, const nxd_data_loader_options_t* options, nxd_data_loader_t** out_loader);
+nxd_status_t nxd_data_loader_next(nxd_data_loader_t* loader, int64_t* ids, int64_t* labels, size_t count);
+nxd_status_t nxd_data_loader_get_num_samples(nxd_data_loader_t* loader, int64_t* out_samples);
+nxd_status_t nxd_data_loader_get_position(nxd_data_loader_t* loader, int64_t* out_position);
+nxd_status_t nxd_data_loader_set_position(nxd_data_loader_t* loader, int64_t position);
+void nxd_data_loader_destroy(nxd_data_loader_t* loader);
+"""
+
+
+class TokenFormat(IntEnum):
+    """The elements of token files, which have no header."""
+
+    INVALID = -1
+    # BYTES where the first path ends in .txt, UINT32 where it ends in .u32, else UINT16
+    DEFAULT = 0
+    # ids of 16 bits, little-endian
+    UINT16 = 1
+    # ids of 32 bits, little-endian
+    UINT32 = 2
+    # text: each byte is an id from 0 to 255
+    BYTES = 3
+
+
+class DataLoaderOptions(TypedDict, total=False):
+    """How a loader reads. All fields are the same on all ranks."""
+
+    # 0: ids are not checked. Else an id that is not below it is CORRUPT, when it is read
+    vocab_size: int
+    # of the order of samples; has_seed 0: the context's
+    seed: int
+    has_seed: int
+    format: TokenFormat | str
+    # default on: each epoch has an order of its own, that of nxd_sample_epoch for one rank; off:
+    # the order of the files
+    shuffle: bool | Toggle | None
+    # 1: nxd_data_loader_next gives labels too, which are the ids one place on. Models of libnxd
+    # want none: they shift their labels, which are the ids themselves
+    next_labels: int
+    # batches that are read ahead; 0: 2; at most 1024
+    prefetch: int
+
+
+FIELDS: dict[str, dict[str, type]] = {
+    "nxd_data_loader_options_t": {
+        "format": TokenFormat,
+        "shuffle": Toggle,
+    },
+}
