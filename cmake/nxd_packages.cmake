@@ -29,7 +29,7 @@ nxd_package(libraries libnxd${NXD_ABI} libs
 nxd_package(development libnxd-dev libdevel
   "This package has the headers, what pkg-config and CMake need, documents,\nand the bindings for Rust, Go, Julia and Python as sources.")
 nxd_package(tools nxd-tools utils
-  "This package has nxdrun, which starts ranks, and nxdplan, which predicts\nlayouts.")
+  "This package has nxdrun, which starts ranks, nxdplan, which predicts\nlayouts, nxdconvert, which converts weights, and nxdtokenize.")
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")

@@ -257,8 +257,8 @@ bool SafetensorsReader::same(const std::string& a, const std::string& b) const {
   const uint64_t bytes = first.end - first.begin;
   for (uint64_t done = 0; done < bytes; done += kPart) {
     const auto part = static_cast<size_t>(std::min<uint64_t>(kPart, bytes - done));
-    files_[first.file].read(first.begin + done, left.data(), part);
-    files_[second.file].read(second.begin + done, right.data(), part);
+    read_bytes(first, done, left.data(), part);
+    read_bytes(second, done, right.data(), part);
     if (std::memcmp(left.data(), right.data(), part) != 0) return false;
   }
   return true;
@@ -413,7 +413,17 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
 
 void SafetensorsWriter::write(const void* data) {
   check_internal(written_ < sizes_.size(), "more tensors than the header has");
-  file_.write(data, sizes_[written_++]);
+  write_part(data, sizes_[written_]);
+}
+
+void SafetensorsWriter::write_part(const void* data, size_t size) {
+  check_internal(written_ < sizes_.size() && size <= sizes_[written_] - part_,
+                 "more bytes than the header has");
+  file_.write(data, size);
+  part_ += size;
+  if (part_ < sizes_[written_]) return;
+  ++written_;
+  part_ = 0;
 }
 
 void SafetensorsWriter::commit() {

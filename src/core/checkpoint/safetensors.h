@@ -33,6 +33,10 @@ class SafetensorsReader {
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // INVALID_ARGUMENT when there is none of the name.
   const StoredTensor& tensor(const std::string& name) const;
+  // Bytes of a tensor from an offset on, as they are stored.
+  void read_bytes(const StoredTensor& tensor, uint64_t offset, void* out, size_t size) const {
+    files_[tensor.file].read(tensor.begin + offset, out, size);
+  }
   // Whether two tensors are of one type and shape and have the same bytes.
   bool same(const std::string& a, const std::string& b) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -74,6 +78,8 @@ class SafetensorsWriter {
 
   // All elements of the next tensor of the order.
   void write(const void* data);
+  // The next bytes of it: parts of any sizes, or one empty part where it is empty.
+  void write_part(const void* data, size_t size);
   // After the last tensor. Without it the path keeps what it had. Removes the index beside a
   // model.safetensors, once that is in place: it is that of an older save.
   void commit();
@@ -83,7 +89,8 @@ class SafetensorsWriter {
   std::string path_;
   AtomicFile file_;
   std::vector<size_t> sizes_;  // in bytes, in order
-  size_t written_ = 0;
+  size_t written_ = 0;         // tensors
+  size_t part_ = 0;            // bytes of the next one
 };
 
 // A tensor to write; data holds all of its elements and is borrowed for the call.

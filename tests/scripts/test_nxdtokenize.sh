@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# nxdtokenize writes the bytes of texts as ids of 16 bits, and what there is to know of them.
+# usage: test_nxdtokenize.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+need_commands python3
+nxdtokenize=$2/tools/nxdtokenize
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "FAILED: $*"; cat "$work"/out "$work"/err; exit 1; }
+run() { "$nxdtokenize" "$@" > "$work/out" 2> "$work/err"; }
+refuses() {
+  local code=$1 message=$2 got=0
+  shift 2
+  run "$@" || got=$?
+  [[ $got == "$code" ]] || fail "nxdtokenize $*: exit $got instead of $code"
+  grep -qF -- "$message" "$work/err" || fail "nxdtokenize $*: no \"$message\""
+}
+
+printf 'h\xc3\xa9\0\n' > "$work/a.txt"
+head -c 3000001 /dev/urandom > "$work/b.txt" # more than is held at a time
+: > "$work/empty.txt"
+for end in "" --end-of-text; do
+  run $end "$work/a.txt" "$work/empty.txt" "$work/b.txt" "$work/ids.bin" || fail "tokenize $end"
+  python3 - "$work" "$end" << 'PY' || fail "ids $end"
+import array
+import json
+import sys
+work, end = sys.argv[1:]
+wanted = array.array("H")
+for name in ("a", "empty", "b"):
+    wanted.extend(open(f"{work}/{name}.txt", "rb").read())
+    if end:
+        wanted.append(256)
+ids = array.array("H", open(f"{work}/ids.bin", "rb").read())
+note = json.load(open(f"{work}/ids.bin.json"))
+expected = {"tokenizer": "bytes", "format": "uint16", "vocab_size": 257 if end else 256, "tokens": len(wanted)}
+if end:
+    expected["end_of_text"] = 256
+sys.exit(ids != wanted or note != expected)
+PY
+done
+
+run --help && grep -q -- '--end-of-text' "$work/out" || fail help
+refuses 2 'expected TEXT and OUT, got 1' "$work/a.txt"
+refuses 2 'tokenizer.json: unsupported' --tokenizer tokenizer.json "$work/a.txt" "$work/x.bin"
+refuses 1 'absent.txt: cannot open' "$work/a.txt" "$work/absent.txt" "$work/x.bin"
+refuses 1 'expected a regular file, got a directory' "$work" "$work/x.bin"
+[[ ! -e $work/x.bin && ! -e $work/x.bin.json ]] || fail "something is left behind"
+echo "nxdtokenize: bytes, notes and refusals"

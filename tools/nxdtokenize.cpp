@@ -1,0 +1,125 @@
+// nxdtokenize: makes a file of token ids of text, for nxd_data_loader_create.
+#include <getopt.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "core/base/json_writer.h"
+#include "core/checkpoint/file.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "usage: nxdtokenize [OPTION...] TEXT... OUT\n"
+    "\n"
+    "Writes the bytes of text files as ids of 16 bits, one file after another, to OUT, and what a\n"
+    "model needs to know of them to OUT.json. Each is complete, or not there.\n"
+    "\n"
+    "  --end-of-text     id 256 after each file; there are 257 ids then, else 256\n"
+    "  --tokenizer FILE  tokenizer.json: unsupported, see docs/data.md for another way\n"
+    "  -h, --help        this text\n";
+
+constexpr uint16_t kEndOfText = 256;
+constexpr size_t kPart = size_t{1} << 20U;
+
+struct Settings {
+  bool end_of_text = false;
+  std::vector<std::string> texts;
+  std::string out;
+};
+
+// 0, 1 after --help, -1 when the arguments are wrong.
+int parse(int argc, char** argv, Settings& settings) {
+  const option known[] = {{"help", no_argument, nullptr, 'h'},
+                          {"end-of-text", no_argument, nullptr, 'e'},
+                          {"tokenizer", required_argument, nullptr, 't'},
+                          {nullptr, 0, nullptr, 0}};
+  for (int c; (c = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
+    if (c == 'h') return 1;
+    if (c == '?') return -1;
+    if (c == 't') {
+      std::fprintf(stderr,
+                   "nxdtokenize: %s: unsupported: Debian has no library that reads a Hugging Face "
+                   "tokenizer\n",
+                   optarg);
+      return -1;
+    }
+    settings.end_of_text = true;
+  }
+  if (argc - optind < 2) {
+    std::fprintf(stderr, "nxdtokenize: expected TEXT and OUT, got %d arguments\n", argc - optind);
+    return -1;
+  }
+  settings.texts.assign(argv + optind, argv + argc - 1);
+  settings.out = argv[argc - 1];
+  return 0;
+}
+
+void append(const nxd::InputFile& text, nxd::AtomicFile& out) {
+  std::vector<uint8_t> bytes(kPart);
+  std::vector<uint16_t> ids(kPart);
+  for (uint64_t done = 0; done < text.size();) {
+    const auto size = static_cast<size_t>(std::min<uint64_t>(kPart, text.size() - done));
+    text.read(done, bytes.data(), size);
+    std::copy_n(bytes.begin(), size, ids.begin());
+    out.write(ids.data(), size * sizeof ids[0]);
+    done += size;
+  }
+}
+
+void write_note(const Settings& settings, uint64_t tokens) {
+  nxd::JsonWriter note;
+  note.begin_object();
+  note.key("tokenizer");
+  note.string("bytes");
+  note.key("format");
+  note.string("uint16");
+  note.key("vocab_size");
+  note.natural(settings.end_of_text ? kEndOfText + 1U : kEndOfText);
+  if (settings.end_of_text) {
+    note.key("end_of_text");
+    note.natural(kEndOfText);
+  }
+  note.key("tokens");
+  note.natural(tokens);
+  note.end_object();
+  nxd::AtomicFile file(settings.out + ".json");
+  const std::string text = note.take() + "\n";
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void tokenize(const Settings& settings) {
+  nxd::AtomicFile out(settings.out);
+  uint64_t tokens = 0;
+  for (const std::string& path : settings.texts) {
+    const nxd::InputFile text(path);
+    append(text, out);
+    tokens += text.size();
+    if (!settings.end_of_text) continue;
+    out.write(&kEndOfText, sizeof kEndOfText);
+    ++tokens;
+  }
+  out.commit();
+  write_note(settings, tokens);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  const int parsed = parse(argc, argv, settings);
+  if (parsed != 0) {
+    std::fputs(kUsage, parsed > 0 ? stdout : stderr);
+    return parsed > 0 ? 0 : 2;
+  }
+  try {
+    tokenize(settings);
+    return 0;
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "nxdtokenize: %s\n", nxd::Error::current().what());
+    return 1;
+  }
+}
