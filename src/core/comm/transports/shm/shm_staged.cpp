@@ -32,6 +32,20 @@ constexpr size_t kPartElements = 64;
 
 std::atomic<uint64_t> all_chunks{0};
 
+// The parts of ranks in each chunk of a buffer, a chunk being what a slot holds.
+struct ChunkParts {
+  size_t count;     // elements of the buffer
+  size_t per_slot;  // elements
+  size_t item;      // bytes of an element
+  size_t ranks;
+
+  // Bytes of a rank's part, from where the chunk begins.
+  ShmStaged::Block of(size_t chunk, size_t rank) const {
+    const Share share = share_of(std::min(per_slot, count - chunk * per_slot), ranks, rank);
+    return {share.begin * item, share.count * item};
+  }
+};
+
 }  // namespace
 
 uint64_t ShmStaged::chunks_of_process() noexcept { return all_chunks; }
@@ -116,11 +130,7 @@ void ShmStaged::reduce_by_parts(const Call& call) {
   const auto at = [&](size_t step, uint32_t stage) {
     return base + static_cast<uint32_t>(3 * step) + stage;
   };
-  // Bytes of a rank's part, from where the chunk begins.
-  const auto part_of = [&](size_t chunk, size_t r) -> Block {
-    const Share share = share_of(std::min(per_slot, call.count - chunk * per_slot), n, r);
-    return {share.begin * item, share.count * item};
-  };
+  const ChunkParts parts{call.count, per_slot, item, n};
   const char* in = static_cast<const char*>(call.send);
   char* out = static_cast<char*>(call.recv);
   std::vector<const void*> inputs(n);
@@ -130,7 +140,7 @@ void ShmStaged::reduce_by_parts(const Call& call) {
       if (step >= ShmSegment::kSlots)
         agreement_.link().wait_for_all(at(step - ShmSegment::kSlots + 2, 3));
       char* own = slot(rank(), step);
-      const Block mine = part_of(step, me);
+      const Block mine = parts.of(step, me);
       const size_t size = std::min(ShmSegment::kSlot, call.count * item - from);
       writer_.copy(own, in + from, mine.begin);
       const size_t after = mine.begin + mine.size;
@@ -139,7 +149,7 @@ void ShmStaged::reduce_by_parts(const Call& call) {
     agreement_.link().post(at(step, 1));
     if (step >= 1 && step <= chunks) {
       const size_t chunk = step - 1;
-      const Block mine = part_of(chunk, me);
+      const Block mine = parts.of(chunk, me);
       agreement_.link().wait_for_all(at(chunk, 1));
       for (size_t r = 0; r < n; ++r) {
         inputs[r] = (r == me ? in + chunk * ShmSegment::kSlot : slot(static_cast<int>(r), chunk)) +
@@ -156,7 +166,7 @@ void ShmStaged::reduce_by_parts(const Call& call) {
       const size_t chunk = step - 2;
       for (size_t i = 1; i < n; ++i) {
         const size_t r = (me + i) % n;
-        const Block part = part_of(chunk, r);
+        const Block part = parts.of(chunk, r);
         agreement_.link().wait(static_cast<int>(r), at(chunk + 1, 2));
         kernels::copy_shared(out + chunk * ShmSegment::kSlot + part.begin,
                              slot(static_cast<int>(r), chunk) + part.begin, part.size);
