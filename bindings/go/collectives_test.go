@@ -123,6 +123,9 @@ func TestAsync(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if descriptor, err := barrier.Descriptor(); err != nil || descriptor < 0 {
+			return fmt.Errorf("descriptor %d, %v", descriptor, err)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), ranks.Timeout)
 		defer cancel()
 		if err := first(gather.Wait(ctx), barrier.Wait(nil)); err != nil {

@@ -171,6 +171,42 @@ func (d *DDP) Name(index int) (string, error) {
 	return own.Get(d.Handle, func(p *raw.DDP) (string, error) { return raw.DDPGetName(p, index) })
 }
 
+// Placement is how the ranks of the tensor-parallel group hold a parameter.
+type Placement = raw.Placement
+
+// Placed is the Placement of one parameter. Dim is the dimension that ranks have parts of, where it is
+// Sharded; Tied: another pipeline stage has the parameter too, and counts it in norms.
+type Placed struct {
+	Placement Placement
+	Dim       int
+	Tied      bool
+}
+
+// Placements of parameters.
+const (
+	Sharded     = raw.PlacementSharded
+	Replicated  = raw.PlacementReplicated
+	PartialGrad = raw.PlacementPartialGrad
+)
+
+// SetPlacements says how the parameters are parts of a model, one for each, so that norms, clipping and
+// saved states are those of the undivided model. [collective: tensor-, pipeline- and data-parallel
+// groups]
+func (d *DDP) SetPlacements(placed ...Placed) error {
+	placements := make([]Placement, len(placed))
+	dims, tied := make([]int32, len(placed)), make([]int32, len(placed))
+	for i, p := range placed {
+		placements[i], dims[i] = p.Placement, int32(p.Dim)
+		if p.Tied {
+			tied[i] = 1
+		}
+	}
+	var scratch raw.Scratch
+	defer scratch.Free()
+	a, b, c := raw.Copied(&scratch, placements), raw.Copied(&scratch, dims), raw.Copied(&scratch, tied)
+	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPSetPlacements(p, a, b, c, len(placed)) })
+}
+
 // MarkReady says that a gradient is complete for this step, so that its bucket may travel. It is never
 // needed: gradients not marked are taken at the step. [collective: the group]
 func (d *DDP) MarkReady(index int) error {

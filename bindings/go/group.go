@@ -53,6 +53,11 @@ func (g *Group) SetTimeout(d time.Duration) error {
 	return own.Do(g.Handle, func(p *raw.Group) error { return raw.GroupSetTimeout(p, milliseconds(d)) })
 }
 
+// SetNextKey gives the group's next call a key: ranks whose keys differ all get InvalidArgument.
+func (g *Group) SetNextKey(key uint64) error {
+	return own.Do(g.Handle, func(p *raw.Group) error { return raw.GroupSetNextKey(p, key) })
+}
+
 // Transport is what carries the group's data.
 func (g *Group) Transport() (Transport, error) { return own.Get(g.Handle, raw.GroupGetTransport) }
 

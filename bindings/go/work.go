@@ -59,6 +59,13 @@ func (w *Work) Wait(ctx context.Context) error {
 	}
 }
 
+// Descriptor is a file descriptor that poll and epoll find readable once the work is done. It is the
+// work's own, until Close.
+func (w *Work) Descriptor() (int, error) {
+	descriptor, err := own.Get(w.Handle, raw.WorkGetDescriptor)
+	return int(descriptor), err
+}
+
 // Cancel takes back a work that has not begun on this rank; one that has is InvalidState.
 func (w *Work) Cancel() error { return own.Do(w.Handle, raw.WorkCancel) }
 

@@ -55,6 +55,10 @@ nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap,
   });
 }
 
+nxd_status_t nxd_group_set_next_key(nxd_group_t* group, uint64_t key) {
+  return guard([&] { unwrap(group).set_next_key(key); });
+}
+
 nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms) {
   return guard([&] {
     ProcessGroup& g = unwrap(group);

@@ -26,6 +26,12 @@ Call rejected_call(const char* operation, int32_t peer, int32_t tag) {
   return call;
 }
 
+// Outlives the handle, which a callback may destroy.
+std::shared_ptr<Work> shared(nxd_work_t* work) {
+  nxd::unwrap(work);
+  return work->value;
+}
+
 const char* or_none(const char* reason) {
   return reason && *reason ? reason : "no reason was given";
 }
@@ -104,8 +110,24 @@ nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms) {
   return guard([&] { unwrap(work).wait(timeout_ms); });
 }
 
+nxd_status_t nxd_work_set_callback(nxd_work_t* work, nxd_work_callback_t callback,
+                                   void* user_data) {
+  return guard([&] {
+    check_argument(callback, "callback: expected a function, got NULL");
+    const auto kept = shared(work);
+    kept->set_callback([callback, user_data](nxd_status_t status) { callback(user_data, status); });
+  });
+}
+
+nxd_status_t nxd_work_get_descriptor(nxd_work_t* work, int32_t* out_descriptor) {
+  return guard([&] {
+    auto& out = output(out_descriptor, "out_descriptor");
+    out = unwrap(work).descriptor();
+  });
+}
+
 nxd_status_t nxd_work_cancel(nxd_work_t* work) {
-  return guard([&] { unwrap(work).cancel(); });
+  return guard([&] { shared(work)->cancel(); });
 }
 
 nxd_status_t nxd_work_get_error_info(nxd_work_t* work, nxd_error_info_t* out_info) {

@@ -18,7 +18,7 @@ static double now_s(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Whether it came to be within so many seconds. */
+/* True if it came to be within so many seconds. */
 static int await(atomic_int* flag, double seconds) {
   const struct timespec pause = {0, 1000000};
   for (const double end = now_s() + seconds; !atomic_load(flag) && now_s() < end;) {

@@ -155,14 +155,14 @@ static double combine(double a, double b, nxd_dtype_t dtype, nxd_reduce_t reduce
   return in_f32 ? (double)((float)a + (float)b) : a + b;
 }
 
-/* Whether a transport that adds up within hosts first does so. */
+/* True if a transport that adds up within hosts first does so. */
 static int sums_by_host(nxd_group_t* group) {
   nxd_transport_t transport = NXD_TRANSPORT_AUTO;
   NXD_TEST_OK(nxd_group_get_transport(group, &transport));
   return transport == NXD_TRANSPORT_HIERARCHICAL;
 }
 
-/* Whether so many members between which Gloo carries the data are added up as many. */
+/* True if so many members between which Gloo carries the data are added up as many. */
 static int adds_as_many(nxd_group_t* group, int members) {
   nxd_transport_t transport = NXD_TRANSPORT_AUTO;
   NXD_TEST_OK(nxd_group_get_transport(group, &transport));

@@ -140,7 +140,7 @@ int check_partial(Trainer& self, const std::string& directory) {
   return 0;
 }
 
-// Whether a survivor may find this.
+// True if a survivor may find this.
 bool is_expected(const Part& part, int64_t step, nxd_parameter_state_t state) {
   if (part.place == kReduction) return step == kLostAt && state == NXD_PARAMETER_STATE_OLD;
   // Without shards the others' updates need no peer.

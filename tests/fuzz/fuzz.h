@@ -34,7 +34,7 @@ inline void expect(bool holds, const char* why, const std::string& detail = "") 
   if (!holds) found(why, detail);
 }
 
-// Whether a status is one of the errors that input may cause.
+// True if a status is one of the errors that input may cause.
 inline bool is_rejection(nxd_status_t status) {
   return status < NXD_OK && status >= NXD_ERROR_USER && status != NXD_ERROR_INTERNAL;
 }

@@ -19,7 +19,7 @@ bool has_large_number(const std::string& text) {
   return false;
 }
 
-// Whether a peer's failure, which starts with its status, is an internal one.
+// True if a peer's failure, which starts with its status, is an internal one.
 bool is_internal_failure(const std::string& value) {
   return std::strtol(value.c_str(), nullptr, 10) == NXD_ERROR_INTERNAL;
 }

@@ -269,11 +269,11 @@ func DropoutOptionsInit(options *DropoutOptions, size int) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_dropout_options_init((*C.nxd_dropout_options_t)(unsafe.Pointer(options)), C.size_t(size))))
 }
 
-// DropoutForward is nxd_dropout_forward. y = x / (1 - p) for elements that are kept, else x 0.
-// Whether an element is kept depends on the context's seed, the name, the step, the microbatch and
-// the element's index in the undivided array (Philox4x32-10, Salmon et al. 2011): no number of
-// ranks changes it, and nothing is kept for the backward pass. Ranks exchange no more than the
-// agreement. [collective: tensor-parallel group]
+// DropoutForward is nxd_dropout_forward. y = x / (1 - p) for elements that are kept, else x 0. The
+// context's seed, the name, the step, the microbatch and the element's index in the undivided array
+// decide whether it is kept (Philox4x32-10, Salmon et al. 2011): no number of ranks changes it, and
+// nothing is kept for the backward pass. Ranks exchange no more than the agreement. [collective:
+// tensor-parallel group]
 func DropoutForward(ctx *Context, name string, x *DLTensor, options *DropoutOptions, y *DLTensor) error {
 	nameC, err := CString("name", name)
 	if err != nil {

@@ -243,8 +243,8 @@ func ContextSetPlainKernels(ctx *Context, plain int32) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_context_set_plain_kernels((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int32_t(plain))))
 }
 
-// ContextGetPlainKernels is nxd_context_get_plain_kernels. Whether layers run through plain ATen
-// operators. [local]
+// ContextGetPlainKernels is nxd_context_get_plain_kernels. Tells whether layers run through plain
+// ATen operators. [local]
 func ContextGetPlainKernels(ctx *Context) (plainOut int32, err error) {
 	r := C.nxdgo_context_get_plain_kernels((*C.nxd_context_t)(unsafe.Pointer(ctx)))
 	return int32(r.out_plain), TakeError(unsafe.Pointer(r.error))

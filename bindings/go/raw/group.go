@@ -68,6 +68,10 @@ static inline nxdgo_group_get_transport_t nxdgo_group_get_transport(nxd_group_t*
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_group_set_next_key(nxd_group_t* group, uint64_t key) {
+  return nxdgo_outcome(nxd_group_set_next_key(group, key));
+}
+
 static inline nxdgo_error_t* nxdgo_all_reduce(nxd_group_t* group, const uint8_t* send, uint8_t* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   return nxdgo_outcome(nxd_all_reduce(group, send, receive, count, dtype, reduce));
 }
@@ -169,6 +173,12 @@ func GroupSetTimeout(group *Group, timeoutMs int64) error {
 func GroupGetTransport(group *Group) (transportOut Transport, err error) {
 	r := C.nxdgo_group_get_transport((*C.nxd_group_t)(unsafe.Pointer(group)))
 	return Transport(r.out_transport), TakeError(unsafe.Pointer(r.error))
+}
+
+// GroupSetNextKey is nxd_group_set_next_key. Gives the group's next call a key, for a caller whose
+// calls a compiler may reorder. [local]
+func GroupSetNextKey(group *Group, key uint64) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_group_set_next_key((*C.nxd_group_t)(unsafe.Pointer(group)), C.uint64_t(key))))
 }
 
 // AllReduce is nxd_all_reduce. Reduces count elements of every rank and leaves the result on every

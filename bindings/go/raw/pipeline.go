@@ -338,7 +338,8 @@ func PPRun(pp *PP, training int32) (lossOut float64, err error) {
 	return float64(r.out_loss), TakeError(unsafe.Pointer(r.error))
 }
 
-// PPHasLoss is nxd_pp_has_loss. Whether this rank has the last stage, and so the losses. [local]
+// PPHasLoss is nxd_pp_has_loss. Tells whether this rank has the last stage, and so the losses.
+// [local]
 func PPHasLoss(pp *PP) (hasOut int32, err error) {
 	r := C.nxdgo_pp_has_loss((*C.nxd_pp_t)(unsafe.Pointer(pp)))
 	return int32(r.out_has), TakeError(unsafe.Pointer(r.error))

@@ -123,6 +123,21 @@ static inline nxdgo_error_t* nxdgo_work_wait(nxd_work_t* work, int64_t timeout_m
   return nxdgo_outcome(nxd_work_wait(work, timeout_ms));
 }
 
+static inline nxdgo_error_t* nxdgo_work_set_callback(nxd_work_t* work, uintptr_t callback, uintptr_t user_data) {
+  return nxdgo_outcome(nxd_work_set_callback(work, (nxd_work_callback_t)callback, (void*)user_data));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_descriptor;
+} nxdgo_work_get_descriptor_t;
+
+static inline nxdgo_work_get_descriptor_t nxdgo_work_get_descriptor(nxd_work_t* work) {
+  nxdgo_work_get_descriptor_t r = {0};
+  r.error = nxdgo_outcome(nxd_work_get_descriptor(work, &r.out_descriptor));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_work_cancel(nxd_work_t* work) {
   return nxdgo_outcome(nxd_work_cancel(work));
 }
@@ -221,7 +236,7 @@ func GroupRejectAsync(group *Group, operation string, peer int32, tag int32, rea
 	return (*Work)(unsafe.Pointer(r.out_work)), TakeError(unsafe.Pointer(r.error))
 }
 
-// WorkTest is nxd_work_test. Whether the work is done, well or not; from any thread. [local]
+// WorkTest is nxd_work_test. Tells whether the work is done, well or not; from any thread. [local]
 func WorkTest(work *Work) (doneOut int32, err error) {
 	r := C.nxdgo_work_test((*C.nxd_work_t)(unsafe.Pointer(work)))
 	return int32(r.out_done), TakeError(unsafe.Pointer(r.error))
@@ -230,6 +245,19 @@ func WorkTest(work *Work) (doneOut int32, err error) {
 // WorkWait is nxd_work_wait. Waits until the work is done, and returns how it ended. [local]
 func WorkWait(work *Work, timeoutMs int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_work_wait((*C.nxd_work_t)(unsafe.Pointer(work)), C.int64_t(timeoutMs))))
+}
+
+// WorkSetCallback is nxd_work_set_callback. Has a function called when the work is done, for
+// programs that do not wait in a thread. [local]
+func WorkSetCallback(work *Work, callback uintptr, userData uintptr) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_work_set_callback((*C.nxd_work_t)(unsafe.Pointer(work)), C.uintptr_t(callback), C.uintptr_t(userData))))
+}
+
+// WorkGetDescriptor is nxd_work_get_descriptor. A descriptor that poll, select or epoll finds
+// readable once the work is done, for event loops. [local]
+func WorkGetDescriptor(work *Work) (descriptorOut int32, err error) {
+	r := C.nxdgo_work_get_descriptor((*C.nxd_work_t)(unsafe.Pointer(work)))
+	return int32(r.out_descriptor), TakeError(unsafe.Pointer(r.error))
 }
 
 // WorkCancel is nxd_work_cancel. Cancels a work that has not begun on this rank: it is done, with
@@ -244,7 +272,8 @@ func WorkGetErrorInfo(work *Work, outInfo *ErrorInfo) error {
 }
 
 // WorkDestroy is nxd_work_destroy. Releases the work: one that has not begun is cancelled, one that
-// runs is waited for, which the group's timeout bounds. Afterwards its buffers are the caller's.
+// runs is waited for, which the group's timeout bounds. Afterwards its buffers are the caller's,
+// and its callback is not running, unless it is the callback that calls, and will not be called.
 // [local]
 func WorkDestroy(work *Work) {
 	C.nxd_work_destroy((*C.nxd_work_t)(unsafe.Pointer(work)))

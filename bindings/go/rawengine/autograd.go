@@ -129,7 +129,7 @@ import (
 	"libnxd.org/nxd/raw"
 )
 
-// TensorGetRequiresGrad is nxd_tensor_get_requires_grad. Whether operations on the tensor are
+// TensorGetRequiresGrad is nxd_tensor_get_requires_grad. Tells whether operations on the tensor are
 // recorded for differentiation. [local]
 func TensorGetRequiresGrad(tensor *raw.Tensor) (requiresOut int32, err error) {
 	r := C.nxdgo_tensor_get_requires_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)))
@@ -220,8 +220,8 @@ func FunctionCallGetSaved(call *raw.FunctionCall, index int) (tensorOut *raw.Ten
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// FunctionCallNeedsGrad is nxd_function_call_needs_grad. Whether backward needs the gradient of an
-// input. [local]
+// FunctionCallNeedsGrad is nxd_function_call_needs_grad. Tells whether backward needs the gradient
+// of an input. [local]
 func FunctionCallNeedsGrad(call *raw.FunctionCall, inputIndex int) (needsOut int32, err error) {
 	r := C.nxdgo_function_call_needs_grad((*C.nxd_function_call_t)(unsafe.Pointer(call)), C.size_t(inputIndex))
 	return int32(r.out_needs), raw.TakeError(unsafe.Pointer(r.error))

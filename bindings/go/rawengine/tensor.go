@@ -216,15 +216,15 @@ import (
 	"libnxd.org/nxd/raw"
 )
 
-// MemorySetATenPool is nxd_memory_set_aten_pool. Whether ATen, libtorch's tensor library, takes the
-// memory of new CPU tensors from the pool of nxd_memory_get_stats too. The setting is for the whole
-// process and may change at any time: memory goes back to where it came from. [local]
+// MemorySetATenPool is nxd_memory_set_aten_pool. Sets whether ATen, libtorch's tensor library,
+// takes the memory of new CPU tensors from the pool of nxd_memory_get_stats too. The setting is for
+// the whole process and may change at any time: memory goes back to where it came from. [local]
 func MemorySetATenPool(on int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_memory_set_aten_pool(C.int32_t(on))))
 }
 
-// MemoryGetATenPool is nxd_memory_get_aten_pool. Whether ATen takes the memory of new CPU tensors
-// from the pool: 1 or 0. [local]
+// MemoryGetATenPool is nxd_memory_get_aten_pool. Tells whether ATen takes the memory of new CPU
+// tensors from the pool: 1 or 0. [local]
 func MemoryGetATenPool() (onOut int32, err error) {
 	r := C.nxdgo_memory_get_aten_pool()
 	return int32(r.out_on), raw.TakeError(unsafe.Pointer(r.error))

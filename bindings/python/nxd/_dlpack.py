@@ -61,7 +61,7 @@ def borrow(held: Any) -> Any:
 
 
 def is_read_only(held: Any) -> bool:
-    """Whether the producer says that its memory must not be written; older capsules cannot."""
+    """True if the producer says that its memory must not be written; older capsules cannot."""
     managed, name = _open(held)
     return name == _VERSIONED and bool(managed.flags & 1)
 

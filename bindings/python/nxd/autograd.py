@@ -41,7 +41,7 @@ def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
 
 @contextmanager
 def grad_enabled(on: bool) -> Iterator[None]:
-    """Whether operations of this thread are recorded, within a with block."""
+    """True if operations of this thread are recorded, within a with block."""
     before = ffi.new("int32_t*")
     check(engine.nxd_set_grad_enabled(on, before))
     try:
@@ -85,7 +85,7 @@ class FunctionCall:
                                    self._pointer, index))
 
     def needs_grad(self, index: int) -> bool:
-        """Whether backward needs the gradient of an input."""
+        """True if backward needs the gradient of an input."""
         return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self._pointer, index))
 
 

@@ -130,7 +130,7 @@ class Context(Handle):
 
     @property
     def plain_kernels(self) -> bool:
-        """Whether layers run through plain ATen operators."""
+        """True if layers run through plain ATen operators."""
         return bool(get("int32_t*", core.nxd_context_get_plain_kernels, self.pointer))
 
     @plain_kernels.setter
@@ -191,7 +191,7 @@ class Context(Handle):
 
     @property
     def model_parallel(self) -> bool:
-        """Whether the world is laid out."""
+        """True if the world is laid out."""
         return bool(core.nxd_model_parallel_is_initialized(self.pointer))
 
     def _along(self, function: Any, axis: Axis | str) -> int:

@@ -13,9 +13,9 @@ from nxd.context import Context, device, layout_find, layout_groups
 from nxd.data import DataLoader
 from nxd.data_parallel import Ddp, sample_epoch
 from nxd.enums import AdamwFormula, Axis, Bf16Update, Device, DType, Hyperparameter, LogLevel, \
-    Init, ParameterState, Phase, Platform, PpLoss, PpPartition, PpScheduleKind, PpTaskKind, \
-    Reduce, Reduction, RegionMapping, Rendezvous, LrSchedule, Smoothing, Status, TokenFormat, \
-    Transport
+    Init, ParameterState, Phase, Placement, Platform, PpLoss, PpPartition, PpScheduleKind, \
+    PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, LrSchedule, Smoothing, Status, \
+    TokenFormat, Transport
 from nxd.errors import AbiMismatch, Aborted, Corrupt, InputOutput, Internal, InvalidArgument, \
     InvalidState, NxdError, PeerLost, Timeout, Unsupported, UserError, check
 from nxd.group import Group, Work
@@ -40,7 +40,7 @@ __all__ = [
     "Hyperparameter", "InputOutput", "Internal", "InvalidArgument", "InvalidState", "Job",
     "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
-    "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
+    "Placement", "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "LrSchedule", "Sgd",
     "Stage", "Status", "StepReport", "Store", "Timeout", "TokenFormat", "Transport", "Unsupported",
     "Update", "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",

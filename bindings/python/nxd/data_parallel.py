@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
 from nxd._handle import Handle, Struct, get, strings, text
+from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
 from nxd.raw import core, engine, ffi
 
@@ -83,6 +84,21 @@ class Ddp(Handle):
         if name not in self._index:
             raise InvalidArgument(f"no parameter {name!r}; there are {list(self._index)}")
         return self._index[name]
+
+    def set_placements(self, placements: Mapping[str, Placement | int]) -> None:
+        """Says how each parameter is a part of a model: the dimension that tensor-parallel ranks
+        have parts of, or a Placement. Norms, clipping and saved states are then those of the
+        undivided model. [collective: tensor-, pipeline- and data-parallel groups]"""
+        names = self.names
+        if set(placements) != set(names):
+            # All ranks are in the call: one of no parameter makes it fail on them.
+            core.nxd_ddp_set_placements(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL, 0)
+            raise InvalidArgument(f"placements: expected one for each of {names}, got "
+                                  f"{list(placements)}")
+        held = [placements[name] for name in names]
+        kinds = [p if isinstance(p, Placement) else Placement.SHARDED for p in held]
+        dims = [0 if isinstance(p, Placement) else p for p in held]
+        check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, ffi.NULL, len(names)))
 
     def mark_ready(self, name: str) -> None:
         """Says that a gradient is complete: reduction may overlap what follows."""

@@ -97,6 +97,11 @@ class Work(Handle):
         check(core.nxd_work_wait(self.pointer, timeout_ms))
         return self.result
 
+    def fileno(self) -> int:
+        """A descriptor that select, selectors and asyncio's add_reader find readable once the work
+        is done; the work's own, until it is closed."""
+        return get("int32_t*", core.nxd_work_get_descriptor, self.pointer)
+
     def cancel(self) -> None:
         """Takes back a work that has not begun."""
         check(core.nxd_work_cancel(self.pointer))
@@ -148,6 +153,10 @@ class Group(Handle):
 
     def set_timeout(self, timeout_ms: int) -> None:
         check(core.nxd_group_set_timeout(self.pointer, timeout_ms))
+
+    def set_next_key(self, key: int) -> None:
+        """Gives the group's next call a key: ranks whose keys differ all get InvalidArgument."""
+        check(core.nxd_group_set_next_key(self.pointer, key))
 
     @property
     def transport(self) -> Transport:

@@ -48,7 +48,7 @@ def set_log_callback(callback: Callable[[LogLevel, str], None] | None) -> None:
 
 
 def cpu_mode() -> bool:
-    """Whether NXD_CPU_MODE asks for eager execution on the CPU."""
+    """True if NXD_CPU_MODE asks for eager execution on the CPU."""
     return bool(core.nxd_cpu_mode())
 
 

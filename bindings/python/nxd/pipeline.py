@@ -92,7 +92,7 @@ class Pipeline(Handle):
 
     @property
     def has_loss(self) -> bool:
-        """Whether this rank has the last stage, and so the losses."""
+        """True if this rank has the last stage, and so the losses."""
         return bool(get("int32_t*", core.nxd_pp_has_loss, self.pointer))
 
     @property

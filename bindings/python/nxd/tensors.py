@@ -246,7 +246,7 @@ def from_dlpack(source: Any) -> Tensor:
 
 
 def set_aten_pool(on: bool) -> None:
-    """Whether ATen takes the memory of new CPU tensors from the library's pool."""
+    """True if ATen takes the memory of new CPU tensors from the library's pool."""
     check(engine.nxd_memory_set_aten_pool(on))
 
 

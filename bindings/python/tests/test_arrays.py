@@ -239,6 +239,19 @@ class Optimizers(unittest.TestCase):
             with self.assertRaises(nxd.InvalidArgument):
                 adamw.set_hyperparameter("momentum", 0.9)
 
+    def test_norms_of_a_model_over_ranks(self):
+        def run(context):
+            params = {"w": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")}
+            grads = {"w": np.full((2, 3), 1 + context.rank, "f4"), "b": np.full(3, 2, "f4")}
+            with nxd.Ddp.over_arrays(context, params, grads) as ddp:
+                with self.assertRaisesRegex(nxd.InvalidArgument, "expected one for each of"):
+                    ddp.set_placements({"w": 0})
+                ddp.set_placements({"w": 0, "b": nxd.Placement.REPLICATED})
+                # Six ones and six twos of the whole weight, and each element of the bias once.
+                self.assertAlmostEqual(ddp.finish(), (6 + 24 + 12) ** 0.5, places=5)
+
+        on_ranks(run, layout={"tensor_parallel_size": 2})
+
     def test_ddp(self):
         with nxd.Context() as context:
             params = parameters()

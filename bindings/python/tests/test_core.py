@@ -3,6 +3,7 @@
 import array
 import gc
 import os
+import selectors
 import tempfile
 import threading
 import time
@@ -224,6 +225,36 @@ class Collectives(unittest.TestCase):
             with self.assertRaises(nxd.InvalidState):
                 g.barrier()
 
+        on_ranks(run)
+
+    def test_keys_that_differ(self):
+        def run(context):
+            g = context.world
+            g.set_next_key(10 + context.rank)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "with key 10.*with key 11"):
+                g.all_reduce(np.ones(2, "f4"))
+            g.set_next_key(2**64 - 1)
+            self.assertEqual(g.all_reduce(np.ones(2, "f4"))[1], 2)
+
+        on_ranks(run)
+
+    def test_an_event_loop_awaits_a_work(self):
+        def run(context):
+            g = context.world
+            if context.rank == 0:
+                work = g.barrier(wait=False)
+                selector = selectors.DefaultSelector()
+                selector.register(work, selectors.EVENT_READ)
+                self.assertEqual(selector.select(0), [])
+                go.set()
+                self.assertEqual(len(selector.select(20)), 1)
+                self.assertTrue(work.done)
+                selector.close()
+            else:
+                go.wait(20)
+                g.barrier()
+
+        go = threading.Event()
         on_ranks(run)
 
     def test_arena(self):

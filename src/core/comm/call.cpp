@@ -103,6 +103,7 @@ CallHeader Call::header(uint64_t sequence) const {
   header.dtype = static_cast<int8_t>(dtype);
   header.reduce = static_cast<int8_t>(reduces(operation) ? reduce : NXD_REDUCE_INVALID);
   header.root = operation == Operation::kBroadcast ? peer : -1;
+  header.key = key;
   return header;
 }
 

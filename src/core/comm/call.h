@@ -20,6 +20,7 @@ struct Call {
   int tag = -1;
   const char* label = nullptr;  // in place of the operation's name
   std::string rejected = {};    // why this rank rejects the call, whatever the rest says
+  uint64_t key = 0;             // compared between ranks; 0: none
 
   static Call all_reduce(const void* send, void* recv, size_t count, nxd_dtype_t dtype,
                          nxd_reduce_t reduce) {

@@ -40,12 +40,13 @@ size_t CallHeader::message_bytes() const {
 }
 
 bool CallHeader::fits(const CallHeader& other) const {
-  return !is_rejected() && !other.is_rejected() && count == other.count && dtype == other.dtype;
+  return !is_rejected() && !other.is_rejected() && count == other.count && dtype == other.dtype &&
+         key == other.key;
 }
 
 bool CallHeader::agrees_with(const CallHeader& other) const {
   return sequence == other.sequence && operation == other.operation && count == other.count &&
-         dtype == other.dtype && reduce == other.reduce && root == other.root;
+         dtype == other.dtype && reduce == other.reduce && root == other.root && key == other.key;
 }
 
 // Multiplication by large odd numbers and folding, as in MurmurHash3's finalizer (Appleby, 2011).
@@ -63,15 +64,18 @@ uint64_t CallHeader::digest() const {
       static_cast<uint64_t>(static_cast<uint8_t>(dtype)) << 40 |
       static_cast<uint64_t>(static_cast<uint8_t>(reduce)) << 48 |
       static_cast<uint64_t>(rejected) << 56);
+  if (key != 0) mix(key);
   return hash;
 }
 
 std::string CallHeader::describe() const {
   std::string out = operation_name(operation);
-  if (operation == Operation::kBarrier) return out;
-  out += text(" of ", count, " x ", dtype_name(dtype));
-  if (reduce != NXD_REDUCE_INVALID) out += text(" (", reduce_name(reduce), ")");
-  if (operation == Operation::kBroadcast) out += text(" from root ", root);
+  if (operation != Operation::kBarrier) {
+    out += text(" of ", count, " x ", dtype_name(dtype));
+    if (reduce != NXD_REDUCE_INVALID) out += text(" (", reduce_name(reduce), ")");
+    if (operation == Operation::kBroadcast) out += text(" from root ", root);
+  }
+  if (key != 0) out += text(" with key ", key);
   return out;
 }
 

@@ -35,6 +35,7 @@ struct CallHeader {
   int8_t reduce = NXD_REDUCE_INVALID;
   Rejected rejected = Rejected::kNot;  // else the payload says why
   uint32_t copied = 0;                 // the data were copied to where the peers can read them
+  uint64_t key = 0;                    // the caller's; 0: none
 
   // Writes down the rejection, and as much of the reason as there is room for.
   void reject(const Rejection& rejection, char* reason, size_t room);
@@ -43,7 +44,7 @@ struct CallHeader {
 
   // Bytes of the data of a message; 0 when it is rejected.
   size_t message_bytes() const;
-  // Whether the message takes place, for either side.
+  // True if the message takes place, for either side.
   bool fits(const CallHeader& other) const;
 
   bool agrees_with(const CallHeader& other) const;
@@ -51,7 +52,7 @@ struct CallHeader {
   uint64_t digest() const;
   std::string describe() const;
 };
-static_assert(sizeof(CallHeader) == 32);
+static_assert(sizeof(CallHeader) == 40);
 
 // The rejection for two ranks that make different calls; the other one is at fault.
 Rejection disagreement(int rank, const CallHeader& header, int other_rank, const CallHeader& other);

@@ -40,7 +40,15 @@ void ProcessGroup::carry_out(const Call& call) {
   }
 }
 
+// A call has the key as it is issued, however long it then waits.
+Call ProcessGroup::with_next_key(const Call& call) {
+  Call keyed = call;
+  keyed.key = next_key_.exchange(0, std::memory_order_relaxed);
+  return keyed;
+}
+
 void ProcessGroup::run(const Call& call) {
+  if (next_key_.load(std::memory_order_relaxed) != 0) return run(with_next_key(call));
   if (queues_.has_pending(call.is_message())) {
     run_behind(call);
   } else {
@@ -71,6 +79,7 @@ void ProcessGroup::run_behind(const Call& call) {
 // A call that is cancelled, or rejected from the start, is owed to the peers too.
 std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
   monitor_->check_not_forked(call.name());
+  if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
     carry_out(call.rejected.empty()

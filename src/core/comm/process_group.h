@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ class ProcessGroup final {
     return transport_->peer_memory(peer, place);
   }
 
+  // The next call that is run or started here has this key: ranks whose keys differ reject it. 0:
+  // none.
+  void set_next_key(uint64_t key) { next_key_.store(key, std::memory_order_relaxed); }
   void run(const Call& call);
   // Takes the call's place in the order, and does not wait.
   std::shared_ptr<Work> start(const Call& call, Work::Bound bound = Work::Bound::kFromBegin);
@@ -60,12 +64,14 @@ class ProcessGroup final {
   GroupRecord record() const { return monitor_->record(); }  // from any thread
 
  private:
+  Call with_next_key(const Call& call);
   void carry_out(const Call& call);
   void run_behind(const Call& call);
 
   const std::shared_ptr<GroupMonitor> monitor_;
   const std::unique_ptr<Transport> transport_;
   int rank_ = 0;
+  std::atomic<uint64_t> next_key_{0};
   WorkQueues queues_;  // its threads use the above
 };
 

@@ -1,6 +1,10 @@
 #include "core/comm/work.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "core/base/log.h"
 
@@ -29,8 +33,43 @@ bool Work::begin() {
 }
 
 void Work::finish(std::optional<Error> error) noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ != State::kDone) set_done(std::move(error));
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (state_ == State::kDone) return;
+  set_done(std::move(error));
+  call_back(lock);
+}
+
+// With the lock held, which it lets go of for the callback.
+void Work::call_back(std::unique_lock<std::mutex>& lock) noexcept {
+  if (!callback_) return;
+  const Callback callback = std::move(callback_);
+  callback_ = nullptr;
+  called_on_ = std::this_thread::get_id();
+  const nxd_status_t status = error_ ? error_->status() : NXD_OK;
+  lock.unlock();
+  callback(status);
+  lock.lock();
+  called_on_ = {};
+  done_.notify_all();
+}
+
+void Work::set_callback(Callback callback) {
+  fork_guard_.check("work");
+  std::unique_lock<std::mutex> lock(mutex_);
+  check_state(!had_callback_, what(), ": the work has a callback already");
+  callback_ = std::move(callback);
+  had_callback_ = true;
+  if (state_ == State::kDone) call_back(lock);
+}
+
+int Work::descriptor() {
+  fork_guard_.check("work");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!descriptor_) {
+    descriptor_ = Fd(eventfd(state_ == State::kDone ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!descriptor_) fail(NXD_ERROR_IO, what(), ": eventfd: ", std::strerror(errno));
+  }
+  return descriptor_.get();
 }
 
 void Work::set_done(std::optional<Error> error) noexcept {
@@ -39,6 +78,7 @@ void Work::set_done(std::optional<Error> error) noexcept {
   span_.end_ns = monotonic_ns();
   if (span_.begin_ns == 0) span_.begin_ns = span_.end_ns;
   shared_.reset();
+  if (descriptor_) eventfd_write(descriptor_.get(), 1);
   done_.notify_all();
 }
 
@@ -116,17 +156,19 @@ void Work::wait(int64_t timeout_ms) {
 
 void Work::cancel() {
   fork_guard_.check("work");
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   check_state(state_ == State::kQueued, what(), ": the work has ",
               state_ == State::kDone ? "ended" : "begun", " and cannot be cancelled");
   set_done(Error(NXD_ERROR_ABORTED, what() + ": cancelled before it began",
                  {-1, 0, group_, operation_}));
+  call_back(lock);
 }
 
 void Work::release() noexcept {
   if (fork_guard_.is_foreign()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    callback_ = nullptr;
     if (state_ == State::kQueued) {
       // As cancel() does, with a short message, since no code will see it.
       set_done(Error::plain(NXD_ERROR_ABORTED, "destroyed before it began"));
@@ -134,6 +176,9 @@ void Work::release() noexcept {
     }
   }
   wait_until_done(nullptr, nullptr);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (called_on_ == std::this_thread::get_id()) return;
+  done_.wait(lock, [this] { return called_on_ == std::thread::id(); });
 }
 
 void Work::fill_error_info(nxd_error_info_t& out) const {

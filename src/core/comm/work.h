@@ -6,11 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/fork_guard.h"
 #include "core/comm/monitor/rank_shared.h"
 #include "core/comm/monitor/wait_clock.h"
+#include "core/comm/net/socket.h"
 
 namespace nxd {
 
@@ -38,9 +40,16 @@ class Work {
   // Helps the group's threads meanwhile, as far as they need a thread of the caller's. Fails as the
   // work did; TIMEOUT, or the interrupt callback's status, leaves the work as it is.
   void wait(int64_t timeout_ms);  // negative: until it is done
+  // Called once when the work is done: by the thread that ends it, or at once if it has ended. No
+  // lock is held then. INVALID_STATE for a second one.
+  using Callback = std::function<void(nxd_status_t status)>;
+  void set_callback(Callback callback);
+  // Readable once the work is done. The work owns it.
+  int descriptor();
   // INVALID_STATE once it has begun.
   void cancel();
-  // Cancels it, or waits until it is done. Afterwards its buffers are the caller's again.
+  // Cancels it, or waits until it is done. Afterwards its buffers are the caller's again. A
+  // callback that has not begun is forgotten; one that runs on another thread is waited for.
   void release() noexcept;
   // Strings live as long as the work. INVALID_STATE before it is done.
   void fill_error_info(nxd_error_info_t& out) const;
@@ -59,6 +68,7 @@ class Work {
   enum class State { kQueued, kRunning, kDone };
 
   void set_done(std::optional<Error> error) noexcept;
+  void call_back(std::unique_lock<std::mutex>& lock) noexcept;
   std::string what() const;
 
   const ForkGuard fork_guard_;
@@ -72,6 +82,10 @@ class Work {
   Span span_;
   std::shared_ptr<const RankShared> shared_;  // until it is done
   std::optional<Error> error_;
+  Callback callback_;
+  bool had_callback_ = false;
+  std::thread::id called_on_;  // while the callback runs
+  Fd descriptor_;
 };
 
 }  // namespace nxd

@@ -56,6 +56,10 @@ struct AnyCallback {
   operator Function<Arguments...>() const {  // NOLINT: it stands for all of them
     return [](Arguments...) { return callback_status(); };
   }
+  template <class... Arguments>
+  operator Procedure<Arguments...>() const {  // NOLINT: it stands for all of them
+    return [](Arguments...) {};
+  }
 };
 void on_destroy(void* user_data);
 void on_log(nxd_log_level_t level, const char* message, void* user_data);
@@ -244,7 +248,7 @@ class Draw {
 
   // Around every call: the log is told first, so that a crash is known by its call.
   void begin(const char* function);
-  // Whether the call went well; complains when what it gives is no answer.
+  // True if the call went well; complains when what it gives is no answer.
   bool end(nxd_status_t status);
   nxd_status_t last_status() const { return last_status_; }
   void complain(const char* what, const char* why);

@@ -91,6 +91,7 @@ function main(tp)
         g = map(zero, w)
         ddp = Ddp(ctx, collect(values(w)), collect(values(g)); names = ["w1", "b1", "w2", "b2"],
                   zero_stage = 1, bucket_bytes = 1024)
+        NXD.set_placements!(ddp, (2, 1, 1, :replicated)) # norms are those of the undivided network
         optimizer = adamw(ddp; learning_rate = 0.02)
         for step in 0:steps - 1
             loss = [loss_and_gradients!(ctx, w, g, x, labels)]

@@ -54,7 +54,7 @@ function array_type(type::DLDataType)
     throw(ArgumentError("no Julia type stands for $type"))
 end
 
-"Whether elements follow one another in memory."
+"True if elements follow one another in memory."
 function is_contiguous(a::AbstractArray)
     expected = 1
     for d in 1:ndims(a)

@@ -201,6 +201,6 @@ save(call::FunctionCall, t::Tensor) = check(nxd_function_call_save(handle(call),
 saved(call::FunctionCall, index::Integer) = borrowed_tensor(value(Ptr{nxd_tensor_t}) do out
     nxd_function_call_get_saved(handle(call), index - 1, out)
 end, call.scope)
-"Whether backward needs the gradient of an input, counted from 1."
+"True if backward needs the gradient of an input, counted from 1."
 needs_grad(call::FunctionCall, index::Integer) =
     number(out -> nxd_function_call_needs_grad(handle(call), index - 1, out)) != 0

@@ -49,6 +49,24 @@ end
 Base.length(ddp::Ddp) = Int(value(out -> nxd_ddp_get_count(ddp, out), Csize_t))
 Base.names(ddp::Ddp) = [strings(out -> nxd_ddp_get_name(ddp, i, out)) for i in 0:length(ddp) - 1]
 
+"""
+    set_placements!(ddp, placements)
+
+Says how the parameters are parts of a model, one for each: the dimension of the array that
+tensor-parallel ranks have parts of, `:replicated`, or `:partial_grad`. Norms, clipping and saved
+states are then those of the undivided model. [collective: tensor-, pipeline- and data-parallel
+groups]
+"""
+function set_placements!(ddp::Ddp, placements)
+    kinds = [p isa Integer ? NXD_PLACEMENT_SHARDED :
+             p === :replicated ? NXD_PLACEMENT_REPLICATED :
+             p === :partial_grad ? NXD_PLACEMENT_PARTIAL_GRAD : NXD_PLACEMENT_INVALID
+             for p in placements]
+    # The library counts dimensions from 0 and from the other end.
+    dims = Int32[p isa Integer ? ndims(array) - p : 0 for (array, p) in zip(ddp.kept[1], placements)]
+    check(nxd_ddp_set_placements(ddp, kinds, dims, C_NULL, length(kinds)))
+end
+
 "Says that a gradient is complete for this step, so that its bucket may travel. [collective: the group]"
 mark_ready!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_ready(ddp, index))
 "Says that a parameter took no part in this step on this rank."

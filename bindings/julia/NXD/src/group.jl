@@ -37,6 +37,8 @@ rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))
 ranks(group::Group) = listed((row, cap, n) -> nxd_group_get_ranks(group, row, cap, n), Int32)
 "Bound of every later call on the group, in milliseconds."
 set_timeout!(group::Group, timeout_ms::Integer) = check(nxd_group_set_timeout(group, timeout_ms))
+"Gives the group's next call a key: ranks whose keys differ all get `:invalid_argument`."
+set_next_key!(group::Group, key::Integer) = check(nxd_group_set_next_key(group, key))
 transport(group::Group) = Symbol(value(out -> nxd_group_get_transport(group, out), nxd_transport_t))
 "Makes every pending and later call on the group fail with `:aborted`; from any thread."
 abort(group::Group) = check(nxd_group_abort(group))

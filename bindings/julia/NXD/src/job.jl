@@ -13,7 +13,7 @@ function Job(command::Cmd, n::Integer; omp_num_threads = nothing)
     given(out -> nxd_spawn(options, out), Job)
 end
 
-"Whether a launcher has started this process as one of several ranks."
+"True if a launcher has started this process as one of several ranks."
 is_rank() = haskey(ENV, "RANK")
 
 """

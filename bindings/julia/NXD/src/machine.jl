@@ -13,7 +13,7 @@ memory_cap!(bytes::Integer) = check(nxd_memory_set_cap(bytes))
 "Gives the pool's unused memory back to the system."
 memory_trim() = check(nxd_memory_trim())
 
-"Whether ATen takes the memory of new CPU tensors from the pool too."
+"True if ATen takes the memory of new CPU tensors from the pool too."
 aten_pool() = number(nxd_memory_get_aten_pool) != 0
 aten_pool!(on::Bool) = check(nxd_memory_set_aten_pool(on))
 

@@ -205,7 +205,7 @@ graph_text(pipeline::Pipeline) = strings(out -> nxd_pp_get_graph_text(pipeline, 
 
 # ---- both
 
-"Whether this rank has the last stage, and so the losses."
+"True if this rank has the last stage, and so the losses."
 has_loss(pipeline::Pipeline) = number(out -> nxd_pp_has_loss(pipeline, out)) != 0
 "The schedule of training runs."
 Schedule(pipeline::Pipeline) =

@@ -5,7 +5,7 @@ A call that goes on while its caller does other things. It keeps its arrays aliv
 until then what is sent must not be written, and what is received not touched.
 """ Work
 
-"Whether the work is done, well or not; from any thread."
+"True if the work is done, well or not; from any thread."
 isdone(work::Work) = number(out -> nxd_work_test(work, out)) != 0
 
 const slice_ms = 5
@@ -28,6 +28,9 @@ function Base.wait(work::Work; timeout_ms::Integer = -1)
         yield()
     end
 end
+
+"A descriptor that `FileWatching.poll_fd` finds readable once the work is done; the work's own."
+descriptor(work::Work) = RawFD(number(out -> nxd_work_get_descriptor(work, out)))
 
 "Takes back a work that has not begun on this rank."
 cancel(work::Work) = check(nxd_work_cancel(work))

@@ -72,7 +72,11 @@ end
         x, y, z = ones(1000), zeros(2000), [r]
         works = [all_reduce_async!(g, x), all_gather_async!(g, y, fill(Float64(r), 1000)),
                  broadcast_from_async!(g, z, 1), barrier_async(g)]
+        @assert all(work -> reinterpret(Int32, NXD.descriptor(work)) >= 0, works)
         foreach(wait, works)
+        NXD.set_next_key!(g, r)
+        differ = thrown(() -> barrier(g))
+        @assert differ isa NXDError && differ.status === :invalid_argument
         @assert all(NXD.isdone, works) && all(w -> NXD.error_of(w) === nothing, works)
         message = [0.0]
         work = r == 0 ? send_to_async(g, [7.0], 1) : receive_from_async!(g, message, 0)

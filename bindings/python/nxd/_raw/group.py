@@ -18,6 +18,7 @@ nxd_status_t nxd_group_get_rank(nxd_group_t* group, int32_t* out_rank);
 nxd_status_t nxd_group_get_ranks(nxd_group_t* group, int32_t* ranks, size_t cap, size_t* out_size);
 nxd_status_t nxd_group_set_timeout(nxd_group_t* group, int64_t timeout_ms);
 nxd_status_t nxd_group_get_transport(nxd_group_t* group, nxd_transport_t* out_transport);
+nxd_status_t nxd_group_set_next_key(nxd_group_t* group, uint64_t key);
 nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce);
 nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* receive, size_t count, nxd_dtype_t dtype);
 nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* receive, size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce);

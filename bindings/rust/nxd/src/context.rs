@@ -272,7 +272,7 @@ impl<T> Drop for ArenaBuffer<'_, T> {
     }
 }
 
-/// Whether NXD_CPU_MODE asks for execution on the CPU.
+/// True if NXD_CPU_MODE asks for execution on the CPU.
 pub fn cpu_mode() -> bool {
     unsafe { sys::nxd_cpu_mode() != 0 }
 }

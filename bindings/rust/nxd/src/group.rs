@@ -49,6 +49,11 @@ impl Group {
         check(unsafe { sys::nxd_group_set_timeout(self.as_raw(), milliseconds(timeout)) })
     }
 
+    /// Gives the group's next call a key: ranks whose keys differ all get `INVALID_ARGUMENT`.
+    pub fn set_next_key(&self, key: u64) -> Result<()> {
+        check(unsafe { sys::nxd_group_set_next_key(self.as_raw(), key) })
+    }
+
     pub fn transport(&self) -> Result<Transport> {
         get(|out| unsafe { sys::nxd_group_get_transport(self.as_raw(), out) })
     }
@@ -188,7 +193,7 @@ pub(crate) fn printable(text: &str) -> CString {
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
-/// Whether the lengths of a collective's slices fit. When they do not, the collective is rejected: so
+/// The reason why the lengths of a collective's slices do not fit. The collective is rejected then: so
 /// the peers are told why, and do not wait.
 pub(crate) struct Lengths {
     pub(crate) bad: Option<String>,

@@ -119,7 +119,7 @@ object! {
 }
 
 impl Pipeline {
-    /// Whether this rank has the last stage, and so the losses.
+    /// True if this rank has the last stage, and so the losses.
     pub fn has_loss(&self) -> Result<bool> {
         Ok(get(|out| unsafe { sys::nxd_pp_has_loss(self.as_raw(), out) })? != 0)
     }
@@ -201,7 +201,7 @@ impl ViewMut<'_> {
 
 /// A rank's stages, computed by the program. Views are lent for a call.
 pub trait Stage: 'static {
-    /// Whether there are `backward_input` and `backward_weight`; without them schedules that call
+    /// True if there are `backward_input` and `backward_weight`; without them schedules that call
     /// them are rejected.
     const SPLIT: bool = false;
 

@@ -61,7 +61,7 @@ pub struct Work<B> {
 unsafe impl<B: Send> Send for Work<B> {}
 
 impl<B> Work<B> {
-    /// Whether the work is done, well or not.
+    /// True if the work is done, well or not.
     pub fn test(&self) -> Result<bool> {
         Ok(get(|out| unsafe { sys::nxd_work_test(self.pending.as_raw(), out) })? != 0)
     }
@@ -96,6 +96,12 @@ impl<B> Work<B> {
 
     fn wait_for(&mut self, timeout_ms: i64) -> Result<()> {
         check(unsafe { sys::nxd_work_wait(self.pending.as_raw(), timeout_ms) })
+    }
+
+    /// A descriptor that poll and epoll find readable once the work is done. It is the work's own.
+    pub fn descriptor(&self) -> Result<std::os::unix::io::BorrowedFd<'_>> {
+        let fd = get(|out| unsafe { sys::nxd_work_get_descriptor(self.pending.as_raw(), out) })?;
+        Ok(unsafe { std::os::unix::io::BorrowedFd::borrow_raw(fd) })
     }
 
     /// Takes back a work that has not begun on this rank.

@@ -14,7 +14,7 @@ fn sources(directory: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// Whether each function is local, by its name; `None` in an installed copy, which lacks the file.
+/// The functions, by name, and for each true if it is local; `None` in an installed copy, which lacks the file.
 fn tags() -> Option<HashMap<String, bool>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../api.json");
     let text = std::fs::read_to_string(path).ok()?;

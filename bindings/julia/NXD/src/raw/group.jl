@@ -20,6 +20,7 @@ end
 @call libnxd_core nxd_group_set_timeout(group::Ptr{nxd_group_t}, timeout_ms::Int64)::nxd_status_t
 @call libnxd_core nxd_group_get_transport(group::Ptr{nxd_group_t},
     out_transport::Ptr{nxd_transport_t})::nxd_status_t
+@call libnxd_core nxd_group_set_next_key(group::Ptr{nxd_group_t}, key::UInt64)::nxd_status_t
 @call libnxd_core nxd_all_reduce(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},
     count::Csize_t, dtype::nxd_dtype_t, reduce::nxd_reduce_t)::nxd_status_t
 @call libnxd_core nxd_all_gather(group::Ptr{nxd_group_t}, send::Ptr{Cvoid}, receive::Ptr{Cvoid},

@@ -28,6 +28,10 @@ mutable struct nxd_work_t end
     tag::Int32, reason::Cstring, out_work::Ptr{Ptr{nxd_work_t}})::nxd_status_t
 @call libnxd_core nxd_work_test(work::Ptr{nxd_work_t}, out_done::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_work_wait(work::Ptr{nxd_work_t}, timeout_ms::Int64)::nxd_status_t
+@call libnxd_core nxd_work_set_callback(work::Ptr{nxd_work_t}, callback::Ptr{Cvoid},
+    user_data::Ptr{Cvoid})::nxd_status_t
+@call libnxd_core nxd_work_get_descriptor(work::Ptr{nxd_work_t},
+    out_descriptor::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_work_cancel(work::Ptr{nxd_work_t})::nxd_status_t
 @call libnxd_core nxd_work_get_error_info(work::Ptr{nxd_work_t},
     out_info::Ptr{nxd_error_info_t})::nxd_status_t

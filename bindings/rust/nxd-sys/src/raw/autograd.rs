@@ -55,7 +55,7 @@ impl Default for nxd_function_options_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// [local] Whether operations on the tensor are recorded for differentiation.
+    /// [local] Tells whether operations on the tensor are recorded for differentiation.
     /// @since 0.1
     pub fn nxd_tensor_get_requires_grad(tensor: *mut nxd_tensor_t, out_requires: *mut i32) -> nxd_status_t;
 
@@ -162,7 +162,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_function_call_get_saved(call: *mut nxd_function_call_t, index: usize, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// [local] Whether backward needs the gradient of an input.
+    /// [local] Tells whether backward needs the gradient of an input.
     /// @since 0.1
     pub fn nxd_function_call_needs_grad(call: *mut nxd_function_call_t, input_index: usize, out_needs: *mut i32) -> nxd_status_t;
 }

@@ -210,7 +210,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_context_set_plain_kernels(ctx: *mut nxd_context_t, plain: i32) -> nxd_status_t;
 
-    /// [local] Whether layers run through plain ATen operators.
+    /// [local] Tells whether layers run through plain ATen operators.
     /// @since 0.1
     pub fn nxd_context_get_plain_kernels(ctx: *mut nxd_context_t, out_plain: *mut i32) -> nxd_status_t;
 

@@ -85,6 +85,19 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_group_get_transport(group: *mut nxd_group_t, out_transport: *mut nxd_transport_t) -> nxd_status_t;
 
+    /// [local] Gives the group's next call a key, for a caller whose calls a compiler may reorder.
+    ///
+    /// The next collective or message that this rank issues on the group has the key, whether it waits
+    /// or not. Ranks compare their keys before data move: where they differ, the call fails with
+    /// INVALID_ARGUMENT on every rank, with the calls and keys of two of them, and the group stays
+    /// usable. So ranks that issue two calls of one size in different orders get an error, never each
+    /// other's sums. Where calls may really come in any order, make a group for each stream of calls:
+    /// groups do not wait for each other.
+    /// @param key  any number; 0: none.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL).
+    /// @since 0.1
+    pub fn nxd_group_set_next_key(group: *mut nxd_group_t, key: u64) -> nxd_status_t;
+
     /// [collective: group] Reduces count elements of every rank and leaves the result on every rank.
     ///
     /// @param send     count elements; may equal receive, must not overlap it otherwise.

@@ -405,7 +405,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_run(pp: *mut nxd_pp_t, training: i32, out_loss: *mut f64) -> nxd_status_t;
 
-    /// [local] Whether this rank has the last stage, and so the losses.
+    /// [local] Tells whether this rank has the last stage, and so the losses.
     /// @since 0.1
     pub fn nxd_pp_has_loss(pp: *mut nxd_pp_t, out_has: *mut i32) -> nxd_status_t;
 

@@ -12,8 +12,8 @@ pub struct nxd_tensor_t {
 
 #[cfg(feature = "engine")]
 extern "C" {
-    /// [local] Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the
-    /// pool of nxd_memory_get_stats too. The setting is for the whole process and may change at any
+    /// [local] Sets whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from
+    /// the pool of nxd_memory_get_stats too. The setting is for the whole process and may change at any
     /// time: memory goes back to where it came from.
     ///
     /// It starts on if libnxd brought libtorch into the process. It starts off if the program, or
@@ -28,7 +28,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_memory_set_aten_pool(on: i32) -> nxd_status_t;
 
-    /// [local] Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.
+    /// [local] Tells whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.
     /// @since 0.1
     pub fn nxd_memory_get_aten_pool(out_on: *mut i32) -> nxd_status_t;
 

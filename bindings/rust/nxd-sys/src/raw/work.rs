@@ -10,6 +10,16 @@ pub struct nxd_work_t {
     _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// Called once when a work is done.
+///
+/// It runs on a thread of the library's, or inside the call that ends the work: nxd_work_cancel, or
+/// nxd_work_set_callback when the work is done already. It must return soon and not wait for calls
+/// of the same group, whose next work waits for it. It may destroy the work, and start others.
+/// @param status  as nxd_work_wait returns it.
+pub type nxd_work_callback_t = Option<
+    unsafe extern "C" fn(user_data: *mut c_void, status: nxd_status_t),
+>;
+
 extern "C" {
     /// [collective: group] nxd_all_reduce without waiting.
     ///
@@ -64,7 +74,7 @@ extern "C" {
     /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
     /// NULL and any other name: a collective without a name.
     /// @param peer, tag  of a message; not read otherwise.
-    /// @param reason  as text; NULL: none. Peers may get only its first 180 bytes.
+    /// @param reason  as text; NULL: none. Peers may get only its first 170 bytes.
     /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
     /// @since 0.1
     pub fn nxd_group_reject(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char) -> nxd_status_t;
@@ -74,7 +84,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_group_reject_async(group: *mut nxd_group_t, operation: *const c_char, peer: i32, tag: i32, reason: *const c_char, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
-    /// [local] Whether the work is done, well or not; from any thread.
+    /// [local] Tells whether the work is done, well or not; from any thread.
     ///
     /// @param[out] out_done  1 when it is; nxd_work_wait then returns at once.
     /// @return NXD_OK, also for a work that failed; INVALID_ARGUMENT; INVALID_STATE (after fork).
@@ -93,6 +103,26 @@ extern "C" {
     /// this TIMEOUT from that of a work that failed.
     /// @since 0.1
     pub fn nxd_work_wait(work: *mut nxd_work_t, timeout_ms: i64) -> nxd_status_t;
+
+    /// [local] Has a function called when the work is done, for programs that do not wait in a thread.
+    ///
+    /// @param callback  not NULL; a work has one.
+    /// @param user_data  handed to the callback; borrowed until it has returned or nxd_work_destroy
+    /// has.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (it has one already; after fork);
+    /// OUT_OF_MEMORY.
+    /// @since 0.1
+    pub fn nxd_work_set_callback(work: *mut nxd_work_t, callback: nxd_work_callback_t, user_data: *mut c_void) -> nxd_status_t;
+
+    /// [local] A descriptor that poll, select or epoll finds readable once the work is done, for event
+    /// loops.
+    ///
+    /// Do not read or close it. A work whose store is made of callbacks needs calls of nxd_work_test
+    /// meanwhile, as it may need the caller's thread.
+    /// @param[out] out_descriptor  borrowed until nxd_work_destroy; the same at each call.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (after fork); IO (no descriptor is free).
+    /// @since 0.1
+    pub fn nxd_work_get_descriptor(work: *mut nxd_work_t, out_descriptor: *mut i32) -> nxd_status_t;
 
     /// [local] Cancels a work that has not begun on this rank: it is done, with ABORTED.
     ///
@@ -113,7 +143,8 @@ extern "C" {
     pub fn nxd_work_get_error_info(work: *mut nxd_work_t, out_info: *mut nxd_error_info_t) -> nxd_status_t;
 
     /// [blocking] Releases the work: one that has not begun is cancelled, one that runs is waited for,
-    /// which the group's timeout bounds. Afterwards its buffers are the caller's.
+    /// which the group's timeout bounds. Afterwards its buffers are the caller's, and its callback is
+    /// not running, unless it is the callback that calls, and will not be called.
     /// @since 0.1
     pub fn nxd_work_destroy(work: *mut nxd_work_t);
 }

@@ -129,7 +129,7 @@ impl<'a> Call<'a> {
         Ok(unsafe { &*raw.cast::<Tensor>() })
     }
 
-    /// Whether backward needs the gradient of an input.
+    /// True if backward needs the gradient of an input.
     pub fn needs_grad(&self, input: usize) -> Result<bool> {
         Ok(get(|out| unsafe { sys::nxd_function_call_needs_grad(self.0, input, out) })? != 0)
     }

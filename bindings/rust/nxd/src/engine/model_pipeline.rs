@@ -13,7 +13,7 @@ use std::ptr::{null, null_mut};
 
 pub use sys::nxd_pp_loss_t as PipelineLoss;
 
-/// Whether a module that tracing could enter is called as a whole: module, path, and what the other
+/// True if a module that tracing could enter is called as a whole: module, path, and what the other
 /// options say. The same answers on all ranks.
 pub type LeafRule = dyn Fn(&Module, &str, bool) -> Result<bool>;
 

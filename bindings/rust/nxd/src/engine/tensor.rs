@@ -257,7 +257,7 @@ impl Drop for Dlpack {
     }
 }
 
-/// Whether ATen takes the memory of new tensors from the library's pool.
+/// True if ATen takes the memory of new tensors from the library's pool.
 pub fn aten_pool() -> Result<bool> {
     check_abi()?;
     Ok(get(|out| unsafe { sys::nxd_memory_get_aten_pool(out) })? != 0)

@@ -59,6 +59,9 @@ fn groups_of_some_ranks() {
             pair.set_timeout(Duration::from_secs(20))?;
             assert_ne!(pair.transport()?, Transport::AUTO);
             let mut first = [ctx.rank()?];
+            pair.set_next_key(first[0] as u64 + 1)?;
+            let message = pair.broadcast(&mut first, 0).unwrap_err().to_string();
+            assert!(message.contains("with key 1") && message.contains("with key 3"));
             pair.broadcast(&mut first, 0)?;
             assert_eq!(first, [2]);
             assert_eq!(

@@ -1,5 +1,6 @@
 use crate::common::{on_ranks, on_ranks_within};
 use nxd::{Context, ContextOptions, Reduce, Status, Store, World};
+use std::os::unix::io::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,7 @@ fn waits_have_bounds() {
             assert_eq!(error.status(), Status::TIMEOUT);
             assert!(!work.test()?);
             assert_eq!(work.error().unwrap_err().status(), Status::INVALID_STATE);
+            assert!(work.descriptor()?.as_raw_fd() >= 0);
             world.send(&[0u8], 1, 0)?;
             work.wait_timeout(Duration::from_secs(20))?;
             assert!(work.test()?);

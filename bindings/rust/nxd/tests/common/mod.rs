@@ -37,7 +37,7 @@ pub fn alone() -> Owned<Context> {
     Context::create_with(&ContextOptions { world, ..Default::default() }).unwrap()
 }
 
-/// Whether this process is the child of a test that runs itself anew.
+/// True if this process is the child of a test that runs itself anew.
 pub fn is_child(test: &str) -> bool {
     std::env::var("NXD_TEST_CHILD").map_or(false, |child| child == test)
 }

@@ -12,7 +12,7 @@ static_assert(std::is_trivially_copyable_v<CallSummary>);
 
 // Exactly what agrees_with compares.
 auto order_of(const CallHeader& h) {
-  return std::make_tuple(h.sequence, h.operation, h.count, h.dtype, h.reduce, h.root);
+  return std::make_tuple(h.sequence, h.operation, h.count, h.dtype, h.reduce, h.root, h.key);
 }
 
 }  // namespace

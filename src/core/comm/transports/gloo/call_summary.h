@@ -16,14 +16,14 @@ namespace nxd {
 // Ranks are places in the group. The bytes of an object are what ranks send one another.
 class CallSummary {
  public:
-  static constexpr size_t kReasonLimit = 416;
+  static constexpr size_t kReasonLimit = 400;
 
   CallSummary() = default;
   // Describes one rank; the reason of a rejection is cut to kReasonLimit bytes.
   CallSummary(int rank, const CallHeader& header, const std::optional<Rejection>& rejection);
 
   void merge(const CallSummary& other);
-  // Whether a group of so many ranks can have come to it. To be asked of what a peer has sent.
+  // True if a group of so many ranks can have come to it. To be asked of what a peer has sent.
   bool is_of_group(int size) const;
   // The bytes that matter, from the first on: all but the unused end of the reason.
   size_t size() const { return sizeof(CallSummary) - kReasonLimit + reason_size_; }

@@ -266,7 +266,7 @@ bool wait_for(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind k
                                            : buffer.waitRecv(nullptr, timeout);
 }
 
-// Whether an operation on a connection that is known to have ended was completed before.
+// True if an operation on a connection that is known to have ended was completed before.
 bool was_completed(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind) {
   try {
     // An interruption may or may not be left over; after one more there is none.

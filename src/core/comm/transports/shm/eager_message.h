@@ -22,7 +22,7 @@ class EagerMessage {
   // place: room_for(bytes) bytes, aligned to 64. The flag differs from that of any other message
   // that a reader could find there.
   static void write(void* place, const void* data, size_t bytes, uint64_t flag) noexcept;
-  // Looks at most so many times at a line that is not there yet. Whether all were.
+  // Looks at most so many times at a line that is not there yet. True if all were.
   static bool read(const void* place, void* data, size_t bytes, uint64_t flag, int looks) noexcept;
 
  private:

@@ -16,7 +16,7 @@ class ShmEager {
  public:
   explicit ShmEager(ShmAgreement& agreement);
 
-  // Whether an all-reduce of so many bytes goes by eager messages.
+  // True if an all-reduce of so many bytes goes by eager messages.
   bool takes_message(size_t bytes) const { return bytes > 0 && bytes <= message_limit_; }
   void all_reduce_messages(const Call& call, size_t bytes);
 

@@ -52,7 +52,7 @@ class ShmLink {
   // A wait for a peer's counter, with an end when the peer has come to one.
   void wait(int peer, SharedCounter& counter, uint32_t target);
 
-  // Whether there is a core for each rank that waits.
+  // True if there is a core for each rank that waits.
   bool may_spin() const { return host_->may_spin; }
 
   Arena& arena() const { return host_->arena; }

@@ -14,7 +14,7 @@ namespace nxd {
 struct alignas(64) ShmCallDescriptor {
   CallHeader header;
   ArenaPlace send, receive;
-  char reason[448];  // why the rank rejects it, header.payload_size bytes
+  char reason[440];  // why the rank rejects it, header.payload_size bytes
 };
 static_assert(sizeof(ShmCallDescriptor) == 512);
 
@@ -37,7 +37,7 @@ struct alignas(64) ShmMessageDescriptor {
   ArenaPlace staging;
   uint32_t base = 0;  // where the buffer's counters stand
   int32_t tag = 0;
-  char reason[184] = {};  // why the rank rejects it, header.payload_size bytes
+  char reason[176] = {};  // why the rank rejects it, header.payload_size bytes
 };
 static_assert(sizeof(ShmMessageDescriptor) == 256);
 
