@@ -101,7 +101,7 @@ static int32_t find_word(const char* words, const char* word) {
   return -1;
 }
 
-/* Whether the text is a value of the option, which is then set. */
+/* True if the text is a value of the option, which is then set. */
 static int set_value(settings_t* settings, const option_t* option, const char* text) {
   char* place = (char*)settings + option->offset;
   char* end = NULL;

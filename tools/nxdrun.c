@@ -30,7 +30,7 @@ static void usage(FILE* out) {
       out);
 }
 
-/* Whether the text is a number of processes or threads, which is then stored. */
+/* True if the text is a number of processes or threads, which is then stored. */
 static int parse_number(const char* option, const char* text, int32_t* out) {
   char* end = NULL;
   const long value = strtol(text, &end, 10);

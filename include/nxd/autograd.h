@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/** [local] Whether operations on the tensor are recorded for differentiation.
+/** [local] Tells whether operations on the tensor are recorded for differentiation.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_requires);
 
@@ -158,7 +158,7 @@ NXD_API nxd_status_t nxd_function_call_save(nxd_function_call_t* call, nxd_tenso
 NXD_API nxd_status_t nxd_function_call_get_saved(nxd_function_call_t* call, size_t index,
                                                  nxd_tensor_t** out_tensor);
 
-/** [local] Whether backward needs the gradient of an input.
+/** [local] Tells whether backward needs the gradient of an input.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_function_call_needs_grad(nxd_function_call_t* call, size_t input_index,
                                                   int32_t* out_needs);

@@ -165,9 +165,9 @@ typedef struct nxd_dropout_options {
 NXD_API nxd_status_t nxd_dropout_options_init(nxd_dropout_options_t* options, size_t size);
 
 /** [collective: tensor-parallel group] y = x / (1 - p) for elements that are kept, else x 0.
- * Whether an element is kept depends on the context's seed, the name, the step, the microbatch and
- * the element's index in the undivided array (Philox4x32-10, Salmon et al. 2011): no number of
- * ranks changes it, and nothing is kept for the backward pass. Ranks exchange no more than the
+ * The context's seed, the name, the step, the microbatch and the element's index in the undivided
+ * array decide whether it is kept (Philox4x32-10, Salmon et al. 2011): no number of ranks changes
+ * it, and nothing is kept for the backward pass. Ranks exchange no more than the
  *  agreement.
  *
  *  @param name  of the layer, the same on all ranks; each layer needs one of its own.

@@ -146,7 +146,7 @@ NXD_API nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
 
-/** [local] Whether layers run through plain ATen operators.
+/** [local] Tells whether layers run through plain ATen operators.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
 

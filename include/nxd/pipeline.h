@@ -241,7 +241,7 @@ NXD_API nxd_status_t nxd_pp_create_callbacks(
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
 
-/** [local] Whether this rank has the last stage, and so the losses.
+/** [local] Tells whether this rank has the last stage, and so the losses.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_has_loss(nxd_pp_t* pp, int32_t* out_has);
 

@@ -16,8 +16,8 @@ extern "C" {
 /** Handle on a tensor. Several handles may share one storage. */
 typedef struct nxd_tensor nxd_tensor_t;
 
-/** [local] Whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from the
- *  pool of nxd_memory_get_stats too. The setting is for the whole process and may change at any
+/** [local] Sets whether ATen, libtorch's tensor library, takes the memory of new CPU tensors from
+ *  the pool of nxd_memory_get_stats too. The setting is for the whole process and may change at any
  *  time: memory goes back to where it came from.
  *
  *  It starts on if libnxd brought libtorch into the process. It starts off if the program, or
@@ -32,7 +32,7 @@ typedef struct nxd_tensor nxd_tensor_t;
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_set_aten_pool(int32_t on);
 
-/** [local] Whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.
+/** [local] Tells whether ATen takes the memory of new CPU tensors from the pool: 1 or 0.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 

@@ -162,7 +162,7 @@ static void print_fault(const attempt_t* a, const report_t* r, int status, const
   }
 }
 
-/* Whether a call failed in it. */
+/* True if a call failed in it. */
 static int judge(const attempt_t* a, const report_t* r, int status, tally_t* tally) {
   const char* fault = fault_of(a, r, status);
   if (!fault && r->failed == 0) return 0;

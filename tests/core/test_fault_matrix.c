@@ -298,7 +298,7 @@ static int print_tallies(const options_t* options) {
   return bad ? 1 : 0;
 }
 
-/* Whether links are wanted, and can be had. */
+/* True if links are wanted, and can be had. */
 static int wants_link(const options_t* options) {
   if (options->fault && strcmp(options->fault, fault_kinds[kFaultCutLink].name) != 0) return 0;
   fault_link_t link;

@@ -52,6 +52,21 @@ grep -q "^rank 1 was lost during all_reduce of world" "$work/peerlost.out"
 run zero1.one "$work/zero1"
 run zero1 "$nxdrun" -n 2 "$work/zero1"
 cmp <(losses "$work/zero1.one.out") <(losses "$work/zero1.out")
+# same_numbers FILE FILE: 40 lines of as many words, numbers up to 1e-5.
+same_numbers() {
+  paste -d' ' <(losses "$1") <(losses "$2") | awk '{
+      for (i = 1; i <= NF / 2; ++i) {
+        a = $i; b = $(i + NF / 2)
+        if (a + 0 == 0 && b + 0 == 0 ? a != b : (a - b) ^ 2 > 1e-10) { print; bad = 1 }
+      }
+    } END { exit bad || NR != 40 }' || { echo "$1 and $2 differ"; exit 1; }
+}
+loads_no_libtorch "$work/tensorparallel"
+run tensorparallel.one "$work/tensorparallel"
+for layout in "2 2" "2 1" "4 2"; do
+  run tensorparallel "$nxdrun" -n ${layout% *} "$work/tensorparallel" ${layout#* }
+  same_numbers "$work/tensorparallel.one.out" "$work/tensorparallel.out"
+done
 run stages.one "$work/stages"
 for schedule in 1f1b gpipe zero_bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule
@@ -68,6 +83,9 @@ done
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
   cmp <(losses "$work/embed_zero1.out") <(losses "$work/zero1.out")
+  run embed_tensor_parallel "$c/embed_tensor_parallel"
+  sed -i 's/, norm.*//' "$work/tensorparallel.one.out"
+  same_numbers "$work/embed_tensor_parallel.out" "$work/tensorparallel.one.out"
 fi
 
 # The README's program, in a module of its own.

@@ -121,7 +121,7 @@ void fault_link_end_run(fault_link_t* link);
 /* In a rank: from now on it is on its host. 0 when it cannot. */
 int fault_link_enter(int host);
 
-/* Whether this process was started to be a rank, and then its main. */
+/* True if this process was started to be a rank, and then its main. */
 int fault_is_rank(void);
 int fault_rank_main(void);
 

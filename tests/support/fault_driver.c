@@ -106,7 +106,7 @@ static int all(const int flags[kFaultRanks]) {
   return 1;
 }
 
-/* Whether with this report the driver's own fault becomes due. */
+/* True if with this report the driver's own fault becomes due. */
 static int starts_fault(const run_t* run, const fault_report_t* r) {
   if (run->kind->cuts_link) return r->event == kReportReady && all(run->ready);
   const int starts = run->cell->fault == kFaultForkKill ? kReportForked : kReportReady;

@@ -247,7 +247,7 @@ static int is_possible(int way) {
   return way != kOddRoot || kind == kFaultBroadcast;
 }
 
-/* Whether this rank is a member of the culprit's group along an axis. */
+/* True if this rank is a member of the culprit's group along an axis. */
 static int shares(int axis) {
   return axis == kWorld || own_rank == cell.culprit || own_rank == (cell.culprit ^ axis_bit[axis]);
 }
@@ -448,7 +448,7 @@ static void check_poisoned(int root_rank) {
   }
 }
 
-/* Whether this rank hears of a loss that is not its own doing. */
+/* True if this rank hears of a loss that is not its own doing. */
 static int is_survivor(void) { return fault_kinds[cell.fault].survivors_fail && !is_culprit(); }
 
 static void run_turns(nxd_store_t* store) {

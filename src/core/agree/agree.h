@@ -14,7 +14,7 @@ namespace nxd {
 // be the same and are not are INVALID_ARGUMENT with one message on all ranks. Groups that are null
 // or of one rank cost nothing, the others one small collective each.
 //
-// Whether values of compare_within() are alike within this rank's parts, in their order.
+// True if values of compare_within() are alike within this rank's parts, in their order.
 std::vector<bool> agree(const std::vector<ProcessGroup*>& groups, const Proposal& proposal);
 
 // The texts of all ranks of a group, by rank; own may be of any length. All ranks fail together, as

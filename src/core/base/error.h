@@ -113,7 +113,7 @@ void check_internal(bool holds, const Parts&... parts) {
 }
 
 const char* status_name(nxd_status_t status) noexcept;
-// Whether it is one of NXD_ERROR_*. To be asked of every status that is read from a store, a file
+// True if it is one of NXD_ERROR_*. To be asked of every status that is read from a store, a file
 // or a peer.
 bool is_error(nxd_status_t status) noexcept;
 

@@ -9,7 +9,7 @@ namespace nxd {
 class ForkGuard {
  public:
   ForkGuard() noexcept : generation_(current()) {}
-  // Whether this process is a fork of the one that made the object.
+  // True if this process is a fork of the one that made the object.
   bool is_foreign() const noexcept { return generation_ != current(); }
   // Fails with INVALID_STATE in a process forked from the one that made the object; name is the
   // argument's.

@@ -37,7 +37,7 @@ class SafetensorsReader {
   void read_bytes(const StoredTensor& tensor, uint64_t offset, void* out, size_t size) const {
     files_[tensor.file].read(tensor.begin + offset, out, size);
   }
-  // Whether two tensors are of one type and shape and have the same bytes.
+  // True if two tensors are of one type and shape and have the same bytes.
   bool same(const std::string& a, const std::string& b) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 

@@ -169,7 +169,7 @@ void run_inner_product(ThreadState& state, const GemmArgs& args) {
   scale_add(NXD_DTYPE_F32, args.out_dtype, count, sums.c, 1.0, args.c);
 }
 
-// Whether a large product of dense operands was done by inner products.
+// True if a large product of dense operands was done by inner products.
 bool run_packing(ThreadState& state, const GemmArgs& args) {
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;

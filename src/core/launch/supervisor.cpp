@@ -99,7 +99,7 @@ void send_event(int fd, EventKind kind, size_t number, int32_t value) {
   _exit(127);
 }
 
-// Whether it runs.
+// True if it runs.
 bool start_one(const Plan& plan, size_t number) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {

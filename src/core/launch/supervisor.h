@@ -41,7 +41,7 @@ class Supervisor {
   };
   // The next process that has ended, if there is one. Does not wait.
   std::optional<End> next_end();
-  // Whether the supervisor has ended, and there is nothing more to learn.
+  // True if the supervisor has ended, and there is nothing more to learn.
   bool is_gone() const { return gone_; }
   // Sleeps until a process has ended, or so long.
   void await_end(int at_most_ms) const;

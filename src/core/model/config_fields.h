@@ -28,7 +28,7 @@ class ConfigFields {
   static ConfigFields parse(const std::string& text);
 
   bool has(const char* name) const;
-  // Whether it is there and null, where that means something else than its absence.
+  // True if it is there and null, where that means something else than its absence.
   bool is_null(const char* name) const;
 
   // Whole numbers of at least 1 that a size can have.

@@ -30,8 +30,8 @@ struct FinishedGradients {
 // parameters. UNSUPPORTED if the norm that clipping needs is not known. After these two the step
 // may be finished with other options; other failures end it. reducer: the one that has begun to
 // reduce the gradients; null for none. why_partial: why this rank's values are rejected, with
-// INVALID_STATE on all ranks; "" when they are complete. Whether all ranks of the stage have the
-// same gradients.
+// INVALID_STATE on all ranks; "" when they are complete. Gives true if all ranks of the stage
+// have the same gradients.
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const FinishOptions& options, const std::string& why_partial = "");
 

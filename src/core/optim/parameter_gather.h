@@ -27,7 +27,7 @@ class ParameterGather {
 
   // A barrier: from now on until gather() each rank writes to its parts. Collective.
   void begin();
-  // Whether others write into this rank's values, from when they have begun.
+  // True if others write into this rank's values, from when they have begun.
   bool has_peer_copies() const;
   // Another rank's copies of a bucket, in this process; empty where gather() moves the data.
   const std::vector<void*>& peer_copies(size_t bucket) const;

@@ -49,7 +49,7 @@ class PipelineStages {
   // Values from the stage before, and to the stage after. The same until reshaped.
   virtual const std::vector<PipelineValue>& inputs(int chunk) const = 0;
   virtual const std::vector<PipelineValue>& outputs(int chunk) const = 0;
-  // Whether backward passes can be made in two parts.
+  // True if backward passes can be made in two parts.
   virtual bool splits_backward() const = 0;
 
   virtual void begin_run(bool training) = 0;

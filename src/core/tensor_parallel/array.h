@@ -35,7 +35,7 @@ struct Array {
   kernels::StridedRows rows() const { return {dtype, dims(), shape.data(), strides.data(), data}; }
 };
 
-// Whether an array's data must be there, or are not looked at.
+// An array's data must be there, or are not looked at.
 enum class Data { kNeeded, kIgnored };
 
 // Takes a caller's tensor, once all of it has been found good; INVALID_ARGUMENT names it.

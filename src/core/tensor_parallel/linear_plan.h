@@ -43,7 +43,7 @@ class LinearPlan {
   // Sizes of this rank's weight.
   int64_t in_features() const { return arrays_.weight.size(options_.transposed_weight ? 0 : 1); }
   int64_t out_features() const { return arrays_.weight.size(options_.transposed_weight ? 1 : 0); }
-  // Whether ranks have parts of x or y along the sequence.
+  // True if ranks have parts of x or y along the sequence.
   bool splits_sequence() const { return options_.sequence_parallel && !is_alone(); }
   // The weight as [in, out], or its transpose: of the layer, not of the memory.
   Operand in_by_out(const Operand& weight) const {

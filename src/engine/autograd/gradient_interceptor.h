@@ -14,7 +14,7 @@ class GradientInterceptor {
 
   // Gives the tensor that the pass adds to the leaf: grad, which may be undefined, or nothing.
   virtual at::Tensor arrive(const at::Tensor& leaf, at::Tensor grad) = 0;
-  // Whether the leaf's gradient is not complete yet, so that no hook is to hear of it.
+  // True if the leaf's gradient is not complete yet, so that no hook is to hear of it.
   virtual bool holds_back(const at::Tensor& leaf) const = 0;
 
   // Asks this thread's interceptors, the innermost first.

@@ -24,7 +24,7 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph);
 
-// Whether the tensor is a leaf to whose gradient the pass under way adds. Not where the pass hands
+// True if the tensor is a leaf to whose gradient the pass under way adds. Not where the pass hands
 // gradients out instead, or where a hook looks at them on their way.
 bool pass_adds_to(const at::Tensor& leaf);
 // The leaf's gradient, if it can be added to in place; undefined also when there is none yet.

@@ -29,7 +29,7 @@ void count_compile(double seconds);
 void count_cache_hit();
 void count_execution(double seconds);
 void count_implicit_sync(const std::string& reason);
-// Whether it is the first one of this operator in the process.
+// True if it is the first one of this operator in the process.
 bool count_fallback(const std::string& operator_name);
 
 // A line for each metric, and each operator that synced or fell back.

@@ -15,7 +15,7 @@ inline constexpr c10::DispatchKey kRecordedKey = c10::DispatchKey::XLA;
 // A tensor of the value, in a wrapper unless the calling operator makes one.
 at::Tensor device_tensor(DeviceValuePtr value);
 
-// Whether it is on the recorded device.
+// True if it is on the recorded device.
 inline bool is_recorded(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kRecordedDeviceType;
 }

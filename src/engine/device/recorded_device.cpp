@@ -135,7 +135,7 @@ bool takes_tensor_or_device(const c10::FunctionSchema& schema) {
   return false;
 }
 
-// Whether it is recorded as it is, instead of the operators that libtorch composes it of.
+// True if it is recorded as it is, instead of the operators that libtorch composes it of.
 // Operators that autograd knows only by their parts are composed, so that there is a gradient.
 bool is_recorded_whole(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string_view> made_by_hand = {"aten::empty",

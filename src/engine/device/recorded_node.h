@@ -55,7 +55,7 @@ struct RecordedNode {
   std::vector<ListArgument> lists{};     // of each argument
   std::vector<NodeInput> inputs{};
   std::vector<at::Tensor> results{};  // on the meta device; undefined where the call gives none
-  // Of each result of the operator: the tensors in it where it is a list, else -1.
+  // For each result of the operator: the tensors in it where it is a list, else -1.
   std::vector<int> result_lists{};
   // A function of the library's own has these: its body, and the part of it that is hashed.
   ReplayFunction function{};

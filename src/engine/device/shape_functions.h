@@ -16,7 +16,7 @@ struct ShapeFunction {
 // For operators that libtorch cannot run there without Python; null for others.
 const ShapeFunction* find_shape_function(const c10::OperatorHandle& op);
 
-// Whether the operator's result, or its shape, depends on its arguments' values.
+// True if the operator's result, or its shape, depends on its arguments' values.
 bool reads_values(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
 // Floating-point operations of a matrix product or convolution, of the arguments' and results'

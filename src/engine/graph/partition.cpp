@@ -129,7 +129,7 @@ class Cutter {
     }
   }
 
-  // Whether the value's memory is that of a result: what the operator writes to it also gives.
+  // True if the value's memory is that of a result: what the operator writes to it also gives.
   bool is_written(const GraphNode& node, const GraphValue& input) const {
     return node.outputs.empty() ||
            std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {

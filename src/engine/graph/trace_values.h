@@ -26,7 +26,7 @@ class TraceValues {
   ValueId define(const at::Tensor& tensor, int node, const std::string& name);
 
   bool is_unknown(const at::Tensor& tensor) const;
-  // Whether the tensor is a value or a parameter.
+  // True if the tensor is a value or a parameter.
   bool is_seen(const at::Tensor& tensor) const;
   // An unknown tensor of the same shape, strides, dtype and need for a gradient: the tensor itself
   // on the meta device, else always the same one.

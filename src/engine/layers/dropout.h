@@ -13,7 +13,7 @@ class Dropout : public Module {
   // are numbered by and shard_dim counts in, as [sequence, batch, ...] is.
   Dropout(const LayerContext& at, double p, int shard_dim, bool transposed = false);
 
-  // Whether an input is changed at all: not in evaluation.
+  // True if an input is changed at all: not in evaluation.
   bool active() const { return training() && p_ > 0; }
   // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p).
   at::Tensor factors(at::IntArrayRef sizes, at::ScalarType dtype) const;

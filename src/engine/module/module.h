@@ -43,7 +43,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void set_training(bool training);  // with all modules below
   void set_own_training(bool training) { training_ = training; }
 
-  // Whether calls keep their inputs alone and run the forward again in backward; see
+  // True if calls keep their inputs alone and run the forward again in backward; see
   // recomputation.h.
   bool recomputes() const { return recomputes_; }
   void set_recomputes(bool recomputes) { recomputes_ = recomputes; }
@@ -62,7 +62,7 @@ class Module : public std::enable_shared_from_this<Module> {
   // a parameter may have been tied to another since.
   at::Tensor parameter_value(std::string_view name) const;
 
-  // Whether a trace calls it as one node. It need not where the forward only calls modules,
+  // True if a trace calls it as one node. It need not where the forward only calls modules,
   // operators, and functions that go through call_opaque: a trace records these one by one.
   virtual bool is_leaf() const { return true; }
 

@@ -42,7 +42,7 @@ class Parameter {
     gradient_group_ = std::move(group);
   }
 
-  // Whether this rank counts the parameter in norms over its tensor-parallel group: of ranks that
+  // True if this rank counts the parameter in norms over its tensor-parallel group: of ranks that
   // hold the same elements one counts them.
   bool counts_in_norm() const { return counts_in_norm_; }
   void set_counts_in_norm(bool counts) { counts_in_norm_ = counts; }

@@ -47,7 +47,7 @@ void cast_arguments(CastPolicy policy, std::vector<c10::IValue>& arguments);
 at::Tensor cast_lower(const at::Tensor& x);
 at::Tensor cast_float(const at::Tensor& x);
 
-// Whether a layer whose parameters have the one dtype takes inputs of the other.
+// True if a layer whose parameters have the one dtype takes inputs of the other.
 bool takes_input(at::ScalarType parameters, at::ScalarType input) noexcept;
 
 }  // namespace nxd

@@ -8,7 +8,7 @@
 
 namespace nxd {
 
-// Whether layers take the fused kernels for this tensor: f32 or bf16 on the CPU, unless the context
+// True if layers take the fused kernels for this tensor: f32 or bf16 on the CPU, unless the context
 // asks for plain ATen operators, or this thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 

@@ -2,7 +2,7 @@
 
 namespace nxd {
 
-// Whether ATen takes the memory of new CPU tensors from the kernels' pool; for the process, from
+// True if ATen takes the memory of new CPU tensors from the kernels' pool; for the process, from
 // any thread, at any time: each block goes back to where it came from. At first as NXD_ATEN_POOL
 // says, else whether libnxd brought libtorch into the process.
 
@@ -10,7 +10,7 @@ namespace nxd {
 void set_aten_pool(bool on);
 bool aten_pool_is_on() noexcept;
 
-// Whether the program, or a library of it other than libnxd, uses libtorch: it was loaded before
+// True if the program, or a library of it other than libnxd, uses libtorch: it was loaded before
 // libnxd was, or is named by a loaded object's list of needed libraries.
 bool others_use_libtorch() noexcept;
 

@@ -52,7 +52,7 @@ class TracingScope {
   CallTracer* outer_;
 };
 
-// Whether this thread is tracing.
+// True if this thread is tracing.
 inline bool is_tracing() noexcept { return CallTracer::current() != nullptr; }
 
 // To be called before the host reads a tensor's data, or may write to it.

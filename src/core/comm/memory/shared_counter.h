@@ -20,14 +20,14 @@ struct alignas(128) SharedCounter {
   bool has_reached(uint32_t target) const noexcept {
     return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
   }
-  // Whether the rank that advances it probably shares this thread's core, and cannot go on before
+  // True if the rank that advances it probably shares this thread's core, and cannot go on before
   // this thread lets it.
   bool is_behind_us() const noexcept;
   // Wakes those that sleep, which costs a system call only when there are any.
   void advance_to(uint32_t target) noexcept;
   // Waits awake for a short while: first holding the core, for longer if there are cores for all
-  // ranks, and not at all for a rank that needs this one; then letting others have it. Whether the
-  // target was reached.
+  // ranks, and not at all for a rank that needs this one; then letting others have it. Gives
+  // true if the target was reached.
   bool await_briefly(uint32_t target, bool cores_for_all) const noexcept;
   // Wakes those that sleep, for them to poll.
   void wake() noexcept;

@@ -71,7 +71,7 @@ class FlightRecord {
 
   static uint64_t version_of(uint64_t number) { return (number + 1) * 2; }
   Ticket begin_message(const Operation& operation) noexcept;
-  // Whether the ticket still has its entry, which is then open for writing.
+  // True if the ticket still has its entry, which is then open for writing.
   bool reopen(Ticket ticket) noexcept;
   Entry& entry_of(Ticket ticket) { return rings_[ticket.is_message ? 1 : 0][ticket.number]; }
 

@@ -52,7 +52,7 @@ void send_at_once(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Whether the descriptor is ready within the duration.
+// True if the descriptor is ready within the duration.
 bool ready(int fd, short events, milliseconds duration) {
   pollfd p{fd, events, 0};
   return ::poll(&p, 1, static_cast<int>(duration.count())) > 0;

@@ -46,7 +46,7 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline);
 // of this user's is connected to.
 Fd listen_local(const std::string& name);
 Fd connect_local(const std::string& name, const Deadline& deadline);
-// Whether the other end of a Unix socket is a process of this user's.
+// True if the other end of a Unix socket is a process of this user's.
 bool is_own_user(int fd);
 
 // Transfers all bytes of a non-blocking socket. False when the peer closed or reset the connection;
@@ -63,7 +63,7 @@ std::string first_external_address();
 bool is_interface_name(const std::string& name);
 // First address of an interface, IPv4 before IPv6; "" when it has none.
 std::string address_of_interface(const std::string& name);
-// Whether a name resolves to an address that this host can listen on.
+// True if a name resolves to an address that this host can listen on.
 bool is_local_address(const std::string& host);
 
 // Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone.

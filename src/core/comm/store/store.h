@@ -54,13 +54,13 @@ class Store : public std::enable_shared_from_this<Store> {
   // A channel to the same keys whose calls take at most timeout_ms each and do not queue behind
   // this one's.
   virtual std::shared_ptr<Store> open_channel(int64_t timeout_ms);
-  // Whether threads of the library's own need another thread, which is inside a call of the
+  // True if threads of the library's own need another thread, which is inside a call of the
   // caller's, to call serve() now and then; and that, which runs what they have asked for.
   virtual bool needs_serving() const { return false; }
   virtual void serve() {}
   // Host that the store's server runs on; "" when there is none.
   virtual std::string server_host() const { return ""; }
-  // Whether the keys are lost when this process ends.
+  // True if the keys are lost when this process ends.
   virtual bool serves() const { return false; }
   // Stops serving; later calls fail.
   virtual void stop_serving() {}

@@ -214,7 +214,7 @@ void say_all(const Fd& fd, const std::string& words, int timeout_ms = 1000) {
     at += static_cast<size_t>(n);
   }
 }
-// Whether the other end closes the connection, rather than to serve what was asked.
+// True if the other end closes the connection rather than serve what was asked.
 bool is_let_go(const Fd& fd) {
   assert_true(static_cast<bool>(fd));
   char bytes[4096];
