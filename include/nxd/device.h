@@ -28,15 +28,31 @@ NXD_API nxd_status_t nxd_tensor_to_device(nxd_tensor_t* tensor, nxd_device_t dev
  *  @param wait  1: returns when the graph has run. 0: may return earlier; the backend replay runs
  *               the graph before it returns all the same.
  *  @return NXD_OK; INVALID_ARGUMENT (wait); the error of an operator that fails, whose message
- * names the operator.
+ *          names the operator; that of a step closure.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_mark_step(int32_t wait);
+
+/** Called at the end of a step, on the thread that marks it. A failure is that of nxd_mark_step. */
+typedef nxd_status_t (*nxd_step_closure_fn)(void* user_data);
+
+/** [local] Has a function called by the next nxd_mark_step of this thread, once, when the step's
+ *  graph has run. The values of the step are known then, so that reading one runs nothing.
+ *
+ *  Closures run in the order in which they were added, and also where nothing was recorded. One
+ *  that is added by another belongs to the next step. When the graph or a closure fails, those that
+ *  have not run are dropped.
+ *  @param destroy  called with user_data when the closure has run, is dropped, or its thread ends;
+ *                  may be NULL. On failure it is not called.
+ *  @return NXD_OK; INVALID_ARGUMENT (closure).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_add_step_closure(nxd_step_closure_fn closure, void* user_data,
+                                          nxd_destroy_fn destroy);
 
 /** Counts of device XLA in this process, on all threads. */
 typedef struct nxd_device_metrics {
   size_t struct_size;
   uint64_t recorded;       /**< operators */
-  uint64_t steps;          /**< calls of nxd_mark_step that found something recorded */
+  uint64_t steps;          /**< calls of nxd_mark_step that had something recorded before them */
   uint64_t graphs;         /**< different ones that are kept compiled */
   uint64_t compiles;       /**< graphs that were not seen before */
   uint64_t cache_hits;     /**< executions of a graph that was compiled already */
@@ -67,12 +83,22 @@ NXD_API nxd_status_t nxd_device_reset_metrics(void);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_device_get_report(char* buf, size_t cap, size_t* out_needed);
 
-/** [local] The graph of the last step that this thread has marked, as text: a line for each node
- *  with the shapes of its results and arguments. "" before the first step.
+/** How a graph is written down. */
+typedef int32_t nxd_graph_format_t;
+enum {
+  NXD_GRAPH_FORMAT_INVALID = -1,
+  NXD_GRAPH_FORMAT_TEXT = 0, /**< a line for each node, with the shapes of results and arguments */
+  NXD_GRAPH_FORMAT_DOT = 1   /**< for Graphviz */
+};
+
+/** [local] The graph of the last step that this thread has marked; the largest, where reads of
+ *  values made several of it. Before the first step it has no nodes.
  *
  *  @param buf  as nxd_device_get_report.
+ *  @return NXD_OK; INVALID_ARGUMENT (format, cap).
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_device_get_step_graph(char* buf, size_t cap, size_t* out_needed);
+NXD_API nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, size_t cap,
+                                               size_t* out_needed);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,11 @@
 // nxd/device.h: the recorded device.
 #include "capi/engine_handles.h"
 #include "capi/output_struct.h"
+#include "capi/user_data.h"
+#include "core/base/last_error.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/recording.h"
+#include "engine/device/step_closures.h"
 #include "engine/tensor/host_copy.h"
 
 using namespace nxd;
@@ -18,7 +21,19 @@ nxd_status_t nxd_tensor_to_device(nxd_tensor_t* tensor, nxd_device_t device,
 nxd_status_t nxd_mark_step(int32_t wait) {
   return guard([&] {
     flag(wait, "wait");
-    if (Recording* recording = Recording::existing()) recording->mark_step();
+    mark_step();
+  });
+}
+
+nxd_status_t nxd_add_step_closure(nxd_step_closure_fn closure, void* user_data,
+                                  nxd_destroy_fn destroy) {
+  return guard([&] {
+    check_argument(closure != nullptr, "closure: expected a function, got NULL");
+    const auto user = std::make_shared<UserData>(user_data);
+    add_step_closure([closure, user] {
+      CallbackWatch().run([&] { return closure(user->data); }, "step closure");
+    });
+    user->destroy = destroy;
   });
 }
 
@@ -43,10 +58,14 @@ nxd_status_t nxd_device_get_report(char* buf, size_t cap, size_t* out_needed) {
   });
 }
 
-nxd_status_t nxd_device_get_step_graph(char* buf, size_t cap, size_t* out_needed) {
+nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, size_t cap,
+                                       size_t* out_needed) {
   return guard([&] {
     auto& needed = output(out_needed, "out_needed");
-    Recording* recording = Recording::existing();
-    copy_text(recording ? recording->step_text() : "", buf, cap, needed);
+    check_argument(format == NXD_GRAPH_FORMAT_TEXT || format == NXD_GRAPH_FORMAT_DOT,
+                   "format: expected an NXD_GRAPH_FORMAT_*, got ", format);
+    const Recording* recording = Recording::existing();
+    const GraphText graph = recording ? recording->step_text() : GraphText();
+    copy_text(format == NXD_GRAPH_FORMAT_DOT ? graph.dot() : graph.lines(), buf, cap, needed);
   });
 }

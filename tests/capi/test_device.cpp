@@ -1,5 +1,7 @@
 // The recorded device through the header: tensors moved, metrics, texts, rejections.
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "support/tensor.h"
 
@@ -22,13 +24,20 @@ nxd_device_metrics_t metrics() {
   return m;
 }
 
-std::string text_by(nxd_status_t (*get)(char*, size_t, size_t*)) {
+template <class Get>
+std::string text_by(Get&& get) {
   size_t needed = 0;
   NXD_TEST_OK(get(nullptr, 0, &needed));
   std::string buffer(needed, '\0');
   NXD_TEST_OK(get(buffer.data(), buffer.size(), &needed));
   buffer.pop_back();
   return buffer;
+}
+
+std::string step_graph(nxd_graph_format_t format) {
+  return text_by([format](char* buf, size_t cap, size_t* needed) {
+    return nxd_device_get_step_graph(format, buf, cap, needed);
+  });
 }
 
 void test_tensors_move_and_are_computed_with(void**) {
@@ -45,8 +54,18 @@ void test_tensors_move_and_are_computed_with(void**) {
   assert_int_equal(metrics().steps, 1);
   assert_int_equal(metrics().executions, 1);
   assert_int_equal(metrics().implicit_syncs, 0);
-  assert_true(text_by(nxd_device_get_step_graph).find("aten::relu(f32[3, 4])") !=
-              std::string::npos);
+  assert_true(step_graph(NXD_GRAPH_FORMAT_TEXT) ==
+              "%1 f32[3, 4] = aten::relu(f32[3, 4]) of %0\n"
+              "%2 f32[] = aten::sum(f32[3, 4]) of %1\n");
+  assert_true(step_graph(NXD_GRAPH_FORMAT_DOT) ==
+              "digraph step {\n"
+              "  node [shape=box];\n"
+              "  in0 [shape=ellipse, label=\"%0 f32[3, 4]\"];\n"
+              "  n0 [label=\"%1 f32[3, 4]\\naten::relu(f32[3, 4])\"];\n"
+              "  in0 -> n0 [label=\"%0\"];\n"
+              "  n1 [label=\"%2 f32[]\\naten::sum(f32[3, 4])\"];\n"
+              "  n0 -> n1 [label=\"%1\"];\n"
+              "}\n");
   assert_true(text_by(nxd_device_get_report).find("executions 1\n") != std::string::npos);
   // In place, from and to the host.
   const std::vector<float> twos(12, 2.0F);
@@ -59,6 +78,101 @@ void test_tensors_move_and_are_computed_with(void**) {
   NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_XLA, zeros.out()));
   assert_true(op("sum", {{"self", zeros}}).item() == 0);
   assert_int_equal(metrics().fallbacks, 0);
+}
+
+// A closure that writes its number down, reads a value, and may fail or add another one.
+struct Closure {
+  std::vector<int>* calls;
+  int number;
+  nxd_tensor_t* reads = nullptr;
+  double seen = 0;
+  nxd_status_t status = NXD_OK;
+  Closure* adds = nullptr;
+  int destroyed = 0;
+};
+
+nxd_status_t run_closure(void* user_data);
+
+void destroy_closure(void* user_data) { ++static_cast<Closure*>(user_data)->destroyed; }
+
+void add(Closure& closure) {
+  NXD_TEST_OK(nxd_add_step_closure(run_closure, &closure, destroy_closure));
+}
+
+nxd_status_t run_closure(void* user_data) {
+  auto& self = *static_cast<Closure*>(user_data);
+  self.calls->push_back(self.number);
+  if (self.reads) NXD_TEST_OK(nxd_tensor_get_item(self.reads, &self.seen));
+  if (self.adds) add(*self.adds);
+  return self.status;
+}
+
+void test_closures_run_in_order_after_the_graph(void**) {
+  const Tensor x = moved(wave({3}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
+  const Tensor sum = op("sum", {{"self", x}});
+  std::vector<int> calls;
+  Closure third{&calls, 3}, second{&calls, 2}, first{&calls, 1};
+  first.reads = sum.get();
+  first.adds = &third;
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  add(first);
+  add(second);
+  assert_true(calls.empty());
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_true((calls == std::vector<int>{1, 2}));
+  assert_true(first.seen == sum.item());
+  assert_int_equal(metrics().executions, 1);
+  assert_int_equal(metrics().implicit_syncs, 0);
+  assert_int_equal(first.destroyed + second.destroyed, 2);
+  assert_int_equal(third.destroyed, 0);
+  // The one that a closure has added comes next, though nothing is recorded.
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_true((calls == std::vector<int>{1, 2, 3}));
+  assert_int_equal(third.destroyed, 1);
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_int_equal(calls.size(), 3);
+  assert_int_equal(metrics().steps, 1);
+}
+
+void test_closures_that_fail(void**) {
+  std::vector<int> calls;
+  Closure first{&calls, 1}, second{&calls, 2};
+  first.status = NXD_ERROR_USER;
+  add(first);
+  add(second);
+  assert_int_equal(nxd_mark_step(1), NXD_ERROR_USER);
+  assert_true(std::string(nxd_last_error()).find("step closure") != std::string::npos);
+  assert_true(calls == std::vector<int>{1});
+  assert_int_equal(first.destroyed + second.destroyed, 2);
+  // A graph that fails: an id that is out of range.
+  const Tensor table = moved(wave({6, 4}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
+  const int64_t far = 100, shape[] = {1};
+  Tensor ids;
+  NXD_TEST_OK(nxd_tensor_from_data(&far, sizeof far, shape, 1, NXD_DTYPE_I64, ids.out()));
+  const Tensor lost = op("embedding", {{"weight", table}, {"indices", moved(ids, NXD_DEVICE_XLA)}});
+  add(second);
+  assert_int_not_equal(nxd_mark_step(1), NXD_OK);
+  assert_true(calls == std::vector<int>{1});
+  assert_int_equal(second.destroyed, 2);
+  NXD_TEST_OK(nxd_mark_step(1));
+  // A thread that ends without another step.
+  std::thread([&] { add(second); }).join();
+  assert_int_equal(second.destroyed, 3);
+  assert_true(calls == std::vector<int>{1});
+}
+
+// A read in the middle of a step does not hide its graph.
+void test_a_cut_step_has_its_largest_graph(void**) {
+  const Tensor x = moved(wave({5}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
+  const Tensor sum = op("sum", {{"self", op("relu", {{"self", op("exp", {{"self", x}})}})}});
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  static_cast<void>(sum.item());
+  assert_int_equal(metrics().steps, 0);
+  const Tensor twice = op("neg", {{"self", sum}});
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_int_equal(metrics().steps, 1);
+  assert_int_equal(metrics().executions, 2);
+  assert_true(step_graph(NXD_GRAPH_FORMAT_TEXT).find("aten::exp") != std::string::npos);
 }
 
 void test_bad_calls(void**) {
@@ -84,7 +198,10 @@ void test_bad_calls(void**) {
   assert_int_equal(nxd_device_get_report(small, 2, &needed), NXD_ERROR_INVALID_ARGUMENT);
   assert_true(needed > 2);
   assert_int_equal(nxd_device_get_report(nullptr, 9, &needed), NXD_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(nxd_device_get_step_graph(nullptr, 0, nullptr), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, nullptr, 0, nullptr),
+                   NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_device_get_step_graph(2, nullptr, 0, &needed), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_add_step_closure(nullptr, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT);
 }
 
 }  // namespace
@@ -92,6 +209,9 @@ void test_bad_calls(void**) {
 int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tensors_move_and_are_computed_with),
+      cmocka_unit_test(test_closures_run_in_order_after_the_graph),
+      cmocka_unit_test(test_closures_that_fail),
+      cmocka_unit_test(test_a_cut_step_has_its_largest_graph),
       cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

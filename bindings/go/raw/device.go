@@ -4,6 +4,15 @@ package raw
 
 import "unsafe"
 
+// GraphFormat is nxd_graph_format_t. How a graph is written down.
+type GraphFormat int32
+
+const (
+	GraphFormatInvalid GraphFormat = -1
+	GraphFormatText    GraphFormat = 0
+	GraphFormatDot     GraphFormat = 1
+)
+
 // DeviceMetrics is nxd_device_metrics_t. Counts of device XLA in this process, on all threads.
 type DeviceMetrics struct {
 	StructSize     uint64

@@ -20,6 +20,10 @@ static inline nxdgo_error_t* nxdgo_mark_step(int32_t wait) {
   return nxdgo_outcome(nxd_mark_step(wait));
 }
 
+static inline nxdgo_error_t* nxdgo_add_step_closure(uintptr_t closure, uintptr_t user_data, uintptr_t destroy) {
+  return nxdgo_outcome(nxd_add_step_closure((nxd_step_closure_fn)closure, (void*)user_data, (nxd_destroy_fn)destroy));
+}
+
 static inline nxdgo_error_t* nxdgo_device_get_metrics(nxd_device_metrics_t* out_metrics) {
   return nxdgo_outcome(nxd_device_get_metrics(out_metrics));
 }
@@ -44,9 +48,9 @@ typedef struct {
   size_t out_needed;
 } nxdgo_device_get_step_graph_t;
 
-static inline nxdgo_device_get_step_graph_t nxdgo_device_get_step_graph(char* buf, size_t cap) {
+static inline nxdgo_device_get_step_graph_t nxdgo_device_get_step_graph(nxd_graph_format_t format, char* buf, size_t cap) {
   nxdgo_device_get_step_graph_t r = {0};
-  r.error = nxdgo_outcome(nxd_device_get_step_graph(buf, cap, &r.out_needed));
+  r.error = nxdgo_outcome(nxd_device_get_step_graph(format, buf, cap, &r.out_needed));
   return r;
 }
 */
@@ -71,6 +75,13 @@ func MarkStep(wait int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_mark_step(C.int32_t(wait))))
 }
 
+// AddStepClosure is nxd_add_step_closure. Has a function called by the next nxd_mark_step of this
+// thread, once, when the step's graph has run. The values of the step are known then, so that
+// reading one runs nothing. [local]
+func AddStepClosure(closure uintptr, userData uintptr, destroy uintptr) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_add_step_closure(C.uintptr_t(closure), C.uintptr_t(userData), C.uintptr_t(destroy))))
+}
+
 // DeviceGetMetrics is nxd_device_get_metrics. Counts since the process began, or since
 // nxd_device_reset_metrics. [local]
 func DeviceGetMetrics(outMetrics *raw.DeviceMetrics) error {
@@ -91,9 +102,9 @@ func DeviceGetReport(buf *byte, cap int) (neededOut int, err error) {
 }
 
 // DeviceGetStepGraph is nxd_device_get_step_graph. The graph of the last step that this thread has
-// marked, as text: a line for each node with the shapes of its results and arguments. "" before the
-// first step. [local]
-func DeviceGetStepGraph(buf *byte, cap int) (neededOut int, err error) {
-	r := C.nxdgo_device_get_step_graph((*C.char)(unsafe.Pointer(buf)), C.size_t(cap))
+// marked; the largest, where reads of values made several of it. Before the first step it has no
+// nodes. [local]
+func DeviceGetStepGraph(format raw.GraphFormat, buf *byte, cap int) (neededOut int, err error) {
+	r := C.nxdgo_device_get_step_graph(C.nxd_graph_format_t(format), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap))
 	return int(r.out_needed), raw.TakeError(unsafe.Pointer(r.error))
 }

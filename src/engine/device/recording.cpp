@@ -26,6 +26,18 @@ namespace {
 constexpr uint64_t kExpectedStepGraphs = 2;
 
 thread_local std::shared_ptr<Recording> recording_of_thread;
+thread_local bool is_replaying = false;
+
+class ReplayScope {
+ public:
+  ReplayScope() : outer_(std::exchange(is_replaying, true)) {}
+  ~ReplayScope() { is_replaying = outer_; }
+  ReplayScope(const ReplayScope&) = delete;
+  ReplayScope& operator=(const ReplayScope&) = delete;
+
+ private:
+  const bool outer_;
+};
 
 class Stopwatch {
  public:
@@ -109,8 +121,7 @@ at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
   }
   if (waits) {
     device_metrics::count_implicit_sync(reason);
-    bool is_new = false;
-    owner.execute_pending(&is_new);
+    owner.execute_pending();
   }
   check_state(value.failure.empty(), value.failure);
   check_internal(value.data.defined(), "a recorded value is missing after its graph has run");
@@ -157,26 +168,39 @@ void Recording::run(const RecordedGraph& graph, const ReplayPlan& plan, const Pe
   device_metrics::count_execution(stopwatch.seconds());
 }
 
-std::shared_ptr<const ReplayPlan> Recording::execute_pending(bool* is_new) {
+bool Recording::execute_pending() {
   const std::lock_guard<std::mutex> running(execution_mutex_);
+  const ReplayScope replaying;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   const Pending pending = take_pending();
   std::vector<NodeResult> kept;
   for (const DeviceValuePtr& value : pending.values) kept.push_back(value->source);
-  if (kept.empty() && pending.effects.empty()) return nullptr;
+  if (kept.empty() && pending.effects.empty()) return false;
   const RecordedGraph graph = RecordedGraph::of(kept, pending.effects);
-  const std::shared_ptr<const ReplayPlan> plan = plan_for(graph, is_new);
-  run(graph, *plan, pending);
-  return plan;
+  StepGraph ran;
+  ran.plan = plan_for(graph, &ran.is_new);
+  run(graph, *ran.plan, pending);
+  const bool is_largest =
+      !since_step_.plan || ran.plan->text().size() > since_step_.plan->text().size();
+  if (is_largest) since_step_ = std::move(ran);
+  return true;
+}
+
+void Recording::sync(const std::string& reason) {
+  if (!is_replaying && execute_pending()) device_metrics::count_implicit_sync(reason);
 }
 
 void Recording::mark_step() {
-  bool is_new = false;
-  const std::shared_ptr<const ReplayPlan> plan = execute_pending(&is_new);
-  if (!plan) return;
+  execute_pending();
+  StepGraph step;
+  {
+    const std::lock_guard<std::mutex> running(execution_mutex_);
+    std::swap(step, since_step_);
+  }
+  if (!step.plan) return;
   device_metrics::count_step();
-  if (is_new) warn_of_new_graph(*plan);
-  last_step_ = plan;
+  if (step.is_new) warn_of_new_graph(*step.plan);
+  last_step_ = std::move(step.plan);
 }
 
 // Told after the step has run: its values do not depend on it.
@@ -184,14 +208,12 @@ void Recording::warn_of_new_graph(const ReplayPlan& plan) {
   if (++compiled_steps_ <= kExpectedStepGraphs || !last_step_) return;
   log(NXD_LOG_WARN, text("a step was compiled again, as graph ", compiled_steps_,
                          " of this thread's steps; the first difference to the step before: ",
-                         first_difference(last_step_->lines(), plan.lines())));
+                         plan.text().first_difference(last_step_->text())));
 }
 
-std::string Recording::step_text() {
-  std::string out;
-  if (!last_step_) return out;
-  for (const std::string& line : last_step_->lines()) out += line + "\n";
-  return out;
+const GraphText& Recording::step_text() const {
+  static const GraphText none;
+  return last_step_ ? last_step_->text() : none;
 }
 
 }  // namespace nxd

@@ -61,10 +61,14 @@ class Recording : public std::enable_shared_from_this<Recording> {
   static at::Tensor value_of(DeviceValue& value, const std::string& reason);
   static void replace(DeviceValue& value, at::Tensor data);
 
-  // Executes all that was recorded on this thread.
+  // Executes all that was recorded on this thread, which ends a step.
   void mark_step();
-  // The graph of the last step that was marked.
-  std::string step_text();
+  // The same before the host writes into values' memory, which nodes may still have to read. The
+  // step goes on. Counts as an implicit sync for the reason where anything was recorded.
+  // Not while a graph runs on this thread, which may be where the caller stands.
+  void sync(const std::string& reason);
+  // The graph of the last step that was marked, the largest where syncs cut it.
+  const GraphText& step_text() const;
 
  private:
   friend struct DeviceValue;
@@ -74,9 +78,14 @@ class Recording : public std::enable_shared_from_this<Recording> {
     std::vector<std::shared_ptr<RecordedNode>> effects{};
   };
 
+  struct StepGraph {
+    std::shared_ptr<const ReplayPlan> plan{};
+    bool is_new = false;
+  };
+
   void forget(const DeviceValue& value);
   Pending take_pending();
-  std::shared_ptr<const ReplayPlan> execute_pending(bool* is_new);
+  bool execute_pending();  // whether there was anything
   void run(const RecordedGraph& graph, const ReplayPlan& plan, const Pending& pending);
   void warn_of_new_graph(const ReplayPlan& plan);
 
@@ -84,6 +93,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   std::mutex mutex_;
   std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
   std::vector<std::shared_ptr<RecordedNode>> effects_;
+  StepGraph since_step_;  // the largest that has run since the last step was marked
   std::shared_ptr<const ReplayPlan> last_step_;
   uint64_t compiled_steps_ = 0;
 };

@@ -18,20 +18,6 @@ namespace {
 // and those still in use are compiled again.
 constexpr size_t kMostPlans = 4096;
 
-std::string line_of(const RecordedGraph& graph, size_t index) {
-  const RecordedNode& node = *graph.nodes[index];
-  std::string line;
-  for (size_t i = 0; i < node.results.size(); ++i) {
-    line += text(i == 0 ? "" : ", ", "%", graph.first_slots[index] + static_cast<int>(i), " ",
-                 shape_text(node.results[i]));
-  }
-  line += " = " + call_text(node);
-  for (size_t k = 0; k < graph.input_slots[index].size(); ++k) {
-    line += text(k == 0 ? " of " : ", ", "%", graph.input_slots[index][k]);
-  }
-  return line;
-}
-
 void put_lists(const RecordedNode& node, const std::vector<int>& slots,
                const std::vector<at::Tensor>& values, torch::jit::Stack& stack) {
   for (size_t a = 0; a < node.lists.size(); ++a) {
@@ -133,7 +119,7 @@ PlanCache& plan_cache() {
 
 }  // namespace
 
-ReplayPlan::ReplayPlan(const RecordedGraph& graph) : last_uses_(graph.nodes.size()) {
+ReplayPlan::ReplayPlan(const RecordedGraph& graph) : last_uses_(graph.nodes.size()), text_(graph) {
   constexpr size_t kNever = SIZE_MAX;
   const auto slots = static_cast<size_t>(graph.num_slots);
   std::vector<size_t> last_use(slots, kNever);
@@ -146,7 +132,6 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph) : last_uses_(graph.nodes.size
       last_use[static_cast<size_t>(graph.first_slots[i]) + r] = i;
     }
     for (const int slot : graph.input_slots[i]) last_use[static_cast<size_t>(slot)] = i;
-    lines_.push_back(line_of(graph, i));
   }
   for (size_t slot = 0; slot < slots; ++slot) {
     if (!is_kept[slot] && last_use[slot] != kNever) {
@@ -191,17 +176,6 @@ size_t plan_count() {
   PlanCache& cache = plan_cache();
   const std::lock_guard<std::mutex> lock(cache.mutex);
   return cache.plans.size();
-}
-
-std::string first_difference(const std::vector<std::string>& before,
-                             const std::vector<std::string>& now) {
-  const size_t shared = std::min(before.size(), now.size());
-  for (size_t i = 0; i < shared; ++i) {
-    if (before[i] != now[i]) return text("node ", i, " is ", now[i], ", was ", before[i]);
-  }
-  if (now.size() > shared) return text("node ", shared, " is new: ", now[shared]);
-  if (before.size() > shared) return text("node ", shared, " is gone: ", before[shared]);
-  return "";
 }
 
 }  // namespace nxd

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "engine/device/graph_text.h"
 #include "engine/device/recorded_graph.h"
 
 namespace nxd {
@@ -19,21 +19,16 @@ class ReplayPlan {
   // own, in C order.
   std::vector<at::Tensor> run(const RecordedGraph& graph) const;
 
-  // A line for each node: its number, result shapes and call_text.
-  const std::vector<std::string>& lines() const { return lines_; }
+  const GraphText& text() const { return text_; }
 
  private:
   std::vector<std::vector<int>> last_uses_;  // slots that nothing needs after a node
-  std::vector<std::string> lines_;
+  GraphText text_;
 };
 
 // The plan of a graph; the graph is compiled if the process has not seen it yet.
 std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_new);
 // Plans that the process keeps.
 size_t plan_count();
-
-// The first line in which two plans differ, as "line 3: NEW, before: OLD"; "" for none.
-std::string first_difference(const std::vector<std::string>& before,
-                             const std::vector<std::string>& now);
 
 }  // namespace nxd

@@ -60,6 +60,12 @@ void same(Stack& stack) {
 
 void itself(Stack& stack) { stack.resize(1); }
 
+// Such as a gradient by the input, which comes second.
+void like_second(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 1);
+  give(stack, made(x.sizes(), x));
+}
+
 void same_as_bool(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   give(stack, made(x.sizes(), x, at::kBool));
@@ -343,6 +349,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::max", {one_element}},
     {"aten::median", {one_element}},
     {"aten::min", {one_element}},
+    {"aten::mse_loss_backward", {like_second}},
     {"aten::nan_to_num", {same}},
     {"aten::nan_to_num_", {itself}},
     {"aten::nansum", {nansum}},

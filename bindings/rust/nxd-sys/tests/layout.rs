@@ -918,6 +918,9 @@ fn constants() {
     assert_eq!(nxd_init_t::UNIFORM.0, 2);
     assert_eq!(nxd_init_t::CONSTANT.0, 3);
     assert_eq!(nxd_init_t::KAIMING_UNIFORM.0, 4);
+    assert_eq!(nxd_graph_format_t::INVALID.0, -1);
+    assert_eq!(nxd_graph_format_t::TEXT.0, 0);
+    assert_eq!(nxd_graph_format_t::DOT.0, 1);
     assert_eq!(nxd_mismatch_t::INVALID.0, -1);
     assert_eq!(nxd_mismatch_t::MISSING.0, 0);
     assert_eq!(nxd_mismatch_t::UNEXPECTED.0, 1);

@@ -1,5 +1,11 @@
 # Generated from include/nxd.h by scripts/bindings: do not edit.
 
+@code nxd_graph_format_t begin
+    NXD_GRAPH_FORMAT_INVALID = -1 => "invalid"
+    NXD_GRAPH_FORMAT_TEXT = 0 => "text"
+    NXD_GRAPH_FORMAT_DOT = 1 => "dot"
+end
+
 struct nxd_device_metrics_t
     struct_size::Csize_t
     recorded::UInt64
@@ -17,9 +23,11 @@ end
 @call libnxd nxd_tensor_to_device(tensor::Ptr{nxd_tensor_t}, device::nxd_device_t,
     out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_mark_step(wait::Int32)::nxd_status_t
+@call libnxd nxd_add_step_closure(closure::Ptr{Cvoid}, user_data::Ptr{Cvoid},
+    destroy::Ptr{Cvoid})::nxd_status_t
 @call libnxd nxd_device_get_metrics(out_metrics::Ptr{nxd_device_metrics_t})::nxd_status_t
 @call libnxd nxd_device_reset_metrics()::nxd_status_t
 @call libnxd nxd_device_get_report(buf::Ptr{UInt8}, cap::Csize_t,
     out_needed::Ptr{Csize_t})::nxd_status_t
-@call libnxd nxd_device_get_step_graph(buf::Ptr{UInt8}, cap::Csize_t,
+@call libnxd nxd_device_get_step_graph(format::nxd_graph_format_t, buf::Ptr{UInt8}, cap::Csize_t,
     out_needed::Ptr{Csize_t})::nxd_status_t

@@ -3,6 +3,41 @@
 #[allow(unused_imports)]
 use super::*;
 
+/// How a graph is written down.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_graph_format_t(pub i32);
+
+impl nxd_graph_format_t {
+    pub const INVALID: Self = Self(-1);
+    /// a line for each node, with the shapes of results and arguments
+    pub const TEXT: Self = Self(0);
+    /// for Graphviz
+    pub const DOT: Self = Self(1);
+}
+
+impl std::fmt::Debug for nxd_graph_format_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::TEXT => f.write_str("TEXT"),
+            Self::DOT => f.write_str("DOT"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_graph_format_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+/// Called at the end of a step, on the thread that marks it. A failure is that of nxd_mark_step.
+pub type nxd_step_closure_fn = Option<
+    unsafe extern "C" fn(user_data: *mut c_void) -> nxd_status_t,
+>;
+
 /// Counts of device XLA in this process, on all threads.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +45,7 @@ pub struct nxd_device_metrics_t {
     pub struct_size: usize,
     /// operators
     pub recorded: u64,
-    /// calls of nxd_mark_step that found something recorded
+    /// calls of nxd_mark_step that had something recorded before them
     pub steps: u64,
     /// different ones that are kept compiled
     pub graphs: u64,
@@ -61,9 +96,21 @@ extern "C" {
     /// @param wait  1: returns when the graph has run. 0: may return earlier; the backend replay runs
     /// the graph before it returns all the same.
     /// @return NXD_OK; INVALID_ARGUMENT (wait); the error of an operator that fails, whose message
-    /// names the operator.
+    /// names the operator; that of a step closure.
     /// @since 0.1
     pub fn nxd_mark_step(wait: i32) -> nxd_status_t;
+
+    /// [local] Has a function called by the next nxd_mark_step of this thread, once, when the step's
+    /// graph has run. The values of the step are known then, so that reading one runs nothing.
+    ///
+    /// Closures run in the order in which they were added, and also where nothing was recorded. One
+    /// that is added by another belongs to the next step. When the graph or a closure fails, those that
+    /// have not run are dropped.
+    /// @param destroy  called with user_data when the closure has run, is dropped, or its thread ends;
+    /// may be NULL. On failure it is not called.
+    /// @return NXD_OK; INVALID_ARGUMENT (closure).
+    /// @since 0.1
+    pub fn nxd_add_step_closure(closure: nxd_step_closure_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
 
     /// [local] Counts since the process began, or since nxd_device_reset_metrics.
     ///
@@ -85,10 +132,11 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_device_get_report(buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
 
-    /// [local] The graph of the last step that this thread has marked, as text: a line for each node
-    /// with the shapes of its results and arguments. "" before the first step.
+    /// [local] The graph of the last step that this thread has marked; the largest, where reads of
+    /// values made several of it. Before the first step it has no nodes.
     ///
     /// @param buf  as nxd_device_get_report.
+    /// @return NXD_OK; INVALID_ARGUMENT (format, cap).
     /// @since 0.1
-    pub fn nxd_device_get_step_graph(buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
+    pub fn nxd_device_get_step_graph(format: nxd_graph_format_t, buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
 }
