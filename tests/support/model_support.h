@@ -164,30 +164,57 @@ struct Layout {
   bool sequence_parallel = false;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
   bool plain = false;
+  nxd_device_t device = NXD_DEVICE_CPU;
 
   std::string name() const {
     const char* type = dtype == NXD_DTYPE_F64 ? "f64" : dtype == NXD_DTYPE_BF16 ? "bf16" : "f32";
     return "tp " + std::to_string(tp) + (sequence_parallel ? " sp " : " ") + type +
-           (plain ? " plain" : "");
+           (plain ? " plain" : "") + (device == NXD_DEVICE_XLA ? " recorded" : "");
   }
   nxd_model_options_t model_options() const {
     nxd_model_options_t options = NXD_MODEL_OPTIONS_INIT;
     options.dtype = dtype;
     options.sequence_parallel = sequence_parallel;
+    options.device = device;
     return options;
   }
 };
 
+// The device of a model's parameters.
+inline nxd_device_t device_of(nxd_module_t* model) {
+  nxd_parameter_t* first = nullptr;
+  nxd_tensor_t* tensor = nullptr;
+  nxd_device_t device = NXD_DEVICE_CPU;
+  NXD_TEST_OK(nxd_module_get_parameter(model, 0, &first, nullptr));
+  NXD_TEST_OK(nxd_parameter_get_tensor(first, &tensor));
+  NXD_TEST_OK(nxd_tensor_get_device(tensor, &device));
+  return device;
+}
+
+inline std::vector<Tensor> moved(const std::vector<Tensor>& tensors, nxd_device_t device) {
+  std::vector<Tensor> out;
+  for (const Tensor& tensor : tensors) {
+    nxd_tensor_t* there = nullptr;
+    NXD_TEST_OK(nxd_tensor_to_device(tensor.get(), device, &there));
+    out.emplace_back(there);
+  }
+  return out;
+}
+
 // Loss of one forward and backward pass; gradients are left in the model, unfinished.
-inline double run_backward(nxd_module_t* model, const ModelOracle& oracle) {
-  const std::vector<Tensor> inputs = oracle.inputs();
+inline Tensor backward_loss(nxd_module_t* model, const ModelOracle& oracle) {
+  const std::vector<Tensor> inputs = moved(oracle.inputs(), device_of(model));
   nxd_tensor_t* out = nullptr;
   NXD_TEST_OK(nxd_module_zero_grad(model));
   if (!NXD_TEST_OK(nxd_module_forward(model, handles(inputs).data(), inputs.size(), &out, 1)))
-    return NAN;
-  const Tensor loss(out);
+    return {};
+  Tensor loss(out);
   NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
-  return item(out);
+  return loss;
+}
+
+inline double run_backward(nxd_module_t* model, const ModelOracle& oracle) {
+  return item(backward_loss(model, oracle).get());
 }
 
 inline Optimizer make_adamw(nxd_module_t* model) {

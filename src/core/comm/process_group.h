@@ -18,7 +18,7 @@ namespace nxd {
 // direction. Apart from that no call waits for another: ranks may issue messages, and the works of
 // different groups, in different orders. A call that waits runs on its caller's thread
 // unless there is something before it.
-class ProcessGroup final {
+class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
  public:
   ProcessGroup(std::shared_ptr<GroupMonitor> monitor, std::unique_ptr<Transport> transport);
   ~ProcessGroup() { end_works(); }

@@ -80,4 +80,14 @@ void set_device_value(const at::Tensor& tensor, at::Tensor data) {
   impl.set_sizes_contiguous(sizes);
 }
 
+at::Tensor on_recorded_device(at::Tensor data) {
+  return device_tensor(Recording::current()->known(std::move(data)));
+}
+
+at::Tensor host_memory(const at::Tensor& tensor, const std::string& reason) {
+  if (!is_recorded(tensor)) return tensor;
+  Recording::current()->sync(reason);
+  return Recording::value_of(device_value(tensor), reason);
+}
+
 }  // namespace nxd

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 #include "engine/device/recording.h"
 
 namespace nxd {
@@ -22,7 +24,14 @@ inline bool is_recorded(const at::Tensor& tensor) {
 
 // The value of a tensor on the device, after the writes that the wrapper has put off.
 DeviceValue& device_value(const at::Tensor& tensor);
-// The tensor becomes one of other sizes and another value.
+// The tensor becomes one of other sizes and another value. The data, dense and on the CPU, are its
+// own from now on.
 void set_device_value(const at::Tensor& tensor, at::Tensor data);
+// A tensor of the device over data as above.
+at::Tensor on_recorded_device(at::Tensor data);
+
+// The tensor itself, or the memory of its value on the device, which the caller may write to: what
+// this thread has recorded runs first, an implicit sync for the reason.
+at::Tensor host_memory(const at::Tensor& tensor, const std::string& reason);
 
 }  // namespace nxd

@@ -111,9 +111,16 @@ at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, c
     return args.layout == SequenceLayout::kBatchFirst ? x.permute({0, 2, 1, 3})
                                                       : x.permute({1, 2, 0, 3});
   };
+  // Each key head as often as query heads share it. repeat_interleave would read the number from a
+  // tensor.
   const int64_t shared = q.size(2) / k.size(2);
-  const at::Tensor keys = by_head(k).repeat_interleave(shared, 1);
-  const at::Tensor values = by_head(v).repeat_interleave(shared, 1);
+  const auto repeated = [shared](const at::Tensor& x) {
+    if (shared == 1) return x;
+    return x.unsqueeze(2)
+        .expand({x.size(0), x.size(1), shared, x.size(2), x.size(3)})
+        .reshape({x.size(0), x.size(1) * shared, x.size(2), x.size(3)});
+  };
+  const at::Tensor keys = repeated(by_head(k)), values = repeated(by_head(v));
   const at::ScalarType wide = partial_sum_dtype(q.scalar_type());
   at::Tensor scores = at::matmul(by_head(q).to(wide), keys.to(wide).transpose(2, 3)) * args.scale;
   const int64_t n_queries = scores.size(2), n_keys = scores.size(3);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/kernels/cross_entropy.h"
+#include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
@@ -52,29 +53,33 @@ void check_shares(const ProcessGroup& group, const char* op, int64_t cols, doubl
                  least, " to ", most, " on all");
 }
 
-RowLosses reference_row_losses(ProcessGroup& group, const at::Tensor& logits,
+RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
                                const LossTargets& targets) {
-  const int64_t rows = logits.size(0);
+  const int64_t rows = logits.size(0), cols = logits.size(1);
   const at::Tensor wide = logits.to(partial_sum_dtype(logits.scalar_type()));
   // Behind the maxima go the number of columns and its negative: their maxima tell every rank
   // whether all have the same share of the vocabulary.
   at::Tensor maxima = at::empty({rows + 2}, wide.options());
   at::Tensor max = maxima.narrow(0, 0, rows);
   max.copy_(wide.amax(1));
-  if (group.size() > 1) {
-    maxima[rows] = logits.size(1);
-    maxima[rows + 1] = -logits.size(1);
-    maxima = all_reduce(group, maxima, NXD_REDUCE_MAX);
+  if (group->size() > 1) {
+    maxima[rows] = cols;
+    maxima[rows + 1] = -cols;
+    maxima = all_reduce(*group, maxima, NXD_REDUCE_MAX);
     max = maxima.narrow(0, 0, rows);
-    check_shares(group, kParallelCrossEntropy, logits.size(1), -maxima[rows + 1].item<double>(),
-                 maxima[rows].item<double>());
+    check_values("nxd::check_shares", maxima.narrow(0, rows, 2),
+                 [group, cols](const at::Tensor& most_and_least) {
+                   check_shares(*group, kParallelCrossEntropy, cols,
+                                -most_and_least[1].item<double>(),
+                                most_and_least[0].item<double>());
+                 });
   }
   at::Tensor sums = at::empty({3, rows}, wide.options());
   const auto [position, held] = local_targets(targets, logits.size(1));
   sums.select(0, 0).copy_((wide - max.unsqueeze(1)).exp().sum(1));
   sums.select(0, 1).copy_(wide.gather(1, position).squeeze(1) * held);
   sums.select(0, 2).copy_(wide.sum(1));
-  if (group.size() > 1) sums = all_reduce(group, sums);
+  if (group->size() > 1) sums = all_reduce(*group, sums);
   const at::Tensor log_sum = sums.select(0, 0).log();
   at::Tensor loss = max + log_sum - sums.select(0, 1) * (1 - targets.smoothing);
   if (targets.smoothing != 0) {
@@ -108,7 +113,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const CrossEntropyRecord& r = *record;
     const RowLosses rows =
         r.fused ? fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets)
-                : reference_row_losses(*r.group, logits, r.targets);
+                : reference_row_losses(r.group, logits, r.targets);
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     ctx->save_for_backward({logits, rows.max, rows.log_sum});
     return at::where(r.targets.valid, rows.loss, at::zeros_like(rows.loss));
@@ -141,14 +146,19 @@ void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tenso
 
 }  // namespace
 
-void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
+at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
   const int64_t cols = logits.size(-1);
   const int64_t real = std::clamp<int64_t>(vocabulary - cols * group.rank(), 0, cols);
-  if (real == cols || logits.is_meta()) return;
+  if (real == cols || logits.is_meta()) return logits;
   const double least = logits.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                            : -0x1p127;  // which bf16 has too
+  if (is_recorded(logits)) {
+    const at::Tensor columns = at::arange(cols, logits.options().dtype(at::kLong));
+    return logits.masked_fill(columns.ge(real), least);
+  }
   // With a version counter of its own: what autograd keeps is not touched.
   logits.variable_data().narrow(-1, real, cols - real).fill_(least);
+  return logits;
 }
 
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
@@ -169,13 +179,16 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
   }
   targets.ids = labels.reshape({-1}).contiguous();
   targets.valid = targets.ids.ne(options.ignore_index);
-  if (!targets.ids.is_meta() && targets.ids.numel() > 0) {
-    const at::Tensor outside =
-        targets.valid.logical_and(targets.ids.lt(0).logical_or(targets.ids.ge(targets.vocabulary)));
-    check_with_group(*group, !outside.any().item<bool>(), op,
-                     text("labels: expected 0 to ", targets.vocabulary - 1, " or ",
-                          options.ignore_index, " to ignore, got another value"));
-  }
+  if (targets.ids.numel() == 0) return targets;
+  check_values("nxd::check_labels", targets.ids,
+               [group, op, vocabulary = targets.vocabulary,
+                ignored = options.ignore_index](const at::Tensor& ids) {
+                 const at::Tensor outside =
+                     ids.ne(ignored).logical_and(ids.lt(0).logical_or(ids.ge(vocabulary)));
+                 check_with_group(*group, !outside.any().item<bool>(), op,
+                                  text("labels: expected 0 to ", vocabulary - 1, " or ", ignored,
+                                       " to ignore, got another value"));
+               });
   return targets;
 }
 
@@ -233,6 +246,11 @@ at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at
   const at::Tensor rows = logits.reshape({-1, logits.size(-1)}).contiguous();
   const at::Tensor loss = CrossEntropy::apply(rows, record);
   if (options.reduction == NXD_REDUCTION_NONE) return loss.view(labels.sizes());
+  if (is_recorded(loss)) {
+    const at::Tensor sum = loss.sum();
+    return options.reduction == NXD_REDUCTION_MEAN ? sum / record->targets.valid.sum().clamp_min(1)
+                                                   : sum;
+  }
   return loss.sum() / loss_divisor(record->targets, options.reduction);
 }
 

@@ -17,8 +17,10 @@ struct CrossEntropyOptions {
 };
 
 // Gives the columns that pad a vocabulary, the last ones of the last ranks, logits so small that no
-// softmax sees them: they get no gradient either, so autograd need not know.
-void hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits);
+// softmax sees them: they get no gradient either, so autograd need not know. In place, but on the
+// recorded device, whose tensors have no memory to write to behind autograd's back.
+[[nodiscard]] at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary,
+                                      const at::Tensor& logits);
 
 // The labels of a loss whose vocabulary is split over a group, the same on all ranks.
 struct LossTargets {

@@ -91,7 +91,7 @@ class Blocks {
     targets.ids = targets.ids.narrow(0, first, rows);
     at::Tensor logits = matrix_product(context, x, false, weight_, true, at::kFloat);
     if (bias_.defined()) logits.add_(bias_);
-    hide_padding(*record_.plan.group, targets.vocabulary, logits);
+    logits = hide_padding(*record_.plan.group, targets.vocabulary, logits);
     const RowLosses block = fused_row_losses(*record_.plan.group, kName, logits, targets);
     losses_.narrow(0, first, rows).copy_(block.loss);
     if (!record_.wants_dx && !record_.wants_dweight && !record_.wants_dbias) return;
@@ -185,8 +185,8 @@ at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
   const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
   const at::Tensor bias = given_bias.defined() ? cast_lower(given_bias) : given_bias;
   if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
-    const at::Tensor logits = parallel_linear(plan, x, weight, bias);
-    if (options.vocabulary > 0) hide_padding(*plan.group, options.vocabulary, logits);
+    at::Tensor logits = parallel_linear(plan, x, weight, bias);
+    if (options.vocabulary > 0) logits = hide_padding(*plan.group, options.vocabulary, logits);
     return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
   }
   auto record = c10::make_intrusive<LinearCrossEntropyRecord>();

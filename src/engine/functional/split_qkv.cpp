@@ -27,6 +27,13 @@ struct SplitQkv : torch::autograd::Function<SplitQkv> {
     const at::Tensor& some = grads[0].defined()   ? grads[0]
                              : grads[1].defined() ? grads[1]
                                                   : grads[2];
+    if (!some.is_cpu()) {
+      variable_list parts = grads;
+      for (at::Tensor& part : parts) {
+        if (!part.defined()) part = at::zeros_like(some);
+      }
+      return {at::stack(parts, dim).flatten(-3), at::Tensor(), at::Tensor()};
+    }
     std::vector<int64_t> sizes = some.sizes().vec();
     sizes.insert(sizes.end() + dim + 1, 3);
     const at::Tensor out = pooled_empty(sizes, some.scalar_type());

@@ -115,7 +115,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   const at::Tensor& x = inputs[0];
   check_with_group(*group_, x.dim() == 3, "Attention",
                    text("input: expected three dimensions, got shape ", x.sizes()));
-  check_features(*group_, class_name(), x, hidden_, q_->weight().scalar_type());
+  check_features(*group_, class_name(), x, hidden_, q_->weight());
   const auto projected = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
                                           {q_->bias(), k_->bias(), v_->bias()});
   const auto heads = [&](const at::Tensor& y) {
@@ -135,7 +135,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   args.key_mask = key_mask(*group_, inputs.size() > 1 ? inputs[1] : at::Tensor(),
                            q.size(sequence_parallel_ ? 1 : 0), sequence);
   if (rotary_) {
-    const RotaryTables::Tables& tables = rotary_->get(sequence, q.scalar_type());
+    const RotaryTables::Tables& tables = rotary_->get(sequence, q);
     q = rotate(*context(), args.layout, q, tables.cos, tables.sin);
     k = rotate(*context(), args.layout, k, tables.cos, tables.sin);
   }

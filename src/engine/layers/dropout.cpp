@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <utility>
+
 #include "core/layout/shard_fill.h"
+#include "engine/device/recorder.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -19,6 +23,18 @@ at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_di
                                 : ShardSpec::replicated(global);
   fill_bernoulli(site, shard, mask.data_ptr<uint8_t>(), keep_probability);
   return mask;
+}
+
+// The site is no part of the graph: each step draws other bits.
+at::Tensor recorded_mask(const std::function<at::Tensor()>& draw, at::IntArrayRef sizes,
+                         double keep_probability) {
+  RecordedCall call{"nxd::keep_mask"};
+  call.attributes = text("probability ", keep_probability);
+  call.results = {at::empty(sizes, at::TensorOptions().dtype(at::kByte).device(at::kMeta))};
+  call.function = [draw](const std::vector<at::Tensor>&) {
+    return std::vector<at::Tensor>{draw()};
+  };
+  return record_call(std::move(call), {})[0];
 }
 
 }  // namespace
@@ -44,19 +60,22 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
   if (!active()) return {x};
   if (x.is_meta()) return {x * 1.0};
-  return {x * factors(x.sizes(), x.scalar_type())};
+  return {x * factors(x.sizes(), x.options())};
 }
 
-at::Tensor Dropout::factors(at::IntArrayRef sizes, at::ScalarType dtype) const {
+at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   const Context& ctx = *context();
   const RandomSite site =
       RandomSite(ctx.seed(), "dropout:" + site_).at(ctx.step(), ctx.microbatch());
   const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
-  at::Tensor mask = keep_mask(site, numbered, shard_dim_, group.get(), 1.0 - p_);
+  const auto draw = [site, numbered, dim = shard_dim_, group, keep = 1.0 - p_] {
+    return keep_mask(site, numbered, dim, group.get(), keep);
+  };
+  at::Tensor mask = options.device().is_cpu() ? draw() : recorded_mask(draw, numbered, 1.0 - p_);
   if (transposed_) mask = mask.transpose(0, 1);
-  return mask.to(dtype) * (1.0 / (1.0 - p_));
+  return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
 }
 
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,

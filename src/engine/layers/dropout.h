@@ -15,8 +15,9 @@ class Dropout : public Module {
 
   // True if an input is changed at all: not in evaluation.
   bool active() const { return training() && p_ > 0; }
-  // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p).
-  at::Tensor factors(at::IntArrayRef sizes, at::ScalarType dtype) const;
+  // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p). On the recorded device they are
+  // drawn when the graph runs, with the step and microbatch of now.
+  at::Tensor factors(at::IntArrayRef sizes, const at::TensorOptions& options) const;
 
   void set_site(const std::string& path) override { site_ = path; }
 

@@ -10,12 +10,7 @@ LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* pa
                                 nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
                  "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));
-  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
-                 "device: expected an NXD_DEVICE_*, got ", device);
-  if (device == NXD_DEVICE_NEURON) {
-    fail(NXD_ERROR_UNSUPPORTED, "device: layers run on the CPU only, got NXD_DEVICE_NEURON");
-  }
-  return {std::move(context), path ? path : "", to_scalar_type(dtype), device == NXD_DEVICE_META,
+  return {std::move(context), path ? path : "", to_scalar_type(dtype), to_device(device),
           sequence_parallel};
 }
 
@@ -37,7 +32,7 @@ Parameter& make_parameter(Module& owner, const LayerContext& at, const std::stri
                           ShardSpec shard, const Initializer& initializer) {
   const std::string path = join_path(at.path, name);
   try {
-    auto parameter = std::make_shared<Parameter>(path, shard, initializer, at.dtype, at.meta);
+    auto parameter = std::make_shared<Parameter>(path, shard, initializer, at.dtype, at.device);
     parameter->initialize(owner.context()->seed(), parameter->canonical_name());
     return owner.add_parameter(name, std::move(parameter));
   } catch (const Error& error) {

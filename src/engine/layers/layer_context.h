@@ -15,11 +15,11 @@ struct LayerContext {
   std::shared_ptr<Context> context;
   std::string path{};                 // canonical name; initial values are drawn by it
   at::ScalarType dtype = at::kFloat;  // of parameters
-  bool meta = false;                  // parameters have no values yet
+  at::Device device = at::kCPU;       // of parameters; on the meta device they have no values yet
   bool sequence_parallel = false;     // outside of tensor-parallel layers activations are slices
   WeightInit init{};
 
-  // F32, F64 or BF16 on the CPU or the meta device.
+  // F32, F64 or BF16 on the CPU, the recorded or the meta device.
   static LayerContext make(std::shared_ptr<Context> context, const char* path, nxd_dtype_t dtype,
                            nxd_device_t device, bool sequence_parallel);
 

@@ -1,7 +1,10 @@
 #include "engine/layers/layer_support.h"
 
+#include <ATen/ATen.h>
+
 #include "core/base/round_up.h"
 #include "core/world/trained_axes.h"
+#include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 
@@ -24,13 +27,33 @@ void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_
 }
 
 void check_features(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
-                    int64_t features, at::ScalarType dtype) {
+                    int64_t features, const at::Tensor& parameter) {
+  const at::ScalarType dtype = parameter.scalar_type();
   check_with_group(group, x.dim() >= 1 && x.size(-1) == features, layer.c_str(),
                    text("input: expected ", features, " features in the last dimension, got ",
                         x.dim() ? text("shape ", x.sizes()) : std::string("a scalar")));
   check_with_group(group, takes_input(dtype, x.scalar_type()), layer.c_str(),
                    text("input: expected dtype ", c10::toString(dtype), ", got ",
                         c10::toString(x.scalar_type())));
+  check_device(group, layer, x, parameter);
+}
+
+void check_device(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
+                  const at::Tensor& parameter) {
+  check_with_group(group, is_recorded(x) == is_recorded(parameter), layer.c_str(),
+                   text("input: expected device ", parameter.device().str(),
+                        ", where the parameters are, got ", x.device().str()));
+}
+
+void check_ids_below(const GroupRef& group, const char* layer, const char* expected,
+                     const at::Tensor& ids, int64_t limit) {
+  if (ids.numel() == 0) return;
+  check_values("nxd::check_ids", ids, [=](const at::Tensor& values) {
+    const auto [low, high] = at::aminmax(values);
+    const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
+    check_with_group(*group, least >= 0 && most < limit, layer,
+                     text(expected, " 0 to ", limit - 1, ", got ", least < 0 ? least : most));
+  });
 }
 
 }  // namespace nxd

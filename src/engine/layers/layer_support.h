@@ -21,9 +21,17 @@ ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group);
 // parallelism its gradient is summed over the group.
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel);
 
-// Checks an input's last dimension, and its dtype by that of the parameters, on all ranks of the
-// group alike.
+// Fails, on all ranks, unless ids are from 0 to below limit: "LAYER: EXPECTED 0 to 9, got 12".
+void check_ids_below(const GroupRef& group, const char* layer, const char* expected,
+                     const at::Tensor& ids, int64_t limit);
+
+// Fails, on all ranks, unless an input is on the device of the layer's parameter.
+void check_device(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
+                  const at::Tensor& parameter);
+
+// Checks an input's last dimension, and its dtype and device by those of a parameter, on all ranks
+// of the group alike.
 void check_features(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
-                    int64_t features, at::ScalarType dtype);
+                    int64_t features, const at::Tensor& parameter);
 
 }  // namespace nxd

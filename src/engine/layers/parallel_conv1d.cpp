@@ -34,7 +34,7 @@ ParallelConv1d::ParallelConv1d(const LayerContext& at, Split split, int64_t in_f
 Module::Tensors ParallelConv1d::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
   const at::Tensor weight = parameter_value("weight");
-  check_features(*group_, class_name(), inputs[0], local_in_, weight.scalar_type());
+  check_features(*group_, class_name(), inputs[0], local_in_, weight);
   return {parallel_linear(plan_, inputs[0], weight, parameter_value("bias"))};
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/kernels/embedding.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/layers/layer_support.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
@@ -145,13 +146,8 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
       *group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
       text("input: expected ids of dtype i64, got ", c10::toString(inputs[0].scalar_type())));
   const at::Tensor ids = inputs[0].contiguous();
-  if (!ids.is_meta() && ids.numel() > 0) {
-    const auto [low, high] = at::aminmax(ids);
-    const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
-    check_with_group(*group_, least >= 0 && most < num_embeddings_, "ParallelEmbedding",
-                     text("input: expected ids from 0 to ", num_embeddings_ - 1, ", got ",
-                          least < 0 ? least : most));
-  }
+  check_device(*group_, class_name(), ids, table);
+  check_ids_below(group_, "ParallelEmbedding", "input: expected ids from", ids, num_embeddings_);
   auto plan = c10::make_intrusive<EmbeddingPlan>();
   plan->group = group_;
   plan->fused = use_fused(*context(), table);

@@ -93,7 +93,7 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& at, int64_t in_fe
 
 Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
-  check_features(*group_, class_name(), inputs[0], in_features_, weight().scalar_type());
+  check_features(*group_, class_name(), inputs[0], in_features_, weight());
   ParallelLinearPlan plan;
   plan.context = context();
   plan.group = group_;
@@ -129,7 +129,7 @@ RowParallelLinear::RowParallelLinear(const LayerContext& at, int64_t in_features
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
   const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
-  check_features(*group_, class_name(), inputs[0], features, weight().scalar_type());
+  check_features(*group_, class_name(), inputs[0], features, weight());
   const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);
   ParallelLinearPlan plan;
   plan.context = context();

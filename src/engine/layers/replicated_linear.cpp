@@ -22,7 +22,7 @@ ReplicatedLinear::ReplicatedLinear(const LayerContext& at, int64_t in_features,
 Module::Tensors ReplicatedLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
   const at::Tensor weight = parameter_value("weight");
-  check_features(*plan_.group, class_name(), inputs[0], in_features_, weight.scalar_type());
+  check_features(*plan_.group, class_name(), inputs[0], in_features_, weight);
   return {parallel_linear(plan_, inputs[0], weight, parameter_value("bias"))};
 }
 

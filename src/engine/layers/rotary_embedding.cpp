@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/device/device_tensor.h"
+
 namespace nxd {
 
 RotaryTables::RotaryTables(const RopeOptions& options, int64_t head_dim)
@@ -10,18 +12,22 @@ RotaryTables::RotaryTables(const RopeOptions& options, int64_t head_dim)
   rope_frequencies(options_, head_dim_, 1);  // rejects bad options here rather than in forward
 }
 
-const RotaryTables::Tables& RotaryTables::get(int64_t sequence, at::ScalarType consumer) {
-  const at::ScalarType dtype = consumer == at::kDouble ? at::kDouble : at::kFloat;
-  if (sequence == sequence_ && dtype == dtype_) return tables_;
+const RotaryTables::Tables& RotaryTables::get(int64_t sequence, const at::Tensor& consumer) {
+  const at::ScalarType dtype = consumer.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  // A trace has no values to compute with, and the tables keep theirs.
+  const at::Device device = is_recorded(consumer) ? consumer.device() : at::Device(at::kCPU);
+  if (sequence == sequence_ && dtype == dtype_ && device == device_) return tables_;
   const RopeTable frequencies = rope_frequencies(options_, head_dim_, sequence);
   CosSin values = cos_sin(frequencies, 0, sequence);
   const auto tensor = [&](std::vector<double>& data) {
-    return at::from_blob(data.data(), {values.positions, values.width}, at::kDouble)
-        .to(dtype, /*non_blocking=*/false, /*copy=*/true);
+    const at::Tensor table =
+        at::from_blob(data.data(), {values.positions, values.width}, at::kDouble);
+    return table.to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
   };
   tables_ = {tensor(values.cos), tensor(values.sin)};
   sequence_ = sequence;
   dtype_ = dtype;
+  device_ = device;
   return tables_;
 }
 
@@ -35,7 +41,7 @@ Module::Tensors RotaryEmbedding::forward(const Tensors& inputs, size_t n_outputs
   check_argument(x.dim() == 4 && x.size(3) == head_dim_ && x.is_floating_point(), class_name(),
                  ": input: expected floats of shape [batch, sequence, heads, ", head_dim_,
                  "], got ", c10::toString(x.scalar_type()), " of shape ", x.sizes());
-  const RotaryTables::Tables& tables = tables_.get(x.size(1), x.scalar_type());
+  const RotaryTables::Tables& tables = tables_.get(x.size(1), x);
   return {rotate(*context(), SequenceLayout::kBatchFirst, x, tables.cos, tables.sin)};
 }
 

@@ -14,14 +14,15 @@ class RotaryTables {
   struct Tables {
     at::Tensor cos, sin;  // [sequence, rotary_dim / 2]
   };
-  // In f64 for an f64 consumer, else f32.
-  const Tables& get(int64_t sequence, at::ScalarType consumer);
+  // In f64 for an f64 consumer, else f32; on the consumer's device.
+  const Tables& get(int64_t sequence, const at::Tensor& consumer);
 
  private:
   RopeOptions options_;
   int64_t head_dim_;
   int64_t sequence_ = -1;
   at::ScalarType dtype_ = at::kFloat;
+  at::Device device_ = at::kCPU;
   Tables tables_;
 };
 

@@ -74,12 +74,12 @@ at::Tensor sentence_loss(const GroupRef& group, const at::Tensor& logits,
                          const at::Tensor& labels) {
   const auto apply = [group](const Module::Tensors& in) -> Module::Tensors {
     const int64_t ignored = CrossEntropyOptions().ignore_index;
-    if (!in[1].is_meta()) {
-      const at::Tensor known = in[1].eq(0).logical_or(in[1].eq(1)).logical_or(in[1].eq(ignored));
+    check_values("nxd::check_next_sentence", in[1], [group, ignored](const at::Tensor& next) {
+      const at::Tensor known = next.eq(0).logical_or(next.eq(1)).logical_or(next.eq(ignored));
       check_with_group(
           *group, known.all().item<bool>(), "BertForPreTraining",
           text("next_sentence_label: expected 0 or 1, or ", ignored, " where there is none"));
-    }
+    });
     const at::Tensor rows = at::log_softmax(in[0].to(partial_sum_dtype(in[0].scalar_type())), 1);
     const at::Tensor sum = at::nll_loss(rows, in[1], {}, at::Reduction::Sum, ignored);
     return {sum / in[1].ne(ignored).sum().clamp_min(1)};
@@ -109,13 +109,7 @@ BertEmbeddings::BertEmbeddings(const LayerContext& at, const BertConfig& config)
 }
 
 at::Tensor BertEmbeddings::type_rows(const at::Tensor& types) const {
-  if (!types.is_meta()) {
-    const auto [low, high] = at::aminmax(types);
-    const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
-    check_with_group(*group_, least >= 0 && most < token_types_, class_name().c_str(),
-                     text("token_type_ids: expected 0 to ", token_types_ - 1, ", got ",
-                          least < 0 ? least : most));
-  }
+  check_ids_below(group_, "BertEmbeddings", "token_type_ids: expected", types, token_types_);
   at::Tensor own = types;
   if (sequence_parallel_) {
     const int64_t slice = types.size(1) / group_->size();
@@ -162,7 +156,7 @@ BertSelfAttention::BertSelfAttention(const LayerContext& at, const BertConfig& c
 
 Module::Tensors BertSelfAttention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
-  check_features(*group_, class_name(), inputs[0], hidden_, query_->weight().scalar_type());
+  check_features(*group_, class_name(), inputs[0], hidden_, query_->weight());
   // The three projections share one exchange of their input.
   const auto projected =
       parallel_linears(plan_, inputs[0], {query_->weight(), key_->weight(), value_->weight()},

@@ -69,7 +69,7 @@ Module::Tensors GptNeoxAttention::forward(const Tensors& inputs, size_t n_output
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   args.key_mask = key_mask(*group_, input_or_none(inputs, 1), batch, sequence);
-  const auto [cos, sin] = rotary_.get(sequence, q.scalar_type());
+  const auto [cos, sin] = rotary_.get(sequence, q);
   const at::Tensor out = dropout_->attend(args, rotate(*context(), args.layout, q, cos, sin),
                                           rotate(*context(), args.layout, k, cos, sin), v);
   return {(*output_)(out.flatten(2))};

@@ -44,10 +44,9 @@ at::Tensor LanguageHead::loss_of_logits(const at::Tensor& logits, const at::Tens
 
 Module::Tensors LanguageHead::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
-  check_features(*plan_.group, class_name(), inputs[0], hidden_, weight().scalar_type());
-  const at::Tensor logits = parallel_linear(plan_, inputs[0], weight(), bias());
-  hide_padding(*plan_.group, vocabulary_, logits);
-  return {logits};
+  check_features(*plan_.group, class_name(), inputs[0], hidden_, weight());
+  return {
+      hide_padding(*plan_.group, vocabulary_, parallel_linear(plan_, inputs[0], weight(), bias()))};
 }
 
 }  // namespace nxd

@@ -29,7 +29,7 @@ std::shared_ptr<Model> create_model(const LayerContext& at, const std::string& c
 }
 
 std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::string& directory) {
-  check_argument(!at.meta,
+  check_argument(!at.device.is_meta(),
                  "options.device: a model without values cannot be loaded, got NXD_DEVICE_META");
   const std::string path = directory + "/config.json";
   const std::string config = read_text(path, kConfigLimit);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/layout/shard_gather.h"
+#include "engine/device/device_tensor.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -15,9 +16,10 @@ at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
   const ShardSpec& shard = parameter.shard();
   check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),
                  ": has no values on the meta device");
-  if (shard.dim() < 0) return local.detach().clone(at::MemoryFormat::Contiguous);
-  at::Tensor full = at::zeros(shard.shape(), local.options().requires_grad(false));
-  const at::Tensor own = local.detach().contiguous();
+  // Values of the recorded device come to the CPU, where files and callers take them from.
+  const at::Tensor own = is_recorded(local) ? local.to(at::kCPU) : local.detach().contiguous();
+  if (shard.dim() < 0) return is_recorded(local) ? own : own.clone(at::MemoryFormat::Contiguous);
+  at::Tensor full = at::zeros(shard.shape(), own.options());
   gather_shards(parameter.shard_group().get(), shard, to_nxd_dtype(own.scalar_type()),
                 own.data_ptr(), full.data_ptr());
   return full;
@@ -37,7 +39,8 @@ at::Tensor gather_full_grad(const Parameter& parameter) {
   }
   if (form == kNone) return {};
   if (grad.defined()) return gather(parameter, grad);
-  const at::Tensor zeros = at::zeros_like(parameter.tensor().detach());
+  const at::Tensor zeros =
+      at::zeros(parameter.tensor().sizes(), at::TensorOptions(parameter.tensor().scalar_type()));
   return gather(parameter, form == kMain ? zeros.to(at::kFloat) : zeros);
 }
 

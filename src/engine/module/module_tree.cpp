@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "core/base/suggestions.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
@@ -90,20 +91,12 @@ void zero_grad(const Module& root) {
 }
 
 void move_to_device(const Module& root, nxd_device_t device) {
-  check_argument(device >= NXD_DEVICE_CPU && device <= NXD_DEVICE_META,
-                 "device: expected an NXD_DEVICE_*, got ", device);
-  if (device == NXD_DEVICE_NEURON) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "device: modules run on NXD_DEVICE_CPU, or are without values on NXD_DEVICE_META, got ",
-         device);
-  }
+  const at::Device target = to_device(device);
   const std::vector<NamedParameter> parameters = named_parameters(root);
-  if (device == NXD_DEVICE_CPU) {
-    for (const NamedParameter& entry : parameters) entry.parameter->materialize();
-    return;
+  for (const NamedParameter& entry : parameters) {
+    if (entry.parameter->tensor().device() != target) entry.parameter->check_movable();
   }
-  for (const NamedParameter& entry : parameters) entry.parameter->check_releasable();
-  for (const NamedParameter& entry : parameters) entry.parameter->release();
+  for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
 }
 
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "core/optim/step_outcome.h"
+#include "engine/device/device_tensor.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -19,14 +22,17 @@ at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initialize
 }  // namespace
 
 Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
-                     at::ScalarType dtype, bool meta)
+                     at::ScalarType dtype, at::Device device)
     : canonical_name_(std::move(canonical_name)),
       shard_(std::move(shard)),
       initializer_(initializer) {
   at::NoGradGuard no_grad;
-  tensor_ =
-      meta ? at::empty(shard_.local_shape(), at::TensorOptions().dtype(dtype).device(at::kMeta))
-           : pooled_empty(shard_.local_shape(), dtype);
+  if (device.is_meta()) {
+    tensor_ = at::empty(shard_.local_shape(), at::TensorOptions().dtype(dtype).device(device));
+  } else {
+    tensor_ = pooled_empty(shard_.local_shape(), dtype);
+    if (!device.is_cpu()) tensor_ = on_recorded_device(std::move(tensor_));
+  }
   tensor_.set_requires_grad(true);
 }
 
@@ -34,10 +40,7 @@ void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
   canonical_name_ = canonical_name;
   seed_ = seed;
   if (!has_value()) return;
-  at::NoGradGuard no_grad;
-  mark_complete();
-  tensor().copy_(
-      draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+  set_value(draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
 }
 
 void Parameter::materialize() {
@@ -54,13 +57,28 @@ void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) 
   if (!has_value()) replace_value(std::move(value));  // fill may have given one by other means
 }
 
-void Parameter::check_releasable() const {
+void Parameter::check_movable() const {
   check_state(!hooks_.has_reducer(), "parameter ", canonical_name_,
               ": a ddp has its values or gradients; destroy that one, and its optimizers, first");
 }
 
+void Parameter::move_to(at::Device device) {
+  if (device.is_meta()) return release();
+  if (!has_value()) materialize();
+  if (tensor().device() == device) return;
+  check_movable();
+  const at::NoGradGuard no_grad;
+  const auto moved = [&](const at::Tensor& x) { return x.defined() ? x.to(device) : x; };
+  at::Tensor grad = moved(tensor().grad()), main_grad = moved(main_grad_);
+  const int64_t partial_step = partial_step_;
+  replace_value(moved(tensor()));
+  partial_step_ = partial_step;
+  tensor().mutable_grad() = std::move(grad);
+  main_grad_ = std::move(main_grad);
+}
+
 void Parameter::release() {
-  check_releasable();
+  check_movable();
   forget_gradient();
   if (has_value()) replace_value(at::empty(tensor().sizes(), tensor().options().device(at::kMeta)));
 }
@@ -91,14 +109,26 @@ at::Tensor Parameter::slice_of(const at::Tensor& full) const {
   return parts.size() == 1 ? parts[0] : at::cat(parts, shard_.dim());
 }
 
+void Parameter::set_value(at::Tensor value) {
+  const at::NoGradGuard no_grad;
+  if (!has_value()) return replace_value(std::move(value));
+  if (is_recorded(tensor())) {
+    set_device_value(tensor(), std::move(value));
+    tensor().unsafeGetTensorImpl()->bump_version();
+  } else {
+    tensor().copy_(value);
+  }
+  mark_complete();
+}
+
 void Parameter::set_full(const at::Tensor& full) {
-  at::NoGradGuard no_grad;
-  const at::Tensor own = slice_of(full);
-  if (has_value()) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = slice_of(full).to(at::kCPU);
+  if (tensor().is_cpu()) {
     tensor().copy_(own);
     mark_complete();
   } else {
-    materialize([&](at::Tensor& value) { value.copy_(own); });
+    set_value(pooled_empty(own.sizes(), tensor().scalar_type()).copy_(own));
   }
 }
 

@@ -21,7 +21,7 @@ using GroupOfShards = std::shared_ptr<ProcessGroup>;
 class Parameter {
  public:
   Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
-            at::ScalarType dtype, bool meta);
+            at::ScalarType dtype, at::Device device);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -58,14 +58,20 @@ class Parameter {
   // gradient is required stay.
   void materialize();
   void materialize(const std::function<void(at::Tensor& value)>& fill);
-  // Moves to the meta device: forgets value and gradient. INVALID_STATE while a ddp has them.
+  // Moves value and gradient to another device. One that comes from the meta device gets its
+  // initial value. INVALID_STATE while a ddp has them.
+  void move_to(at::Device device);
+  // Moves to the meta device: forgets value and gradient. The same error.
   void release();
-  // The same error, before several are released.
-  void check_releasable() const;
+  // The same error, before several are moved.
+  void check_movable() const;
   // The whole initial value, drawn on this rank alone.
   at::Tensor initial_full(uint64_t seed) const;
 
-  // Overwrites the shard, or gives it its value, with its part of the whole.
+  // Overwrites the shard, or gives it its value, with a tensor of its shape and dtype on the CPU,
+  // which is the parameter's own from now on.
+  void set_value(at::Tensor value);
+  // The same with its part of the whole.
   void set_full(const at::Tensor& full);
   // This rank's part of a tensor of the global shape.
   at::Tensor slice_of(const at::Tensor& full) const;

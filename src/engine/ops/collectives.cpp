@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
+#include "engine/device/device_tensor.h"
+#include "engine/device/recorder.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -18,6 +22,24 @@ at::Tensor meta_empty(const at::Tensor& x, at::IntArrayRef sizes) {
 
 at::Tensor empty_for(const at::Tensor& x, at::IntArrayRef sizes) {
   return gives_shapes_only(x) ? meta_empty(x, sizes) : pooled_empty(sizes, x.scalar_type());
+}
+
+// Records a collective that gives a tensor of these sizes. run gets its input's values when the
+// graph runs.
+at::Tensor record_collective(const char* name, ProcessGroup& group, const at::Tensor& x,
+                             at::IntArrayRef sizes, const std::string& arguments,
+                             at::Tensor (*run)(ProcessGroup& group, const at::Tensor& x,
+                                               int64_t argument),
+                             int64_t argument) {
+  RecordedCall call{name};
+  call.attributes = text("group ", group.name(), arguments, argument);
+  call.is_effect = true;
+  call.results = {meta_empty(x, sizes)};
+  call.function = [group = group.shared_from_this(), run,
+                   argument](const std::vector<at::Tensor>& in) {
+    return std::vector<at::Tensor>{run(*group, in[0], argument)};
+  };
+  return record_call(std::move(call), {x})[0];
 }
 
 // x's sizes with ranks put in front.
@@ -39,7 +61,10 @@ void check_with_group(ProcessGroup& group, bool holds, const char* operation,
                       const std::string& message) {
   if (holds) return;
   const std::string full = text(operation, ": ", message);
-  if (!is_tracing()) group.reject(Call::named(operation), message);
+  if (!is_tracing()) {
+    run_recorded_before(operation);
+    group.reject(Call::named(operation), message);
+  }
   fail(NXD_ERROR_INVALID_ARGUMENT, full);
 }
 
@@ -51,7 +76,29 @@ int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& 
   return positive;
 }
 
+void run_recorded_before(const char* operation) {
+  if (Recording* recording = Recording::existing()) recording->sync(operation);
+}
+
+void check_values(const char* name, const at::Tensor& x, ValueCheck check) {
+  if (x.is_meta()) return;
+  if (!is_recorded(x)) return check(x);
+  RecordedCall call{name};
+  call.is_effect = true;
+  call.function = [check = std::move(check)](const std::vector<at::Tensor>& in) {
+    check(in[0]);
+    return std::vector<at::Tensor>();
+  };
+  record_call(std::move(call), {x});
+}
+
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce) {
+  if (is_recorded(x) && !is_tracing()) {
+    const auto run = [](ProcessGroup& g, const at::Tensor& values, int64_t kind) {
+      return all_reduce(g, values, static_cast<nxd_reduce_t>(kind));
+    };
+    return record_collective("nxd::all_reduce", group, x, x.sizes(), ", reduce ", run, reduce);
+  }
   at::Tensor y = empty_for(x, x.sizes());
   if (gives_shapes_only(x)) return y;
   const at::Tensor dense = x.contiguous();
@@ -65,12 +112,21 @@ void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce
     if (!x.is_meta()) x = meta_empty(x, x.sizes());
     return;
   }
+  if (is_recorded(x)) {
+    x = all_reduce(group, x, reduce);
+    return;
+  }
   if (!x.is_contiguous()) x = x.contiguous();
   group.run(Call::all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
                              to_nxd_dtype(x.scalar_type()), reduce));
 }
 
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+  if (is_recorded(x) && !is_tracing()) {
+    std::vector<int64_t> whole = x.sizes().vec();
+    whole[static_cast<size_t>(dim)] *= group.size();
+    return record_collective("nxd::all_gather", group, x, whole, ", dim ", &all_gather, dim);
+  }
   const std::vector<int64_t> all = stacked_sizes(x, group.size());
   const bool shapes_only = gives_shapes_only(x);
   at::Tensor stacked =
@@ -99,6 +155,10 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);
   sizes[at_dim] /= group.size();
+  if (is_recorded(x) && !is_tracing()) {
+    return record_collective("nxd::reduce_scatter", group, x, sizes, ", dim ", &reduce_scatter,
+                             dim);
+  }
   at::Tensor y = empty_for(x, sizes);
   if (gives_shapes_only(x)) return y;
   at::Tensor stacked = x.contiguous();
@@ -121,6 +181,7 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
   const int64_t part = x.size(dim) / group.size();
   const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
   if (gives_shapes_only(x)) return mine.contiguous();
+  if (is_recorded(x)) return mine.clone();
   at::Tensor y = pooled_empty(mine.sizes(), x.scalar_type());
   y.copy_(mine);
   return y;

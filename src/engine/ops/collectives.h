@@ -2,13 +2,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "core/base/error.h"
 #include "core/comm/process_group.h"
 #include "engine/tensor/call_tracer.h"
 
 // Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
 // order, and inputs are left unchanged. A tensor on the meta device gives a result of the right
-// shape and no communication, and so does any tensor while this thread is tracing.
+// shape and no communication, and so does any tensor while this thread is tracing. On the recorded
+// device a collective is recorded: it runs with the graph, in the order of the calls, also where
+// its result is dropped, since other ranks wait for it.
 namespace nxd {
 
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
@@ -23,6 +27,10 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
 // This rank's part along dim; no communication.
 at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 
+// Runs what this thread has recorded: a call of this name is about to reach the group outside of
+// the graph, and comes after the collectives in it.
+void run_recorded_before(const char* operation);
+
 // Checks an argument on which the ranks of a group may differ: a rank whose own check fails tells
 // its peers, which then fail too instead of waiting for it. To be called where a collective is due.
 void check_with_group(ProcessGroup& group, bool holds, const char* operation,
@@ -35,11 +43,18 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
     return checks();
   } catch (const Error& error) {
     if (group.size() > 1 && !is_tracing() && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
+      run_recorded_before(operation);
       group.reject(Call::named(operation), error.what());
     }
     throw;
   }
 }
+
+// Has a check of a tensor's values made: now, or on the recorded device in its place among the
+// graph's collectives. Not at all where there are no values. The check may reject a call on a
+// group.
+using ValueCheck = std::function<void(const at::Tensor& values)>;
+void check_values(const char* name, const at::Tensor& x, ValueCheck check);
 
 // dim counted from the end when negative; INVALID_ARGUMENT, on all ranks, when out of range.
 int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim);

@@ -21,7 +21,7 @@ at::Tensor pooled_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 at::Tensor pooled_empty_like(const at::Tensor& like) {
-  if (like.is_meta()) return at::empty(like.sizes(), like.options());
+  if (!like.is_cpu()) return at::empty(like.sizes(), like.options());
   return pooled_empty(like.sizes(), like.scalar_type());
 }
 

@@ -10,7 +10,7 @@ namespace nxd {
 // Layers make their results with it, so that a training step asks the system for nothing.
 at::Tensor pooled_empty(at::IntArrayRef sizes, at::ScalarType dtype);
 
-// The same with the sizes and dtype of another tensor; on the meta device for one that is there.
+// The same with the sizes and dtype of another tensor; on its device, which has the memory.
 at::Tensor pooled_empty_like(const at::Tensor& like);
 
 // The same for what the ranks of a group are about to sum or gather: in the group's arena where

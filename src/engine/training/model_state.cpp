@@ -147,8 +147,7 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
     }
     at::Tensor value = pooled_empty(parameter.tensor().sizes(), parameter.tensor().scalar_type());
     read(value);
-    parameter.tensor().copy_(value);
-    parameter.mark_complete();
+    parameter.set_value(std::move(value));
   }
   return report;
 }

@@ -3,14 +3,23 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <utility>
+
 #include "core/base/dtype.h"
 #include "core/world/trained_axes.h"
+#include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_module.h"
 
 namespace nxd {
+namespace {
+
+// The reason of its implicit syncs on the recorded device.
+constexpr const char* kUpdate = "nxd::update_parameters";
+
+}  // namespace
 
 ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::move(root)) {
   check_trained_axes(context(), "reductions, norms and updates of modules' gradients");
@@ -38,13 +47,14 @@ void* ModuleParameters::dense_gradient(Slot& slot) const {
               slot.info.name, ": expected a gradient of ", dtype_name(slot.info.grad_dtype),
               ", got ", dtype_name(to_nxd_dtype(grad.scalar_type())));
   if (!grad.is_contiguous()) grad = grad.contiguous();
-  return grad.data_ptr();
+  return host_memory(grad, kUpdate).data_ptr();
 }
 
 ParameterBuffers ModuleParameters::buffers(size_t index) {
   const at::NoGradGuard no_grad;
   Slot& slot = slots_[index];
-  const at::Tensor& p = slot.parameter->tensor();
+  // On the recorded device the step's graph runs here, and its values are updated where they lie.
+  const at::Tensor p = host_memory(slot.parameter->tensor(), kUpdate);
   check_state(!p.is_meta(), "parameter ", slot.info.name,
               ": it has no values, since it is on the meta device");
   check_state(p.is_contiguous(), "parameter ", slot.info.name,
@@ -61,7 +71,8 @@ void ModuleParameters::make_zero_gradient(size_t index) {
   Slot& slot = slots_[index];
   at::Tensor& p = slot.parameter->tensor();
   slot.lent_gradient = !p.requires_grad();
-  p.mutable_grad() = pooled_empty_like(p.detach()).zero_();
+  at::Tensor zeros = pooled_empty(p.sizes(), p.scalar_type()).zero_();
+  p.mutable_grad() = is_recorded(p) ? on_recorded_device(std::move(zeros)) : std::move(zeros);
 }
 
 void ModuleParameters::value_changed(size_t index) {

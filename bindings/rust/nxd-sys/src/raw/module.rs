@@ -220,11 +220,11 @@ extern "C" {
     /// [local] Moves all parameters to a device, in place; they keep their attributes, hooks and
     /// handles.
     ///
-    /// To the CPU: those on the meta device get the initial values of their names and seed, as if they
-    /// had been made on the CPU; others keep theirs. To the meta device: values and gradients are
-    /// forgotten, and their memory is free.
-    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (to the meta device: a ddp holds
-    /// a parameter's values or gradients; none is changed).
+    /// To the CPU or XLA: those on the meta device get the initial values of their names and seed, as
+    /// if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
+    /// values and gradients are forgotten, and their memory is free.
+    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
+    /// gradients of a parameter that is on another device; none is changed).
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
