@@ -163,7 +163,7 @@ void common_options(nxd_context_t* ctx, int, int, void*) {
     check(kBad, "dtype: expected F32, F64 or BF16", [&](auto& dtype, auto&) { dtype = wrong; });
   }
   check(kBad, "device", [](auto&, auto& device) { device = NXD_DEVICE_INVALID; });
-  check(kBad, "device", [](auto&, auto& device) { device = 3; });
+  check(kBad, "device", [](auto&, auto& device) { device = 4; });
   check(NXD_ERROR_UNSUPPORTED, "device", [](auto&, auto& device) { device = NXD_DEVICE_NEURON; });
 }
 

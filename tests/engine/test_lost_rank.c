@@ -31,7 +31,7 @@ typedef struct {
   nxd_module_t *root, *model;
   nxd_optimizer_t* optimizer;
   nxd_tensor_t* ids;
-  const char* part; /* where the lost rank dies */
+  const char* part; /* where the lost rank dies, and " xla" for the recorded device */
   int32_t rank;
   int step;
 } training_t;
@@ -71,21 +71,26 @@ static int build(training_t* t) {
   nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
   layout.tensor_parallel_size = 2;
   char* config = read_config();
+  nxd_model_options_t of_model = NXD_MODEL_OPTIONS_INIT;
+  if (strstr(t->part, " xla")) of_model.device = NXD_DEVICE_XLA;
   nxd_parameter_t* deep = NULL;
+  nxd_tensor_t* on_cpu = NULL;
   const int64_t shape[] = {kBatch, kSequence};
   int64_t ids[kBatch * kSequence];
   for (int i = 0; i < kBatch * kSequence; ++i) ids[i] = (i * 37) % kVocabulary;
   const int ok =
       NXD_TEST_OK(nxd_context_get_rank(t->ctx, &t->rank)) &&
       NXD_TEST_OK(nxd_init_model_parallel(t->ctx, &layout)) &&
-      NXD_TEST_OK(nxd_model_create(t->ctx, config, NULL, &t->model)) &&
+      NXD_TEST_OK(nxd_model_create(t->ctx, config, &of_model, &t->model)) &&
       NXD_TEST_OK(nxd_module_create(t->ctx, "Root", forward, t, NULL, &t->root)) &&
       NXD_TEST_OK(nxd_module_add_child(t->root, "llama", t->model)) &&
       NXD_TEST_OK(
           nxd_module_find_parameter(t->model, "model.layers.2.input_layernorm.weight", &deep)) &&
       NXD_TEST_OK(nxd_parameter_set_grad_hook(deep, on_gradient, t, NULL)) &&
       NXD_TEST_OK(nxd_optimizer_create_adamw(t->root, NULL, &t->optimizer)) &&
-      NXD_TEST_OK(nxd_tensor_from_data(ids, sizeof ids, shape, 2, NXD_DTYPE_I64, &t->ids));
+      NXD_TEST_OK(nxd_tensor_from_data(ids, sizeof ids, shape, 2, NXD_DTYPE_I64, &on_cpu)) &&
+      NXD_TEST_OK(nxd_tensor_to_device(on_cpu, of_model.device, &t->ids));
+  nxd_tensor_destroy(on_cpu);
   free(config);
   return ok;
 }
@@ -183,11 +188,19 @@ static void before_finish(void** state) {
   (void)state;
   run_part("finish", 4);
 }
+/* The lost rank never runs the step's graph; the others are in the middle of it. */
+static void in_recorded_steps(void** state) {
+  (void)state;
+  run_part("forward xla", 2);
+  run_part("backward xla", 4);
+  run_part("finish xla", 2);
+}
 
 int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part) return child(part);
   const struct CMUnitTest tests[] = {cmocka_unit_test(in_forward), cmocka_unit_test(in_backward),
-                                     cmocka_unit_test(before_finish)};
+                                     cmocka_unit_test(before_finish),
+                                     cmocka_unit_test(in_recorded_steps)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

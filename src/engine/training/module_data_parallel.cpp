@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/kernels/elementwise.h"
+#include "engine/device/device_tensor.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -21,6 +22,30 @@ at::Tensor tensor_at(void* data, at::IntArrayRef sizes, at::ScalarType type, Own
 
 at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
   return pooled_empty(tensor.sizes(), type).copy_(tensor);
+}
+
+// Where a tensor's values lie; null on the recorded device while they are not known.
+const void* memory_of(const at::Tensor& tensor) {
+  if (!is_recorded(tensor)) return tensor.data_ptr();
+  const at::Tensor& known = device_value(tensor).data;
+  return known.defined() ? known.data_ptr() : nullptr;
+}
+
+// The same as a tensor, where they are known.
+at::Tensor values_of(const at::Tensor& tensor) {
+  return is_recorded(tensor) ? device_value(tensor).data : tensor;
+}
+
+// A tensor over memory on the CPU, on the device of another.
+at::Tensor on_device_of(const at::Tensor& other, at::Tensor memory) {
+  return is_recorded(other) ? on_recorded_device(std::move(memory)) : memory;
+}
+
+// Moves a tensor of the recorded device to its place in a bucket, unless it is there.
+void place(const at::Tensor& tensor, const at::Tensor& in_bucket) {
+  const at::Tensor memory = host_memory(tensor, "nxd::fill_bucket");
+  if (memory.data_ptr() == in_bucket.data_ptr()) return;
+  set_device_value(tensor, at::Tensor(in_bucket).copy_(memory));
 }
 
 std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
@@ -57,7 +82,31 @@ at::Tensor BucketedParameters::view(size_t index) const {
 
 bool BucketedParameters::is_in_bucket(size_t index) const {
   const at::Tensor& grad = parameter(index).gradient();
-  return grad.defined() && (grad.numel() == 0 || grad.data_ptr() == reducer_->bucket_view(index));
+  return grad.defined() && (grad.numel() == 0 || memory_of(grad) == reducer_->bucket_view(index));
+}
+
+void BucketedParameters::record_gradient(size_t index) {
+  const at::NoGradGuard no_grad;
+  Parameter& p = parameter(index);
+  at::Tensor& grad = p.tensor().mutable_grad();
+  if (!is_wide(index) || !grad.defined()) return;
+  const at::Tensor wide = grad.to(at::kFloat);
+  p.main_grad() = p.main_grad().defined() ? p.main_grad() + wide : wide;
+  grad.reset();
+}
+
+void BucketedParameters::place_recorded(size_t index) {
+  const at::NoGradGuard no_grad;
+  Parameter& p = parameter(index);
+  if (p.tensor().numel() == 0) return;
+  if (gather_) place(p.tensor(), value_view(index));
+  record_gradient(index);
+  if (reducer_ && p.gradient().defined()) place(p.gradient(), view(index));
+}
+
+at::Tensor BucketedParameters::value_view(size_t index) const {
+  const at::Tensor& p = parameter(index).tensor();
+  return tensor_at(gather_->bucket_view(index), p.sizes(), p.scalar_type(), gather_);
 }
 
 void BucketedParameters::add_to_main_grad(size_t index) {
@@ -92,12 +141,16 @@ void BucketedParameters::take_gradient(size_t index) {
 }
 
 ParameterBuffers BucketedParameters::buffers(size_t index) {
-  take_gradient(index);
+  if (is_recorded(parameter(index).tensor())) {
+    place_recorded(index);
+  } else {
+    take_gradient(index);
+  }
   ParameterBuffers found = ModuleParameters::buffers(index);
   if (!is_wide(index)) return found;
   Parameter& p = parameter(index);
   const bool has_one = p.main_grad().defined() && (p.tensor().requires_grad() || lent_[index]);
-  found.grad = has_one ? p.main_grad().data_ptr() : nullptr;
+  found.grad = has_one ? host_memory(p.main_grad(), "nxd::fill_bucket").data_ptr() : nullptr;
   return found;
 }
 
@@ -110,9 +163,9 @@ void BucketedParameters::make_zero_gradient(size_t index) {
   if (is_wide(index)) {
     lent_[index] = 1;
     grad.reset();
-    parameter(index).main_grad() = view(index);
+    parameter(index).main_grad() = on_device_of(parameter(index).tensor(), view(index));
   } else {
-    grad = view(index);
+    grad = on_device_of(parameter(index).tensor(), view(index));
   }
 }
 
@@ -129,10 +182,12 @@ void BucketedParameters::release_gradients() {
   for (size_t i = 0; i < size(); ++i) {
     Parameter& p = parameter(i);
     if (!is_in_bucket(i)) continue;
-    p.tensor().mutable_grad() = own_copy(p.gradient(), p.tensor().scalar_type());
+    p.tensor().mutable_grad() =
+        on_device_of(p.tensor(), own_copy(values_of(p.gradient()), p.tensor().scalar_type()));
     p.main_grad().reset();
   }
   reducer_.reset();
+  gather_.reset();
 }
 
 namespace {
@@ -158,7 +213,7 @@ ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
   source_ = parameters_;
   make_parts(options, /*bucket_views=*/true);
   try {
-    parameters_->set_reducer(reducer_);
+    parameters_->set_buckets(reducer_, gather_);
     set_hooks();
     if (gather_) move_values();
     broadcast_values(options);
@@ -183,15 +238,22 @@ void ModuleDataParallel::move_values() {
   for (size_t i = 0; i < parameters_->size(); ++i) {
     at::Tensor& p = parameters_->parameter(i).tensor();
     if (p.numel() == 0) continue;
-    at::Tensor in_bucket = tensor_at(gather_->bucket_view(i), p.sizes(), p.scalar_type(), gather_);
-    in_bucket.copy_(p);
-    p.set_data(in_bucket);
+    at::Tensor in_bucket = parameters_->value_view(i);
+    if (is_recorded(p)) {
+      place(p, in_bucket);
+    } else {
+      p.set_data(in_bucket.copy_(p));
+    }
     parameters_->value_changed(i);
   }
 }
 
 // A backward pass has added to the gradient.
 void ModuleDataParallel::on_gradient(size_t index) {
+  // Values are known when the graph has run, which is where the step ends: the reducer starts then.
+  if (is_recorded(parameters_->parameter(index).tensor())) {
+    return parameters_->record_gradient(index);
+  }
   if (reducer_->is_marked(index)) {
     // Gradients were forgotten: this is another step, and the one before has no end.
     const bool forgotten = !parameters_->is_in_bucket(index);
@@ -213,8 +275,13 @@ void ModuleDataParallel::release() noexcept {
     if (parameters_) parameters_->release_gradients();
     for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
       at::Tensor& p = parameters_->parameter(i).tensor();
-      if (p.numel() == 0 || p.data_ptr() != gather_->bucket_view(i)) continue;
-      p.set_data(own_copy(p.detach(), p.scalar_type()));
+      if (p.numel() == 0 || memory_of(p) != gather_->bucket_view(i)) continue;
+      at::Tensor own = own_copy(values_of(p).detach(), p.scalar_type());
+      if (is_recorded(p)) {
+        set_device_value(p, std::move(own));
+      } else {
+        p.set_data(own);
+      }
       parameters_->value_changed(i);
     }
   } catch (const std::exception& error) {

@@ -13,11 +13,20 @@ class BucketedParameters : public ModuleParameters {
  public:
   BucketedParameters(std::shared_ptr<Module> root, bool fp32_grads);
 
-  // Gradients live in its buckets from now on.
-  void set_reducer(std::shared_ptr<GradientReducer> reducer) { reducer_ = std::move(reducer); }
+  // Gradients, and with a gather values, live in their buckets from now on.
+  void set_buckets(std::shared_ptr<GradientReducer> reducer,
+                   std::shared_ptr<ParameterGather> gather) {
+    reducer_ = std::move(reducer);
+    gather_ = std::move(gather);
+  }
+  // The place of a value in the gather's buckets; it keeps the bucket alive.
+  at::Tensor value_view(size_t index) const;
   // Moves a gradient that a backward pass, or other code, has left to its place in the bucket:
   // F32 gradients of BF16 parameters are added to what lies there.
   void take_gradient(size_t index);
+  // On the recorded device gradients go to their places when buffers() is asked for them. Before, a
+  // backward pass adds to the F32 gradients of BF16 parameters here.
+  void record_gradient(size_t index);
   // The gradient is where it is to be, and has not been cleared.
   bool is_in_bucket(size_t index) const;
   // Makes the gradient a tensor of its own again, and forgets the buckets.
@@ -35,11 +44,14 @@ class BucketedParameters : public ModuleParameters {
   // A view of the gradient's place; it keeps the bucket alive.
   at::Tensor view(size_t index) const;
   void add_to_main_grad(size_t index);
+  // Runs what was recorded, and moves value and gradient to the buckets.
+  void place_recorded(size_t index);
 
   std::vector<ParameterInfo> infos_;
   std::vector<char> lent_;  // frozen here, but not on a rank whose gradient it has zeros for
   OptimizerGroups groups_;
   std::shared_ptr<GradientReducer> reducer_;
+  std::shared_ptr<ParameterGather> gather_;
 };
 
 // Data parallelism over a tree's trainable parameters. Hooks see gradients become complete, on the

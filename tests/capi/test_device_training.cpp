@@ -1,0 +1,235 @@
+// Training on the recorded device beside eager training, over tensor- and data-parallel ranks with
+// ZeRO-1: the same losses, norms and parameters, one graph a step, and no compile for a new
+// learning rate.
+#include "support/model_support.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+
+constexpr int kSteps = 20;
+constexpr int64_t kLength = 16;
+
+struct Setting {
+  int tp = 1, dp = 1;
+  bool sequence_parallel = false;
+  int stage = -1;  // of ZeRO; -1: no ddp
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  int microbatches = 1;
+  bool fp32_grads = false;
+
+  std::string name() const {
+    return "tp " + std::to_string(tp) + (sequence_parallel ? " sp" : "") + " dp " +
+           std::to_string(dp) + " stage " + std::to_string(stage) + " microbatches " +
+           std::to_string(microbatches);
+  }
+};
+
+struct Ddp {
+  nxd_ddp_t* handle = nullptr;
+  ~Ddp() { nxd_ddp_destroy(handle); }
+};
+
+struct Trained {
+  std::vector<double> losses, norms;
+  Named parameters;
+};
+
+nxd_device_metrics_t metrics() {
+  nxd_device_metrics_t m = {};
+  m.struct_size = sizeof m;
+  NXD_TEST_OK(nxd_device_get_metrics(&m));
+  return m;
+}
+
+std::string report() {
+  char text[4096];
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_device_get_report(text, sizeof text, &needed));
+  return text;
+}
+
+// A loss that is read once the step has run.
+struct Reading {
+  Tensor loss;
+  double value = NAN;
+};
+
+nxd_status_t read_loss(void* user_data) {
+  auto* reading = static_cast<Reading*>(user_data);
+  return nxd_tensor_get_item(reading->loss.get(), &reading->value);
+}
+
+// Backward passes of a step's microbatches; the losses are read at its end.
+std::vector<Reading> run_passes(nxd_module_t* model, nxd_ddp_t* ddp, const Setting& setting,
+                                int copy, int step, int64_t vocabulary) {
+  std::vector<Reading> readings(static_cast<size_t>(setting.microbatches));
+  for (int m = 0; m < setting.microbatches; ++m) {
+    std::vector<int64_t> ids;
+    const int sequence = copy * setting.microbatches + m;
+    for (int64_t i = 0; i < kLength; ++i) {
+      ids.push_back((sequence * 131 + step % 3 * 29 + i * i * 17 + 7 * i) % vocabulary);
+    }
+    std::vector<Tensor> given;
+    given.push_back(make_i64(ids, {1, kLength}));
+    given.push_back(make_i64(ids, {1, kLength}));
+    const std::vector<Tensor> inputs = moved(given, device_of(model));
+    Reading& reading = readings[static_cast<size_t>(m)];
+    if (ddp) NXD_TEST_OK(nxd_ddp_set_sync(ddp, m + 1 == setting.microbatches));
+    nxd_tensor_t* out = nullptr;
+    if (!NXD_TEST_OK(nxd_module_forward(model, handles(inputs).data(), 2, &out, 1))) break;
+    reading.loss.reset(out);
+    NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
+    NXD_TEST_OK(nxd_add_step_closure(read_loss, &reading, nullptr));
+  }
+  return readings;
+}
+
+Trained train(nxd_context_t* ctx, const Setting& setting, nxd_device_t device,
+              const std::string& config, int steps) {
+  Trained run;
+  Layout layout{setting.tp, setting.sequence_parallel, setting.dtype};
+  layout.device = device;
+  const Module model = create_model(ctx, config, layout);
+  if (!model) return run;
+  const int64_t vocabulary = nlohmann::json::parse(config)["vocab_size"];
+  int32_t copy = 0;
+  NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &copy));
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  adamw.weight_decay = 0.1;
+  adamw.eps = 1e-6;
+  Ddp ddp;
+  nxd_optimizer_t* made = nullptr;
+  if (setting.stage >= 0) {
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = setting.stage;
+    options.bucket_bytes = 20000;
+    options.fp32_grads = setting.fp32_grads;
+    if (!NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &ddp.handle))) return run;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.handle, &adamw, &made));
+  } else {
+    NXD_TEST_OK(nxd_optimizer_create_adamw(model.get(), &adamw, &made));
+  }
+  const Optimizer optimizer(made);
+  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+  finish.scale = 1.0 / (setting.dp * setting.microbatches);
+  finish.max_norm = 1;
+  for (int step = 0; step < steps; ++step) {
+    NXD_TEST_OK(nxd_optimizer_set_hyperparameter(made, -1, NXD_HYPERPARAMETER_LEARNING_RATE,
+                                                 1e-3 / (1 + 0.1 * step)));
+    const std::vector<Reading> readings =
+        run_passes(model.get(), ddp.handle, setting, copy, step, vocabulary);
+    nxd_step_report_t result = {};
+    result.struct_size = sizeof result;
+    if (!NXD_TEST_OK(nxd_optimizer_step(made, &finish, &result))) break;
+    NXD_TEST_OK(nxd_module_zero_grad(model.get()));
+    NXD_TEST_OK(nxd_mark_step(1));
+    for (const Reading& reading : readings) run.losses.push_back(reading.value);
+    run.norms.push_back(result.norm);
+  }
+  run.parameters = whole_parameters(model.get());
+  return run;
+}
+
+std::vector<Trained> train_on_ranks(const Setting& setting, nxd_device_t device,
+                                    const std::string& config, int steps) {
+  struct Shared {
+    const Setting& setting;
+    nxd_device_t device;
+    const std::string& config;
+    int steps;
+    std::vector<Trained> runs;
+  } shared{setting, device, config, steps, {}};
+  const int ranks = setting.tp * setting.dp;
+  shared.runs.resize(static_cast<size_t>(ranks));
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = 60000;
+  options.seed = 7;
+  nxd_test_run_ranks_with(
+      &options, ranks, setting.tp,
+      [](nxd_context_t* ctx, int rank, int, void* user_data) {
+        auto* s = static_cast<Shared*>(user_data);
+        s->runs[static_cast<size_t>(rank)] = train(ctx, s->setting, s->device, s->config, s->steps);
+      },
+      &shared);
+  return shared.runs;
+}
+
+void check(const Setting& setting, const std::string& config, int steps = kSteps,
+           double tol = 1e-5) {
+  const std::string name = setting.name();
+  const auto want = train_on_ranks(setting, NXD_DEVICE_CPU, config, steps);
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  const auto got = train_on_ranks(setting, NXD_DEVICE_XLA, config, steps);
+  const nxd_device_metrics_t m = metrics();
+  for (size_t rank = 0; rank < want.size(); ++rank) {
+    assert_int_equal(got[rank].losses.size(), want[rank].losses.size());
+    for (size_t i = 0; i < want[rank].losses.size(); ++i) {
+      check_loss((name + ": loss").c_str(), got[rank].losses[i], want[rank].losses[i], tol);
+    }
+    for (size_t i = 0; i < want[rank].norms.size(); ++i) {
+      check_loss((name + ": norm").c_str(), got[rank].norms[i], want[rank].norms[i], 10 * tol);
+    }
+    check_named(name, got[rank].parameters, want[rank].parameters, 10 * tol, 1e-6);
+  }
+  assert_true(want[0].losses.back() < want[0].losses.front());
+  // A step is one graph on each rank, which ends at the optimizer's values; the closures' reads run
+  // nothing.
+  const auto all = static_cast<uint64_t>(setting.tp * setting.dp * steps);
+  const bool as_many = m.executions == all && m.steps == all && m.implicit_syncs == all &&
+                       m.fallbacks == 0 &&
+                       m.compiles <= static_cast<uint64_t>(2 * setting.tp * setting.dp);
+  if (!as_many) fail_msg("%s: %s", name.c_str(), report().c_str());
+}
+
+std::string changed(const std::string& config, const nlohmann::json& changes) {
+  nlohmann::json out = nlohmann::json::parse(config);
+  out.update(changes);
+  return out.dump();
+}
+
+void llama(void**) {
+  const std::string config = LlamaOracle().config;
+  for (const Setting& setting :
+       {Setting{1, 1, false, -1}, Setting{2, 1, false, -1}, Setting{2, 1, true, -1},
+        Setting{1, 2, false, -1}, Setting{1, 2, false, 0}, Setting{1, 2, false, 1},
+        Setting{2, 2, true, 1}}) {
+    check(setting, config);
+  }
+}
+
+void microbatches(void**) {
+  const std::string config = LlamaOracle().config;
+  check(Setting{1, 2, false, 1, NXD_DTYPE_F32, 3}, config, 5);
+  check(Setting{1, 1, false, -1, NXD_DTYPE_F32, 3}, config, 5);
+}
+
+void gpt2_with_dropout(void**) {
+  const ModelOracle oracle("gpt2_tiny");
+  const std::string config =
+      changed(oracle.config, {{"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}, {"resid_pdrop", 0.1}});
+  for (const Setting& setting :
+       {Setting{1, 1, false, -1}, Setting{2, 1, true, -1}, Setting{1, 2, false, 1}}) {
+    check(setting, config);
+  }
+}
+
+// Forty steps, each with another learning rate.
+void compiles_at_most_twice(void**) {
+  check(Setting{}, LlamaOracle().config, 40, 5e-5);
+  if (metrics().compiles > 2) fail_msg("%s", report().c_str());
+}
+
+}  // namespace
+
+int main() {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(llama),
+      cmocka_unit_test(microbatches),
+      cmocka_unit_test(gpt2_with_dropout),
+      cmocka_unit_test(compiles_at_most_twice),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
