@@ -144,8 +144,9 @@ void tree(nxd_context_t* ctx, int, int, void*) {
   BAD(nxd_module_zero_grad(nullptr), "root");
   BAD(nxd_move_model_to_device(nullptr, NXD_DEVICE_CPU), "root");
   BAD(nxd_move_model_to_device(root, NXD_DEVICE_INVALID), "device");
-  BAD(nxd_move_model_to_device(root, 3), "device");
-  NXD_TEST_REFUSED(nxd_move_model_to_device(root, NXD_DEVICE_NEURON), NXD_ERROR_UNSUPPORTED, "CPU");
+  BAD(nxd_move_model_to_device(root, 4), "device");
+  NXD_TEST_REFUSED(nxd_move_model_to_device(root, NXD_DEVICE_NEURON), NXD_ERROR_UNSUPPORTED,
+                   "NXD_DEVICE_NEURON");
   count = 7;
   BAD(nxd_module_get_parameter_count(nullptr, &count), "root");
   NXD_TEST_CHECK(count == 0);
