@@ -86,7 +86,8 @@ fn drops_call_local_functions_alone() {
 }
 
 /// Functions that the safe layer does not wrap, and why; the raw layer has them.
-const RAW_ONLY: [(&str, &str); 6] = [
+const RAW_ONLY: [(&str, &str); 7] = [
+    ("nxd_work_set_callback", "executors poll Work::descriptor"),
     ("nxd_status_string", "statuses print themselves"),
     ("nxd_last_error_copy", "for languages whose threads move"),
     ("nxd_python_capsule_destroy", "for Python"),
