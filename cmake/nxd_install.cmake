@@ -56,6 +56,8 @@ foreach(package rust/nxd-sys rust/nxd go julia/NXD python/nxd)
     nxd_install_page(bindings/${language}/README.md ${CMAKE_INSTALL_DATADIR}/nxd/${language})
   endif()
 endforeach()
+install(FILES bindings/python/pyproject.toml DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/python
+  COMPONENT development)
 install(DIRECTORY bindings/python/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/nxd/python
   COMPONENT development FILES_MATCHING PATTERN "*.py")
 

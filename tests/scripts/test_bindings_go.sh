@@ -92,7 +92,8 @@ fi
 mkdir "$work/readme"
 awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md > "$work/readme/main.go"
 (cd "$work/readme" && go mod init example.org/readme 2> /dev/null &&
-  go mod edit -require=libnxd.org/nxd@v0.1.0 -replace=libnxd.org/nxd="$source/bindings/go" && go build -o readme .)
+  ln -s "$source/bindings/go" nxd-go &&
+  go mod edit -require=libnxd.org/nxd@v0.1.0 -replace=libnxd.org/nxd=./nxd-go && go build -o readme .)
 run readme "$work/readme/readme"
 grep -q "sums are \[3 20\]" "$work/readme.out" || { cat "$work/readme.out"; exit 1; }
 
