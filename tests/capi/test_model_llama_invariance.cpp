@@ -20,6 +20,16 @@ void tied_embeddings(void**) {
   check_all(oracle(), config_with(oracle(), "tie_word_embeddings", true), NXD_DTYPE_F64, 3, 1e-9);
 }
 
+// 257 rows over 2 and 4 ranks, alone and tied.
+void padded_vocabulary(void**) {
+  for (const bool tied : {false, true}) {
+    nlohmann::json config = nlohmann::json::parse(oracle().config);
+    config["vocab_size"] = 257;
+    config["tie_word_embeddings"] = tied;
+    check_all(oracle(), config.dump(), NXD_DTYPE_F64, 3, 1e-9);
+  }
+}
+
 void biases(void**) {
   nlohmann::json config = nlohmann::json::parse(oracle().config);
   config["attention_bias"] = config["mlp_bias"] = true;
@@ -103,8 +113,9 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(initial_weights), cmocka_unit_test(f64_layouts),
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(tied_embeddings),
-      cmocka_unit_test(biases),          cmocka_unit_test(scaled_rotary),
-      cmocka_unit_test(bf16_layouts),    cmocka_unit_test(forms),
+      cmocka_unit_test(biases),          cmocka_unit_test(padded_vocabulary),
+      cmocka_unit_test(scaled_rotary),   cmocka_unit_test(bf16_layouts),
+      cmocka_unit_test(forms),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -143,28 +143,42 @@ void tied_names(void**) {
   });
 }
 
+// A file's header and the tensors' bytes.
+std::pair<json, std::string> parts_of(const std::string& path) {
+  const std::string content = read_file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, content.data(), sizeof length);
+  return {json::parse(content.substr(sizeof length, length)),
+          content.substr(sizeof length + length)};
+}
+
+void write_parts(const std::string& path, const json& header, const std::string& data) {
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << text << data;
+}
+
+std::string recorded_file(const std::string& model) {
+  return std::string(NXD_ORACLES) + "/" + model + "/model.safetensors";
+}
+
 // A recorded file with masks beside the weights of a layer, as older ones have them.
 std::string file_with_masks(const TempDir& directory, const std::string& model,
                             const std::string& attention) {
-  std::string data = read_file(std::string(NXD_ORACLES) + "/" + model + "/model.safetensors");
-  uint64_t length = 0;
-  std::memcpy(&length, data.data(), sizeof length);
-  json header = json::parse(data.substr(sizeof length, length));
-  data = data.substr(sizeof length + length);
-  const auto add = [&](const char* name, const char* dtype, const json& shape, size_t bytes) {
+  auto [header, data] = parts_of(recorded_file(model));
+  const auto add = [&, &header = header, &data = data](const char* name, const char* dtype,
+                                                       const json& shape, size_t bytes) {
     header[attention + name] = {
         {"dtype", dtype}, {"shape", shape}, {"data_offsets", {data.size(), data.size() + bytes}}};
     data.append(bytes, '\0');
   };
   add(".bias", "BOOL", {1, 1, 4, 4}, 16);
   add(".masked_bias", "F32", json::array(), 4);
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  length = text.size();
   const std::string path = directory.path() + "/" + attention + ".safetensors";
-  std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(&length), sizeof length);
-  out << text << data;
+  write_parts(path, header, data);
   return path;
 }
 
@@ -182,6 +196,31 @@ void masks_of_older_files(void**) {
       const Report report = refused_load(model.get(), strange, "2 unexpected");
       NXD_TEST_OK(nxd_module_load_safetensors(model.get(), file.c_str(), 1, nullptr));
       const Module want = load_model(ctx, recorded.directory, Layout{});
+      NXD_TEST_CHECK(whole_parameters(model.get()) == whole_parameters(want.get()));
+      return 0;
+    });
+  }
+}
+
+// The file of the body alone lacks its name. A tied model has all of its parameters in it, another
+// one also needs its head.
+void bare_models(void**) {
+  const TempDir directory;
+  const std::pair<std::string, std::string> families[] = {{"gpt2_tiny", "transformer."},
+                                                          {"llama_tiny", "model."}};
+  for (const auto& [name, prefix] : families) {
+    const auto [header, data] = parts_of(recorded_file(name));
+    json bare;
+    for (const auto& [key, entry] : header.items()) {
+      bare[key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key] = entry;
+    }
+    const std::string path = directory.path() + "/" + name;
+    write_parts(path, bare, data);
+    on_ranks<int>(Layout{2}, 5, [&, name = name](nxd_context_t* ctx) {
+      const ModelOracle recorded(name);
+      const Module model = create_model(ctx, recorded.config, Layout{2});
+      NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+      const Module want = load_model(ctx, recorded.directory, Layout{2});
       NXD_TEST_CHECK(whole_parameters(model.get()) == whole_parameters(want.get()));
       return 0;
     });
@@ -255,6 +294,7 @@ int main() {
       cmocka_unit_test(mismatches),
       cmocka_unit_test(tied_names),
       cmocka_unit_test(masks_of_older_files),
+      cmocka_unit_test(bare_models),
       cmocka_unit_test(bad_files),
       cmocka_unit_test(bad_arguments),
   };

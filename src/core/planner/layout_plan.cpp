@@ -32,12 +32,11 @@ void check_divides(const char* what, int64_t value, int tensor) {
                  " (", value, "), got ", tensor);
 }
 
-// Checks what tensor-parallel layers demand; a GPT-2's vocabulary is padded.
+// Checks what tensor-parallel layers demand; vocabularies are padded.
 void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model) {
   const int tensor = layout.tensor_parallel_size;
   check_divides("num_heads", model.heads, tensor);
   check_divides("intermediate_size", model.intermediate, tensor);
-  if (model.positions == 0) check_divides("vocab_size", model.vocabulary, tensor);
   check_argument(model.kv_heads % tensor == 0 || tensor % model.kv_heads == 0,
                  "layout->tensor_parallel_size: expected a divisor or a multiple of the ",
                  model.kv_heads, " key heads, got ", tensor);

@@ -127,6 +127,7 @@ class BertForPreTraining : public TokenModel {
   BertForPreTraining(const LayerContext& at, const BertConfig& config);
 
   const char* transformer_layer_class() const override { return "BertLayer"; }
+  std::string body_prefix() const override { return "bert."; }
   // The first three are those of all families.
   std::vector<std::string> input_names() const override {
     return {"input_ids", "labels", "attention_mask", "token_type_ids", "next_sentence_label"};

@@ -78,6 +78,7 @@ class Gpt2LmHeadModel : public CausalLm {
   Gpt2LmHeadModel(const LayerContext& at, const Gpt2Config& config);
 
   const char* transformer_layer_class() const override { return "GPT2Block"; }
+  std::string body_prefix() const override { return "transformer."; }
   std::vector<std::string> derived_tensors() const override {
     return {".attn.bias", ".attn.masked_bias"};
   }

@@ -76,6 +76,7 @@ class GptNeoxForCausalLM : public CausalLm {
   GptNeoxForCausalLM(const LayerContext& at, const GptNeoxConfig& config);
 
   const char* transformer_layer_class() const override { return "GPTNeoXLayer"; }
+  std::string body_prefix() const override { return "gpt_neox."; }
   std::vector<std::string> derived_tensors() const override {
     return {".attention.bias", ".attention.masked_bias"};
   }

@@ -51,9 +51,9 @@ Module::Tensors LlamaDecoderLayer::forward(const Tensors& inputs, size_t n_outpu
 
 LlamaModel::LlamaModel(const LayerContext& at, const LlamaConfig& config)
     : Module(at.context, "LlamaModel"), sequence_parallel_(at.sequence_parallel) {
-  embedding_ =
-      add_layer<ParallelEmbedding>(*this, at, "embed_tokens", config.vocabulary, config.hidden,
-                                   EmbeddingOptions{.padding_idx = config.padding_idx});
+  embedding_ = add_layer<ParallelEmbedding>(
+      *this, at, "embed_tokens", config.vocabulary, config.hidden,
+      EmbeddingOptions{.padding_idx = config.padding_idx, .pad_rows = true});
   auto list = add_layer<Container>(*this, at, "layers", "ModuleList");
   for (int64_t i = 0; i < config.layers; ++i) {
     check_interrupt(*context(), "nxd_model_create");
@@ -78,7 +78,6 @@ Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
 
 LlamaForCausalLM::LlamaForCausalLM(const LayerContext& given, const LlamaConfig& config)
     : CausalLm(given, "LlamaForCausalLM", config) {
-  check_divides("vocab_size", config.vocabulary);
   check_divides("num_attention_heads", config.heads);
   check_divides("intermediate_size", config.intermediate);
   const int ranks = group()->size();

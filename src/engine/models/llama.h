@@ -56,6 +56,7 @@ class LlamaForCausalLM : public CausalLm {
   LlamaForCausalLM(const LayerContext& at, const LlamaConfig& config);
 
   const char* transformer_layer_class() const override { return "LlamaDecoderLayer"; }
+  std::string body_prefix() const override { return "model."; }
 };
 
 }  // namespace nxd

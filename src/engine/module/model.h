@@ -21,6 +21,9 @@ class Model : public Module {
   // Ends of the names of tensors that old files have beside the parameters, and that follow from
   // the configuration.
   virtual std::vector<std::string> derived_tensors() const { return {}; }
+  // The part of the tree that Hugging Face saves alone as a bare model, whose files lack this in
+  // front of their names: "model." for instance.
+  virtual std::string body_prefix() const = 0;
   // Names of the forward's inputs, as Hugging Face has them.
   virtual std::vector<std::string> input_names() const = 0;
 };

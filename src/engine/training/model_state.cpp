@@ -42,9 +42,9 @@ bool ends_with_any(const std::string& name, const std::vector<std::string>& ends
 }
 
 // The names of each parameter, its owner's first, in the tree's order.
-std::vector<std::pair<std::shared_ptr<Parameter>, std::vector<std::string>>> names_by_parameter(
-    const Module& root) {
-  std::vector<std::pair<std::shared_ptr<Parameter>, std::vector<std::string>>> result;
+using ParameterNames = std::vector<std::pair<std::shared_ptr<Parameter>, std::vector<std::string>>>;
+ParameterNames names_by_parameter(const Module& root) {
+  ParameterNames result;
   std::map<const Parameter*, size_t> index;
   for (const NamedParameter& entry : all_parameter_names(root)) {
     const auto [it, added] = index.emplace(entry.parameter.get(), result.size());
@@ -77,13 +77,35 @@ void check_tie(const SafetensorsReader& reader, const std::vector<std::string>& 
   }
 }
 
+// Names as the file of a built-in model's body alone has them: without that of the body in front.
+// Nothing changes for a file that has such names, or none of the others.
+void rename_to_bare(const Module& root, const SafetensorsReader& reader, ParameterNames& named) {
+  const auto* model = dynamic_cast<const Model*>(&root);
+  const std::string prefix = model ? model->body_prefix() : "";
+  const auto& stored = reader.tensors();
+  const auto first = stored.lower_bound(prefix);
+  if (prefix.empty() || (first != stored.end() && first->first.starts_with(prefix))) return;
+  ParameterNames bare = named;
+  bool found = false;
+  for (auto& [parameter, names] : bare) {
+    for (std::string& name : names) {
+      if (!name.starts_with(prefix)) continue;
+      name.erase(0, prefix.size());
+      found = found || reader.contains(name);
+    }
+  }
+  if (found) named = std::move(bare);
+}
+
 // Compares the whole model with the file; gives those of the parameters that the root has.
 std::vector<Match> match(const Module& root, const SafetensorsReader& reader, LoadReport& report) {
   std::vector<Match> matches;
   std::set<std::string> known;
   std::set<const Parameter*> own;
   for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
-  for (const auto& [parameter, names] : names_by_parameter(full_model(root))) {
+  ParameterNames named = names_by_parameter(full_model(root));
+  rename_to_bare(full_model(root), reader, named);
+  for (const auto& [parameter, names] : named) {
     known.insert(names.begin(), names.end());
     const auto found = std::find_if(names.begin(), names.end(),
                                     [&](const std::string& n) { return reader.contains(n); });

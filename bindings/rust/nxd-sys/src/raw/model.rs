@@ -47,8 +47,8 @@ extern "C" {
     /// token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
     /// [batch, sequence], 0 where a position is padding.
     /// Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
-    /// loss over valid tokens, and as a second output, if asked for, the logits. The vocabulary of a
-    /// GPT-2, GPT-NeoX or BERT is rounded up to a multiple of tp; logits of ids beyond it are below
+    /// loss over valid tokens, and as a second output, if asked for, the logits. The vocabulary
+    /// is rounded up to a multiple of tp; logits of ids beyond it are below
     /// -1e30. A BERT's labels are those of masked tokens, not shifted. Its further inputs are token
     /// types [batch, sequence], I64, 0 where they are left out, and the next sentence's labels [batch],
     /// I64: 0, 1, or -100 where there is none, given with the labels or not at all. The loss is the sum
