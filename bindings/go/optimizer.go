@@ -4,6 +4,7 @@ package nxd
 import "C"
 
 import (
+	"runtime"
 	"runtime/cgo"
 	"unsafe"
 
@@ -218,6 +219,14 @@ func (o *Optimizer) StateBytes() (uint64, error) {
 // Save writes the whole state as one safetensors file. [collective: tensor, data, pipeline groups]
 func (o *Optimizer) Save(path string) error {
 	return own.Do(o.Handle, func(p *raw.Optimizer) error { return raw.OptimizerSave(p, path) })
+}
+
+// Snapshot has the state as it is now become a file of a checkpoint. [collective: world]
+func (o *Optimizer) Snapshot(checkpoint *Checkpoint, name string) error {
+	defer runtime.KeepAlive(checkpoint)
+	return own.Do(o.Handle, func(p *raw.Optimizer) error {
+		return raw.OptimizerSnapshot(p, checkpoint.Raw(), name)
+	})
 }
 
 // Load reads this rank's part of a state that any layout wrote.

@@ -1,7 +1,9 @@
 /** @file
  * Checkpoints that survive: a directory for each step, which all ranks fill, and which appears at
  * once or not at all. The files in it are the caller's: of nxd_module_save_safetensors, of
- * nxd_optimizer_save, or of a framework's own. */
+ * nxd_optimizer_save, or of a framework's own. Snapshots (nxd_module_snapshot,
+ * nxd_optimizer_snapshot) become files when it is published, which may go on while the program
+ * trains (nxd_checkpoint_publish_async). */
 #ifndef NXD_CHECKPOINT_H
 #define NXD_CHECKPOINT_H
 
@@ -19,7 +21,7 @@ typedef struct nxd_checkpoint nxd_checkpoint_t;
  *  The directory is made if it is not there; every rank must see it, as on a file system that hosts
  *  share. The files are written below a hidden name, so that a job that is killed leaves nothing
  *  that looks like a checkpoint. Remains of such a job are removed here. One job at a time writes
- *  into a directory.
+ *  into a directory. A checkpoint that the context publishes in the background is waited for.
  *  @param directory  of all checkpoints of a run; UTF-8.
  *  @param step  0 to 2^52. One that is there already is replaced when the new one is published.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another checkpoint is being written there);
@@ -82,10 +84,10 @@ NXD_API nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, cons
 
 /** [collective: world] Completes a checkpoint.
  *
- *  The ranks share its files: each is brought to the disk, and its size and checksum (BLAKE2b, by
- *  libsodium) go into manifest.json, with the values and with the context's seed, step and
- *  microbatch. Then the directory gets its name, in one step of the file system: whenever the job
- *  is killed, the checkpoint is there as a whole or not at all.
+ *  Snapshots are written first. The ranks share the files: each is brought to the disk, and its
+ *  size and checksum (BLAKE2b, by libsodium) go into manifest.json, with the values and with the
+ *  context's seed, step and microbatch. Then the directory gets its name, in one step of the file
+ *  system: whenever the job is killed, the checkpoint is there as a whole or not at all.
  *  @param keep_last  complete checkpoints to keep, this one among them; older ones are removed.
  *                    0: all. The newest complete one is never removed.
  *  @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file); INVALID_STATE
@@ -93,6 +95,36 @@ NXD_API nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, cons
  *          stay as they are, and this one may be published again). All ranks fail alike.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_t keep_last);
+
+/** [collective: world] nxd_checkpoint_publish, without waiting for the disk.
+ *
+ *  Arguments and values are compared, and the random state is taken, before it returns. A thread of
+ *  each rank does the rest, over groups of its own that no other call meets. Files of the caller's
+ *  must be complete before, and stay as they are. Until nxd_checkpoint_wait has returned, only it,
+ *  nxd_checkpoint_test and getters of the step and of values are good on the checkpoint.
+ *
+ *  A context publishes one checkpoint at a time in the background: nxd_checkpoint_create and other
+ *  collective calls on its checkpoints wait for the one under way, and so does
+ *  nxd_context_finalize. How it ended is told by nxd_checkpoint_wait alone.
+ *  @return NXD_OK: it is under way; INVALID_ARGUMENT and INVALID_STATE as nxd_checkpoint_publish;
+ *          OUT_OF_MEMORY (no thread); TIMEOUT; PEER_LOST.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_publish_async(nxd_checkpoint_t* checkpoint, int32_t keep_last);
+
+/** [local] Waits until nxd_checkpoint_publish_async has ended, and fails as it did: all ranks
+ * alike.
+ *  @param timeout_ms  negative: until it has ended.
+ *  @return NXD_OK: it is published; TIMEOUT (after timeout_ms; it goes on); IO and others as
+ *          nxd_checkpoint_publish, after which it may be published again; PEER_LOST; INVALID_STATE
+ *          (nothing is under way, or has been); the interrupt callback's status.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_wait(nxd_checkpoint_t* checkpoint, int64_t timeout_ms);
+
+/** [local] Says whether nxd_checkpoint_publish_async has ended, well or not.
+ *  @param[out] out_done  1 when it has.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (nothing is under way, or has been).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_checkpoint_test(nxd_checkpoint_t* checkpoint, int32_t* out_done);
 
 /** [local] Sets the context's step and microbatch to those that an opened checkpoint has, so that
  *  random bits continue as in a run without a break.
@@ -102,6 +134,8 @@ NXD_API nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_
 NXD_API nxd_status_t nxd_checkpoint_restore_random_state(nxd_checkpoint_t* checkpoint);
 
 /** [local] Releases a checkpoint; one that was not published is removed from the disk, by rank 0.
+ *  One that is being published in the background is waited for. Its failure goes to the log if no
+ *  nxd_checkpoint_wait has told it.
  *  @since 0.1 */
 NXD_API void nxd_checkpoint_destroy(nxd_checkpoint_t* checkpoint);
 

@@ -12,6 +12,7 @@
 #ifndef NXD_MODULE_H
 #define NXD_MODULE_H
 
+#include "checkpoint.h"
 #include "context.h"
 #include "tensor.h"
 #include "weights.h"
@@ -305,6 +306,22 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
  *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
+
+/** [collective: world] Takes a snapshot of the parameters for a checkpoint. The
+ *  file that nxd_module_save_safetensors would write now is written when the checkpoint is
+ *  published, and the parameters may change meanwhile.
+ *
+ *  The ranks of data-parallel copy 0 keep a copy of their shards until the checkpoint is published
+ *  or destroyed; while it is written, a rank has one whole tensor more.
+ *  @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
+ *               another snapshot of the checkpoint.
+ *  @return NXD_OK; INVALID_ARGUMENT (also for parameters on the meta device, and a module of
+ *          another context); INVALID_STATE (parameters are PARTIAL; the checkpoint is published, or
+ *          was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one does, but for
+ *          checkpoint NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_snapshot(nxd_module_t* root, nxd_checkpoint_t* checkpoint,
+                                         const char* name);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #ifndef NXD_OPTIMIZER_H
 #define NXD_OPTIMIZER_H
 
+#include "checkpoint.h"
 #include "data_parallel.h"
 
 #ifdef __cplusplus
@@ -274,6 +275,21 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
+
+/** [collective: world] Takes a snapshot of the state for a checkpoint. The file that
+ *  nxd_optimizer_save would write now is written when the checkpoint is published, and the
+ *  optimizer may go on meanwhile.
+ *
+ *  A rank keeps a copy of its state (nxd_optimizer_get_state_bytes) until the checkpoint is
+ *  published or destroyed. Without ZeRO-1 data-parallel copies other than the first keep none.
+ *  @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
+ *               another snapshot of the checkpoint.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are PARTIAL; the checkpoint
+ *          is published, or was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one
+ *          does, but for checkpoint NULL.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer,
+                                            nxd_checkpoint_t* checkpoint, const char* name);
 
 /** [local] Reads this rank's part of a state that any layout wrote.
  *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.

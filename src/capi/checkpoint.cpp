@@ -1,22 +1,9 @@
 // nxd/checkpoint.h: directories of files that appear at once.
-#include "core/checkpoint/checkpoint.h"
+#include "capi/checkpoint_handles.h"
 #include "capi/handles.h"
 #include "core/base/last_error.h"
 
-struct nxd_checkpoint {
-  std::shared_ptr<nxd::Context> context;
-  std::unique_ptr<nxd::Checkpoint> value;
-  nxd::ForkGuard fork_guard{};
-};
-
 namespace nxd {
-
-inline nxd_checkpoint_t& unwrap(nxd_checkpoint_t* checkpoint) {
-  check_argument(checkpoint, "checkpoint: expected a checkpoint, got NULL");
-  checkpoint->fork_guard.check("checkpoint");
-  return *checkpoint;
-}
-
 namespace {
 
 // Opens or creates one: arguments that are wrong on one rank fail all of them.
@@ -31,9 +18,8 @@ void make_checkpoint(nxd_context_t* ctx, const char* directory, int32_t verify,
     required(directory, "directory");
     flag(verify, "verify");
   });
-  auto value = make(context.world(), directory ? directory : "", given);
-  if (!value) return;
-  *out = new nxd_checkpoint{context.shared_from_this(), std::move(value)};
+  auto value = make(context.shared_from_this(), directory ? directory : "", given);
+  if (value) *out = new nxd_checkpoint{std::move(value)};
 }
 
 }  // namespace
@@ -45,8 +31,8 @@ nxd_status_t nxd_checkpoint_create(nxd_context_t* ctx, const char* directory, in
                                    nxd_checkpoint_t** out_checkpoint) {
   return guard([&] {
     make_checkpoint(ctx, directory, 0, out_checkpoint,
-                    [&](const auto& world, const char* path, const Outcome& given) {
-                      return Checkpoint::create(world, path, step, given);
+                    [&](const auto& context, const char* path, const Outcome& given) {
+                      return Checkpoint::create(context, path, step, given);
                     });
   });
 }
@@ -55,8 +41,8 @@ nxd_status_t nxd_checkpoint_open(nxd_context_t* ctx, const char* directory, int6
                                  int32_t verify, nxd_checkpoint_t** out_checkpoint) {
   return guard([&] {
     make_checkpoint(ctx, directory, verify, out_checkpoint,
-                    [&](const auto& world, const char* path, const Outcome& given) {
-                      return Checkpoint::open(world, path, step, verify == 1, given);
+                    [&](const auto& context, const char* path, const Outcome& given) {
+                      return Checkpoint::open(context, path, step, verify == 1, given);
                     });
   });
 }
@@ -65,8 +51,8 @@ nxd_status_t nxd_checkpoint_open_newest(nxd_context_t* ctx, const char* director
                                         nxd_checkpoint_t** out_checkpoint) {
   return guard([&] {
     make_checkpoint(ctx, directory, verify, out_checkpoint,
-                    [&](const auto& world, const char* path, const Outcome& given) {
-                      return Checkpoint::open(world, path, std::nullopt, verify == 1, given);
+                    [&](const auto& context, const char* path, const Outcome& given) {
+                      return Checkpoint::open(context, path, std::nullopt, verify == 1, given);
                     });
   });
 }
@@ -74,7 +60,7 @@ nxd_status_t nxd_checkpoint_open_newest(nxd_context_t* ctx, const char* director
 nxd_status_t nxd_checkpoint_get_step(nxd_checkpoint_t* checkpoint, int64_t* out_step) {
   return guard([&] {
     auto& out = output(out_step, "out_step");
-    out = unwrap(checkpoint).value->step();
+    out = unwrap(checkpoint).step();
   });
 }
 
@@ -82,42 +68,47 @@ nxd_status_t nxd_checkpoint_get_path(nxd_checkpoint_t* checkpoint, const char* n
                                      size_t cap, size_t* out_needed) {
   return guard([&] {
     auto& needed = output(out_needed, "out_needed");
-    copy_text(unwrap(checkpoint).value->path(&required(name, "name")), buf, cap, needed);
+    copy_text(unwrap(checkpoint).path(&required(name, "name")), buf, cap, needed);
   });
 }
 
 nxd_status_t nxd_checkpoint_set_value(nxd_checkpoint_t* checkpoint, const char* key,
                                       const char* value) {
-  return guard([&] {
-    unwrap(checkpoint).value->set_value(&required(key, "key"), &required(value, "value"));
-  });
+  return guard(
+      [&] { unwrap(checkpoint).set_value(&required(key, "key"), &required(value, "value")); });
 }
 
 nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, const char* key, char* buf,
                                       size_t cap, size_t* out_needed) {
   return guard([&] {
     auto& needed = output(out_needed, "out_needed");
-    const auto& values = unwrap(checkpoint).value->values();
+    const auto& values = unwrap(checkpoint).values();
     const auto found = values.find(&required(key, "key"));
     if (found != values.end()) copy_text(found->second, buf, cap, needed);
   });
 }
 
 nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_t keep_last) {
+  return guard([&] { unwrap(checkpoint).publish(keep_last); });
+}
+
+nxd_status_t nxd_checkpoint_publish_async(nxd_checkpoint_t* checkpoint, int32_t keep_last) {
+  return guard([&] { unwrap(checkpoint).publish_async(keep_last); });
+}
+
+nxd_status_t nxd_checkpoint_wait(nxd_checkpoint_t* checkpoint, int64_t timeout_ms) {
+  return guard([&] { unwrap(checkpoint).wait(timeout_ms); });
+}
+
+nxd_status_t nxd_checkpoint_test(nxd_checkpoint_t* checkpoint, int32_t* out_done) {
   return guard([&] {
-    const Context& context = *unwrap(checkpoint).context;
-    checkpoint->value->publish({context.seed(), context.step(), context.microbatch()}, keep_last);
+    auto& out = output(out_done, "out_done");
+    out = unwrap(checkpoint).is_done() ? 1 : 0;
   });
 }
 
 nxd_status_t nxd_checkpoint_restore_random_state(nxd_checkpoint_t* checkpoint) {
-  return guard([&] {
-    Context& context = *unwrap(checkpoint).context;
-    const SavedRandomState saved = checkpoint->value->random();
-    check_state(context.seed() == saved.seed, "checkpoint: expected the seed ", saved.seed,
-                " that it was written with, the context has ", context.seed());
-    context.set_step(saved.step, saved.microbatch);
-  });
+  return guard([&] { unwrap(checkpoint).restore_random_state(); });
 }
 
 // In a forked child the directory is the parent's.

@@ -1,4 +1,5 @@
 // nxd/module.h: modules and parameters.
+#include "capi/checkpoint_handles.h"
 #include "capi/engine_handles.h"
 #include "capi/user_data.h"
 #include "core/base/last_error.h"
@@ -335,4 +336,13 @@ nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, i
 
 nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path) {
   return guard([&] { save_safetensors(unwrap(root, "root"), path); });
+}
+
+nxd_status_t nxd_module_snapshot(nxd_module_t* root, nxd_checkpoint_t* checkpoint,
+                                 const char* name) {
+  return guard([&] {
+    add_snapshot(checkpoint, name, [&](Context& context) {
+      return snapshot_parameters(unwrap(root, "root"), context);
+    });
+  });
 }

@@ -1,5 +1,6 @@
 // nxd/optimizer.h: optimizers.
 #include "capi/arguments.h"
+#include "capi/checkpoint_handles.h"
 #include "capi/optimizer_handles.h"
 #include "capi/optimizer_options.h"
 #include "core/base/last_error.h"
@@ -160,6 +161,14 @@ nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t*
 nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path) {
   // Ranks that were given no path are rejected together with the others.
   return guard([&] { unwrap(optimizer).save(path); });
+}
+
+nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer, nxd_checkpoint_t* checkpoint,
+                                    const char* name) {
+  return guard([&] {
+    add_snapshot(checkpoint, name,
+                 [&](Context& context) { return unwrap(optimizer).snapshot(context); });
+  });
 }
 
 nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path) {

@@ -26,11 +26,11 @@ suite() {
 }
 
 suite lifetimes test_lifetimes & lifetimes=$!
-suite all test_raw test_core test_arrays test_data test_layer_arrays test_tensor test_module test_libtorch test_processes test_readme &
+suite all test_raw test_core test_checkpoint test_arrays test_data test_layer_arrays test_tensor test_module test_libtorch test_processes test_readme &
 all=$!
 status=0
 wait $lifetimes || status=1
-NXD_TEST_GC=1 suite collected test_core test_arrays test_data test_layer_arrays test_tensor test_module || status=1
+NXD_TEST_GC=1 suite collected test_core test_checkpoint test_arrays test_data test_layer_arrays test_tensor test_module || status=1
 wait $all || status=1
 for name in lifetimes all collected; do
   if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi

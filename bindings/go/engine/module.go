@@ -328,6 +328,14 @@ func (m *Module) SaveSafetensors(path string) error {
 	return own.Do(m.Handle, func(p *raw.Module) error { return rawengine.ModuleSaveSafetensors(p, path) })
 }
 
+// Snapshot has the parameters as they are now become a file of a checkpoint. [collective: world]
+func (m *Module) Snapshot(checkpoint *nxd.Checkpoint, name string) error {
+	defer runtime.KeepAlive(checkpoint)
+	return own.Do(m.Handle, func(p *raw.Module) error {
+		return rawengine.ModuleSnapshot(p, checkpoint.Raw(), name)
+	})
+}
+
 // Checkpoint recomputes the activations of modules, by paths or class names, in their backward pass; no
 // names: all transformer layers of a built-in model.
 func (m *Module) Checkpoint(on bool, names ...string) error {

@@ -79,6 +79,25 @@ static inline nxdgo_error_t* nxdgo_checkpoint_publish(nxd_checkpoint_t* checkpoi
   return nxdgo_outcome(nxd_checkpoint_publish(checkpoint, keep_last));
 }
 
+static inline nxdgo_error_t* nxdgo_checkpoint_publish_async(nxd_checkpoint_t* checkpoint, int32_t keep_last) {
+  return nxdgo_outcome(nxd_checkpoint_publish_async(checkpoint, keep_last));
+}
+
+static inline nxdgo_error_t* nxdgo_checkpoint_wait(nxd_checkpoint_t* checkpoint, int64_t timeout_ms) {
+  return nxdgo_outcome(nxd_checkpoint_wait(checkpoint, timeout_ms));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_done;
+} nxdgo_checkpoint_test_t;
+
+static inline nxdgo_checkpoint_test_t nxdgo_checkpoint_test(nxd_checkpoint_t* checkpoint) {
+  nxdgo_checkpoint_test_t r = {0};
+  r.error = nxdgo_outcome(nxd_checkpoint_test(checkpoint, &r.out_done));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_checkpoint_restore_random_state(nxd_checkpoint_t* checkpoint) {
   return nxdgo_outcome(nxd_checkpoint_restore_random_state(checkpoint));
 }
@@ -171,6 +190,25 @@ func CheckpointPublish(checkpoint *Checkpoint, keepLast int32) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_checkpoint_publish((*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), C.int32_t(keepLast))))
 }
 
+// CheckpointPublishAsync is nxd_checkpoint_publish_async. nxd_checkpoint_publish, without waiting
+// for the disk. [collective: world]
+func CheckpointPublishAsync(checkpoint *Checkpoint, keepLast int32) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_checkpoint_publish_async((*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), C.int32_t(keepLast))))
+}
+
+// CheckpointWait is nxd_checkpoint_wait. Waits until nxd_checkpoint_publish_async has ended, and
+// fails as it did: all ranks alike. [local]
+func CheckpointWait(checkpoint *Checkpoint, timeoutMs int64) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_checkpoint_wait((*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), C.int64_t(timeoutMs))))
+}
+
+// CheckpointTest is nxd_checkpoint_test. Says whether nxd_checkpoint_publish_async has ended, well
+// or not. [local]
+func CheckpointTest(checkpoint *Checkpoint) (doneOut int32, err error) {
+	r := C.nxdgo_checkpoint_test((*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)))
+	return int32(r.out_done), TakeError(unsafe.Pointer(r.error))
+}
+
 // CheckpointRestoreRandomState is nxd_checkpoint_restore_random_state. Sets the context's step and
 // microbatch to those that an opened checkpoint has, so that random bits continue as in a run
 // without a break. [local]
@@ -179,7 +217,8 @@ func CheckpointRestoreRandomState(checkpoint *Checkpoint) error {
 }
 
 // CheckpointDestroy is nxd_checkpoint_destroy. Releases a checkpoint; one that was not published is
-// removed from the disk, by rank 0. [local]
+// removed from the disk, by rank 0. One that is being published in the background is waited for.
+// Its failure goes to the log if no nxd_checkpoint_wait has told it. [local]
 func CheckpointDestroy(checkpoint *Checkpoint) {
 	C.nxd_checkpoint_destroy((*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)))
 }

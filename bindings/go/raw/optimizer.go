@@ -145,6 +145,10 @@ static inline nxdgo_error_t* nxdgo_optimizer_save(nxd_optimizer_t* optimizer, co
   return nxdgo_outcome(nxd_optimizer_save(optimizer, path));
 }
 
+static inline nxdgo_error_t* nxdgo_optimizer_snapshot(nxd_optimizer_t* optimizer, nxd_checkpoint_t* checkpoint, const char* name) {
+  return nxdgo_outcome(nxd_optimizer_snapshot(optimizer, checkpoint, name));
+}
+
 static inline nxdgo_error_t* nxdgo_optimizer_load(nxd_optimizer_t* optimizer, const char* path) {
   return nxdgo_outcome(nxd_optimizer_load(optimizer, path));
 }
@@ -443,6 +447,17 @@ func OptimizerSave(optimizer *Optimizer, path string) error {
 		return err
 	}
 	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_save((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.char)(unsafe.Pointer(pathC)))))
+}
+
+// OptimizerSnapshot is nxd_optimizer_snapshot. Takes a snapshot of the state for a checkpoint. The
+// file that nxd_optimizer_save would write now is written when the checkpoint is published, and the
+// optimizer may go on meanwhile. [collective: world]
+func OptimizerSnapshot(optimizer *Optimizer, checkpoint *Checkpoint, name string) error {
+	nameC, err := CString("name", name)
+	if err != nil {
+		return err
+	}
+	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_snapshot((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC)))))
 }
 
 // OptimizerLoad is nxd_optimizer_load. Reads this rank's part of a state that any layout wrote.

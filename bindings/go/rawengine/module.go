@@ -257,6 +257,10 @@ static inline nxdgo_module_load_safetensors_t nxdgo_module_load_safetensors(nxd_
 static inline nxdgo_error_t* nxdgo_module_save_safetensors(nxd_module_t* root, const char* path) {
   return nxdgo_outcome(nxd_module_save_safetensors(root, path));
 }
+
+static inline nxdgo_error_t* nxdgo_module_snapshot(nxd_module_t* root, nxd_checkpoint_t* checkpoint, const char* name) {
+  return nxdgo_outcome(nxd_module_snapshot(root, checkpoint, name));
+}
 */
 import "C"
 
@@ -514,4 +518,15 @@ func ModuleSaveSafetensors(root *raw.Module, path string) error {
 		return err
 	}
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_save_safetensors((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))))
+}
+
+// ModuleSnapshot is nxd_module_snapshot. Takes a snapshot of the parameters for a checkpoint. The
+// file that nxd_module_save_safetensors would write now is written when the checkpoint is
+// published, and the parameters may change meanwhile. [collective: world]
+func ModuleSnapshot(root *raw.Module, checkpoint *raw.Checkpoint, name string) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_snapshot((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC)))))
 }

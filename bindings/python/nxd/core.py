@@ -9,6 +9,7 @@ from nxd._raw import ErrorInfo, MemoryStats, PhaseStats, PlanLayout, PlanMachine
 from nxd.buffer_layers import dropout_backward, dropout_forward, layer_norm_backward, \
     layer_norm_forward, linear_cross_entropy_backward, linear_cross_entropy_forward, \
     rms_norm_backward, rms_norm_forward
+from nxd.checkpoint import Checkpoint
 from nxd.context import Context, device, layout_find, layout_groups
 from nxd.data import DataLoader
 from nxd.data_parallel import Ddp, sample_epoch
@@ -35,8 +36,8 @@ from nxd.weights import shard_gather_full, shard_initialize, shard_load_safetens
 
 __all__ = [
     "AbiMismatch", "Aborted", "AdamW", "AdamwFormula", "Axis", "Bf16Update", "CallbackPipeline",
-    "Context", "Corrupt", "CustomOptimizer", "DType", "DataLoader", "Ddp", "Device", "ErrorInfo",
-    "Group",
+    "Checkpoint", "Context", "Corrupt", "CustomOptimizer", "DType", "DataLoader", "Ddp", "Device",
+    "ErrorInfo", "Group",
     "Hyperparameter", "InputOutput", "Internal", "InvalidArgument", "InvalidState", "Job",
     "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",

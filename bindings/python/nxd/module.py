@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nxd._raw import ParameterOptions
+    from nxd.checkpoint import Checkpoint
     from nxd.context import Context
 
 
@@ -261,6 +262,10 @@ class Module(EngineHandle):
     def save_safetensors(self, path: str) -> None:
         """Writes the whole parameters. [collective: tensor- and pipeline-parallel groups]"""
         check(engine.nxd_module_save_safetensors(self.pointer, str(path).encode()))
+
+    def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
+        """The parameters as they are now become a file of a checkpoint. [collective: world]"""
+        check(engine.nxd_module_snapshot(self.pointer, checkpoint.pointer, name.encode()))
 
 
 class _Report(EngineHandle):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nxd._raw import AdamwOptions, CustomOptimizerOptions, FinishOptions, \
         LrScheduleOptions, SgdOptions
+    from nxd.checkpoint import Checkpoint
 
 
 class Optimizer(Handle):
@@ -99,6 +100,10 @@ class Optimizer(Handle):
     def save(self, path: str) -> None:
         """Writes the whole state as one file. [collective: tensor, data, pipeline groups]"""
         check(core.nxd_optimizer_save(self.pointer, str(path).encode()))
+
+    def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
+        """The state as it is now becomes a file of a checkpoint. [collective: world]"""
+        check(core.nxd_optimizer_snapshot(self.pointer, checkpoint.pointer, name.encode()))
 
     def load(self, path: str) -> None:
         """Reads this rank's part of a state that any layout wrote."""

@@ -48,20 +48,21 @@ std::string list_of(const std::string& directory) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(std::shared_ptr<ProcessGroup> group, const std::string& root)
-    : group_(std::move(group)), directory_(root) {}
+Checkpoint::Checkpoint(std::shared_ptr<Context> context, const std::string& root)
+    : context_(std::move(context)), directory_(root) {}
 
-std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<ProcessGroup>& group,
+std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<Context>& context,
                                                const std::string& root, int64_t step,
                                                const Outcome& given) {
-  ProcessGroup& ranks = *group;
+  context->background().wait("nxd_checkpoint_create");
+  ProcessGroup& ranks = *context->world();
   std::unique_ptr<Checkpoint> made;
   Proposal proposal(ranks.rank());
   proposal.same("step", static_cast<double>(step)).attempt([&] {
     given.rethrow();
     constexpr int64_t kMostSteps = int64_t{1} << 52;  // exact as a double, for the comparison
     check_argument(step >= 0 && step <= kMostSteps, "step: expected 0 to 2^52, got ", step);
-    made.reset(new Checkpoint(group, root));
+    made.reset(new Checkpoint(context, root));
   });
   agree({&ranks}, proposal);
   made->manifest_.step = step;
@@ -81,16 +82,17 @@ std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<ProcessGrou
   return made;
 }
 
-std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<ProcessGroup>& group,
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<Context>& context,
                                              const std::string& root, std::optional<int64_t> step,
                                              bool verify, const Outcome& given) {
-  ProcessGroup& ranks = *group;
+  context->background().wait("nxd_checkpoint_open");
+  ProcessGroup& ranks = *context->world();
   std::unique_ptr<Checkpoint> made;
   Proposal proposal(ranks.rank());
   proposal.same("step", static_cast<double>(step.value_or(-1))).same("verify", verify ? 1 : 0);
   agree({&ranks}, proposal.attempt([&] {
     given.rethrow();
-    made.reset(new Checkpoint(group, root));
+    made.reset(new Checkpoint(context, root));
   }));
   const CheckpointDirectory& directory = made->directory_;
   const std::string content = from_first(ranks, [&] {
@@ -104,6 +106,14 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<ProcessGroup>
 }
 
 Checkpoint::~Checkpoint() {
+  if (publishing_) {
+    publishing_->wait_until_done(nullptr, nullptr);
+    try {
+      if (!was_heard_) publishing_->throw_error();
+    } catch (const std::exception& e) {
+      log(NXD_LOG_WARN, "the checkpoint of step ", step(), " is not published: ", e.what());
+    }
+  }
   if (!is_writing_ || !is_first()) return;
   try {
     remove_tree(directory_.partial_path(step()));
@@ -116,8 +126,16 @@ std::string Checkpoint::current_path() const {
   return is_writing_ ? directory_.partial_path(step()) : directory_.published_path(step());
 }
 
+// The rank's own calls do not wait for the background: they would, on this rank alone.
+void Checkpoint::check_settled() const {
+  check_state(!publishing_ || publishing_->is_done(),
+              "checkpoint: it is being published in the background (nxd_checkpoint_wait comes "
+              "first)");
+}
+
 std::string Checkpoint::path(const std::string& name) const {
   check_file_name(name);
+  check_settled();
   const auto& files = manifest_.files;
   const bool known = std::any_of(files.begin(), files.end(),
                                  [&](const CheckpointFile& file) { return file.name == name; });
@@ -127,16 +145,42 @@ std::string Checkpoint::path(const std::string& name) const {
 }
 
 void Checkpoint::set_value(const std::string& key, const std::string& value) {
+  check_settled();
   check_state(is_writing_, "checkpoint: values are set before it is published");
   check_value(key, value);
   manifest_.values[key] = value;
 }
 
+void Checkpoint::add_snapshot(const std::string& name, const Take& take) {
+  context_->background().wait("snapshot for a checkpoint");
+  std::unique_ptr<Snapshot> snapshot;
+  const Outcome outcome = Outcome::of(context_->rank(), [&] {
+    check_state(is_writing_, "checkpoint: snapshots are taken before it is published");
+    snapshot = take(*context_);
+    check_file_name(name);
+    for (const auto& [other, of_other] : snapshots_) {
+      check_argument(other != name, "name: the checkpoint has a snapshot \"", printable(name),
+                     "\" already");
+    }
+  });
+  int rank = 0;
+  for (const std::string& given : gather_texts(&world(), name, outcome)) {
+    check_argument(given == name, "name: expected the same on all ranks, got \"", printable(name),
+                   "\" and on rank ", rank, " \"", printable(given), "\"");
+    ++rank;
+  }
+  // Groups connect while the program's thread is here, for a store may be of its callbacks.
+  for (ProcessGroup* group : snapshot->groups()) {
+    if (group) group->run(Call::barrier());
+  }
+  snapshots_.emplace_back(name, std::move(snapshot));
+}
+
 void Checkpoint::check_files(bool verify) {
-  on_all(*group_, [&] {
+  on_all(world(), [&] {
     directory_.check_sizes(step(), manifest_);
-    const auto stride = static_cast<size_t>(group_->size());
-    for (auto i = static_cast<size_t>(group_->rank()); verify && i < manifest_.files.size();
+    const auto stride = static_cast<size_t>(context_->size());
+    for (auto i = static_cast<size_t>(context_->rank()); verify && i < manifest_.files.size();
          i += stride) {
       verify_file(current_path(), manifest_.files[i]);
     }
@@ -147,7 +191,7 @@ void Checkpoint::check_files(bool verify) {
 void Checkpoint::gather_values() {
   std::map<std::string, std::string> values;
   int rank = 0;
-  for (const std::string& bytes : gather_texts(group_.get(), encode(manifest_.values), {})) {
+  for (const std::string& bytes : gather_texts(&world(), encode(manifest_.values), {})) {
     RecordReader in(bytes);
     while (!in.done()) {
       const std::string key = in.string(), value = in.string();
@@ -162,15 +206,15 @@ void Checkpoint::gather_values() {
 }
 
 // The ranks share the files: each brings its own to the disk, and describes them to all.
-void Checkpoint::describe_files() {
+void Checkpoint::describe_files(ProcessGroup& group) {
   const std::string directory = current_path();
-  const std::string list = from_first(*group_, [&] {
+  const std::string list = from_first(group, [&] {
     const std::string manifest = directory + "/" + kManifestName;
     if (file_exists(manifest)) remove_file(manifest);  // of an attempt that failed
     return list_of(directory);
   });
   RecordReader names(list);
-  const int rank = group_->rank(), size = group_->size();
+  const int rank = group.rank(), size = group.size();
   RecordWriter own;
   const Outcome outcome = Outcome::of(rank, [&] {
     for (int i = 0; !names.done(); ++i) {
@@ -184,7 +228,7 @@ void Checkpoint::describe_files() {
     }
   });
   manifest_.files.clear();
-  for (const std::string& bytes : gather_texts(group_.get(), own.take(), outcome)) {
+  for (const std::string& bytes : gather_texts(&group, own.take(), outcome)) {
     RecordReader in(bytes);
     while (!in.done()) {
       const std::string name = in.string();
@@ -196,19 +240,30 @@ void Checkpoint::describe_files() {
             [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
-void Checkpoint::publish(const SavedRandomState& random, int keep_last, const Outcome& given) {
-  Proposal proposal(group_->rank());
+// Ranks settle on the program's thread in what they differ, and what the program may change next.
+void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
+  context_->background().wait("nxd_checkpoint_publish");
+  Proposal proposal(context_->rank());
   proposal.same("keep_last", keep_last).attempt([&] {
     given.rethrow();
     check_argument(keep_last >= 0, "keep_last: expected 0 or more, got ", keep_last);
     check_state(is_writing_, "checkpoint: it is published already, or was opened to be read");
   });
-  agree({group_.get()}, proposal);
+  agree({&world()}, proposal);
   gather_values();
-  describe_files();
-  manifest_.num_ranks = group_->size();
-  manifest_.random = random;
-  from_first(*group_, [&] {
+  manifest_.num_ranks = context_->size();
+  manifest_.random = {context_->seed(), context_->step(), context_->microbatch()};
+  publishing_.reset();
+}
+
+// The group is one that nothing else uses meanwhile.
+void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& given) {
+  on_all(group, [&] { given.rethrow(); });
+  for (const auto& [name, snapshot] : snapshots_) {
+    on_all(group, [&] { snapshot->write(current_path() + "/" + name); });
+  }
+  describe_files(group);
+  from_first(group, [&] {
     const std::string content = manifest_text(manifest_);
     check_argument(content.size() <= kManifestLimit, "values and names of files: expected at most ",
                    kManifestLimit, " bytes, got ", content.size());
@@ -221,6 +276,52 @@ void Checkpoint::publish(const SavedRandomState& random, int keep_last, const Ou
   });
   is_writing_ = false;
   lock_.reset();
+  snapshots_.clear();
+}
+
+void Checkpoint::publish(int keep_last, const Outcome& given) {
+  agree_to_publish(keep_last, given);
+  complete(world(), keep_last, {});
+}
+
+void Checkpoint::publish_async(int keep_last, const Outcome& given) {
+  agree_to_publish(keep_last, given);
+  const auto group = context_->background_group(context_->world());
+  group->run(Call::barrier());
+  was_heard_ = false;
+  try {
+    publishing_ =
+        context_->background().start("nxd_checkpoint_publish_async",
+                                     [this, group, keep_last] { complete(*group, keep_last, {}); });
+  } catch (const std::exception&) {
+    // The peers' threads wait for this rank's.
+    complete(*group, keep_last, Outcome::from_current_exception(context_->rank()));
+  }
+}
+
+const Work& Checkpoint::published_work() const {
+  check_state(publishing_ != nullptr,
+              "checkpoint: nothing to wait for (nxd_checkpoint_publish_async comes first)");
+  return *publishing_;
+}
+
+void Checkpoint::wait(int64_t timeout_ms) {
+  static_cast<void>(published_work());
+  try {
+    publishing_->wait(timeout_ms);
+  } catch (const Error&) {
+    was_heard_ = publishing_->is_done();
+    throw;
+  }
+}
+
+bool Checkpoint::is_done() const { return published_work().is_done(); }
+
+void Checkpoint::restore_random_state() {
+  const SavedRandomState& saved = manifest_.random;
+  check_state(context_->seed() == saved.seed, "checkpoint: expected the seed ", saved.seed,
+              " that it was written with, the context has ", context_->seed());
+  context_->set_step(saved.step, saved.microbatch);
 }
 
 }  // namespace nxd

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace nxd::kernels {
 
@@ -19,6 +20,11 @@ void* pool_allocate(size_t bytes);
 // Takes back a pointer of pool_allocate, or null. Any thread, at any time, also while the process
 // shuts down: the pool is never destroyed.
 void pool_free(void* pointer) noexcept;
+
+struct PoolFree {
+  void operator()(void* data) const noexcept { pool_free(data); }
+};
+using PoolBlock = std::unique_ptr<void, PoolFree>;
 
 struct PoolStats {
   uint64_t bytes_in_use = 0;    // asked for and not given back

@@ -8,6 +8,7 @@
 #include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
 #include "core/optim/state_file.h"
+#include "core/optim/state_snapshot.h"
 
 namespace nxd {
 namespace {
@@ -316,7 +317,15 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
 
 void Optimizer::save(const char* path) {
   source_->check_usable();
-  save_state(path, *source_, state_, *rule_, updates_, sharded(), why_partial());
+  save_state(path, {*source_, state_, *rule_, updates_, sharded()}, why_partial());
+}
+
+std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) const {
+  source_->check_usable();
+  const std::string partial = why_partial();
+  check_state(partial.empty(), partial);
+  const StateView view(*source_, state_, *rule_, updates_, sharded());
+  return std::make_unique<StateSnapshot>(view, context);
 }
 
 void Optimizer::load(const std::string& path) {

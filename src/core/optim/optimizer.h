@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/snapshot.h"
 #include "core/optim/data_parallel.h"
 #include "core/optim/gradient_finish.h"
 #include "core/optim/learning_rate.h"
@@ -42,6 +43,8 @@ class Optimizer {
   // with the peers.
   void save(const char* path);
   void load(const std::string& path);
+  // The state as it is now. INVALID_STATE where it is PARTIAL.
+  std::unique_ptr<Snapshot> snapshot(Context& context) const;
 
  private:
   bool sharded() const { return gather_ != nullptr; }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/kernels/memory_pool.h"
@@ -13,10 +14,7 @@ namespace nxd {
 // State that an optimizer keeps for the parameters that this rank updates.
 class OptimizerState {
  public:
-  struct Free {
-    void operator()(void* data) const { kernels::pool_free(data); }
-  };
-  using Block = std::unique_ptr<void, Free>;
+  using Block = kernels::PoolBlock;
 
   // Consecutive elements of a span as random bits see them: rows of a tensor of all ranks, whose
   // elements lie at first, first + row_stride and so on; see kernels::RoundingSource.
@@ -42,6 +40,7 @@ class OptimizerState {
     std::vector<RandomSpan> random_spans;  // made when asked for
   };
 
+  explicit OptimizerState(std::vector<Span> spans) : spans_(std::move(spans)) {}
   // Every parameter whole.
   explicit OptimizerState(const ParameterSource& source);
   // The rank-th parts of all buckets.

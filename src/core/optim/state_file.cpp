@@ -35,26 +35,22 @@ Block zeros(int64_t count, size_t element) {
   return block;
 }
 
-// The states of a parameter that has been updated, by name.
-std::vector<std::string> stored_states(const ParameterInfo& info, const UpdateRule& rule) {
-  std::vector<std::string> names = rule.states();
-  if (info.dtype == NXD_DTYPE_BF16 && rule.bf16_update() == NXD_BF16_UPDATE_MASTER) {
-    names.push_back(kMaster);
-  }
-  return names;
-}
+bool has_masters(const UpdateRule& rule) { return rule.bf16_update() == NXD_BF16_UPDATE_MASTER; }
 
-Block& block_of(Span& span, size_t index, const UpdateRule& rule) {
-  return index < rule.states().size() ? span.states[index] : span.master;
+// The states of a parameter that has been updated, by name.
+std::vector<std::string> stored_states(const ParameterInfo& info, std::vector<std::string> states,
+                                       bool has_masters) {
+  if (info.dtype == NXD_DTYPE_BF16 && has_masters) states.push_back(kMaster);
+  return states;
 }
 
 // Any rank that holds elements of a parameter says how often it was updated.
-std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState& state) {
-  std::vector<int64_t> updates(source.size(), 0);
-  for (const Span& span : state.spans()) {
+std::vector<int64_t> count_updates(const StateView& view) {
+  std::vector<int64_t> updates(view.parameters.size(), 0);
+  for (const Span& span : view.spans()) {
     updates[span.parameter] = std::max(updates[span.parameter], span.updates);
   }
-  for (ProcessGroup* group : {source.groups().data.get(), source.groups().tensor.get()}) {
+  for (ProcessGroup* group : {view.groups.data.get(), view.groups.tensor.get()}) {
     if (!group || group->size() == 1) continue;
     group->run(Call::all_reduce(updates.data(), updates.data(), updates.size(), NXD_DTYPE_I64,
                                 NXD_REDUCE_MAX));
@@ -63,28 +59,22 @@ std::vector<int64_t> count_updates(ParameterSource& source, const OptimizerState
 }
 
 // This rank's shard of a state, put together from the parts of the data group.
-Block local_state(ParameterSource& source, OptimizerState& state, size_t parameter, size_t index,
-                  const UpdateRule& rule, bool sharded) {
-  const ParameterInfo& info = source.info(parameter);
+Block local_state(const StateView& view, size_t parameter, size_t index) {
+  const ParameterInfo& info = view.parameters[parameter];
   const size_t element = element_size(info);
   Block local = zeros(info.count(), element);
-  for (Span& span : state.spans()) {
+  for (const Span& span : view.spans()) {
     if (span.parameter != parameter || span.updates == 0) continue;
+    const Block& block = index < view.states.size() ? span.states[index] : span.master;
     std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(span.begin) * element,
-                block_of(span, index, rule).get(), static_cast<size_t>(span.count) * element);
+                block.get(), static_cast<size_t>(span.count) * element);
   }
-  ProcessGroup* data = source.groups().data.get();
-  if (sharded && data && data->size() > 1) {
+  ProcessGroup* data = view.groups.data.get();
+  if (view.sharded && data && data->size() > 1) {
     data->run(Call::all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()),
                                OptimizerState::state_dtype(info), NXD_REDUCE_SUM));
   }
   return local;
-}
-
-void check_together(ParameterSource& source, const char* path, const std::string& why_partial) {
-  Proposal proposal(source.groups().world_rank);
-  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
-  agree(source.groups().all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
 }
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
@@ -138,27 +128,44 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
 
 }  // namespace
 
-void save_state(const char* path, ParameterSource& source, OptimizerState& state,
-                const UpdateRule& rule, int64_t updates, bool sharded,
-                const std::string& why_partial) {
-  check_together(source, path, why_partial);
-  const OptimizerGroups& groups = source.groups();
+StateView::StateView(const ParameterSource& source, const OptimizerState& own,
+                     const UpdateRule& rule, int64_t of_updates, bool is_sharded)
+    : groups(source.groups()),
+      state(&own),
+      kind(rule.kind()),
+      states(rule.states()),
+      has_masters(nxd::has_masters(rule)),
+      updates(of_updates),
+      sharded(is_sharded) {
+  for (size_t i = 0; i < source.size(); ++i) parameters.push_back(source.info(i));
+}
+
+void save_state(const char* path, const StateView& view, const std::string& why_partial) {
+  Proposal proposal(view.groups.world_rank);
+  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
+  agree(view.groups.all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
+  write_state(path, view);
+}
+
+void write_state(const std::string& path, const StateView& view) {
+  const OptimizerGroups& groups = view.groups;
   const bool first_copy = !groups.data || groups.data->rank() == 0;
   std::vector<StageTensor> tensors;
   std::map<std::string, std::string> metadata{
-      {"format", kStateFormat}, {"kind", rule.kind()}, {"updates", std::to_string(updates)}};
-  const std::vector<int64_t> counts = count_updates(source, state);
+      {"format", kStateFormat}, {"kind", view.kind}, {"updates", std::to_string(view.updates)}};
+  const std::vector<int64_t> counts = count_updates(view);
   Block full;  // of the tensor under way
-  for (size_t i = 0; i < source.size(); ++i) {
-    const ParameterInfo& info = source.info(i);
+  for (size_t i = 0; i < view.parameters.size(); ++i) {
+    const ParameterInfo& info = view.parameters[i];
     metadata["updates." + info.name] = std::to_string(counts[i]);
     if (counts[i] == 0) continue;
-    const std::vector<std::string> names = stored_states(info, rule);
+    const std::vector<std::string> names = stored_states(info, view.states, view.has_masters);
     const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
     for (size_t s = 0; s < names.size(); ++s) {
       const auto gather = [&, i, s, dtype]() -> const void* {
-        const ShardSpec& shard = source.info(i).shard;
-        const Block local = local_state(source, state, i, s, rule, sharded);
+        if (!view.is_written()) return nullptr;
+        const ShardSpec& shard = view.parameters[i].shard;
+        const Block local = local_state(view, i, s);
         if (!first_copy) return nullptr;
         full = zeros(shard.global_size(), dtype_size(dtype));
         gather_shards(groups.tensor.get(), shard, dtype, local.get(), full.get());
@@ -190,7 +197,7 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     read[r].updates = parse(reader, path, "updates." + info.name);
     if (read[r].updates == 0) continue;
     const size_t element = element_size(info);
-    const std::vector<std::string> names = stored_states(info, rule);
+    const std::vector<std::string> names = stored_states(info, rule.states(), has_masters(rule));
     for (size_t s = 0; s < names.size(); ++s) {
       const Block shard = zeros(info.count(), element);
       reader.read_slice(info.name + "." + names[s], info.shard, shard.get(),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/optim/optimizer_state.h"
 #include "core/optim/update_rule.h"
@@ -9,13 +10,33 @@ namespace nxd {
 
 // Optimizer states as safetensors files that know no layout; see nxd_optimizer_save.
 
+// A state as it is written: this rank's part of it, the ranks that have the others, and what the
+// file says beside it.
+struct StateView {
+  // sharded: each rank of the data group has some of every parameter.
+  StateView(const ParameterSource& source, const OptimizerState& state, const UpdateRule& rule,
+            int64_t updates, bool sharded);
+
+  const std::vector<OptimizerState::Span>& spans() const { return state->spans(); }
+  // This rank's part goes into the file: one of several that hold the same writes it.
+  bool is_written() const { return sharded || !groups.data || groups.data->rank() == 0; }
+
+  std::vector<ParameterInfo> parameters;
+  OptimizerGroups groups;
+  const OptimizerState* state;
+  std::string kind;
+  std::vector<std::string> states;  // of every parameter
+  bool has_masters;                 // beside them, for those of BF16
+  int64_t updates;
+  bool sharded;
+};
+
 // Collective over the source's groups; the outcome is the same on all ranks. The first rank of all
-// groups writes. sharded: each rank of the data group has some of every parameter. path may be
-// null, which is rejected together with the peers; so are partially updated values, with the
-// reason; "" when there are none.
-void save_state(const char* path, ParameterSource& source, OptimizerState& state,
-                const UpdateRule& rule, int64_t updates, bool sharded,
-                const std::string& why_partial);
+// groups writes. path may be null, which is rejected together with the peers; so are partially
+// updated values, with the reason; "" when there are none.
+void save_state(const char* path, const StateView& view, const std::string& why_partial);
+// The same, once the ranks have agreed.
+void write_state(const std::string& path, const StateView& view);
 
 // Reads what this rank's spans need, and gives the number of updates. The state is changed once all
 // has been read.

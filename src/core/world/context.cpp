@@ -60,6 +60,13 @@ std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& rank
   return world_->groups().shared(ranks, name);
 }
 
+std::shared_ptr<ProcessGroup> Context::background_group(
+    const std::shared_ptr<ProcessGroup>& group) {
+  return group ? shared_group(group->ranks(), group->name() + " in the background") : nullptr;
+}
+
+Background& Context::background() const { return world_->background(); }
+
 void Context::init_model_parallel(const ParallelOptions& options, const Outcome& resolved) {
   check_usable();
   std::shared_ptr<ParallelState> state;

@@ -9,6 +9,7 @@
 #include "core/comm/memory/arena.h"
 #include "core/comm/process_group.h"
 #include "core/layout/parallel_state.h"
+#include "core/world/background.h"
 #include "core/world/context_options.h"
 #include "core/world/random_state.h"
 
@@ -45,6 +46,10 @@ class Context : public std::enable_shared_from_this<Context> {
   // Kept until the layout is destroyed.
   std::shared_ptr<ProcessGroup> shared_group(const std::vector<int>& ranks,
                                              const std::string& name);
+
+  // A group of the same ranks for the tasks of the background, kept as above. Null for null.
+  std::shared_ptr<ProcessGroup> background_group(const std::shared_ptr<ProcessGroup>& group);
+  Background& background() const;
 
   // nxd_init_model_parallel and its end. parallel() is INVALID_STATE outside of the two. resolved:
   // all ranks fail with one whose options are none.

@@ -66,6 +66,7 @@ World::World(const ContextOptions& options) {
   shared_->flight_record_prefix = env::flight_record();
   shared_->large_group = large_group;
   shared_->world_size = size();
+  background_ = std::make_unique<Background>(shared_);
   Groups::Settings settings{
       .rank = rank(), .hosts = {}, .transport = transport, .timeout_ms = timeout_ms};
   if (size() == 1) {
@@ -137,6 +138,7 @@ void World::listen(const std::string& address, Store& store) {
 //      world there.
 void World::finalize() {
   check_usable();
+  background_->wait("nxd_context_finalize");
   for (const auto& group : groups_->living()) group->wait_for_works();
   group_->run(Call::barrier());
   if (shared_->failures) shared_->failures->detach();
@@ -156,6 +158,7 @@ void World::abort() noexcept {
 // this rank in vain from now on.
 void World::leave() noexcept {
   if (shared_->fork_guard.is_foreign()) return;
+  background_->end();
   groups_->end_works();
   if (shared_->failures) shared_->failures->leave();
 }

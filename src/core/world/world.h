@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/comm/monitor/rank_shared.h"
+#include "core/world/background.h"
 #include "core/world/context_options.h"
 #include "core/world/groups.h"
 #include "core/world/rendezvous.h"
@@ -21,6 +22,7 @@ class World {
   int local_rank() const { return rank_info_.local_rank; }
   Arena& arena() const { return shared_->host->arena; }
   Groups& groups() const { return *groups_; }
+  Background& background() const { return *background_; }
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }  // of all ranks
 
   void finalize();
@@ -40,6 +42,7 @@ class World {
   std::shared_ptr<RankShared> shared_;
   std::shared_ptr<ProcessGroup> group_;
   std::unique_ptr<Groups> groups_;
+  std::unique_ptr<Background> background_;  // last: its tasks use all of the above
 };
 
 }  // namespace nxd

@@ -11,6 +11,7 @@
 #include "core/base/printable.h"
 #include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shard_snapshot.h"
 #include "engine/module/full_parameter.h"
 #include "engine/module/model.h"
 #include "engine/module/module_tree.h"
@@ -143,6 +144,21 @@ void check_readable(const std::vector<Match>& matches, const SafetensorsReader& 
   }
 }
 
+constexpr const char* kParametersFormat = "pt";  // as PyTorch's own files say
+
+// A rank whose parameters cannot be written says why.
+void add_unwritable(Proposal& proposal, const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& entry : parameters) {
+    if (entry.parameter->has_value()) continue;
+    proposal.reject(
+        NXD_ERROR_INVALID_ARGUMENT,
+        text("parameter ", entry.name, ": it has no values, since it is on the meta device"));
+  }
+  for (const NamedParameter& entry : parameters) {
+    proposal.reject(NXD_ERROR_INVALID_STATE, entry.parameter->why_partial());
+  }
+}
+
 }  // namespace
 
 void LoadReport::check() const {
@@ -183,15 +199,7 @@ void save_safetensors(Module& root, const char* path) {
   const std::vector<NamedParameter> parameters = named_parameters(root);
   Proposal proposal(context.rank());
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
-  for (const NamedParameter& entry : parameters) {
-    if (entry.parameter->has_value()) continue;
-    proposal.reject(
-        NXD_ERROR_INVALID_ARGUMENT,
-        text("parameter ", entry.name, ": it has no values, since it is on the meta device"));
-  }
-  for (const NamedParameter& entry : parameters) {
-    proposal.reject(NXD_ERROR_INVALID_STATE, entry.parameter->why_partial());
-  }
+  add_unwritable(proposal, parameters);
   agree({tensor, pipeline}, proposal);
   // All other copies hold the same.
   if (parallel.rank(NXD_AXIS_DATA) != 0) return;
@@ -206,7 +214,30 @@ void save_safetensors(Module& root, const char* path) {
                          return static_cast<const void*>(full.data_ptr());
                        }});
   }
-  write_collective(path, {tensor, pipeline, nullptr, context.rank()}, tensors, {{"format", "pt"}});
+  write_collective(path, {tensor, pipeline, nullptr, context.rank()}, tensors,
+                   {{"format", kParametersFormat}});
+}
+
+std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context) {
+  check_argument(root.context().get() == &context,
+                 "root: expected a module of the checkpoint's context, got one of another");
+  at::NoGradGuard no_grad;
+  const ParallelState& parallel = context.parallel();
+  const std::vector<NamedParameter> parameters = named_parameters(root);
+  Proposal proposal(context.rank());
+  add_unwritable(proposal, parameters);
+  proposal.own().rethrow();
+  auto snapshot = std::make_unique<ShardSnapshot>(
+      context.background_group(parallel.group(NXD_AXIS_TENSOR)),
+      context.background_group(parallel.group(NXD_AXIS_PIPELINE)),
+      parallel.rank(NXD_AXIS_DATA) == 0, context.rank(),
+      std::map<std::string, std::string>{{"format", kParametersFormat}});
+  for (const NamedParameter& entry : parameters) {
+    const at::Tensor local = entry.parameter->tensor().to(at::kCPU).contiguous();
+    snapshot->add(entry.name, to_nxd_dtype(local.scalar_type()), entry.parameter->shard(),
+                  local.data_ptr());
+  }
+  return snapshot;
 }
 
 }  // namespace nxd

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/snapshot.h"
 #include "engine/module/module.h"
 
 namespace nxd {
@@ -30,5 +32,7 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
 // pipeline-parallel group; the outcome is the same on all ranks of the copy. path may be NULL,
 // which is rejected together with the peers.
 void save_safetensors(Module& root, const char* path);
+// The same of the values as they are now, for a checkpoint of the context's.
+std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context);
 
 }  // namespace nxd

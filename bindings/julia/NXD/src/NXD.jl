@@ -39,6 +39,7 @@ include("module.jl")
 include("layers.jl")
 include("functional.jl")
 include("training.jl")
+include("checkpoint.jl")
 include("layer_arrays.jl")
 include("pipeline.jl")
 

@@ -4,7 +4,8 @@ using NXD: Options
 include("support.jl")
 include("json.jl")
 
-const files = ["raw", "arrays", "collectives", "faults", "zero1", "data", "layer_arrays", "stages", "tensors", "modules",
+const files = ["raw", "arrays", "collectives", "faults", "zero1", "checkpoints", "data", "layer_arrays",
+               "stages", "tensors", "modules",
                "lifetimes", "programs"]
 const chosen = isempty(ARGS) ? files : ARGS
 

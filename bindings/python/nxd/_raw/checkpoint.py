@@ -16,6 +16,9 @@ nxd_status_t nxd_checkpoint_get_path(nxd_checkpoint_t* checkpoint, const char* n
 nxd_status_t nxd_checkpoint_set_value(nxd_checkpoint_t* checkpoint, const char* key, const char* value);
 nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, const char* key, char* buf, size_t cap, size_t* out_needed);
 nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_t keep_last);
+nxd_status_t nxd_checkpoint_publish_async(nxd_checkpoint_t* checkpoint, int32_t keep_last);
+nxd_status_t nxd_checkpoint_wait(nxd_checkpoint_t* checkpoint, int64_t timeout_ms);
+nxd_status_t nxd_checkpoint_test(nxd_checkpoint_t* checkpoint, int32_t* out_done);
 nxd_status_t nxd_checkpoint_restore_random_state(nxd_checkpoint_t* checkpoint);
 void nxd_checkpoint_destroy(nxd_checkpoint_t* checkpoint);
 """

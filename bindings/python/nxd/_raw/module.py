@@ -69,6 +69,7 @@ nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t 
 void nxd_load_report_destroy(nxd_load_report_t* report);
 nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, int32_t strict, nxd_load_report_t** out_report);
 nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
+nxd_status_t nxd_module_snapshot(nxd_module_t* root, nxd_checkpoint_t* checkpoint, const char* name);
 """
 
 

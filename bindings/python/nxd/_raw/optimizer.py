@@ -106,6 +106,7 @@ nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double 
 nxd_status_t nxd_optimizer_get_learning_rate(nxd_optimizer_t* optimizer, double* out_rate);
 nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, uint64_t* out_bytes);
 nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
+nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer, nxd_checkpoint_t* checkpoint, const char* name);
 nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path);
 void nxd_optimizer_destroy(nxd_optimizer_t* optimizer);
 """

@@ -14,6 +14,7 @@
 
 mod arrays;
 mod callback;
+mod checkpoint;
 mod context;
 mod data;
 mod data_parallel;
@@ -33,6 +34,7 @@ mod store;
 mod work;
 
 pub use arrays::{Array, Float};
+pub use checkpoint::Checkpoint;
 pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
 pub use data::{DataLoader, DataLoaderOptions, TokenFormat};
 pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions, Placement};

@@ -1,5 +1,6 @@
 use crate::arrays::{with_arrays, Arrays};
 use crate::callback::{guard, release};
+use crate::checkpoint::Checkpoint;
 use crate::data_parallel::{Ddp, FinishOptions};
 use crate::element::{DType, Element};
 use crate::error::{c_string, check, check_abi, invalid, string, ParameterState, Result, Status};
@@ -196,6 +197,14 @@ impl Optimizer {
     pub fn save(&self, path: &str) -> Result<()> {
         let path = c_string(path)?;
         check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path.as_ptr()) })
+    }
+
+    /// The state as it is now becomes a file of a checkpoint. Collective: world.
+    pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
+        let name = c_string(name)?;
+        check(unsafe {
+            sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name.as_ptr())
+        })
     }
 
     /// Reads this rank's part of a state that any layout wrote.

@@ -97,7 +97,7 @@ const RAW_ONLY: [(&str, &str); 7] = [
 ];
 
 /// Topics that the safe layer does not wrap yet.
-const RAW_TOPICS: [&str; 2] = ["checkpoint", "device"];
+const RAW_TOPICS: [&str; 1] = ["device"];
 
 #[test]
 fn every_function_is_wrapped() {

@@ -18,5 +18,11 @@ mutable struct nxd_checkpoint_t end
     buf::Ptr{UInt8}, cap::Csize_t, out_needed::Ptr{Csize_t})::nxd_status_t
 @call libnxd_core nxd_checkpoint_publish(checkpoint::Ptr{nxd_checkpoint_t},
     keep_last::Int32)::nxd_status_t
+@call libnxd_core nxd_checkpoint_publish_async(checkpoint::Ptr{nxd_checkpoint_t},
+    keep_last::Int32)::nxd_status_t
+@call libnxd_core nxd_checkpoint_wait(checkpoint::Ptr{nxd_checkpoint_t},
+    timeout_ms::Int64)::nxd_status_t
+@call libnxd_core nxd_checkpoint_test(checkpoint::Ptr{nxd_checkpoint_t},
+    out_done::Ptr{Int32})::nxd_status_t
 @call libnxd_core nxd_checkpoint_restore_random_state(checkpoint::Ptr{nxd_checkpoint_t})::nxd_status_t
 @call libnxd_core nxd_checkpoint_destroy(checkpoint::Ptr{nxd_checkpoint_t})::Cvoid

@@ -87,5 +87,7 @@ end
 @call libnxd nxd_module_load_safetensors(root::Ptr{nxd_module_t}, path::Cstring, strict::Int32,
     out_report::Ptr{Ptr{nxd_load_report_t}})::nxd_status_t
 @call libnxd nxd_module_save_safetensors(root::Ptr{nxd_module_t}, path::Cstring)::nxd_status_t
+@call libnxd nxd_module_snapshot(root::Ptr{nxd_module_t}, checkpoint::Ptr{nxd_checkpoint_t},
+    name::Cstring)::nxd_status_t
 
 fill_defaults(r::Ref{nxd_parameter_options_t}) = nxd_parameter_options_init(r, sizeof(nxd_parameter_options_t))

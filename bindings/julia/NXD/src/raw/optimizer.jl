@@ -135,6 +135,8 @@ end
 @call libnxd_core nxd_optimizer_get_state_bytes(optimizer::Ptr{nxd_optimizer_t},
     out_bytes::Ptr{UInt64})::nxd_status_t
 @call libnxd_core nxd_optimizer_save(optimizer::Ptr{nxd_optimizer_t}, path::Cstring)::nxd_status_t
+@call libnxd_core nxd_optimizer_snapshot(optimizer::Ptr{nxd_optimizer_t},
+    checkpoint::Ptr{nxd_checkpoint_t}, name::Cstring)::nxd_status_t
 @call libnxd_core nxd_optimizer_load(optimizer::Ptr{nxd_optimizer_t}, path::Cstring)::nxd_status_t
 @call libnxd_core nxd_optimizer_destroy(optimizer::Ptr{nxd_optimizer_t})::Cvoid
 

@@ -323,4 +323,19 @@ extern "C" {
     /// @return NXD_OK on all ranks; IO on all ranks when the writer failed.
     /// @since 0.1
     pub fn nxd_module_save_safetensors(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
+
+    /// [collective: world] Takes a snapshot of the parameters for a checkpoint. The
+    /// file that nxd_module_save_safetensors would write now is written when the checkpoint is
+    /// published, and the parameters may change meanwhile.
+    ///
+    /// The ranks of data-parallel copy 0 keep a copy of their shards until the checkpoint is published
+    /// or destroyed; while it is written, a rank has one whole tensor more.
+    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
+    /// another snapshot of the checkpoint.
+    /// @return NXD_OK; INVALID_ARGUMENT (also for parameters on the meta device, and a module of
+    /// another context); INVALID_STATE (parameters are PARTIAL; the checkpoint is published, or
+    /// was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one does, but for
+    /// checkpoint NULL.
+    /// @since 0.1
+    pub fn nxd_module_snapshot(root: *mut nxd_module_t, checkpoint: *mut nxd_checkpoint_t, name: *const c_char) -> nxd_status_t;
 }

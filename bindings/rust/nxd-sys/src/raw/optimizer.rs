@@ -465,6 +465,20 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
 
+    /// [collective: world] Takes a snapshot of the state for a checkpoint. The file that
+    /// nxd_optimizer_save would write now is written when the checkpoint is published, and the
+    /// optimizer may go on meanwhile.
+    ///
+    /// A rank keeps a copy of its state (nxd_optimizer_get_state_bytes) until the checkpoint is
+    /// published or destroyed. Without ZeRO-1 data-parallel copies other than the first keep none.
+    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
+    /// another snapshot of the checkpoint.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are PARTIAL; the checkpoint
+    /// is published, or was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one
+    /// does, but for checkpoint NULL.
+    /// @since 0.1
+    pub fn nxd_optimizer_snapshot(optimizer: *mut nxd_optimizer_t, checkpoint: *mut nxd_checkpoint_t, name: *const c_char) -> nxd_status_t;
+
     /// [local] Reads this rank's part of a state that any layout wrote.
     /// @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
     /// After a failure the state is as before.

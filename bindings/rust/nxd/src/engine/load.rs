@@ -1,3 +1,4 @@
+use crate::checkpoint::Checkpoint;
 use crate::engine::module::Module;
 use crate::error::{c_string, check, string, Result};
 use crate::object::{get, object, Owned};
@@ -53,5 +54,13 @@ impl Module {
     pub fn save_safetensors(&self, path: &str) -> Result<()> {
         let path = c_string(path)?;
         check(unsafe { sys::nxd_module_save_safetensors(self.as_raw(), path.as_ptr()) })
+    }
+
+    /// The parameters as they are now become a file of a checkpoint. Collective: world.
+    pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
+        let name = c_string(name)?;
+        check(unsafe {
+            sys::nxd_module_snapshot(self.as_raw(), checkpoint.as_raw(), name.as_ptr())
+        })
     }
 }

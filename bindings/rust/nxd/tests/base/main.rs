@@ -3,6 +3,7 @@
 mod common;
 
 mod arrays;
+mod checkpoints;
 mod contexts;
 mod data;
 mod groups;

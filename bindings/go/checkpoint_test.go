@@ -1,0 +1,96 @@
+package nxd_test
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"libnxd.org/nxd"
+	"libnxd.org/nxd/internal/ranks"
+)
+
+func saveAndGoOn(c *nxd.Context, directory string) error {
+	values, grads, err := arrays(12)
+	if err != nil {
+		return err
+	}
+	ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{{Name: "w", Values: values, Grads: grads, Shape: []int64{12}}},
+		nxd.DDPOptions{})
+	if err != nil {
+		return err
+	}
+	defer ddp.Close()
+	adamw, err := nxd.NewAdamW(ddp, nxd.AdamWOptions{})
+	if err != nil {
+		return err
+	}
+	defer adamw.Close()
+	if found, err := c.OpenNewestCheckpoint(directory, true); found != nil || err != nil {
+		return first(err, errors.New("an empty directory has a checkpoint"))
+	}
+	for step := int64(1); step <= 3; step++ {
+		if _, err = adamw.Step(nxd.FinishOptions{}); err != nil {
+			return err
+		}
+		if err = save(c, adamw, directory, step); err != nil {
+			return err
+		}
+	}
+	newest, err := c.OpenNewestCheckpoint(directory, true)
+	if err != nil {
+		return err
+	}
+	defer newest.Close()
+	step, err := newest.Step()
+	value, ok, err2 := newest.Value("position")
+	_, absent, err3 := newest.Value("absent")
+	path, err4 := newest.Path("state")
+	if err = first(err, err2, err3, err4, newest.RestoreRandomState()); err != nil {
+		return err
+	}
+	if step != 3 || !ok || value != "batch 3" || absent {
+		return errors.New("another checkpoint than the last: " + value)
+	}
+	return adamw.Load(path)
+}
+
+func save(c *nxd.Context, adamw *nxd.Optimizer, directory string, step int64) error {
+	checkpoint, err := c.NewCheckpoint(directory, step)
+	if err != nil {
+		return err
+	}
+	defer checkpoint.Close()
+	if err = checkpoint.Wait(-1); !errors.Is(err, nxd.InvalidState) {
+		return first(errors.New("waits for nothing"), err)
+	}
+	err = first(adamw.Snapshot(checkpoint, "state"),
+		checkpoint.SetValue("position", "batch "+strconv.FormatInt(step, 10)),
+		checkpoint.PublishAsync(2), checkpoint.Wait(time.Minute))
+	if err != nil {
+		return err
+	}
+	if done, err := checkpoint.Done(); !done || err != nil {
+		return first(errors.New("not done after the wait"), err)
+	}
+	return nil
+}
+
+func TestCheckpoints(t *testing.T) {
+	directory := t.TempDir()
+	ranks.Run(t, 2, func(c *nxd.Context) error { return saveAndGoOn(c, directory) })
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := 0
+	for _, entry := range entries {
+		if entry.Name()[0] != '.' {
+			published++
+		}
+	}
+	if published != 2 {
+		t.Errorf("%d checkpoints are kept, 2 were to be", published)
+	}
+}

@@ -1,0 +1,75 @@
+@object Checkpoint nxd_checkpoint_t nxd_checkpoint_destroy
+
+@doc """
+A directory of files that appears at once or not at all.
+
+    Checkpoint(context, directory, step)   begins that of a step [collective: world]
+    open_checkpoint(context, directory)    opens the newest, or that of a step
+
+Closing one that was not published removes it; one that is being published is waited for.
+""" Checkpoint
+
+Checkpoint(context::Context, directory::AbstractString, step::Integer) =
+    given(out -> nxd_checkpoint_create(context, directory, step, out), Checkpoint)
+
+"""
+    open_checkpoint(context, directory[, step]; verify = true)
+
+The checkpoint of a step; without one the newest that is complete, or `nothing` where there is none.
+With `verify` the checksums of all files are compared. [collective: world]
+"""
+open_checkpoint(context::Context, directory::AbstractString, step::Integer; verify::Bool = true) =
+    given(out -> nxd_checkpoint_open(context, directory, step, verify, out), Checkpoint)
+
+function open_checkpoint(context::Context, directory::AbstractString; verify::Bool = true)
+    out = Ref{Ptr{nxd_checkpoint_t}}(C_NULL)
+    check(nxd_checkpoint_open_newest(context, directory, verify, out))
+    out[] == C_NULL ? nothing : Checkpoint(out[])
+end
+
+"The step that a checkpoint is of."
+checkpoint_step(checkpoint::Checkpoint) =
+    Int(value(out -> nxd_checkpoint_get_step(checkpoint, out), Int64))
+
+"Where a file of the checkpoint is to be written, or lies."
+path(checkpoint::Checkpoint, name::AbstractString) =
+    copied((buf, cap, needed) -> nxd_checkpoint_get_path(checkpoint, name, buf, cap, needed))
+
+"Keeps a text with the checkpoint."
+Base.setindex!(checkpoint::Checkpoint, text::AbstractString, key::AbstractString) =
+    check(nxd_checkpoint_set_value(checkpoint, key, text))
+
+"A text that was kept with the checkpoint; the default where there is none."
+function Base.get(checkpoint::Checkpoint, key::AbstractString, default)
+    needed = Ref{Csize_t}(0)
+    check(nxd_checkpoint_get_value(checkpoint, key, UInt8[], 0, needed))
+    needed[] == 0 && return default
+    copied((buf, cap, room) -> nxd_checkpoint_get_value(checkpoint, key, buf, cap, room))
+end
+
+"The state of an optimizer, or the parameters of a module, become a file of a checkpoint. [collective: world]"
+snapshot(optimizer::Optimizer, checkpoint::Checkpoint, name::AbstractString) =
+    check(nxd_optimizer_snapshot(optimizer, checkpoint, name))
+snapshot(root::ModuleNode, checkpoint::Checkpoint, name::AbstractString) =
+    check(nxd_module_snapshot(root, checkpoint, name))
+
+"""
+    publish(checkpoint; keep_last = 0, wait = true)
+
+Completes the checkpoint and keeps the last so many; 0: all. Without `wait` it goes on in the
+background, until [`wait`](@ref). [collective: world]
+"""
+publish(checkpoint::Checkpoint; keep_last::Integer = 0, wait::Bool = true) =
+    check((wait ? nxd_checkpoint_publish : nxd_checkpoint_publish_async)(checkpoint, keep_last))
+
+"Waits until what was published in the background has ended, and fails as it did."
+Base.wait(checkpoint::Checkpoint; timeout_ms::Integer = -1) =
+    check(nxd_checkpoint_wait(checkpoint, timeout_ms))
+
+"True when what is published in the background has ended, well or not."
+Base.isready(checkpoint::Checkpoint) =
+    value(out -> nxd_checkpoint_test(checkpoint, out), Cint) != 0
+
+"The context's random bits continue where those of the checkpoint's writer did."
+restore_random_state(checkpoint::Checkpoint) =
+    check(nxd_checkpoint_restore_random_state(checkpoint))

@@ -1,0 +1,33 @@
+function save_and_go_on(ctx, directory)
+    params, grads = [Float32[1, 2, 3]], [Float32[1, 1, 1]]
+    optimizer = adamw(Ddp(ctx, params, grads; names = ["w"]))
+    before = NXD.open_checkpoint(ctx, directory)
+    nothing_to_wait_for, ready = Symbol[], Bool[]
+    for step in 1:3
+        step!(optimizer)
+        checkpoint = NXD.Checkpoint(ctx, directory, step)
+        NXD.snapshot(optimizer, checkpoint, "state")
+        checkpoint["position"] = "batch $step"
+        push!(nothing_to_wait_for, thrown(() -> wait(checkpoint)).status)
+        NXD.publish(checkpoint; keep_last = 2, wait = false)
+        step!(optimizer)
+        wait(checkpoint; timeout_ms = 60000)
+        push!(ready, isready(checkpoint))
+        close(checkpoint)
+    end
+    newest = NXD.open_checkpoint(ctx, directory)
+    NXD.restore_random_state(newest)
+    NXD.load!(optimizer, NXD.path(newest, "state"))
+    older = NXD.open_checkpoint(ctx, directory, 2; verify = false)
+    gone = thrown(() -> NXD.open_checkpoint(ctx, directory, 1)).status
+    (before, nothing_to_wait_for, ready, NXD.checkpoint_step(newest), get(newest, "position", ""),
+     get(newest, "absent", 7), NXD.checkpoint_step(older), gone)
+end
+
+@testset "checkpoints are saved in the background and gone on from" begin
+    mktempdir() do directory
+        for found in two_ranks((r, ctx) -> save_and_go_on(ctx, directory))
+            @test found == (nothing, fill(:invalid_state, 3), fill(true, 3), 3, "batch 3", 7, 2, :io)
+        end
+    end
+end

@@ -1,0 +1,92 @@
+"""Checkpoints: directories of files that appear at once or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nxd._handle import Handle, get, text
+from nxd.errors import check
+from nxd.raw import core, ffi
+
+if TYPE_CHECKING:
+    from nxd.context import Context
+
+
+def _read(function: Callable[..., int], pointer: Any, key: str) -> str | None:
+    """A text of a getter that gives nothing where there is none."""
+    name = key.encode()
+    needed = get("size_t*", function, pointer, name, ffi.NULL, 0)
+    if needed == 0:
+        return None
+    room = ffi.new("char[]", needed)
+    check(function(pointer, name, room, needed, ffi.new("size_t*")))
+    return text(room)
+
+
+class Checkpoint(Handle):
+    """A checkpoint that is being written (create), or was opened to be read (open, open_newest).
+
+    Closing one that was not published removes it; one that is being published is waited for."""
+
+    __slots__ = ()
+    _destroy = "nxd_checkpoint_destroy"
+
+    @classmethod
+    def create(cls, ctx: Context, directory: str, step: int) -> Checkpoint:
+        """Begins the checkpoint of a step. [collective: world]"""
+        return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer,
+                       str(directory).encode(), step))
+
+    @classmethod
+    def open(cls, ctx: Context, directory: str, step: int, verify: bool = True) -> Checkpoint:
+        """Opens that of a step. [collective: world]"""
+        return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer,
+                       str(directory).encode(), step, verify))
+
+    @classmethod
+    def open_newest(cls, ctx: Context, directory: str, verify: bool = True) -> Checkpoint | None:
+        """Opens the newest complete one; None where there is none. [collective: world]"""
+        out = get("nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer,
+                  str(directory).encode(), verify)
+        return cls(out) if out != ffi.NULL else None
+
+    @property
+    def step(self) -> int:
+        return get("int64_t*", core.nxd_checkpoint_get_step, self.pointer)
+
+    def path(self, name: str) -> str:
+        """Where a file of the checkpoint is to be written, or lies."""
+        path = _read(core.nxd_checkpoint_get_path, self.pointer, name)
+        assert path is not None
+        return path
+
+    def set_value(self, key: str, value: str) -> None:
+        """Keeps a text with the checkpoint."""
+        check(core.nxd_checkpoint_set_value(self.pointer, key.encode(), value.encode()))
+
+    def value(self, key: str) -> str | None:
+        """A text that was kept with the checkpoint; None where there is none."""
+        return _read(core.nxd_checkpoint_get_value, self.pointer, key)
+
+    def publish(self, keep_last: int = 0) -> None:
+        """Completes the checkpoint, and keeps so many; 0: all. [collective: world]"""
+        check(core.nxd_checkpoint_publish(self.pointer, keep_last))
+
+    def publish_async(self, keep_last: int = 0) -> None:
+        """The same in the background, while the program goes on. [collective: world]"""
+        check(core.nxd_checkpoint_publish_async(self.pointer, keep_last))
+
+    @property
+    def done(self) -> bool:
+        """True when publish_async has ended, well or not."""
+        return bool(get("int32_t*", core.nxd_checkpoint_test, self.pointer))
+
+    def wait(self, timeout_ms: int = -1) -> None:
+        """Waits until publish_async has ended, and raises what it ended with. Timeout, with the
+        work still going on, when timeout_ms has passed."""
+        check(core.nxd_checkpoint_wait(self.pointer, timeout_ms))
+
+    def restore_random_state(self) -> None:
+        """The context's random bits continue where those of the checkpoint's writer did."""
+        check(core.nxd_checkpoint_restore_random_state(self.pointer))

@@ -1,0 +1,68 @@
+"""Checkpoints, saved at once and in the background."""
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import nxd
+from support import on_ranks
+
+
+def trained(context):
+    weight = np.arange(6, dtype=np.float32).reshape(2, 3)
+    ddp = nxd.Ddp.over_arrays(context, {"w": weight}, {"w": np.ones_like(weight)})
+    return nxd.AdamW(ddp, learning_rate=0.1)
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        self.directory = self.enterContext(tempfile.TemporaryDirectory())
+
+    def test_saved_and_gone_on_from(self):
+        def body(context):
+            self.assertIsNone(nxd.Checkpoint.open_newest(context, self.directory))
+            adamw = trained(context)
+            adamw.step()
+            for step in (1, 2, 3):
+                with nxd.Checkpoint.create(context, self.directory, step) as checkpoint:
+                    adamw.snapshot(checkpoint, "state")
+                    if context.rank == 0:
+                        Path(checkpoint.path("own")).write_text("of rank 0", encoding="ascii")
+                    checkpoint.set_value("position", f"batch {step}")
+                    with self.assertRaises(nxd.InvalidState):
+                        checkpoint.wait()
+                    checkpoint.publish_async(keep_last=2)
+                    adamw.step()
+                    checkpoint.wait()
+                    self.assertTrue(checkpoint.done)
+            with nxd.Checkpoint.open_newest(context, self.directory) as newest:
+                self.assertEqual(newest.step, 3)
+                self.assertEqual(newest.value("position"), "batch 3")
+                self.assertIsNone(newest.value("absent"))
+                newest.restore_random_state()
+                again = trained(context)
+                again.load(newest.path("state"))
+            with nxd.Checkpoint.open(context, self.directory, 2, verify=False) as older:
+                return older.step, Path(older.path("own")).read_text(encoding="ascii")
+        self.assertEqual(on_ranks(body), [(2, "of rank 0")] * 2)
+        self.assertEqual(sorted(name for name in os.listdir(self.directory) if name[0] != "."),
+                         ["step-000000000002", "step-000000000003"])
+
+    def test_modules(self):
+        def body(context):
+            layer = nxd.ColumnParallelLinear(context, 4, 6)
+            path = os.path.join(self.directory, "same")
+            layer.save_safetensors(path)
+            with nxd.Checkpoint.create(context, self.directory, 1) as checkpoint:
+                layer.snapshot(checkpoint, "model.safetensors")
+                checkpoint.publish()
+                return Path(checkpoint.path("model.safetensors")).read_bytes() == \
+                    Path(path).read_bytes()
+        self.assertEqual(on_ranks(body, layout={"tensor_parallel_size": 2}), [True, True])
+
+
+if __name__ == "__main__":
+    unittest.main()
