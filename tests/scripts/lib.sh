@@ -64,7 +64,7 @@ loads_no_libtorch() {
 find_c_examples() {
   local directory
   for directory in "$1/examples/c" "${NXD_PREFIX:-/nowhere}/examples"; do
-    [[ ! -x $directory/train_llama ]] || { echo "$directory"; return; }
+    [[ ! -x $directory/train_lm ]] || { echo "$directory"; return; }
   done
 }
 

@@ -75,8 +75,8 @@ done
 small="--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 --batch 2"
 for layout in "--tp 2" "--tp 1 --pp 2 --microbatches 2"; do
   run llama "$work/llama" $layout $small --out "$work/go"
-  if [[ -x $c/train_llama ]]; then
-    run train_llama "$c/train_llama" $layout $small --sample 0 --out "$work/c"
+  if [[ -x $c/train_lm ]]; then
+    run train_lm "$c/train_lm" $layout $small --sample 0 --out "$work/c"
     cmp "$work/c/loss.csv" "$work/go/loss.csv"
   fi
 done

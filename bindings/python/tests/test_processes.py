@@ -40,7 +40,7 @@ def examples_in_c():
     """Directory of the examples in C: of the installed tree, or of the build."""
     for place in (os.environ.get("NXD_C_EXAMPLES"),
                   os.environ.get("NXD_PREFIX", "") + "/examples"):
-        if place and (Path(place) / "train_llama").exists():
+        if place and (Path(place) / "train_lm").exists():
             return Path(place)
     raise unittest.SkipTest("the examples in C are not built: name them by NXD_C_EXAMPLES")
 
@@ -61,8 +61,8 @@ class Examples(unittest.TestCase):
     def setUp(self):
         self.directory = self.enterContext(tempfile.TemporaryDirectory())
 
-    def test_train_llama(self):
-        program = examples_in_c() / "train_llama"
+    def test_train_lm(self):
+        program = examples_in_c() / "train_lm"
         sizes = ("--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 "
                  "--seq 32 --batch 4").split()
         layouts = ["--tp 2", "--tp 1 --pp 2 --microbatches 2"]
@@ -71,7 +71,7 @@ class Examples(unittest.TestCase):
             with self.subTest(layout):
                 ours, theirs = Path(self.directory, "py"), Path(self.directory, "c")
                 options = [*sizes, *layout.split()]
-                run_python(EXAMPLES / "train_llama.py", *options, "--out", ours)
+                run_python(EXAMPLES / "train_lm.py", *options, "--out", ours)
                 subprocess.run([program, *options, "--sample", "0", "--out", theirs], timeout=60,
                                check=True, stdout=subprocess.DEVNULL)
                 got = (ours / "loss.csv").read_text()

@@ -1,6 +1,6 @@
 // Trains a small Llama on text, byte by byte, split over tensor-parallel ranks and pipeline stages. It
 // starts one process per rank itself, or joins those of a launcher; more ranks than -tp times -pp train
-// data-parallel copies. With the same arguments its losses are those of examples/c/train_llama.c, digit
+// data-parallel copies. With the same arguments its losses are those of examples/c/train_lm.c, digit
 // for digit; they are written to OUT/loss.csv.
 //
 //	NXD_CPU_MODE=1 ./llama -tp 2 -text my.txt -out results

@@ -28,10 +28,10 @@ end
     mktempdir() do directory
         size = ["--tp", "2", "--steps", "4", "--hidden", "64", "--layers", "2", "--heads", "4", "--kv-heads", "2",
                 "--intermediate", "128", "--seq", "64", "--batch", "2", "--sample", "8"]
-        text = two_processes(joinpath(examples, "train_llama.jl"), size..., "--out", joinpath(directory, "julia"))
+        text = two_processes(joinpath(examples, "train_lm.jl"), size..., "--out", joinpath(directory, "julia"))
         found = numbers(text, loss)
         @test length(found) == 4 && found[4] < found[1]
-        expected = c_example("train_llama", size..., "--out", joinpath(directory, "c"))
+        expected = c_example("train_lm", size..., "--out", joinpath(directory, "c"))
         if expected !== nothing
             @test found == numbers(expected, loss)
             @test read(joinpath(directory, "julia", "loss.csv")) == read(joinpath(directory, "c", "loss.csv"))

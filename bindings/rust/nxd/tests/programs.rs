@@ -103,12 +103,12 @@ fn llama(layout: &[&str]) {
         (all, out)
     };
     let (mine, out) = arguments("rust");
-    let output = example("train_llama", &mine.iter().map(String::as_str).collect::<Vec<_>>());
+    let output = example("train_lm", &mine.iter().map(String::as_str).collect::<Vec<_>>());
     falls(&numbers(&output), 0.99);
     let (mut theirs, c_out) = arguments("c");
     theirs.extend(["--sample".into(), "0".into()]);
     let theirs: Vec<_> = theirs.iter().map(String::as_str).collect();
-    if let Some(c) = c_example("train_llama", &theirs) {
+    if let Some(c) = c_example("train_lm", &theirs) {
         assert_eq!(losses(&output), losses(&c));
         assert_eq!(csv(&out), csv(&c_out));
         assert_eq!(csv(&out).lines().count(), 7);

@@ -1,8 +1,8 @@
 """Trains a small Llama on text, byte by byte, with tensor, sequence, pipeline and data parallelism:
-examples/c/train_llama.c in Python, with the same losses to the last digit. It starts one process
+examples/c/train_lm.c in Python, with the same losses to the last digit. It starts one process
 per rank itself; under torchrun or nxdrun it joins the ranks that are there.
 
-    python3 train_llama.py --tp 2 --text my.txt --out results
+    python3 train_lm.py --tp 2 --text my.txt --out results
 """
 
 import argparse
@@ -136,7 +136,7 @@ def main():
         return 0
     text = read_text(a.text)
     if len(text) <= a.seq:
-        sys.exit(f"train_llama: expected a text of more than {a.seq} bytes, got {len(text)}")
+        sys.exit(f"train_lm: expected a text of more than {a.seq} bytes, got {len(text)}")
     with nxd.Context(seed=a.seed, timeout_ms=120000) as ctx:
         train(ctx, a, text)
     return 0

@@ -3,7 +3,7 @@
 # the same name with the same options, random windows and losses. More ranks than --tp times --pp,
 # under nxdrun or torchrun, train data-parallel copies.
 #
-#   NXD_CPU_MODE=1 julia --project=. examples/train_llama.jl --tp 2 --steps 40 --out results
+#   NXD_CPU_MODE=1 julia --project=. examples/train_lm.jl --tp 2 --steps 40 --out results
 #
 # It prints the loss as it goes, writes OUT/loss.csv, and ends with a few lines that the model wrote.
 using NXD, Printf

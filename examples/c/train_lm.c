@@ -1,16 +1,20 @@
-/* Trains a small Llama on text, byte by byte, with the vocabulary, heads and features of each layer
- * split over tensor-parallel ranks, and its layers over the stages of a pipeline. Start it as any
- * program: it starts one process per rank itself. Under torchrun or nxdrun it joins the ranks that
- * are there; more ranks than --tp times --pp train data-parallel copies.
+/* Trains a language model on text, byte by byte, with the vocabulary, heads and features of each
+ * layer split over tensor-parallel ranks, its layers over the stages of a pipeline, and the batch
+ * over data-parallel copies. Start it as any program: it starts one process per rank itself. Under
+ * torchrun or nxdrun it joins the ranks that are there; more ranks than --tp times --pp are copies.
  *
- *   train_llama --tp 2 --text my.txt --out results
- *   train_llama --tp 1 --pp 2 --microbatches 4
+ *   train_lm --tp 2 --text my.txt --out results
+ *   train_lm --tp 1 --pp 2 --dp 2 --microbatches 4 --zero1
+ *   train_lm --save-every 100 --keep 3; train_lm --save-every 100 --keep 3 --resume
  *
- * It prints the loss as it goes, writes the curve to OUT/loss.svg and OUT/loss.csv, and ends with a
- * few lines that the model wrote.
+ * The model is a small Llama of the sizes given, that of a configuration (--config), or one of a
+ * Hugging Face directory, with its weights (--weights).
+ *
+ * It prints the loss as it goes, writes the curve to OUT/loss.svg and OUT/loss.csv, checkpoints to
+ * OUT/checkpoints, while it trains on, and ends with a few lines that the model wrote.
  *
  * Built against an installed libnxd, whose place the program remembers:
- *   cc -std=c99 -O2 train_llama.c loss_plot.c sampling.c text.c -o train_llama \
+ *   cc -std=c99 -O2 train_lm.c loss_plot.c run_checkpoints.c sampling.c text.c -o train_lm \
  *     $(pkg-config --cflags --libs nxd) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
@@ -24,6 +28,7 @@
 
 #include "loss_plot.h"
 #include "nxd.h"
+#include "run_checkpoints.h"
 #include "sampling.h"
 #include "text.h"
 
@@ -41,12 +46,13 @@ static const struct precision {
     {"autocast", NXD_DTYPE_F32, NXD_BF16_UPDATE_MASTER, NXD_DTYPE_BF16}};
 
 typedef struct {
-  int tp, pp, microbatches, steps, layers, heads, kv_heads, sample, sequence_parallel;
+  int tp, pp, dp, virtual_size, microbatches, steps, layers, heads, kv_heads, sample;
+  int sequence_parallel, zero1, save_every, keep, resume, stop_at;
   int64_t hidden, intermediate, sequence, batch;
   double learning_rate;
   uint64_t seed;
   const struct precision* precision;
-  const char *text, *out, *config, *save;
+  const char *text, *out, *config, *weights, *save;
 } arguments_t;
 
 /* Everything of one rank; released by close_rank in any state. */
@@ -55,18 +61,21 @@ typedef struct {
   nxd_module_t* model;
   nxd_pp_t* pipeline;    /* NULL without --pp and --microbatches */
   nxd_module_t* trained; /* borrowed: the model, or what this rank has of it */
+  nxd_ddp_t* ddp;        /* with --zero1 */
   nxd_optimizer_t* optimizer;
   nxd_group_t* data_group; /* borrowed */
+  run_checkpoints_t checkpoints;
   int32_t rank, size, copies, copy;
+  int end;                 /* of the steps */
   double peak, step_flops; /* of all ranks together */
-  char* config;
+  char *config, *checkpoint_directory;
   text_t text;
   float* losses;
 } rank_t;
 
 static int failed(const char* call, nxd_status_t status) {
   if (status == NXD_OK) return 0;
-  fprintf(stderr, "train_llama: %s: %s: %s\n", call, nxd_status_string(status), nxd_last_error());
+  fprintf(stderr, "train_lm: %s: %s: %s\n", call, nxd_status_string(status), nxd_last_error());
   return 1;
 }
 /* Leaves the calling function, which gives 0 for failure. */
@@ -83,12 +92,12 @@ static double now(void) {
 
 static void usage(FILE* out) {
   fputs(
-      "usage: train_llama [--tp N] [--pp N] [--microbatches N] [--steps N] [--hidden N] [--layers "
-      "N]\n"
-      "  [--heads N] [--kv-heads N] [--intermediate N] [--seq N] [--batch N] [--lr X] [--text "
-      "FILE]\n"
-      "  [--seed N] [--sequence-parallel] [--out DIR] [--config FILE] [--sample N] [--save FILE]\n"
-      "  [--dtype f32|bf16|bf16-stochastic|bf16-nearest|autocast]\n",
+      "usage: train_lm [--tp N] [--pp N] [--dp N] [--virtual N] [--microbatches N] [--zero1]\n"
+      "  [--sequence-parallel] [--dtype f32|bf16|bf16-stochastic|bf16-nearest|autocast]\n"
+      "  [--config FILE | --weights DIR | [--hidden N] [--layers N] [--heads N] [--kv-heads N]\n"
+      "  [--intermediate N]] [--seq N] [--batch N] [--steps N] [--lr X] [--seed N] [--text FILE]\n"
+      "  [--out DIR] [--save FILE] [--sample N] [--save-every N] [--keep N] [--resume]\n"
+      "  [--stop-at N]\n",
       out);
 }
 
@@ -108,7 +117,7 @@ static int store(const place_t* place, const char* value) {
   if (place->words) {
     *place->words = value;
   } else if (!*value || *end || !(number >= place->least && number <= 1e9)) {
-    fprintf(stderr, "train_llama: --%s: expected a number of at least %g, got %s\n", place->name,
+    fprintf(stderr, "train_lm: --%s: expected a number of at least %g, got %s\n", place->name,
             place->least, value);
     return 0;
   }
@@ -122,7 +131,7 @@ static const struct precision* precision_of(const char* name) {
   for (size_t i = 0; i < sizeof precisions / sizeof *precisions; ++i) {
     if (strcmp(name, precisions[i].name) == 0) return &precisions[i];
   }
-  fprintf(stderr, "train_llama: --dtype: unknown %s\n", name);
+  fprintf(stderr, "train_lm: --dtype: unknown %s\n", name);
   return NULL;
 }
 
@@ -130,6 +139,9 @@ static const struct precision* precision_of(const char* name) {
 static int read_arguments(arguments_t* a, int argc, char** argv) {
   static const arguments_t defaults = {.tp = 2,
                                        .pp = 1,
+                                       .dp = 1,
+                                       .virtual_size = 1,
+                                       .keep = 3,
                                        .microbatches = 1,
                                        .steps = 240,
                                        .layers = 4,
@@ -146,6 +158,11 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
   int64_t seed = 1;
   const place_t places[] = {{"tp", &a->tp, 0, 0, 0, 1},
                             {"pp", &a->pp, 0, 0, 0, 1},
+                            {"dp", &a->dp, 0, 0, 0, 1},
+                            {"virtual", &a->virtual_size, 0, 0, 0, 1},
+                            {"save-every", &a->save_every, 0, 0, 0, 1},
+                            {"keep", &a->keep, 0, 0, 0, 0},
+                            {"stop-at", &a->stop_at, 0, 0, 0, 1},
                             {"microbatches", &a->microbatches, 0, 0, 0, 1},
                             {"steps", &a->steps, 0, 0, 0, 1},
                             {"layers", &a->layers, 0, 0, 0, 1},
@@ -161,18 +178,23 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
                             {"text", 0, 0, 0, &a->text, 0},
                             {"out", 0, 0, 0, &a->out, 0},
                             {"config", 0, 0, 0, &a->config, 0},
+                            {"weights", 0, 0, 0, &a->weights, 0},
                             {"save", 0, 0, 0, &a->save, 0}};
   enum { kPlaces = sizeof places / sizeof *places, kFirst = 256 };
-  struct option known[kPlaces + 4] = {{"dtype", required_argument, NULL, 'd'},
+  struct option known[kPlaces + 6] = {{"dtype", required_argument, NULL, 'd'},
                                       {"sequence-parallel", no_argument, NULL, 's'},
+                                      {"zero1", no_argument, NULL, 'z'},
+                                      {"resume", no_argument, NULL, 'r'},
                                       {"help", no_argument, NULL, 'h'}};
   for (int i = 0; i < kPlaces; ++i) {
-    known[i + 3] = (struct option){places[i].name, required_argument, NULL, kFirst + i};
+    known[i + 5] = (struct option){places[i].name, required_argument, NULL, kFirst + i};
   }
   *a = defaults;
   for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
     if (c == 'h') return 0;
     if (c == 's') a->sequence_parallel = 1;
+    if (c == 'z') a->zero1 = 1;
+    if (c == 'r') a->resume = 1;
     if (c == 'd') a->precision = precision_of(optarg);
     if (c == '?' || !a->precision) return -1;
     if (c >= kFirst && !store(&places[c - kFirst], optarg)) return -1;
@@ -181,9 +203,23 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
   return optind == argc ? 1 : -1;
 }
 
-/* A Hugging Face configuration: the file given, or one made of the sizes given. */
+/* A path, to be freed. */
+static char* joined(const char* directory, const char* name) {
+  const size_t room = strlen(directory) + strlen(name) + 2;
+  char* path = malloc(room);
+  if (path) snprintf(path, room, "%s/%s", directory, name);
+  return path;
+}
+
+/* A Hugging Face configuration: a file's, or one made of the sizes given. */
 static char* make_config(const arguments_t* a) {
   if (a->config) return read_whole_file(a->config, NULL);
+  if (a->weights) {
+    char* path = joined(a->weights, "config.json");
+    char* config = path ? read_whole_file(path, NULL) : NULL;
+    free(path);
+    return config;
+  }
   const size_t room = 1024;
   char* config = malloc(room);
   if (!config) return NULL;
@@ -222,6 +258,7 @@ static int make_pipeline(rank_t* r, const arguments_t* a) {
   nxd_tensor_t* inputs[2] = {example, example};
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   options.num_microbatches = a->microbatches;
+  options.virtual_size = a->virtual_size;
   options.partition = NXD_PP_PARTITION_COST;
   options.broadcast_and_average_loss = 1;
   const nxd_status_t status = nxd_pp_create(r->model, inputs, 2, &options, &r->pipeline);
@@ -231,8 +268,45 @@ static int make_pipeline(rank_t* r, const arguments_t* a) {
   return 1;
 }
 
-static int open_rank(rank_t* r, const arguments_t* a) {
+static int make_model(rank_t* r, const arguments_t* a) {
   const int cut = a->pp > 1 || a->microbatches > 1;
+  nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
+  model.dtype = a->precision->dtype;
+  model.sequence_parallel = a->sequence_parallel;
+  model.device = cut ? NXD_DEVICE_META : NXD_DEVICE_CPU;
+  TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
+  r->trained = r->model;
+  if (cut && !make_pipeline(r, a)) return 0;
+  if (a->weights) TRY(nxd_module_load_safetensors(r->trained, a->weights, 1, NULL));
+  return 1;
+}
+
+static int make_optimizer(rank_t* r, const arguments_t* a) {
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  adamw.learning_rate = a->learning_rate;
+  adamw.beta2 = 0.95;
+  adamw.weight_decay = 0.1;
+  adamw.bf16_update = a->precision->update;
+  if (a->zero1) {
+    nxd_ddp_options_t ddp = NXD_DDP_OPTIONS_INIT;
+    ddp.zero_stage = 1;
+    ddp.reduce = r->pipeline ? NXD_REDUCE_SUM : NXD_REDUCE_AVG;
+    TRY(nxd_ddp_create(r->trained, &ddp, &r->ddp));
+    if (r->pipeline) TRY(nxd_pp_set_ddp(r->pipeline, r->ddp));
+    TRY(nxd_optimizer_create_adamw_ddp(r->ddp, &adamw, &r->optimizer));
+  } else {
+    TRY(nxd_optimizer_create_adamw(r->trained, &adamw, &r->optimizer));
+  }
+  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+  schedule.kind = NXD_LR_SCHEDULE_COSINE;
+  schedule.warmup_steps = a->steps / 20 + 1;
+  schedule.total_steps = a->steps + 1;
+  schedule.final_factor = 0.1;
+  TRY(nxd_optimizer_set_lr_schedule(r->optimizer, &schedule));
+  return 1;
+}
+
+static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_context_options_t context = NXD_CONTEXT_OPTIONS_INIT;
   context.seed = a->seed;
   context.timeout_ms = 120000;
@@ -246,27 +320,15 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_parallel_get_group(r->ctx, NXD_AXIS_DATA, &r->data_group));
   TRY(nxd_group_get_size(r->data_group, &r->copies));
   TRY(nxd_group_get_rank(r->data_group, &r->copy));
-
-  nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
-  model.dtype = a->precision->dtype;
-  model.sequence_parallel = a->sequence_parallel;
-  model.device = cut ? NXD_DEVICE_META : NXD_DEVICE_CPU;
-  TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
-  r->trained = r->model;
-  if (cut && !make_pipeline(r, a)) return 0;
-  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-  adamw.learning_rate = a->learning_rate;
-  adamw.beta2 = 0.95;
-  adamw.weight_decay = 0.1;
-  adamw.bf16_update = a->precision->update;
-  TRY(nxd_optimizer_create_adamw(r->trained, &adamw, &r->optimizer));
-  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
-  schedule.kind = NXD_LR_SCHEDULE_COSINE;
-  schedule.warmup_steps = a->steps / 20 + 1;
-  schedule.total_steps = a->steps + 1;
-  schedule.final_factor = 0.1;
-  TRY(nxd_optimizer_set_lr_schedule(r->optimizer, &schedule));
+  if (!make_model(r, a) || !make_optimizer(r, a)) return 0;
   TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
+  r->checkpoints = (run_checkpoints_t){.ctx = r->ctx,
+                                       .model = r->trained,
+                                       .optimizer = r->optimizer,
+                                       .directory = r->checkpoint_directory,
+                                       .rank = r->rank,
+                                       .keep = a->keep,
+                                       .losses = r->losses};
 
   /* The peak rate of all ranks together, measured while all of them compute. */
   nxd_group_t* world = NULL;
@@ -278,12 +340,15 @@ static int open_rank(rank_t* r, const arguments_t* a) {
 }
 
 static void close_rank(rank_t* r) {
+  nxd_checkpoint_destroy(r->checkpoints.under_way);
   nxd_optimizer_destroy(r->optimizer);
   nxd_pp_destroy(r->pipeline);
+  nxd_ddp_destroy(r->ddp);
   nxd_module_destroy(r->model);
   nxd_context_destroy(r->ctx);
   text_free(&r->text);
   free(r->config);
+  free(r->checkpoint_directory);
   free(r->losses);
 }
 
@@ -343,26 +408,39 @@ static int train_step(rank_t* r, const arguments_t* a, int step, double* out_los
   return 1;
 }
 
+/* The first step to make: 0, or that after the newest checkpoint. */
+static int find_start(rank_t* r, const arguments_t* a, int* out_first) {
+  *out_first = 0;
+  if (!a->resume) return 1;
+  if (!run_resume(&r->checkpoints, a->steps, out_first)) return 0;
+  if (r->rank == 0) printf("going on after step %d\n", *out_first);
+  return 1;
+}
+
 static int train(rank_t* r, const arguments_t* a) {
+  int first = 0;
+  if (!find_start(r, a, &first)) return 0;
   const double tokens = (double)(a->batch * a->sequence * r->copies);
   const int every = a->steps / 20 > 0 ? a->steps / 20 : 1;
   const double start = now();
   double last = start;
-  int last_step = 0;
-  for (int step = 0; step < a->steps; ++step) {
+  int last_step = first;
+  for (int step = first; step < r->end; ++step) {
     double loss = 0;
     if (!train_step(r, a, step, &loss)) return 0;
     r->losses[step] = (float)loss;
+    const int saves = a->save_every > 0 && (step + 1) % a->save_every == 0;
+    if (saves && !run_save(&r->checkpoints, step + 1)) return 0;
     if (r->rank != 0 || ((step + 1) % every != 0 && step + 1 != a->steps && step != 0)) continue;
     const double t = now(), each = (t - last) / (step + 1 - last_step);
     printf("step %4d/%d  loss %6.3f  %7.0f tokens/s  %3.0f%% of the GEMM peak  %4.0f s left\n",
            step + 1, a->steps, loss, tokens / each, 100 * r->step_flops / each / r->peak,
-           (t - start) / (step + 1) * (a->steps - step - 1));
+           (t - start) / (step + 1 - first) * (a->steps - step - 1));
     fflush(stdout);
     last = t;
     last_step = step + 1;
   }
-  return 1;
+  return run_end(&r->checkpoints);
 }
 
 static void print_header(const rank_t* r, const arguments_t* a) {
@@ -383,15 +461,15 @@ static void print_header(const rank_t* r, const arguments_t* a) {
 static int finish(rank_t* r, const arguments_t* a) {
   if (r->rank == 0) {
     if (mkdir(a->out, 0777) != 0 && errno != EEXIST) {
-      fprintf(stderr, "train_llama: cannot create %s: %s\n", a->out, strerror(errno));
+      fprintf(stderr, "train_lm: cannot create %s: %s\n", a->out, strerror(errno));
       return 0;
     }
-    if (!write_loss_plot(a->out, r->losses, a->steps)) return 0;
+    if (!write_loss_plot(a->out, r->losses, r->end)) return 0;
     printf("wrote %s/loss.svg and %s/loss.csv\n", a->out, a->out);
   }
   if (a->save) TRY(nxd_module_save_safetensors(r->trained, a->save));
-  /* Generation needs the whole model. */
-  if (a->sample > 0 && a->pp == 1) {
+  /* Generation needs the whole model, and one that knows bytes. */
+  if (a->sample > 0 && a->pp == 1 && !a->weights) {
     const sample_t sample = {.ctx = r->ctx,
                              .model = r->model,
                              .window = a->sequence,
@@ -418,10 +496,13 @@ int main(int argc, char** argv) {
     usage(parsed == 0 ? stdout : stderr);
     return parsed == 0 ? 0 : 2;
   }
-  if (!getenv("RANK") && a.tp * a.pp > 1) return spawn_ranks(a.tp * a.pp) ? 0 : 1;
-  int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL;
+  const int ranks = a.tp * a.pp * a.dp;
+  if (!getenv("RANK") && ranks > 1) return spawn_ranks(ranks) ? 0 : 1;
+  int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL &&
+             (r.checkpoint_directory = joined(a.out, "checkpoints")) != NULL;
+  r.end = a.stop_at > 0 && a.stop_at < a.steps ? a.stop_at : a.steps;
   if (good && r.text.size <= (size_t)a.sequence) {
-    fprintf(stderr, "train_llama: expected a text of more than %lld bytes, got %zu\n",
+    fprintf(stderr, "train_lm: expected a text of more than %lld bytes, got %zu\n",
             (long long)a.sequence, r.text.size);
     good = 0;
   }

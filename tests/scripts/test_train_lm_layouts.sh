@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The main example on real processes: with the microbatches of one run, any number of stages gives the
-# same losses and the same file of weights, bit for bit; other layouts agree to rounding.
-# usage: test_train_llama_layouts.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
+# same losses and the same file of weights, bit for bit; other layouts agree to rounding. A run that is
+# stopped and gone on from its newest checkpoint ends as one without a break. A model that is fine-tuned
+# in a Hugging Face directory's form is read again.
+# usage: test_train_lm_layouts.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-program=$2/examples/c/train_llama
+program=$2/examples/c/train_lm
 need_built "$program"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -24,11 +26,21 @@ train two --tp 1 --pp 2 --microbatches 4
 train three --tp 1 --pp 3 --microbatches 4
 train plain --tp 2
 train both --tp 2 --pp 2 --microbatches 2
+train copies --tp 1 --pp 2 --dp 2 --microbatches 2 --batch 4 --zero1
+train virtual --tp 1 --pp 2 --virtual 2 --microbatches 4
+train saved --tp 2 --save-every 3 --keep 1 --stop-at 7
+[[ $(ls "$work/saved/checkpoints") == step-000000000006 ]] || { ls -la "$work/saved/checkpoints"; exit 1; }
+cp -r "$work/saved" "$work/moved"
+train saved --tp 2 --resume
+cmp "$work/plain/loss.csv" "$work/saved/loss.csv"
+cmp "$work/plain.safetensors" "$work/saved.safetensors"
+train moved --tp 1 --pp 2 --microbatches 2 --resume --save-every 2
+grep -q "going on after step 6" "$work/log" || { cat "$work/log"; exit 1; }
 for name in two three; do
   cmp "$work/whole/loss.csv" "$work/$name/loss.csv"
   cmp "$work/whole.safetensors" "$work/$name.safetensors"
 done
-python3 - "$work" whole plain both <<'PY'
+python3 - "$work" whole plain both copies virtual moved <<'PY'
 import csv, sys
 work, names = sys.argv[1], sys.argv[2:]
 runs = {}

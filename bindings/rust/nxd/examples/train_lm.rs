@@ -2,7 +2,7 @@
 //! its layers over the stages of a pipeline. It starts one process per rank itself; under a launcher
 //! it joins the ranks that are there, and more ranks than --tp times --pp train data-parallel copies.
 //!
-//!     NXD_CPU_MODE=1 cargo run --release --example train_llama -- --tp 2 --text my.txt --out results
+//!     NXD_CPU_MODE=1 cargo run --release --example train_lm -- --tp 2 --text my.txt --out results
 //!
 //! Losses go to OUT/loss.csv, with the digits that the C program of the same name gives.
 use nxd::machine::measure_gemm_peak;

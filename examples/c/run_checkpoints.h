@@ -1,0 +1,26 @@
+/* Checkpoints of a training run: saved while it goes on, and gone on from. */
+#ifndef NXD_EXAMPLES_RUN_CHECKPOINTS_H
+#define NXD_EXAMPLES_RUN_CHECKPOINTS_H
+
+#include "nxd.h"
+
+typedef struct {
+  nxd_context_t* ctx;
+  nxd_module_t* model; /* this rank's part of it */
+  nxd_optimizer_t* optimizer;
+  const char* directory;
+  int32_t rank, keep;
+  float* losses;               /* of all steps so far */
+  nxd_checkpoint_t* under_way; /* the last one that was saved */
+} run_checkpoints_t;
+
+/* All ranks call these. Each gives 1, or 0 after a message on stderr. */
+
+/* Reads the newest complete checkpoint, if there is one. *out_steps are made by then. */
+int run_resume(run_checkpoints_t* run, int max_steps, int* out_steps);
+/* Saves after so many steps, in the background; waits for the save before. */
+int run_save(run_checkpoints_t* run, int steps);
+/* Waits for the last save. */
+int run_end(run_checkpoints_t* run);
+
+#endif

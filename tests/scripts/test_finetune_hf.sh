@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The example that fine-tunes a Hugging Face directory: what it writes has the names, shapes and other files
+# of what it read, is read again, and goes on from the loss that was reached, on any layout.
+# usage: test_finetune_hf.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+program=$2/examples/c/finetune_hf
+need_built "$program"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+
+# Bytes below 250, which both vocabularies have, and the same as 16-bit numbers.
+head -c 6000 "$0" /etc/services 2> /dev/null | tr '\200-\377' ' ' > "$work/text"
+python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "wb").write(bytes(b for x in d for b in (x, 0)))' \
+  "$work/text" "$work/ids.u16"
+
+tune() { # MODEL OUT OPTIONS...: the losses
+  timeout 100 "$program" --model "$1" --out "$2" --batch 4 --seq 24 --lr 3e-3 "${@:3}" > "$work/log" 2>&1 ||
+    { cat "$work/log" >&2; exit 1; }
+  sed -nE 's/.*loss ([0-9.]+)/\1/p' "$work/log"
+}
+
+for name in llama_tiny gpt2_tiny; do
+  mkdir "$work/$name"
+  cp "$1/tests/oracles/$name/"{config.json,model.safetensors} "$work/$name"
+  echo '{"kind": "kept"}' > "$work/$name/tokenizer.json"
+  tune "$work/$name" "$work/$name-2" --text "$work/text" --tp 2 --steps 12 > "$work/first"
+  tune "$work/$name" "$work/$name-1" --ids "$work/ids.u16" --tp 1 --steps 12 > "$work/alone"
+  tune "$work/$name-2" "$work/$name-3" --text "$work/text" --tp 1 --dp 2 --steps 1 > "$work/again"
+  cmp "$work/$name/config.json" "$work/$name-3/config.json"
+  cmp "$work/$name/tokenizer.json" "$work/$name-3/tokenizer.json"
+  python3 - "$work" "$name" <<'PY'
+import json, struct, sys
+work, name = sys.argv[1:]
+def header(directory):
+    with open(f"{directory}/model.safetensors", "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        entries = json.loads(file.read(size))
+    entries.pop("__metadata__", None)
+    return {key: (value["dtype"], value["shape"]) for key, value in entries.items()}
+if header(f"{work}/{name}") != header(f"{work}/{name}-3"):
+    sys.exit("the tensors have other names, shapes or dtypes")
+first, alone, again = ([float(line) for line in open(f"{work}/{part}")] for part in ("first", "alone", "again"))
+if len(first) != 12 or max(abs(a - b) for a, b in zip(first, alone)) > 1e-4:
+    sys.exit(f"{first} on two ranks, {alone} on one")
+if not again[0] < first[0] - 0.5:
+    sys.exit(f"it was written with a loss near {first[-1]}, and is read with one of {again[0]}; at first {first[0]}")
+print(f"{name}: {first[0]} to {first[-1]}, read again {again[0]}")
+PY
+done
+if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
+grep -q "^usage: finetune_hf" "$work/log"
