@@ -398,6 +398,30 @@ static void alone(void* arg) {
   free(t);
 }
 
+/* ---- token files, read ahead -------------------------------------------------------------------
+ */
+
+static int use_data(rank_t* r, nxd_context_t** ctx, nxd_data_loader_t** loader) {
+  static const char* const paths[] = {"/proc/self/exe"};
+  int64_t ids[64] = {-1};
+  nxd_data_loader_options_t options = NXD_DATA_LOADER_OPTIONS_INIT;
+  options.format = NXD_TOKEN_FORMAT_BYTES;
+  if (!join(r, 1, 1, ctx)) return 0;
+  TRY(nxd_data_loader_create(*ctx, paths, 1, 2, 16, &options, loader));
+  for (int i = 0; i < 4; ++i) TRY(nxd_data_loader_next(*loader, ids, NULL, 64));
+  EXPECT(ids[0] >= 0 && ids[0] < 256);
+  TRY(nxd_context_finalize(*ctx));
+  return 1;
+}
+
+static void data(void* arg) {
+  nxd_context_t* ctx = NULL;
+  nxd_data_loader_t* loader = NULL;
+  use_data(arg, &ctx, &loader);
+  nxd_data_loader_destroy(loader);
+  nxd_context_destroy(ctx);
+}
+
 /* ---- all of them -------------------------------------------------------------------------------
  */
 
@@ -405,6 +429,7 @@ const program_t programs[] = {
     {"alone", 1, NXD_TRANSPORT_AUTO, 0, alone},
     {"processes", 1, NXD_TRANSPORT_AUTO, 0, processes},
     {"stores", 2, NXD_TRANSPORT_AUTO, 0, stores},
+    {"data", 2, NXD_TRANSPORT_AUTO, 0, data},
     {"collectives", 2, NXD_TRANSPORT_AUTO, 0, collectives},
     {"collectives_gloo", 2, NXD_TRANSPORT_GLOO, 0, collectives},
     {"collectives_hosts", 4, NXD_TRANSPORT_AUTO, 2, collectives},

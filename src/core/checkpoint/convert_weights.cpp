@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iomanip>
 #include <iterator>
+#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -295,12 +297,14 @@ std::string config_of_dtype(const std::string& config, nxd_dtype_t dtype,
       ++at;
       continue;
     }
-    const size_t end = string_end(out, at);
-    const std::string key = out.substr(at, end - at);
-    at = end;
-    const size_t colon = skip_blanks(out, end);
-    if (depth != 1 || (key != "\"torch_dtype\"" && key != "\"dtype\"") || out[colon] != ':')
-      continue;
+    const size_t begin = at;
+    at = string_end(out, begin);
+    const size_t colon = skip_blanks(out, at);
+    if (depth != 1 || out[colon] != ':') continue;
+    // A name may be written with escapes.
+    const JsonDocument key = JsonDocument::parse(std::string_view(out).substr(begin, at - begin),
+                                                 where, NXD_ERROR_CORRUPT);
+    if (key.root().string() != "torch_dtype" && key.root().string() != "dtype") continue;
     at = skip_blanks(out, colon + 1);
     if (out[at] != '"') continue;  // null: none is said
     const std::string value = std::string("\"") + torch_name(dtype) + "\"";

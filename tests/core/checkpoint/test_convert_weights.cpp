@@ -349,6 +349,7 @@ void test_config_of_dtype(void**) {
       {"{\n \"dtype\" : \"a\\\"b\" ,\"x\":1}", "{\n \"dtype\" : \"float16\" ,\"x\":1}"},
       {R"({"a":"dtype","b":{"dtype":"float32"},"c":["dtype"]})",
        R"({"a":"dtype","b":{"dtype":"float32"},"c":["dtype"]})"},
+      {R"({"d\u0074ype":"float32"})", R"({"d\u0074ype":"float16"})"},
       {R"({"torch_dtype":null})", R"({"torch_dtype":null})"},
       {R"({"x":"\"dtype\":\"y\""})", R"({"x":"\"dtype\":\"y\""})"},
   };
