@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -350,11 +351,12 @@ void killed_while_saving(void**) {
   std::mt19937 random(7);
   int64_t last = 0;
   int advanced = 0;
+  unsigned longest = 20000;  // microseconds; more where the machine is slow
   for (int round = 0; round < 100; ++round) {
     const pid_t child = ::fork();
     assert_true(child >= 0);
     if (child == 0) save_for_ever(root, last + 1);
-    ::usleep(std::uniform_int_distribution<unsigned>(0, 20000)(random));
+    ::usleep(std::uniform_int_distribution<unsigned>(0, longest)(random));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     const int64_t found = on_ranks<int64_t>(1, [&](nxd_context_t* ctx, int, int) {
@@ -369,6 +371,7 @@ void killed_while_saving(void**) {
     })[0];
     assert_true(found >= last || (found == -1 && last == 0));
     advanced += found > last;
+    if (found <= last) longest = std::min(longest + longest / 4, 400000U);
     last = std::max(found, last);
   }
   assert_true(advanced > 0);
