@@ -1,6 +1,7 @@
 // Models on the recorded device train as they do eagerly: losses, gradients, norms and parameters,
 // on every layout; and as few graphs as there should be.
 #include "capi/model_invariance.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -74,6 +75,46 @@ void gpt2_with_dropout(void**) {
       5);
 }
 
+void gpt_neox(void**) {
+  for (const char* name : {"gpt_neox_tiny", "gpt_neox_serial_tiny"}) {
+    const ModelOracle oracle(name);
+    check_recorded(oracle, config_of(oracle, {{"attention_dropout", 0.1}, {"hidden_dropout", 0.1}}),
+                   10);
+  }
+}
+
+void bert(void**) {
+  for (const char* name : {"bert_tiny", "bert_pad_tiny"}) {
+    const ModelOracle oracle(name);
+    check_recorded(oracle, config_of(oracle, {{"hidden_dropout_prob", 0.1}}), 10);
+  }
+}
+
+// About as far from f64 as the eager model, which rounds elsewhere.
+void bf16(void**) {
+  const LlamaOracle oracle;
+  const auto losses = [&](const Layout& layout) {
+    return run_layout(oracle, layout, oracle.config, 5, 7).losses;
+  };
+  const std::vector<double> exact = losses(Layout{1, false, NXD_DTYPE_F64});
+  const auto distance = [&](const Layout& layout) {
+    const std::vector<double> got = losses(layout);
+    double worst = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      worst = std::max(worst, std::fabs(got[i] - exact[i]));
+    }
+    return worst;
+  };
+  const double eager = distance(Layout{1, false, NXD_DTYPE_BF16});
+  for (const bool sequence_parallel : {false, true}) {
+    NXD_TEST_OK(nxd_device_reset_metrics());
+    const Layout layout = recorded(2, sequence_parallel, NXD_DTYPE_BF16);
+    const double there = distance(layout);
+    if (!(there <= 2 * eager + 5e-4)) fail_msg("%g on the device, %g eagerly", there, eager);
+    check_no_fallbacks(layout);
+  }
+}
+
 // A model that moves to the device and back has the values and gradients that it had.
 void models_move(void**) {
   const LlamaOracle oracle;
@@ -99,6 +140,75 @@ void models_move(void**) {
       return 0;
     });
   }
+}
+
+// Files and whole values go by host memory: what the device reads and writes is what the CPU does.
+void values_go_in_and_out(void**) {
+  const LlamaOracle oracle;
+  const TempDir directory;
+  on_ranks<int>(Layout{2}, 7, [&](nxd_context_t* ctx) {
+    const Module eager = load_model(ctx, oracle.directory, Layout{2});
+    const Module model = load_model(ctx, oracle.directory, recorded(2, false));
+    const Named stored = whole_parameters(eager.get());
+    NXD_TEST_CHECK(whole_parameters(model.get()) == stored);
+    const std::string path = directory.path() + "/saved.safetensors";
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), path.c_str()));
+    NXD_TEST_OK(nxd_module_initialize(model.get(), 5));
+    NXD_TEST_CHECK(whole_parameters(model.get()) != stored);
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(whole_parameters(model.get()) == stored);
+    // A whole value from the CPU, and one from the device.
+    nxd_parameter_t* norm = nullptr;
+    nxd_tensor_t *full = nullptr, *there = nullptr;
+    NXD_TEST_OK(nxd_module_find_parameter(model.get(), "model.norm.weight", &norm));
+    const std::vector<int64_t> shape{static_cast<int64_t>(stored.at("model.norm.weight").size())};
+    NXD_TEST_OK(nxd_tensor_create(shape.data(), 1, NXD_DTYPE_F32, NXD_DEVICE_CPU, &full));
+    NXD_TEST_OK(nxd_tensor_create(shape.data(), 1, NXD_DTYPE_F64, NXD_DEVICE_XLA, &there));
+    const Tensor zeros(full), zeros_there(there);
+    for (nxd_tensor_t* value : {full, there}) {
+      NXD_TEST_OK(nxd_parameter_set_full(norm, value));
+      NXD_TEST_CHECK(whole_parameters(model.get()).at("model.norm.weight") ==
+                     std::vector<double>(stored.at("model.norm.weight").size()));
+      NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+    }
+    check_loss("loss", run_backward(model.get(), oracle), run_backward(eager.get(), oracle), 1e-5);
+    return 0;
+  });
+}
+
+// Activations that are computed again, with the same dropout.
+void recomputation(void**) {
+  const ModelOracle oracle("gpt2_tiny");
+  const std::string config = config_of(oracle, {{"attn_pdrop", 0.1}, {"resid_pdrop", 0.3}});
+  const auto gradients = [&](const Layout& layout, bool recomputes) {
+    return on_ranks<Named>(layout, 7, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, config, layout);
+      const char* const names[] = {"GPT2Block"};
+      if (recomputes) NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 1, 1));
+      run_backward(model.get(), oracle);
+      return whole_gradients(model.get());
+    })[0];
+  };
+  const Named want = gradients(Layout{2, true}, false);
+  check_named("recomputed", gradients(recorded(2, true), true), want, 1e-5, 1e-6);
+}
+
+// Automatic casts give the products of the eager model, rounded elsewhere.
+void automatic_casts(void**) {
+  const LlamaOracle oracle;
+  const auto losses = [&](const Layout& layout, nxd_dtype_t dtype) {
+    return on_ranks<std::vector<double>>(layout, 7, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, oracle.config, layout);
+      NXD_TEST_OK(nxd_set_autocast(dtype, nullptr));
+      const std::vector<double> found = train(model.get(), oracle, 5).losses;
+      NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_INVALID, nullptr));
+      return found;
+    })[0];
+  };
+  const std::vector<double> want = losses(Layout{2, true}, NXD_DTYPE_BF16);
+  const std::vector<double> got = losses(recorded(2, true), NXD_DTYPE_BF16);
+  for (size_t i = 0; i < want.size(); ++i) check_loss("autocast", got[i], want[i], 5e-3);
+  assert_true(got != losses(recorded(2, true), NXD_DTYPE_INVALID));
 }
 
 // An id that is out of range shows when the graph runs, on all ranks, with the layer's message.
@@ -153,7 +263,13 @@ int main() {
       cmocka_unit_test(llama_in_f64),
       cmocka_unit_test(gpt2),
       cmocka_unit_test(gpt2_with_dropout),
+      cmocka_unit_test(gpt_neox),
+      cmocka_unit_test(bert),
+      cmocka_unit_test(bf16),
       cmocka_unit_test(models_move),
+      cmocka_unit_test(values_go_in_and_out),
+      cmocka_unit_test(recomputation),
+      cmocka_unit_test(automatic_casts),
       cmocka_unit_test(bad_ids_fail_on_all_ranks),
       cmocka_unit_test(inputs_on_another_device_are_rejected),
   };

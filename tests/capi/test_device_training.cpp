@@ -206,6 +206,12 @@ void microbatches(void**) {
   check(Setting{1, 1, false, -1, NXD_DTYPE_F32, 3}, config, 5);
 }
 
+// F32 gradients of BF16 parameters, which add up over microbatches.
+void bf16_with_f32_gradients(void**) {
+  const Setting setting{1, 2, false, 1, NXD_DTYPE_BF16, 2, true};
+  check(setting, LlamaOracle().config, 5, 5e-3);
+}
+
 void gpt2_with_dropout(void**) {
   const ModelOracle oracle("gpt2_tiny");
   const std::string config =
@@ -228,6 +234,7 @@ int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama),
       cmocka_unit_test(microbatches),
+      cmocka_unit_test(bf16_with_f32_gradients),
       cmocka_unit_test(gpt2_with_dropout),
       cmocka_unit_test(compiles_at_most_twice),
   };

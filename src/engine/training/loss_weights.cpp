@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/world/trained_axes.h"
+#include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 
 namespace nxd {
@@ -20,8 +21,9 @@ std::string rejection_of(const std::vector<at::Tensor>& labels) {
   return "";
 }
 
-int64_t count_valid(const at::Tensor& labels, int64_t ignore_index, bool shifted) {
-  if (!labels.defined() || labels.numel() == 0) return 0;
+int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted) {
+  if (!given.defined() || given.numel() == 0) return 0;
+  const at::Tensor labels = host_memory(given, "nxd::count_labels");
   const at::Tensor counted = shifted ? labels.narrow(-1, 1, labels.size(-1) - 1) : labels;
   return counted.ne(ignore_index).sum().item<int64_t>();
 }

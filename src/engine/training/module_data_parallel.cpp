@@ -25,14 +25,14 @@ at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
 }
 
 // Where a tensor's values lie; null on the recorded device while they are not known.
-const void* memory_of(const at::Tensor& tensor) {
+const void* known_memory_of(const at::Tensor& tensor) {
   if (!is_recorded(tensor)) return tensor.data_ptr();
   const at::Tensor& known = device_value(tensor).data;
   return known.defined() ? known.data_ptr() : nullptr;
 }
 
 // The same as a tensor, where they are known.
-at::Tensor values_of(const at::Tensor& tensor) {
+at::Tensor known_values_of(const at::Tensor& tensor) {
   return is_recorded(tensor) ? device_value(tensor).data : tensor;
 }
 
@@ -42,7 +42,7 @@ at::Tensor on_device_of(const at::Tensor& other, at::Tensor memory) {
 }
 
 // Moves a tensor of the recorded device to its place in a bucket, unless it is there.
-void place(const at::Tensor& tensor, const at::Tensor& in_bucket) {
+void place_in_bucket(const at::Tensor& tensor, const at::Tensor& in_bucket) {
   const at::Tensor memory = host_memory(tensor, "nxd::fill_bucket");
   if (memory.data_ptr() == in_bucket.data_ptr()) return;
   set_device_value(tensor, at::Tensor(in_bucket).copy_(memory));
@@ -82,7 +82,8 @@ at::Tensor BucketedParameters::view(size_t index) const {
 
 bool BucketedParameters::is_in_bucket(size_t index) const {
   const at::Tensor& grad = parameter(index).gradient();
-  return grad.defined() && (grad.numel() == 0 || memory_of(grad) == reducer_->bucket_view(index));
+  return grad.defined() &&
+         (grad.numel() == 0 || known_memory_of(grad) == reducer_->bucket_view(index));
 }
 
 void BucketedParameters::record_gradient(size_t index) {
@@ -99,9 +100,9 @@ void BucketedParameters::place_recorded(size_t index) {
   const at::NoGradGuard no_grad;
   Parameter& p = parameter(index);
   if (p.tensor().numel() == 0) return;
-  if (gather_) place(p.tensor(), value_view(index));
+  if (gather_) place_in_bucket(p.tensor(), value_view(index));
   record_gradient(index);
-  if (reducer_ && p.gradient().defined()) place(p.gradient(), view(index));
+  if (reducer_ && p.gradient().defined()) place_in_bucket(p.gradient(), view(index));
 }
 
 at::Tensor BucketedParameters::value_view(size_t index) const {
@@ -183,7 +184,7 @@ void BucketedParameters::release_gradients() {
     Parameter& p = parameter(i);
     if (!is_in_bucket(i)) continue;
     p.tensor().mutable_grad() =
-        on_device_of(p.tensor(), own_copy(values_of(p.gradient()), p.tensor().scalar_type()));
+        on_device_of(p.tensor(), own_copy(known_values_of(p.gradient()), p.tensor().scalar_type()));
     p.main_grad().reset();
   }
   reducer_.reset();
@@ -240,7 +241,7 @@ void ModuleDataParallel::move_values() {
     if (p.numel() == 0) continue;
     at::Tensor in_bucket = parameters_->value_view(i);
     if (is_recorded(p)) {
-      place(p, in_bucket);
+      place_in_bucket(p, in_bucket);
     } else {
       p.set_data(in_bucket.copy_(p));
     }
@@ -275,8 +276,8 @@ void ModuleDataParallel::release() noexcept {
     if (parameters_) parameters_->release_gradients();
     for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
       at::Tensor& p = parameters_->parameter(i).tensor();
-      if (p.numel() == 0 || memory_of(p) != gather_->bucket_view(i)) continue;
-      at::Tensor own = own_copy(values_of(p).detach(), p.scalar_type());
+      if (p.numel() == 0 || known_memory_of(p) != gather_->bucket_view(i)) continue;
+      at::Tensor own = own_copy(known_values_of(p).detach(), p.scalar_type());
       if (is_recorded(p)) {
         set_device_value(p, std::move(own));
       } else {

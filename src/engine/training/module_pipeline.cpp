@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "core/world/trained_axes.h"
-#include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/training/local_module.h"
@@ -50,11 +49,6 @@ class EvaluationScope {
 ModulePipeline::ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options)
     : root_(std::move(root)), options_(std::move(options)) {
   check_trained_axes(*context(), "a pipeline");
-  for (const NamedParameter& entry : named_parameters(*root_)) {
-    if (!is_recorded(entry.parameter->tensor())) continue;
-    fail(NXD_ERROR_UNSUPPORTED, "parameter ", entry.name, ": expected device cpu or meta, got ",
-         entry.parameter->tensor().device().str(), ", where pipelines do not run");
-  }
 }
 
 std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> root,

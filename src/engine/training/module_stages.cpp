@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/autograd/gradients.h"
+#include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -29,8 +30,10 @@ at::Tensor tensor_over(const PipelineBuffer& buffer, const PipelineValue& value)
       at::TensorOptions().dtype(to_scalar_type(value.dtype)));
 }
 
+// A value of the recorded device is known after this: what is sent has run.
 PipelineBuffer buffer_over(const at::Tensor& tensor) {
-  at::Tensor dense = tensor.detach().contiguous();
+  const at::NoGradGuard no_grad;
+  at::Tensor dense = is_recorded(tensor) ? tensor.to(at::kCPU) : tensor.detach().contiguous();
   // A tensor without elements has no data, which would mean that there is no tensor.
   static char nothing;
   void* const data = dense.numel() == 0 ? static_cast<void*>(&nothing) : dense.data_ptr();
@@ -113,6 +116,7 @@ void ModuleStages::begin_run(bool training) {
                   ": it has no values, since it is on the meta device");
     }
   }
+  on_recorded_device_ = uses_recorded_device();
   training_ = training;
   step_ = root_->context()->step();
   const auto count = static_cast<size_t>(shape_.microbatches);
@@ -143,12 +147,26 @@ Module::Tensors ModuleStages::root_inputs(int chunk, int microbatch) const {
   return result;
 }
 
+bool ModuleStages::uses_recorded_device() const {
+  for (const StageExecutor& executor : executors_) {
+    for (const NamedParameter& entry : executor.parameters()) {
+      if (is_recorded(entry.parameter->tensor())) return true;
+    }
+  }
+  return std::any_of(batch_.begin(), batch_.end(), is_recorded);
+}
+
+at::Tensor ModuleStages::received(const PipelineBuffer& buffer, const PipelineValue& value) const {
+  at::Tensor tensor = tensor_over(buffer, value);
+  return on_recorded_device_ ? on_recorded_device(std::move(tensor)) : tensor;
+}
+
 Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buffers,
                                           Stash& stash) const {
   const auto& values = inputs(chunk);
   Module::Tensors tensors;
   for (size_t i = 0; i < values.size(); ++i) {
-    at::Tensor tensor = tensor_over(buffers[i], values[i]);
+    at::Tensor tensor = received(buffers[i], values[i]);
     const bool needs_grad = training_ && values[i].needs_grad;
     if (needs_grad) tensor.set_requires_grad(true);
     stash.inputs.push_back(needs_grad ? tensor : at::Tensor());
@@ -229,7 +247,7 @@ void ModuleStages::differentiate(int chunk, int microbatch, Stash& stash,
     for (size_t i = 0; i < stash.outputs.size(); ++i) {
       if (!stash.outputs[i].is_valid() || !grad_outputs[i].data) continue;
       roots.push_back(stash.outputs[i]);
-      grads.push_back(tensor_over(grad_outputs[i], outputs(chunk)[i]));
+      grads.push_back(received(grad_outputs[i], outputs(chunk)[i]));
     }
   }
   if (!roots.empty()) run_backward_from(roots, grads);

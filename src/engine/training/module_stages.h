@@ -71,6 +71,9 @@ class ModuleStages : public PipelineStages {
   using Key = std::pair<int, int>;  // chunk, microbatch
 
   bool is_last(int chunk) const;
+  bool uses_recorded_device() const;
+  // A tensor over what another stage has sent, on this rank's device.
+  at::Tensor received(const PipelineBuffer& buffer, const PipelineValue& value) const;
   Module::Tensors root_inputs(int chunk, int microbatch) const;
   Module::Tensors take_inputs(int chunk, const PipelineBuffers& buffers, Stash& stash) const;
   PipelineBuffers give_outputs(int chunk, const Module::Tensors& outputs, Stash& stash) const;
@@ -95,6 +98,7 @@ class ModuleStages : public PipelineStages {
   std::vector<std::string> unsplit_;
   std::exception_ptr failure_;
   bool training_ = false;
+  bool on_recorded_device_ = false;
   int64_t step_ = 0;
   std::map<Key, Stash> stashes_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/collectives.h"
 #include "engine/tensor/dtype_map.h"
@@ -111,7 +112,7 @@ bool SharedParameters::is_owner(const Parameter& parameter) const {
 void SharedParameters::synchronize() {
   const at::NoGradGuard no_grad;
   for (const Shared& shared : shared_) {
-    at::Tensor value = shared.parameter->tensor().detach();
+    at::Tensor value = host_memory(shared.parameter->tensor(), "nxd::broadcast").detach();
     if (!shared.group || value.numel() == 0) continue;
     at::Tensor dense = value.contiguous();
     shared.group->run(Call::broadcast(dense.data_ptr(), static_cast<size_t>(dense.numel()),
