@@ -1,9 +1,11 @@
 /* Data parallelism in its smallest form: a network of two linear layers, of which every rank has a
  * copy, on samples that the ranks share out anew each epoch. Start it as any program, with
- * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun.
+ * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun; eagerly on the CPU, or recorded on device
+ * XLA, where a step is one graph.
  *
  *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./ddp_toy
  *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./ddp_toy
+ *   NXD_XLA_BACKEND=replay NEURON_NUM_DEVICES=2 ./ddp_toy
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 ddp_toy.c -o ddp_toy \
@@ -23,6 +25,7 @@ typedef struct {
   nxd_ddp_t* ddp;
   nxd_optimizer_t* optimizer;
   nxd_group_t* data_group; /* borrowed */
+  nxd_device_t device;
   int32_t rank, size;
 } example_t;
 
@@ -55,6 +58,7 @@ static nxd_status_t model_forward(nxd_module_t* self, nxd_tensor_t* const* input
 static nxd_status_t make_model(example_t* e) {
   nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
   TRY(nxd_module_create(e->ctx, "Model", model_forward, e, NULL, &e->model));
+  linear.device = e->device;
   linear.name = "net1";
   TRY(nxd_layer_create_column_parallel_linear(e->ctx, kIn, kHidden, &linear, &e->net1));
   TRY(nxd_module_add_child(e->model, "net1", e->net1));
@@ -83,15 +87,27 @@ static nxd_status_t make_batch(const int64_t* indices, int64_t count, nxd_tensor
                               NXD_DTYPE_F32, &out[1]);
 }
 
+static nxd_status_t move_batch(nxd_device_t device, nxd_tensor_t* batch[2]) {
+  for (int i = 0; i < 2; ++i) {
+    nxd_tensor_t* moved = NULL;
+    TRY(nxd_tensor_to_device(batch[i], device, &moved));
+    nxd_tensor_destroy(batch[i]);
+    batch[i] = moved;
+  }
+  return NXD_OK;
+}
+
 static nxd_status_t train_step(example_t* e, const int64_t* indices, int64_t count,
                                double* out_loss) {
   nxd_tensor_t *batch[2] = {NULL, NULL}, *loss = NULL;
   nxd_status_t status = make_batch(indices, count, batch);
+  if (!status) status = move_batch(e->device, batch);
   if (!status) status = nxd_module_zero_grad(e->model);
   if (!status) status = nxd_module_forward(e->model, batch, 2, &loss, 1);
   if (!status) status = nxd_backward(&loss, NULL, 1, 0);
   if (!status) status = nxd_optimizer_step(e->optimizer, NULL, NULL);
-  if (!status) status = nxd_tensor_get_item(loss, out_loss);
+  if (!status) status = nxd_mark_step(1);
+  if (!status) status = nxd_tensor_get_item(loss, out_loss); /* known by now */
   nxd_tensor_destroy(loss);
   nxd_tensor_destroy(batch[1]);
   nxd_tensor_destroy(batch[0]);
@@ -117,6 +133,7 @@ static nxd_status_t train_epoch(example_t* e, int epoch) {
 }
 
 static nxd_status_t run(example_t* e) {
+  TRY(nxd_get_device(&e->device));
   TRY(nxd_context_create(NULL, &e->ctx));
   TRY(nxd_init_model_parallel(e->ctx, NULL));
   TRY(nxd_parallel_get_group(e->ctx, NXD_AXIS_DATA, &e->data_group));

@@ -28,4 +28,9 @@ loads_no_libtorch "$embedded"
 losses "$work/toy.1" "$build/examples/c/ddp_toy"
 for n in 2 4; do losses "$work/toy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/ddp_toy"; done
 losses "$work/toy.spawn" env NEURON_NUM_DEVICES=2 "$build/examples/c/ddp_toy"
-compare_losses 1e-5 "$work"/toy.1 "$work"/toy.2 "$work"/toy.4 "$work"/toy.spawn
+# Recorded on device XLA, by one switch.
+for n in 1 2; do
+  losses "$work/toy.xla$n" env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay "$build/tools/nxdrun" -n $n \
+    "$build/examples/c/ddp_toy"
+done
+compare_losses 1e-5 "$work"/toy.{1,2,4,spawn,xla1,xla2}

@@ -20,6 +20,7 @@ fi
 #include "nxd.h"
 
 static nxd_status_t ignored;
+static nxd_status_t closure(void* args) { return args ? NXD_OK : NXD_ERROR_USER; }
 
 void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_tensor_t* logits,
                nxd_tensor_t* labels, nxd_pp_t* pp, nxd_ddp_t* ddp, nxd_optimizer_t* optimizer,
@@ -47,6 +48,7 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
   int32_t number = 0, ranks[8];
   int64_t indices[8], ids[2048];
   size_t size = 0;
+  void* args = 0;
   double value = 0, losses[8];
 C
   while IFS=$'\t' read -r line call; do
