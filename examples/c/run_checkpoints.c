@@ -1,10 +1,13 @@
 #include "run_checkpoints.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define MODEL_FILE "model.safetensors"
 #define OPTIMIZER_FILE "optimizer.safetensors"
 #define LOSSES_FILE "losses.f32"
+#define DATA_VALUE "data position"
 
 static int failed(const char* call, nxd_status_t status) {
   if (status == NXD_OK) return 0;
@@ -38,6 +41,30 @@ static int move_losses(const char* path, const char* mode, float* losses, size_t
   return 1;
 }
 
+/* Positions of the data are those of all copies together, however many there are. */
+static int resume_data(run_checkpoints_t* run, nxd_checkpoint_t* checkpoint) {
+  char position[32];
+  size_t needed = 0;
+  if (!run->data) return 1;
+  TRY(nxd_checkpoint_get_value(checkpoint, DATA_VALUE, position, sizeof position, &needed));
+  if (needed == 0) {
+    fprintf(stderr, "checkpoint: it has no position of the data\n");
+    return 0;
+  }
+  TRY(nxd_data_loader_set_position(run->data, strtoll(position, NULL, 10)));
+  return 1;
+}
+
+static int save_data(run_checkpoints_t* run) {
+  char position[32];
+  int64_t samples = 0;
+  if (!run->data) return 1;
+  TRY(nxd_data_loader_get_position(run->data, &samples));
+  snprintf(position, sizeof position, "%" PRId64, samples);
+  TRY(nxd_checkpoint_set_value(run->under_way, DATA_VALUE, position));
+  return 1;
+}
+
 static int read_checkpoint(run_checkpoints_t* run, nxd_checkpoint_t* checkpoint, int max_steps,
                            int* out_steps) {
   char path[kPathRoom];
@@ -54,6 +81,7 @@ static int read_checkpoint(run_checkpoints_t* run, nxd_checkpoint_t* checkpoint,
   TRY(nxd_optimizer_load(run->optimizer, path));
   if (!path_of(checkpoint, LOSSES_FILE, path)) return 0;
   if (!move_losses(path, "rb", run->losses, (size_t)step)) return 0;
+  if (!resume_data(run, checkpoint)) return 0;
   TRY(nxd_checkpoint_restore_random_state(checkpoint));
   *out_steps = (int)step;
   return 1;
@@ -87,6 +115,7 @@ int run_save(run_checkpoints_t* run, int steps) {
                          !move_losses(path, "wb", run->losses, (size_t)steps))) {
     return 0;
   }
+  if (!save_data(run)) return 0;
   TRY(nxd_checkpoint_publish_async(run->under_way, run->keep));
   return 1;
 }

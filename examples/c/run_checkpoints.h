@@ -8,6 +8,7 @@ typedef struct {
   nxd_context_t* ctx;
   nxd_module_t* model; /* this rank's part of it */
   nxd_optimizer_t* optimizer;
+  nxd_data_loader_t* data; /* NULL: batches follow from the step alone */
   const char* directory;
   int32_t rank, keep;
   float* losses;               /* of all steps so far */

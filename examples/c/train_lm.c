@@ -1,11 +1,12 @@
-/* Trains a language model on text, byte by byte, with the vocabulary, heads and features of each
- * layer split over tensor-parallel ranks, its layers over the stages of a pipeline, and the batch
- * over data-parallel copies. Start it as any program: it starts one process per rank itself. Under
- * torchrun or nxdrun it joins the ranks that are there; more ranks than --tp times --pp are copies.
+/* Trains a language model on token ids, or on text byte by byte, with the vocabulary, heads and
+ * features of each layer split over tensor-parallel ranks, its layers over the stages of a
+ * pipeline, and the batch over data-parallel copies. Start it as any program: it starts one process
+ * per rank itself. Under torchrun or nxdrun it joins the ranks that are there; more ranks than --tp
+ * times --pp are copies.
  *
  *   train_lm --tp 2 --text my.txt --out results
  *   train_lm --tp 1 --pp 2 --dp 2 --microbatches 4 --zero1
- *   train_lm --save-every 100 --keep 3; train_lm --save-every 100 --keep 3 --resume
+ *   train_lm --data corpus.u16 --config config.json --save-every 100 --keep 3 --resume
  *
  * The model is a small Llama of the sizes given, that of a configuration (--config), or one of a
  * Hugging Face directory, with its weights (--weights).
@@ -52,7 +53,7 @@ typedef struct {
   double learning_rate;
   uint64_t seed;
   const struct precision* precision;
-  const char *text, *out, *config, *weights, *save;
+  const char *text, *data, *out, *config, *weights, *save;
 } arguments_t;
 
 /* Everything of one rank; released by close_rank in any state. */
@@ -64,6 +65,7 @@ typedef struct {
   nxd_ddp_t* ddp;        /* with --zero1 */
   nxd_optimizer_t* optimizer;
   nxd_group_t* data_group; /* borrowed */
+  nxd_data_loader_t* data; /* with --data */
   run_checkpoints_t checkpoints;
   int32_t rank, size, copies, copy;
   int end;                 /* of the steps */
@@ -95,9 +97,9 @@ static void usage(FILE* out) {
       "usage: train_lm [--tp N] [--pp N] [--dp N] [--virtual N] [--microbatches N] [--zero1]\n"
       "  [--sequence-parallel] [--dtype f32|bf16|bf16-stochastic|bf16-nearest|autocast]\n"
       "  [--config FILE | --weights DIR | [--hidden N] [--layers N] [--heads N] [--kv-heads N]\n"
-      "  [--intermediate N]] [--seq N] [--batch N] [--steps N] [--lr X] [--seed N] [--text FILE]\n"
-      "  [--out DIR] [--save FILE] [--sample N] [--save-every N] [--keep N] [--resume]\n"
-      "  [--stop-at N]\n",
+      "  [--intermediate N]] [--seq N] [--batch N] [--steps N] [--lr X] [--seed N]\n"
+      "  [--text FILE | --data FILE] [--out DIR] [--save FILE] [--sample N] [--save-every N]\n"
+      "  [--keep N] [--resume] [--stop-at N]\n",
       out);
 }
 
@@ -176,6 +178,7 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
                             {"seed", 0, &seed, 0, 0, 0},
                             {"lr", 0, 0, &a->learning_rate, 0, 0},
                             {"text", 0, 0, 0, &a->text, 0},
+                            {"data", 0, 0, 0, &a->data, 0},
                             {"out", 0, 0, 0, &a->out, 0},
                             {"config", 0, 0, 0, &a->config, 0},
                             {"weights", 0, 0, 0, &a->weights, 0},
@@ -322,7 +325,11 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_group_get_rank(r->data_group, &r->copy));
   if (!make_model(r, a) || !make_optimizer(r, a)) return 0;
   TRY(nxd_model_get_step_flops(r->model, a->batch * r->copies, a->sequence, &r->step_flops));
+  if (a->data) {
+    TRY(nxd_data_loader_create(r->ctx, &a->data, 1, a->batch, a->sequence, NULL, &r->data));
+  }
   r->checkpoints = (run_checkpoints_t){.ctx = r->ctx,
+                                       .data = r->data,
                                        .model = r->trained,
                                        .optimizer = r->optimizer,
                                        .directory = r->checkpoint_directory,
@@ -341,6 +348,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
 
 static void close_rank(rank_t* r) {
   nxd_checkpoint_destroy(r->checkpoints.under_way);
+  nxd_data_loader_destroy(r->data);
   nxd_optimizer_destroy(r->optimizer);
   nxd_pp_destroy(r->pipeline);
   nxd_ddp_destroy(r->ddp);
@@ -352,12 +360,8 @@ static void close_rank(rank_t* r) {
   free(r->losses);
 }
 
-/* Ids of a batch of random windows; copies of the model take different ones. */
-static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tensor_t** out_ids) {
-  const int64_t shape[2] = {a->batch, a->sequence};
-  const size_t count = (size_t)(a->batch * a->sequence);
-  int64_t* ids = malloc(count * sizeof *ids);
-  if (!ids) return 0;
+/* Random windows of the text; copies of the model take different ones. */
+static void take_windows(const rank_t* r, const arguments_t* a, int step, int64_t* ids) {
   for (int64_t row = 0; row < a->batch; ++row) {
     const uint64_t draw =
         ((uint64_t)step * (uint64_t)r->copies + (uint64_t)r->copy) * (uint64_t)a->batch +
@@ -367,10 +371,21 @@ static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tenso
       ids[row * a->sequence + i] = r->text.bytes[at + (size_t)i];
     }
   }
-  const nxd_status_t status =
-      nxd_tensor_from_data(ids, count * sizeof *ids, shape, 2, NXD_DTYPE_I64, out_ids);
+}
+
+/* Ids of this copy's part of a step's batch. */
+static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tensor_t** out_ids) {
+  const int64_t shape[2] = {a->batch, a->sequence};
+  const size_t count = (size_t)(a->batch * a->sequence);
+  int64_t* ids = malloc(count * sizeof *ids);
+  if (!ids) return 0;
+  if (!r->data) take_windows(r, a, step, ids);
+  nxd_status_t status = r->data ? nxd_data_loader_next(r->data, ids, NULL, count) : NXD_OK;
+  if (!status) {
+    status = nxd_tensor_from_data(ids, count * sizeof *ids, shape, 2, NXD_DTYPE_I64, out_ids);
+  }
   free(ids);
-  return !failed("nxd_tensor_from_data", status);
+  return !failed("batch", status);
 }
 
 /* Forward and backward; the loss is the mean over all copies. */
@@ -452,7 +467,10 @@ static void print_header(const rank_t* r, const arguments_t* a) {
       r->size, r->size == 1 ? "" : "s", a->tp,
       a->sequence_parallel ? " with sequence parallelism" : "", a->pp, r->copies,
       a->precision->name, r->step_flops * 1e-9, r->peak * 1e-9);
-  printf("text of %zu bytes, %lld x %lld tokens a step per copy\n", r->text.size,
+  printf("%s, %lld x %lld tokens a step per copy\n",
+         a->data   ? a->data
+         : a->text ? a->text
+                   : "text",
          (long long)a->batch, (long long)a->sequence);
   fflush(stdout);
 }
@@ -469,7 +487,7 @@ static int finish(rank_t* r, const arguments_t* a) {
   }
   if (a->save) TRY(nxd_module_save_safetensors(r->trained, a->save));
   /* Generation needs the whole model, and one that knows bytes. */
-  if (a->sample > 0 && a->pp == 1 && !a->weights) {
+  if (a->sample > 0 && a->pp == 1 && !a->weights && !a->data) {
     const sample_t sample = {.ctx = r->ctx,
                              .model = r->model,
                              .window = a->sequence,
@@ -498,10 +516,10 @@ int main(int argc, char** argv) {
   }
   const int ranks = a.tp * a.pp * a.dp;
   if (!getenv("RANK") && ranks > 1) return spawn_ranks(ranks) ? 0 : 1;
-  int good = text_read(a.text, &r.text) && (r.config = make_config(&a)) != NULL &&
+  int good = (a.data || text_read(a.text, &r.text)) && (r.config = make_config(&a)) != NULL &&
              (r.checkpoint_directory = joined(a.out, "checkpoints")) != NULL;
   r.end = a.stop_at > 0 && a.stop_at < a.steps ? a.stop_at : a.steps;
-  if (good && r.text.size <= (size_t)a.sequence) {
+  if (good && !a.data && r.text.size <= (size_t)a.sequence) {
     fprintf(stderr, "train_lm: expected a text of more than %lld bytes, got %zu\n",
             (long long)a.sequence, r.text.size);
     good = 0;

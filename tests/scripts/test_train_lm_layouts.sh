@@ -36,6 +36,11 @@ cmp "$work/plain/loss.csv" "$work/saved/loss.csv"
 cmp "$work/plain.safetensors" "$work/saved.safetensors"
 train moved --tp 1 --pp 2 --microbatches 2 --resume --save-every 2
 grep -q "going on after step 6" "$work/log" || { cat "$work/log"; exit 1; }
+# The place in a file of tokens is kept too, whatever the number of copies.
+cp "$work/text" "$work/text.txt"
+train tokens --tp 1 --data "$work/text.txt"
+train kept --tp 1 --pp 2 --microbatches 2 --data "$work/text.txt" --save-every 4 --stop-at 5
+train kept --tp 2 --dp 2 --batch 4 --zero1 --data "$work/text.txt" --resume
 for name in two three; do
   cmp "$work/whole/loss.csv" "$work/$name/loss.csv"
   cmp "$work/whole.safetensors" "$work/$name.safetensors"
@@ -44,13 +49,13 @@ python3 - "$work" whole plain both copies virtual moved <<'PY'
 import csv, sys
 work, names = sys.argv[1], sys.argv[2:]
 runs = {}
-for name in names:
+for name in [*names, "tokens", "kept"]:
     with open(f"{work}/{name}/loss.csv", encoding="ascii") as file:
         runs[name] = [float(row[-1]) for row in list(csv.reader(file))[1:]]
 first = runs[names[0]]
 if len(first) != 8 or not first[-1] < first[0] - 0.2:
     sys.exit(f"losses do not fall: {first}")
-for name in names[1:]:
+for name, first in [(name, first) for name in names[1:]] + [("kept", runs["tokens"])]:
     worst = max(abs(a - b) for a, b in zip(runs[name], first))
     print(f"{name}: {runs[name][0]:.6f} to {runs[name][-1]:.6f}, largest difference {worst:.2g}")
     if not worst <= 2e-4:
