@@ -13,7 +13,7 @@ impl Float for crate::element::Bf16 {}
 
 /// Elements in the order of C, reached through pointers alone: the library keeps one too.
 struct Memory {
-    data: *mut c_void,
+    data: Cell<*mut c_void>,
     count: usize,
     dtype: DType,
     release: unsafe fn(*mut c_void, usize),
@@ -27,8 +27,15 @@ impl Memory {
         }
         let values = values.into_boxed_slice();
         let count = values.len();
-        let data = Box::into_raw(values).cast::<T>().cast();
+        let data = Cell::new(Box::into_raw(values).cast::<T>().cast());
         Memory { data, count, dtype: T::DTYPE, release: release::<T>, lock: RefCell::new(()) }
+    }
+
+    /// Memory that others free.
+    fn foreign<T: Float>(data: *mut T, count: usize) -> Memory {
+        unsafe fn keep(_: *mut c_void, _: usize) {}
+        let data = Cell::new(data.cast());
+        Memory { data, count, dtype: T::DTYPE, release: keep, lock: RefCell::new(()) }
     }
 
     fn check<T: Float>(&self, name: &str) -> Result<()> {
@@ -48,14 +55,14 @@ impl Memory {
         let lock = self.lock.try_borrow().map_err(|_| in_use(name))?;
         // The lock stands for the memory.
         Ok(Ref::map(lock, |_| unsafe {
-            std::slice::from_raw_parts(self.data.cast::<T>(), self.count)
+            std::slice::from_raw_parts(self.data.get().cast::<T>(), self.count)
         }))
     }
 
     fn get_mut<T: Float>(&self, name: &str) -> Result<RefMut<'_, [T]>> {
         self.check::<T>(name)?;
         Ok(RefMut::map(self.lock(name)?, |_| unsafe {
-            std::slice::from_raw_parts_mut(self.data.cast::<T>(), self.count)
+            std::slice::from_raw_parts_mut(self.data.get().cast::<T>(), self.count)
         }))
     }
 
@@ -67,7 +74,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // Made by new with this very function.
-        unsafe { (self.release)(self.data, self.count) }
+        unsafe { (self.release)(self.data.get(), self.count) }
     }
 }
 
@@ -83,6 +90,8 @@ pub struct Array {
     gradient: Memory,
     /// The library may be reducing the gradient.
     away: Cell<bool>,
+    /// Others own the memory.
+    foreign: bool,
 }
 
 impl Array {
@@ -114,6 +123,35 @@ impl Array {
             values: Memory::new(values),
             gradient: Memory::new(gradient),
             away: Cell::new(false),
+            foreign: false,
+        })
+    }
+
+    /// Over memory of another owner, such as a tensor of a framework, which is updated where it is.
+    ///
+    /// # Safety
+    /// Both pointers are to as many elements as the shape has, in C order. The memory lives until
+    /// the ddp and its optimizers are dropped, or [`Ddp::rebind`](crate::Ddp::rebind) has named
+    /// another. Nothing else writes the values, or reads what the library writes, during its calls;
+    /// and nothing touches a gradient between [`Ddp::mark_ready`](crate::Ddp::mark_ready) and the
+    /// end of the step.
+    pub unsafe fn over_memory<T: Float, G: Float>(
+        name: &str,
+        shape: &[i64],
+        values: *mut T,
+        gradient: *mut G,
+    ) -> Result<Array> {
+        let count = count(shape)?;
+        if count > 0 && (values.is_null() || gradient.is_null()) {
+            return invalid(format!("{}: expected memory, got a null pointer", name));
+        }
+        Ok(Array {
+            name: name.to_string(),
+            shape: shape.to_vec(),
+            values: Memory::foreign(values, count),
+            gradient: Memory::foreign(gradient, count),
+            away: Cell::new(false),
+            foreign: true,
         })
     }
 
@@ -163,7 +201,7 @@ pub(crate) struct Locks<'a>(Vec<RefMut<'a, ()>>);
 impl Arrays {
     /// Descriptions of all parameters and of all gradients; they borrow the shapes.
     pub(crate) fn describe(&self) -> (Vec<sys::DLTensor>, Vec<sys::DLTensor>) {
-        let of = |memory: &Memory, shape: &[i64]| dlpack(memory.data, shape, memory.dtype);
+        let of = |memory: &Memory, shape: &[i64]| dlpack(memory.data.get(), shape, memory.dtype);
         self.0.iter().map(|a| (of(&a.values, &a.shape), of(&a.gradient, &a.shape))).unzip()
     }
 
@@ -174,6 +212,34 @@ impl Arrays {
             locks.push(array.gradient.lock(&array.name)?);
         }
         Ok(Locks(locks))
+    }
+
+    /// Lets a call see other memory of a parameter, and keeps it once the call went well.
+    pub(crate) fn rebind(
+        &self,
+        index: usize,
+        values: Option<(*mut c_void, DType)>,
+        gradient: Option<(*mut c_void, DType)>,
+        call: impl FnOnce(*mut sys::DLTensor, *mut sys::DLTensor) -> Result<()>,
+    ) -> Result<()> {
+        let array = &self.0[index];
+        let mut described = [values, gradient]
+            .map(|memory| memory.map(|(data, dtype)| dlpack(data, &array.shape, dtype)));
+        let [v, g] = &mut described;
+        let pointer = |tensor: &mut Option<sys::DLTensor>| {
+            tensor.as_mut().map_or(std::ptr::null_mut(), |tensor| tensor as *mut _)
+        };
+        call(pointer(v), pointer(g))?;
+        for (memory, new) in [(&array.values, values), (&array.gradient, gradient)] {
+            if let Some((data, _)) = new {
+                memory.data.set(data);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_foreign(&self, index: usize) -> bool {
+        self.0.get(index).map_or(false, |array| array.foreign)
     }
 
     /// Leaves a gradient to the library until [`Arrays::bring_back`].

@@ -1,6 +1,6 @@
-use crate::arrays::{with_arrays, Array, Arrays};
+use crate::arrays::{with_arrays, Array, Arrays, Float};
 use crate::context::Context;
-use crate::error::{c_string, check, string, Error, Result};
+use crate::error::{c_string, check, invalid, string, Error, Result};
 use crate::group::Group;
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
@@ -130,6 +130,28 @@ impl Ddp {
             arrays.give_away(index)?;
         }
         check(unsafe { sys::nxd_ddp_mark_ready(self.as_raw(), index) })
+    }
+
+    /// Says that memory of an [`Array::over_memory`] has moved, as where a framework makes new
+    /// gradients in each step; `None`: as before.
+    ///
+    /// # Safety
+    /// As for [`Array::over_memory`].
+    pub unsafe fn rebind<T: Float, G: Float>(
+        &self,
+        index: usize,
+        values: Option<*mut T>,
+        gradient: Option<*mut G>,
+    ) -> Result<()> {
+        let arrays = match &self.arrays {
+            Some(arrays) if arrays.is_foreign(index) => arrays,
+            _ => return invalid("rebind: expected an array over memory of another owner"),
+        };
+        let values = values.map(|data| (data.cast(), T::DTYPE));
+        let gradient = gradient.map(|data| (data.cast(), G::DTYPE));
+        arrays.rebind(index, values, gradient, |values, gradient| {
+            check(sys::nxd_ddp_rebind(self.as_raw(), index, values, gradient))
+        })
     }
 
     /// Says that a parameter took no part in this step on this rank.

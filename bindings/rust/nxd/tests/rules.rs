@@ -86,12 +86,11 @@ fn drops_call_local_functions_alone() {
 }
 
 /// Functions that the safe layer does not wrap, and why; the raw layer has them.
-const RAW_ONLY: [(&str, &str); 7] = [
+const RAW_ONLY: [(&str, &str); 6] = [
     ("nxd_work_set_callback", "executors poll Work::descriptor"),
     ("nxd_status_string", "statuses print themselves"),
     ("nxd_last_error_copy", "for languages whose threads move"),
     ("nxd_python_capsule_destroy", "for Python"),
-    ("nxd_ddp_rebind", "arrays do not move"),
     ("nxd_tensor_from_dlpack_versioned", "the other form is enough"),
     ("nxd_tensor_to_dlpack_versioned", "the other form is enough"),
 ];

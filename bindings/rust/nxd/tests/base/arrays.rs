@@ -1,4 +1,5 @@
 use crate::common::{alone, on_ranks};
+use std::ptr::null_mut;
 use nxd::{
     lr_schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
     Error, FinishOptions, Hyperparameter, LrScheduleKind, LrScheduleOptions, Optimizer, Owned,
@@ -50,6 +51,38 @@ fn sgd_over_arrays() {
             ctx.finalize()
         });
     }
+}
+
+/// Memory of the program is updated where it is, and a gradient may come in new memory.
+#[test]
+fn memory_of_another_owner() {
+    on_ranks(2, |ctx| {
+        let (mut w, mut first, mut second) = ([1f32; 6], [1f32; 6], [2f32; 6]);
+        let array = unsafe {
+            Array::over_memory("w", &[2, 3], w.as_mut_ptr(), first.as_mut_ptr())?
+        };
+        let own = Array::new("own", &[2], vec![0f32; 2])?;
+        let options = DdpOptions { zero_stage: 1, ..Default::default() };
+        let ddp = Ddp::over_arrays(&ctx, None, vec![array, own], &options)?;
+        let rate = SgdOptions { learning_rate: 0.125, ..Default::default() };
+        let mut sgd = Optimizer::sgd(&ddp, &rate)?;
+        sgd.step(&FinishOptions::default())?;
+        unsafe { ddp.rebind::<f32, f32>(0, None, Some(second.as_mut_ptr()))? };
+        sgd.step(&FinishOptions::default())?;
+        assert_eq!(ddp.arrays()[0].values::<f32>()?[..], [0.25; 6]); // 1 - (2 + 4) / 8
+        for bad in [1, 2] {
+            let refused = unsafe { ddp.rebind::<f32, f32>(bad, None, None) };
+            assert_eq!(refused.unwrap_err().status(), Status::INVALID_ARGUMENT);
+        }
+        let wrong = [0f64; 6].as_mut_ptr();
+        let refused = unsafe { ddp.rebind::<f32, f64>(0, None, Some(wrong)) };
+        assert_eq!(refused.unwrap_err().status(), Status::INVALID_ARGUMENT);
+        drop((sgd, ddp));
+        assert_eq!(w, [0.25; 6]);
+        let none = unsafe { Array::over_memory::<f32, f32>("w", &[1], null_mut(), null_mut()) };
+        assert!(none.err().unwrap().message().contains("got a null pointer"));
+        ctx.finalize()
+    });
 }
 
 #[test]

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# candle trains over libnxd_core in a process without libtorch: tensor-parallel, data-parallel with
+# ZeRO-1, and both have the losses of candle alone.
+# usage: test_framework_candle.sh SOURCE_DIR BUILD_DIR
+#   NXD_LONG=1: builds candle, for minutes; 77 without it, or where it cannot be fetched
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2
+[[ ${NXD_LONG:-0} == 1 ]] || skip "building candle takes minutes" "set NXD_LONG=1"
+need_commands cargo pkg-config
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" > "$work/log"
+pc=$(find "$work/prefix" -name nxd-core.pc)
+export PKG_CONFIG_PATH=${pc%/*} CARGO_TARGET_DIR=$build/frameworks/candle
+manifest=$source/examples/candle/Cargo.toml
+cargo fetch --locked --manifest-path "$manifest" > "$work/log" 2>&1 ||
+  skip "candle of examples/candle/Cargo.lock cannot be had: $(tail -n 1 "$work/log")" \
+    "let a cargo of 1.85 or later reach crates.io"
+cargo build --locked --manifest-path "$manifest" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+programs=$CARGO_TARGET_DIR/debug
+LD_LIBRARY_PATH=$(dirname "${pc%/*}")
+export LD_LIBRARY_PATH
+loads_no_libtorch "$programs/mlp_parallel"
+losses "$work/alone" "$programs/mlp"
+for layout in "1 1" "2 2" "2 1" "4 2"; do
+  read -r ranks tp <<< "$layout"
+  losses "$work/$ranks-ranks-tp$tp" "$work/prefix/bin/nxdrun" -n "$ranks" "$programs/mlp_parallel" "$tp"
+done
+compare_losses 1e-5 "$work"/{alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2}
+grep -h "bytes of state" "$work"/*.log
