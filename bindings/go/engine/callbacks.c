@@ -43,6 +43,8 @@ nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_
   return nxdgoParamInit(parameter, PLAIN(name), tensor, HANDLE);
 }
 
+nxd_status_t nxdgo_step_closure(void* user_data) { return nxdgoStepClosure(HANDLE); }
+
 nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data) {
   return nxdgoLeaf(module, PLAIN(path), is_leaf, HANDLE);
 }

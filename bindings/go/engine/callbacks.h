@@ -19,6 +19,7 @@ nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t num_inputs
 nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data);
+nxd_status_t nxdgo_step_closure(void* user_data);
 nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
 
 /* A managed tensor over the program's memory, whose end calls release(object); NULL without memory.

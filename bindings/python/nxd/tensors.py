@@ -68,6 +68,11 @@ class Tensor(EngineHandle):
     def device(self) -> Device:
         return Device(get("nxd_device_t*", engine.nxd_tensor_get_device, self.pointer))
 
+    def to_device(self, device: Device | str) -> Tensor:
+        """The same values on a device; the tensor itself if it is there already."""
+        return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_to_device, self.pointer,
+                          to_enum(Device, device)))
+
     def __repr__(self) -> str:
         if self.closed:
             return "<closed nxd.Tensor>"

@@ -188,5 +188,34 @@ class Operators(unittest.TestCase):
             nxd.check(raw.engine.nxd_tensor_create(shape, -2, 0, 0, out))
 
 
+class RecordedDevice(unittest.TestCase):
+    def test_a_step_is_a_graph(self):
+        x = nxd.tensor(np.arange(4, dtype="f4")).to_device("xla")
+        self.assertIs(x.device, nxd.Device.XLA)
+        nxd.reset_device_metrics()
+        total = ops.sum(x * x)
+        seen = []
+        nxd.add_step_closure(lambda: seen.append(total.item()))
+        self.assertEqual(seen, [])
+        nxd.mark_step()
+        self.assertEqual(seen, [14])
+        metrics = nxd.device_metrics()
+        self.assertEqual((metrics.steps, metrics.executions, metrics.implicit_syncs), (1, 1, 0))
+        self.assertIn("aten::mul.Tensor(f32[4], f32[4])", nxd.step_graph())
+        self.assertTrue(nxd.step_graph("dot").startswith("digraph step {"))
+        self.assertIn("executions 1\n", nxd.device_report())
+        self.assertEqual(x.to_device("cpu").numpy().tolist(), [0, 1, 2, 3])
+
+    def test_closures_raise(self):
+        def fail():
+            raise KeyError("mine")
+        nxd.add_step_closure(fail)
+        with self.assertRaises(KeyError):
+            nxd.mark_step()
+        nxd.mark_step()
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.step_graph("svg")
+
+
 if __name__ == "__main__":
     unittest.main()

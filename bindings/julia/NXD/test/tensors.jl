@@ -92,3 +92,22 @@ end
     @test thrown(() -> backward(op("sum", back(y)))) == Mine(2)
     @test thrown(() -> backward(op("sum", back(y)))) == Mine(2)
 end
+
+@testset "recorded device" begin
+    x = NXD.to_device(Tensor(Float32[1, -2, 3]), :xla)
+    @test NXD.device(x) === :xla
+    NXD.reset_device_metrics()
+    total = op("sum", op("relu", x))
+    seen = Float64[]
+    NXD.add_step_closure(() -> push!(seen, total[]))
+    NXD.mark_step()
+    @test seen == [4.0]
+    counts = NXD.device_metrics()
+    @test counts.steps == 1 && counts.executions == 1 && counts.implicit_syncs == 0
+    @test occursin("aten::relu(f32[3])", NXD.step_graph())
+    @test startswith(NXD.step_graph(:dot), "digraph step {")
+    @test occursin("executions 1\n", NXD.device_report())
+    NXD.add_step_closure(() -> error("mine"))
+    @test_throws ErrorException NXD.mark_step()
+    @test Array(NXD.to_device(x, :cpu)) == Float32[1, -2, 3]
+end

@@ -73,6 +73,10 @@ mod engine;
 #[cfg(feature = "engine")]
 pub use engine::{
     autograd::{backward, grad, with_autocast, with_grad, Call, Function, FunctionBuilder},
+    device::{
+        add_step_closure, device_metrics, device_report, mark_step, reset_device_metrics,
+        step_graph, DeviceMetrics, GraphFormat,
+    },
     functional,
     load::{LoadReport, Mismatch},
     model,

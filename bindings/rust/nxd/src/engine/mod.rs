@@ -1,5 +1,6 @@
 //! Tensors, modules, layers and models: the functions of nxd/engine.h, in libnxd.
 pub(crate) mod autograd;
+pub(crate) mod device;
 pub mod functional;
 pub mod layers;
 pub(crate) mod load;

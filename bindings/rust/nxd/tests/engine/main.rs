@@ -4,6 +4,7 @@
 mod common;
 
 mod autograd;
+mod device;
 mod modules;
 mod pipelines;
 mod tensors;
