@@ -79,6 +79,11 @@ static void attempt(const attempt_t* a, report_t* report) {
   report->maker = first_failed_call();
   run_program(a->program, kRetryTimeoutMs, path, report->retry);
   report->after = resource_snapshot();
+  /* The kernel may count a thread for a moment after it was joined. */
+  for (int i = 0; i < 2000 && report->after.threads > report->before.threads; ++i) {
+    usleep(1000);
+    report->after = resource_snapshot();
+  }
   const size_t blocks = tracked_blocks();
   for (size_t i = 0; i < blocks; ++i) {
     size_t size = 0;
