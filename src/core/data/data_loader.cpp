@@ -85,14 +85,14 @@ int64_t DataLoader::sample_at(int64_t place) const {
 
 void DataLoader::read(int64_t position, Batch& out) const noexcept {
   try {
-    out.failure = nullptr;
+    out.failure.reset();
     int64_t* tokens = out.tokens.data();
     for (int64_t i = 0; i < options_.batch_size; ++i) {
       files_.read(sample_at(position + i * options_.ranks + options_.rank), tokens);
       tokens += files_.sample_tokens();
     }
   } catch (...) {
-    out.failure = std::current_exception();
+    out.failure = Error::current();
   }
 }
 
@@ -100,7 +100,7 @@ void DataLoader::run() {
   const InternalThread internal;
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || (full_ < ring_.size() && !failed_); });
+    changed_.wait(lock, [this] { return stop_ || may_read(); });
     if (stop_) return;
     Batch& batch = ring_[(first_ + full_) % ring_.size()];
     const uint64_t begun = restarts_;
@@ -111,17 +111,18 @@ void DataLoader::run() {
     if (begun != restarts_) continue;
     ++full_;
     reading_ += stride();
-    failed_ = batch.failure != nullptr;
+    failed_ = batch.failure.has_value();
     changed_.notify_all();
   }
 }
 
-void DataLoader::restart(int64_t position) {
+void DataLoader::restart(int64_t position, bool paused) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++restarts_;
     full_ = 0;
     failed_ = false;
+    paused_ = paused;
     reading_ = position;
   }
   changed_.notify_all();
@@ -130,11 +131,12 @@ void DataLoader::restart(int64_t position) {
 
 void DataLoader::take(int64_t* ids, int64_t* labels) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (std::exchange(paused_, false)) changed_.notify_all();
   changed_.wait(lock, [this] { return full_ > 0; });
   const Batch& batch = ring_[first_];
   // It stays full until it is copied, so that the thread does not write to it.
   lock.unlock();
-  if (batch.failure) std::rethrow_exception(batch.failure);
+  if (batch.failure) throw Error(*batch.failure);
   const int64_t length = options_.files.sequence_length;
   const int64_t* tokens = batch.tokens.data();
   for (int64_t i = 0; i < options_.batch_size; ++i) {
@@ -166,7 +168,7 @@ void DataLoader::next(int64_t* ids, int64_t* labels, size_t count) {
       take(ids + done, labels ? labels + done : nullptr);
     }
   } catch (...) {
-    restart(before);
+    restart(before, true);
     throw;
   }
 }
@@ -175,7 +177,7 @@ void DataLoader::set_position(int64_t position) {
   check_argument(position >= 0 && position <= kLastPosition && position / samples() < kMostEpochs,
                  "position: expected 0 to 2^53, and less than 2^39 epochs of ", samples(),
                  " samples, got ", position);
-  restart(position);
+  restart(position, false);
 }
 
 }  // namespace nxd

@@ -2,9 +2,9 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,14 +48,15 @@ class DataLoader {
   // Tokens that the thread has read, or why it could not.
   struct Batch {
     std::vector<int64_t> tokens;
-    std::exception_ptr failure;
+    std::optional<Error> failure;
   };
 
   int64_t sample_at(int64_t place) const;
   void read(int64_t position, Batch& out) const noexcept;
   void run();
   void take(int64_t* ids, int64_t* labels);
-  void restart(int64_t position);
+  void restart(int64_t position, bool paused);
+  bool may_read() const { return full_ < ring_.size() && !failed_ && !paused_; }
   int64_t stride() const { return options_.batch_size * options_.ranks; }
 
   const Options options_;
@@ -70,6 +71,7 @@ class DataLoader {
   int64_t reading_ = 0;    // position of the batch that the thread reads
   uint64_t restarts_ = 0;  // a batch that was begun before the last one is dropped
   bool failed_ = false;    // the last full batch is a failure: nothing is read behind it
+  bool paused_ = false;    // after a failure, so that the next call reads anew
   bool stop_ = false;
   std::thread thread_;
 };
