@@ -259,8 +259,8 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
 // The group is one that nothing else uses meanwhile.
 void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& given) {
   on_all(group, [&] { given.rethrow(); });
-  for (const auto& [name, snapshot] : snapshots_) {
-    on_all(group, [&] { snapshot->write(current_path() + "/" + name); });
+  for (const auto& entry : snapshots_) {
+    on_all(group, [&] { entry.second->write(current_path() + "/" + entry.first); });
   }
   describe_files(group);
   from_first(group, [&] {

@@ -57,7 +57,8 @@ std::unique_ptr<DataLoader> DataLoader::create(ProcessGroup& world,
 
 DataLoader::DataLoader(TokenFiles files, const Options& options)
     : options_(checked(options)), files_(std::move(files)) {
-  const auto samples = static_cast<size_t>(options_.batch_size) * options_.prefetch;
+  const auto samples =
+      static_cast<size_t>(options_.batch_size) * static_cast<size_t>(options_.prefetch);
   const auto tokens = static_cast<size_t>(files_.sample_tokens());
   check_argument(tokens <= kBufferLimit / sizeof(int64_t) / samples, "prefetch: ", samples,
                  " samples of ", tokens, " tokens do not fit in memory");
