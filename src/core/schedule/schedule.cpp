@@ -10,8 +10,8 @@
 namespace nxd {
 namespace {
 
-// Bound over all stages and microbatches: some GB of tasks.
-constexpr int64_t kMostPasses = int64_t{1} << 26;
+// Bound over all stages and microbatches: some hundred MB of tasks.
+constexpr int64_t kMostPasses = int64_t{1} << 22;
 
 }  // namespace
 
