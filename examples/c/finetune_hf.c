@@ -94,18 +94,9 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
 
 /* The ids of the corpus, from either kind of file. */
 static int read_corpus(rank_t* r, const arguments_t* a) {
-  size_t size = 0;
-  char* bytes = read_whole_file(a->ids ? a->ids : a->text, &size);
-  if (!bytes) return 0;
-  const size_t width = a->ids ? 2 : 1;
-  r->count = size / width;
-  r->corpus = malloc((r->count + 1) * sizeof *r->corpus);
-  for (size_t i = 0; r->corpus && i < r->count; ++i) {
-    const unsigned char* at = (const unsigned char*)bytes + i * width;
-    r->corpus[i] = a->ids ? at[0] + 256 * at[1] : at[0];
-  }
-  free(bytes);
-  if (r->corpus && r->count > (size_t)a->sequence) return 1;
+  r->corpus = a->ids ? ids_read(a->ids, 2, &r->count) : ids_read(a->text, 1, &r->count);
+  if (!r->corpus) return 0;
+  if (r->count > (size_t)a->sequence) return 1;
   fprintf(stderr, "finetune_hf: expected more than %d ids, got %zu\n", a->sequence, r->count);
   return 0;
 }

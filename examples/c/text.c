@@ -74,3 +74,25 @@ void text_free(text_t* text) {
   text->bytes = NULL;
   text->size = 0;
 }
+
+int64_t* ids_of_bytes(const unsigned char* bytes, size_t size, size_t width, size_t* out_count) {
+  const size_t count = size / width;
+  int64_t* ids = malloc((count + 1) * sizeof *ids);
+  for (size_t i = 0; ids && i < count; ++i) {
+    const unsigned char* at = bytes + i * width;
+    ids[i] = width == 2 ? at[0] + 256 * at[1] : at[0];
+  }
+  if (!ids) fprintf(stderr, "no memory for %zu ids\n", count);
+  *out_count = ids ? count : 0;
+  return ids;
+}
+
+int64_t* ids_read(const char* path, size_t width, size_t* out_count) {
+  size_t size = 0;
+  *out_count = 0;
+  char* bytes = read_whole_file(path, &size);
+  if (!bytes) return NULL;
+  int64_t* ids = ids_of_bytes((const unsigned char*)bytes, size, width, out_count);
+  free(bytes);
+  return ids;
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The example that pre-trains a BERT: its loss falls, tensor-parallel ranks and copies with ZeRO-1 have the
+# losses of one rank, and the directory that it writes has the names and shapes of Hugging Face's.
+# usage: test_pretrain_bert.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+program=$2/examples/c/pretrain_bert
+need_built "$program"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+oracle=$1/tests/oracles/bert_tiny
+
+# Few letters, so that a small model learns them, as bytes and as 16-bit numbers.
+printf 'the cat sat on the mat. %.0s' {1..80} > "$work/text"
+python3 -c 'import sys; sys.stdout.buffer.write(bytes(b for x in open(sys.argv[1], "rb").read() for b in (x, 0)))' \
+  "$work/text" > "$work/ids.u16"
+
+train() { # NAME OPTIONS...
+  local name=$1
+  shift
+  timeout 100 "$program" --batch 8 --seq 16 --lr 3e-3 --steps 16 --warmup 2 "$@" > "$work/$name.log" 2>&1 ||
+    { cat "$work/$name.log" >&2; exit 1; }
+}
+tiny=(--config "$oracle/config.json" --vocab 253)
+train alone "${tiny[@]}" --text "$work/text"
+train split "${tiny[@]}" --data "$work/ids.u16" --tp 2
+train copies "${tiny[@]}" --text "$work/text" --tp 2 --dp 2 --zero1 --sequence-parallel --out "$work/out"
+# Sizes of its own, and dropout.
+train sizes --text "$work/text" --tp 2 --hidden 32 --heads 2 --layers 1 --intermediate 64 --dtype autocast
+python3 - "$work" "$oracle" <<'PY'
+import json, re, struct, sys
+work, oracle = sys.argv[1:]
+def losses(name):
+    return [float(x) for x in re.findall(r"loss ([0-9.]+)", open(f"{work}/{name}.log").read())]
+def header(directory):
+    with open(f"{directory}/model.safetensors", "rb") as file:
+        entries = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    entries.pop("__metadata__", None)
+    return {key: (value["dtype"], value["shape"]) for key, value in entries.items()}
+alone = losses("alone")
+for name in ("alone", "split", "copies", "sizes"):
+    got = losses(name)
+    if len(got) != 16 or not got[-1] < got[0] - 1:
+        sys.exit(f"{name}: the losses do not fall: {got}")
+    worst = max(abs(a - b) for a, b in zip(got, alone))
+    if name != "sizes" and not worst <= 2e-4:
+        sys.exit(f"{name}: {got}, and {alone} on one rank")
+    print(f"{name}: {got[0]} to {got[-1]}, largest difference {worst:.2g}")
+if header(f"{work}/out") != header(oracle):
+    sys.exit("the tensors have other names, shapes or dtypes than Hugging Face's")
+PY
+cmp "$oracle/config.json" "$work/out/config.json"
+if "$program" --text a --data b > "$work/log" 2>&1; then echo "took two corpora"; exit 1; fi
+grep -q "^usage: pretrain_bert" "$work/log"
+if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi
+grep -q "expected a multiple of the 2 copies, got 3" "$work/log"
