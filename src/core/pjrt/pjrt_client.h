@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/pjrt/custom_call.h"
+#include "core/pjrt/pjrt_buffer.h"
+#include "core/pjrt/pjrt_executable.h"
+#include "core/pjrt/pjrt_options.h"
+
+namespace nxd {
+
+// A plug-in at work on its first device. Threads may use it at the same time. A process that was
+// forked after a client was made cannot use it, and is told so.
+class PjrtClient {
+ public:
+  // One for each path of a process, which stays to its end: programs that were compiled for it are
+  // kept that long, and the plug-in's threads end with the process.
+  static std::shared_ptr<PjrtClient> load(const std::string& plugin_path);
+
+  // The text of a module in StableHLO. Flags that the plug-in does not know are left out with a
+  // line in the log, since names come and go with versions of XLA.
+  std::shared_ptr<PjrtExecutable> compile(std::string_view stablehlo,
+                                          const PjrtOptions& options = {});
+  // Takes bytes that PjrtExecutable::serialize gave.
+  std::shared_ptr<PjrtExecutable> deserialize(std::string_view bytes);
+  // INVALID_ARGUMENT for a dtype or shape that is none, NULL with elements, and memory that is to
+  // be shared and not aligned to kPjrtAlignment. Memory of a device is always a copy.
+  PjrtBuffer import_host(void* data, const PjrtType& type, HostMemory memory,
+                         std::shared_ptr<void> owner = nullptr);
+
+  // Such as "cpu", and all of it in a line: platform, its version, the interface's and the path.
+  const std::string& platform() const { return platform_; }
+  std::string description() const;
+  bool has_custom_calls() const { return port_ != nullptr; }
+  const PjrtPlugin& plugin() const { return *plugin_; }
+
+ private:
+  explicit PjrtClient(std::shared_ptr<PjrtPlugin> plugin);
+  void open();
+  void create(bool one_cpu_device);
+
+  std::shared_ptr<PjrtPlugin> plugin_;
+  pjrt_abi::Client* handle_ = nullptr;
+  pjrt_abi::Device* device_ = nullptr;
+  std::string platform_, platform_version_;
+  std::unique_ptr<CustomCallPort> port_;
+};
+
+}  // namespace nxd

@@ -1,0 +1,140 @@
+// Plug-ins that are none, too old or broken, by one of our own that computes nothing: each failure
+// is an error with the plug-in's message, and every object that it gave is given back.
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <string>
+
+#include "core/pjrt/pjrt_client.h"
+#include "pjrt_support.h"
+
+#include "support/check.h"
+#include "support/temp_dir.h"
+
+namespace {
+
+using namespace nxd_test;
+using nxd::PjrtBuffer;
+
+constexpr int kClient = 1;  // which stays as long as the process
+
+// A process has a plug-in once for each path, so each kind is a file of its own.
+std::string fake(const nxd_test::TempDir& dir, const std::string& mode) {
+  const std::string path = dir.path() + "/" + mode + ".so";
+  std::filesystem::copy_file(NXD_FAKE_PJRT_PLUGIN, path);
+  ::setenv("NXD_FAKE_PJRT", mode.c_str(), 1);
+  return path;
+}
+
+int live_objects(const std::string& path) {
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  assert_non_null(library);
+  return reinterpret_cast<int (*)()>(::dlsym(library, "nxd_fake_live_objects"))();
+}
+
+void rejects_libraries(void**) {
+  const TempDir dir;
+  const auto load = [](const std::string& path) { return [path] { nxd::PjrtClient::load(path); }; };
+  expect_error(NXD_ERROR_IO, "cannot be loaded", load(dir.path() + "/missing.so"));
+  expect_error(NXD_ERROR_INVALID_ARGUMENT, "expected one, got none", load(""));
+  expect_error(NXD_ERROR_UNSUPPORTED, "no PJRT plug-in", load("libm.so.6"));
+  const auto unsupported = NXD_ERROR_UNSUPPORTED;
+  expect_error(unsupported, "GetPjrtApi returned NULL", load(fake(dir, "null")));
+  expect_error(unsupported, "interface 1.81, expected 0.54", load(fake(dir, "major")));
+  expect_error(unsupported, "interface 0.40, expected 0.54", load(fake(dir, "old")));
+  expect_error(NXD_ERROR_INTERNAL, "initialize: fake error", load(fake(dir, "init")));
+}
+
+void fails_with_plugins(void**) {
+  const TempDir dir;
+  const auto load = [](const std::string& path) { return [path] { nxd::PjrtClient::load(path); }; };
+  const std::string full = fake(dir, "create");
+  expect_error(NXD_ERROR_OUT_OF_MEMORY, "create a client: fake error of create", load(full));
+  assert_int_equal(live_objects(full), 0);
+  expect_error(NXD_ERROR_INTERNAL, "the plug-in threw fake exception", load(fake(dir, "throw")));
+  const std::string empty = fake(dir, "devices");
+  expect_error(NXD_ERROR_UNSUPPORTED, "it has no device", load(empty));
+  assert_int_equal(live_objects(empty), 0);
+
+  const auto client = nxd::PjrtClient::load(fake(dir, "short"));
+  expect_error(NXD_ERROR_UNSUPPORTED,
+               "compile: PJRT interface 0.81 of this plug-in has no function",
+               [&] { client->compile("0,0,0 1"); });
+}
+
+// A plug-in that does not know the option is asked without it.
+void creates_without_options(void**) {
+  const TempDir dir;
+  const std::string path = fake(dir, "option");
+  const auto client = nxd::PjrtClient::load(path);
+  assert_string_equal(client->platform().c_str(), "fake");
+  assert_false(client->has_custom_calls());
+  assert_int_equal(live_objects(path), kClient);
+}
+
+void fails_with_programs(void**) {
+  const TempDir dir;
+  const std::string path = fake(dir, "works");
+  const auto client = nxd::PjrtClient::load(path);
+  const struct {
+    int code;
+    nxd_status_t status;
+  } codes[] = {
+      {1, NXD_ERROR_INTERNAL},   {2, NXD_ERROR_INTERNAL},      {3, NXD_ERROR_INVALID_ARGUMENT},
+      {4, NXD_ERROR_TIMEOUT},    {8, NXD_ERROR_OUT_OF_MEMORY}, {9, NXD_ERROR_INVALID_STATE},
+      {10, NXD_ERROR_ABORTED},   {12, NXD_ERROR_UNSUPPORTED},  {13, NXD_ERROR_INTERNAL},
+      {14, NXD_ERROR_PEER_LOST}, {15, NXD_ERROR_CORRUPT},      {99, NXD_ERROR_INTERNAL}};
+  for (const auto& row : codes) {
+    const std::string code = std::to_string(row.code);
+    expect_error(row.status, "PJRT: compile: fake error of compile",
+                 [&] { client->compile(code + ",0,0 1"); });
+    const auto fails_at_once = client->compile("0," + code + ",0 1");
+    expect_error(row.status, "PJRT: execute: fake error of execute",
+                 [&] { fails_at_once->execute({}, nullptr); });
+    const auto fails_later = client->compile("0,0," + code + " 2");
+    const auto execution = fails_later->execute({}, nullptr);
+    assert_int_equal(execution->outputs().size(), 2);
+    for (int i = 0; i < 2; ++i) {
+      expect_error(row.status, "PJRT: execute: fake error of event", [&] { execution->wait(); });
+    }
+  }
+  expect_error(NXD_ERROR_UNSUPPORTED, "number of outputs", [&] { client->compile("0,0,0 -1"); });
+  expect_error(NXD_ERROR_UNSUPPORTED, "serialize",
+               [&] { client->compile("0,0,0 1")->serialize(); });
+  expect_error(NXD_ERROR_UNSUPPORTED, "load a compiled program",
+               [&] { client->deserialize("code"); });
+  assert_int_equal(live_objects(path), kClient);
+}
+
+void fails_with_buffers(void**) {
+  const TempDir dir;
+  const std::string path = fake(dir, "buffers");
+  const auto client = nxd::PjrtClient::load(path);
+  {
+    AlignedFloats values(std::vector<float>(16, 1));
+    const PjrtBuffer copied =
+        client->import_host(values.data(), f32({16}), nxd::HostMemory::kCopied);
+    PjrtBuffer shared = client->import_host(values.data(), f32({16}), nxd::HostMemory::kShared);
+    expect_error(NXD_ERROR_UNSUPPORTED, "its memory is a device's", [&] { shared.data(); });
+    expect_error(NXD_ERROR_CORRUPT, "copy to the host: fake error of event",
+                 [&] { shared.copy_to_host(values.data(), 64); });
+    expect_error(NXD_ERROR_UNSUPPORTED, "wait", [&] { shared.wait(); });
+    // An execution that nobody waits for, and results that are taken from it.
+    const auto program = client->compile("0,0,14 2");
+    auto execution = program->execute({&shared}, nullptr);
+    shared = std::move(execution->outputs().at(1));
+    assert_true(live_objects(path) > kClient);
+  }
+  assert_int_equal(live_objects(path), kClient);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(rejects_libraries),       cmocka_unit_test(fails_with_plugins),
+      cmocka_unit_test(creates_without_options), cmocka_unit_test(fails_with_programs),
+      cmocka_unit_test(fails_with_buffers),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,28 @@
+/* The PJRT plug-in that tests run with: NXD_PJRT_PLUGIN, or the one of scripts/fetch_pjrt_cpu. */
+#ifndef NXD_TESTS_SUPPORT_PJRT_H
+#define NXD_TESTS_SUPPORT_PJRT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { kNoPjrtPlugin = 77 }; /* exit code of a test that was skipped */
+
+/* Path of the plug-in. NULL where there is none, after a line that says what to do. */
+static inline const char* nxd_test_pjrt_plugin(void) {
+  static char path[4096];
+  const char* given = getenv("NXD_PJRT_PLUGIN");
+  const char* cache = getenv("XDG_CACHE_HOME");
+  const char* home = getenv("HOME");
+  if (given && *given) return given;
+  snprintf(path, sizeof path, "%s%s/nxd/pjrt/xla-cpu-pjrt-0.0.1/xla_cpu_pjrt.so",
+           cache && *cache ? cache
+           : home          ? home
+                           : "",
+           cache && *cache ? "" : "/.cache");
+  if (access(path, R_OK) == 0) return path;
+  printf("skip: PJRT plug-in for the CPU: there is no %s; run scripts/fetch_pjrt_cpu\n", path);
+  return NULL;
+}
+
+#endif
