@@ -45,6 +45,6 @@ python3 -c 'import sys, xml.dom.minidom as x; assert len(x.parse(sys.argv[1]).ge
 if [[ -n ${NXD_LONG:-} ]]; then
   compare 9
 else
-  compare 3 --dtypes f32 --contenders one,sp,zero
+  compare 2 --dtypes f32 --contenders sp,zero
   compare 1 --dtypes bf16 --contenders dp
 fi
