@@ -97,6 +97,75 @@ inline void check_dropout(const ModelOracle& oracle, const std::vector<const cha
   assert_true(loss(config_of(oracle, all)) == loss(oracle.config));
 }
 
+// The oracle's batch, of which each row ends sooner.
+inline ModelOracle shortened(const ModelOracle& oracle, int64_t sequence,
+                             const std::string& config) {
+  ModelOracle out = oracle;
+  for (const char* name : {"input_ids", "labels", "attention_mask", "token_type_ids"}) {
+    if (!out.expected["batch"].contains(name)) continue;
+    for (auto& row : out.expected["batch"][name]) {
+      row = std::vector<int64_t>(row.begin(), row.begin() + sequence);
+    }
+  }
+  out.ids = out.flat("input_ids");
+  out.labels = out.flat("labels");
+  out.shape[1] = sequence;
+  out.config = config;
+  return out;
+}
+
+// The logits of all ranks side by side.
+inline std::vector<double> logits_of(const ModelOracle& oracle, const Layout& layout) {
+  const std::vector<std::vector<double>> parts =
+      on_ranks<std::vector<double>>(layout, 7, [&](nxd_context_t* ctx) {
+        const Module model = create_model(ctx, oracle.config, layout);
+        const std::vector<Tensor> inputs = oracle.inputs();
+        nxd_tensor_t* out[2] = {};
+        const size_t asked = 2;
+        NXD_TEST_OK(
+            nxd_module_forward(model.get(), handles(inputs).data(), inputs.size(), out, asked));
+        const Tensor loss(out[0]), logits(out[1]);
+        return values(logits.get());
+      });
+  const auto rows = static_cast<size_t>(oracle.shape[0] * oracle.shape[1]);
+  std::vector<double> out;
+  for (size_t row = 0; row < rows; ++row) {
+    for (const std::vector<double>& part : parts) {
+      const auto width = static_cast<std::ptrdiff_t>(part.size() / rows);
+      const auto begin = part.begin() + static_cast<std::ptrdiff_t>(row) * width;
+      out.insert(out.end(), begin, begin + width);
+    }
+    out.resize((row + 1) * static_cast<size_t>(oracle.vocabulary));  // without padded columns
+  }
+  return out;
+}
+
+// Sequences that the ranks do not divide, with sequence parallelism: as on one rank, with dropout
+// too. changes: positions that end with the sequence, where the model has a table of them.
+inline void check_odd_sequences(const ModelOracle& oracle, const nlohmann::json& changes,
+                                const std::vector<const char*>& dropouts) {
+  nlohmann::json dropped = changes;
+  for (const char* field : dropouts) dropped[field] = 0.2;
+  for (const nlohmann::json& each : {changes, dropped}) {
+    const ModelOracle odd = shortened(oracle, 29, config_of(oracle, each));
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32}) {
+      const double tol = dtype == NXD_DTYPE_F64 ? 1e-9 : 1e-5;
+      const Run want = run_layout(odd, Layout{1, true, dtype}, odd.config, 2, 7);
+      for (const int tp : {2, 4}) {
+        const Layout layout{tp, true, dtype};
+        check_same(layout, run_layout(odd, layout, odd.config, 2, 7), want, tol);
+      }
+    }
+    if (dropouts.empty()) break;
+  }
+  // One token for four ranks, three of which have padding alone.
+  for (const int64_t sequence : {1, 29}) {
+    const ModelOracle odd = shortened(oracle, sequence, config_of(oracle, changes));
+    check_values("logits", logits_of(odd, Layout{4, true, NXD_DTYPE_F64}),
+                 logits_of(odd, Layout{1, false, NXD_DTYPE_F64}), 1e-9);
+  }
+}
+
 // A query sees no key that the mask hides: hidden tokens may be any.
 inline void check_key_mask(const ModelOracle& oracle) {
   for (const bool sequence_parallel : {false, true}) {

@@ -116,7 +116,6 @@ void bad_calls(void**) {
       return make_i64(std::vector<int64_t>(static_cast<size_t>(count), value), shape);
     };
     refused(0, of(1, {2, 130}), "expected at most 128 positions, got 130");
-    refused(0, of(1, {2, 7}), "must divide by the 2 ranks");
     refused(0, of(256, {2, 32}), "expected ids from 0 to 255");
     refused(1, of(256, {2, 32}), "labels: expected 0 to 255");
     refused(1, of(1, {2, 16}), "labels: expected dtype i64 and the shape of the ids");
@@ -149,6 +148,11 @@ void bad_calls(void**) {
   });
 }
 
+void odd_sequences(void**) {
+  check_odd_sequences(oracle(), {{"max_position_embeddings", 29}},
+                      {"attention_probs_dropout_prob", "hidden_dropout_prob"});
+}
+
 }  // namespace
 
 int main() {
@@ -157,7 +161,7 @@ int main() {
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(other_settings),
       cmocka_unit_test(dropout),         cmocka_unit_test(key_mask),
       cmocka_unit_test(bf16_layouts),    cmocka_unit_test(absent_token_types),
-      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(bad_calls),       cmocka_unit_test(odd_sequences),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -162,8 +162,11 @@ void bad_inputs(void**) {
       refused_forward(model.get(), {ids.get(), too_large.get()}, 1, "labels");
       refused_forward(model.get(), {ids.get(), nullptr, flat.get()}, 1, "mask");
       if (sequence_parallel) {
+        // Such a sequence is padded, but not to another one's mask.
         const Tensor odd = make_i64(std::vector<int64_t>(31, 1), {1, 31});
-        refused_forward(model.get(), {odd.get()}, 1, "sequence");
+        const Tensor mask = make_i64(std::vector<int64_t>(32, 1), {1, 32});
+        refused_forward(model.get(), {odd.get(), nullptr, mask.get()}, 1, "key mask");
+        refused_forward(model.get(), {mask.get(), nullptr, odd.get()}, 1, "key mask");
       }
       // One rank's bad input is rejected on the other too, and the group lives on.
       refused_forward(model.get(), {rank == 1 ? too_large.get() : ids.get()}, 1, "256");

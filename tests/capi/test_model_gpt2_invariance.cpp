@@ -78,7 +78,6 @@ void bad_calls(void**) {
       return make_i64(std::vector<int64_t>(static_cast<size_t>(count), value), shape);
     };
     refused(of(1, {2, 50}), nullptr, nullptr, "expected at most 48 positions, got 50");
-    refused(of(1, {2, 7}), nullptr, nullptr, "must divide by the 2 ranks");
     refused(of(1, {8}), nullptr, nullptr, "expected [batch, sequence]");
     refused(of(251, {1, 8}), nullptr, nullptr, "expected ids from 0 to 250");
     // 251 is a column of the padding.
@@ -98,6 +97,10 @@ void bad_calls(void**) {
   });
 }
 
+void odd_sequences(void**) {
+  check_odd_sequences(oracle(), {{"n_positions", 29}}, {"embd_pdrop", "attn_pdrop", "resid_pdrop"});
+}
+
 }  // namespace
 
 int main() {
@@ -106,7 +109,7 @@ int main() {
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(untied_head),
       cmocka_unit_test(other_settings),  cmocka_unit_test(dropout),
       cmocka_unit_test(key_mask),        cmocka_unit_test(bf16_layouts),
-      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(bad_calls),       cmocka_unit_test(odd_sequences),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -74,7 +74,6 @@ void bad_calls(void**) {
     const auto ones = [](std::vector<int64_t> shape) {
       return make_i64(std::vector<int64_t>(static_cast<size_t>(shape[0] * shape[1]), 1), shape);
     };
-    refused(ones({2, 7}), nullptr, nullptr, "must divide by the 2 ranks");
     refused(make_i64({256, 1}, {1, 2}), nullptr, nullptr, "expected ids from 0 to 255");
     refused(ones({1, 8}), ones({1, 4}), nullptr, "the shape of the ids");
     refused(ones({1, 8}), nullptr, ones({2, 8}), "key mask");
@@ -93,6 +92,10 @@ void bad_calls(void**) {
   });
 }
 
+void odd_sequences(void**) {
+  check_odd_sequences(oracle(), nlohmann::json::object(), {"attention_dropout", "hidden_dropout"});
+}
+
 }  // namespace
 
 int main() {
@@ -101,6 +104,7 @@ int main() {
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(other_settings),
       cmocka_unit_test(dropout),         cmocka_unit_test(key_mask),
       cmocka_unit_test(bf16_layouts),    cmocka_unit_test(bad_calls),
+      cmocka_unit_test(odd_sequences),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -107,6 +107,8 @@ void initial_weights(void**) {
 
 void bf16_layouts(void**) { check_bf16(oracle()); }
 
+void odd_sequences(void**) { check_odd_sequences(oracle(), nlohmann::json::object(), {}); }
+
 }  // namespace
 
 int main() {
@@ -115,7 +117,7 @@ int main() {
       cmocka_unit_test(f32_layouts),     cmocka_unit_test(tied_embeddings),
       cmocka_unit_test(biases),          cmocka_unit_test(padded_vocabulary),
       cmocka_unit_test(scaled_rotary),   cmocka_unit_test(bf16_layouts),
-      cmocka_unit_test(forms),
+      cmocka_unit_test(forms),           cmocka_unit_test(odd_sequences),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -7,8 +7,8 @@ using namespace nxd_test;
 
 namespace {
 
-std::vector<Tensor> rows(int step, int dp_rank, int dp) {
-  const int64_t own = 8 / dp, length = 16;
+std::vector<Tensor> rows(int step, int dp_rank, int dp, int64_t length) {
+  const int64_t own = 8 / dp;
   std::vector<int64_t> ids, labels, mask, types, next;
   for (int64_t row = dp_rank * own; row < (dp_rank + 1) * own; ++row) {
     for (int64_t t = 0; t < length; ++t) {
@@ -26,20 +26,20 @@ std::vector<Tensor> rows(int step, int dp_rank, int dp) {
   return out;
 }
 
-PipelineTask task(bool sequence_parallel) {
+PipelineTask task(bool sequence_parallel, int64_t length = 16) {
   PipelineTask out;
   out.make = [sequence_parallel](nxd_context_t* ctx) {
     const Layout layout{1, sequence_parallel};
     return create_model(ctx, read_file(NXD_ORACLES "/bert_tiny/config.json"), layout);
   };
-  out.batch = rows;
+  out.batch = [length](int step, int dp_rank, int dp) { return rows(step, dp_rank, dp, length); };
   out.options.num_microbatches = 4;
   out.partial = sequence_parallel;
   return out;
 }
 
-void check_cuts(int tp, int dp, bool sequence_parallel) {
-  const PipelineTask bert = task(sequence_parallel);
+void check_cuts(int tp, int dp, bool sequence_parallel, int64_t length = 16) {
+  const PipelineTask bert = task(sequence_parallel, length);
   const PipelineRun want = train_pipeline({tp, 1, dp}, bert);
   assert_true(want.losses.back() < want.losses.front());
   for (const auto schedule : {NXD_PP_SCHEDULE_1F1B, NXD_PP_SCHEDULE_ZERO_BUBBLE}) {
@@ -55,6 +55,7 @@ void one_tensor_rank(void**) { check_cuts(1, 1, false); }
 void two_tensor_ranks(void**) {
   check_cuts(2, 1, false);
   check_cuts(2, 1, true);
+  check_cuts(2, 1, true, 15);
 }
 
 void two_data_ranks(void**) { check_cuts(1, 2, false); }

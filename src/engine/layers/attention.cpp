@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/layers/sequence_padding.h"
 #include "engine/ops/collectives.h"
 
 namespace nxd {
@@ -68,7 +69,8 @@ Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
       hidden_(hidden),
       causal_(options.causal),
       window_(options.window),
-      sequence_parallel_(at.sequence_parallel) {
+      sequence_parallel_(at.sequence_parallel),
+      padded_sequence_(at.sequence_parallel && options.padded_sequence) {
   check_argument(hidden > 0, "hidden_size: expected a positive number, got ", hidden);
   check_argument(num_heads > 0, "num_heads: expected a positive number, got ", num_heads);
   const int64_t num_kv_heads = options.kv_heads == 0 ? num_heads : options.kv_heads;
@@ -131,15 +133,19 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   args.causal = causal_;
   args.window = window_;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
-  args.key_mask = key_mask(*group_, inputs.size() > 1 ? inputs[1] : at::Tensor(),
-                           q.size(sequence_parallel_ ? 1 : 0), sequence);
+  const at::Tensor mask = inputs.size() > 1 ? inputs[1] : at::Tensor();
+  const SequencePadding padding(*group_, sequence_parallel_, padded_sequence_ ? mask : at::Tensor(),
+                                q);
+  q = padding.cut(q);
+  k = padding.cut(k);
+  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
   if (rotary_) {
-    const RotaryTables::Tables& tables = rotary_->get(sequence, q);
+    const RotaryTables::Tables& tables = rotary_->get(padding.length(), q);
     q = rotate(*context(), args.layout, q, tables.cos, tables.sin);
     k = rotate(*context(), args.layout, k, tables.cos, tables.sin);
   }
-  const at::Tensor out = attention(*context(), args, q, k, heads(projected[2]));
+  const at::Tensor out =
+      padding.fill(attention(*context(), args, q, k, padding.cut(heads(projected[2]))));
   return {(*output_)(out.reshape({out.size(0), out.size(1), out.size(2) * head_dim_}))};
 }
 

@@ -18,6 +18,7 @@ struct AttentionOptions {
   std::optional<double> head_norm_eps{};  // queries and keys pass an RMSNorm of each head
   bool qkv_bias = false;
   bool output_bias = false;
+  bool padded_sequence = false;  // the model pads sequences, see SequencePadding
 };
 
 // Self-attention with grouped key and value heads, heads split over the tensor-parallel ranks.
@@ -37,7 +38,7 @@ class Attention : public Module {
   int64_t hidden_, head_dim_;
   bool causal_;
   int64_t window_;
-  bool sequence_parallel_;
+  bool sequence_parallel_, padded_sequence_;
   ParallelLinearPlan plan_;
   std::shared_ptr<Projection> q_, k_, v_;
   std::shared_ptr<Module> output_;

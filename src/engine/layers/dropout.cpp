@@ -80,8 +80,10 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& opti
 
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,
                                                 const std::string& name, double p) {
+  // The sequence comes first, so that its length is no part of an element's number: places that pad
+  // a sequence change nothing for the others.
   const bool slices = at.sequence_parallel;
-  return add_layer<Dropout>(parent, at, name, p, slices ? 1 : -1, /*transposed=*/slices);
+  return add_layer<Dropout>(parent, at, name, p, slices ? 0 : -1, /*transposed=*/!slices);
 }
 
 }  // namespace nxd

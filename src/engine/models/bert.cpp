@@ -9,6 +9,7 @@
 #include "engine/functional/cross_entropy.h"
 #include "engine/layers/parallel_embedding.h"
 #include "engine/layers/replicated_linear.h"
+#include "engine/layers/sequence_padding.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
@@ -165,13 +166,15 @@ Module::Tensors BertSelfAttention::forward(const Tensors& inputs, size_t n_outpu
     return x.unflatten(-1, {x.size(-1) / head_dim_, head_dim_});
   };
   const at::Tensor q = heads(projected[0]), k = heads(projected[1]), v = heads(projected[2]);
+  const at::Tensor mask = input_or_none(inputs, 1);
+  const SequencePadding padding(*group_, sequence_parallel_, mask, q);
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.causal = false;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  args.key_mask = key_mask(*group_, input_or_none(inputs, 1), q.size(sequence_parallel_ ? 1 : 0),
-                           q.size(sequence_parallel_ ? 0 : 1));
-  return {dropout_->attend(args, q, k, v).flatten(2)};
+  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  const at::Tensor out = dropout_->attend(args, padding.cut(q), padding.cut(k), padding.cut(v));
+  return {padding.fill(out).flatten(2)};
 }
 
 BertOutput::BertOutput(const LayerContext& at, const char* class_name, const BertConfig& config,
@@ -271,6 +274,7 @@ void BertForPreTraining::check_inputs(const Tensors& inputs, size_t n_outputs) c
   check_ids(inputs[0]);
   const at::Tensor labels = input_or_none(inputs, 1), next = input_or_none(inputs, 4);
   check_like_ids("labels", labels, inputs[0]);
+  check_mask(input_or_none(inputs, 2), inputs[0]);
   check_like_ids("token_type_ids", input_or_none(inputs, 3), inputs[0]);
   check(labels.defined() == next.defined(),
         text("labels and next_sentence_label: expected both or neither, got ",
@@ -287,21 +291,25 @@ void BertForPreTraining::check_inputs(const Tensors& inputs, size_t n_outputs) c
 Module::Tensors BertForPreTraining::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 5, 3);
   check_inputs(inputs, n_outputs);
-  const at::Tensor labels = input_or_none(inputs, 1);
-  const Tensors body =
-      bert_->call({inputs[0], input_or_none(inputs, 2), input_or_none(inputs, 3)}, 2);
+  const at::Tensor &ids = inputs[0], labels = input_or_none(inputs, 1);
+  const int64_t places = padding_of(ids);
+  const at::Tensor types = input_or_none(inputs, 3);
+  const Tensors body = bert_->call(
+      {SequencePadding::repeat_last(ids, places), mask_of(input_or_none(inputs, 2), ids),
+       types.defined() ? SequencePadding::repeat_last(types, places) : types},
+      2);
   const at::Tensor hidden = (*transform_)(body[0]);
   const at::Tensor is_next = (*next_sentence_)(body[1]);
   Tensors outputs;
   at::Tensor logits;
   if (n_outputs > 1 || !labels.defined()) logits = (*decoder_)(hidden);
   if (labels.defined()) {
-    const at::Tensor targets = sequence_parallel() ? labels.t() : labels;
+    const at::Tensor targets = padded_labels(labels, places);
     const at::Tensor masked = logits.defined() ? decoder_->loss_of_logits(logits, targets)
                                                : decoder_->loss(hidden, targets);
     outputs.push_back(masked + sentence_loss(group(), is_next, inputs[4]).to(masked.scalar_type()));
   }
-  if (logits.defined()) outputs.push_back(sequence_parallel() ? logits.transpose(0, 1) : logits);
+  if (logits.defined()) outputs.push_back(real_logits(logits, places));
   outputs.push_back(is_next);
   outputs.resize(n_outputs);
   return outputs;

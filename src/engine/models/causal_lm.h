@@ -28,8 +28,6 @@ class CausalLm : public TokenModel {
   Tensors forward(const Tensors& inputs, size_t n_outputs) final;
 
  private:
-  at::Tensor targets(const at::Tensor& labels) const;
-
   std::shared_ptr<Module> body_;
   std::shared_ptr<LanguageHead> head_;
 };

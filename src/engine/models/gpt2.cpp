@@ -9,6 +9,7 @@
 #include "engine/functional/split_qkv.h"
 #include "engine/layers/parallel_conv1d.h"
 #include "engine/layers/parallel_embedding.h"
+#include "engine/layers/sequence_padding.h"
 
 namespace nxd {
 namespace {
@@ -66,14 +67,16 @@ Gpt2Attention::Gpt2Attention(const LayerContext& at, const Gpt2Config& config, i
 
 Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
+  const at::Tensor mask = input_or_none(inputs, 1);
   const auto [q, k, v] = split_qkv((*projection_)(inputs[0]), head_dim_, QkvOrder::kByPart);
+  const SequencePadding padding(*group_, sequence_parallel_, mask, q);
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = scale_;
-  args.key_mask = key_mask(*group_, input_or_none(inputs, 1), q.size(sequence_parallel_ ? 1 : 0),
-                           q.size(sequence_parallel_ ? 0 : 1));
-  const at::Tensor out = weight_dropout_->attend(args, q, k, v);
-  return {(*output_dropout_)((*output_)(out.flatten(2)))};
+  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  const at::Tensor out =
+      weight_dropout_->attend(args, padding.cut(q), padding.cut(k), padding.cut(v));
+  return {(*output_dropout_)((*output_)(padding.fill(out).flatten(2)))};
 }
 
 Gpt2Block::Gpt2Block(const LayerContext& at, const Gpt2Config& config, int64_t layer)

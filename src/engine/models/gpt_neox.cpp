@@ -9,6 +9,7 @@
 #include "engine/functional/split_qkv.h"
 #include "engine/layers/parallel_embedding.h"
 #include "engine/layers/parallel_linear.h"
+#include "engine/layers/sequence_padding.h"
 
 namespace nxd {
 namespace {
@@ -62,17 +63,19 @@ GptNeoxAttention::GptNeoxAttention(const LayerContext& at, const GptNeoxConfig& 
 
 Module::Tensors GptNeoxAttention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
+  const at::Tensor mask = input_or_none(inputs, 1);
   const auto [q, k, v] = split_qkv((*projection_)(inputs[0]), head_dim_, QkvOrder::kByHead);
-  const int64_t batch = q.size(sequence_parallel_ ? 1 : 0);
-  const int64_t sequence = q.size(sequence_parallel_ ? 0 : 1);
+  const SequencePadding padding(*group_, sequence_parallel_, mask, q);
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  args.key_mask = key_mask(*group_, input_or_none(inputs, 1), batch, sequence);
-  const auto [cos, sin] = rotary_.get(sequence, q);
-  const at::Tensor out = dropout_->attend(args, rotate(*context(), args.layout, q, cos, sin),
-                                          rotate(*context(), args.layout, k, cos, sin), v);
-  return {(*output_)(out.flatten(2))};
+  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  const RotaryTables::Tables& tables = rotary_.get(padding.length(), q);
+  const auto turned = [&](const at::Tensor& x) {
+    return rotate(*context(), args.layout, padding.cut(x), tables.cos, tables.sin);
+  };
+  const at::Tensor out = dropout_->attend(args, turned(q), turned(k), padding.cut(v));
+  return {(*output_)(padding.fill(out).flatten(2))};
 }
 
 GptNeoxLayer::GptNeoxLayer(const LayerContext& at, const GptNeoxConfig& config)

@@ -29,7 +29,8 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LayerContext& at, const LlamaConfig& 
                              .rope = config.rope,
                              .window = config.windows[static_cast<size_t>(index)],
                              .qkv_bias = config.attention_bias,
-                             .output_bias = config.output_bias};
+                             .output_bias = config.output_bias,
+                             .padded_sequence = true};
   if (config.head_norms) attention.head_norm_eps = norm_eps(config.norm_eps);
   const MlpOptions mlp{.activation = config.activation, .bias = config.mlp_bias};
   attention_ = add_layer<Attention>(*this, at, "self_attn", config.hidden, config.heads, attention);

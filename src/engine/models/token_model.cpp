@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "engine/functional/cross_entropy.h"
+#include "engine/layers/sequence_padding.h"
 #include "engine/ops/collectives.h"
 
 namespace nxd {
@@ -29,9 +31,6 @@ void TokenModel::check_ids(const at::Tensor& ids) const {
   const int64_t sequence = ids.size(1);
   check(sizes_.positions == 0 || sequence <= sizes_.positions,
         text("ids: expected at most ", sizes_.positions, " positions, got ", sequence));
-  check(!sequence_parallel_ || sequence % group_->size() == 0,
-        text("ids: with sequence_parallel the sequence must divide by the ", group_->size(),
-             " ranks of group ", group_->name(), ", got ", sequence));
 }
 
 void TokenModel::check_like_ids(const char* name, const at::Tensor& input,
@@ -41,6 +40,32 @@ void TokenModel::check_like_ids(const char* name, const at::Tensor& input,
             ? text(name, ": expected dtype i64 and the shape of the ids, ", ids.sizes(), ", got ",
                    c10::toString(input.scalar_type()), " of shape ", input.sizes())
             : std::string());
+}
+
+void TokenModel::check_mask(const at::Tensor& mask, const at::Tensor& ids) const {
+  check(!mask.defined() || mask.sizes() == ids.sizes(),
+        mask.defined()
+            ? text("key mask: expected the shape of the ids, ", ids.sizes(), ", got ", mask.sizes())
+            : std::string());
+}
+
+int64_t TokenModel::padding_of(const at::Tensor& ids) const {
+  return sequence_parallel_ ? SequencePadding::lacking(*group_, ids.size(1)) : 0;
+}
+
+at::Tensor TokenModel::mask_of(const at::Tensor& given, const at::Tensor& ids) const {
+  return given.defined() || padding_of(ids) == 0 ? given : at::ones_like(ids);
+}
+
+at::Tensor TokenModel::padded_labels(const at::Tensor& labels, int64_t places) const {
+  if (places == 0) return sequence_parallel_ ? labels.t() : labels;
+  return at::constant_pad_nd(labels, {0, places}, CrossEntropyOptions().ignore_index).t();
+}
+
+at::Tensor TokenModel::real_logits(const at::Tensor& logits, int64_t places) const {
+  if (!sequence_parallel_) return logits;
+  const at::Tensor real = places == 0 ? logits : logits.narrow(0, 0, logits.size(0) - places);
+  return real.transpose(0, 1);
 }
 
 }  // namespace nxd

@@ -31,6 +31,17 @@ class TokenModel : public Model {
   void check_ids(const at::Tensor& ids) const;
   // An input of the ids' shape, such as the labels; undefined is none.
   void check_like_ids(const char* name, const at::Tensor& input, const at::Tensor& ids) const;
+  void check_mask(const at::Tensor& mask, const at::Tensor& ids) const;
+
+  // Places that the body's sequence has more than the ids: with sequence parallelism it divides by
+  // the ranks. See SequencePadding.
+  int64_t padding_of(const at::Tensor& ids) const;
+  // The mask that attention wants: where there is padding, always one.
+  at::Tensor mask_of(const at::Tensor& given, const at::Tensor& ids) const;
+  // Labels in the order of the body's hidden states, and none where there is padding.
+  at::Tensor padded_labels(const at::Tensor& labels, int64_t places) const;
+  // Logits of the body's hidden states as a caller sees them: [batch, sequence, ..].
+  at::Tensor real_logits(const at::Tensor& logits, int64_t places) const;
 
  private:
   GroupRef group_;
