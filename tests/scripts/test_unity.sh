@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The sources of the boundary compile as one translation unit of each library, as builds in few units
-# have them (scripts/demo, CI). Those builds need no such test.
+# have them (scripts/demo, CI), which need no such test themselves.
 # usage: test_unity.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build=$2
