@@ -79,6 +79,7 @@ std::string xla_backend() { return get("NXD_XLA_BACKEND").value_or("replay"); }
 const char* table() {
   return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "
          "brought libtorch into the process\n"
+         "NXD_COMPILE_CACHE_MB\t4096\tmegabytes of compiled programs that are kept; 0: none\n"
          "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise a Neuron device is asked for\n"
          "NXD_FLIGHT_RECORD\t\tpath that the rank is appended to: file that takes the last "
          "operations of each group that fails, a line of JSON each\n"
@@ -134,6 +135,12 @@ const char* table() {
          "SLURM_LAUNCH_NODE_IPADDR\t\thost to meet on without SLURM_STEP_NODELIST, set by srun\n"
          "OMP_NUM_THREADS\t\tthreads per rank; nxd_spawn sets 1 for several ranks when unset\n"
          "NXD_SPAWNED\t\tset by nxd_spawn in the processes it starts\n"
+         "XDG_CACHE_HOME\t\twhere compiled programs are kept, in nxd/compiled\n"
+         "HOME\t\twhere they are kept without it, in .cache/nxd/compiled\n"
+         "NEURON_COMPILE_CACHE_URL\t\tdirectory where they are kept instead, or file:// and it\n"
+         "NEURON_CC_FLAGS\t\tflags of Neuron's compiler; these hold for every plug-in: "
+         "--cache_dir DIR, --no_cache, --retry_failed_compilation\n"
+         "XLA_FLAGS\t\tread by XLA's plug-ins; compiled programs are kept apart by it\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
 }
 

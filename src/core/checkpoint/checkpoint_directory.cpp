@@ -1,13 +1,11 @@
 #include "core/checkpoint/checkpoint_directory.h"
 
-#include <sodium.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <string_view>
 
 #include "core/base/log.h"
+#include "core/checkpoint/digest.h"
 #include "core/checkpoint/file.h"
 
 namespace nxd {
@@ -16,7 +14,6 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr size_t kDigits = 12;
 constexpr std::string_view kPartial = ".partial", kRemoved = ".removed";
-constexpr size_t kReadAtOnce = size_t{1} << 20;
 
 std::string name_of(int64_t step) {
   const std::string digits = std::to_string(step);
@@ -43,24 +40,7 @@ bool is_leftover(std::string_view entry) {
          (entry.starts_with(kPrefix) && entry.ends_with(kAside));
 }
 
-std::string checksum_of(const InputFile& file) {
-  static const bool is_ready = ::sodium_init() >= 0;  // with the machine's fastest form
-  check_internal(is_ready, "libsodium cannot be used");
-  crypto_generichash_state state;
-  ::crypto_generichash_init(&state, nullptr, 0, crypto_generichash_BYTES);
-  std::vector<unsigned char> room(
-      static_cast<size_t>(std::min<uint64_t>(file.size(), kReadAtOnce)));
-  for (uint64_t at = 0; at < file.size(); at += room.size()) {
-    const auto count = static_cast<size_t>(std::min<uint64_t>(room.size(), file.size() - at));
-    file.read(at, room.data(), count);
-    ::crypto_generichash_update(&state, room.data(), count);
-  }
-  std::array<unsigned char, crypto_generichash_BYTES> digest{};
-  ::crypto_generichash_final(&state, digest.data(), digest.size());
-  std::array<char, 2 * crypto_generichash_BYTES + 1> digits{};
-  ::sodium_bin2hex(digits.data(), digits.size(), digest.data(), digest.size());
-  return digits.data();
-}
+std::string checksum_of(const InputFile& file) { return Digest().add(file).hex(); }
 
 }  // namespace
 

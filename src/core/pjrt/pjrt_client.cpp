@@ -3,10 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "core/base/build_info.h"
+#include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/proc_file.h"
+#include "core/checkpoint/digest.h"
 
 namespace nxd {
 namespace {
@@ -25,6 +30,27 @@ std::vector<std::string> named_flags(const std::map<std::string, std::string>& f
     if (message.find(flag.first) != std::string_view::npos) named.push_back(flag.first);
   }
   return named;
+}
+
+// Failures that the next process would see too.
+bool is_the_programs(const Error& error) {
+  return error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_INTERNAL ||
+         error.status() == NXD_ERROR_UNSUPPORTED;
+}
+
+// Machine code is for the processor that it was made on. A digest of its name and features.
+const std::string& processor_features() {
+  static const std::string digest = [] {
+    std::istringstream lines(read_proc("/proc/cpuinfo").value_or(""));
+    Digest features;
+    for (std::string line; std::getline(lines, line) && !line.empty();) {
+      const bool tells = line.starts_with("model name") || line.starts_with("flags") ||
+                         line.starts_with("Features") || line.starts_with("CPU part");
+      if (tells) features.add(line + '\n');
+    }
+    return features.hex();
+  }();
+  return digest;
 }
 
 }  // namespace
@@ -96,13 +122,76 @@ std::string PjrtClient::description() const {
 
 std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
                                                     const PjrtOptions& options) {
+  return compile(stablehlo, options, CompileCache(CompileCacheOptions::from_environment()));
+}
+
+std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
+                                                    const PjrtOptions& options,
+                                                    const CompileCache& cache) {
+  const auto flags = options.all_flags();
+  if (!cache.is_on()) return compile_anew(stablehlo, flags);
+  const std::string key = key_of(stablehlo, flags, cache);
+  if (auto found = find(cache, key)) return found;
+  const auto lock = cache.lock(key);
+  // Another process may have compiled it while this one waited.
+  if (auto found = find(cache, key)) return found;
+  std::shared_ptr<PjrtExecutable> fresh;
+  try {
+    fresh = compile_anew(stablehlo, flags);
+  } catch (const Error& error) {
+    if (is_the_programs(error)) cache.write({key, error.status(), error.what()});
+    throw;
+  }
+  try {
+    cache.write({key, NXD_OK, fresh->serialize()});
+  } catch (const Error& error) {
+    log(NXD_LOG_INFO, "compile cache: the program is not kept: ", error.what());
+  }
+  return fresh;
+}
+
+std::shared_ptr<PjrtExecutable> PjrtClient::find(const CompileCache& cache,
+                                                 const std::string& key) {
+  const auto entry = cache.read(key);
+  if (!entry) return nullptr;
+  if (entry->status != NXD_OK) {
+    fail(entry->status, entry->content, "; so it was when it was first compiled, and ",
+         "NEURON_CC_FLAGS=--retry_failed_compilation compiles it again");
+  }
+  try {
+    auto program = deserialize(entry->content);
+    ++loaded_;
+    return program;
+  } catch (const Error& error) {
+    if (plugin_->is_foreign()) throw;
+    log(NXD_LOG_WARN, "compile cache: a program is compiled again: ", error.what());
+    cache.remove(key);
+    return nullptr;
+  }
+}
+
+std::string PjrtClient::key_of(std::string_view stablehlo,
+                               const std::map<std::string, std::string>& flags,
+                               const CompileCache& cache) const {
+  std::string key =
+      text("nxd ", build_info::version(), "\n", platform_, ' ', platform_version_,
+           ", PJRT interface ", plugin_->version(), "\nplug-in ",
+           cache.digest_of_file(plugin_->file()), "\nprocessor ", processor_features(),
+           "\nprogram ", Digest().add(stablehlo).hex(), ' ', stablehlo.size(), '\n');
+  for (const auto& flag : flags) key += text(flag.first, '=', flag.second, '\n');
+  if (const auto xla_flags = env::get("XLA_FLAGS")) key += text("XLA_FLAGS ", *xla_flags, '\n');
+  if (platform_ != "cpu") key += text("NEURON_CC_FLAGS ", cache.options().compiler_flags, '\n');
+  return key;
+}
+
+std::shared_ptr<PjrtExecutable> PjrtClient::compile_anew(std::string_view stablehlo,
+                                                         std::map<std::string, std::string> flags) {
   auto program = make_args<pjrt_abi::Program>();
   std::string code(stablehlo);  // the interface has no const here
   program.code = code.data();
   program.code_size = code.size();
   program.format = kStablehloFormat.data();
   program.format_size = kStablehloFormat.size();
-  auto flags = options.all_flags();
   for (;;) {
     const std::string proto = compile_options_proto(flags);
     auto args = make_args<pjrt_abi::CompileArgs>();
@@ -112,7 +201,6 @@ std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
     args.options_size = proto.size();
     try {
       plugin_->call(Slot::kClientCompile, &args, "compile");
-      return std::make_shared<PjrtExecutable>(plugin_, port_.get(), args.executable);
     } catch (const Error& error) {
       const auto unknown = named_flags(flags, error.what());
       if (unknown.empty()) throw;
@@ -120,7 +208,10 @@ std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
         log(NXD_LOG_INFO, description(), ": no compile option ", flag, "; compiled without it");
         flags.erase(flag);
       }
+      continue;
     }
+    ++compiled_;
+    return std::make_shared<PjrtExecutable>(plugin_, port_.get(), args.executable);
   }
 }
 

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "core/pjrt/compile_cache.h"
 #include "core/pjrt/custom_call.h"
 #include "core/pjrt/pjrt_buffer.h"
 #include "core/pjrt/pjrt_executable.h"
@@ -19,10 +23,14 @@ class PjrtClient {
   // kept that long, and the plug-in's threads end with the process.
   static std::shared_ptr<PjrtClient> load(const std::string& plugin_path);
 
-  // The text of a module in StableHLO. Flags that the plug-in does not know are left out with a
-  // line in the log, since names come and go with versions of XLA.
+  // The text of a module in StableHLO. It is looked up in the compile cache of the environment, and
+  // kept there; processes that want the same program wait for the one that compiles it. Flags that
+  // the plug-in does not know are left out with a line in the log, since names come and go with
+  // versions of XLA.
   std::shared_ptr<PjrtExecutable> compile(std::string_view stablehlo,
                                           const PjrtOptions& options = {});
+  std::shared_ptr<PjrtExecutable> compile(std::string_view stablehlo, const PjrtOptions& options,
+                                          const CompileCache& cache);
   // Takes bytes that PjrtExecutable::serialize gave.
   std::shared_ptr<PjrtExecutable> deserialize(std::string_view bytes);
   // INVALID_ARGUMENT for a dtype or shape that is none, NULL with elements, and memory that is to
@@ -35,17 +43,26 @@ class PjrtClient {
   std::string description() const;
   bool has_custom_calls() const { return port_ != nullptr; }
   const PjrtPlugin& plugin() const { return *plugin_; }
+  // Programs that the plug-in has compiled, and those that came out of the cache.
+  uint64_t compiled() const { return compiled_; }
+  uint64_t loaded() const { return loaded_; }
 
  private:
   explicit PjrtClient(std::shared_ptr<PjrtPlugin> plugin);
   void open();
   void create(bool one_cpu_device);
+  std::shared_ptr<PjrtExecutable> compile_anew(std::string_view stablehlo,
+                                               std::map<std::string, std::string> flags);
+  std::shared_ptr<PjrtExecutable> find(const CompileCache& cache, const std::string& key);
+  std::string key_of(std::string_view stablehlo, const std::map<std::string, std::string>& flags,
+                     const CompileCache& cache) const;
 
   std::shared_ptr<PjrtPlugin> plugin_;
   pjrt_abi::Client* handle_ = nullptr;
   pjrt_abi::Device* device_ = nullptr;
   std::string platform_, platform_version_;
   std::unique_ptr<CustomCallPort> port_;
+  std::atomic<uint64_t> compiled_ = 0, loaded_ = 0;
 };
 
 }  // namespace nxd

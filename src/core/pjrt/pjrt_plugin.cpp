@@ -94,6 +94,12 @@ std::shared_ptr<PjrtPlugin> PjrtPlugin::load(const std::string& path) {
 PjrtPlugin::PjrtPlugin(std::string path, const pjrt_abi::Api* api)
     : path_(std::move(path)), api_(api) {}
 
+std::string PjrtPlugin::file() const {
+  Dl_info info = {};
+  const void* const code = api_->functions[static_cast<size_t>(Slot::kPluginInitialize)];
+  return ::dladdr(code, &info) != 0 && info.dli_fname ? info.dli_fname : path_;
+}
+
 std::string PjrtPlugin::version() const { return nxd::text(api_->major, ".", api_->minor); }
 
 bool PjrtPlugin::has(Slot slot) const noexcept {

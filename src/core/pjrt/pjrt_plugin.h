@@ -19,6 +19,8 @@ class PjrtPlugin {
   static std::shared_ptr<PjrtPlugin> load(const std::string& path);
 
   const std::string& path() const { return path_; }
+  // Where the library lies, also when the loader found it by a bare name.
+  std::string file() const;
   // The interface's, such as "0.81".
   std::string version() const;
 

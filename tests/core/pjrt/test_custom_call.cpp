@@ -59,6 +59,8 @@ std::vector<float> called(nxd::PjrtExecutable& program, void* rank_data) {
 
 void register_all() {
   nxd::register_custom_call("test_add", [](const CustomCall& call) {
+    nxd::check_argument(call.inputs().size() == 1 && call.outputs().size() == 1,
+                        "a token is given");
     auto& rank = *static_cast<Rank*>(call.rank_data());
     const auto* in = static_cast<const float*>(call.inputs().at(0).data);
     auto* out = static_cast<float*>(call.outputs().at(0).data);
@@ -239,6 +241,7 @@ void rejects_registrations(void**) {
 }  // namespace
 
 int main() {
+  ::setenv("NEURON_CC_FLAGS", "--no_cache", 1);  // test_pjrt_compile_cache.cpp has the cache
   if (!nxd_test_pjrt_plugin()) return kNoPjrtPlugin;
   register_all();
   const CMUnitTest tests[] = {

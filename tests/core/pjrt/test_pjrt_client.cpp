@@ -140,6 +140,10 @@ void leaves_out_unknown_flags(void**) {
   nxd::PjrtOptions options = fast();
   options.flags = {{"xla_no_such_flag", "true"}, {"xla_cpu_enable_fast_math", "false"}};
   assert_int_equal(client()->compile(kProduct, options)->num_outputs(), 1);
+  // Only those: a known one with a bad value is an error all the same.
+  options.flags["xla_backend_optimization_level"] = "high";
+  expect_error(NXD_ERROR_INVALID_ARGUMENT, "xla_backend_optimization_level",
+               [&] { client()->compile(kProduct, options); });
 }
 
 void rejects(void**) {
@@ -251,6 +255,7 @@ void describes_itself(void**) {
 }  // namespace
 
 int main() {
+  ::setenv("NEURON_CC_FLAGS", "--no_cache", 1);  // test_pjrt_compile_cache.cpp has the cache
   if (!nxd_test_pjrt_plugin()) return kNoPjrtPlugin;
   const CMUnitTest tests[] = {
       cmocka_unit_test(describes_itself), cmocka_unit_test(multiplies),

@@ -131,6 +131,7 @@ void fails_with_buffers(void**) {
 }  // namespace
 
 int main() {
+  ::setenv("NEURON_CC_FLAGS", "--no_cache", 1);  // test_pjrt_compile_cache.cpp has the cache
   const CMUnitTest tests[] = {
       cmocka_unit_test(rejects_libraries),       cmocka_unit_test(fails_with_plugins),
       cmocka_unit_test(creates_without_options), cmocka_unit_test(fails_with_programs),
