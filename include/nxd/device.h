@@ -88,7 +88,8 @@ typedef int32_t nxd_graph_format_t;
 enum {
   NXD_GRAPH_FORMAT_INVALID = -1,
   NXD_GRAPH_FORMAT_TEXT = 0, /**< a line for each node, with the shapes of results and arguments */
-  NXD_GRAPH_FORMAT_DOT = 1   /**< for Graphviz */
+  NXD_GRAPH_FORMAT_DOT = 1,  /**< for Graphviz */
+  NXD_GRAPH_FORMAT_STABLEHLO = 2 /**< a StableHLO module, as a compiler is given it */
 };
 
 /** [local] The graph of the last step that this thread has marked; the largest, where reads of

@@ -4,8 +4,10 @@
 #include "capi/user_data.h"
 #include "core/base/last_error.h"
 #include "engine/device/device_metrics.h"
+#include "engine/device/graph_text.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
+#include "engine/stablehlo/stablehlo_module.h"
 #include "engine/tensor/host_copy.h"
 
 using namespace nxd;
@@ -62,10 +64,13 @@ nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, siz
                                        size_t* out_needed) {
   return guard([&] {
     auto& needed = output(out_needed, "out_needed");
-    check_argument(format == NXD_GRAPH_FORMAT_TEXT || format == NXD_GRAPH_FORMAT_DOT,
+    check_argument(format >= NXD_GRAPH_FORMAT_TEXT && format <= NXD_GRAPH_FORMAT_STABLEHLO,
                    "format: expected an NXD_GRAPH_FORMAT_*, got ", format);
     const Recording* recording = Recording::existing();
-    const GraphText graph = recording ? recording->step_text() : GraphText();
-    copy_text(format == NXD_GRAPH_FORMAT_DOT ? graph.dot() : graph.lines(), buf, cap, needed);
+    const RecordedGraph graph = recording ? recording->step_graph() : RecordedGraph();
+    copy_text(format == NXD_GRAPH_FORMAT_STABLEHLO ? emit_stablehlo(graph).text
+              : format == NXD_GRAPH_FORMAT_DOT     ? GraphText(graph).dot()
+                                                   : GraphText(graph).lines(),
+              buf, cap, needed);
   });
 }

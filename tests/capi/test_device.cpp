@@ -66,6 +66,8 @@ void test_tensors_move_and_are_computed_with(void**) {
               "  n1 [label=\"%2 f32[]\\naten::sum(f32[3, 4])\"];\n"
               "  n0 -> n1 [label=\"%1\"];\n"
               "}\n");
+  assert_true(step_graph(NXD_GRAPH_FORMAT_STABLEHLO).find("\"stablehlo.maximum\"(%arg0, ") !=
+              std::string::npos);
   assert_true(text_by(nxd_device_get_report).find("executions 1\n") != std::string::npos);
   // In place, from and to the host.
   const std::vector<float> twos(12, 2.0F);
@@ -200,7 +202,7 @@ void test_bad_calls(void**) {
   assert_int_equal(nxd_device_get_report(nullptr, 9, &needed), NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, nullptr, 0, nullptr),
                    NXD_ERROR_INVALID_ARGUMENT);
-  assert_int_equal(nxd_device_get_step_graph(2, nullptr, 0, &needed), NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(nxd_device_get_step_graph(3, nullptr, 0, &needed), NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(nxd_add_step_closure(nullptr, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT);
 }
 

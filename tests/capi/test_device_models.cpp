@@ -211,6 +211,39 @@ void automatic_casts(void**) {
   assert_true(got != losses(recorded(2, true), NXD_DTYPE_INVALID));
 }
 
+// Every ATen operator of a step has a lowering; collectives, checks and masks are calls of the
+// host.
+void steps_become_stablehlo(void**) {
+  const std::pair<const char*, nlohmann::json> models[] = {
+      {"llama_tiny", nlohmann::json::object()},
+      {"gpt2_tiny", {{"attn_pdrop", 0.1}, {"resid_pdrop", 0.3}}},
+      {"gpt_neox_tiny", {{"attention_dropout", 0.1}, {"hidden_dropout", 0.1}}},
+      {"bert_pad_tiny", {{"hidden_dropout_prob", 0.1}}}};
+  for (const auto& [name, changes] : models) {
+    const ModelOracle oracle(name);
+    const std::string config = config_of(oracle, changes);
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+      on_ranks<int>(recorded(2, true, dtype), 7, [&](nxd_context_t* ctx) {
+        const Module model = create_model(ctx, config, recorded(2, true, dtype));
+        run_backward(model.get(), oracle);
+        NXD_TEST_OK(nxd_mark_step(1));
+        size_t needed = 0;
+        NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, nullptr, 0, &needed));
+        std::string text(needed, '\0');
+        NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, text.data(), text.size(),
+                                              &needed));
+        NXD_TEST_CHECK(text.find("operator = \"nxd::all_") != std::string::npos);
+        for (size_t at = text.find("operator = \"aten::"); at != std::string::npos;
+             at = text.find("operator = \"aten::", at + 1)) {
+          std::printf("%s: no lowering of %s\n", name, text.substr(at, 60).c_str());
+          NXD_TEST_CHECK(false);
+        }
+        return 0;
+      });
+    }
+  }
+}
+
 // An id that is out of range shows when the graph runs, on all ranks, with the layer's message.
 void bad_ids_fail_on_all_ranks(void**) {
   const LlamaOracle oracle;
@@ -270,6 +303,7 @@ int main() {
       cmocka_unit_test(values_go_in_and_out),
       cmocka_unit_test(recomputation),
       cmocka_unit_test(automatic_casts),
+      cmocka_unit_test(steps_become_stablehlo),
       cmocka_unit_test(bad_ids_fail_on_all_ranks),
       cmocka_unit_test(inputs_on_another_device_are_rejected),
   };

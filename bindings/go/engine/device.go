@@ -18,8 +18,9 @@ type GraphFormat = raw.GraphFormat
 
 // Formats of graphs.
 const (
-	GraphFormatText = raw.GraphFormatText
-	GraphFormatDot  = raw.GraphFormatDot
+	GraphFormatText      = raw.GraphFormatText
+	GraphFormatDot       = raw.GraphFormatDot
+	GraphFormatStablehlo = raw.GraphFormatStablehlo
 )
 
 // DeviceMetrics are counts of device XLA in this process, on all threads.

@@ -8,9 +8,10 @@ import "unsafe"
 type GraphFormat int32
 
 const (
-	GraphFormatInvalid GraphFormat = -1
-	GraphFormatText    GraphFormat = 0
-	GraphFormatDot     GraphFormat = 1
+	GraphFormatInvalid   GraphFormat = -1
+	GraphFormatText      GraphFormat = 0
+	GraphFormatDot       GraphFormat = 1
+	GraphFormatStablehlo GraphFormat = 2
 )
 
 // DeviceMetrics is nxd_device_metrics_t. Counts of device XLA in this process, on all threads.

@@ -214,6 +214,7 @@ var generatedConstants = map[string]int{
 	"NXD_GRAPH_FORMAT_INVALID":             int(GraphFormatInvalid),
 	"NXD_GRAPH_FORMAT_TEXT":                int(GraphFormatText),
 	"NXD_GRAPH_FORMAT_DOT":                 int(GraphFormatDot),
+	"NXD_GRAPH_FORMAT_STABLEHLO":           int(GraphFormatStablehlo),
 	"NXD_MISMATCH_INVALID":                 int(MismatchInvalid),
 	"NXD_MISMATCH_MISSING":                 int(MismatchMissing),
 	"NXD_MISMATCH_UNEXPECTED":              int(MismatchUnexpected),

@@ -1,9 +1,12 @@
 #include "engine/device/recorded_graph.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "core/base/hash.h"
 
@@ -31,7 +34,18 @@ Nodes reachable(const std::vector<NodeResult>& kept, const Nodes& effects) {
   return found;
 }
 
-enum Tag : uint64_t { kNone = 1, kBool, kInt, kDouble, kInts, kList, kString, kDevice, kOther };
+enum Tag : uint64_t {
+  kNone = 1,
+  kBool,
+  kInt,
+  kDouble,
+  kInts,
+  kList,
+  kString,
+  kDevice,
+  kOther,
+  kDefault
+};
 
 void add_argument(GraphHash& hash, const c10::IValue& value) {
   if (value.isNone()) {
@@ -74,6 +88,18 @@ uint64_t kind_of(const c10::IValue& scalar) {
   return scalar.isNone() ? kNone : scalar.isInt() ? kInt : scalar.isBool() ? kBool : kDouble;
 }
 
+// One that a program wrote: it does not decide on a result's dtype as other tensors do.
+bool is_wrapped_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+at::Tensor without_value(const at::Tensor& leaf) {
+  at::Tensor meta =
+      at::empty(leaf.sizes(), at::TensorOptions().dtype(leaf.scalar_type()).device(at::kMeta));
+  if (is_wrapped_number(leaf)) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return meta;
+}
+
 }  // namespace
 
 RecordedGraph RecordedGraph::of(const std::vector<NodeResult>& kept, const Nodes& effects) {
@@ -105,10 +131,48 @@ RecordedGraph RecordedGraph::of(const std::vector<NodeResult>& kept, const Nodes
   return graph;
 }
 
+RecordedGraph RecordedGraph::outline() const {
+  RecordedGraph out;
+  out.first_slots = first_slots;
+  out.input_slots = input_slots;
+  out.kept_slots = kept_slots;
+  out.num_slots = num_slots;
+  std::vector<NodeResult> results;  // of each slot
+  for (const at::Tensor& leaf : leaves) {
+    auto node = std::make_shared<RecordedNode>();
+    node->leaf = without_value(leaf);
+    out.leaves.push_back(node->leaf);
+    results.push_back({std::move(node), 0});
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const RecordedNode& from = *nodes[i];
+    auto node = std::make_shared<RecordedNode>();
+    node->id = from.id;
+    node->op = from.op;
+    node->arguments = from.arguments;
+    node->lists = from.lists;
+    node->results = from.results;
+    node->result_lists = from.result_lists;
+    node->attributes = from.attributes;
+    for (size_t k = 0; k < from.inputs.size(); ++k) {
+      const auto slot = static_cast<size_t>(input_slots[i][k]);
+      node->inputs.push_back({from.inputs[k].argument, from.inputs[k].element, results[slot]});
+    }
+    for (size_t r = 0; r < from.results.size(); ++r) {
+      results.push_back({node, static_cast<int>(r)});
+    }
+    out.nodes.push_back(std::move(node));
+  }
+  return out;
+}
+
 GraphHash::Value RecordedGraph::hash() const {
   GraphHash hash;
   hash.add(leaves.size()).add(nodes.size());
-  for (const at::Tensor& leaf : leaves) add_shape(hash, leaf);
+  for (const at::Tensor& leaf : leaves) {
+    add_shape(hash, leaf);
+    hash.add(is_wrapped_number(leaf) ? 1 : 0);
+  }
   for (size_t i = 0; i < nodes.size(); ++i) {
     const RecordedNode& node = *nodes[i];
     hash.add(node.op->hash);
@@ -118,7 +182,8 @@ GraphHash::Value RecordedGraph::hash() const {
       if (list.kind != ListArgument::Kind::kNone) {
         hash.add(static_cast<uint64_t>(list.kind)).add(list.size);
       } else if (node.op->is_scalar[a]) {
-        hash.add(kind_of(node.arguments[a]));
+        const bool is_default = node.op->is_default(a, node.arguments[a]);
+        hash.add(is_default ? kDefault : kind_of(node.arguments[a]));
       } else {
         add_argument(hash, node.arguments[a]);
       }

@@ -22,6 +22,8 @@ struct RecordedGraph {
   static RecordedGraph of(const std::vector<NodeResult>& kept,
                           const std::vector<std::shared_ptr<RecordedNode>>& effects);
   GraphHash::Value hash() const;
+  // The same graph without values: leaves are on the meta device, and functions are left out.
+  RecordedGraph outline() const;
 };
 
 }  // namespace nxd

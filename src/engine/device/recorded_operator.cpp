@@ -73,6 +73,12 @@ bool is_number(const c10::TypePtr& type) {
   return (optional ? optional->getElementType() : type)->kind() == c10::TypeKind::NumberType;
 }
 
+// Scalars that choose among formulas. They hardly change from step to step, and are part of a
+// graph's hash.
+bool chooses_a_formula(const std::string& argument) {
+  return argument == "exponent" || argument == "p" || argument == "ord" || argument == "correction";
+}
+
 std::string why_not(const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) {
     if (argument.alias_info() && argument.alias_info()->isWrite()) return "writes to an argument";
@@ -108,7 +114,8 @@ RecordedOperator described(const c10::OperatorHandle& op) {
   }
   out.is_effect = random_operators().count(plain) != 0;
   for (const c10::Argument& argument : schema.arguments()) {
-    out.is_scalar.push_back(is_number(argument.type()));
+    out.is_scalar.push_back(is_number(argument.type()) && !chooses_a_formula(argument.name()));
+    out.defaults.push_back(argument.default_value().value_or(c10::IValue()));
     out.is_effect = out.is_effect || argument.name() == "generator";
   }
   out.strides_over_memory = plain.find("as_strided") != std::string_view::npos;
@@ -119,6 +126,13 @@ RecordedOperator described(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+bool RecordedOperator::is_default(size_t argument, const c10::IValue& value) const {
+  const c10::IValue& given = defaults.at(argument);
+  if (given.isNone() || value.isNone()) return given.isNone() && value.isNone();
+  if (!given.isScalar() || !value.isScalar()) return false;
+  return given.toScalar().toDouble() == value.toScalar().toDouble();
+}
 
 std::string qualified_name(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();

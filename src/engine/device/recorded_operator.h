@@ -27,8 +27,13 @@ struct RecordedOperator {
   // Its strides are those of the memory behind its first input, which a view may begin elsewhere
   // in.
   bool strides_over_memory = false;
-  std::vector<bool> is_scalar{};   // of each argument: whether its value is an input of the graph
-  std::string why_not_recorded{};  // empty: it can be
+  std::vector<bool> is_scalar{};  // of each argument: whether its value is an input of the graph
+  std::vector<c10::IValue> defaults{};  // of each argument; None where it has none
+  std::string why_not_recorded{};       // empty: it can be
+
+  // True if a scalar argument has the value that the schema gives it: then it is no input of the
+  // graph.
+  bool is_default(size_t argument, const c10::IValue& value) const;
 };
 
 const RecordedOperator& recorded_operator(const c10::OperatorHandle& op);

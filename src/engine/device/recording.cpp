@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "engine/device/device_metrics.h"
+#include "engine/device/graph_text.h"
 
 namespace nxd {
 namespace {
@@ -180,8 +181,8 @@ bool Recording::execute_pending() {
   StepGraph ran;
   ran.plan = plan_for(graph, &ran.is_new);
   run(graph, *ran.plan, pending);
-  const bool is_largest =
-      !since_step_.plan || ran.plan->text().size() > since_step_.plan->text().size();
+  const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
+                                                   since_step_.plan->outline().nodes.size();
   if (is_largest) since_step_ = std::move(ran);
   return true;
 }
@@ -206,14 +207,15 @@ void Recording::mark_step() {
 // Told after the step has run: its values do not depend on it.
 void Recording::warn_of_new_graph(const ReplayPlan& plan) {
   if (++compiled_steps_ <= kExpectedStepGraphs || !last_step_) return;
-  log(NXD_LOG_WARN, text("a step was compiled again, as graph ", compiled_steps_,
-                         " of this thread's steps; the first difference to the step before: ",
-                         plan.text().first_difference(last_step_->text())));
+  log(NXD_LOG_WARN,
+      text("a step was compiled again, as graph ", compiled_steps_,
+           " of this thread's steps; the first difference to the step before: ",
+           GraphText(plan.outline()).first_difference(GraphText(last_step_->outline()))));
 }
 
-const GraphText& Recording::step_text() const {
-  static const GraphText none;
-  return last_step_ ? last_step_->text() : none;
+const RecordedGraph& Recording::step_graph() const {
+  static const RecordedGraph none;
+  return last_step_ ? last_step_->outline() : none;
 }
 
 }  // namespace nxd

@@ -68,7 +68,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // Not while a graph runs on this thread, which may be where the caller stands.
   void sync(const std::string& reason);
   // The graph of the last step that was marked, the largest where syncs cut it.
-  const GraphText& step_text() const;
+  const RecordedGraph& step_graph() const;
 
  private:
   friend struct DeviceValue;

@@ -119,7 +119,8 @@ PlanCache& plan_cache() {
 
 }  // namespace
 
-ReplayPlan::ReplayPlan(const RecordedGraph& graph) : last_uses_(graph.nodes.size()), text_(graph) {
+ReplayPlan::ReplayPlan(const RecordedGraph& graph)
+    : last_uses_(graph.nodes.size()), outline_(graph.outline()) {
   constexpr size_t kNever = SIZE_MAX;
   const auto slots = static_cast<size_t>(graph.num_slots);
   std::vector<size_t> last_use(slots, kNever);

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/device/graph_text.h"
 #include "engine/device/recorded_graph.h"
 
 namespace nxd {
@@ -19,11 +18,12 @@ class ReplayPlan {
   // own, in C order.
   std::vector<at::Tensor> run(const RecordedGraph& graph) const;
 
-  const GraphText& text() const { return text_; }
+  // Its graphs have all of this in common.
+  const RecordedGraph& outline() const { return outline_; }
 
  private:
   std::vector<std::vector<int>> last_uses_;  // slots that nothing needs after a node
-  GraphText text_;
+  RecordedGraph outline_;
 };
 
 // The plan of a graph; the graph is compiled if the process has not seen it yet.

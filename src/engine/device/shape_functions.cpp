@@ -160,8 +160,11 @@ void native_layer_norm(Stack& stack) {
                  " dimensions, got shape ", x.sizes());
   auto sizes = x.sizes().vec();
   std::fill(sizes.end() - normalized, sizes.end(), 1);
-  give(stack, made(x.sizes(), x), made(sizes, x, statistics_dtype(x)),
-       made(sizes, x, statistics_dtype(x)));
+  // Statistics have the input's dtype, and f32 where weights have another.
+  const at::Tensor weight = tensor_at(stack, 2);
+  const bool is_mixed = weight.defined() && weight.scalar_type() != x.scalar_type();
+  const at::ScalarType dtype = is_mixed ? at::kFloat : x.scalar_type();
+  give(stack, made(x.sizes(), x), made(sizes, x, dtype), made(sizes, x, dtype));
 }
 
 // native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight, bias, mask)

@@ -13,6 +13,7 @@
 #include "engine/autograd/gradients.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/graph_text.h"
 #include "engine/device/recorded_device.h"
 #include "engine/device/recorder.h"
 #include "engine/device/recording.h"
@@ -285,7 +286,7 @@ void test_a_step_is_one_graph_whatever_its_scalars(void**) {
   assert_int_equal(counts.implicit_syncs, 0);
   assert_int_equal(counts.fallbacks, 0);
   assert_true(at::allclose(eager.detach(), w.detach().to(at::kCPU), 1e-5, 1e-6));
-  assert_true(Recording::current()->step_text().lines().find("aten::tanh(f32[8, 4])") !=
+  assert_true(GraphText(Recording::current()->step_graph()).lines().find("aten::tanh(f32[8, 4])") !=
               std::string::npos);
 }
 

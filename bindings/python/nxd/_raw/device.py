@@ -46,3 +46,5 @@ class GraphFormat(IntEnum):
     TEXT = 0
     # for Graphviz
     DOT = 1
+    # a StableHLO module, as a compiler is given it
+    STABLEHLO = 2

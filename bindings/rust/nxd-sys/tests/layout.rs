@@ -921,6 +921,7 @@ fn constants() {
     assert_eq!(nxd_graph_format_t::INVALID.0, -1);
     assert_eq!(nxd_graph_format_t::TEXT.0, 0);
     assert_eq!(nxd_graph_format_t::DOT.0, 1);
+    assert_eq!(nxd_graph_format_t::STABLEHLO.0, 2);
     assert_eq!(nxd_mismatch_t::INVALID.0, -1);
     assert_eq!(nxd_mismatch_t::MISSING.0, 0);
     assert_eq!(nxd_mismatch_t::UNEXPECTED.0, 1);

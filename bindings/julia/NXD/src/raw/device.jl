@@ -4,6 +4,7 @@
     NXD_GRAPH_FORMAT_INVALID = -1 => "invalid"
     NXD_GRAPH_FORMAT_TEXT = 0 => "text"
     NXD_GRAPH_FORMAT_DOT = 1 => "dot"
+    NXD_GRAPH_FORMAT_STABLEHLO = 2 => "stablehlo"
 end
 
 struct nxd_device_metrics_t

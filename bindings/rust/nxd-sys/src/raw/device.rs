@@ -14,6 +14,8 @@ impl nxd_graph_format_t {
     pub const TEXT: Self = Self(0);
     /// for Graphviz
     pub const DOT: Self = Self(1);
+    /// a StableHLO module, as a compiler is given it
+    pub const STABLEHLO: Self = Self(2);
 }
 
 impl std::fmt::Debug for nxd_graph_format_t {
@@ -22,6 +24,7 @@ impl std::fmt::Debug for nxd_graph_format_t {
             Self::INVALID => f.write_str("INVALID"),
             Self::TEXT => f.write_str("TEXT"),
             Self::DOT => f.write_str("DOT"),
+            Self::STABLEHLO => f.write_str("STABLEHLO"),
             Self(other) => write!(f, "{}", other),
         }
     }

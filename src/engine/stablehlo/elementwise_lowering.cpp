@@ -1,0 +1,222 @@
+// Operators on each element: one operation of StableHLO, or a few.
+#include <ATen/ATen.h>
+
+#include "engine/stablehlo/lowering.h"
+
+namespace nxd {
+namespace {
+
+void unary(NodeLowering& n) { n.give(n.hlo.unary(n.operation, n.operand(0, n.dtype()))); }
+
+// In f32 for 16 bits, as libtorch does: StableHLO would leave each step in 16.
+void wide_unary(NodeLowering& n) {
+  n.give(n.hlo.unary(n.operation, n.operand(0, wide_dtype(n.dtype()))));
+}
+
+void logical_not(NodeLowering& n) {
+  n.give(n.hlo.unary("not", n.hlo.convert(n.tensor(0), at::kBool)));
+}
+
+void is_nan(NodeLowering& n) { n.give(n.hlo.compare("NE", n.tensor(0), n.tensor(0))); }
+
+void reciprocal(NodeLowering& n) {
+  const HloValue x = n.operand(0, wide_dtype(n.dtype()));
+  n.give(n.hlo.over(n.hlo.filled_like(x, 1), x));
+}
+
+// The second operand, which is a tensor or a scalar.
+HloValue second(const NodeLowering& n, at::ScalarType dtype) {
+  return n.has(1) ? n.operand(1, dtype) : n.scalar_operand(1, dtype);
+}
+
+void binary(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  n.give(n.hlo.binary(n.operation, n.operand(0, dtype), second(n, dtype)));
+}
+
+// (a, b, alpha): a + alpha b, or a - alpha b
+void add_scaled(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  HloValue b = second(n, dtype);
+  if (!n.is_default(2)) b = n.hlo.times(b, n.scalar_operand(2, dtype));
+  n.give(n.hlo.binary(n.operation, n.operand(0, dtype), b));
+}
+
+// (a, b, alpha): b - alpha a
+void subtract_from(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  HloValue a = n.operand(0, dtype);
+  if (!n.is_default(2)) a = n.hlo.times(a, n.scalar_operand(2, dtype));
+  n.give(n.hlo.minus(second(n, dtype), a));
+}
+
+// (a, b, rounding mode)
+void divide_rounded(NodeLowering& n) {
+  const at::ScalarType dtype = n.dtype();
+  const std::string mode = n.is_none(2) ? "" : n.argument_at(2).toStringRef();
+  if (!mode.empty() && !at::isFloatingType(dtype)) return n.leave_to_host();
+  const HloValue out = n.hlo.over(n.operand(0, dtype), second(n, dtype));
+  if (mode == "trunc") return n.leave_to_host();
+  n.give(mode == "floor" ? n.hlo.unary("floor", out) : out);
+}
+
+// The remainder has the divisor's sign; StableHLO's has the dividend's.
+void remainder(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  const HloValue divisor = second(n, dtype);
+  const HloValue left = n.hlo.binary("remainder", n.operand(0, dtype), divisor);
+  const HloValue zero = n.hlo.filled_like(left, 0);
+  const HloValue differs =
+      n.hlo.binary("xor", n.hlo.compare("LT", left, zero), n.hlo.compare("LT", divisor, zero));
+  const HloValue shifts = n.hlo.binary("and", differs, n.hlo.compare("NE", left, zero));
+  n.give(n.hlo.select(shifts, n.hlo.plus(left, divisor), left));
+}
+
+void compare(NodeLowering& n) {
+  const at::ScalarType dtype = n.has(1) ? at::result_type(n.meta(0), n.meta(1))
+                               : n.argument_at(1).isDouble() && !n.meta(0).is_floating_point()
+                                   ? c10::typeMetaToScalarType(c10::get_default_dtype())
+                                   : n.meta(0).scalar_type();
+  n.give(n.hlo.compare(n.operation, n.operand(0, dtype), second(n, dtype)));
+}
+
+void logical(NodeLowering& n) {
+  n.give(n.hlo.binary(n.operation, n.operand(0, at::kBool), n.operand(1, at::kBool)));
+}
+
+// base ^ exponent, whichever of them is a scalar. The exponent of a tensor is part of the graph.
+void power(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  if (!at::isFloatingType(dtype)) return n.leave_to_host();
+  const HloValue base = n.has(0) ? n.operand(0, dtype) : n.scalar_operand(0, dtype);
+  if (!n.has(1)) {
+    const double exponent = n.argument_at(1).toScalar().toDouble();
+    if (exponent == 1) return n.give(base);
+    if (exponent == 2) return n.give(n.hlo.times(base, base));
+    if (exponent == 3) return n.give(n.hlo.times(n.hlo.times(base, base), base));
+    if (exponent == 0.5) return n.give(n.hlo.unary("sqrt", base));
+    if (exponent == -0.5) return n.give(n.hlo.unary("rsqrt", base));
+  }
+  n.give(n.hlo.binary("power", base, second(n, dtype)));
+}
+
+// (condition, a, b)
+void where(NodeLowering& n) {
+  n.give(n.hlo.select(n.operand(0, at::kBool), n.operand(1, n.dtype()), n.operand(2, n.dtype())));
+}
+
+// (x, mask, value)
+void masked_fill(NodeLowering& n) {
+  const HloValue value = n.has(2) ? n.operand(2, n.dtype()) : n.scalar_operand(2, n.dtype());
+  n.give(n.hlo.select(n.operand(1, at::kBool), value, n.operand(0, n.dtype())));
+}
+
+// (x, lowest, highest), each of which may be absent
+void clamp(NodeLowering& n) {
+  HloValue x = n.operand(0, n.dtype());
+  if (n.has(1) || !n.is_none(1)) x = n.hlo.binary("maximum", x, second(n, n.dtype()));
+  if (n.has(2)) {
+    x = n.hlo.binary("minimum", x, n.operand(2, n.dtype()));
+  } else if (!n.is_none(2)) {
+    x = n.hlo.binary("minimum", x, n.scalar_operand(2, n.dtype()));
+  }
+  n.give(x);
+}
+
+// (x, a, b, value): x + value (a op b)
+void add_combined(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  HloValue by = n.hlo.binary(n.operation, n.operand(1, dtype), n.operand(2, dtype));
+  if (!n.is_default(3)) by = n.hlo.times(by, n.scalar_operand(3, dtype));
+  n.give(n.hlo.plus(n.operand(0, dtype), by));
+}
+
+// (a, b, weight): a + weight (b - a)
+void interpolate(NodeLowering& n) {
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  const HloValue a = n.operand(0, dtype), b = n.operand(1, dtype);
+  const HloValue weight = n.has(2) ? n.operand(2, dtype) : n.scalar_operand(2, dtype);
+  n.give(n.hlo.plus(a, n.hlo.times(weight, n.hlo.minus(b, a))));
+}
+
+}  // namespace
+
+const Lowerings& elementwise_lowerings() {
+  static const Lowerings all = {
+      {"aten::abs", unary, "abs"},
+      {"aten::add.Scalar", add_scaled, "add"},
+      {"aten::add.Tensor", add_scaled, "add"},
+      {"aten::addcdiv", add_combined, "divide"},
+      {"aten::addcmul", add_combined, "multiply"},
+      {"aten::atan2", binary, "atan2"},
+      {"aten::bitwise_and.Scalar", binary, "and"},
+      {"aten::bitwise_and.Tensor", binary, "and"},
+      {"aten::bitwise_not", unary, "not"},
+      {"aten::bitwise_or.Tensor", binary, "or"},
+      {"aten::bitwise_xor.Tensor", binary, "xor"},
+      {"aten::ceil", unary, "ceil"},
+      {"aten::clamp", clamp},
+      {"aten::clamp.Tensor", clamp},
+      {"aten::clamp_max", binary, "minimum"},
+      {"aten::clamp_max.Tensor", binary, "minimum"},
+      {"aten::clamp_min", binary, "maximum"},
+      {"aten::clamp_min.Tensor", binary, "maximum"},
+      {"aten::cos", wide_unary, "cosine"},
+      {"aten::div.Scalar", binary, "divide"},
+      {"aten::div.Scalar_mode", divide_rounded},
+      {"aten::div.Tensor", binary, "divide"},
+      {"aten::div.Tensor_mode", divide_rounded},
+      {"aten::eq.Scalar", compare, "EQ"},
+      {"aten::eq.Tensor", compare, "EQ"},
+      {"aten::erf", wide_unary, "chlo.erf"},
+      {"aten::exp", wide_unary, "exponential"},
+      {"aten::expm1", wide_unary, "exponential_minus_one"},
+      {"aten::floor", unary, "floor"},
+      {"aten::ge.Scalar", compare, "GE"},
+      {"aten::ge.Tensor", compare, "GE"},
+      {"aten::gt.Scalar", compare, "GT"},
+      {"aten::gt.Tensor", compare, "GT"},
+      {"aten::isnan", is_nan},
+      {"aten::le.Scalar", compare, "LE"},
+      {"aten::le.Tensor", compare, "LE"},
+      {"aten::lerp.Scalar", interpolate},
+      {"aten::lerp.Tensor", interpolate},
+      {"aten::log", wide_unary, "log"},
+      {"aten::log1p", wide_unary, "log_plus_one"},
+      {"aten::logical_and", logical, "and"},
+      {"aten::logical_not", logical_not},
+      {"aten::logical_or", logical, "or"},
+      {"aten::logical_xor", logical, "xor"},
+      {"aten::lt.Scalar", compare, "LT"},
+      {"aten::lt.Tensor", compare, "LT"},
+      {"aten::masked_fill.Scalar", masked_fill},
+      {"aten::masked_fill.Tensor", masked_fill},
+      {"aten::maximum", binary, "maximum"},
+      {"aten::minimum", binary, "minimum"},
+      {"aten::mul.Scalar", binary, "multiply"},
+      {"aten::mul.Tensor", binary, "multiply"},
+      {"aten::ne.Scalar", compare, "NE"},
+      {"aten::ne.Tensor", compare, "NE"},
+      {"aten::neg", unary, "negate"},
+      {"aten::pow.Scalar", power},
+      {"aten::pow.Tensor_Scalar", power},
+      {"aten::pow.Tensor_Tensor", power},
+      {"aten::reciprocal", reciprocal},
+      {"aten::remainder.Scalar", remainder},
+      {"aten::remainder.Tensor", remainder},
+      {"aten::round", unary, "round_nearest_even"},
+      {"aten::rsqrt", wide_unary, "rsqrt"},
+      {"aten::rsub.Scalar", subtract_from},
+      {"aten::sigmoid", wide_unary, "logistic"},
+      {"aten::sign", unary, "sign"},
+      {"aten::sin", wide_unary, "sine"},
+      {"aten::sqrt", wide_unary, "sqrt"},
+      {"aten::sub.Scalar", add_scaled, "subtract"},
+      {"aten::sub.Tensor", add_scaled, "subtract"},
+      {"aten::tanh", wide_unary, "tanh"},
+      {"aten::where.self", where},
+  };
+  return all;
+}
+
+}  // namespace nxd

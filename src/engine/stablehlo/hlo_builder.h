@@ -1,0 +1,116 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nxd {
+
+using HloSizes = std::vector<int64_t>;
+
+// A tensor of a StableHLO function: how the text names it, and its type.
+struct HloValue {
+  std::string name{};
+  at::ScalarType dtype = at::kFloat;
+  HloSizes sizes{};
+
+  int64_t dim() const { return static_cast<int64_t>(sizes.size()); }
+  int64_t size(int64_t d) const { return sizes[static_cast<size_t>(d)]; }
+};
+
+// "tensor<2x3xf32>". UNSUPPORTED where StableHLO has no such dtype.
+std::string hlo_type(at::ScalarType dtype, const HloSizes& sizes);
+// "array<i64: 1, 2>"
+std::string hlo_array(const HloSizes& numbers);
+// As part of a string in double quotes.
+std::string hlo_escaped(std::string_view text);
+// The dtype in which ATen computes on the CPU: f32 for floats of 16 bits, else the same.
+at::ScalarType wide_dtype(at::ScalarType dtype);
+// 0, 1, ..., n - 1
+HloSizes all_dims(int64_t n);
+
+// Writes the body of a StableHLO function, in the generic form that every version of MLIR reads.
+// Operands have the types that the operation wants: nothing is converted in silence.
+class HloBuilder {
+ public:
+  HloValue add(std::string_view operation, const std::vector<HloValue>& operands,
+               at::ScalarType dtype, HloSizes sizes, const std::string& attributes = "",
+               const std::string& region = "");
+
+  HloValue constant(double value, at::ScalarType dtype, const HloSizes& sizes = {});
+  HloValue constant(int64_t value, at::ScalarType dtype, const HloSizes& sizes = {});
+  HloValue filled_like(const HloValue& x, double value) {
+    return constant(value, x.dtype, x.sizes);
+  }
+  HloValue lowest(at::ScalarType dtype);
+  HloValue highest(at::ScalarType dtype);
+  HloValue iota(at::ScalarType dtype, const HloSizes& sizes, int64_t dim);
+
+  HloValue convert(const HloValue& x, at::ScalarType dtype);
+  HloValue unary(std::string_view operation, const HloValue& x);
+  HloValue binary(std::string_view operation, const HloValue& a, const HloValue& b);
+  HloValue plus(const HloValue& a, const HloValue& b) { return binary("add", a, b); }
+  HloValue minus(const HloValue& a, const HloValue& b) { return binary("subtract", a, b); }
+  HloValue times(const HloValue& a, const HloValue& b) { return binary("multiply", a, b); }
+  HloValue over(const HloValue& a, const HloValue& b) { return binary("divide", a, b); }
+  HloValue plus(const HloValue& a, double b) { return plus(a, filled_like(a, b)); }
+  HloValue times(const HloValue& a, double b) { return times(a, filled_like(a, b)); }
+  // EQ, NE, LT, LE, GT or GE
+  HloValue compare(std::string_view direction, const HloValue& a, const HloValue& b);
+  HloValue select(const HloValue& condition, const HloValue& a, const HloValue& b);
+
+  HloValue reshape(const HloValue& x, const HloSizes& sizes);
+  HloValue transpose(const HloValue& x, const HloSizes& permutation);
+  // x's dimensions become those of the result that dims names.
+  HloValue broadcast_in_dim(const HloValue& x, const HloSizes& dims, const HloSizes& sizes);
+  // As ATen does: x's dimensions are the last ones, and those of size 1 are repeated.
+  HloValue broadcast(const HloValue& x, const HloSizes& sizes);
+  HloValue slice(const HloValue& x, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
+  // Zeros before and after along one dimension, and between its elements.
+  HloValue pad(const HloValue& x, int64_t dim, int64_t low, int64_t high, int64_t between);
+  HloValue concatenate(const std::vector<HloValue>& parts, int64_t dim);
+  // x with part in place of what begins at an index of one dimension.
+  HloValue overwritten(const HloValue& x, const HloValue& part, int64_t dim, int64_t begin);
+
+  // One value for all of dims: "add", "maximum", "minimum", "multiply", "and" or "or". With keep
+  // these dimensions stay, with size 1.
+  HloValue reduce(std::string_view operation, const HloValue& initial, const HloValue& x,
+                  HloSizes dims, bool keep);
+  HloValue sum(const HloValue& x, const HloSizes& dims, bool keep);
+  HloValue maximum_of(const HloValue& x, const HloSizes& dims, bool keep);
+
+  // The product over the contracted dimensions, in f32 where operands have 16 bits.
+  HloValue dot(const HloValue& a, const HloValue& b, int64_t batch_dims, int64_t contracted_of_a,
+               int64_t contracted_of_b);
+  // Each index along dim of x gives a slice, whose place in the result is that of the index.
+  HloValue gather_slices(const HloValue& x, int64_t dim, const HloValue& index);
+  // One element of x for each vector of indices, which are the last dimension.
+  HloValue gather_elements(const HloValue& x, const HloValue& indices);
+  // x with updates put in, by "add" or by "" in place of what was there. Indices as for
+  // gather_elements; or one for each slice along dimension 0 of x.
+  HloValue scatter_elements(std::string_view operation, const HloValue& x, const HloValue& indices,
+                            const HloValue& updates);
+  HloValue scatter_rows(std::string_view operation, const HloValue& x, const HloValue& index,
+                        const HloValue& updates);
+
+  // A function of the host's. One that is ordered runs after those before it, and always.
+  std::vector<HloValue> host_call(std::string_view target, const std::string& config,
+                                  const std::vector<HloValue>& operands,
+                                  const std::vector<HloValue>& result_types, bool is_ordered);
+
+  const std::string& body() const { return body_; }
+  size_t size() const { return statements_; }
+
+ private:
+  std::string next_name() { return "%" + std::to_string(statements_++); }
+  HloValue literal(const std::string& text, at::ScalarType dtype, const HloSizes& sizes);
+
+  std::string body_{};
+  size_t statements_ = 0;
+  std::string token_{};  // of the last ordered call
+};
+
+}  // namespace nxd

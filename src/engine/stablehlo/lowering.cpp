@@ -1,0 +1,112 @@
+#include "engine/stablehlo/lowering.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace nxd {
+
+NodeLowering::NodeLowering(HloBuilder& builder, HloScalars& scalars, const RecordedGraph& graph,
+                           size_t index, std::vector<HloValue> inputs, const Lowering& how)
+    : hlo(builder),
+      node(*graph.nodes[index]),
+      operation(how.operation),
+      scalars_(scalars),
+      index_(static_cast<int>(index)),
+      inputs_(std::move(inputs)),
+      results_(node.results.size()) {}
+
+const NodeInput* NodeLowering::find(int argument, int element) const {
+  for (const NodeInput& input : node.inputs) {
+    if (input.argument == argument && input.element == element) return &input;
+  }
+  return nullptr;
+}
+
+const HloValue& NodeLowering::value_of(const NodeInput* input, int argument) const {
+  check_internal(input != nullptr, node.op->name, ": argument ", argument, " is no tensor");
+  return inputs_[static_cast<size_t>(input - node.inputs.data())];
+}
+
+const HloValue& NodeLowering::tensor(int argument) const {
+  return value_of(find(argument, NodeInput::kNoList), argument);
+}
+
+const HloValue& NodeLowering::element(int argument, int element) const {
+  return value_of(find(argument, element), argument);
+}
+
+std::vector<HloValue> NodeLowering::list(int argument) const {
+  std::vector<HloValue> out;
+  const size_t count = node.lists.at(static_cast<size_t>(argument)).size;
+  for (size_t i = 0; i < count; ++i) out.push_back(element(argument, static_cast<int>(i)));
+  return out;
+}
+
+const at::Tensor& NodeLowering::meta(int argument) const {
+  const NodeInput* input = find(argument, NodeInput::kNoList);
+  check_internal(input != nullptr, node.op->name, ": argument ", argument, " is no tensor");
+  const RecordedNode& from = *input->from.node;
+  return from.is_leaf() ? from.leaf : from.results[static_cast<size_t>(input->from.index)];
+}
+
+HloValue NodeLowering::operand(int argument, at::ScalarType dtype) const {
+  return hlo.broadcast(hlo.convert(tensor(argument), dtype), sizes());
+}
+
+HloValue NodeLowering::wide(int argument) const {
+  const HloValue& x = tensor(argument);
+  return hlo.convert(x, wide_dtype(x.dtype));
+}
+
+HloValue NodeLowering::scalar(int argument, at::ScalarType dtype) const {
+  const c10::IValue& value = argument_at(argument);
+  if (is_default(argument) || !node.op->is_scalar.at(static_cast<size_t>(argument))) {
+    if (value.isDouble()) return hlo.constant(value.toDouble(), dtype);
+    return hlo.constant(value.isBool() ? int64_t{value.toBool()} : value.toInt(), dtype);
+  }
+  return hlo.convert(scalars_.scalar({-1, index_, argument}, value), dtype);
+}
+
+HloValue NodeLowering::scalar_operand(int argument, at::ScalarType dtype) const {
+  return hlo.broadcast(scalar(argument, dtype), sizes());
+}
+
+bool NodeLowering::is_default(int argument) const {
+  return node.op->is_default(static_cast<size_t>(argument), argument_at(argument));
+}
+
+void NodeLowering::give(const HloValue& value, int result) {
+  const HloValue out = hlo.convert(value, dtype(result));
+  check_internal(out.sizes == sizes(result), node.op->name, ": lowered to ",
+                 hlo_type(out.dtype, out.sizes), ", recorded as ",
+                 hlo_type(dtype(result), sizes(result)));
+  results_.at(static_cast<size_t>(result)) = out;
+}
+
+const Lowering* find_lowering(std::string_view name) {
+  static const auto* all = [] {
+    auto* out = new std::unordered_map<std::string_view, const Lowering*>;
+    for (const Lowerings* family :
+         {&elementwise_lowerings(), &activation_lowerings(), &creation_lowerings(),
+          &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &indexing_lowerings(),
+          &normalization_lowerings()}) {
+      for (const Lowering& lowering : *family) out->emplace(lowering.name, &lowering);
+    }
+    return out;
+  }();
+  const auto found = all->find(name);
+  return found == all->end() ? nullptr : found->second;
+}
+
+HloSizes named_dims(const NodeLowering& n, int argument, int64_t dims) {
+  const c10::IValue& named = n.argument_at(argument);
+  if (named.isInt()) return {positive_dim(named.toInt(), dims)};
+  if (named.isNone() || named.toIntVector().empty()) return all_dims(dims);
+  HloSizes out = named.toIntVector();
+  for (int64_t& dim : out) dim = positive_dim(dim, dims);
+  return out;
+}
+
+}  // namespace nxd

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/device/recorded_graph.h"
+#include "engine/stablehlo/lowering.h"
+
+namespace nxd {
+
+// A graph as the text of a StableHLO module. Its function takes the leaves that are buffers, then a
+// vector of the f64 numbers and one of the i64 numbers that the host gives, where there are any.
+// It gives the kept results. All graphs of one hash have the same text.
+struct StableHloModule {
+  std::string text{};
+  std::vector<int> buffers{};  // leaves, by their slots
+  std::vector<HloScalars::Source> floats{}, integers{};
+  std::vector<int> host_nodes{};  // nodes that the function calls the host for, in order
+};
+
+// The function of the host's that a module calls for a node, which its attribute "node" numbers.
+// Collectives, random bits and the library's own functions are such calls, ordered by a token; so
+// is an operator without a lowering.
+inline constexpr const char* kHostNodeFunction = "nxd_recorded_node";
+
+StableHloModule emit_stablehlo(const RecordedGraph& graph);
+
+}  // namespace nxd
