@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "core/base/build_info.h"
+#include "core/base/device_variables.h"
 #include "core/base/environment.h"
 #include "core/base/log.h"
 #include "core/base/proc_file.h"
 #include "core/checkpoint/digest.h"
+#include "core/pjrt/neuron_environment.h"
 
 namespace nxd {
 namespace {
@@ -71,6 +73,7 @@ std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path) {
 }
 
 PjrtClient::PjrtClient(std::shared_ptr<PjrtPlugin> plugin) : plugin_(std::move(plugin)) {
+  warn_of_device_variables(is_neuron_plugin(plugin_->path()));
   plugin_->client_exists();
   try {
     open();

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/pjrt/neuron_environment.h"
+
 namespace nxd {
 namespace {
 
@@ -81,6 +83,7 @@ std::shared_ptr<PjrtPlugin> PjrtPlugin::load(const std::string& path) {
   const std::lock_guard<std::mutex> lock(*mutex);
   auto& plugin = (*plugins)[real];
   if (!plugin) {
+    if (is_neuron_plugin(real)) set_neuron_environment();
     const pjrt_abi::Api* api = api_of(real);
     check_pjrt_version(real, *api);
     std::shared_ptr<PjrtPlugin> fresh(new PjrtPlugin(real, api));

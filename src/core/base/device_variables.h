@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+
+namespace nxd {
+
+// A variable that programs for Neuron devices, or for PyTorch with XLA, are started with.
+enum class VariableUse {
+  kRead,          // by this library; nxd_environment_table has more of it
+  kPassedOn,      // the plug-in reads it, or a library below it
+  kNeuronAlone,   // Neuron's runtime reads it; with another plug-in it has no effect
+  kWithoutEffect  // nobody reads it
+};
+
+struct DeviceVariable {
+  const char* name;
+  VariableUse use;
+  const char* note;  // where it has no effect: the thing to use instead
+};
+
+std::span<const DeviceVariable> device_variables();
+
+// A line in the log for each variable that is set and has no effect, once in a process.
+void warn_of_device_variables(bool is_neuron);
+
+}  // namespace nxd

@@ -1,0 +1,88 @@
+// Variables of Neuron's and XLA's programs: those without effect are warned of by name, each once,
+// and docs/neuron.md has a row for each variable.
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/base/device_variables.h"
+#include "core/base/log.h"
+
+#include "support/check.h"
+
+namespace {
+
+using nxd::VariableUse;
+
+std::vector<std::string> lines;
+
+// The variables that the warnings since the last call name.
+std::set<std::string> warned(bool is_neuron) {
+  lines.clear();
+  nxd::warn_of_device_variables(is_neuron);
+  std::set<std::string> names;
+  for (const std::string& line : lines) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word >> word >> word;
+    assert_true(line.find("environment variable " + word + " has no effect: ") == 0);
+    assert_true(names.insert(word).second);
+  }
+  return names;
+}
+
+void warns_once_by_name(void**) {
+  nxd::set_log_callback(
+      [](nxd_log_level_t level, const char* line, void*) {
+        if (level == NXD_LOG_WARN) lines.push_back(line);
+      },
+      nullptr, nullptr);
+  std::set<std::string> without_effect, of_neuron;
+  for (const auto& variable : nxd::device_variables()) {
+    ::unsetenv(variable.name);
+    if (variable.use == VariableUse::kWithoutEffect) without_effect.insert(variable.name);
+    if (variable.use == VariableUse::kNeuronAlone) of_neuron.insert(variable.name);
+  }
+  assert_true(without_effect.contains("XLA_USE_BF16"));
+  assert_true(of_neuron.contains("NEURON_RT_STOCHASTIC_ROUNDING_EN"));
+  assert_true(warned(false).empty());
+  // NXD_CPU_MODE and NEURON_CC_FLAGS are read where they belong; here all are set at once.
+  for (const auto& variable : nxd::device_variables()) ::setenv(variable.name, "1", 1);
+  assert_true(warned(true) == without_effect);
+  assert_true(warned(true).empty());
+  assert_true(warned(false) == of_neuron);
+  assert_true(warned(false).empty());
+  nxd::set_log_callback(nullptr, nullptr, nullptr);
+}
+
+void is_documented(void**) {
+  const std::map<VariableUse, std::string> words = {{VariableUse::kRead, "read"},
+                                                    {VariableUse::kPassedOn, "passed on"},
+                                                    {VariableUse::kNeuronAlone, "Neuron alone"},
+                                                    {VariableUse::kWithoutEffect, "no effect"}};
+  std::vector<std::string> wanted, found;
+  for (const auto& variable : nxd::device_variables()) {
+    wanted.push_back(std::string("| `") + variable.name + "` | " + words.at(variable.use) + " | " +
+                     variable.note + " |");
+  }
+  std::ifstream page(NXD_ORACLES "/../../docs/neuron.md");
+  for (std::string line; std::getline(page, line);) {
+    const bool is_row = line.starts_with("| `") && line.find('_') != std::string::npos;
+    if (is_row) found.push_back(line);
+  }
+  for (size_t i = 0; i < wanted.size() && i < found.size(); ++i) {
+    assert_string_equal(found[i].c_str(), wanted[i].c_str());
+  }
+  assert_int_equal(found.size(), wanted.size());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(warns_once_by_name),
+                              cmocka_unit_test(is_documented)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
