@@ -31,6 +31,12 @@ nxd_package(development libnxd-dev libdevel
 nxd_package(tools nxd-tools utils
   "This package has nxdrun, which starts ranks, nxdplan, which predicts\nlayouts, nxdconvert, which converts weights, and nxdtokenize.")
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
+# The libraries load oneDNN themselves, so that dpkg-shlibdeps does not see it.
+file(REAL_PATH ${NXD_DNNL_LIBRARY} dnnl_file)
+execute_process(COMMAND dpkg-query -S ${dnnl_file} OUTPUT_VARIABLE dnnl_package ERROR_QUIET)
+if(dnnl_package)
+  string(REGEX REPLACE "[:,].*" "" CPACK_DEBIAN_LIBRARIES_PACKAGE_DEPENDS "${dnnl_package}")
+endif()
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libnxd${NXD_ABI} ${same_version}")
 include(CPack)

@@ -44,6 +44,8 @@ if enter dpkg -s libnxd0 > /dev/null 2>&1; then skip "libnxd0 is installed on th
 cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/packages" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 packages=("$work"/packages/*.deb)
 ((${#packages[@]} == 3)) || { ls "$work/packages"; exit 1; }
+# oneDNN is loaded by name, which no tool sees.
+dpkg-deb --field "$work"/packages/libnxd0_*.deb Depends | grep -q 'libdnnl'
 
 cat > "$work/check" <<'END'
 set -eu

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <oneapi/dnnl/dnnl.hpp>
+#include "core/kernels/onednn_library.h"
 
 // The only place that knows how oneDNN 2.x and 3.x differ.
 namespace nxd::kernels::onednn {
