@@ -223,7 +223,7 @@ std::string CompileCache::digest_of_file(const std::string& path) const {
 
 class CompileCache::Lock {
  public:
-  Lock(std::string path, std::shared_ptr<OpenFile> file)
+  Lock(std::string path, std::shared_ptr<const void> file)
       : path_(std::move(path)), file_(std::move(file)) {}
   // The file goes while the lock is held, so that nobody's lock is on a file without a name.
   ~Lock() { ::unlink(path_.c_str()); }
@@ -232,7 +232,7 @@ class CompileCache::Lock {
 
  private:
   std::string path_;
-  std::shared_ptr<OpenFile> file_;
+  std::shared_ptr<const void> file_;  // closes it
 };
 
 std::shared_ptr<CompileCache::Lock> CompileCache::lock(const std::string& key) const {
