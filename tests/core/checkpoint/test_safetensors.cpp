@@ -282,7 +282,11 @@ void test_no_files(void**) {
 // A header is read in time as its length: with the square of it this would take an hour.
 void test_very_many_tensors(void**) {
   const TempDir dir;
+#ifdef __SANITIZE_ADDRESS__  // which takes a minute for as many as there may be
+  constexpr size_t kTensors = 50000;
+#else
   constexpr size_t kTensors = 500000;
+#endif
   const uint8_t byte = 7;
   std::vector<nxd::TensorToStore> tensors;
   for (size_t i = 0; i < kTensors; ++i) {
@@ -292,7 +296,7 @@ void test_very_many_tensors(void**) {
   nxd::write_safetensors(path, tensors, {});
   const SafetensorsReader reader(path);
   assert_int_equal(reader.tensors().size(), kTensors);
-  assert_true(reader.contains("layers.499999.weight"));
+  assert_true(reader.contains("layers." + std::to_string(kTensors - 1) + ".weight"));
 }
 
 void test_broken_files(void**) {
