@@ -221,17 +221,19 @@ void register_custom_call(const std::string& name, CustomCallFunction function) 
 CustomCallPort::CustomCallPort(std::shared_ptr<PjrtPlugin> plugin, size_t place)
     : plugin_(std::move(plugin)), place_(place) {}
 
-std::unique_ptr<CustomCallPort> CustomCallPort::open(std::shared_ptr<PjrtPlugin> plugin) {
-  static std::mutex mutex;
-  static size_t opened = 0;
+std::shared_ptr<CustomCallPort> CustomCallPort::open(std::shared_ptr<PjrtPlugin> plugin) {
+  static auto* mutex = new std::mutex;
+  static auto* opened = new std::map<const PjrtPlugin*, std::shared_ptr<CustomCallPort>>;
   const auto* extension = extension_of(*plugin);
   if (!extension) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (opened == kMostCustomCallPlugins) {
+  const std::lock_guard<std::mutex> lock(*mutex);
+  const auto known = opened->find(plugin.get());
+  if (known != opened->end()) return known->second;
+  if (opened->size() == kMostCustomCallPlugins) {
     fail(NXD_ERROR_UNSUPPORTED, plugin->path(), ": ", kMostCustomCallPlugins,
          " plug-ins of this process have custom calls, and no more can");
   }
-  const size_t place = opened;
+  const size_t place = opened->size();
   auto type = make_args<pjrt_abi::RegisterTypeArgs>();
   static const pjrt_abi::TypeInfo info{};
   type.name = kCustomCallScope.data();
@@ -247,8 +249,10 @@ std::unique_ptr<CustomCallPort> CustomCallPort::open(std::shared_ptr<PjrtPlugin>
   handler.platform = kCustomCallPlatform.data();
   handler.platform_size = kCustomCallPlatform.size();
   plugin->check(extension->register_handler(&handler), "register custom calls");
-  opened = place + 1;
-  return std::unique_ptr<CustomCallPort>(new CustomCallPort(std::move(plugin), place));
+  const PjrtPlugin* const key = plugin.get();
+  std::shared_ptr<CustomCallPort> port(new CustomCallPort(std::move(plugin), place));
+  opened->emplace(key, port);
+  return port;
 }
 
 pjrt_abi::ExecuteContext* CustomCallPort::make_context(CustomCallScope& scope) const {

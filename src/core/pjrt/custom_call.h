@@ -61,8 +61,9 @@ void register_custom_call(const std::string& name, CustomCallFunction function);
 // Custom calls of one plug-in.
 class CustomCallPort {
  public:
-  // Null where the plug-in has none. UNSUPPORTED beyond a number of plug-ins in one process.
-  static std::unique_ptr<CustomCallPort> open(std::shared_ptr<PjrtPlugin> plugin);
+  // Null where the plug-in has none; the same for all clients of a plug-in. UNSUPPORTED beyond a
+  // number of plug-ins in one process.
+  static std::shared_ptr<CustomCallPort> open(std::shared_ptr<PjrtPlugin> plugin);
   // The scope lives until the context is destroyed.
   pjrt_abi::ExecuteContext* make_context(CustomCallScope& scope) const;
 

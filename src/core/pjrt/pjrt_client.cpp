@@ -57,9 +57,11 @@ const std::string& processor_features() {
 
 }  // namespace
 
-std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path) {
+std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int devices) {
   static auto* mutex = new std::mutex;
-  static auto* clients = new std::map<const PjrtPlugin*, std::shared_ptr<PjrtClient>>;
+  static auto* clients =
+      new std::map<std::pair<const PjrtPlugin*, int>, std::shared_ptr<PjrtClient>>;
+  check_argument(devices >= 1, "devices: expected 1 or more, got ", devices);
   auto plugin = PjrtPlugin::load(plugin_path);
   if (plugin->is_foreign()) {
     fail(NXD_ERROR_INVALID_STATE, plugin->path(),
@@ -67,53 +69,59 @@ std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path) {
          "before the first use of the device");
   }
   const std::lock_guard<std::mutex> lock(*mutex);
-  auto& client = (*clients)[plugin.get()];
-  if (!client) client.reset(new PjrtClient(std::move(plugin)));
+  auto& client = (*clients)[{plugin.get(), devices}];
+  if (!client) client.reset(new PjrtClient(std::move(plugin), devices));
   return client;
 }
 
-PjrtClient::PjrtClient(std::shared_ptr<PjrtPlugin> plugin) : plugin_(std::move(plugin)) {
+PjrtClient::PjrtClient(std::shared_ptr<PjrtPlugin> plugin, int devices)
+    : plugin_(std::move(plugin)) {
   warn_of_device_variables(is_neuron_plugin(plugin_->path()));
   plugin_->client_exists();
   try {
-    open();
+    open(devices);
   } catch (...) {
     plugin_->release(Slot::kClientDestroy, handle_);
     throw;
   }
 }
 
-void PjrtClient::open() {
+void PjrtClient::open(int devices) {
   // The CPU plug-in makes four devices with threads for each, unless it is told. Others do not know
   // the option.
   try {
-    create(true);
+    create(devices);
   } catch (const Error& error) {
     if (error.status() != NXD_ERROR_INVALID_ARGUMENT) throw;
-    create(false);
+    create(std::nullopt);
   }
   platform_ = plugin_->text(Slot::kClientPlatformName, handle_, "name of the platform");
   platform_version_ = plugin_->text(Slot::kClientPlatformVersion, handle_, "version");
-  auto devices = make_args<pjrt_abi::ListArgs>();
-  devices.object = handle_;
-  plugin_->call(Slot::kClientAddressableDevices, &devices, "devices");
-  if (devices.count == 0) fail(NXD_ERROR_UNSUPPORTED, plugin_->path(), ": it has no device");
-  device_ = static_cast<pjrt_abi::Device*>(devices.items[0]);
+  auto list = make_args<pjrt_abi::ListArgs>();
+  list.object = handle_;
+  plugin_->call(Slot::kClientAddressableDevices, &list, "devices");
+  for (size_t i = 0; i < list.count; ++i) {
+    devices_.push_back(static_cast<pjrt_abi::Device*>(list.items[i]));
+  }
+  if (list.count < static_cast<size_t>(devices)) {
+    fail(NXD_ERROR_UNSUPPORTED, plugin_->path(), ": expected ", devices,
+         " devices or more, it has ", list.count);
+  }
   // Custom calls of this library work on the memory of the host.
   if (platform_ == "cpu") port_ = CustomCallPort::open(plugin_);
 }
 
-void PjrtClient::create(bool one_cpu_device) {
+void PjrtClient::create(std::optional<int> cpu_devices) {
   constexpr std::string_view kDeviceCount = "cpu_device_count";
   auto count = make_args<pjrt_abi::NamedValue>();
   count.name = kDeviceCount.data();
   count.name_size = kDeviceCount.size();
   count.type = pjrt_abi::kInt64Value;
-  count.integer = 1;
+  count.integer = cpu_devices.value_or(1);
   count.value_size = 1;
   auto args = make_args<pjrt_abi::ClientCreateArgs>();
   args.options = &count;
-  args.option_count = one_cpu_device ? 1 : 0;
+  args.option_count = cpu_devices ? 1 : 0;
   plugin_->call(Slot::kClientCreate, &args, "create a client");
   handle_ = args.client;
 }
@@ -132,15 +140,15 @@ std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
                                                     const PjrtOptions& options,
                                                     const CompileCache& cache) {
   const auto flags = options.all_flags();
-  if (!cache.is_on()) return compile_anew(stablehlo, flags);
-  const std::string key = key_of(stablehlo, flags, cache);
+  if (!cache.is_on()) return compile_anew(stablehlo, flags, options.replicas);
+  const std::string key = key_of(stablehlo, options, cache);
   if (auto found = find(cache, key)) return found;
   const auto lock = cache.lock(key);
   // Another process may have compiled it while this one waited.
   if (auto found = find(cache, key)) return found;
   std::shared_ptr<PjrtExecutable> fresh;
   try {
-    fresh = compile_anew(stablehlo, flags);
+    fresh = compile_anew(stablehlo, flags, options.replicas);
   } catch (const Error& error) {
     if (is_the_programs(error)) cache.write({key, error.status(), error.what()});
     throw;
@@ -173,22 +181,22 @@ std::shared_ptr<PjrtExecutable> PjrtClient::find(const CompileCache& cache,
   }
 }
 
-std::string PjrtClient::key_of(std::string_view stablehlo,
-                               const std::map<std::string, std::string>& flags,
+std::string PjrtClient::key_of(std::string_view stablehlo, const PjrtOptions& options,
                                const CompileCache& cache) const {
-  std::string key =
-      text("nxd ", build_info::version(), "\n", platform_, ' ', platform_version_,
-           ", PJRT interface ", plugin_->version(), "\nplug-in ",
-           cache.digest_of_file(plugin_->file()), "\nprocessor ", processor_features(),
-           "\nprogram ", Digest().add(stablehlo).hex(), ' ', stablehlo.size(), '\n');
-  for (const auto& flag : flags) key += text(flag.first, '=', flag.second, '\n');
+  std::string key = text(
+      "nxd ", build_info::version(), "\n", platform_, ' ', platform_version_, ", PJRT interface ",
+      plugin_->version(), "\nplug-in ", cache.digest_of_file(plugin_->file()), "\nprocessor ",
+      processor_features(), "\nprogram ", Digest().add(stablehlo).hex(), ' ', stablehlo.size(),
+      "\nreplicas ", options.replicas, " of ", devices_.size(), " devices\n");
+  for (const auto& flag : options.all_flags()) key += text(flag.first, '=', flag.second, '\n');
   if (const auto xla_flags = env::get("XLA_FLAGS")) key += text("XLA_FLAGS ", *xla_flags, '\n');
   if (platform_ != "cpu") key += text("NEURON_CC_FLAGS ", cache.options().compiler_flags, '\n');
   return key;
 }
 
 std::shared_ptr<PjrtExecutable> PjrtClient::compile_anew(std::string_view stablehlo,
-                                                         std::map<std::string, std::string> flags) {
+                                                         std::map<std::string, std::string> flags,
+                                                         int replicas) {
   auto program = make_args<pjrt_abi::Program>();
   std::string code(stablehlo);  // the interface has no const here
   program.code = code.data();
@@ -196,7 +204,7 @@ std::shared_ptr<PjrtExecutable> PjrtClient::compile_anew(std::string_view stable
   program.format = kStablehloFormat.data();
   program.format_size = kStablehloFormat.size();
   for (;;) {
-    const std::string proto = compile_options_proto(flags);
+    const std::string proto = compile_options_proto(flags, replicas);
     auto args = make_args<pjrt_abi::CompileArgs>();
     args.client = handle_;
     args.program = &program;
@@ -228,8 +236,10 @@ std::shared_ptr<PjrtExecutable> PjrtClient::deserialize(std::string_view bytes) 
 }
 
 PjrtBuffer PjrtClient::import_host(void* data, const PjrtType& type, HostMemory memory,
-                                   std::shared_ptr<void> owner) {
+                                   std::shared_ptr<void> owner, size_t device) {
   alignas(kPjrtAlignment) static char nothing[kPjrtAlignment];
+  check_argument(device < devices_.size(), "device: expected 0 to ", devices_.size() - 1, ", got ",
+                 device);
   const size_t bytes = type.bytes();
   check_argument(data != nullptr || bytes == 0, "data: expected ", bytes, " bytes, got NULL");
   if (bytes == 0) {
@@ -245,7 +255,7 @@ PjrtBuffer PjrtClient::import_host(void* data, const PjrtType& type, HostMemory 
   args.type = pjrt_element_type(type.dtype);
   args.dimensions = type.shape.data();
   args.dimension_count = type.shape.size();
-  args.device = device_;
+  args.device = devices_[device];
   switch (memory) {
     case HostMemory::kCopied: args.semantics = pjrt_abi::kImmutableOnlyDuringCall; break;
     case HostMemory::kShared: args.semantics = pjrt_abi::kImmutableZeroCopy; break;

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/pjrt/compile_cache.h"
 #include "core/pjrt/custom_call.h"
@@ -15,13 +17,14 @@
 
 namespace nxd {
 
-// A plug-in at work on its first device. Threads may use it at the same time. A process that was
-// forked after a client was made cannot use it, and is told so.
+// A plug-in at work, on its first device unless another is named. Threads may use it at the same
+// time. A process that was forked after a client was made cannot use it, and is told so.
 class PjrtClient {
  public:
-  // One for each path of a process, which stays to its end: programs that were compiled for it are
-  // kept that long, and the plug-in's threads end with the process.
-  static std::shared_ptr<PjrtClient> load(const std::string& plugin_path);
+  // One for each path and number of a process, which stays to its end: programs that were compiled
+  // for it are kept that long, and the plug-in's threads end with the process. CPUs are as many
+  // devices as asked for; another plug-in has its own number. UNSUPPORTED when it has fewer.
+  static std::shared_ptr<PjrtClient> load(const std::string& plugin_path, int devices = 1);
 
   // The text of a module in StableHLO. It is looked up in the compile cache of the environment, and
   // kept there; processes that want the same program wait for the one that compiles it. Flags that
@@ -36,7 +39,7 @@ class PjrtClient {
   // INVALID_ARGUMENT for a dtype or shape that is none, NULL with elements, and memory that is to
   // be shared and not aligned to kPjrtAlignment. Memory of a device is always a copy.
   PjrtBuffer import_host(void* data, const PjrtType& type, HostMemory memory,
-                         std::shared_ptr<void> owner = nullptr);
+                         std::shared_ptr<void> owner = nullptr, size_t device = 0);
 
   // Such as "cpu", and all of it in a line: platform, its version, the interface's and the path.
   const std::string& platform() const { return platform_; }
@@ -48,20 +51,21 @@ class PjrtClient {
   uint64_t loaded() const { return loaded_; }
 
  private:
-  explicit PjrtClient(std::shared_ptr<PjrtPlugin> plugin);
-  void open();
-  void create(bool one_cpu_device);
+  PjrtClient(std::shared_ptr<PjrtPlugin> plugin, int devices);
+  void open(int devices);
+  void create(std::optional<int> cpu_devices);
   std::shared_ptr<PjrtExecutable> compile_anew(std::string_view stablehlo,
-                                               std::map<std::string, std::string> flags);
+                                               std::map<std::string, std::string> flags,
+                                               int replicas);
   std::shared_ptr<PjrtExecutable> find(const CompileCache& cache, const std::string& key);
-  std::string key_of(std::string_view stablehlo, const std::map<std::string, std::string>& flags,
+  std::string key_of(std::string_view stablehlo, const PjrtOptions& options,
                      const CompileCache& cache) const;
 
   std::shared_ptr<PjrtPlugin> plugin_;
   pjrt_abi::Client* handle_ = nullptr;
-  pjrt_abi::Device* device_ = nullptr;
+  std::vector<pjrt_abi::Device*> devices_;
   std::string platform_, platform_version_;
-  std::unique_ptr<CustomCallPort> port_;
+  std::shared_ptr<CustomCallPort> port_;
   std::atomic<uint64_t> compiled_ = 0, loaded_ = 0;
 };
 

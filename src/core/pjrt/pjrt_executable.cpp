@@ -36,6 +36,11 @@ pjrt_abi::Executable* PjrtExecutable::program() const {
 
 std::shared_ptr<PjrtExecution> PjrtExecutable::execute(const std::vector<PjrtBuffer*>& inputs,
                                                        void* rank_data) {
+  return execute_on_devices({inputs}, rank_data);
+}
+
+std::shared_ptr<PjrtExecution> PjrtExecutable::execute_on_devices(
+    const std::vector<std::vector<PjrtBuffer*>>& inputs, void* rank_data) {
   auto execution = std::make_shared<PjrtExecution>(plugin_, port_, rank_data);
   execution->start(handle_, output_count_, inputs);
   return execution;

@@ -20,6 +20,10 @@ class PjrtExecutable {
   // Starts the program and may return before it has ended. The inputs may be destroyed at once.
   // rank_data goes to the custom calls of the program, and outlives the execution.
   std::shared_ptr<PjrtExecution> execute(const std::vector<PjrtBuffer*>& inputs, void* rank_data);
+  // The same on several devices of this process at once, with the inputs of each: a program of
+  // several replicas waits in its collectives for all of them.
+  std::shared_ptr<PjrtExecution> execute_on_devices(
+      const std::vector<std::vector<PjrtBuffer*>>& inputs, void* rank_data);
   size_t num_outputs() const { return output_count_; }
   // Machine code, for PjrtClient::deserialize of the same plug-in on such a processor. It has no
   // checksum: the plug-in loads changed code as it is.

@@ -53,7 +53,7 @@ void fails_with_plugins(void**) {
   assert_int_equal(live_objects(full), 0);
   expect_error(NXD_ERROR_INTERNAL, "the plug-in threw fake exception", load(fake(dir, "throw")));
   const std::string empty = fake(dir, "devices");
-  expect_error(NXD_ERROR_UNSUPPORTED, "it has no device", load(empty));
+  expect_error(NXD_ERROR_UNSUPPORTED, "expected 1 devices or more, it has 0", load(empty));
   assert_int_equal(live_objects(empty), 0);
 
   const auto client = nxd::PjrtClient::load(fake(dir, "short"));
