@@ -55,6 +55,7 @@ void* address_of(const char* function);
 #define dnnl_memory_set_data_handle NXD_ONEDNN(dnnl_memory_set_data_handle)
 #define dnnl_memory_set_data_handle_v2 NXD_ONEDNN(dnnl_memory_set_data_handle_v2)
 #define dnnl_post_ops_append_sum NXD_ONEDNN(dnnl_post_ops_append_sum)
+#define dnnl_post_ops_append_sum_v2 NXD_ONEDNN(dnnl_post_ops_append_sum_v2)
 #define dnnl_post_ops_create NXD_ONEDNN(dnnl_post_ops_create)
 #define dnnl_post_ops_destroy NXD_ONEDNN(dnnl_post_ops_destroy)
 #define dnnl_primitive_attr_create NXD_ONEDNN(dnnl_primitive_attr_create)
