@@ -29,7 +29,7 @@ nxd_package(libraries libnxd${NXD_ABI} libs
 nxd_package(development libnxd-dev libdevel
   "This package has the headers, what pkg-config and CMake need, documents,\nand the bindings for Rust, Go, Julia and Python as sources.")
 nxd_package(tools nxd-tools utils
-  "This package has nxdrun, which starts ranks, nxdplan, which predicts\nlayouts, nxdconvert, which converts weights, and nxdtokenize.")
+  "This package has nxdrun, which starts ranks, nxdplan, which predicts\nlayouts, nxdconvert, which converts weights, nxdtokenize, and\nnxd-neuron-selftest, which tries a PJRT plug-in.")
 set(CPACK_DEBIAN_LIBRARIES_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/triggers)
 # The libraries load oneDNN themselves, so that dpkg-shlibdeps does not see it.
 file(REAL_PATH ${NXD_DNNL_LIBRARY} dnnl_file)

@@ -17,6 +17,7 @@ constexpr DeviceVariable kDeviceVariables[] = {
     {"NEURON_CC_FLAGS", VariableUse::kRead, "the words about the cache; Neuron's compiler has all"},
     {"NEURON_COMPILE_CACHE_URL", VariableUse::kRead, "directory of compiled programs"},
     {"XLA_FLAGS", VariableUse::kRead, "read by XLA; compiled programs are kept apart by it"},
+    {"NEURON_LIBRARY_PATH", VariableUse::kRead, "Neuron's plug-in, for nxd-neuron-selftest"},
     {"NEURON_RT_VISIBLE_CORES", VariableUse::kRead, "each rank of a host takes one of these cores"},
     {"NEURON_RT_ROOT_COMM_ID", VariableUse::kRead, "set for ranks, unless it is set already"},
     {"NEURON_PJRT_PROCESSES_NUM_DEVICES", VariableUse::kRead, "the same"},
