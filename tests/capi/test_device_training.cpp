@@ -2,6 +2,7 @@
 // ZeRO-1: the same losses, norms and parameters, one graph a step, and no compile for a new
 // learning rate.
 #include "support/model_support.h"
+#include "support/pjrt.h"
 
 #include "support/check.h"
 
@@ -231,6 +232,7 @@ void compiles_at_most_twice(void**) {
 }  // namespace
 
 int main() {
+  if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama),
       cmocka_unit_test(microbatches),
@@ -238,5 +240,15 @@ int main() {
       cmocka_unit_test(gpt2_with_dropout),
       cmocka_unit_test(compiles_at_most_twice),
   };
+  // Ranks are threads here, and a plug-in runs one graph of a process at a time: none is tensor
+  // parallel. Each layout takes seconds to compile.
+  const struct CMUnitTest through_a_plugin[] = {
+      cmocka_unit_test(microbatches),
+      cmocka_unit_test(bf16_with_f32_gradients),
+  };
+  const char* backend = std::getenv("NXD_XLA_BACKEND");
+  if (backend && std::string(backend) == "pjrt") {
+    return cmocka_run_group_tests(through_a_plugin, nullptr, nullptr);
+  }
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

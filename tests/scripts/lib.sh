@@ -95,3 +95,14 @@ for name, run in zip(files[1:], runs[1:]):
         sys.exit("the losses depend on the number of ranks")
 PY
 }
+
+# pjrt_plugin: prints the path of a PJRT plug-in, where one was named or fetched.
+pjrt_plugin() {
+  local plugin
+  plugin=$("$(dirname "${BASH_SOURCE[0]}")/../../scripts/fetch_pjrt_cpu" --path)
+  if [[ ! -s $plugin ]]; then
+    skip_part "PJRT plug-in for the CPU" "there is no $plugin" "run scripts/fetch_pjrt_cpu" >&2
+    return 1
+  fi
+  echo "$plugin"
+}

@@ -34,3 +34,9 @@ for n in 1 2; do
     "$build/examples/c/ddp_toy"
 done
 compare_losses 1e-5 "$work"/toy.{1,2,4,spawn,xla1,xla2}
+# The same through a PJRT plug-in, whose programs call the ranks' collectives.
+if plugin=$(pjrt_plugin); then
+  losses "$work/toy.pjrt2" env -u NXD_CPU_MODE NXD_PJRT_PLUGIN="$plugin" NXD_PJRT_FAST_COMPILE=1 \
+    PJRT_NPROC=1 TF_CPP_MIN_LOG_LEVEL=1 "$build/tools/nxdrun" -n 2 "$build/examples/c/ddp_toy"
+  compare_losses 1e-5 "$work"/toy.{1,pjrt2}
+fi

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { kNoPjrtPlugin = 77 }; /* exit code of a test that was skipped */
@@ -23,6 +24,17 @@ static inline const char* nxd_test_pjrt_plugin(void) {
   if (access(path, R_OK) == 0) return path;
   printf("skip: PJRT plug-in for the CPU: there is no %s; run scripts/fetch_pjrt_cpu\n", path);
   return NULL;
+}
+
+/* For programs that are run once for each backend of device XLA. Names the plug-in to the library
+   when NXD_XLA_BACKEND asks for pjrt. 0, or the exit code of a test that was skipped. */
+static inline int nxd_test_set_pjrt_plugin(void) {
+  const char* backend = getenv("NXD_XLA_BACKEND");
+  const char* path;
+  if (!backend || strcmp(backend, "pjrt") != 0) return 0;
+  path = nxd_test_pjrt_plugin();
+  if (!path) return kNoPjrtPlugin;
+  return setenv("NXD_PJRT_PLUGIN", path, 1);
 }
 
 #endif

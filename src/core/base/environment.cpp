@@ -74,7 +74,21 @@ nxd_transport_t transport() {
        "shared_memory or hierarchical, got \"", name, "\"");
 }
 
-std::string xla_backend() { return get("NXD_XLA_BACKEND").value_or("replay"); }
+uint64_t most_graph_nodes() {
+  constexpr int64_t kDefault = 200000;
+  const int64_t nodes = get_int("NXD_MAX_GRAPH_NODES").value_or(kDefault);
+  check_argument(nodes > 0, "environment variable NXD_MAX_GRAPH_NODES: expected a number above 0, ",
+                 "got ", nodes);
+  return static_cast<uint64_t>(nodes);
+}
+
+std::string pjrt_plugin() { return get("NXD_PJRT_PLUGIN").value_or(""); }
+
+bool pjrt_fast_compile() { return get_int("NXD_PJRT_FAST_COMPILE").value_or(0) != 0; }
+
+std::string xla_backend() {
+  return get("NXD_XLA_BACKEND").value_or(pjrt_plugin().empty() ? "replay" : "pjrt");
+}
 
 const char* table() {
   return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "
@@ -87,8 +101,13 @@ const char* table() {
          "NXD_LARGE_GROUP\t33\tranks from which a group over Gloo uses algorithms for many ranks; "
          "the same on all ranks\n"
          "NXD_LOG_LEVEL\twarn\tdebug, info, warn, error or off\n"
+         "NXD_MAX_GRAPH_NODES\t200000\toperators that device xla records before it runs them as a "
+         "graph, also within a step\n"
          "NXD_OPEN_STORE\t0\t1: TCP stores are served and used without the secret, as torch's are; "
          "ranks still prove it to each other\n"
+         "NXD_PJRT_FAST_COMPILE\t0\t1: graphs are compiled several times faster, and run slower\n"
+         "NXD_PJRT_PLUGIN\t\tpath of the PJRT plug-in that compiles and runs the graphs of device "
+         "xla\n"
          "NXD_PLAIN_KERNELS\t0\t1: every layer through plain ATen operators\n"
          "NXD_SECRET\t\tsecret of the job, which its processes prove to each other; nxd_spawn "
          "makes "
@@ -98,8 +117,9 @@ const char* table() {
          "NXD_SOCKET_IFNAME\t\tnetwork interface or address for connections between ranks\n"
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"
          "NXD_TRANSPORT\tauto\tauto, gloo, shared_memory or hierarchical; see nxd_transport_t\n"
-         "NXD_XLA_BACKEND\treplay\tbackend that runs the graphs of device xla: replay, on the CPU; "
-         "when set, and NXD_CPU_MODE is not 1, device xla is the one to train on\n"
+         "NXD_XLA_BACKEND\t\tbackend that runs the graphs of device xla: replay, on the CPU, or "
+         "pjrt, by the plug-in of NXD_PJRT_PLUGIN; by default the latter where that is set; when "
+         "either is set, and NXD_CPU_MODE is not 1, device xla is the one to train on\n"
          "RANK\t\trank in the world, set by torchrun and nxdrun\n"
          "WORLD_SIZE\t\tranks in the world, set by torchrun and nxdrun\n"
          "LOCAL_RANK\t\trank on this host, set by torchrun and nxdrun\n"

@@ -29,7 +29,10 @@ int large_group();                // NXD_LARGE_GROUP, default 33
 std::string socket_interface();   // NXD_SOCKET_IFNAME, default ""
 bool open_store();                // NXD_OPEN_STORE
 nxd_transport_t transport();      // NXD_TRANSPORT, default auto
-std::string xla_backend();        // NXD_XLA_BACKEND, default replay
+uint64_t most_graph_nodes();      // NXD_MAX_GRAPH_NODES
+std::string pjrt_plugin();        // NXD_PJRT_PLUGIN
+bool pjrt_fast_compile();         // NXD_PJRT_FAST_COMPILE
+std::string xla_backend();        // NXD_XLA_BACKEND, by default pjrt where there is a plug-in
 
 // The table as text, one variable a line.
 const char* table();

@@ -10,7 +10,7 @@ namespace nxd {
 
 nxd_device_t training_device() {
   if (env::cpu_mode()) return NXD_DEVICE_CPU;
-  if (env::get("NXD_XLA_BACKEND")) return NXD_DEVICE_XLA;
+  if (env::get("NXD_XLA_BACKEND") || !env::pjrt_plugin().empty()) return NXD_DEVICE_XLA;
   std::string tried;
   for (const char* name : {"libneuronpjrt.so", "/opt/aws/neuron/lib/libneuronpjrt.so"}) {
     if (void* library = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {

@@ -13,7 +13,7 @@ namespace {
 struct State {
   std::mutex mutex;
   Counts counts;
-  std::map<std::string, uint64_t> syncs, fallbacks;
+  std::map<std::string, uint64_t> syncs, fallbacks, host_calls;
   std::set<std::string> named;  // a reset forgets no operator that was named in the log
 };
 
@@ -46,6 +46,7 @@ void reset() {
     s.counts = {};
     s.syncs.clear();
     s.fallbacks.clear();
+    s.host_calls.clear();
     recorded.store(0, std::memory_order_relaxed);
   });
 }
@@ -91,6 +92,10 @@ bool count_fallback(const std::string& operator_name) {
   return is_first;
 }
 
+void count_host_call(const std::string& operator_name) {
+  change([&](State& s) { ++s.host_calls[operator_name]; });
+}
+
 std::string report() {
   const Counts c = counts();
   std::ostringstream out;
@@ -104,6 +109,8 @@ std::string report() {
       out << "implicit_sync " << name << ' ' << times << '\n';
     for (const auto& [name, times] : s.fallbacks)
       out << "fallback " << name << ' ' << times << '\n';
+    for (const auto& [name, times] : s.host_calls)
+      out << "host_call " << name << ' ' << times << '\n';
   });
   return out.str();
 }

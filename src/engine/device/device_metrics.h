@@ -31,6 +31,8 @@ void count_execution(double seconds);
 void count_implicit_sync(const std::string& reason);
 // True if it is the first one of this operator in the process.
 bool count_fallback(const std::string& operator_name);
+// A call of the CPU by a compiled graph, for an operator that has no lowering.
+void count_host_call(const std::string& operator_name);
 
 // A line for each metric, and each operator that synced or fell back.
 std::string report();

@@ -11,10 +11,10 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
+#include "engine/device/replay_plan.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -189,26 +189,18 @@ void register_kernels(Registrations& r) {
   r.aten.impl("_local_scalar_dense", TORCH_FN(item));
 }
 
-void check_backend() {
-  const std::string backend = env::xla_backend();
-  if (backend != "replay") {
-    fail(NXD_ERROR_UNSUPPORTED, "environment variable NXD_XLA_BACKEND: expected replay, got \"",
-         backend, "\"");
-  }
-  if (c10::impl::hasDeviceGuardImpl(kRecordedDeviceType)) {
-    fail(NXD_ERROR_UNSUPPORTED,
-         "device xla: another library of this process has the device already");
-  }
-}
-
 }  // namespace
 
-void use_recorded_device() {
+void use_recorded_device(GraphCompiler compiler) {
   static std::mutex mutex;
   static Registrations* registrations = nullptr;
   const std::lock_guard<std::mutex> lock(mutex);
   if (registrations) return;
-  check_backend();
+  if (c10::impl::hasDeviceGuardImpl(kRecordedDeviceType)) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "device xla: another library of this process has the device already");
+  }
+  set_graph_compiler(compiler);
   auto made = std::make_unique<Registrations>();
   register_kernels(*made);
   registrations = made.release();

@@ -93,12 +93,26 @@ std::vector<DeviceValuePtr> Recording::add(const std::shared_ptr<RecordedNode>& 
     values[i]->source = {node, static_cast<int>(i)};
     values[i]->id = next_id();
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const DeviceValuePtr& value : values) {
-    if (value) pending_.emplace(value->id, value.get());
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const DeviceValuePtr& value : values) {
+      if (value) pending_.emplace(value->id, value.get());
+    }
+    if (node->op->is_effect) effects_.push_back(node);
   }
-  if (node->op->is_effect) effects_.push_back(node);
+  cut_if_too_long();
   return values;
+}
+
+// A program that never ends a step would fill the memory, and no compiler takes such a graph.
+void Recording::cut_if_too_long() {
+  if (++recorded_ < most_nodes_ || is_replaying) return;
+  if (!std::exchange(has_warned_of_length_, true)) {
+    log(NXD_LOG_WARN, "device xla: ", most_nodes_, " operators were recorded without the end of a ",
+        "step: they run as a graph of their own (NXD_MAX_GRAPH_NODES); call nxd_mark_step at the ",
+        "end of each step");
+  }
+  sync("nxd::graph_limit");
 }
 
 NodeResult Recording::source_of(DeviceValue& value) {
@@ -174,6 +188,7 @@ bool Recording::execute_pending() {
   const ReplayScope replaying;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   const Pending pending = take_pending();
+  recorded_ = 0;
   std::vector<NodeResult> kept;
   for (const DeviceValuePtr& value : pending.values) kept.push_back(value->source);
   if (kept.empty() && pending.effects.empty()) return false;

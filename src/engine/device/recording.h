@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/environment.h"
 #include "engine/device/recorded_node.h"
 #include "engine/device/replay_plan.h"
 
@@ -84,6 +86,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   };
 
   void forget(const DeviceValue& value);
+  void cut_if_too_long();
   Pending take_pending();
   bool execute_pending();  // whether there was anything
   void run(const RecordedGraph& graph, const ReplayPlan& plan, const Pending& pending);
@@ -93,6 +96,9 @@ class Recording : public std::enable_shared_from_this<Recording> {
   std::mutex mutex_;
   std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
   std::vector<std::shared_ptr<RecordedNode>> effects_;
+  const uint64_t most_nodes_ = env::most_graph_nodes();
+  std::atomic<uint64_t> recorded_{0};  // nodes since a graph has run
+  bool has_warned_of_length_ = false;
   StepGraph since_step_;  // the largest that has run since the last step was marked
   std::shared_ptr<const ReplayPlan> last_step_;
   uint64_t compiled_steps_ = 0;

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "engine/device/device_metrics.h"
+#include "engine/device/node_replay.h"
 
 namespace nxd {
 namespace {
@@ -18,74 +19,13 @@ namespace {
 // and those still in use are compiled again.
 constexpr size_t kMostPlans = 4096;
 
-void put_lists(const RecordedNode& node, const std::vector<int>& slots,
-               const std::vector<at::Tensor>& values, torch::jit::Stack& stack) {
-  for (size_t a = 0; a < node.lists.size(); ++a) {
-    const ListArgument& list = node.lists[a];
-    if (list.kind == ListArgument::Kind::kNone) continue;
-    std::vector<at::Tensor> elements(list.size);
-    for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const NodeInput& input = node.inputs[k];
-      if (input.argument != static_cast<int>(a)) continue;
-      elements[static_cast<size_t>(input.element)] = values[static_cast<size_t>(slots[k])];
-    }
-    if (list.kind == ListArgument::Kind::kTensors) {
-      stack[a] = c10::IValue(elements);
-      continue;
-    }
-    c10::List<c10::optional<at::Tensor>> optional;
-    for (const at::Tensor& element : elements) {
-      optional.push_back(element.defined() ? c10::optional<at::Tensor>(element) : c10::nullopt);
-    }
-    stack[a] = c10::IValue(std::move(optional));
-  }
-}
-
-std::vector<at::Tensor> run_operator_node(const RecordedNode& node, const std::vector<int>& slots,
-                                          const std::vector<at::Tensor>& values) {
-  torch::jit::Stack stack = node.arguments;
-  put_lists(node, slots, values, stack);
-  for (size_t k = 0; k < node.inputs.size(); ++k) {
-    const NodeInput& input = node.inputs[k];
-    if (input.element != NodeInput::kNoList) continue;
-    const at::Tensor& value = values[static_cast<size_t>(slots[k])];
-    stack[static_cast<size_t>(input.argument)] =
-        node.op->needs_dense_inputs ? value.contiguous() : value;
-  }
-  node.op->replay->callBoxed(&stack);
-  std::vector<at::Tensor> results;
-  for (const c10::IValue& result : stack) {
-    if (result.isTensor()) {
-      results.push_back(result.toTensor());
-    } else {
-      for (const at::Tensor& element : result.toTensorVector()) results.push_back(element);
-    }
-  }
-  return results;
-}
-
-std::vector<at::Tensor> run_function_node(const RecordedNode& node, const std::vector<int>& slots,
-                                          const std::vector<at::Tensor>& values) {
-  std::vector<at::Tensor> inputs;
-  for (const int slot : slots) inputs.push_back(values[static_cast<size_t>(slot)]);
-  return node.function(inputs);
-}
-
-// The message says which call of the step failed: it is made long after it was recorded.
 std::vector<at::Tensor> run_node(const RecordedGraph& graph, size_t index,
                                  const std::vector<at::Tensor>& values) {
-  const RecordedNode& node = *graph.nodes[index];
-  const std::vector<int>& slots = graph.input_slots[index];
-  try {
-    std::vector<at::Tensor> results = node.function ? run_function_node(node, slots, values)
-                                                    : run_operator_node(node, slots, values);
-    check_internal(results.size() == node.results.size(), node.op->name, " gave ", results.size(),
-                   " results, and ", node.results.size(), " were recorded");
-    return results;
-  } catch (c10::Error& error) {
-    error.add_context(text("in node ", index, " of a recorded graph: ", call_text(node)));
-    throw;
+  std::vector<at::Tensor> inputs;
+  for (const int slot : graph.input_slots[index]) {
+    inputs.push_back(values[static_cast<size_t>(slot)]);
   }
+  return replay_node(*graph.nodes[index], index, inputs);
 }
 
 // The kept results. One that shares its memory with a leaf, or with another, gets its own: values
@@ -109,6 +49,7 @@ std::vector<at::Tensor> owned_results(const RecordedGraph& graph, std::vector<at
 
 struct PlanCache {
   std::mutex mutex;
+  GraphCompiler compiler = nullptr;
   std::unordered_map<GraphHash::Value, std::shared_ptr<const ReplayPlan>, HashOfGraphHash> plans;
 };
 
@@ -119,8 +60,12 @@ PlanCache& plan_cache() {
 
 }  // namespace
 
-ReplayPlan::ReplayPlan(const RecordedGraph& graph)
+ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
     : last_uses_(graph.nodes.size()), outline_(graph.outline()) {
+  if (compiler) {
+    program_ = compiler(outline_);
+    return;
+  }
   constexpr size_t kNever = SIZE_MAX;
   const auto slots = static_cast<size_t>(graph.num_slots);
   std::vector<size_t> last_use(slots, kNever);
@@ -143,6 +88,7 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph)
 
 std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph) const {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (program_) return program_->run(graph);
   std::vector<at::Tensor> values(static_cast<size_t>(graph.num_slots));
   std::copy(graph.leaves.begin(), graph.leaves.end(), values.begin());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -165,12 +111,18 @@ std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_
     return found->second;
   }
   const auto start = std::chrono::steady_clock::now();
-  auto plan = std::make_shared<const ReplayPlan>(graph);
+  auto plan = std::make_shared<const ReplayPlan>(graph, cache.compiler);
   if (cache.plans.size() >= kMostPlans) cache.plans.clear();
   cache.plans.emplace(hash, plan);
   device_metrics::count_compile(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return plan;
+}
+
+void set_graph_compiler(GraphCompiler compiler) {
+  PlanCache& cache = plan_cache();
+  const std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.compiler = compiler;
 }
 
 size_t plan_count() {

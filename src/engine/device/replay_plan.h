@@ -4,15 +4,17 @@
 #include <memory>
 #include <vector>
 
+#include "engine/device/graph_program.h"
 #include "engine/device/recorded_graph.h"
 
 namespace nxd {
 
-// A graph made ready: when each value is used for the last time.
+// A graph made ready: a compiler's program, or when each value is used for the last time.
 // It has no values of its own, so that all graphs of one hash share it.
 class ReplayPlan {
  public:
-  explicit ReplayPlan(const RecordedGraph& graph);
+  // A compiler of null leaves the nodes to be run one after the other.
+  ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler);
 
   // Runs the nodes of a graph of this plan's hash; gives the kept results, each with memory of its
   // own, in C order.
@@ -24,10 +26,13 @@ class ReplayPlan {
  private:
   std::vector<std::vector<int>> last_uses_;  // slots that nothing needs after a node
   RecordedGraph outline_;
+  std::unique_ptr<GraphProgram> program_;
 };
 
 // The plan of a graph; the graph is compiled if the process has not seen it yet.
 std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_new);
+// Compiles the graphs that come from now on; null: they are replayed.
+void set_graph_compiler(GraphCompiler compiler);
 // Plans that the process keeps.
 size_t plan_count();
 

@@ -3,14 +3,11 @@
 #include <ATen/ATen.h>
 
 #include "core/base/error.h"
+#include "engine/dtype.h"
 
 namespace nxd {
 
-// Between nxd.h's dtypes and devices and libtorch's. A value that is none is INVALID_ARGUMENT; one
-// that the other side does not have is UNSUPPORTED.
-at::ScalarType to_scalar_type(nxd_dtype_t dtype);
-nxd_dtype_t to_nxd_dtype(at::ScalarType type);
-
+// Between nxd.h's devices and libtorch's, as engine/dtype.h maps dtypes.
 at::Device to_device(nxd_device_t device);
 nxd_device_t from_device(at::Device device);
 

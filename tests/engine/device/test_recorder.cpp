@@ -14,9 +14,11 @@
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/graph_text.h"
-#include "engine/device/recorded_device.h"
 #include "engine/device/recorder.h"
 #include "engine/device/recording.h"
+#include "engine/stablehlo/device_backend.h"
+
+#include "support/pjrt.h"
 
 #include "support/check.h"
 
@@ -276,8 +278,8 @@ void test_a_step_is_one_graph_whatever_its_scalars(void**) {
   const Tensor x = values({8, 4}, 2, kCpu), given = x.to(kXla);
   device_metrics::reset();
   for (int i = 0; i < 20; ++i) {
-    step(eager, x, 0.1 + i);
-    step(w, given, 0.1 + i);
+    step(eager, x, 0.01 * (i + 1));
+    step(w, given, 0.01 * (i + 1));
   }
   const auto counts = device_metrics::counts();
   assert_int_equal(counts.executions, 20);
@@ -397,13 +399,15 @@ void test_errors_come_when_recorded_or_name_the_call(void**) {
     thrown = std::string(error.what()).find("on device xla:0") != std::string::npos;
   }
   assert_true(thrown);
-  // An id that is out of range shows when the graph runs: the tensor is lost, the thread goes on.
-  const Tensor lost = at::embedding(values({6, 4}, 7, kXla), ids({2}, 6, kXla) + 100);
+  // An index that is out of range shows when the graph runs: the tensor is lost, the thread goes
+  // on.
+  const Tensor lost =
+      at::index_put(values({6, 4}, 7, kXla), {ids({2}, 6, kXla) + 100}, values({2, 4}, 7, kXla));
   thrown = false;
   try {
     Recording::current()->mark_step();
-  } catch (const c10::Error& error) {
-    thrown = std::string(error.what()).find("aten::embedding") != std::string::npos;
+  } catch (const std::exception& error) {
+    thrown = std::string(error.what()).find("aten::index_put") != std::string::npos;
   }
   assert_true(thrown);
   thrown = false;
@@ -451,6 +455,23 @@ void test_threads_record_apart(void**) {
                            (values({3}, 1, kCpu) + 1) * 2 + values({3}, 1, kCpu)));
 }
 
+// A step that never ends is cut, each time that it has grown so long.
+void test_long_graphs_are_cut(void**) {
+  assert_int_equal(setenv("NXD_MAX_GRAPH_NODES", "10", 1), 0);
+  device_metrics::reset();
+  Tensor x;
+  std::thread other([&] {
+    x = values({3}, 1, kXla);
+    for (int i = 0; i < 25; ++i) x = x + 1;
+  });
+  other.join();
+  assert_int_equal(unsetenv("NXD_MAX_GRAPH_NODES"), 0);
+  assert_int_equal(device_metrics::counts().executions, 2);
+  assert_true(device_metrics::report().find("implicit_sync nxd::graph_limit 2\n") !=
+              std::string::npos);
+  assert_true(at::allclose(x.to(at::kCPU), values({3}, 1, kCpu) + 25));
+}
+
 // Taken apart without recursion.
 void test_long_chains(void**) {
   Tensor x = values({1}, 1, kXla);
@@ -460,13 +481,14 @@ void test_long_chains(void**) {
 }
 
 int set_up(void**) {
-  use_recorded_device();
+  use_xla_device();
   return 0;
 }
 
 }  // namespace
 
 int main() {
+  if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_operators_equal_those_on_the_cpu),
       cmocka_unit_test(test_a_step_is_one_graph_whatever_its_scalars),
@@ -477,6 +499,7 @@ int main() {
       cmocka_unit_test(test_errors_come_when_recorded_or_name_the_call),
       cmocka_unit_test(test_as_strided_of_a_reordered_view_is_rejected),
       cmocka_unit_test(test_threads_record_apart),
+      cmocka_unit_test(test_long_graphs_are_cut),
       cmocka_unit_test(test_long_chains),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/device/recorded_graph.h"
+
+namespace nxd {
+
+// A graph that a compiler has made a program of.
+class GraphProgram {
+ public:
+  GraphProgram() = default;
+  virtual ~GraphProgram() = default;
+  GraphProgram(const GraphProgram&) = delete;
+  GraphProgram& operator=(const GraphProgram&) = delete;
+
+  // Runs a graph of the hash that was compiled; gives the kept results, each with memory of its
+  // own, in C order. Threads may call it at the same time.
+  virtual std::vector<at::Tensor> run(const RecordedGraph& graph) const = 0;
+};
+
+// Makes a program of a graph's outline.
+using GraphCompiler = std::unique_ptr<GraphProgram> (*)(const RecordedGraph& outline);
+
+}  // namespace nxd

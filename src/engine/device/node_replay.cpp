@@ -1,0 +1,71 @@
+#include "engine/device/node_replay.h"
+
+#include <ATen/ATen.h>
+
+#include "core/base/error.h"
+
+namespace nxd {
+namespace {
+
+void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
+               torch::jit::Stack& stack) {
+  for (size_t a = 0; a < node.lists.size(); ++a) {
+    const ListArgument& list = node.lists[a];
+    if (list.kind == ListArgument::Kind::kNone) continue;
+    std::vector<at::Tensor> elements(list.size);
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const NodeInput& input = node.inputs[k];
+      if (input.argument != static_cast<int>(a)) continue;
+      elements[static_cast<size_t>(input.element)] = inputs[k];
+    }
+    if (list.kind == ListArgument::Kind::kTensors) {
+      stack[a] = c10::IValue(elements);
+      continue;
+    }
+    c10::List<c10::optional<at::Tensor>> optional;
+    for (const at::Tensor& element : elements) {
+      optional.push_back(element.defined() ? c10::optional<at::Tensor>(element) : c10::nullopt);
+    }
+    stack[a] = c10::IValue(std::move(optional));
+  }
+}
+
+std::vector<at::Tensor> run_operator(const RecordedNode& node,
+                                     const std::vector<at::Tensor>& inputs) {
+  torch::jit::Stack stack = node.arguments;
+  put_lists(node, inputs, stack);
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const NodeInput& input = node.inputs[k];
+    if (input.element != NodeInput::kNoList) continue;
+    stack[static_cast<size_t>(input.argument)] =
+        node.op->needs_dense_inputs ? inputs[k].contiguous() : inputs[k];
+  }
+  node.op->replay->callBoxed(&stack);
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& result : stack) {
+    if (result.isTensor()) {
+      results.push_back(result.toTensor());
+    } else {
+      for (const at::Tensor& element : result.toTensorVector()) results.push_back(element);
+    }
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
+                                    const std::vector<at::Tensor>& inputs) {
+  try {
+    std::vector<at::Tensor> results =
+        node.function ? node.function(inputs) : run_operator(node, inputs);
+    check_internal(results.size() == node.results.size(), node.op->name, " gave ", results.size(),
+                   " results, and ", node.results.size(), " were recorded");
+    return results;
+  } catch (c10::Error& error) {
+    error.add_context(text("in node ", index, " of a recorded graph: ", call_text(node)));
+    throw;
+  }
+}
+
+}  // namespace nxd

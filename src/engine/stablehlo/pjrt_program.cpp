@@ -1,0 +1,219 @@
+#include "engine/stablehlo/pjrt_program.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "core/base/environment.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "engine/device/device_metrics.h"
+#include "engine/device/node_replay.h"
+#include "engine/dtype.h"
+#include "engine/stablehlo/stablehlo_module.h"
+
+namespace nxd {
+namespace {
+
+at::Tensor over_memory(void* data, at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::from_blob(data, sizes, at::TensorOptions().dtype(dtype));
+}
+
+// A node that the program leaves to the host, on a thread of the plug-in's.
+void run_host_node(const CustomCall& call) {
+  const auto& graph = *static_cast<const RecordedGraph*>(call.rank_data());
+  const auto index = static_cast<size_t>(call.integer("node"));
+  const RecordedNode& node = *graph.nodes.at(index);
+  if (node.op->replay && !node.op->is_effect) device_metrics::count_host_call(node.op->name);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  try {
+    std::vector<at::Tensor> inputs;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const CustomCallBuffer& given = call.inputs().at(k);
+      at::Tensor input = over_memory(given.data, given.shape, to_scalar_type(given.dtype));
+      const RecordedNode& from = *node.inputs[k].from.node;
+      if (from.is_leaf() && from.leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
+        input.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
+      inputs.push_back(std::move(input));
+    }
+    const std::vector<at::Tensor> results = replay_node(node, index, inputs);
+    size_t next = 0;
+    for (size_t r = 0; r < results.size(); ++r) {
+      if (!node.results[r].defined()) continue;
+      const CustomCallBuffer& out = call.outputs().at(next++);
+      over_memory(out.data, out.shape, to_scalar_type(out.dtype)).copy_(results[r]);
+    }
+  } catch (...) {
+    throw Error::current();
+  }
+}
+
+PjrtType pjrt_type(at::ScalarType dtype, at::IntArrayRef sizes) {
+  return {to_nxd_dtype(dtype), sizes.vec()};
+}
+
+PjrtBuffer imported(const at::Tensor& leaf) {
+  void* data = leaf.data_ptr();
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data) % kPjrtAlignment == 0;
+  const bool is_shared = is_aligned && leaf.numel() != 0;
+  return pjrt_client().import_host(data, pjrt_type(leaf.scalar_type(), leaf.sizes()),
+                                   is_shared ? HostMemory::kShared : HostMemory::kCopied,
+                                   std::make_shared<at::Tensor>(leaf));
+}
+
+// The buffer's memory as a tensor, which keeps the buffer.
+at::Tensor taken(PjrtBuffer&& buffer, const at::Tensor& declared) {
+  const auto kept = std::make_shared<PjrtBuffer>(std::move(buffer));
+  if (declared.numel() == 0) return at::empty(declared.sizes(), declared.scalar_type());
+  return at::from_blob(
+      kept->data(), declared.sizes(), [kept](void*) {},
+      at::TensorOptions().dtype(declared.scalar_type()));
+}
+
+// Once for each operator of the process. Effects are calls of the host in any case.
+void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_nodes) {
+  static auto* named = new std::set<std::string>;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const int index : host_nodes) {
+    const RecordedOperator& op = *outline.nodes[static_cast<size_t>(index)]->op;
+    if (!op.replay || op.is_effect || !named->insert(op.name).second) continue;
+    log(NXD_LOG_WARN, "device xla: ", op.name,
+        " has no lowering to StableHLO: compiled graphs call the CPU for it");
+  }
+}
+
+// The plug-in runs one graph of a client at a time, so that ranks that are threads of one process
+// would wait for one another without end in a collective that is part of their graphs.
+class ExchangeScope {
+ public:
+  explicit ExchangeScope(bool exchanges) : exchanges_(exchanges) {
+    if (!exchanges_ || !under_way_.exchange(true)) return;
+    fail(NXD_ERROR_UNSUPPORTED,
+         "device xla: two ranks of this process run graphs with collectives ",
+         "through a PJRT plug-in, which runs one graph at a time; start a process for each rank, ",
+         "or set NXD_XLA_BACKEND=replay");
+  }
+  ~ExchangeScope() {
+    if (exchanges_) under_way_ = false;
+  }
+  ExchangeScope(const ExchangeScope&) = delete;
+  ExchangeScope& operator=(const ExchangeScope&) = delete;
+
+ private:
+  static std::atomic<bool> under_way_;
+  const bool exchanges_;
+};
+
+std::atomic<bool> ExchangeScope::under_way_{false};
+
+// The library's own functions with effects are those that ranks may meet in.
+bool has_own_effects(const RecordedGraph& outline, const std::vector<int>& host_nodes) {
+  return std::any_of(host_nodes.begin(), host_nodes.end(), [&](int index) {
+    const RecordedNode& node = *outline.nodes[static_cast<size_t>(index)];
+    return node.op->is_effect && !node.op->replay && !node.results.empty();
+  });
+}
+
+class PjrtProgram final : public GraphProgram {
+ public:
+  explicit PjrtProgram(const RecordedGraph& outline) : module_(emit_stablehlo(outline)) {
+    PjrtOptions options;
+    options.fast_compile = env::pjrt_fast_compile();
+    executable_ = pjrt_client().compile(module_.text, options);
+    module_.text.clear();
+    name_host_calls(outline, module_.host_nodes);
+    exchanges_ = has_own_effects(outline, module_.host_nodes);
+    for (const at::Tensor& leaf : outline.leaves) slots_.push_back(leaf);
+    for (const auto& node : outline.nodes) {
+      slots_.insert(slots_.end(), node->results.begin(), node->results.end());
+    }
+  }
+
+  std::vector<at::Tensor> run(const RecordedGraph& graph) const override {
+    const std::vector<double> floats = numbers<double>(graph, module_.floats);
+    const std::vector<int64_t> integers = numbers<int64_t>(graph, module_.integers);
+    std::vector<PjrtBuffer> inputs;
+    for (const int slot : module_.buffers) {
+      inputs.push_back(imported(graph.leaves[static_cast<size_t>(slot)]));
+    }
+    add_numbers(floats, NXD_DTYPE_F64, inputs);
+    add_numbers(integers, NXD_DTYPE_I64, inputs);
+    std::vector<PjrtBuffer*> arguments;
+    for (PjrtBuffer& input : inputs) arguments.push_back(&input);
+    const ExchangeScope exchange(exchanges_);
+    // The calls of the host only read it.
+    const auto execution = executable_->execute(arguments, const_cast<RecordedGraph*>(&graph));
+    execution->wait();
+    std::vector<at::Tensor> results;
+    for (size_t i = 0; i < graph.kept_slots.size(); ++i) {
+      results.push_back(taken(std::move(execution->outputs().at(i)),
+                              slots_[static_cast<size_t>(graph.kept_slots[i])]));
+    }
+    return results;
+  }
+
+ private:
+  template <class Number>
+  static std::vector<Number> numbers(const RecordedGraph& graph,
+                                     const std::vector<HloScalars::Source>& sources) {
+    std::vector<Number> out;
+    for (const HloScalars::Source& source : sources) {
+      const at::Scalar value = source.leaf >= 0
+                                   ? graph.leaves[static_cast<size_t>(source.leaf)].item()
+                                   : graph.nodes[static_cast<size_t>(source.node)]
+                                         ->arguments[static_cast<size_t>(source.argument)]
+                                         .toScalar();
+      out.push_back(value.to<Number>());
+    }
+    return out;
+  }
+
+  template <class Number>
+  static void add_numbers(const std::vector<Number>& values, nxd_dtype_t dtype,
+                          std::vector<PjrtBuffer>& inputs) {
+    if (values.empty()) return;
+    inputs.push_back(pjrt_client().import_host(const_cast<Number*>(values.data()),
+                                               {dtype, {static_cast<int64_t>(values.size())}},
+                                               HostMemory::kCopied));
+  }
+
+  StableHloModule module_;  // without its text
+  std::shared_ptr<PjrtExecutable> executable_;
+  std::vector<at::Tensor> slots_;  // on the meta device
+  bool exchanges_ = false;
+};
+
+}  // namespace
+
+PjrtClient& pjrt_client() {
+  static const std::shared_ptr<PjrtClient> client = [] {
+    const std::string path = env::pjrt_plugin();
+    if (path.empty()) {
+      fail(NXD_ERROR_UNSUPPORTED, "device xla: backend pjrt needs a plug-in: expected its path in ",
+           "environment variable NXD_PJRT_PLUGIN, which is not set");
+    }
+    auto loaded = PjrtClient::load(path);
+    if (!loaded->has_custom_calls()) {
+      fail(NXD_ERROR_UNSUPPORTED, "device xla: the plug-in ", loaded->description(),
+           " has no custom calls, which collectives need");
+    }
+    register_custom_call(kHostNodeFunction, &run_host_node);
+    return loaded;
+  }();
+  return *client;
+}
+
+std::unique_ptr<GraphProgram> compile_by_pjrt(const RecordedGraph& outline) {
+  return std::make_unique<PjrtProgram>(outline);
+}
+
+}  // namespace nxd

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "core/pjrt/pjrt_client.h"
+#include "engine/device/graph_program.h"
+
+namespace nxd {
+
+// The client of the plug-in that NXD_PJRT_PLUGIN names. UNSUPPORTED where the variable is not set,
+// or the plug-in cannot be used.
+PjrtClient& pjrt_client();
+
+// A GraphCompiler: StableHLO, compiled by that plug-in. Leaves that lie as it wants them are not
+// copied, and neither are results. The nodes that are left to the host run as they are replayed.
+std::unique_ptr<GraphProgram> compile_by_pjrt(const RecordedGraph& outline);
+
+}  // namespace nxd
