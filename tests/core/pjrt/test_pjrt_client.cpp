@@ -132,8 +132,14 @@ void serializes(void**) {
   PjrtBuffer g = client()->import_host(gradient.data(), f32({16}), HostMemory::kShared);
   run(*program, {&w, &g});
   assert_true(weight.values() == std::vector<float>(16, 7));
-  expect_error(NXD_ERROR_INTERNAL, "load a compiled program",
-               [&] { client()->deserialize(code.substr(0, code.size() / 2)); });
+  // Releases of XLA do not agree on the status.
+  std::string message;
+  try {
+    client()->deserialize(code.substr(0, code.size() / 2));
+  } catch (const nxd::Error& error) {
+    message = error.what();
+  }
+  assert_true(message.starts_with("PJRT: load a compiled program: "));
 }
 
 void leaves_out_unknown_flags(void**) {
