@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -99,16 +101,22 @@ std::string default_directory() {
   return "";
 }
 
+// Each program that is compiled comes this way, and one warning of a place is enough.
+bool is_first_time(const std::string& place) {
+  static std::mutex mutex;
+  static auto* places = new std::set<std::string>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  return places->insert(place).second;
+}
+
 // A path, or a URL of a file. Another URL is for the compiler of its own vendor.
 std::string directory_of(const std::string& url) {
   constexpr std::string_view kFile = "file://";
   if (url.starts_with(kFile)) return url.substr(kFile.size());
   if (url.find("://") == std::string::npos) return url;
-  static const bool warned = [&] {
+  if (is_first_time(url)) {
     log(NXD_LOG_WARN, "compile cache: ", url, " is no directory; programs are not kept");
-    return true;
-  }();
-  static_cast<void>(warned);
+  }
   return "";
 }
 
@@ -136,7 +144,9 @@ CompileCache::CompileCache(CompileCacheOptions options) : options_(std::move(opt
   try {
     make_directories(options_.directory);
   } catch (const Error& error) {
-    log(NXD_LOG_WARN, "compile cache: programs are not kept: ", error.what());
+    if (is_first_time(options_.directory)) {
+      log(NXD_LOG_WARN, "compile cache: programs are not kept: ", error.what());
+    }
     options_.directory.clear();
   }
 }
