@@ -46,7 +46,7 @@ PY
 # A backend that there is not is named, with those that there are; and a plug-in that is missing.
 if env -u NXD_CPU_MODE NXD_XLA_BACKEND=steam "$program" 2> "$work/error" > /dev/null; then exit 1; fi
 grep -q 'NXD_XLA_BACKEND: expected replay or pjrt, got "steam"' "$work/error"
-if env -u NXD_CPU_MODE -u NXD_PJRT_PLUGIN NXD_XLA_BACKEND=pjrt "$program" 2> "$work/error" > /dev/null; then exit 1; fi
-grep -q 'environment variable NXD_PJRT_PLUGIN, which is not set' "$work/error"
+if env -u NXD_CPU_MODE -u NXD_PJRT_PLUGIN -u NEURON_LIBRARY_PATH NXD_XLA_BACKEND=pjrt "$program" 2> "$work/error" > /dev/null; then exit 1; fi
+grep -q 'no PJRT plug-in was found: NXD_PJRT_PLUGIN and NEURON_LIBRARY_PATH are not set' "$work/error"
 if env -u NXD_CPU_MODE NXD_PJRT_PLUGIN=/no/plugin.so "$program" 2> "$work/error" > /dev/null; then exit 1; fi
 grep -q '/no/plugin.so' "$work/error"

@@ -13,6 +13,7 @@
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/pjrt/pjrt_search.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 #include "engine/dtype.h"
@@ -196,12 +197,7 @@ class PjrtProgram final : public GraphProgram {
 
 PjrtClient& pjrt_client() {
   static const std::shared_ptr<PjrtClient> client = [] {
-    const std::string path = env::pjrt_plugin();
-    if (path.empty()) {
-      fail(NXD_ERROR_UNSUPPORTED, "device xla: backend pjrt needs a plug-in: expected its path in ",
-           "environment variable NXD_PJRT_PLUGIN, which is not set");
-    }
-    auto loaded = PjrtClient::load(path);
+    auto loaded = PjrtClient::load(find_pjrt_plugin());
     if (!loaded->has_custom_calls()) {
       fail(NXD_ERROR_UNSUPPORTED, "device xla: the plug-in ", loaded->description(),
            " has no custom calls, which collectives need");

@@ -7,8 +7,8 @@
 
 namespace nxd {
 
-// The client of the plug-in that NXD_PJRT_PLUGIN names. UNSUPPORTED where the variable is not set,
-// or the plug-in cannot be used.
+// The client of the plug-in that the environment names (find_pjrt_plugin). UNSUPPORTED where there
+// is none, or it cannot be used.
 PjrtClient& pjrt_client();
 
 // A GraphCompiler: StableHLO, compiled by that plug-in. Leaves that lie as it wants them are not
