@@ -30,8 +30,8 @@ void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
   }
 }
 
-std::vector<at::Tensor> run_operator(const RecordedNode& node,
-                                     const std::vector<at::Tensor>& inputs) {
+std::vector<at::Tensor> run_aten_node(const RecordedNode& node,
+                                      const std::vector<at::Tensor>& inputs) {
   torch::jit::Stack stack = node.arguments;
   put_lists(node, inputs, stack);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
@@ -58,7 +58,7 @@ std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
                                     const std::vector<at::Tensor>& inputs) {
   try {
     std::vector<at::Tensor> results =
-        node.function ? node.function(inputs) : run_operator(node, inputs);
+        node.function ? node.function(inputs) : run_aten_node(node, inputs);
     check_internal(results.size() == node.results.size(), node.op->name, " gave ", results.size(),
                    " results, and ", node.results.size(), " were recorded");
     return results;
