@@ -271,7 +271,8 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
 
 /** [collective: tensor, data, pipeline groups] Writes the whole state as one safetensors file,
  *  whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
- *  exp_avg_sq, momentum, state0 and so on, or master; updates are in the metadata. Crash-safe.
+ *  exp_avg_sq, momentum, state0 and so on, or master. Updates, hyperparameters of groups and the
+ *  schedule are in the metadata. Crash-safe.
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
@@ -292,8 +293,11 @@ NXD_API nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer,
                                             nxd_checkpoint_t* checkpoint, const char* name);
 
 /** [local] Reads this rank's part of a state that any layout wrote.
- *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
- *          After a failure the state is as before.
+ *
+ *  Hyperparameters of all groups and the schedule become those of the file, which has them beside
+ *  the state; groups are made before the load, of the same parameters as they were.
+ *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, other parameters or groups); IO;
+ *          CORRUPT. After a failure the state is as before.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_load(nxd_optimizer_t* optimizer, const char* path);
 

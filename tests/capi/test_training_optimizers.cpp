@@ -6,6 +6,7 @@
 #include "capi/optimizer_support.h"
 
 #include "support/check.h"
+#include "support/temp_dir.h"
 
 namespace {
 
@@ -170,6 +171,48 @@ void schedules(void**) {
         schedule.total_steps = 2;
         NXD_TEST_REFUSED(nxd_optimizer_set_lr_schedule(sgd.get(), &schedule), kBad, "total_steps");
         NXD_TEST_REFUSED(nxd_optimizer_set_lr_schedule(nullptr, &schedule), kBad, "optimizer");
+      },
+      false);
+}
+
+// A file has hyperparameters and schedule of its optimizer, for one that has the same groups.
+void settings_in_files(void**) {
+  on_one_rank(
+      [](nxd_context_t* ctx, int, int, void*) {
+        const nxd_hyperparameter_t rate = NXD_HYPERPARAMETER_LEARNING_RATE;
+        const TempDir directory;
+        const std::string path = directory.path() + "/state.safetensors";
+        const Tree t = make_tree(ctx);
+        const Optimizer saved = make_sgd(t.root.get(), 0.5, 0.125);
+        set(saved, add_group(saved, {"*bias"}), rate, 0.1);
+        nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+        schedule.kind = NXD_LR_SCHEDULE_LINEAR;
+        schedule.warmup_steps = 2;
+        schedule.total_steps = 6;
+        schedule.final_factor = 0.3;
+        NXD_TEST_OK(nxd_optimizer_set_lr_schedule(saved.get(), &schedule));
+        NXD_TEST_OK(nxd_optimizer_step(saved.get(), nullptr, nullptr));
+        NXD_TEST_OK(nxd_optimizer_save(saved.get(), path.c_str()));
+        const Optimizer loaded = make_sgd(t.root.get(), 7);
+        add_group(loaded, {"*bias"});
+        NXD_TEST_OK(nxd_optimizer_load(loaded.get(), path.c_str()));
+        NXD_TEST_CHECK(hyperparameter(loaded, 0, rate) == 0.5);
+        NXD_TEST_CHECK(hyperparameter(loaded, 0, NXD_HYPERPARAMETER_WEIGHT_DECAY) == 0.125);
+        NXD_TEST_CHECK(hyperparameter(loaded, 1, rate) == 0.1);
+        for (int step = 0; step < 3; ++step) {
+          double want = 0, got = 0;
+          NXD_TEST_OK(nxd_optimizer_get_learning_rate(saved.get(), &want));
+          NXD_TEST_OK(nxd_optimizer_get_learning_rate(loaded.get(), &got));
+          NXD_TEST_CHECK(want == got && want < 0.6);
+          NXD_TEST_OK(nxd_optimizer_step(saved.get(), nullptr, nullptr));
+          NXD_TEST_OK(nxd_optimizer_step(loaded.get(), nullptr, nullptr));
+        }
+        const Optimizer others = make_sgd(t.root.get(), 7);
+        NXD_TEST_REFUSED(nxd_optimizer_load(others.get(), path.c_str()), kBad,
+                         "with 1 group of parameters, got one with 2");
+        add_group(others, {"*weight"});
+        NXD_TEST_REFUSED(nxd_optimizer_load(others.get(), path.c_str()), kBad, "group");
+        NXD_TEST_CHECK(hyperparameter(others, 0, rate) == 7);
       },
       false);
 }
@@ -464,6 +507,7 @@ int main() {
       cmocka_unit_test(groups),
       cmocka_unit_test(bad_groups),
       cmocka_unit_test(schedules),
+      cmocka_unit_test(settings_in_files),
       cmocka_unit_test(step_clips_on_the_fly),
       cmocka_unit_test(step_skips_what_is_not_finite),
       cmocka_unit_test(step_on_ranks),

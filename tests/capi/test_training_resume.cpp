@@ -98,6 +98,10 @@ class Rank {
     NXD_TEST_OK(nxd_checkpoint_get_path(out, kModelFile, path, sizeof path, &needed));
     NXD_TEST_OK(nxd_module_load_safetensors(local_, path, 1, nullptr));
     NXD_TEST_OK(nxd_checkpoint_get_path(out, kStateFile, path, sizeof path, &needed));
+    // Rate and schedule come from the file.
+    const nxd_lr_schedule_options_t constant = NXD_LR_SCHEDULE_OPTIONS_INIT;
+    NXD_TEST_OK(nxd_optimizer_set_lr_schedule(optimizer_.get(), &constant));
+    NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer_.get(), 9));
     NXD_TEST_OK(nxd_optimizer_load(optimizer_.get(), path));
     NXD_TEST_OK(nxd_checkpoint_restore_random_state(out));
     NXD_TEST_OK(nxd_checkpoint_get_value(out, "next batch", value, sizeof value, &needed));

@@ -79,8 +79,7 @@ void tell_peers(ProcessGroup* group, const char* reason) noexcept {
 Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<UpdateRule> rule)
     : source_(std::move(source)),
       rule_(std::move(rule)),
-      groups_{rule_->defaults()},
-      group_of_(source_->size(), 0),
+      settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
       state_(*source_) {}
 
 Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRule> rule)
@@ -89,8 +88,7 @@ Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRu
       reducer_(ddp_->reducer()),
       gather_(ddp_->gather()),
       rule_(std::move(rule)),
-      groups_{rule_->defaults()},
-      group_of_(source_->size(), 0),
+      settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
       state_(state_of(*ddp_)) {}
 
 int Optimizer::add_group(const std::vector<std::string>& patterns) {
@@ -98,7 +96,7 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
   const std::vector<std::string> names = names_of(*source_);
   // A pattern for other stages' parameters matches none of these, and is no mistake.
   const auto of_model = source_->names_of_model();
-  std::vector<int> taken = group_of_;
+  std::vector<int> taken = settings_.group_of;
   for (size_t p = 0; p < patterns.size(); ++p) {
     const std::string pattern = escaped(patterns[p]);
     const auto matches = [&](const std::string& name) {
@@ -112,8 +110,8 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
                    of_model ? of_model->size() : 0, " parameters",
                    suggestions(patterns[p], of_model ? *of_model : names));
   }
-  group_of_ = std::move(taken);
-  groups_.push_back(Hyperparameters(groups_.front()));
+  settings_.group_of = std::move(taken);
+  settings_.groups.push_back(Hyperparameters(settings_.groups.front()));
   return group_count() - 1;
 }
 
@@ -126,13 +124,13 @@ void Optimizer::set_hyperparameter(int group, nxd_hyperparameter_t which, double
   if (group != -1) check_group(group);
   rule_->check(which, value);
   for (int i = 0; i < group_count(); ++i) {
-    if (group == -1 || group == i) groups_[static_cast<size_t>(i)][which] = value;
+    if (group == -1 || group == i) settings_.groups[static_cast<size_t>(i)][which] = value;
   }
 }
 
 double Optimizer::hyperparameter(int group, nxd_hyperparameter_t which) const {
   check_group(group);
-  const Hyperparameters& hyper = groups_[static_cast<size_t>(group)];
+  const Hyperparameters& hyper = settings_.groups[static_cast<size_t>(group)];
   check_argument(which >= 0 && which < Hyperparameters::kCount, "which: expected 0 to ",
                  Hyperparameters::kCount - 1, ", got ", which);
   rule_->check(which, hyper[which]);
@@ -141,13 +139,13 @@ double Optimizer::hyperparameter(int group, nxd_hyperparameter_t which) const {
 
 void Optimizer::set_schedule(const LearningRateSchedule& schedule) {
   check_schedule(schedule);
-  schedule_ = schedule;
+  settings_.schedule = schedule;
 }
 
 double Optimizer::learning_rate(int group) const {
   check_group(group);
-  return groups_[static_cast<size_t>(group)][NXD_HYPERPARAMETER_LEARNING_RATE] *
-         schedule_factor(schedule_, updates_);
+  return settings_.groups[static_cast<size_t>(group)][NXD_HYPERPARAMETER_LEARNING_RATE] *
+         schedule_factor(settings_.schedule, updates_);
 }
 
 GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
@@ -265,7 +263,8 @@ StepOutcome Optimizer::outcome() const {
 void Optimizer::update_span(OptimizerState::Span& span, double factor) {
   const ParameterInfo& info = source_->info(span.parameter);
   const ParameterBuffers buffers = source_->buffers(span.parameter);
-  const Hyperparameters& hyper = groups_[static_cast<size_t>(group_of_[span.parameter])];
+  const Hyperparameters& hyper =
+      settings_.groups[static_cast<size_t>(settings_.group_of[span.parameter])];
   const bool narrow = info.dtype == NXD_DTYPE_BF16;
   const bool copied = narrow && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
   char* value = element(buffers.value, span.begin, info.dtype);
@@ -294,7 +293,7 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
   update.copy = copied ? value : nullptr;
   update.peer_copies = peer_copies.empty() ? nullptr : &peer_copies;
   update.learning_rate =
-      hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(schedule_, updates_);
+      hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(settings_.schedule, updates_);
   update.grad_scale = factor;
   update.step = span.updates + 1;
   update.reference = source_->plain_kernels();
@@ -317,20 +316,20 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
 
 void Optimizer::save(const char* path) {
   source_->check_usable();
-  save_state(path, {*source_, state_, *rule_, updates_, sharded()}, why_partial());
+  save_state(path, {*source_, state_, *rule_, settings_, updates_, sharded()}, why_partial());
 }
 
 std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) const {
   source_->check_usable();
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
-  const StateView view(*source_, state_, *rule_, updates_, sharded());
+  const StateView view(*source_, state_, *rule_, settings_, updates_, sharded());
   return std::make_unique<StateSnapshot>(view, context);
 }
 
 void Optimizer::load(const std::string& path) {
   source_->check_usable();
-  updates_ = load_state(path, *source_, state_, *rule_);
+  updates_ = load_state(path, *source_, state_, *rule_, settings_);
   state_partial_ = false;
   // A copy that was read is no staler than the value it belongs to.
   for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);

@@ -7,7 +7,7 @@
 #include "core/checkpoint/snapshot.h"
 #include "core/optim/data_parallel.h"
 #include "core/optim/gradient_finish.h"
-#include "core/optim/learning_rate.h"
+#include "core/optim/optimizer_settings.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/step_outcome.h"
 #include "core/optim/update_rule.h"
@@ -24,7 +24,7 @@ class Optimizer {
 
   // Patterns as of nxd_optimizer_add_group. Gives the group's index.
   int add_group(const std::vector<std::string>& patterns);
-  int group_count() const { return static_cast<int>(groups_.size()); }
+  int group_count() const { return static_cast<int>(settings_.groups.size()); }
   void set_hyperparameter(int group, nxd_hyperparameter_t which, double value);
   double hyperparameter(int group, nxd_hyperparameter_t which) const;
   void set_schedule(const LearningRateSchedule& schedule);
@@ -63,9 +63,7 @@ class Optimizer {
   std::shared_ptr<GradientReducer> reducer_;  // the ddp's, or made at the first step
   std::shared_ptr<ParameterGather> gather_;
   std::unique_ptr<UpdateRule> rule_;
-  std::vector<Hyperparameters> groups_;
-  std::vector<int> group_of_;  // of each parameter
-  LearningRateSchedule schedule_;
+  OptimizerSettings settings_;
   int64_t updates_ = 0;
   OptimizerState state_;
   bool state_partial_ = false;

@@ -35,6 +35,18 @@ Block zeros(int64_t count, size_t element) {
   return block;
 }
 
+std::vector<ParameterInfo> infos_of(const ParameterSource& source) {
+  std::vector<ParameterInfo> infos;
+  for (size_t i = 0; i < source.size(); ++i) infos.push_back(source.info(i));
+  return infos;
+}
+
+std::vector<std::string> stored_names(const std::vector<ParameterInfo>& parameters) {
+  std::vector<std::string> names;
+  for (const ParameterInfo& info : parameters) names.push_back(info.name);
+  return names;
+}
+
 bool has_masters(const UpdateRule& rule) { return rule.bf16_update() == NXD_BF16_UPDATE_MASTER; }
 
 // The states of a parameter that has been updated, by name.
@@ -106,12 +118,12 @@ void check_kind(const SafetensorsReader& reader, const std::string& path, const 
 
 void check_names(const SafetensorsReader& reader, const std::string& path,
                  const ParameterSource& source) {
-  std::vector<std::string> stored, own;
+  const std::vector<std::string> own = stored_names(infos_of(source));
+  std::vector<std::string> stored;
   const std::string prefix = "updates.";
   for (const auto& [key, value] : reader.metadata()) {
     if (key.rfind(prefix, 0) == 0) stored.push_back(key.substr(prefix.size()));
   }
-  for (size_t i = 0; i < source.size(); ++i) own.push_back(source.info(i).name);
   const std::set<std::string> known(stored.begin(), stored.end());
   for (const std::string& name : own) {
     check_argument(known.count(name) == 1, path, ": no state of parameter ", name,
@@ -129,16 +141,17 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
 }  // namespace
 
 StateView::StateView(const ParameterSource& source, const OptimizerState& own,
-                     const UpdateRule& rule, int64_t of_updates, bool is_sharded)
-    : groups(source.groups()),
+                     const UpdateRule& rule, const OptimizerSettings& of_groups, int64_t of_updates,
+                     bool is_sharded)
+    : parameters(infos_of(source)),
+      groups(source.groups()),
       state(&own),
       kind(rule.kind()),
       states(rule.states()),
       has_masters(nxd::has_masters(rule)),
+      settings(of_groups),
       updates(of_updates),
-      sharded(is_sharded) {
-  for (size_t i = 0; i < source.size(); ++i) parameters.push_back(source.info(i));
-}
+      sharded(is_sharded) {}
 
 void save_state(const char* path, const StateView& view, const std::string& why_partial) {
   Proposal proposal(view.groups.world_rank);
@@ -154,6 +167,7 @@ void write_state(const std::string& path, const StateView& view) {
   std::map<std::string, std::string> metadata{
       {"format", kStateFormat}, {"kind", view.kind}, {"updates", std::to_string(view.updates)}};
   const std::vector<int64_t> counts = count_updates(view);
+  view.settings.write(metadata, stored_names(view.parameters));
   Block full;  // of the tensor under way
   for (size_t i = 0; i < view.parameters.size(); ++i) {
     const ParameterInfo& info = view.parameters[i];
@@ -180,11 +194,13 @@ void write_state(const std::string& path, const StateView& view) {
 }
 
 int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,
-                   const UpdateRule& rule) {
+                   const UpdateRule& rule, OptimizerSettings& settings) {
   const SafetensorsReader reader(path);
   check_kind(reader, path, rule);
   check_names(reader, path, source);
   const int64_t updates = parse(reader, path, "updates");
+  OptimizerSettings saved = settings;
+  saved.read(reader.metadata(), path, stored_names(infos_of(source)), rule);
   struct Read {
     int64_t updates = 0;
     std::vector<Block> states;
@@ -219,6 +235,7 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     span.states = std::move(read[r].states);
     span.master = std::move(read[r].master);
   }
+  settings = std::move(saved);
   return updates;
 }
 

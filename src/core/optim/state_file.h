@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/optim/optimizer_settings.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/update_rule.h"
 
@@ -15,7 +16,7 @@ namespace nxd {
 struct StateView {
   // sharded: each rank of the data group has some of every parameter.
   StateView(const ParameterSource& source, const OptimizerState& state, const UpdateRule& rule,
-            int64_t updates, bool sharded);
+            const OptimizerSettings& settings, int64_t updates, bool sharded);
 
   const std::vector<OptimizerState::Span>& spans() const { return state->spans(); }
   // This rank's part goes into the file: one of several that hold the same writes it.
@@ -27,6 +28,7 @@ struct StateView {
   std::string kind;
   std::vector<std::string> states;  // of every parameter
   bool has_masters;                 // beside them, for those of BF16
+  OptimizerSettings settings;
   int64_t updates;
   bool sharded;
 };
@@ -38,9 +40,9 @@ void save_state(const char* path, const StateView& view, const std::string& why_
 // The same, once the ranks have agreed.
 void write_state(const std::string& path, const StateView& view);
 
-// Reads what this rank's spans need, and gives the number of updates. The state is changed once all
-// has been read.
+// Reads what this rank's spans need, and gives the number of updates. State and settings are
+// changed once all has been read.
 int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,
-                   const UpdateRule& rule);
+                   const UpdateRule& rule, OptimizerSettings& settings);
 
 }  // namespace nxd

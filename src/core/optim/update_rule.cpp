@@ -41,13 +41,16 @@ class KnownRule : public UpdateRule {
   nxd_bf16_update_t bf16_update() const override { return bf16_update_; }
   const Hyperparameters& defaults() const override { return defaults_; }
 
+  bool has(nxd_hyperparameter_t which) const override {
+    return std::find(own_.begin(), own_.end(), which) != own_.end();
+  }
+
   void check(nxd_hyperparameter_t which, double value) const override {
     check_argument(which >= 0 && which < Hyperparameters::kCount,
                    "hyperparameter: expected one of nxd_hyperparameter_t, got ", which);
     const auto& kind = kKinds[static_cast<size_t>(which)];
-    check_argument(std::find(own_.begin(), own_.end(), which) != own_.end(),
-                   "hyperparameter: expected one of ", kind_, "'s, which are ", own_names(),
-                   ", got ", kind.name);
+    check_argument(has(which), "hyperparameter: expected one of ", kind_, "'s, which are ",
+                   own_names(), ", got ", kind.name);
     check_argument(kind.holds(value), kind.name, ": expected ", kind.range, ", got ", value);
   }
 

@@ -79,6 +79,7 @@ class UpdateRule {
   virtual const std::vector<std::string>& states() const = 0;
   virtual nxd_bf16_update_t bf16_update() const = 0;
   virtual const Hyperparameters& defaults() const = 0;
+  virtual bool has(nxd_hyperparameter_t which) const = 0;
   // INVALID_ARGUMENT for one that the rule does not have, or a value out of range.
   virtual void check(nxd_hyperparameter_t which, double value) const = 0;
   virtual void update(const UpdateSpan& span, const Hyperparameters& hyper) const = 0;

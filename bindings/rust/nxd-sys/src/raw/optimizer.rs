@@ -460,7 +460,8 @@ extern "C" {
 
     /// [collective: tensor, data, pipeline groups] Writes the whole state as one safetensors file,
     /// whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
-    /// exp_avg_sq, momentum, state0 and so on, or master; updates are in the metadata. Crash-safe.
+    /// exp_avg_sq, momentum, state0 and so on, or master. Updates, hyperparameters of groups and the
+    /// schedule are in the metadata. Crash-safe.
     /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
@@ -480,8 +481,11 @@ extern "C" {
     pub fn nxd_optimizer_snapshot(optimizer: *mut nxd_optimizer_t, checkpoint: *mut nxd_checkpoint_t, name: *const c_char) -> nxd_status_t;
 
     /// [local] Reads this rank's part of a state that any layout wrote.
-    /// @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, or other parameters); IO; CORRUPT.
-    /// After a failure the state is as before.
+    ///
+    /// Hyperparameters of all groups and the schedule become those of the file, which has them beside
+    /// the state; groups are made before the load, of the same parameters as they were.
+    /// @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, other parameters or groups); IO;
+    /// CORRUPT. After a failure the state is as before.
     /// @since 0.1
     pub fn nxd_optimizer_load(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
 
