@@ -239,6 +239,60 @@ NXD_API nxd_status_t nxd_layer_create_attention(nxd_context_t* ctx, int64_t hidd
                                                 const nxd_attention_options_t* options,
                                                 nxd_module_t** out_module);
 
+/** The weights of queries, keys and values. */
+typedef int32_t nxd_qkv_fusion_t;
+enum {
+  NXD_QKV_INVALID = -1,
+  NXD_QKV_SEPARATE = 0, /**< q_proj, k_proj and v_proj, three weights */
+  NXD_QKV_BY_PART = 1,  /**< one weight: all queries, then all keys, then all values */
+  NXD_QKV_BY_HEAD = 2   /**< one weight: of each key head its queries, its key and its value */
+};
+
+/** Options of nxd_layer_create_qkv_linear. */
+typedef struct nxd_qkv_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  int64_t num_kv_heads; /**< 0: num_heads */
+  int64_t head_dim;     /**< 0: hidden_size / num_heads */
+  nxd_qkv_fusion_t fusion;
+  nxd_toggle_t bias; /**< default on */
+  int32_t sequence_parallel;
+  nxd_init_t init; /**< DEFAULT: as the linear layers */
+  double init_a;
+  double init_b;
+} nxd_qkv_options_t;
+
+#define NXD_QKV_OPTIONS_INIT                                                                      \
+  {                                                                                               \
+    sizeof(nxd_qkv_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, NXD_QKV_SEPARATE, 0, 0, \
+        NXD_INIT_DEFAULT, 0.0, 0.0                                                                \
+  }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_qkv_options_init(nxd_qkv_options_t* options, size_t size);
+
+/** [local] Queries, keys and values for attention, heads split over the tensor-parallel ranks.
+ *
+ *  Weights are [features, hidden_size]: the separate ones of num_heads * head_dim and num_kv_heads
+ * * head_dim features, a fused one of all of them, as GPT-2's (BY_PART) and GPT-NeoX's (BY_HEAD).
+ *  With fewer key heads than ranks, which is for separate weights alone, each is held by several
+ *  ranks, and its gradients are summed by nxd_finish_grads.
+ *  Forward: x [.., hidden_size], replicated, or with sequence_parallel a slice of dimension 0 ->
+ *  up to three outputs: queries [.., num_heads / tp, head_dim], keys and values
+ *  [.., num_kv_heads / tp or 1, head_dim].
+ *  @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
+ *                    it.
+ *  @return NXD_OK; INVALID_ARGUMENT (also key heads that ranks would share in a fused weight);
+ *          INVALID_STATE (model parallel not initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_layer_create_qkv_linear(nxd_context_t* ctx, int64_t hidden_size,
+                                                 int64_t num_heads,
+                                                 const nxd_qkv_options_t* options,
+                                                 nxd_module_t** out_module);
+
 /** Activation of a gated MLP. */
 typedef int32_t nxd_activation_t;
 enum {

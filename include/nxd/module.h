@@ -184,6 +184,18 @@ NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 
+/** [local] Casts all parameters to a dtype, in place; they keep their attributes, hooks and
+ * handles.
+ *
+ *  Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
+ * device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are
+ * made after the cast: those that are there know the parameters as they were.
+ *  @param dtype  F32, F64 or BF16.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
+ *          parameter of another dtype; none is changed).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
+
 /** [local] Number of parameters of the tree; tied ones count once.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);

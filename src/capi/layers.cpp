@@ -7,6 +7,7 @@
 #include "engine/layers/norm.h"
 #include "engine/layers/parallel_embedding.h"
 #include "engine/layers/parallel_linear.h"
+#include "engine/layers/qkv_linear.h"
 #include "engine/layers/rotary_embedding.h"
 
 using namespace nxd;
@@ -18,6 +19,7 @@ const nxd_linear_options_t kLinear = NXD_LINEAR_OPTIONS_INIT;
 const nxd_norm_options_t kNorm = NXD_NORM_OPTIONS_INIT;
 const nxd_rope_options_t kRope = NXD_ROPE_OPTIONS_INIT;
 const nxd_attention_options_t kAttention = NXD_ATTENTION_OPTIONS_INIT;
+const nxd_qkv_options_t kQkv = NXD_QKV_OPTIONS_INIT;
 const nxd_mlp_options_t kMlp = NXD_MLP_OPTIONS_INIT;
 
 // Options as layers have them, with their defaults in.
@@ -75,6 +77,15 @@ AttentionOptions resolve(const nxd_attention_options_t& given) {
   out.causal = toggle(given.causal, out.causal, "causal");
   out.qkv_bias = toggle(given.qkv_bias, out.qkv_bias, "qkv_bias");
   out.output_bias = toggle(given.output_bias, out.output_bias, "output_bias");
+  return out;
+}
+
+QkvOptions resolve(const nxd_qkv_options_t& given) {
+  QkvOptions out;
+  out.kv_heads = given.num_kv_heads;
+  out.head_dim = given.head_dim;
+  out.fusion = given.fusion;
+  out.bias = toggle(given.bias, out.bias, "bias");
   return out;
 }
 
@@ -190,6 +201,16 @@ nxd_status_t nxd_layer_create_attention(nxd_context_t* ctx, int64_t hidden_size,
                                         const nxd_attention_options_t* options,
                                         nxd_module_t** out_module) {
   return create_with<Attention>(ctx, out_module, options, kAttention, hidden_size, num_heads);
+}
+
+nxd_status_t nxd_qkv_options_init(nxd_qkv_options_t* options, size_t size) {
+  return init(options, size, kQkv);
+}
+
+nxd_status_t nxd_layer_create_qkv_linear(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads,
+                                         const nxd_qkv_options_t* options,
+                                         nxd_module_t** out_module) {
+  return create_with<QkvLinear>(ctx, out_module, options, kQkv, hidden_size, num_heads);
 }
 
 nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size) {

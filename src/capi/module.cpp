@@ -199,6 +199,10 @@ nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device) {
   return guard([&] { move_to_device(unwrap(root, "root"), device); });
 }
 
+nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype) {
+  return guard([&] { cast_parameters(unwrap(root, "root"), dtype); });
+}
+
 nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count) {
   return guard([&] {
     auto& out = output(out_count, "out_count");

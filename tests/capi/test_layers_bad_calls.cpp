@@ -32,6 +32,7 @@ struct Makers {
   nxd_norm_options_t norm = NXD_NORM_OPTIONS_INIT;
   nxd_rope_options_t rope = NXD_ROPE_OPTIONS_INIT;
   nxd_attention_options_t attention = NXD_ATTENTION_OPTIONS_INIT;
+  nxd_qkv_options_t qkv = NXD_QKV_OPTIONS_INIT;
   nxd_mlp_options_t mlp = NXD_MLP_OPTIONS_INIT;
 
   Create column(int64_t in = 8, int64_t out_features = 16) const {
@@ -69,6 +70,11 @@ struct Makers {
       return nxd_layer_create_attention(ctx, hidden, num_heads, &attention, out);
     };
   }
+  Create projections(int64_t hidden = 16, int64_t num_heads = 4) const {
+    return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
+      return nxd_layer_create_qkv_linear(ctx, hidden, num_heads, &qkv, out);
+    };
+  }
   Create gated(int64_t hidden = 8, int64_t intermediate = 16) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
       return nxd_layer_create_gated_mlp(ctx, hidden, intermediate, &mlp, out);
@@ -81,7 +87,8 @@ struct Makers {
   }
 
   std::vector<Create> grouped() const {
-    return {column(), row(), table(), layer_norm(), rms_norm(), heads(), gated(), dropout(0.5, 0)};
+    return {column(), row(),         table(), layer_norm(),   rms_norm(),
+            heads(),  projections(), gated(), dropout(0.5, 0)};
   }
   std::vector<Create> all() const {
     std::vector<Create> makers = grouped();
@@ -128,11 +135,12 @@ void structs(nxd_context_t* ctx, int, int, void*) {
   check_init(nxd_norm_options_init, m.norm);
   check_init(nxd_rope_options_init, m.rope);
   check_init(nxd_attention_options_init, m.attention);
+  check_init(nxd_qkv_options_init, m.qkv);
   check_init(nxd_mlp_options_init, m.mlp);
   m.linear.struct_size = m.embedding.struct_size = m.norm.struct_size = m.rope.struct_size =
-      m.attention.struct_size = m.mlp.struct_size = 4;
+      m.attention.struct_size = m.qkv.struct_size = m.mlp.struct_size = 4;
   for (const Create& create : {m.column(), m.row(), m.table(), m.layer_norm(), m.rms_norm(),
-                               m.rotary(), m.heads(), m.gated()}) {
+                               m.rotary(), m.heads(), m.projections(), m.gated()}) {
     refused(__LINE__, ctx, NXD_ERROR_ABI_MISMATCH, "struct_size", create);
   }
   Makers nested;
@@ -146,6 +154,7 @@ void each(Makers& m, const std::function<void(nxd_dtype_t&, nxd_device_t&)>& cha
   change(m.embedding.dtype, m.embedding.device);
   change(m.norm.dtype, m.norm.device);
   change(m.attention.dtype, m.attention.device);
+  change(m.qkv.dtype, m.qkv.device);
   change(m.mlp.dtype, m.mlp.device);
 }
 
@@ -190,6 +199,7 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   inits(ctx, &Makers::linear, &Makers::row, 16, 8);
   inits(ctx, &Makers::embedding, &Makers::table, 12, 8);
   inits(ctx, &Makers::attention, &Makers::heads, 16, 4);
+  inits(ctx, &Makers::qkv, &Makers::projections, 16, 4);
   inits(ctx, &Makers::mlp, &Makers::gated, 8, 16);
 
   using Change = std::function<void(Makers&)>;
@@ -205,6 +215,7 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   const auto rms_norm = [](const Makers& m) { return m.rms_norm(); };
   const auto rotary = [](const Makers& m) { return m.rotary(); };
   const auto heads = [](const Makers& m) { return m.heads(); };
+  const auto projections = [](const Makers& m) { return m.projections(); };
   const auto gated = [](const Makers& m) { return m.gated(); };
 
   bad(
@@ -282,6 +293,16 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
       __LINE__, "qkv_bias", [](Makers& m) { m.attention.qkv_bias = 3; }, heads);
   bad(
       __LINE__, "output_bias", [](Makers& m) { m.attention.output_bias = 3; }, heads);
+  bad(
+      __LINE__, "fusion: expected", [](Makers& m) { m.qkv.fusion = 3; }, projections);
+  bad(
+      __LINE__, "fusion: expected", [](Makers& m) { m.qkv.fusion = NXD_QKV_INVALID; }, projections);
+  bad(
+      __LINE__, "num_kv_heads", [](Makers& m) { m.qkv.num_kv_heads = 3; }, projections);
+  bad(
+      __LINE__, "head_dim", [](Makers& m) { m.qkv.head_dim = -1; }, projections);
+  bad(
+      __LINE__, "bias", [](Makers& m) { m.qkv.bias = 3; }, projections);
   nxd_rope_options_t wrong = NXD_ROPE_OPTIONS_INIT;
   wrong.rotary_dim = 99;
   bad(

@@ -102,6 +102,20 @@ FIELD(nxd_attention_options_t, reserved, 68);
 FIELD(nxd_attention_options_t, init_a, 72);
 FIELD(nxd_attention_options_t, init_b, 80);
 
+SIZE(nxd_qkv_options_t, 72);
+FIELD(nxd_qkv_options_t, struct_size, 0);
+FIELD(nxd_qkv_options_t, name, 8);
+FIELD(nxd_qkv_options_t, dtype, 16);
+FIELD(nxd_qkv_options_t, device, 20);
+FIELD(nxd_qkv_options_t, num_kv_heads, 24);
+FIELD(nxd_qkv_options_t, head_dim, 32);
+FIELD(nxd_qkv_options_t, fusion, 40);
+FIELD(nxd_qkv_options_t, bias, 44);
+FIELD(nxd_qkv_options_t, sequence_parallel, 48);
+FIELD(nxd_qkv_options_t, init, 52);
+FIELD(nxd_qkv_options_t, init_a, 56);
+FIELD(nxd_qkv_options_t, init_b, 64);
+
 SIZE(nxd_mlp_options_t, 56);
 FIELD(nxd_mlp_options_t, struct_size, 0);
 FIELD(nxd_mlp_options_t, name, 8);
@@ -200,6 +214,7 @@ static void test_macros(void** state) {
   CHECK_INIT(norm, NORM);
   CHECK_INIT(rope, ROPE);
   CHECK_INIT(attention, ATTENTION);
+  CHECK_INIT(qkv, QKV);
   CHECK_INIT(mlp, MLP);
   CHECK_INIT(cross_entropy, CROSS_ENTROPY);
   CHECK_INIT(model, MODEL);

@@ -13,10 +13,11 @@ type (
 	NormOptions      = raw.NormOptions
 	RoPEOptions      = raw.RoPEOptions
 	AttentionOptions = raw.AttentionOptions
+	QKVOptions       = raw.QKVOptions
 	MLPOptions       = raw.MLPOptions
 )
 
-// Toggles, initialisers, rotary scalings and activations.
+// Toggles, initialisers, rotary scalings, fusions and activations.
 const (
 	Default = raw.ToggleDefault
 	On      = raw.ToggleOn
@@ -33,6 +34,10 @@ const (
 	RoPEDynamic = raw.RoPEDynamic
 	RoPEYarn    = raw.RoPEYarn
 	RoPELlama3  = raw.RoPELlama3
+
+	QKVSeparate = raw.QKVSeparate
+	QKVByPart   = raw.QKVByPart
+	QKVByHead   = raw.QKVByHead
 
 	SiLU     = raw.ActivationSiLU
 	GELU     = raw.ActivationGELU
@@ -118,6 +123,15 @@ func NewAttention(c *nxd.Context, name string, hidden, heads int64, o AttentionO
 			o.RoPE = raw.Copied(&scratch, []raw.RoPEOptions{rope.Sized()})
 		}
 		return rawengine.LayerCreateAttention(p, hidden, heads, &o)
+	})
+}
+
+// NewQKVLinear is queries, keys and values for attention: three outputs of ForwardN.
+func NewQKVLinear(c *nxd.Context, name string, hidden, heads int64, o QKVOptions) (*Module, error) {
+	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
+		o := o.Sized()
+		o.Name = n
+		return rawengine.LayerCreateQKVLinear(p, hidden, heads, &o)
 	})
 }
 

@@ -182,6 +182,11 @@ func (m *Module) MoveTo(device nxd.Device) error {
 	return own.Do(m.Handle, func(p *raw.Module) error { return rawengine.MoveModelToDevice(p, device) })
 }
 
+// Cast casts all parameters to a dtype, in place.
+func (m *Module) Cast(dtype nxd.DType) error {
+	return own.Do(m.Handle, func(p *raw.Module) error { return rawengine.ModuleCast(p, dtype) })
+}
+
 // ZeroGrad forgets the gradients of all parameters.
 func (m *Module) ZeroGrad() error { return own.Do(m.Handle, rawengine.ModuleZeroGrad) }
 

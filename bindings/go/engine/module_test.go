@@ -301,6 +301,26 @@ func TestLayers(t *testing.T) {
 				return err
 			}
 		}
+		qkv, err := engine.NewQKVLinear(c, "q", 8, 2, engine.QKVOptions{NumKVHeads: 1, Fusion: engine.QKVByHead})
+		if err != nil {
+			return err
+		}
+		parts, err := qkv.ForwardN(3, x)
+		if err != nil {
+			return err
+		}
+		for i, want := range [][]int64{{2, 3, 2, 4}, {2, 3, 1, 4}, {2, 3, 1, 4}} {
+			shape, err := parts[i].Shape()
+			if err := first(err, check("qkv", shape, want)); err != nil {
+				return err
+			}
+		}
+		if err := qkv.Cast(nxd.F64); err != nil {
+			return err
+		}
+		if _, err := qkv.Forward(x); err == nil {
+			return errors.New("a layer of f64 took f32")
+		}
 		m, err := engine.NewRotaryEmbedding(c, 4, engine.RoPEOptions{})
 		shape, err := forwardOnce(m, err, heads)
 		if err := first(err, check("rotary", shape, []int64{2, 3, 2, 4})); err != nil {

@@ -16,6 +16,16 @@ const (
 	RoPELlama3  RoPE = 4
 )
 
+// QKVFusion is nxd_qkv_fusion_t. The weights of queries, keys and values.
+type QKVFusion int32
+
+const (
+	QKVInvalid  QKVFusion = -1
+	QKVSeparate QKVFusion = 0
+	QKVByPart   QKVFusion = 1
+	QKVByHead   QKVFusion = 2
+)
+
 // Activation is nxd_activation_t. Activation of a gated MLP.
 type Activation int32
 
@@ -138,6 +148,28 @@ type AttentionOptions struct {
 
 // Sized returns x with its StructSize set.
 func (x AttentionOptions) Sized() AttentionOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
+// QKVOptions is nxd_qkv_options_t. Options of nxd_layer_create_qkv_linear.
+type QKVOptions struct {
+	StructSize       uint64
+	Name             *byte
+	DType            DType
+	Device           Device
+	NumKVHeads       int64
+	HeadDim          int64
+	Fusion           QKVFusion
+	Bias             Toggle
+	SequenceParallel int32
+	Init             Init
+	InitA            float64
+	InitB            float64
+}
+
+// Sized returns x with its StructSize set.
+func (x QKVOptions) Sized() QKVOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
 	return x
 }

@@ -113,6 +113,21 @@ static inline nxdgo_layer_create_attention_t nxdgo_layer_create_attention(nxd_co
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_qkv_options_init(nxd_qkv_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_qkv_options_init(options, size));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_module_t* out_module;
+} nxdgo_layer_create_qkv_linear_t;
+
+static inline nxdgo_layer_create_qkv_linear_t nxdgo_layer_create_qkv_linear(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads, const nxd_qkv_options_t* options) {
+  nxdgo_layer_create_qkv_linear_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_qkv_linear(ctx, hidden_size, num_heads, options, &r.out_module));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_mlp_options_init(nxd_mlp_options_t* options, size_t size) {
   return nxdgo_outcome(nxd_mlp_options_init(options, size));
 }
@@ -225,6 +240,18 @@ func AttentionOptionsInit(options *raw.AttentionOptions, size int) error {
 // heads (Ainslie et al. 2023), heads split over the tensor-parallel ranks. [local]
 func LayerCreateAttention(ctx *raw.Context, hiddenSize int64, numHeads int64, options *raw.AttentionOptions) (moduleOut *raw.Module, err error) {
 	r := C.nxdgo_layer_create_attention((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hiddenSize), C.int64_t(numHeads), (*C.nxd_attention_options_t)(unsafe.Pointer(options)))
+	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// QKVOptionsInit is nxd_qkv_options_init. Fills options with defaults. [local]
+func QKVOptionsInit(options *raw.QKVOptions, size int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_qkv_options_init((*C.nxd_qkv_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// LayerCreateQKVLinear is nxd_layer_create_qkv_linear. Queries, keys and values for attention,
+// heads split over the tensor-parallel ranks. [local]
+func LayerCreateQKVLinear(ctx *raw.Context, hiddenSize int64, numHeads int64, options *raw.QKVOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_qkv_linear((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(hiddenSize), C.int64_t(numHeads), (*C.nxd_qkv_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 

@@ -115,6 +115,10 @@ static inline nxdgo_error_t* nxdgo_move_model_to_device(nxd_module_t* root, nxd_
   return nxdgo_outcome(nxd_move_model_to_device(root, device));
 }
 
+static inline nxdgo_error_t* nxdgo_module_cast(nxd_module_t* root, nxd_dtype_t dtype) {
+  return nxdgo_outcome(nxd_module_cast(root, dtype));
+}
+
 typedef struct {
   nxdgo_error_t* error;
   size_t out_count;
@@ -394,6 +398,12 @@ func ModuleInitialize(root *raw.Module, seed uint64) error {
 // keep their attributes, hooks and handles. [local]
 func MoveModelToDevice(root *raw.Module, device raw.Device) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_move_model_to_device((*C.nxd_module_t)(unsafe.Pointer(root)), C.nxd_device_t(device))))
+}
+
+// ModuleCast is nxd_module_cast. Casts all parameters to a dtype, in place; they keep their
+// attributes, hooks and handles. [local]
+func ModuleCast(root *raw.Module, dtype raw.DType) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_cast((*C.nxd_module_t)(unsafe.Pointer(root)), C.nxd_dtype_t(dtype))))
 }
 
 // ModuleGetParameterCount is nxd_module_get_parameter_count. Number of parameters of the tree; tied

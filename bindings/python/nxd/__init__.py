@@ -11,13 +11,13 @@ from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enable
 from nxd.core import *
 from nxd.device import DeviceMetrics, add_step_closure, device_metrics, device_report, mark_step, \
     reset_device_metrics, step_graph
-from nxd.enums import Activation, GraphFormat, Mismatch, Rope, Toggle
+from nxd.enums import Activation, GraphFormat, Mismatch, QkvFusion, Rope, Toggle
 from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     gather_from_tensor_region, linear_cross_entropy, parallel_cross_entropy, \
     reduce_from_tensor_region, reduce_scatter_to_sequence_region, scatter_to_sequence_region, \
     scatter_to_tensor_region
 from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
-    Model, ParallelEmbedding, RmsNorm, RotaryEmbedding, RowParallelLinear
+    Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear
 from nxd.machine import cpu_mode
 from nxd.model_pipeline import ModulePipeline
 from nxd.module import LoadReport, Module, Parameter, Shard, Tape
@@ -28,7 +28,7 @@ from nxd.training import finish_grads, loss_weights
 __all__ = core.__all__ + [
     "Activation", "Attention", "ColumnParallelLinear", "DeviceMetrics", "Dropout",
     "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
-    "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "RmsNorm",
+    "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "QkvFusion", "QkvLinear", "RmsNorm",
     "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Tape", "Tensor",
     "Toggle", "add_step_closure", "aten_pool", "autocast", "backward", "copy_to_tensor_region",
     "core", "cpu_mode", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",

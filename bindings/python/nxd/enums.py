@@ -5,14 +5,14 @@ large, does as well."""
 from nxd._raw import (
     Activation, AdamwFormula, Axis, Bf16Update, DType, Device, GraphFormat, Hyperparameter,
     Init, LogLevel, LrSchedule, Mismatch, ParameterState, Phase, Placement, Platform, PpLoss,
-    PpPartition, PpScheduleKind, PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, Rope,
-    Smoothing, Status, Toggle, TokenFormat, Transport,
+    PpPartition, PpScheduleKind, PpTaskKind, QkvFusion, Reduce, Reduction, RegionMapping,
+    Rendezvous, Rope, Smoothing, Status, Toggle, TokenFormat, Transport,
 )
 
 __all__ = [
     "Activation", "AdamwFormula", "Axis", "Bf16Update", "DType", "Device", "GraphFormat",
     "Hyperparameter", "Init", "LogLevel", "LrSchedule", "Mismatch", "ParameterState", "Phase",
-    "Placement", "Platform", "PpLoss", "PpPartition", "PpScheduleKind", "PpTaskKind", "Reduce",
-    "Reduction", "RegionMapping", "Rendezvous", "Rope", "Smoothing", "Status", "Toggle",
-    "TokenFormat", "Transport",
+    "Placement", "Platform", "PpLoss", "PpPartition", "PpScheduleKind", "PpTaskKind",
+    "QkvFusion", "Reduce", "Reduction", "RegionMapping", "Rendezvous", "Rope", "Smoothing",
+    "Status", "Toggle", "TokenFormat", "Transport",
 ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nxd._raw import AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, \
-        ModelOptions, NormOptions, RopeOptions
+        ModelOptions, NormOptions, QkvOptions, RopeOptions
     from nxd.context import Context
 
 
@@ -90,6 +90,16 @@ class Attention(Layer):
             given["rope"] = Struct("nxd_rope_options_t", given["rope"], engine)
         struct = Struct("nxd_attention_options_t", given, engine)
         super().__init__(context, "layer_create_attention", hidden, num_heads, struct.pointer)
+
+
+class QkvLinear(Layer):
+    """Queries, keys and values for attention: three outputs [..., heads, head_dim]."""
+
+    def __init__(self, context: Context, hidden: int, num_heads: int,
+                 **options: Unpack[QkvOptions]) -> None:
+        struct = Struct("nxd_qkv_options_t", options, engine)
+        super().__init__(context, "layer_create_qkv_linear", hidden, num_heads, struct.pointer)
+        self.num_outputs = 3
 
 
 class GatedMlp(Layer):

@@ -10,7 +10,7 @@ from nxd import errors
 from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, pointers, text, to_enum, \
     user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
-from nxd.enums import Device, Mismatch
+from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
@@ -229,6 +229,10 @@ class Module(EngineHandle):
 
     def move_to(self, device: Device | str) -> None:
         check(engine.nxd_move_model_to_device(self.pointer, to_enum(Device, device)))
+
+    def cast(self, dtype: DType | str) -> None:
+        """Casts all parameters, in place."""
+        check(engine.nxd_module_cast(self.pointer, to_enum(DType, dtype)))
 
     def zero_grad(self) -> None:
         check(engine.nxd_module_zero_grad(self.pointer))

@@ -245,6 +245,11 @@ class Layers(unittest.TestCase):
                           nxd.Attention(context, 8, 4, name="a", rope={"theta": 1e4}),
                           nxd.Dropout(context, 0.5, "d")):
                 self.assertEqual(layer(nxd.tensor(x)).shape, x.shape)
+            qkv = nxd.QkvLinear(context, 8, 4, name="q", num_kv_heads=2, fusion="by_head")
+            self.assertEqual([part.shape for part in qkv(nxd.tensor(x))],
+                             [x.shape[:-1] + (heads, 2) for heads in (2, 1, 1)])
+            qkv.cast("f64")
+            self.assertEqual(qkv(nxd.tensor(x.astype("f8")))[0].dtype, nxd.DType.F64)
             embedding = nxd.ParallelEmbedding(context, 10, 8, name="e")
             self.assertEqual(embedding(nxd.tensor([[1, 9]])).shape, (1, 2, 8))
             rotary = nxd.RotaryEmbedding(context, 8, type="linear", factor=2.0)

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "engine/layers/layer_support.h"
+#include "engine/layers/head_projection.h"
 #include "engine/layers/norm.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/rotary_embedding.h"
@@ -31,16 +31,13 @@ class Attention : public Module {
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
-  // A projection to heads: a module that only holds its parameters, as q, k and v run at once.
-  class Projection;
-
   GroupRef group_;
-  int64_t hidden_, head_dim_;
+  HeadSizes sizes_;
   bool causal_;
   int64_t window_;
   bool sequence_parallel_, padded_sequence_;
   ParallelLinearPlan plan_;
-  std::shared_ptr<Projection> q_, k_, v_;
+  std::shared_ptr<HeadProjection> q_, k_, v_;
   std::shared_ptr<Module> output_;
   std::shared_ptr<RmsNorm> q_norm_, k_norm_;
   std::optional<RotaryTables> rotary_;

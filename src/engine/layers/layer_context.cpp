@@ -1,6 +1,5 @@
 #include "engine/layers/layer_context.h"
 
-#include "core/base/dtype.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -8,9 +7,7 @@ namespace nxd {
 
 LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* path,
                                 nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {
-  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
-                 "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));
-  return {std::move(context), path ? path : "", to_scalar_type(dtype), to_device(device),
+  return {std::move(context), path ? path : "", parameter_scalar_type(dtype), to_device(device),
           sequence_parallel};
 }
 

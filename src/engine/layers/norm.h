@@ -16,6 +16,8 @@ class Norm : public Module {
   int64_t size() const { return size_; }
   double eps() const { return eps_; }
   at::Tensor weight() const { return parameter_value("weight"); }
+  // One without parameters takes inputs of that dtype, too.
+  void parameters_were_cast(at::ScalarType dtype) override { dtype_ = dtype; }
 
  protected:
   Norm(const LayerContext& at, const char* class_name, int64_t size, const NormOptions& options,

@@ -69,6 +69,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }
 
+  // The parameters of this module have another dtype now.
+  virtual void parameters_were_cast(at::ScalarType dtype) { (void)dtype; }
+
   Attachment& attachment() { return attachment_; }
   // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
   const std::vector<NamedParameter>& tree_parameters();

@@ -28,6 +28,11 @@ void name_sites(Module& module, const std::string& path) {
   for (const auto& [name, child] : module.children()) name_sites(*child, join_path(path, name));
 }
 
+void tell_cast(Module& module, at::ScalarType dtype) {
+  module.parameters_were_cast(dtype);
+  for (const auto& [name, child] : module.children()) tell_cast(*child, dtype);
+}
+
 }  // namespace
 
 std::vector<NamedParameter> all_parameter_names(const Module& root) {
@@ -97,6 +102,16 @@ void move_to_device(const Module& root, nxd_device_t device) {
     if (entry.parameter->tensor().device() != target) entry.parameter->check_movable();
   }
   for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
+}
+
+void cast_parameters(Module& root, nxd_dtype_t dtype) {
+  const at::ScalarType target = parameter_scalar_type(dtype);
+  const std::vector<NamedParameter> parameters = named_parameters(root);
+  for (const NamedParameter& entry : parameters) {
+    if (entry.parameter->tensor().scalar_type() != target) entry.parameter->check_movable();
+  }
+  for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
+  tell_cast(root, target);
 }
 
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,

@@ -28,6 +28,9 @@ void zero_grad(const Module& root);
 // Moves all parameters: see nxd_move_model_to_device.
 void move_to_device(const Module& root, nxd_device_t device);
 
+// Casts all parameters: see nxd_module_cast.
+void cast_parameters(Module& root, nxd_dtype_t dtype);
+
 // Makes alias_path another name of the parameter at owner_path.
 void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
          const std::string& alias_path);

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/base/dtype.h"
 #include "core/optim/step_outcome.h"
 #include "engine/device/device_tensor.h"
 #include "engine/tensor/dtype_map.h"
@@ -20,6 +21,12 @@ at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initialize
 }
 
 }  // namespace
+
+at::ScalarType parameter_scalar_type(nxd_dtype_t dtype) {
+  check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_F64 || dtype == NXD_DTYPE_BF16,
+                 "dtype: expected F32, F64 or BF16 for parameters, got ", dtype_name(dtype));
+  return to_scalar_type(dtype);
+}
 
 Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
                      at::ScalarType dtype, at::Device device)
@@ -75,6 +82,24 @@ void Parameter::move_to(at::Device device) {
   partial_step_ = partial_step;
   tensor().mutable_grad() = std::move(grad);
   main_grad_ = std::move(main_grad);
+}
+
+void Parameter::cast_to(at::ScalarType dtype) {
+  if (tensor().scalar_type() == dtype) return;
+  check_movable();
+  const at::NoGradGuard no_grad;
+  // On the recorded device no operator is recorded: a cast is no part of a step.
+  const auto cast = [dtype](const at::Tensor& x) {
+    if (!x.defined() || x.is_meta()) return x.defined() ? x.to(dtype) : x;
+    at::Tensor out = pooled_empty(x.sizes(), dtype).copy_(is_recorded(x) ? x.to(at::kCPU) : x);
+    return is_recorded(x) ? on_recorded_device(std::move(out)) : out;
+  };
+  at::Tensor grad = cast(gradient());
+  const int64_t partial_step = partial_step_;
+  replace_value(cast(tensor()));
+  partial_step_ = partial_step;
+  tensor().mutable_grad() = std::move(grad);
+  main_grad_.reset();
 }
 
 void Parameter::release() {

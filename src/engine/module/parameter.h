@@ -14,6 +14,9 @@
 
 namespace nxd {
 
+// F32, F64 or BF16, which parameters may be of; INVALID_ARGUMENT for others.
+at::ScalarType parameter_scalar_type(nxd_dtype_t dtype);
+
 using GroupOfShards = std::shared_ptr<ProcessGroup>;
 
 // One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
@@ -61,6 +64,8 @@ class Parameter {
   // Moves value and gradient to another device. One that comes from the meta device gets its
   // initial value. INVALID_STATE while a ddp has them.
   void move_to(at::Device device);
+  // Rounds or widens value and gradient. INVALID_STATE while a ddp has them.
+  void cast_to(at::ScalarType dtype);
   // Moves to the meta device: forgets value and gradient. The same error.
   void release();
   // The same error, before several are moved.

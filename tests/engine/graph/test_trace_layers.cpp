@@ -149,6 +149,15 @@ void check_others(nxd_context_t* ctx, const Setting& set) {
                    }),
                    in, 1);
     }
+    nxd_qkv_options_t qkv = NXD_QKV_OPTIONS_INIT;
+    qkv.dtype = set.dtype;
+    qkv.num_kv_heads = form & 1 ? 4 : 2;
+    qkv.fusion = NXD_QKV_SEPARATE + form % 3;
+    qkv.sequence_parallel = (form & 2) != 0;
+    check_module(ctx, "qkv, form " + std::to_string(form), made([&](nxd_module_t** out) {
+                   return nxd_layer_create_qkv_linear(ctx, 16, 4, &qkv, out);
+                 }),
+                 {x}, 3);
     nxd_mlp_options_t mlp = NXD_MLP_OPTIONS_INIT;
     mlp.dtype = set.dtype;
     mlp.activation = NXD_ACTIVATION_SILU + form;

@@ -38,6 +38,10 @@ function attention(context::Context, hidden::Integer, num_heads::Integer; rope =
           Options(nxd_attention_options_t; rope = turned, options...))
 end
 
+"Queries, keys and values for attention, heads split over the ranks; options: `nxd_qkv_options_t`."
+qkv_linear(context::Context, hidden::Integer, num_heads::Integer; options...) =
+    layer(nxd_layer_create_qkv_linear, context, (hidden, num_heads), Options(nxd_qkv_options_t; options...))
+
 "Gated MLP split over the ranks; options: `nxd_mlp_options_t`."
 gated_mlp(context::Context, hidden::Integer, intermediate::Integer; options...) =
     layer(nxd_layer_create_gated_mlp, context, (hidden, intermediate), Options(nxd_mlp_options_t; options...))

@@ -66,6 +66,8 @@ training!(m::ModuleNode, on::Bool = true) = check(nxd_module_set_training(m, on)
 initialize!(root::ModuleNode, seed::Integer) = check(nxd_module_initialize(root, seed))
 "Moves all parameters of the tree to `:cpu` or `:meta`, in place."
 move!(root::ModuleNode, device::Symbol) = check(nxd_move_model_to_device(root, device))
+"Casts all parameters of the tree to the dtype of `T`, in place."
+cast!(root::ModuleNode, ::Type{T}) where {T} = check(nxd_module_cast(root, dtype(T)))
 "Makes a parameter stand for another's as well."
 tie!(root::ModuleNode, owner_path::AbstractString, alias_path::AbstractString) =
     check(nxd_module_tie(root, owner_path, alias_path))

@@ -71,6 +71,10 @@ end
         init_model_parallel!(ctx; tensor_parallel_size = 2)
         results = run(ctx)
         c = build(ctx)[1]
+        qkv = NXD.qkv_linear(ctx, 8, 4; name = "q", num_kv_heads = 2, fusion = :by_head)
+        @assert size.(qkv(Tensor(x); num_outputs = 3)) == ((2, 2, 3), (2, 1, 3), (2, 1, 3))
+        NXD.cast!(qkv, Float64)
+        @assert eltype(qkv(Tensor(Float64.(x)); num_outputs = 3)[1]) == Float64
         (results, NXD.shard(c["weight"]), size(c["weight"]), size(Tensor(c["weight"])), Array(NXD.gather_full(c["weight"])))
     end
     for (r, (results, part, size_whole, size_part, weight)) in enumerate(found)

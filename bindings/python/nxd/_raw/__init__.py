@@ -24,7 +24,7 @@ from nxd._raw.group import Reduce
 from nxd._raw.job import SpawnOptions
 from nxd._raw.layers import (
     Activation, AttentionOptions, EmbeddingOptions, LinearOptions, MlpOptions, NormOptions,
-    Rope, RopeOptions,
+    QkvFusion, QkvOptions, Rope, RopeOptions,
 )
 from nxd._raw.machine import Phase, PhaseStats
 from nxd._raw.memory import MemoryStats
@@ -78,7 +78,8 @@ __all__ = [
     "Phase", "PhaseStats", "Placement", "PlanLayout", "PlanMachine", "PlanModel",
     "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall", "PpCallbacksOptions",
     "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport", "PpScheduleKind", "PpTask",
-    "PpTaskKind", "Reduce", "Reduction", "RegionMapping", "Rendezvous", "Rope", "RopeOptions",
-    "RowLinearOptions", "SgdOptions", "ShardOptions", "Smoothing", "SpawnOptions", "Status",
-    "StepReport", "Toggle", "TokenFormat", "Transport", "VocabParallelEmbeddingOptions",
+    "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction", "RegionMapping",
+    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "ShardOptions",
+    "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle", "TokenFormat", "Transport",
+    "VocabParallelEmbeddingOptions",
 ]

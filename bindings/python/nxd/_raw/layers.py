@@ -11,12 +11,14 @@ from nxd._raw.weights import Init
 
 NAMES = """
 typedef int32_t nxd_rope_t;
+typedef int32_t nxd_qkv_fusion_t;
 typedef int32_t nxd_activation_t;
 typedef struct nxd_embedding_options nxd_embedding_options_t;
 typedef struct nxd_linear_options nxd_linear_options_t;
 typedef struct nxd_norm_options nxd_norm_options_t;
 typedef struct nxd_rope_options nxd_rope_options_t;
 typedef struct nxd_attention_options nxd_attention_options_t;
+typedef struct nxd_qkv_options nxd_qkv_options_t;
 typedef struct nxd_mlp_options nxd_mlp_options_t;
 """
 
@@ -95,6 +97,20 @@ struct nxd_attention_options {
   double init_a;
   double init_b;
 };
+struct nxd_qkv_options {
+  size_t struct_size;
+  const char* name;
+  nxd_dtype_t dtype;
+  nxd_device_t device;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+  nxd_qkv_fusion_t fusion;
+  nxd_toggle_t bias;
+  int32_t sequence_parallel;
+  nxd_init_t init;
+  double init_a;
+  double init_b;
+};
 struct nxd_mlp_options {
   size_t struct_size;
   const char* name;
@@ -123,6 +139,8 @@ nxd_status_t nxd_rope_options_init(nxd_rope_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_rotary_embedding(nxd_context_t* ctx, int64_t head_dim, const nxd_rope_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_attention_options_init(nxd_attention_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_attention(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads, const nxd_attention_options_t* options, nxd_module_t** out_module);
+nxd_status_t nxd_qkv_options_init(nxd_qkv_options_t* options, size_t size);
+nxd_status_t nxd_layer_create_qkv_linear(nxd_context_t* ctx, int64_t hidden_size, int64_t num_heads, const nxd_qkv_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size, int64_t intermediate_size, const nxd_mlp_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim, nxd_module_t** out_module);
@@ -140,6 +158,18 @@ class Rope(IntEnum):
     # Peng et al. 2023
     YARN = 3
     LLAMA3 = 4
+
+
+class QkvFusion(IntEnum):
+    """The weights of queries, keys and values."""
+
+    INVALID = -1
+    # q_proj, k_proj and v_proj, three weights
+    SEPARATE = 0
+    # one weight: all queries, then all keys, then all values
+    BY_PART = 1
+    # one weight: of each key head its queries, its key and its value
+    BY_HEAD = 2
 
 
 class Activation(IntEnum):
@@ -270,6 +300,26 @@ class AttentionOptions(TypedDict, total=False):
     init_b: float
 
 
+class QkvOptions(TypedDict, total=False):
+    """Options of nxd_layer_create_qkv_linear."""
+
+    name: str
+    dtype: DType | str
+    device: Device | str
+    # 0: num_heads
+    num_kv_heads: int
+    # 0: hidden_size / num_heads
+    head_dim: int
+    fusion: QkvFusion | str
+    # default on
+    bias: bool | Toggle | None
+    sequence_parallel: int
+    # DEFAULT: as the linear layers
+    init: Init | str
+    init_a: float
+    init_b: float
+
+
 class MlpOptions(TypedDict, total=False):
     """Options of nxd_layer_create_gated_mlp."""
 
@@ -316,6 +366,13 @@ FIELDS: dict[str, dict[str, type]] = {
         "causal": Toggle,
         "qkv_bias": Toggle,
         "output_bias": Toggle,
+        "init": Init,
+    },
+    "nxd_qkv_options_t": {
+        "dtype": DType,
+        "device": Device,
+        "fusion": QkvFusion,
+        "bias": Toggle,
         "init": Init,
     },
     "nxd_mlp_options_t": {

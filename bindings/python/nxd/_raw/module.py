@@ -52,6 +52,7 @@ nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index, nxd_module
 nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training);
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
 nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
+nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
 nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);
 nxd_status_t nxd_module_get_parameter(nxd_module_t* root, size_t index, nxd_parameter_t** out_parameter, const char** out_name);
 nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* name, nxd_parameter_t** out_parameter);

@@ -707,6 +707,23 @@ fn layout_of_nxd_attention_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_qkv_options_t() {
+    assert_eq!((size_of::<nxd_qkv_options_t>(), align_of::<nxd_qkv_options_t>()), (72, 8));
+    assert_eq!(place!(nxd_qkv_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_qkv_options_t, name), (8, 8), "name");
+    assert_eq!(place!(nxd_qkv_options_t, dtype), (16, 4), "dtype");
+    assert_eq!(place!(nxd_qkv_options_t, device), (20, 4), "device");
+    assert_eq!(place!(nxd_qkv_options_t, num_kv_heads), (24, 8), "num_kv_heads");
+    assert_eq!(place!(nxd_qkv_options_t, head_dim), (32, 8), "head_dim");
+    assert_eq!(place!(nxd_qkv_options_t, fusion), (40, 4), "fusion");
+    assert_eq!(place!(nxd_qkv_options_t, bias), (44, 4), "bias");
+    assert_eq!(place!(nxd_qkv_options_t, sequence_parallel), (48, 4), "sequence_parallel");
+    assert_eq!(place!(nxd_qkv_options_t, init), (52, 4), "init");
+    assert_eq!(place!(nxd_qkv_options_t, init_a), (56, 8), "init_a");
+    assert_eq!(place!(nxd_qkv_options_t, init_b), (64, 8), "init_b");
+}
+
+#[test]
 fn layout_of_nxd_mlp_options_t() {
     assert_eq!((size_of::<nxd_mlp_options_t>(), align_of::<nxd_mlp_options_t>()), (56, 8));
     assert_eq!(place!(nxd_mlp_options_t, struct_size), (0, 8), "struct_size");
@@ -932,6 +949,10 @@ fn constants() {
     assert_eq!(nxd_rope_t::DYNAMIC.0, 2);
     assert_eq!(nxd_rope_t::YARN.0, 3);
     assert_eq!(nxd_rope_t::LLAMA3.0, 4);
+    assert_eq!(nxd_qkv_fusion_t::INVALID.0, -1);
+    assert_eq!(nxd_qkv_fusion_t::SEPARATE.0, 0);
+    assert_eq!(nxd_qkv_fusion_t::BY_PART.0, 1);
+    assert_eq!(nxd_qkv_fusion_t::BY_HEAD.0, 2);
     assert_eq!(nxd_activation_t::INVALID.0, -1);
     assert_eq!(nxd_activation_t::SILU.0, 0);
     assert_eq!(nxd_activation_t::GELU.0, 1);

@@ -9,6 +9,13 @@
     NXD_ROPE_LLAMA3 = 4 => "llama3"
 end
 
+@code nxd_qkv_fusion_t begin
+    NXD_QKV_INVALID = -1 => "invalid"
+    NXD_QKV_SEPARATE = 0 => "separate"
+    NXD_QKV_BY_PART = 1 => "by_part"
+    NXD_QKV_BY_HEAD = 2 => "by_head"
+end
+
 @code nxd_activation_t begin
     NXD_ACTIVATION_INVALID = -1 => "invalid"
     NXD_ACTIVATION_SILU = 0 => "silu"
@@ -96,6 +103,21 @@ struct nxd_attention_options_t
     init_b::Cdouble
 end
 
+struct nxd_qkv_options_t
+    struct_size::Csize_t
+    name::Cstring
+    dtype::nxd_dtype_t
+    device::nxd_device_t
+    num_kv_heads::Int64
+    head_dim::Int64
+    fusion::nxd_qkv_fusion_t
+    bias::nxd_toggle_t
+    sequence_parallel::Int32
+    init::nxd_init_t
+    init_a::Cdouble
+    init_b::Cdouble
+end
+
 struct nxd_mlp_options_t
     struct_size::Csize_t
     name::Cstring
@@ -137,6 +159,10 @@ end
 @call libnxd nxd_layer_create_attention(ctx::Ptr{nxd_context_t}, hidden_size::Int64,
     num_heads::Int64, options::Ptr{nxd_attention_options_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_qkv_options_init(options::Ptr{nxd_qkv_options_t}, size::Csize_t)::nxd_status_t
+@call libnxd nxd_layer_create_qkv_linear(ctx::Ptr{nxd_context_t}, hidden_size::Int64,
+    num_heads::Int64, options::Ptr{nxd_qkv_options_t},
+    out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_mlp_options_init(options::Ptr{nxd_mlp_options_t}, size::Csize_t)::nxd_status_t
 @call libnxd nxd_layer_create_gated_mlp(ctx::Ptr{nxd_context_t}, hidden_size::Int64,
     intermediate_size::Int64, options::Ptr{nxd_mlp_options_t},
@@ -149,4 +175,5 @@ fill_defaults(r::Ref{nxd_linear_options_t}) = nxd_linear_options_init(r, sizeof(
 fill_defaults(r::Ref{nxd_norm_options_t}) = nxd_norm_options_init(r, sizeof(nxd_norm_options_t))
 fill_defaults(r::Ref{nxd_rope_options_t}) = nxd_rope_options_init(r, sizeof(nxd_rope_options_t))
 fill_defaults(r::Ref{nxd_attention_options_t}) = nxd_attention_options_init(r, sizeof(nxd_attention_options_t))
+fill_defaults(r::Ref{nxd_qkv_options_t}) = nxd_qkv_options_init(r, sizeof(nxd_qkv_options_t))
 fill_defaults(r::Ref{nxd_mlp_options_t}) = nxd_mlp_options_init(r, sizeof(nxd_mlp_options_t))

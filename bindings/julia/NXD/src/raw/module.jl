@@ -56,6 +56,7 @@ end
 @call libnxd nxd_module_set_training(var"module"::Ptr{nxd_module_t}, training::Int32)::nxd_status_t
 @call libnxd nxd_module_initialize(root::Ptr{nxd_module_t}, seed::UInt64)::nxd_status_t
 @call libnxd nxd_move_model_to_device(root::Ptr{nxd_module_t}, device::nxd_device_t)::nxd_status_t
+@call libnxd nxd_module_cast(root::Ptr{nxd_module_t}, dtype::nxd_dtype_t)::nxd_status_t
 @call libnxd nxd_module_get_parameter_count(root::Ptr{nxd_module_t},
     out_count::Ptr{Csize_t})::nxd_status_t
 @call libnxd nxd_module_get_parameter(root::Ptr{nxd_module_t}, index::Csize_t,

@@ -39,6 +39,39 @@ impl Default for nxd_rope_t {
     }
 }
 
+/// The weights of queries, keys and values.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct nxd_qkv_fusion_t(pub i32);
+
+impl nxd_qkv_fusion_t {
+    pub const INVALID: Self = Self(-1);
+    /// q_proj, k_proj and v_proj, three weights
+    pub const SEPARATE: Self = Self(0);
+    /// one weight: all queries, then all keys, then all values
+    pub const BY_PART: Self = Self(1);
+    /// one weight: of each key head its queries, its key and its value
+    pub const BY_HEAD: Self = Self(2);
+}
+
+impl std::fmt::Debug for nxd_qkv_fusion_t {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::INVALID => f.write_str("INVALID"),
+            Self::SEPARATE => f.write_str("SEPARATE"),
+            Self::BY_PART => f.write_str("BY_PART"),
+            Self::BY_HEAD => f.write_str("BY_HEAD"),
+            Self(other) => write!(f, "{}", other),
+        }
+    }
+}
+
+impl Default for nxd_qkv_fusion_t {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
 /// Activation of a gated MLP.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -287,6 +320,45 @@ impl Default for nxd_attention_options_t {
     }
 }
 
+/// Options of nxd_layer_create_qkv_linear.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nxd_qkv_options_t {
+    pub struct_size: usize,
+    pub name: *const c_char,
+    pub dtype: nxd_dtype_t,
+    pub device: nxd_device_t,
+    /// 0: num_heads
+    pub num_kv_heads: i64,
+    /// 0: hidden_size / num_heads
+    pub head_dim: i64,
+    pub fusion: nxd_qkv_fusion_t,
+    /// default on
+    pub bias: nxd_toggle_t,
+    pub sequence_parallel: i32,
+    /// DEFAULT: as the linear layers
+    pub init: nxd_init_t,
+    pub init_a: f64,
+    pub init_b: f64,
+}
+
+unsafe impl Versioned for nxd_qkv_options_t {
+    fn with_size(mut self) -> Self {
+        self.struct_size = std::mem::size_of::<Self>();
+        self
+    }
+}
+
+#[cfg(feature = "engine")]
+impl Default for nxd_qkv_options_t {
+    fn default() -> Self {
+        let mut value = zeroed::<Self>();
+        // Cannot fail: neither NULL nor of another size.
+        unsafe { nxd_qkv_options_init(&mut value, std::mem::size_of::<Self>()) };
+        value
+    }
+}
+
 /// Options of nxd_layer_create_gated_mlp.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -409,6 +481,26 @@ extern "C" {
     /// it.
     /// @since 0.1
     pub fn nxd_layer_create_attention(ctx: *mut nxd_context_t, hidden_size: i64, num_heads: i64, options: *const nxd_attention_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// [local] Fills options with defaults.
+    /// @since 0.1
+    pub fn nxd_qkv_options_init(options: *mut nxd_qkv_options_t, size: usize) -> nxd_status_t;
+
+    /// [local] Queries, keys and values for attention, heads split over the tensor-parallel ranks.
+    ///
+    /// Weights are [features, hidden_size]: the separate ones of num_heads * head_dim and num_kv_heads
+    /// * head_dim features, a fused one of all of them, as GPT-2's (BY_PART) and GPT-NeoX's (BY_HEAD).
+    /// With fewer key heads than ranks, which is for separate weights alone, each is held by several
+    /// ranks, and its gradients are summed by nxd_finish_grads.
+    /// Forward: x [.., hidden_size], replicated, or with sequence_parallel a slice of dimension 0 ->
+    /// up to three outputs: queries [.., num_heads / tp, head_dim], keys and values
+    /// [.., num_kv_heads / tp or 1, head_dim].
+    /// @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
+    /// it.
+    /// @return NXD_OK; INVALID_ARGUMENT (also key heads that ranks would share in a fused weight);
+    /// INVALID_STATE (model parallel not initialised).
+    /// @since 0.1
+    pub fn nxd_layer_create_qkv_linear(ctx: *mut nxd_context_t, hidden_size: i64, num_heads: i64, options: *const nxd_qkv_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
     /// [local] Fills options with defaults.
     /// @since 0.1

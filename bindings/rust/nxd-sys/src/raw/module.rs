@@ -228,6 +228,18 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
+    /// [local] Casts all parameters to a dtype, in place; they keep their attributes, hooks and
+    /// handles.
+    ///
+    /// Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
+    /// device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are
+    /// made after the cast: those that are there know the parameters as they were.
+    /// @param dtype  F32, F64 or BF16.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
+    /// parameter of another dtype; none is changed).
+    /// @since 0.1
+    pub fn nxd_module_cast(root: *mut nxd_module_t, dtype: nxd_dtype_t) -> nxd_status_t;
+
     /// [local] Number of parameters of the tree; tied ones count once.
     /// @since 0.1
     pub fn nxd_module_get_parameter_count(root: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;

@@ -12,6 +12,7 @@ use sys::Versioned;
 
 pub use crate::engine::parameter::Init;
 pub use sys::nxd_activation_t as Activation;
+pub use sys::nxd_qkv_fusion_t as QkvFusion;
 pub use sys::nxd_rope_options_t as RopeOptions;
 pub use sys::nxd_rope_t as Rope;
 pub use sys::nxd_toggle_t as Toggle;
@@ -75,6 +76,14 @@ options! {
         dtype: DType, device: Device, num_kv_heads: i64, head_dim: i64, causal: Toggle,
         qkv_bias: Toggle, output_bias: Toggle, sequence_parallel: i32, init: Init, init_a: f64,
         init_b: f64,
+    }
+}
+
+options! {
+    /// Options of [`qkv_linear`], see `nxd_qkv_options_t`.
+    QkvOptions, nxd_qkv_options_t {
+        dtype: DType, device: Device, num_kv_heads: i64, head_dim: i64, fusion: QkvFusion,
+        bias: Toggle, sequence_parallel: i32, init: Init, init_a: f64, init_b: f64,
     }
 }
 
@@ -186,6 +195,20 @@ pub fn attention(
     raw.rope = rope.as_ref().map_or(null(), |rope| rope as *const _);
     create(|out| unsafe {
         sys::nxd_layer_create_attention(ctx.as_raw(), hidden, num_heads, &raw, out)
+    })
+}
+
+/// Queries, keys and values for attention: three outputs of [`Module::forward_all`].
+pub fn qkv_linear(
+    ctx: &Context,
+    hidden: i64,
+    num_heads: i64,
+    options: &QkvOptions<'_>,
+) -> Result<Owned<Module>> {
+    let name = c_string(options.name)?;
+    let raw = options.raw(&name);
+    create(|out| unsafe {
+        sys::nxd_layer_create_qkv_linear(ctx.as_raw(), hidden, num_heads, &raw, out)
     })
 }
 

@@ -150,6 +150,11 @@ impl Module {
         create(|out| unsafe { sys::nxd_tensor_retain(raw, out) })
     }
 
+    /// Casts all parameters of the tree to a dtype, in place.
+    pub fn cast(&self, dtype: DType) -> Result<()> {
+        check(unsafe { sys::nxd_module_cast(self.as_raw(), dtype) })
+    }
+
     /// Forgets the gradients of all parameters of the tree.
     pub fn zero_grad(&self) -> Result<()> {
         check(unsafe { sys::nxd_module_zero_grad(self.as_raw()) })

@@ -188,6 +188,21 @@ fn every_layer() {
     for layer in made {
         assert_eq!(layer.unwrap().forward(&[&*x]).unwrap().shape().unwrap(), [2, 4, 8]);
     }
+    let options = layers::QkvOptions {
+        num_kv_heads: 1,
+        fusion: layers::QkvFusion::BY_HEAD,
+        ..Default::default()
+    };
+    let qkv = layers::qkv_linear(&ctx, 8, 2, &options).unwrap();
+    let shapes: Vec<_> = qkv
+        .forward_all(&[Some(&*x)], 3)
+        .unwrap()
+        .iter()
+        .map(|part| part.shape().unwrap())
+        .collect();
+    assert_eq!(shapes, [[2, 4, 2, 4], [2, 4, 1, 4], [2, 4, 1, 4]]);
+    qkv.cast(DType::F64).unwrap();
+    assert!(qkv.forward(&[&*x]).is_err());
     let heads = Tensor::from_slice(&[0.5f32; 64], &[2, 4, 2, 4]).unwrap();
     let rotary = layers::rotary_embedding(&ctx, 4, &rope).unwrap();
     assert_eq!(rotary.forward(&[&*heads]).unwrap().shape().unwrap(), [2, 4, 2, 4]);

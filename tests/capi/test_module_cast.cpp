@@ -1,0 +1,156 @@
+// Casts of live modules: a model that is cast has the values and the loss of one that was made so,
+// and its parameters keep what else they have.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "support/check.h"
+#include "support/model_support.h"
+
+extern "C" {
+#include <cmocka.h>
+}
+
+using namespace nxd_test;
+
+namespace {
+
+const LlamaOracle& oracle() {
+  static const LlamaOracle value;
+  return value;
+}
+
+// Values of bf16 are those of f32 rounded to nearest even; an f64 has drawn other bits.
+void as_made_so(void**) {
+  for (const int tp : {1, 2}) {
+    const Layout wide{tp, tp == 2}, narrow{tp, tp == 2, NXD_DTYPE_BF16};
+    on_ranks<int>(wide, 7, [&](nxd_context_t* ctx) {
+      const Module made = create_model(ctx, oracle().config, narrow);
+      const Module cast = create_model(ctx, oracle().config, wide);
+      run_backward(cast.get(), oracle()); /* gradients are cast as well */
+      const Named before = whole_gradients(cast.get());
+      NXD_TEST_OK(nxd_module_cast(cast.get(), NXD_DTYPE_BF16));
+      NXD_TEST_CHECK(whole_parameters(cast.get()) == whole_parameters(made.get()));
+      check_named("cast gradient", whole_gradients(cast.get()), before, 4e-3);
+      NXD_TEST_CHECK(run_backward(cast.get(), oracle()) == run_backward(made.get(), oracle()));
+      NXD_TEST_CHECK(whole_gradients(cast.get()) == whole_gradients(made.get()));
+      // And back: nothing is lost by widening.
+      const Named rounded = whole_parameters(cast.get());
+      NXD_TEST_OK(nxd_module_cast(cast.get(), NXD_DTYPE_F64));
+      NXD_TEST_CHECK(whole_parameters(cast.get()) == rounded);
+      NXD_TEST_CHECK(std::isfinite(run_backward(cast.get(), oracle())));
+      return 0;
+    });
+  }
+}
+
+// On the meta device the cast model gets the values of one that was made in that dtype.
+void before_there_are_values(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    Layout meta;
+    meta.device = NXD_DEVICE_META;
+    const Module made = create_model(ctx, oracle().config, {1, false, NXD_DTYPE_F64});
+    const Module cast = create_model(ctx, oracle().config, meta);
+    NXD_TEST_OK(nxd_module_cast(cast.get(), NXD_DTYPE_F64));
+    NXD_TEST_OK(nxd_move_model_to_device(cast.get(), NXD_DEVICE_CPU));
+    NXD_TEST_CHECK(whole_parameters(cast.get()) == whole_parameters(made.get()));
+    return 0;
+  });
+}
+
+struct Hooked {
+  int calls = 0;
+};
+
+void attributes_stay(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, {});
+    nxd_parameter_t *hooked = nullptr, *frozen = nullptr, *again = nullptr;
+    Hooked counted;
+    NXD_TEST_OK(nxd_module_find_parameter(model.get(), "model.norm.weight", &hooked));
+    NXD_TEST_OK(
+        nxd_module_find_parameter(model.get(), "model.layers.0.mlp.up_proj.weight", &frozen));
+    NXD_TEST_OK(nxd_parameter_set_grad_hook(
+        hooked,
+        [](nxd_parameter_t*, void* user_data) -> nxd_status_t {
+          ++static_cast<Hooked*>(user_data)->calls;
+          return NXD_OK;
+        },
+        &counted, nullptr));
+    NXD_TEST_OK(nxd_parameter_set_trainable(frozen, 0));
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F64));
+    NXD_TEST_OK(nxd_module_find_parameter(model.get(), "model.norm.weight", &again));
+    NXD_TEST_CHECK(again == hooked);
+    nxd_tensor_t* tensor = nullptr;
+    nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+    NXD_TEST_OK(nxd_parameter_get_tensor(frozen, &tensor));
+    NXD_TEST_OK(nxd_tensor_get_dtype(tensor, &dtype));
+    NXD_TEST_CHECK(dtype == NXD_DTYPE_F64);
+    run_backward(model.get(), oracle());
+    NXD_TEST_CHECK(counted.calls == 1);
+    nxd_tensor_t* grad = nullptr;
+    NXD_TEST_OK(nxd_tensor_share_grad(tensor, &grad));
+    NXD_TEST_CHECK(grad == nullptr);
+    return 0;
+  });
+}
+
+// A norm without parameters goes by the dtype of the tree that it is in.
+void without_parameters(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    nxd_norm_options_t options = NXD_NORM_OPTIONS_INIT;
+    options.affine = NXD_TOGGLE_OFF;
+    nxd_module_t* made = nullptr;
+    NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, 2, &options, &made));
+    const Module norm(made);
+    const double values[] = {3, 4};
+    const int64_t shape[] = {1, 2};
+    nxd_tensor_t *x = nullptr, *y = nullptr;
+    NXD_TEST_OK(nxd_tensor_from_data(values, sizeof values, shape, 2, NXD_DTYPE_F64, &x));
+    const Tensor input(x);
+    NXD_TEST_REFUSED(nxd_module_forward(norm.get(), &x, 1, &y, 1), NXD_ERROR_INVALID_ARGUMENT,
+                     "expected dtype Float");
+    NXD_TEST_OK(nxd_module_cast(norm.get(), NXD_DTYPE_F64));
+    NXD_TEST_OK(nxd_module_forward(norm.get(), &x, 1, &y, 1));
+    const Tensor output(y);
+    return 0;
+  });
+}
+
+void bad_calls(void**) {
+  const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT, state = NXD_ERROR_INVALID_STATE;
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, {});
+    const Named before = whole_parameters(model.get());
+    NXD_TEST_REFUSED(nxd_module_cast(nullptr, NXD_DTYPE_F64), bad, "root");
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_INVALID, NXD_DTYPE_I64, NXD_DTYPE_F16}) {
+      NXD_TEST_REFUSED(nxd_module_cast(model.get(), dtype), bad, "expected F32, F64 or BF16");
+    }
+    // An optimizer that knows the parameters as they were does not touch them.
+    const Optimizer optimizer = make_adamw(model.get());
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F64));
+    run_backward(model.get(), oracle());
+    NXD_TEST_REFUSED(nxd_optimizer_step(optimizer.get(), nullptr, nullptr), state, "expected");
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F32));
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    nxd_ddp_t* ddp = nullptr;
+    NXD_TEST_OK(nxd_ddp_create(model.get(), nullptr, &ddp));
+    NXD_TEST_REFUSED(nxd_module_cast(model.get(), NXD_DTYPE_BF16), state, "a ddp has its values");
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F32));
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    nxd_ddp_destroy(ddp);
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_BF16));
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(as_made_so),      cmocka_unit_test(before_there_are_values),
+      cmocka_unit_test(attributes_stay), cmocka_unit_test(without_parameters),
+      cmocka_unit_test(bad_calls),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
