@@ -14,7 +14,7 @@ extern "C" {
 NXD_API int32_t nxd_cpu_mode(void);
 
 /** [local] Device this process trains on: the CPU with NXD_CPU_MODE=1; device XLA when
- *  NXD_XLA_BACKEND is set; else a Neuron device.
+ *  NXD_XLA_BACKEND or NXD_PJRT_PLUGIN is set; else a Neuron device.
  *
  *  @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
  *          message lists what was looked for.

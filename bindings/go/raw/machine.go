@@ -83,7 +83,7 @@ func CPUMode() int32 {
 }
 
 // GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1; device
-// XLA when NXD_XLA_BACKEND is set; else a Neuron device. [local]
+// XLA when NXD_XLA_BACKEND or NXD_PJRT_PLUGIN is set; else a Neuron device. [local]
 func GetDevice() (deviceOut Device, err error) {
 	r := C.nxdgo_get_device()
 	return Device(r.out_device), TakeError(unsafe.Pointer(r.error))

@@ -21,7 +21,9 @@ nxd_device_t training_device() {
   }
   fail(NXD_ERROR_UNSUPPORTED, "no device to train on: NXD_CPU_MODE is ",
        env::get("NXD_CPU_MODE").value_or("not set"),
-       " (1 asks for the CPU), and no Neuron plug-in was found (", tried, ")");
+       " (1 asks for the CPU), NXD_XLA_BACKEND and NXD_PJRT_PLUGIN are not set, and no Neuron "
+       "plug-in was found (",
+       tried, ")");
 }
 
 }  // namespace nxd
