@@ -1,5 +1,6 @@
 use crate::callback::{guard, release};
 use crate::context::Context;
+use crate::element::DType;
 use crate::engine::tensor::{give, maybe_outputs, maybe_pointers, outputs, Device, Inputs, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
 use crate::object::{borrow, create, get, object, Owned};
