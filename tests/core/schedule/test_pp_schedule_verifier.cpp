@@ -296,7 +296,7 @@ void test_orders_refused(void**) {
               "task 0 of rank 0: expected an NXD_PP_TASK_*, got -1");
   assert_says(refusal({2, 1, 1}, {{{kF, 0, 0}, {kB, 0, 0}}, {{kF, 0, 0}}}),
               "expected rank 1 backward of microbatch 0, chunk 0, which is missing");
-  assert_says(refusal({1, 1, 1 << 26}, {{{kF, 0, 0}, {kF, 2, 0}}}),
+  assert_says(refusal({1, 1, 1 << 22}, {{{kF, 0, 0}, {kF, 2, 0}}}),
               "expected rank 0 forward of microbatch 1, chunk 0, which is missing");
   // Whole and split backward passes may be mixed.
   assert_string_equal(
