@@ -197,10 +197,12 @@ static void destroyed_meanwhile(nxd_context_t* ctx, int rank, int size, void* un
   pthread_barrier_init(&both, NULL, 2);
   slow_t slow = {.entered = no_calls(), .left = no_calls(), .both = &both};
   NXD_TEST_OK(nxd_barrier_async(world_of(ctx), &slow.work));
-  NXD_TEST_OK(nxd_work_set_callback(slow.work, be_slow, &slow));
-  await_calls(&slow.entered, 1);
+  /* It is there before the callback, which waits for it: that of a work that is done by now runs on
+   * this thread. */
   pthread_t destroyer;
   NXD_TEST_CHECK(pthread_create(&destroyer, NULL, destroy, &slow) == 0);
+  NXD_TEST_OK(nxd_work_set_callback(slow.work, be_slow, &slow));
+  await_calls(&slow.entered, 1);
   pthread_join(destroyer, NULL);
   pthread_barrier_destroy(&both);
 }
