@@ -21,7 +21,7 @@ if grep -rn "$work/first\|$source\|$build" "$prefix" --include='*.pc' --include=
   exit 1
 fi
 check_soname() {
-  readelf -d "$libdir/lib$1.so.0" | grep -q "SONAME.*\[lib$1.so.0\]" || { echo "lib$1.so: wrong SONAME"; exit 1; }
+  readelf -d "$libdir/lib$1.so.0" | grep "SONAME.*\[lib$1.so.0\]" > /dev/null || { echo "lib$1.so: wrong SONAME"; exit 1; }
 }
 check_soname nxd_core
 ((engine)) && check_soname nxd

@@ -30,7 +30,7 @@ exits 1 "$build/tests/libnxd_fake_pjrt.so"
 says '^ok      device: fake'
 says '^FAILED  product, f32: '
 says '^FAILED  training: '
-if ! ldconfig -p | grep -q libneuronpjrt; then
+if ! ldconfig -p | grep libneuronpjrt > /dev/null; then
   (unset NXD_PJRT_PLUGIN NEURON_LIBRARY_PATH; exits 77)
   says 'NXD_PJRT_PLUGIN and NEURON_LIBRARY_PATH are not set, there is no libneuronpjrt.so'
 fi

@@ -45,7 +45,7 @@ cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/packages" > "$work/lo
 packages=("$work"/packages/*.deb)
 ((${#packages[@]} == 3)) || { ls "$work/packages"; exit 1; }
 # oneDNN is loaded by name, which no tool sees.
-dpkg-deb --field "$work"/packages/libnxd0_*.deb Depends | grep -q 'libdnnl'
+dpkg-deb --field "$work"/packages/libnxd0_*.deb Depends | grep 'libdnnl' > /dev/null
 
 cat > "$work/check" <<'END'
 set -eu

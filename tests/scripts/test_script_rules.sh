@@ -37,6 +37,11 @@ if grep -nE '^[[:space:]]*! ' "${scripts[@]}" | grep -v '||'; then
   echo "these never fail: write  if COMMAND; then echo WHY; exit 1; fi"
   exit 1
 fi
+# A reader that ends early ends the writer by SIGPIPE, which pipefail takes for a failure, now and then.
+if grep -nE '\|[[:space:]]*(grep -[a-zA-Z]*q|head)\b' "${scripts[@]}" | grep -v 'test_script_rules\.sh:'; then
+  echo "these fail now and then: write  | grep WORD > /dev/null  or  | sed -n 1p"
+  exit 1
+fi
 # A skip says what to install.
 if grep -nE 'exit 77' tests/scripts/*.sh | grep -vE '^tests/scripts/(lib|with_slurm|test_script_rules|test_test_summary)\.sh'; then
   echo "these skip without a name: use skip of tests/scripts/lib.sh"

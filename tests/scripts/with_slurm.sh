@@ -75,7 +75,7 @@ start slurmctld -D -c
 start slurmd -D -c -N "$host"
 ready=0
 for _ in {1..200}; do
-  if timeout 5 sinfo -h -o %t 2> /dev/null | grep -q idle; then ready=1; break; fi
+  if timeout 5 sinfo -h -o %t 2> /dev/null | grep idle > /dev/null; then ready=1; break; fi
   sleep 0.1
 done
 if ((!ready)); then

@@ -301,7 +301,7 @@ func TestLayers(t *testing.T) {
 				return err
 			}
 		}
-		qkv, err := engine.NewQKVLinear(c, "q", 8, 2, engine.QKVOptions{NumKVHeads: 1, Fusion: engine.QKVByHead})
+		qkv, err := engine.NewQKVLinear(c, "q", 8, 4, engine.QKVOptions{NumKVHeads: 2, HeadDim: 4, Fusion: engine.QKVByHead})
 		if err != nil {
 			return err
 		}
