@@ -11,6 +11,7 @@
 
 #include "core/pjrt/pjrt_client.h"
 #include "support/check.h"
+#include "support/pjrt.h"
 
 namespace nxd_test {
 
@@ -33,6 +34,12 @@ class AlignedFloats {
   size_t size_;
   std::unique_ptr<float[], Free> data_;
 };
+
+// A main has seen that there is a plug-in. Its path is found once, as threads ask for it at a time.
+inline const std::string& plugin_path() {
+  static const std::string path = nxd_test_pjrt_plugin();
+  return path;
+}
 
 inline nxd::PjrtType f32(std::vector<int64_t> shape) { return {NXD_DTYPE_F32, std::move(shape)}; }
 

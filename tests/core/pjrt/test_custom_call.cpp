@@ -20,7 +20,7 @@ using nxd::CustomCall;
 using nxd::HostMemory;
 using nxd::PjrtBuffer;
 
-std::shared_ptr<nxd::PjrtClient> client() { return nxd::PjrtClient::load(nxd_test_pjrt_plugin()); }
+std::shared_ptr<nxd::PjrtClient> client() { return nxd::PjrtClient::load(plugin_path()); }
 
 // The rank of the test: custom calls note here what they were given.
 struct Rank {

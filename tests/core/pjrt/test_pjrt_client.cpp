@@ -22,7 +22,7 @@ using namespace nxd_test;
 using nxd::HostMemory;
 using nxd::PjrtBuffer;
 
-std::shared_ptr<nxd::PjrtClient> client() { return nxd::PjrtClient::load(nxd_test_pjrt_plugin()); }
+std::shared_ptr<nxd::PjrtClient> client() { return nxd::PjrtClient::load(plugin_path()); }
 
 const std::string kProduct =
     module_of("%a: tensor<3x4xf32>, %b: tensor<4x2xf32>", "tensor<3x2xf32>", R"(

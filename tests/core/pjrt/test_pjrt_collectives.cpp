@@ -235,7 +235,7 @@ nxd_group_t* join(const std::string& store_path, int rank, int64_t timeout_ms) {
 }
 
 std::shared_ptr<nxd::PjrtClient> client(int devices) {
-  return nxd::PjrtClient::load(nxd_test_pjrt_plugin(), devices);
+  return nxd::PjrtClient::load(plugin_path(), devices);
 }
 
 void trains_alike(void**) {

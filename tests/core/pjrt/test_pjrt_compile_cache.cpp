@@ -36,7 +36,7 @@ const std::vector<std::string> kFactors = {"2.0", "3.0"};
 
 // Compiles and runs both programs.
 Counts train(const nxd::PjrtOptions& options) {
-  const auto client = nxd::PjrtClient::load(nxd_test_pjrt_plugin());
+  const auto client = nxd::PjrtClient::load(plugin_path());
   Counts counts;
   counts.right = 0;
   for (const std::string& factor : kFactors) {
@@ -161,7 +161,7 @@ void keeps_failures(void**) {
   // right: whether the error says that it was known.
   const auto attempt = [] {
     Counts counts;
-    const auto client = nxd::PjrtClient::load(nxd_test_pjrt_plugin());
+    const auto client = nxd::PjrtClient::load(plugin_path());
     try {
       client->compile("no module", fast());
     } catch (const nxd::Error& error) {

@@ -6,4 +6,4 @@ const suite = joinpath(@__DIR__, "suite.jl")
 
 const julia = Base.julia_cmd()
 
-run(`$julia -t 2 -O1 --startup-file=no --project=$project $suite $ARGS`)
+run(`$julia -t 2 -O0 --startup-file=no --project=$project $suite $ARGS`)
