@@ -3,8 +3,12 @@ add_library(nxd_flags INTERFACE)
 target_compile_options(nxd_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Werror
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
 if(NXD_SANITIZE)
-  target_compile_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all)
+  # Tests themselves, targets with property nxd_is_test, are not checked for undefined behaviour: that
+  # takes two fifths of the time to compile them.
+  string(REGEX REPLACE ",?undefined" "" of_tests ${NXD_SANITIZE})
+  string(REPLACE "," "$<COMMA>" of_libraries ${NXD_SANITIZE})
+  target_compile_options(nxd_flags INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -fsanitize=$<IF:$<BOOL:$<TARGET_PROPERTY:nxd_is_test>>,${of_tests},${of_libraries}>)
   target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
 endif()
 
