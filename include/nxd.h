@@ -51,6 +51,7 @@
  *   buffer_layers   norms, dropout, and a head with its loss, over buffers
  *   weights         shards of weights: initial values, copies, safetensors
  *   optimizer       AdamW, SGD, a caller's own rule; learning rates over time
+ *   training_state  all that a run goes on from, saved and loaded by one call
  *   pipeline        schedules, and stages that the caller computes
  *   planner         the cost of a layout, from counts alone
  *

@@ -45,20 +45,20 @@ func (c *Context) OpenNewestCheckpoint(directory string, verify bool) (*Checkpoi
 // Step is that which the checkpoint is of.
 func (c *Checkpoint) Step() (int64, error) { return own.Get(c.Handle, raw.CheckpointGetStep) }
 
-// text reads one into as much room as the first call says; "" where that is none.
-func (c *Checkpoint) text(get func(p *raw.Checkpoint, buf *byte, cap int) (int, error)) (string, bool, error) {
-	needed, err := own.Get(c.Handle, func(p *raw.Checkpoint) (int, error) { return get(p, nil, 0) })
+// readText reads one into as much room as the first call says; "" where that is none.
+func readText[T any](h own.Handle[T], get func(p *T, buf *byte, cap int) (int, error)) (string, bool, error) {
+	needed, err := own.Get(h, func(p *T) (int, error) { return get(p, nil, 0) })
 	if err != nil || needed == 0 {
 		return "", false, err
 	}
 	room := make([]byte, needed)
-	_, err = own.Get(c.Handle, func(p *raw.Checkpoint) (int, error) { return get(p, &room[0], needed) })
+	_, err = own.Get(h, func(p *T) (int, error) { return get(p, &room[0], needed) })
 	return string(room[:needed-1]), err == nil, err
 }
 
 // Path is where a file of the checkpoint is to be written, or lies.
 func (c *Checkpoint) Path(name string) (string, error) {
-	path, _, err := c.text(func(p *raw.Checkpoint, buf *byte, cap int) (int, error) {
+	path, _, err := readText(c.Handle, func(p *raw.Checkpoint, buf *byte, cap int) (int, error) {
 		return raw.CheckpointGetPath(p, name, buf, cap)
 	})
 	return path, err
@@ -71,7 +71,7 @@ func (c *Checkpoint) SetValue(key, value string) error {
 
 // Value is a text that was kept with the checkpoint; ok is false where there is none.
 func (c *Checkpoint) Value(key string) (value string, ok bool, err error) {
-	return c.text(func(p *raw.Checkpoint, buf *byte, cap int) (int, error) {
+	return readText(c.Handle, func(p *raw.Checkpoint, buf *byte, cap int) (int, error) {
 		return raw.CheckpointGetValue(p, key, buf, cap)
 	})
 }

@@ -77,6 +77,83 @@ func save(c *nxd.Context, adamw *nxd.Optimizer, directory string, step int64) er
 	return nil
 }
 
+func wholeState(c *nxd.Context, directory, corpus string) error {
+	values, grads, err := arrays(12)
+	if err != nil {
+		return err
+	}
+	ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{{Name: "w", Values: values, Grads: grads, Shape: []int64{12}}},
+		nxd.DDPOptions{})
+	if err != nil {
+		return err
+	}
+	defer ddp.Close()
+	adamw, err := nxd.NewAdamW(ddp, nxd.AdamWOptions{})
+	if err != nil {
+		return err
+	}
+	defer adamw.Close()
+	loader, err := nxd.NewDataLoader(c, []string{corpus}, 1, 4, nxd.DataLoaderOptions{})
+	if err != nil {
+		return err
+	}
+	defer loader.Close()
+	state, err := c.NewTrainingState()
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	err = first(state.AddOptimizer("optimizer", adamw), state.AddDataLoader("data", loader))
+	if found, failed := state.LoadNewest(directory, true); found != -1 || failed != nil || err != nil {
+		return first(err, failed, errors.New("an empty directory has a checkpoint"))
+	}
+	for step := int64(1); step <= 2; step++ {
+		_, failed := adamw.Step(nxd.FinishOptions{})
+		err = first(failed, loader.Next(make([]int64, 4), nil),
+			state.SetValue("note", "step "+strconv.FormatInt(step, 10)))
+		if err != nil {
+			return err
+		}
+		if step == 1 {
+			err = state.Save(directory, step, 0)
+		} else {
+			err = first(state.SaveAsync(directory, step, 0), state.Wait(time.Minute))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	older, err := c.OpenCheckpoint(directory, 1, true)
+	if err != nil {
+		return err
+	}
+	defer older.Close()
+	err = state.Restore(older)
+	note, ok, err2 := state.Value("note")
+	position, err3 := loader.Position()
+	if err = first(err, err2, err3); err != nil || !ok || note != "step 1" || position != 2 {
+		return first(err, errors.New("another state than the first: "+note))
+	}
+	if found, err := state.LoadNewest(directory, true); found != 2 || err != nil {
+		return first(err, errors.New("another state than the last"))
+	}
+	own, err := c.NewCheckpoint(directory, 3)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return first(state.Snapshot(own), own.Publish(1))
+}
+
+func TestTrainingState(t *testing.T) {
+	directory := t.TempDir()
+	corpus := directory + "/text.txt"
+	if err := os.WriteFile(corpus, []byte("one two three four five six"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ranks.Run(t, 2, func(c *nxd.Context) error { return wholeState(c, directory+"/run", corpus) })
+}
+
 func TestCheckpoints(t *testing.T) {
 	directory := t.TempDir()
 	ranks.Run(t, 2, func(c *nxd.Context) error { return saveAndGoOn(c, directory) })

@@ -1,13 +1,9 @@
 #include "run_checkpoints.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MODEL_FILE "model.safetensors"
-#define OPTIMIZER_FILE "optimizer.safetensors"
 #define LOSSES_FILE "losses.f32"
-#define DATA_VALUE "data position"
 
 static int failed(const char* call, nxd_status_t status) {
   if (status == NXD_OK) return 0;
@@ -41,27 +37,12 @@ static int move_losses(const char* path, const char* mode, float* losses, size_t
   return 1;
 }
 
-/* Positions of the data are those of all copies together, however many there are. */
-static int resume_data(run_checkpoints_t* run, nxd_checkpoint_t* checkpoint) {
-  char position[32];
-  size_t needed = 0;
-  if (!run->data) return 1;
-  TRY(nxd_checkpoint_get_value(checkpoint, DATA_VALUE, position, sizeof position, &needed));
-  if (needed == 0) {
-    fprintf(stderr, "checkpoint: it has no position of the data\n");
-    return 0;
-  }
-  TRY(nxd_data_loader_set_position(run->data, strtoll(position, NULL, 10)));
-  return 1;
-}
-
-static int save_data(run_checkpoints_t* run) {
-  char position[32];
-  int64_t samples = 0;
-  if (!run->data) return 1;
-  TRY(nxd_data_loader_get_position(run->data, &samples));
-  snprintf(position, sizeof position, "%" PRId64, samples);
-  TRY(nxd_checkpoint_set_value(run->under_way, DATA_VALUE, position));
+int run_begin(run_checkpoints_t* run, nxd_module_t* model, nxd_optimizer_t* optimizer,
+              nxd_data_loader_t* data) {
+  TRY(nxd_training_state_create(run->ctx, &run->state));
+  TRY(nxd_training_state_add_module(run->state, "model", model));
+  TRY(nxd_training_state_add_optimizer(run->state, "optimizer", optimizer));
+  if (data) TRY(nxd_training_state_add_data_loader(run->state, "data", data));
   return 1;
 }
 
@@ -75,14 +56,9 @@ static int read_checkpoint(run_checkpoints_t* run, nxd_checkpoint_t* checkpoint,
             max_steps);
     return 0;
   }
-  if (!path_of(checkpoint, MODEL_FILE, path)) return 0;
-  TRY(nxd_module_load_safetensors(run->model, path, 1, NULL));
-  if (!path_of(checkpoint, OPTIMIZER_FILE, path)) return 0;
-  TRY(nxd_optimizer_load(run->optimizer, path));
+  TRY(nxd_training_state_restore(run->state, checkpoint));
   if (!path_of(checkpoint, LOSSES_FILE, path)) return 0;
   if (!move_losses(path, "rb", run->losses, (size_t)step)) return 0;
-  if (!resume_data(run, checkpoint)) return 0;
-  TRY(nxd_checkpoint_restore_random_state(checkpoint));
   *out_steps = (int)step;
   return 1;
 }
@@ -109,13 +85,16 @@ int run_save(run_checkpoints_t* run, int steps) {
   char path[kPathRoom];
   if (!run_end(run)) return 0;
   TRY(nxd_checkpoint_create(run->ctx, run->directory, steps, &run->under_way));
-  TRY(nxd_module_snapshot(run->model, run->under_way, MODEL_FILE));
-  TRY(nxd_optimizer_snapshot(run->optimizer, run->under_way, OPTIMIZER_FILE));
+  TRY(nxd_training_state_snapshot(run->state, run->under_way));
   if (run->rank == 0 && (!path_of(run->under_way, LOSSES_FILE, path) ||
                          !move_losses(path, "wb", run->losses, (size_t)steps))) {
     return 0;
   }
-  if (!save_data(run)) return 0;
   TRY(nxd_checkpoint_publish_async(run->under_way, run->keep));
   return 1;
+}
+
+void run_close(run_checkpoints_t* run) {
+  nxd_checkpoint_destroy(run->under_way);
+  nxd_training_state_destroy(run->state);
 }

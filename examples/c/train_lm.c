@@ -329,13 +329,11 @@ static int open_rank(rank_t* r, const arguments_t* a) {
     TRY(nxd_data_loader_create(r->ctx, &a->data, 1, a->batch, a->sequence, NULL, &r->data));
   }
   r->checkpoints = (run_checkpoints_t){.ctx = r->ctx,
-                                       .data = r->data,
-                                       .model = r->trained,
-                                       .optimizer = r->optimizer,
                                        .directory = r->checkpoint_directory,
                                        .rank = r->rank,
                                        .keep = a->keep,
                                        .losses = r->losses};
+  if (!run_begin(&r->checkpoints, r->trained, r->optimizer, r->data)) return 0;
 
   /* The peak rate of all ranks together, measured while all of them compute. */
   nxd_group_t* world = NULL;
@@ -347,7 +345,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
 }
 
 static void close_rank(rank_t* r) {
-  nxd_checkpoint_destroy(r->checkpoints.under_way);
+  run_close(&r->checkpoints);
   nxd_data_loader_destroy(r->data);
   nxd_optimizer_destroy(r->optimizer);
   nxd_pp_destroy(r->pipeline);

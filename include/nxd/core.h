@@ -21,6 +21,7 @@
 #include "planner.h"
 #include "store.h"
 #include "tensor_parallel.h"
+#include "training_state.h"
 #include "weights.h"
 #include "work.h"
 /* nxd.h has a line about each. */

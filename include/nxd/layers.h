@@ -276,10 +276,11 @@ NXD_API nxd_status_t nxd_qkv_options_init(nxd_qkv_options_t* options, size_t siz
 
 /** [local] Queries, keys and values for attention, heads split over the tensor-parallel ranks.
  *
- *  Weights are [features, hidden_size]: the separate ones of num_heads * head_dim and num_kv_heads
- * * head_dim features, a fused one of all of them, as GPT-2's (BY_PART) and GPT-NeoX's (BY_HEAD).
- *  With fewer key heads than ranks, which is for separate weights alone, each is held by several
- *  ranks, and its gradients are summed by nxd_finish_grads.
+ *  Weights are [features, hidden_size]: the separate ones have num_heads * head_dim features, or
+ *  num_kv_heads * head_dim; a fused one has all of them, as GPT-2's (BY_PART) and GPT-NeoX's
+ *  (BY_HEAD). With fewer key heads than ranks, which is for separate weights alone, each is held by
+ *  several ranks, and its gradients are summed by nxd_finish_grads.
+ *
  *  Forward: x [.., hidden_size], replicated, or with sequence_parallel a slice of dimension 0 ->
  *  up to three outputs: queries [.., num_heads / tp, head_dim], keys and values
  *  [.., num_kv_heads / tp or 1, head_dim].

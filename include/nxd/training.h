@@ -5,6 +5,7 @@
 
 #include "module.h"
 #include "optimizer.h"
+#include "training_state.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,6 +53,15 @@ NXD_API nxd_status_t nxd_optimizer_create_sgd(nxd_module_t* root, const nxd_sgd_
 NXD_API nxd_status_t nxd_optimizer_create_custom(nxd_module_t* root,
                                                  const nxd_custom_optimizer_options_t* options,
                                                  nxd_optimizer_t** out_optimizer);
+
+/** [local] Adds the parameters of a module, such as a model or this rank's part of a pipeline's, to
+ *  a training state, which keeps it alive.
+ *  @param name  such as "model", whose file is model.safetensors; as for
+ *               nxd_training_state_add_optimizer.
+ *  @return NXD_OK; INVALID_ARGUMENT (also for a module of another context).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, const char* name,
+                                                   nxd_module_t* root);
 
 /** [collective: the data-parallel group] Weights that make mean losses of microbatches add up to
  *  the mean over all valid tokens of the step: each one's valid labels divided by those of all

@@ -1,22 +1,10 @@
 // nxd/data.h: batches from files of token ids.
+#include "capi/data_handles.h"
 #include "capi/handles.h"
 #include "capi/options.h"
 #include "core/base/last_error.h"
-#include "core/data/data_loader.h"
-
-struct nxd_data_loader {
-  std::unique_ptr<nxd::DataLoader> value;
-  nxd::ForkGuard fork_guard{};
-};
 
 namespace nxd {
-
-inline DataLoader& unwrap(nxd_data_loader_t* loader) {
-  check_argument(loader, "loader: expected a loader, got NULL");
-  loader->fork_guard.check("loader");
-  return *loader->value;
-}
-
 namespace {
 
 const nxd_data_loader_options_t kDataLoaderDefaults = NXD_DATA_LOADER_OPTIONS_INIT;

@@ -17,7 +17,7 @@ struct nxd_ddp {
 
 struct nxd_optimizer {
   std::shared_ptr<void> owner;
-  std::unique_ptr<nxd::Optimizer> value;
+  std::shared_ptr<nxd::Optimizer> value;  // training states share it
 };
 
 namespace nxd {
@@ -33,7 +33,7 @@ nxd_optimizer_t* new_optimizer(std::shared_ptr<void> owner, std::shared_ptr<Para
                                std::unique_ptr<UpdateRule> rule) {
   auto handle = std::make_unique<nxd_optimizer>();
   handle->owner = std::move(owner);
-  handle->value = std::make_unique<Optimizer>(std::move(parameters), std::move(rule));
+  handle->value = std::make_shared<Optimizer>(std::move(parameters), std::move(rule));
   return handle.release();
 }
 

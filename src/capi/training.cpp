@@ -2,10 +2,12 @@
 #include "capi/engine_handles.h"
 #include "capi/optimizer_handles.h"
 #include "capi/optimizer_options.h"
+#include "capi/training_state_handles.h"
 #include "engine/module/model.h"
 #include "engine/module/recomputation.h"
 #include "engine/training/finish_gradients.h"
 #include "engine/training/loss_weights.h"
+#include "engine/training/model_state.h"
 #include "engine/training/module_data_parallel.h"
 #include "engine/training/module_parameters.h"
 
@@ -73,6 +75,20 @@ nxd_status_t nxd_optimizer_create_custom(nxd_module_t* root,
     auto& out = output(out_optimizer, "out_optimizer");
     const auto module = unwrap(root, "root").shared_from_this();
     out = new_custom_optimizer(module, std::make_shared<ModuleParameters>(module), options);
+  });
+}
+
+nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, const char* name,
+                                           nxd_module_t* root) {
+  return guard([&] {
+    TrainingState& self = unwrap(state);
+    const auto module = unwrap(root, "root").shared_from_this();
+    check_argument(module->context() == self.context(),
+                   "root: expected a module of the training state's context, got another's");
+    self.add_file(
+        TrainingState::FileKind::kParameters, unwrap_text(name, "name"),
+        [module](Context& context) { return snapshot_parameters(*module, context); },
+        [module](const std::string& path) { load_safetensors(*module, path, true).check(); });
   });
 }
 

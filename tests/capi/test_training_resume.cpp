@@ -7,12 +7,10 @@ using namespace nxd_test;
 
 namespace {
 
-using Checkpoint = std::unique_ptr<nxd_checkpoint_t, Destroyer<nxd_checkpoint_destroy>>;
+using State = std::unique_ptr<nxd_training_state_t, Destroyer<nxd_training_state_destroy>>;
 
 constexpr int kSaved = 5, kSteps = 25;  // 20 after the save
 constexpr int64_t kSequence = 8, kRows = 8;
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kStateFile = "optimizer.safetensors";
 
 struct Task {
   std::string config;
@@ -67,6 +65,16 @@ class Rank {
     schedule.warmup_steps = 7;
     schedule.total_steps = kSteps;
     NXD_TEST_OK(nxd_optimizer_set_lr_schedule(made, &schedule));
+    nxd_training_state_t* state = nullptr;
+    NXD_TEST_OK(nxd_training_state_create(ctx, &state));
+    state_.reset(state);
+    // Parameters are loaded first whatever comes first here.
+    NXD_TEST_OK(nxd_training_state_add_optimizer(state, "optimizer", made));
+    NXD_TEST_OK(nxd_training_state_add_module(state, "model", local_));
+    NXD_TEST_REFUSED(nxd_training_state_add_module(state, "model", local_),
+                     NXD_ERROR_INVALID_ARGUMENT, "already");
+    NXD_TEST_REFUSED(nxd_training_state_add_module(state, "other", nullptr),
+                     NXD_ERROR_INVALID_ARGUMENT, "root");
   }
 
   double step(int step) {
@@ -78,34 +86,27 @@ class Rank {
     return loss;
   }
 
-  Checkpoint save(const std::string& root, int step) {
-    nxd_checkpoint_t* out = nullptr;
-    NXD_TEST_OK(nxd_checkpoint_create(ctx_, root.c_str(), step, &out));
-    NXD_TEST_OK(nxd_module_snapshot(local_, out, kModelFile));
-    NXD_TEST_OK(nxd_optimizer_snapshot(optimizer_.get(), out, kStateFile));
-    NXD_TEST_OK(nxd_checkpoint_set_value(out, "next batch", std::to_string(step).c_str()));
-    NXD_TEST_OK(nxd_checkpoint_publish_async(out, 1));
-    return Checkpoint(out);
+  void save(const std::string& root, int step) {
+    NXD_TEST_OK(
+        nxd_training_state_set_value(state_.get(), "next batch", std::to_string(step).c_str()));
+    NXD_TEST_OK(nxd_training_state_save_async(state_.get(), root.c_str(), step, 1));
   }
+  void end_save() { NXD_TEST_OK(nxd_training_state_wait(state_.get(), -1)); }
 
   // The step to go on with.
   int resume(const std::string& root) {
-    nxd_checkpoint_t* out = nullptr;
-    if (!NXD_TEST_OK(nxd_checkpoint_open_newest(ctx_, root.c_str(), 1, &out))) return kSteps;
-    const Checkpoint checkpoint(out);
-    char path[4096], value[32];
-    size_t needed = 0;
-    NXD_TEST_OK(nxd_checkpoint_get_path(out, kModelFile, path, sizeof path, &needed));
-    NXD_TEST_OK(nxd_module_load_safetensors(local_, path, 1, nullptr));
-    NXD_TEST_OK(nxd_checkpoint_get_path(out, kStateFile, path, sizeof path, &needed));
     // Rate and schedule come from the file.
     const nxd_lr_schedule_options_t constant = NXD_LR_SCHEDULE_OPTIONS_INIT;
     NXD_TEST_OK(nxd_optimizer_set_lr_schedule(optimizer_.get(), &constant));
     NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer_.get(), 9));
-    NXD_TEST_OK(nxd_optimizer_load(optimizer_.get(), path));
-    NXD_TEST_OK(nxd_checkpoint_restore_random_state(out));
-    NXD_TEST_OK(nxd_checkpoint_get_value(out, "next batch", value, sizeof value, &needed));
-    return std::stoi(value);
+    int64_t step = 0;
+    char value[32] = "-1";
+    size_t needed = 0;
+    NXD_TEST_OK(nxd_training_state_load_newest(state_.get(), root.c_str(), 1, &step));
+    NXD_TEST_OK(
+        nxd_training_state_get_value(state_.get(), "next batch", value, sizeof value, &needed));
+    NXD_TEST_CHECK(std::stoi(value) == step);
+    return step < 0 ? kSteps : static_cast<int>(step);
   }
 
  private:
@@ -116,6 +117,7 @@ class Rank {
   Pipeline pipeline_;
   nxd_module_t* local_ = nullptr;
   Optimizer optimizer_;
+  State state_;
 };
 
 // The losses of a run; the same on all ranks.
@@ -138,12 +140,11 @@ std::vector<double> unbroken(const PipelineLayout& layout, const Task& task,
                              const std::string* root) {
   return losses_of(layout, task, [&](Rank& rank) {
     std::vector<double> losses;
-    Checkpoint checkpoint;
     for (int step = 0; step < kSteps; ++step) {
-      if (step == kSaved && root) checkpoint = rank.save(*root, step);
+      if (step == kSaved && root) rank.save(*root, step);
       losses.push_back(rank.step(step));
     }
-    if (checkpoint) NXD_TEST_OK(nxd_checkpoint_wait(checkpoint.get(), -1));
+    rank.end_save();
     return losses;
   });
 }

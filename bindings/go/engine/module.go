@@ -341,6 +341,15 @@ func (m *Module) Snapshot(checkpoint *nxd.Checkpoint, name string) error {
 	})
 }
 
+// AddToState adds the parameters to a training state, as the file name.safetensors.
+func (m *Module) AddToState(state *nxd.TrainingState, name string) error {
+	defer runtime.KeepAlive(state)
+	state.Keep(m)
+	return own.Do(m.Handle, func(p *raw.Module) error {
+		return rawengine.TrainingStateAddModule(state.Raw(), name, p)
+	})
+}
+
 // Checkpoint recomputes the activations of modules, by paths or class names, in their backward pass; no
 // names: all transformer layers of a built-in model.
 func (m *Module) Checkpoint(on bool, names ...string) error {

@@ -60,6 +60,10 @@ static inline nxdgo_optimizer_create_custom_t nxdgo_optimizer_create_custom(nxd_
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_training_state_add_module(nxd_training_state_t* state, const char* name, nxd_module_t* root) {
+  return nxdgo_outcome(nxd_training_state_add_module(state, name, root));
+}
+
 static inline nxdgo_error_t* nxdgo_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t num_labels, int64_t ignore_index, int32_t shifted, double* out_weights) {
   return nxdgo_outcome(nxd_loss_weights(ctx, labels, num_labels, ignore_index, shifted, out_weights));
 }
@@ -111,6 +115,16 @@ func OptimizerCreateSGD(root *raw.Module, options *raw.SGDOptions) (optimizerOut
 func OptimizerCreateCustom(root *raw.Module, options *raw.CustomOptimizerOptions) (optimizerOut *raw.Optimizer, err error) {
 	r := C.nxdgo_optimizer_create_custom((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_custom_optimizer_options_t)(unsafe.Pointer(options)))
 	return (*raw.Optimizer)(unsafe.Pointer(r.out_optimizer)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// TrainingStateAddModule is nxd_training_state_add_module. Adds the parameters of a module, such as
+// a model or this rank's part of a pipeline's, to a training state, which keeps it alive. [local]
+func TrainingStateAddModule(state *raw.TrainingState, name string, root *raw.Module) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_training_state_add_module((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(nameC)), (*C.nxd_module_t)(unsafe.Pointer(root)))))
 }
 
 // LossWeights is nxd_loss_weights. Weights that make mean losses of microbatches add up to the mean

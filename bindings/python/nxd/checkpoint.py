@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nxd.context import Context
 
 
-def _read(function: Callable[..., int], pointer: Any, key: str) -> str | None:
+def read_text(function: Callable[..., int], pointer: Any, key: str) -> str | None:
     """A text of a getter that gives nothing where there is none."""
     name = key.encode()
     needed = get("size_t*", function, pointer, name, ffi.NULL, 0)
@@ -57,7 +57,7 @@ class Checkpoint(Handle):
 
     def path(self, name: str) -> str:
         """Where a file of the checkpoint is to be written, or lies."""
-        path = _read(core.nxd_checkpoint_get_path, self.pointer, name)
+        path = read_text(core.nxd_checkpoint_get_path, self.pointer, name)
         assert path is not None
         return path
 
@@ -67,7 +67,7 @@ class Checkpoint(Handle):
 
     def value(self, key: str) -> str | None:
         """A text that was kept with the checkpoint; None where there is none."""
-        return _read(core.nxd_checkpoint_get_value, self.pointer, key)
+        return read_text(core.nxd_checkpoint_get_value, self.pointer, key)
 
     def publish(self, keep_last: int = 0) -> None:
         """Completes the checkpoint, and keeps so many; 0: all. [collective: world]"""

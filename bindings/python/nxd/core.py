@@ -31,6 +31,7 @@ from nxd.tensor_parallel import column_linear_backward, column_linear_forward, \
     parallel_cross_entropy_backward, parallel_cross_entropy_forward, region_mapping_backward, \
     region_mapping_forward, row_linear_backward, row_linear_forward, \
     vocab_parallel_embedding_backward, vocab_parallel_embedding_forward
+from nxd.training_state import TrainingState
 from nxd.weights import shard_gather_full, shard_initialize, shard_load_safetensors, \
     shard_set_full
 
@@ -43,7 +44,8 @@ __all__ = [
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
     "Placement", "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "LrSchedule", "Sgd",
-    "Stage", "Status", "StepReport", "Store", "Timeout", "TokenFormat", "Transport", "Unsupported",
+    "Stage", "Status", "StepReport", "Store", "Timeout", "TokenFormat",
+    "TrainingState", "Transport", "Unsupported",
     "Update", "UserError", "Value", "Work", "build_info", "check", "device", "environment_table",
     "layout_find", "layout_groups", "measure_gemm_peak", "memory_stats",
     "plan_model_from_config", "plan_predict", "plan_search", "profile", "release_threads",

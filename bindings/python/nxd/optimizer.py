@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Optimizer(Handle):
     """Updates parameters from their gradients. Over a module's parameters, or over a Ddp."""
 
-    __slots__ = ()
+    __slots__ = ("kept",)
     _destroy = "nxd_optimizer_destroy"
 
     def __init__(self, kind: str, over: Any, options: Any) -> None:
@@ -36,6 +36,7 @@ class Optimizer(Handle):
             create = getattr(engine, f"nxd_optimizer_create_{kind}")
         # The library keeps what it uses, but for arrays and for what modules are in Python.
         super().__init__(get("nxd_optimizer_t**", create, over.pointer, options), kept=over.kept)
+        self.kept = over.kept
 
     def step(self, **options: Unpack[FinishOptions]) -> StepReport:
         """A step's end: completes the gradients, takes their norm, clips, updates.

@@ -51,6 +51,45 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(sorted(name for name in os.listdir(self.directory) if name[0] != "."),
                          ["step-000000000002", "step-000000000003"])
 
+    def test_whole_state(self):
+        root = os.path.join(self.directory, "run")
+        corpus = Path(self.directory, "text.txt")
+        corpus.write_text("one two three four five six", encoding="ascii")
+
+        def body(context):
+            adamw = trained(context)
+            loader = nxd.DataLoader(context, [corpus], 1, 4)
+            layer = nxd.ColumnParallelLinear(context, 4, 6)
+            state = nxd.TrainingState(context)
+            state.add_optimizer("optimizer", adamw)
+            state.add_data_loader("data", loader)
+            state.add_module("model", layer)
+            self.assertIsNone(state.load_newest(root))
+            for step in (1, 2):
+                adamw.step()
+                loader.next(np.zeros(4, np.int64))
+                state.set_value("note", f"step {step}")
+                if step == 1:
+                    state.save(root, step)
+                else:
+                    state.save_async(root, step)
+                    state.wait(60000)
+            with nxd.Checkpoint.open(context, root, 1) as older:
+                state.restore(older)
+                found = [(state.value("note"), loader.position)]
+            adamw.close()
+            self.assertEqual(state.load_newest(root), 2)
+            found.append((state.value("note"), loader.position))
+            with nxd.Checkpoint.create(context, root, 3) as checkpoint:
+                state.snapshot(checkpoint)
+                with self.assertRaises(nxd.InvalidState):
+                    state.restore(checkpoint)
+                checkpoint.publish(keep_last=1)
+            state.close()
+            return found
+        self.assertEqual(on_ranks(body, layout={"tensor_parallel_size": 2}),
+                         [[("step 1", 1), ("step 2", 2)]] * 2)
+
     def test_modules(self):
         def body(context):
             layer = nxd.ColumnParallelLinear(context, 4, 6)

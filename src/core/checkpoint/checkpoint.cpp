@@ -317,10 +317,15 @@ void Checkpoint::wait(int64_t timeout_ms) {
 
 bool Checkpoint::is_done() const { return published_work().is_done(); }
 
+void Checkpoint::check_random_state() const {
+  check_state(context_->seed() == manifest_.random.seed, "checkpoint: expected the seed ",
+              manifest_.random.seed, " that it was written with, the context has ",
+              context_->seed());
+}
+
 void Checkpoint::restore_random_state() {
+  check_random_state();
   const SavedRandomState& saved = manifest_.random;
-  check_state(context_->seed() == saved.seed, "checkpoint: expected the seed ", saved.seed,
-              " that it was written with, the context has ", context_->seed());
   context_->set_step(saved.step, saved.microbatch);
 }
 

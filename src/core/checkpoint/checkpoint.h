@@ -41,6 +41,8 @@ class Checkpoint {
 
   int64_t step() const { return manifest_.step; }
   const std::map<std::string, std::string>& values() const { return manifest_.values; }
+  const std::shared_ptr<Context>& context() const { return context_; }
+  bool is_writing() const { return is_writing_; }  // neither opened nor published
   // The path of a file in it; when it was opened, of one that it has.
   std::string path(const std::string& name) const;
 
@@ -61,7 +63,9 @@ class Checkpoint {
   void wait(int64_t timeout_ms);  // as Work::wait
   bool is_done() const;
 
-  // The context's random bits continue where those of the checkpoint's writer did.
+  // The context's random bits continue where those of the checkpoint's writer did. INVALID_STATE
+  // for another seed, which can be asked for before.
+  void check_random_state() const;
   void restore_random_state();
 
  private:

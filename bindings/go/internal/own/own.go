@@ -88,6 +88,14 @@ func (h Handle[T]) Raw() *T {
 	return h.s.ptr.Load()
 }
 
+// Needs are the Go values that the object needs, for another that keeps it in the library.
+func (h Handle[T]) Needs() []any {
+	if h.s == nil {
+		return nil
+	}
+	return h.s.keep
+}
+
 // Close destroys the object now. It may be called again. No other call may be using the object.
 func (h Handle[T]) Close() {
 	if h.s != nil {

@@ -73,3 +73,80 @@ Base.isready(checkpoint::Checkpoint) =
 "The context's random bits continue where those of the checkpoint's writer did."
 restore_random_state(checkpoint::Checkpoint) =
     check(nxd_checkpoint_restore_random_state(checkpoint))
+
+@object TrainingState nxd_training_state_t nxd_training_state_destroy
+
+@doc """
+    TrainingState(context)
+
+All that a training run goes on from: models, optimizers, positions of data loaders, the context's
+random state, and texts, which are the same on all ranks. It keeps its parts alive.
+
+    push!(state, "model" => model)             also an optimizer, or a data loader
+    save(state, directory, step)               [collective: world]
+    load!(state, directory)                    gives the step, or nothing [collective: world]
+""" TrainingState
+
+TrainingState(context::Context) =
+    given(out -> nxd_training_state_create(context, out), TrainingState; kept = Any[])
+
+function Base.push!(state::TrainingState, (name, optimizer)::Pair{<:AbstractString,Optimizer})
+    check(nxd_training_state_add_optimizer(state, name, optimizer))
+    push!(state.kept, optimizer.kept)
+    state
+end
+function Base.push!(state::TrainingState, (name, loader)::Pair{<:AbstractString,DataLoader})
+    check(nxd_training_state_add_data_loader(state, name, loader))
+    state
+end
+function Base.push!(state::TrainingState, (name, root)::Pair{<:AbstractString,ModuleNode})
+    check(nxd_training_state_add_module(state, name, root))
+    push!(state.kept, root)
+    state
+end
+
+"Keeps a text with the state."
+Base.setindex!(state::TrainingState, text::AbstractString, key::AbstractString) =
+    check(nxd_training_state_set_value(state, key, text))
+
+"A text that was set, or that the checkpoint had which was loaded since; else the default."
+function Base.get(state::TrainingState, key::AbstractString, default)
+    needed = Ref{Csize_t}(0)
+    check(nxd_training_state_get_value(state, key, UInt8[], 0, needed))
+    needed[] == 0 && return default
+    copied((buf, cap, room) -> nxd_training_state_get_value(state, key, buf, cap, room))
+end
+
+"""
+    save(state, directory, step; keep_last = 0, wait = true)
+
+Saves all parts as the checkpoint of a step and keeps the last so many; 0: all. Without `wait` it
+goes on in the background, until [`wait`](@ref). [collective: world]
+"""
+save(state::TrainingState, directory::AbstractString, step::Integer; keep_last::Integer = 0,
+     wait::Bool = true) =
+    check((wait ? nxd_training_state_save : nxd_training_state_save_async)(state, directory, step,
+                                                                           keep_last))
+
+"Waits until what was saved in the background has ended, and fails as it did."
+Base.wait(state::TrainingState; timeout_ms::Integer = -1) =
+    check(nxd_training_state_wait(state, timeout_ms))
+
+"""
+    load!(state, directory; verify = true)
+
+Loads all parts from the newest complete checkpoint, and gives its step; `nothing`, and nothing
+changed, where there is none. [collective: world]
+"""
+function load!(state::TrainingState, directory::AbstractString; verify::Bool = true)
+    step = value(out -> nxd_training_state_load_newest(state, directory, verify, out), Int64)
+    step < 0 ? nothing : Int(step)
+end
+
+"Loads all parts from a checkpoint that was opened. [collective: world]"
+load!(state::TrainingState, checkpoint::Checkpoint) =
+    check(nxd_training_state_restore(state, checkpoint))
+
+"All parts become part of a checkpoint that is being written. [collective: world]"
+snapshot(state::TrainingState, checkpoint::Checkpoint) =
+    check(nxd_training_state_snapshot(state, checkpoint))

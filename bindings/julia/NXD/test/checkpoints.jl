@@ -24,6 +24,45 @@ function save_and_go_on(ctx, directory)
      get(newest, "absent", 7), NXD.checkpoint_step(older), gone)
 end
 
+function save_whole_state(ctx, root, corpus)
+    params, grads = [Float32[1, 2, 3]], [Float32[1, 1, 1]]
+    optimizer = adamw(Ddp(ctx, params, grads; names = ["w"]))
+    loader = DataLoader(ctx, [corpus], 1, 4)
+    state = NXD.TrainingState(ctx)
+    push!(state, "optimizer" => optimizer)
+    push!(state, "data" => loader)
+    before = NXD.load!(state, root)
+    for step in 1:2
+        step!(optimizer)
+        NXD.next!(loader, zeros(Int64, 4, 1))
+        state["note"] = "step $step"
+        NXD.save(state, root, step; wait = step == 1)
+        wait(state; timeout_ms = 60000)
+    end
+    older = NXD.open_checkpoint(ctx, root, 1)
+    NXD.load!(state, older)
+    found = (get(state, "note", ""), position(loader))
+    close(optimizer)
+    newest = NXD.load!(state, root)
+    checkpoint = NXD.Checkpoint(ctx, root, 3)
+    NXD.snapshot(state, checkpoint)
+    refused = thrown(() -> NXD.load!(state, checkpoint)).status
+    NXD.publish(checkpoint)
+    (before, found, newest, get(state, "note", ""), position(loader), refused,
+     get(state, "absent", 7))
+end
+
+@testset "the whole state is saved by one call" begin
+    mktempdir() do directory
+        corpus = joinpath(directory, "text.txt")
+        write(corpus, "one two three four five six")
+        root = joinpath(directory, "run")
+        for found in two_ranks((r, ctx) -> save_whole_state(ctx, root, corpus))
+            @test found == (nothing, ("step 1", 2), 2, "step 2", 4, :invalid_state, 7)
+        end
+    end
+end
+
 @testset "checkpoints are saved in the background and gone on from" begin
     mktempdir() do directory
         for found in two_ranks((r, ctx) -> save_and_go_on(ctx, directory))

@@ -5,8 +5,8 @@ fields of reports."""
 from nxd._raw import (
     autograd, base, buffer_layers, checkpoint, context, data, data_parallel, device, dlpack,
     functional, group, job, layers, machine, memory, model, model_pipeline, module, op,
-    optimizer, parallel, pipeline, planner, store, tensor, tensor_parallel, training, weights,
-    work,
+    optimizer, parallel, pipeline, planner, store, tensor, tensor_parallel, training,
+    training_state, weights, work,
 )
 from nxd._raw.autograd import FunctionOptions
 from nxd._raw.base import (
@@ -53,9 +53,9 @@ ABI_VERSION = 0
 
 # In an order in which each knows the ones before it.
 TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, data,
-          group, data_parallel, job, machine, memory, optimizer, pipeline, planner, weights,
-          work, tensor, autograd, device, functional, module, layers, model, model_pipeline,
-          op, training]
+          group, data_parallel, job, machine, memory, optimizer, pipeline, planner,
+          training_state, weights, work, tensor, autograd, device, functional, module,
+          layers, model, model_pipeline, op, training]
 
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}

@@ -14,7 +14,7 @@ object! {
 }
 
 /// A text of a getter, and none where it says that it needs no room.
-fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_status_t) -> Result<Option<String>> {
+pub(crate) fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_status_t) -> Result<Option<String>> {
     let mut needed = 0;
     check(read(null_mut(), 0, &mut needed))?;
     if needed == 0 {

@@ -31,6 +31,7 @@ mod parallel;
 mod pipeline;
 pub mod planner;
 mod store;
+mod training_state;
 mod work;
 
 pub use arrays::{Array, Float};
@@ -61,6 +62,7 @@ pub use pipeline::{
     StageCall, StageOptions, StagePipeline, Task, TaskKind, Value, View, ViewMut,
 };
 pub use store::{Store, StoreBackend};
+pub use training_state::{TrainingState, TrainingStateHandle};
 pub use work::{Buffer, Pending, Work};
 
 /// The code of the page on these crates is run as a test.

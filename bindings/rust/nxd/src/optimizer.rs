@@ -213,6 +213,10 @@ impl Optimizer {
         check(unsafe { sys::nxd_optimizer_load(self.as_raw(), path.as_ptr()) })
     }
 
+    pub(crate) fn arrays(&self) -> Option<Rc<Arrays>> {
+        self.arrays.clone()
+    }
+
     /// The handle, for functions of the raw layer.
     pub fn as_raw(&self) -> *mut sys::nxd_optimizer_t {
         self.handle.as_raw()

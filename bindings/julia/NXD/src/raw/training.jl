@@ -11,6 +11,8 @@
 @call libnxd nxd_optimizer_create_custom(root::Ptr{nxd_module_t},
     options::Ptr{nxd_custom_optimizer_options_t},
     out_optimizer::Ptr{Ptr{nxd_optimizer_t}})::nxd_status_t
+@call libnxd nxd_training_state_add_module(state::Ptr{nxd_training_state_t}, name::Cstring,
+    root::Ptr{nxd_module_t})::nxd_status_t
 @call libnxd nxd_loss_weights(ctx::Ptr{nxd_context_t}, labels::Ptr{Ptr{nxd_tensor_t}},
     num_labels::Csize_t, ignore_index::Int64, shifted::Int32,
     out_weights::Ptr{Cdouble})::nxd_status_t

@@ -55,6 +55,8 @@ mod pipeline;
 pub use pipeline::*;
 mod planner;
 pub use planner::*;
+mod training_state;
+pub use training_state::*;
 mod weights;
 pub use weights::*;
 mod work;

@@ -41,6 +41,14 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_optimizer_create_custom(root: *mut nxd_module_t, options: *const nxd_custom_optimizer_options_t, out_optimizer: *mut *mut nxd_optimizer_t) -> nxd_status_t;
 
+    /// [local] Adds the parameters of a module, such as a model or this rank's part of a pipeline's, to
+    /// a training state, which keeps it alive.
+    /// @param name  such as "model", whose file is model.safetensors; as for
+    /// nxd_training_state_add_optimizer.
+    /// @return NXD_OK; INVALID_ARGUMENT (also for a module of another context).
+    /// @since 0.1
+    pub fn nxd_training_state_add_module(state: *mut nxd_training_state_t, name: *const c_char, root: *mut nxd_module_t) -> nxd_status_t;
+
     /// [collective: the data-parallel group] Weights that make mean losses of microbatches add up to
     /// the mean over all valid tokens of the step: each one's valid labels divided by those of all
     /// microbatches of all data-parallel ranks.

@@ -2,6 +2,7 @@ use crate::checkpoint::Checkpoint;
 use crate::engine::module::Module;
 use crate::error::{c_string, check, string, Result};
 use crate::object::{get, object, Owned};
+use crate::training_state::TrainingState;
 use nxd_sys as sys;
 use std::ptr::{null, null_mut};
 
@@ -61,6 +62,16 @@ impl Module {
         let name = c_string(name)?;
         check(unsafe {
             sys::nxd_module_snapshot(self.as_raw(), checkpoint.as_raw(), name.as_ptr())
+        })
+    }
+}
+
+impl TrainingState {
+    /// Adds the parameters of a module, as the file `name`.safetensors.
+    pub fn add_module(&mut self, name: &str, root: &Module) -> Result<()> {
+        let name = c_string(name)?;
+        check(unsafe {
+            sys::nxd_training_state_add_module(self.as_raw(), name.as_ptr(), root.as_raw())
         })
     }
 }

@@ -1,7 +1,7 @@
 use crate::common::on_ranks;
 use nxd::{
-    AdamwOptions, Array, Checkpoint, Context, Ddp, DdpOptions, FinishOptions, Optimizer, Result,
-    Status,
+    AdamwOptions, Array, Checkpoint, Context, DataLoader, DataLoaderOptions, Ddp, DdpOptions,
+    FinishOptions, Optimizer, Result, Status, TrainingState,
 };
 use std::time::Duration;
 
@@ -38,6 +38,45 @@ fn saved_and_gone_on_from() {
         assert_eq!(Checkpoint::open(&ctx, &root, 2, false)?.step()?, 2);
         let missing = Checkpoint::open(&ctx, &root, 1, false).unwrap_err();
         assert_eq!(missing.status(), Status::IO);
+        ctx.finalize()
+    });
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_whole_state_by_one_call() {
+    let directory = std::env::temp_dir().join(format!("nxd-rust-state-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let root = directory.join("run").to_str().unwrap().to_string();
+    let corpus = directory.join("text.txt");
+    std::fs::write(&corpus, "one two three four five six").unwrap();
+    on_ranks(2, |ctx| {
+        let mut rule = adamw(&ctx)?;
+        let paths = [&corpus];
+        let loader = DataLoader::open(&ctx, &paths, 1, 4, &DataLoaderOptions::default())?;
+        let mut state = TrainingState::new(&ctx)?;
+        state.add_optimizer("optimizer", &rule)?;
+        state.add_data_loader("data", &loader)?;
+        assert_eq!(state.load_newest(&root, true)?, None);
+        state.set_value("note", "first")?;
+        loader.next(&mut [0; 4], None)?;
+        rule.step(&FinishOptions::default())?;
+        state.save(&root, 1, 0)?;
+        loader.next(&mut [0; 4], None)?;
+        rule.step(&FinishOptions::default())?;
+        state.set_value("note", "second")?;
+        state.save_async(&root, 2, 0)?;
+        state.wait(Some(Duration::from_secs(60)))?;
+        let first = Checkpoint::open(&ctx, &root, 1, true)?;
+        state.restore(&first)?;
+        assert_eq!((state.value("note")?.as_deref(), loader.position()?), (Some("first"), 2));
+        drop(rule);
+        assert_eq!(state.load_newest(&root, true)?, Some(2));
+        assert_eq!((state.value("note")?.as_deref(), loader.position()?), (Some("second"), 4));
+        let own = Checkpoint::create(&ctx, &root, 3)?;
+        state.snapshot(&own)?;
+        assert_eq!(state.restore(&own).unwrap_err().status(), Status::INVALID_STATE);
+        own.publish(1)?;
         ctx.finalize()
     });
     std::fs::remove_dir_all(directory).unwrap();
