@@ -39,12 +39,8 @@ DropoutOptions resolve(const nxd_dropout_options_t* given) {
 
 LinearLossOptions resolve(const nxd_linear_cross_entropy_options_t* given) {
   const auto known = read_options(given, kLinearLossDefaults, "options");
-  check_loss_options(known);
   LinearLossOptions options;
-  options.label_smoothing = known.label_smoothing;
-  options.smoothing = known.smoothing;
-  options.reduction = known.reduction;
-  if (flag(known.has_ignore_index, "has_ignore_index")) options.ignore_index = known.ignore_index;
+  read_loss_formula(known, options);
   options.vocab_size = known.vocab_size;
   options.sequence_parallel = flag(known.sequence_parallel, "sequence_parallel");
   options.sequence_dim = known.sequence_dim;

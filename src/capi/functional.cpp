@@ -15,15 +15,10 @@ namespace {
 
 const nxd_cross_entropy_options_t kCrossEntropy = NXD_CROSS_ENTROPY_OPTIONS_INIT;
 
-// INVALID_ARGUMENT for values out of range.
-CrossEntropyOptions resolve(const nxd_cross_entropy_options_t& options) {
-  check_loss_options(options);
-  CrossEntropyOptions result;
-  result.label_smoothing = options.label_smoothing;
-  result.smoothing = options.smoothing;
-  result.reduction = options.reduction;
-  if (options.has_ignore_index) result.ignore_index = options.ignore_index;
-  return result;
+LossFormula resolve(const nxd_cross_entropy_options_t& options) {
+  LossFormula formula;
+  read_loss_formula(options, formula);
+  return formula;
 }
 
 // f: (tensor-parallel group, x) -> y. Peers learn of a missing x where the mapping communicates.

@@ -57,12 +57,8 @@ VocabEmbeddingOptions resolve(const nxd_vocab_parallel_embedding_options_t* give
 
 VocabLossOptions resolve(const nxd_parallel_cross_entropy_options_t* given) {
   const auto known = read_options(given, kLossDefaults, "options");
-  check_loss_options(known);
   VocabLossOptions options;
-  options.label_smoothing = known.label_smoothing;
-  options.smoothing = known.smoothing;
-  options.reduction = known.reduction;
-  if (flag(known.has_ignore_index, "has_ignore_index")) options.ignore_index = known.ignore_index;
+  read_loss_formula(known, options);
   options.vocab_size = known.vocab_size;
   options.workspace = workspace_of(known);
   return options;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "core/layout/shard_fill.h"
 #include "core/tensor_parallel/array_checks.h"
+#include "core/tensor_parallel/dropout_mask.h"
 #include "core/tensor_parallel/stacked_parts.h"
 
 namespace nxd {
@@ -15,7 +15,7 @@ RandomSite dropout_site(const Context& context, const std::string& name,
       position.value_or(RandomPosition{context.step(), context.microbatch()});
   check_argument(step >= 0 && microbatch >= 0, "step, microbatch: expected 0 or more, got ", step,
                  " and ", microbatch);
-  return RandomSite(context.seed(), "dropout:" + name).at(step, microbatch);
+  return dropout_site(context.seed(), name).at(step, microbatch);
 }
 
 DropoutPlan::DropoutPlan(const ProcessGroup& group, const RandomSite& site, bool backward,
@@ -67,22 +67,19 @@ void DropoutPlan::propose(Proposal& proposal, const DropoutPlan* plan) {
        [](Plan p) { return static_cast<uint32_t>(p.site_.draw() ^ (p.site_.draw() >> 32)); });
 }
 
-ShardSpec DropoutPlan::spec() const {
+Array::Shape DropoutPlan::numbered_shape() const {
   Array::Shape shape = in_.shape;
-  int dim = shard_dim_;
-  if (dim >= 0) shape[static_cast<size_t>(dim)] *= group_.size();
-  if (options_.transposed) {
-    std::swap(shape[0], shape[1]);
-    if (dim == 0 || dim == 1) dim = 1 - dim;
-  }
-  return dim < 0 ? ShardSpec::replicated(shape)
-                 : ShardSpec::split(shape, dim, group_.rank(), group_.size());
+  if (options_.transposed) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+int DropoutPlan::numbered_dim() const {
+  const bool moves = options_.transposed && (shard_dim_ == 0 || shard_dim_ == 1);
+  return moves ? 1 - shard_dim_ : shard_dim_;
 }
 
 Array DropoutPlan::mask() const {
-  Array::Shape shape = in_.shape;
-  if (options_.transposed) std::swap(shape[0], shape[1]);
-  Array mask = Array::dense(NXD_DTYPE_U8, std::move(shape), scratch_.at(mask_block_));
+  Array mask = Array::dense(NXD_DTYPE_U8, numbered_shape(), scratch_.at(mask_block_));
   if (options_.transposed) {
     std::swap(mask.shape[0], mask.shape[1]);
     std::swap(mask.strides[0], mask.strides[1]);
@@ -93,7 +90,8 @@ Array DropoutPlan::mask() const {
 void DropoutPlan::run(GroupCalls&) const {
   const Array mask = this->mask();
   const double keep = 1.0 - options_.p;
-  fill_bernoulli(site_, spec(), reinterpret_cast<uint8_t*>(mask.data), keep);
+  draw_kept(site_, numbered_shape(), numbered_dim(), group_.rank(), group_.size(), keep,
+            reinterpret_cast<uint8_t*>(mask.data));
   kernels::scale_kept(in_.rows(), mask.rows(), 1.0 / keep, out_.rows());
 }
 

@@ -45,8 +45,10 @@ class DropoutPlan {
 
  private:
   void check_memory() const;
-  // The array that elements are numbered in, and this rank's part of it.
-  ShardSpec spec() const;
+  // This rank's part with the dimensions that elements are numbered in, and the one of these that
+  // ranks have parts of; -1: none.
+  Array::Shape numbered_shape() const;
+  int numbered_dim() const;
   // The mask has a place for each element, in the order of their numbers; this is a view of it with
   // the dimensions of the arrays.
   Array mask() const;

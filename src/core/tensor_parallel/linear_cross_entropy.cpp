@@ -173,7 +173,7 @@ kernels::LogitShard LinearLossPlan::logits(const Block& block, const Operand& x,
 LinearLossForward::LinearLossForward(const ProcessGroup& group, const LinearLossArrays& arrays,
                                      const LinearLossOptions& options)
     : LinearLossPlan(group, false, arrays, options),
-      shards_(group, tokens_.wide(), {kernels::kRowStatistics * tokens()}, 0, scratch_),
+      statistics_(group, tokens_.wide(), tokens(), scratch_),
       rows_block_(scratch_.reserve(tokens(), 3, tokens_.wide(), Scratch::Use::kOwn)) {}
 
 void LinearLossForward::run(GroupCalls& calls) const {
@@ -188,21 +188,16 @@ void LinearLossForward::run_as(GroupCalls& calls) const {
   const int64_t* const labels = tokens_.labels(scratch_);
   const Operand x = read_x(), weight = read_weight();
   const void* const bias = bias_.read(scratch_);
-  T* const own = reinterpret_cast<T*>(shards_.part(scratch_, group_.rank()).data);
   each_block([&](const Block& block) {
-    kernels::cross_entropy_statistics(logits(block, x, weight, bias, labels),
-                                      own + kernels::kRowStatistics * block.first);
+    statistics_.add(logits(block, x, weight, bias, labels), block.first, scratch_);
   });
-  if (group_.size() > 1) calls.run(shards_.gather(scratch_));
-  const T* const all = reinterpret_cast<const T*>(shards_.part(scratch_, 0).data);
+  statistics_.exchange(calls, "linear_cross_entropy", cols(), scratch_);
   T* const max = reinterpret_cast<T*>(scratch_.at(rows_block_));
   T* const log_sum = max + n;
   T* const losses = log_sum + n;
   each_block([&](const Block& block) {
-    kernels::cross_entropy_merge(
-        group_.size(), block.count, all + kernels::kRowStatistics * block.first,
-        kernels::kRowStatistics * n, tokens_.smoothing(), tokens_.formula().vocab_size,
-        max + block.first, log_sum + block.first, losses + block.first);
+    statistics_.merge(block.first, block.count, tokens_.smoothing(), scratch_, max + block.first,
+                      log_sum + block.first, losses + block.first);
   });
   if (arrays_.statistics) {
     const Array found = Array::dense(tokens_.wide(), tokens_.statistics_shape(), max);
@@ -299,11 +294,11 @@ void LinearLossBackward::run_as(GroupCalls& calls) const {
     const int64_t first = block.first;
     if constexpr (std::is_same_v<T, double>) {
       kernels::cross_entropy_backward(shard, max + first, log_sum + first, factors + first,
-                                      tokens_.smoothing(), tokens_.formula().vocab_size,
+                                      tokens_.smoothing().weight, tokens_.formula().vocab_size,
                                       reinterpret_cast<double*>(dlogits.data), cols());
     } else {
       kernels::cross_entropy_backward(shard, max + first, log_sum + first, factors + first,
-                                      tokens_.smoothing(), tokens_.formula().vocab_size,
+                                      tokens_.smoothing().weight, tokens_.formula().vocab_size,
                                       dlogits.dtype, dlogits.data, cols());
     }
     kernels::zero_rows(dlogits.part(1, shard.cols, cols() - shard.cols).rows());

@@ -84,15 +84,15 @@ class LinearLossForward : public LinearLossPlan {
  public:
   LinearLossForward(const ProcessGroup& group, const LinearLossArrays& arrays,
                     const LinearLossOptions& options);
-  int collectives() const { return group_.size() > 1 ? 1 + (splits_sequence() ? 1 : 0) : 0; }
+  int collectives() const { return statistics_.collectives() + (splits_sequence() ? 1 : 0); }
   void run(GroupCalls& calls) const;
 
  private:
   template <class T>
   void run_as(GroupCalls& calls) const;
 
-  StackedParts shards_;  // their statistics, block after block
-  size_t rows_block_;    // of each token the largest logit, the log of the sum, and the loss
+  RowStatistics statistics_;
+  size_t rows_block_;  // of each token the largest logit, the log of the sum, and the loss
 };
 
 class LinearLossBackward : public LinearLossPlan {

@@ -117,7 +117,7 @@ kernels::LogitShard VocabLossPlan::shard(const int64_t* labels) const {
 VocabLossForward::VocabLossForward(const ProcessGroup& group, const VocabLossArrays& arrays,
                                    const VocabLossOptions& options)
     : VocabLossPlan(group, false, arrays, options),
-      shards_(group, tokens_.wide(), {kernels::kRowStatistics * rows()}, 0, scratch_),
+      statistics_(group, tokens_.wide(), rows(), scratch_),
       rows_block_(scratch_.reserve(rows(), 3, tokens_.wide(), Scratch::Use::kOwn)) {}
 
 void VocabLossForward::run(GroupCalls& calls) const {
@@ -129,16 +129,12 @@ template <class T>
 void VocabLossForward::run_as(GroupCalls& calls) const {
   const int64_t* const labels = tokens_.labels(scratch_);
   const int64_t n = rows();
-  kernels::cross_entropy_statistics(
-      shard(labels), reinterpret_cast<T*>(shards_.part(scratch_, group_.rank()).data));
-  if (group_.size() > 1) calls.run(shards_.gather(scratch_));
+  statistics_.add(shard(labels), 0, scratch_);
+  statistics_.exchange(calls, "parallel_cross_entropy", arrays_.logits.last(), scratch_);
   T* const max = reinterpret_cast<T*>(scratch_.at(rows_block_));
   T* const log_sum = max + n;
   T* const losses = log_sum + n;
-  kernels::cross_entropy_merge(group_.size(), n,
-                               reinterpret_cast<const T*>(shards_.part(scratch_, 0).data),
-                               kernels::kRowStatistics * n, tokens_.smoothing(),
-                               tokens_.formula().vocab_size, max, log_sum, losses);
+  statistics_.merge(0, n, tokens_.smoothing(), scratch_, max, log_sum, losses);
   if (arrays_.statistics) {
     const Array found = Array::dense(tokens_.wide(), tokens_.statistics_shape(), max);
     kernels::move_rows(found.rows(), arrays_.statistics->rows());
@@ -184,11 +180,11 @@ void VocabLossBackward::run_as() const {
   }
   const int64_t ld = direct_ ? out_.row_stride : grad.last();
   if constexpr (std::is_same_v<T, double>) {
-    kernels::cross_entropy_backward(from, max, log_sum, factors, tokens_.smoothing(),
+    kernels::cross_entropy_backward(from, max, log_sum, factors, tokens_.smoothing().weight,
                                     tokens_.formula().vocab_size,
                                     reinterpret_cast<double*>(out.data), ld);
   } else {
-    kernels::cross_entropy_backward(from, max, log_sum, factors, tokens_.smoothing(),
+    kernels::cross_entropy_backward(from, max, log_sum, factors, tokens_.smoothing().weight,
                                     tokens_.formula().vocab_size, out.dtype, out.data, ld);
   }
   const int last = grad.dims() - 1;

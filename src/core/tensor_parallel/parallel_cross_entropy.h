@@ -2,8 +2,7 @@
 
 #include "core/agree/proposal.h"
 #include "core/kernels/cross_entropy.h"
-#include "core/tensor_parallel/group_calls.h"
-#include "core/tensor_parallel/stacked_parts.h"
+#include "core/tensor_parallel/row_statistics.h"
 #include "core/tensor_parallel/token_losses.h"
 
 namespace nxd {
@@ -70,15 +69,15 @@ class VocabLossForward : public VocabLossPlan {
  public:
   VocabLossForward(const ProcessGroup& group, const VocabLossArrays& arrays,
                    const VocabLossOptions& options);
-  int collectives() const { return group_.size() > 1 ? 1 : 0; }
+  int collectives() const { return statistics_.collectives(); }
   void run(GroupCalls& calls) const;
 
  private:
   template <class T>
   void run_as(GroupCalls& calls) const;
 
-  StackedParts shards_;  // their statistics
-  size_t rows_block_;    // of each row the largest logit, the log of the sum, and the loss
+  RowStatistics statistics_;
+  size_t rows_block_;  // of each row the largest logit, the log of the sum, and the loss
 };
 
 // The gradient of the logits.

@@ -48,10 +48,22 @@ void Scratch::allocate(const ProcessGroup& group, const CallerWorkspace& workspa
       exchanged_.emplace_back(group, block.bytes);
       block.data = exchanged_.back().data();
     } else {
-      pooled_.push_back(kernels::pool_allocate(block.bytes));
-      block.data = static_cast<char*>(pooled_.back());
+      allocate_own(block);
     }
   }
+}
+
+void Scratch::allocate() {
+  pooled_.reserve(blocks_.size());
+  for (Block& block : blocks_) {
+    check_internal(block.use == Use::kOwn, "an exchanged block needs a group");
+    allocate_own(block);
+  }
+}
+
+void Scratch::allocate_own(Block& block) {
+  pooled_.push_back(kernels::pool_allocate(block.bytes));
+  block.data = static_cast<char*>(pooled_.back());
 }
 
 }  // namespace nxd

@@ -36,6 +36,8 @@ class Scratch {
   size_t workspace_bytes() const;
   // From the workspace, where one was given. INVALID_ARGUMENT when it is too small.
   void allocate(const ProcessGroup& group, const CallerWorkspace& workspace);
+  // For calls without ranks: none of the blocks is exchanged.
+  void allocate();
   char* at(size_t block) const { return blocks_[block].data; }
 
  private:
@@ -44,6 +46,8 @@ class Scratch {
     Use use;
     char* data = nullptr;
   };
+  void allocate_own(Block& block);
+
   std::vector<Block> blocks_;
   std::vector<ExchangedBuffer> exchanged_;
   std::vector<void*> pooled_;

@@ -61,12 +61,6 @@ void TokenLosses::propose(Proposal& proposal, const TokenLosses* losses) {
   same("ignore_index", [](Losses t) { return t.formula_.ignore_index; });
 }
 
-double TokenLosses::smoothing() const {
-  const auto v = static_cast<double>(formula_.vocab_size);
-  const bool megatron = formula_.smoothing == NXD_SMOOTHING_MEGATRON && v > 1;
-  return formula_.label_smoothing * (megatron ? v / (v - 1) : 1);
-}
-
 double TokenLosses::divisor(const int64_t* labels) const {
   if (formula_.reduction != NXD_REDUCTION_MEAN) return 1;
   int64_t valid = 0;

@@ -2,17 +2,10 @@
 
 #include "core/agree/proposal.h"
 #include "core/tensor_parallel/id_input.h"
+#include "core/tensor_parallel/loss_formula.h"
+#include "core/tensor_parallel/row_statistics.h"
 
 namespace nxd {
-
-// How the loss of a token is formed of its logits, and that of a call of all tokens'.
-struct LossFormula {
-  double label_smoothing = 0;
-  nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
-  nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
-  int64_t ignore_index = -100;
-  int64_t vocab_size = 0;  // 0: the columns of all ranks
-};
 
 // The tokens of one call of a loss: their labels, what is read and written for each of them, and
 // how their losses are reduced.
@@ -35,8 +28,9 @@ class TokenLosses {
 
   // The labels as kernels take them; to be called once.
   const int64_t* labels(const Scratch& scratch) const { return labels_.read(scratch); }
-  // The weight of the uniform part, by torch's formula.
-  double smoothing() const;
+  LossSmoothing smoothing() const {
+    return {formula_.uniform_weight(formula_.vocab_size), formula_.vocab_size};
+  }
   // The loss of the call from that of each token, of which ignored ones become 0.
   template <class T>
   void write_loss(const int64_t* labels, T* losses, const Array& loss) const;

@@ -46,13 +46,6 @@ std::pair<at::Tensor, at::Tensor> local_targets(const LossTargets& targets, int6
   return {(local * held).unsqueeze(1), held};
 }
 
-void check_shares(const ProcessGroup& group, const char* op, int64_t cols, double least,
-                  double most) {
-  check_argument(most == least, op, ": expected the same share of the vocabulary on all ranks of ",
-                 "group ", group.name(), ", got ", cols, " on rank ", group.rank(), " and from ",
-                 least, " to ", most, " on all");
-}
-
 RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
                                const LossTargets& targets) {
   const int64_t rows = logits.size(0), cols = logits.size(1);
@@ -69,9 +62,9 @@ RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
     max = maxima.narrow(0, 0, rows);
     check_values("nxd::check_shares", maxima.narrow(0, rows, 2),
                  [group, cols](const at::Tensor& most_and_least) {
-                   check_shares(*group, kParallelCrossEntropy, cols,
-                                -most_and_least[1].item<double>(),
-                                most_and_least[0].item<double>());
+                   check_vocabulary_shares(*group, kParallelCrossEntropy, cols,
+                                           -most_and_least[1].item<double>(),
+                                           most_and_least[0].item<double>());
                  });
   }
   at::Tensor sums = at::empty({3, rows}, wide.options());
@@ -81,9 +74,10 @@ RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
   sums.select(0, 2).copy_(wide.sum(1));
   if (group->size() > 1) sums = all_reduce(*group, sums);
   const at::Tensor log_sum = sums.select(0, 0).log();
-  at::Tensor loss = max + log_sum - sums.select(0, 1) * (1 - targets.smoothing);
-  if (targets.smoothing != 0) {
-    loss = loss - sums.select(0, 2) * (targets.smoothing / static_cast<double>(targets.vocabulary));
+  at::Tensor loss = max + log_sum - sums.select(0, 1) * (1 - targets.smoothing.weight);
+  if (targets.smoothing.weight != 0) {
+    loss = loss - sums.select(0, 2) * (targets.smoothing.weight /
+                                       static_cast<double>(targets.smoothing.vocabulary));
   }
   return {max, log_sum, loss};
 }
@@ -99,8 +93,9 @@ at::Tensor logits_gradient(const CrossEntropyRecord& r, const at::Tensor& logits
   }
   const auto [position, held] = local_targets(targets, logits.size(1));
   at::Tensor d = (logits.to(max.scalar_type()) - (max + log_sum).unsqueeze(1)).exp();
-  d = d - targets.smoothing / static_cast<double>(targets.vocabulary);
-  d.scatter_add_(1, position, (held.to(d.scalar_type()) * (targets.smoothing - 1)).unsqueeze(1));
+  d = d - targets.smoothing.weight / static_cast<double>(targets.smoothing.vocabulary);
+  d.scatter_add_(1, position,
+                 (held.to(d.scalar_type()) * (targets.smoothing.weight - 1)).unsqueeze(1));
   // An ignored row stays zero also where its logits are not finite.
   d = d.mul_(grad_row.unsqueeze(1)).masked_fill(grad_row.eq(0).unsqueeze(1), 0);
   return d.to(logits.scalar_type());
@@ -162,27 +157,21 @@ at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary, const at:
 }
 
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
-                         int64_t cols, const CrossEntropyOptions& options) {
+                         int64_t cols, const LossFormula& formula) {
   check_with_group(*group, labels.scalar_type() == at::kLong, op,
                    text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
   LossTargets targets;
   const int64_t all = cols * group->size();
-  targets.vocabulary = options.vocabulary > 0 ? options.vocabulary : all;
-  check_internal(
-      targets.vocabulary <= all && (options.label_smoothing == 0 || targets.vocabulary == all), op,
-      ": no smoothing over a padded vocabulary");
+  const int64_t vocabulary = formula.vocab_size > 0 ? formula.vocab_size : all;
+  check_internal(vocabulary <= all && (formula.label_smoothing == 0 || vocabulary == all), op,
+                 ": no smoothing over a padded vocabulary");
   targets.first = cols * group->rank();
-  targets.smoothing = options.label_smoothing;
-  if (options.smoothing == NXD_SMOOTHING_MEGATRON && targets.vocabulary > 1) {
-    const auto v = static_cast<double>(targets.vocabulary);
-    targets.smoothing = options.label_smoothing * v / (v - 1);
-  }
+  targets.smoothing = {formula.uniform_weight(vocabulary), vocabulary};
   targets.ids = labels.reshape({-1}).contiguous();
-  targets.valid = targets.ids.ne(options.ignore_index);
+  targets.valid = targets.ids.ne(formula.ignore_index);
   if (targets.ids.numel() == 0) return targets;
   check_values("nxd::check_labels", targets.ids,
-               [group, op, vocabulary = targets.vocabulary,
-                ignored = options.ignore_index](const at::Tensor& ids) {
+               [group, op, vocabulary, ignored = formula.ignore_index](const at::Tensor& ids) {
                  const at::Tensor outside =
                      ids.ne(ignored).logical_and(ids.lt(0).logical_or(ids.ge(vocabulary)));
                  check_with_group(*group, !outside.any().item<bool>(), op,
@@ -200,22 +189,16 @@ double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction) {
 RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
                            const LossTargets& targets) {
   const int64_t rows = logits.size(0), cols = logits.size(1);
-  // Behind the statistics goes the number of columns, which all ranks must have alike.
-  const int64_t count = kernels::kRowStatistics * rows;
-  at::Tensor statistics = pooled_empty({1, count + 1}, at::kFloat);
-  auto* own = statistics.data_ptr<float>();
-  kernels::cross_entropy_statistics(shard_of(logits, targets), own);
-  own[count] = static_cast<float>(cols);
-  if (group.size() > 1) {
-    statistics = all_gather(group, statistics, 0);
-    const at::Tensor shares = statistics.select(1, count);
-    check_shares(group, op, cols, shares.min().item<double>(), shares.max().item<double>());
-  }
+  Scratch scratch;
+  const RowStatistics statistics(group, NXD_DTYPE_F32, rows, scratch);
+  scratch.allocate(group, {});
+  statistics.add(shard_of(logits, targets), 0, scratch);
+  GroupCalls calls(group, op, statistics.collectives());
+  statistics.exchange(calls, op, cols, scratch);
   const auto row_values = [&] { return pooled_empty({rows}, at::kFloat); };
   RowLosses out{row_values(), row_values(), row_values()};
-  kernels::cross_entropy_merge(statistics.size(0), rows, statistics.data_ptr<float>(), count + 1,
-                               targets.smoothing, targets.vocabulary, out.max.data_ptr<float>(),
-                               out.log_sum.data_ptr<float>(), out.loss.data_ptr<float>());
+  statistics.merge(0, rows, targets.smoothing, scratch, out.max.data_ptr<float>(),
+                   out.log_sum.data_ptr<float>(), out.loss.data_ptr<float>());
   return out;
 }
 
@@ -223,7 +206,7 @@ void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
                            const RowLosses& rows, const at::Tensor& grad_row, at::Tensor& out) {
   kernels::cross_entropy_backward(shard_of(logits, targets), rows.max.data_ptr<float>(),
                                   rows.log_sum.data_ptr<float>(), grad_row.data_ptr<float>(),
-                                  targets.smoothing, targets.vocabulary,
+                                  targets.smoothing.weight, targets.smoothing.vocabulary,
                                   to_nxd_dtype(out.scalar_type()), out.data_ptr(), out.size(1));
 }
 
@@ -236,32 +219,32 @@ at::Tensor loss_shape(const at::Tensor& logits, nxd_reduction_t reduction) {
 }
 
 at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at::Tensor& logits,
-                         const at::Tensor& labels, const CrossEntropyOptions& options) {
+                         const at::Tensor& labels, const LossFormula& formula) {
   check_inputs(*group, logits, labels);
   auto record = c10::make_intrusive<CrossEntropyRecord>();
   record->group = group;
   record->fused = use_fused(context, logits);
-  record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), options);
-  if (logits.is_meta() || is_tracing()) return loss_shape(logits, options.reduction);
+  record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), formula);
+  if (logits.is_meta() || is_tracing()) return loss_shape(logits, formula.reduction);
   const at::Tensor rows = logits.reshape({-1, logits.size(-1)}).contiguous();
   const at::Tensor loss = CrossEntropy::apply(rows, record);
-  if (options.reduction == NXD_REDUCTION_NONE) return loss.view(labels.sizes());
+  if (formula.reduction == NXD_REDUCTION_NONE) return loss.view(labels.sizes());
   if (is_recorded(loss)) {
     const at::Tensor sum = loss.sum();
-    return options.reduction == NXD_REDUCTION_MEAN ? sum / record->targets.valid.sum().clamp_min(1)
+    return formula.reduction == NXD_REDUCTION_MEAN ? sum / record->targets.valid.sum().clamp_min(1)
                                                    : sum;
   }
-  return loss.sum() / loss_divisor(record->targets, options.reduction);
+  return loss.sum() / loss_divisor(record->targets, formula.reduction);
 }
 
 }  // namespace
 
 at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
                                   const at::Tensor& logits, const at::Tensor& labels,
-                                  const CrossEntropyOptions& options) {
+                                  const LossFormula& formula) {
   const auto apply = [shared = context.shared_from_this(), group,
-                      options](const variable_list& inputs) {
-    return variable_list{cross_entropy(*shared, group, inputs[0], inputs[1], options)};
+                      formula](const variable_list& inputs) {
+    return variable_list{cross_entropy(*shared, group, inputs[0], inputs[1], formula)};
   };
   return call_opaque(kParallelCrossEntropy, {logits, labels}, apply)[0];
 }

@@ -2,19 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/tensor_parallel/loss_formula.h"
+#include "core/tensor_parallel/row_statistics.h"
 #include "core/world/context.h"
 #include "engine/functional/mappings.h"
 
 namespace nxd {
-
-// Options of the loss.
-struct CrossEntropyOptions {
-  double label_smoothing = 0;
-  nxd_smoothing_t smoothing = NXD_SMOOTHING_TORCH;
-  nxd_reduction_t reduction = NXD_REDUCTION_MEAN;
-  int64_t ignore_index = -100;
-  int64_t vocabulary = 0;  // ids there are, where columns pad it to divide by the ranks; 0: all
-};
 
 // Gives the columns that pad a vocabulary, the last ones of the last ranks, logits so small that no
 // softmax sees them: they get no gradient either, so autograd need not know. In place, but on the
@@ -24,17 +17,16 @@ struct CrossEntropyOptions {
 
 // The labels of a loss whose vocabulary is split over a group, the same on all ranks.
 struct LossTargets {
-  at::Tensor ids;          // [rows], i64
-  at::Tensor valid;        // [rows], bool
-  double smoothing = 0;    // weight of the uniform part, by torch's formula
-  int64_t vocabulary = 0;  // of all ranks, without padding
-  int64_t first = 0;       // of this rank's columns
+  at::Tensor ids;                 // [rows], i64
+  at::Tensor valid;               // [rows], bool
+  LossSmoothing smoothing{0, 0};  // over the vocabulary of all ranks, without padding
+  int64_t first = 0;              // of this rank's columns
 };
 
 // Targets of labels of any shape, where each rank has cols columns. Rejects, on all ranks and in
 // op's name, labels of another dtype than i64 or outside of the vocabulary.
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
-                         int64_t cols, const CrossEntropyOptions& options);
+                         int64_t cols, const LossFormula& formula);
 
 // Divisor of the sum over rows: for the mean the number of valid labels, at least 1.
 double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction);
@@ -60,6 +52,6 @@ void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
 // nxd_parallel_cross_entropy.
 at::Tensor parallel_cross_entropy(const Context& context, const GroupRef& group,
                                   const at::Tensor& logits, const at::Tensor& labels,
-                                  const CrossEntropyOptions& options);
+                                  const LossFormula& formula);
 
 }  // namespace nxd

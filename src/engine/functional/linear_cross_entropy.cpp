@@ -91,7 +91,7 @@ class Blocks {
     targets.ids = targets.ids.narrow(0, first, rows);
     at::Tensor logits = matrix_product(context, x, false, weight_, true, at::kFloat);
     if (bias_.defined()) logits.add_(bias_);
-    logits = hide_padding(*record_.plan.group, targets.vocabulary, logits);
+    logits = hide_padding(*record_.plan.group, targets.smoothing.vocabulary, logits);
     const RowLosses block = fused_row_losses(*record_.plan.group, kName, logits, targets);
     losses_.narrow(0, first, rows).copy_(block.loss);
     if (!record_.wants_dx && !record_.wants_dweight && !record_.wants_dbias) return;
@@ -180,20 +180,20 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
 
 at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
                    const at::Tensor& given_weight, const at::Tensor& given_bias,
-                   const at::Tensor& labels, const CrossEntropyOptions& options) {
+                   const at::Tensor& labels, const LossFormula& formula) {
   check_inputs(plan, given_x, given_weight, given_bias, labels);
   const at::Tensor x = cast_lower(given_x), weight = cast_lower(given_weight);
   const at::Tensor bias = given_bias.defined() ? cast_lower(given_bias) : given_bias;
-  if (!use_fused(*plan.context, x) || options.reduction == NXD_REDUCTION_NONE) {
+  if (!use_fused(*plan.context, x) || formula.reduction == NXD_REDUCTION_NONE) {
     at::Tensor logits = parallel_linear(plan, x, weight, bias);
-    if (options.vocabulary > 0) logits = hide_padding(*plan.group, options.vocabulary, logits);
-    return parallel_cross_entropy(*plan.context, plan.group, logits, labels, options);
+    if (formula.vocab_size > 0) logits = hide_padding(*plan.group, formula.vocab_size, logits);
+    return parallel_cross_entropy(*plan.context, plan.group, logits, labels, formula);
   }
   auto record = c10::make_intrusive<LinearCrossEntropyRecord>();
   record->plan = plan;
   if (plan.group->size() == 1) record->plan.input = Input::kAsIs;
-  record->targets = loss_targets(plan.group, kName, labels, weight.size(0), options);
-  record->divisor = loss_divisor(record->targets, options.reduction);
+  record->targets = loss_targets(plan.group, kName, labels, weight.size(0), formula);
+  record->divisor = loss_divisor(record->targets, formula.reduction);
   record->wants_dx = at::GradMode::is_enabled() && x.requires_grad();
   record->wants_dweight = at::GradMode::is_enabled() && weight.requires_grad();
   record->wants_dbias = at::GradMode::is_enabled() && bias.defined() && bias.requires_grad();
@@ -205,9 +205,9 @@ at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,
 
 at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
                                 const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& labels, const CrossEntropyOptions& options) {
-  const auto apply = [plan, options](const variable_list& in) {
-    return variable_list{loss_of(plan, in[0], in[1], in[2], in[3], options)};
+                                const at::Tensor& labels, const LossFormula& formula) {
+  const auto apply = [plan, formula](const variable_list& in) {
+    return variable_list{loss_of(plan, in[0], in[1], in[2], in[3], formula)};
   };
   return call_opaque(kName, {x, weight, bias, labels}, apply)[0];
 }

@@ -19,6 +19,6 @@ namespace nxd {
 // labels [...] of in(x).
 at::Tensor linear_cross_entropy(const ParallelLinearPlan& plan, const at::Tensor& x,
                                 const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& labels, const CrossEntropyOptions& options);
+                                const at::Tensor& labels, const LossFormula& formula);
 
 }  // namespace nxd

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "core/tensor_parallel/region_mapping.h"
 #include "engine/ops/collectives.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -12,24 +13,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The operation of a mapping along its dimension.
-enum class Move { kIdentity, kAllReduce, kSplit, kAllGather, kReduceScatter };
-
-at::Tensor move(ProcessGroup& group, Move kind, const at::Tensor& x, int64_t dim) {
+// Recorded and traced tensors move too, so these are operations of tensors, not of memory.
+at::Tensor move(ProcessGroup& group, RegionMove kind, const at::Tensor& x, int64_t dim) {
   switch (kind) {
-    case Move::kIdentity: return x.view_as(x);
-    case Move::kAllReduce: return all_reduce(group, x);
-    case Move::kSplit: return split(group, x, dim);
-    case Move::kAllGather: return all_gather(group, x, dim);
-    case Move::kReduceScatter: return reduce_scatter(group, x, dim);
+    case RegionMove::kCopy: return x.view_as(x);
+    case RegionMove::kAllReduce: return all_reduce(group, x);
+    case RegionMove::kSplit: return split(group, x, dim);
+    case RegionMove::kAllGather: return all_gather(group, x, dim);
+    case RegionMove::kReduceScatter: return reduce_scatter(group, x, dim);
   }
   fail(NXD_ERROR_INTERNAL, "no such move");
 }
 
 struct MappingPlan : torch::CustomClassHolder {
   GroupRef group;
-  Move forward = Move::kIdentity;
-  Move backward = Move::kIdentity;
+  RegionMoves moves{RegionMove::kCopy, RegionMove::kCopy};
   int64_t dim = 0;
 };
 
@@ -37,23 +35,22 @@ struct Mapping : torch::autograd::Function<Mapping> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<MappingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
-    return move(*plan->group, plan->forward, x, plan->dim);
+    return move(*plan->group, plan->moves.forward, x, plan->dim);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto plan =
         c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
-    return {move(*plan->group, plan->backward, grads[0], plan->dim), at::Tensor()};
+    return {move(*plan->group, plan->moves.backward, grads[0], plan->dim), at::Tensor()};
   }
 };
 
 at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int64_t dim,
-               Move forward, Move backward) {
+               nxd_region_mapping_t mapping) {
   if (group->size() == 1) return x;
   auto plan = c10::make_intrusive<MappingPlan>();
   plan->group = group;
-  plan->forward = forward;
-  plan->backward = backward;
+  plan->moves = region_moves(mapping);
   plan->dim = dim;
   return call_opaque(name, {x}, [plan](const variable_list& inputs) {
     return variable_list{Mapping::apply(inputs[0], plan)};
@@ -63,11 +60,11 @@ at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int
 }  // namespace
 
 at::Tensor copy_to_region(const GroupRef& group, const at::Tensor& x) {
-  return map("copy_to_region", group, x, 0, Move::kIdentity, Move::kAllReduce);
+  return map("copy_to_region", group, x, 0, NXD_REGION_MAPPING_COPY_TO);
 }
 
 at::Tensor reduce_from_region(const GroupRef& group, const at::Tensor& x) {
-  return map("reduce_from_region", group, x, 0, Move::kAllReduce, Move::kIdentity);
+  return map("reduce_from_region", group, x, 0, NXD_REGION_MAPPING_REDUCE_FROM);
 }
 
 at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
@@ -76,22 +73,22 @@ at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t
   check_argument(positive >= 0 && positive < x.dim(),
                  "scatter: dim: expected a dimension of a tensor with ", x.dim(),
                  " dimensions, got ", dim);
-  return map("scatter_to_region", group, x, positive, Move::kSplit, Move::kAllGather);
+  return map("scatter_to_region", group, x, positive, NXD_REGION_MAPPING_SCATTER_TO);
 }
 
 at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
   return map("gather_from_region", group, x, check_dim(*group, "all_gather", x, dim),
-             Move::kAllGather, Move::kSplit);
+             NXD_REGION_MAPPING_GATHER_FROM);
 }
 
 at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim) {
   return map("gather_to_model_parallel", group, x, check_dim(*group, "all_gather", x, dim),
-             Move::kAllGather, Move::kReduceScatter);
+             NXD_REGION_MAPPING_GATHER_FOR_SHARDS);
 }
 
 at::Tensor reduce_scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
   return map("reduce_scatter_to_region", group, x, check_dim(*group, "reduce_scatter", x, dim),
-             Move::kReduceScatter, Move::kAllGather);
+             NXD_REGION_MAPPING_REDUCE_SCATTER_TO);
 }
 
 }  // namespace nxd

@@ -5,25 +5,13 @@
 #include <functional>
 #include <utility>
 
-#include "core/layout/shard_fill.h"
+#include "core/tensor_parallel/dropout_mask.h"
 #include "engine/device/recorder.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
 namespace {
-
-// 1 where an element of this rank's part is kept, drawn by global index.
-at::Tensor keep_mask(const RandomSite& site, at::IntArrayRef sizes, int shard_dim,
-                     const ProcessGroup* group, double keep_probability) {
-  at::Tensor mask = pooled_empty(sizes, at::kByte);
-  ShardSpec::Shape global = sizes.vec();
-  if (group) global[static_cast<size_t>(shard_dim)] *= group->size();
-  const ShardSpec shard = group ? ShardSpec::split(global, shard_dim, group->rank(), group->size())
-                                : ShardSpec::replicated(global);
-  fill_bernoulli(site, shard, mask.data_ptr<uint8_t>(), keep_probability);
-  return mask;
-}
 
 // The site is no part of the graph: each step draws other bits.
 at::Tensor recorded_mask(const std::function<at::Tensor()>& draw, at::IntArrayRef sizes,
@@ -65,13 +53,15 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
 
 at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   const Context& ctx = *context();
-  const RandomSite site =
-      RandomSite(ctx.seed(), "dropout:" + site_).at(ctx.step(), ctx.microbatch());
+  const RandomSite site = dropout_site(ctx.seed(), site_).at(ctx.step(), ctx.microbatch());
   const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
   const auto draw = [site, numbered, dim = shard_dim_, group, keep = 1.0 - p_] {
-    return keep_mask(site, numbered, dim, group.get(), keep);
+    at::Tensor mask = pooled_empty(numbered, at::kByte);
+    draw_kept(site, numbered, dim, group ? group->rank() : 0, group ? group->size() : 1, keep,
+              mask.data_ptr<uint8_t>());
+    return mask;
   };
   at::Tensor mask = options.device().is_cpu() ? draw() : recorded_mask(draw, numbered, 1.0 - p_);
   if (transposed_) mask = mask.transpose(0, 1);

@@ -74,7 +74,7 @@ class BertIntermediate : public Module {
 at::Tensor sentence_loss(const GroupRef& group, const at::Tensor& logits,
                          const at::Tensor& labels) {
   const auto apply = [group](const Module::Tensors& in) -> Module::Tensors {
-    const int64_t ignored = CrossEntropyOptions().ignore_index;
+    const int64_t ignored = LossFormula().ignore_index;
     check_values("nxd::check_next_sentence", in[1], [group, ignored](const at::Tensor& next) {
       const at::Tensor known = next.eq(0).logical_or(next.eq(1)).logical_or(next.eq(ignored));
       check_with_group(

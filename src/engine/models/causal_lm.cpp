@@ -11,7 +11,7 @@ namespace {
 // A position predicts the next one's label. Moving the labels, not the logits, copies little.
 at::Tensor next_labels(const at::Tensor& labels) {
   const int64_t sequence = labels.size(1);
-  at::Tensor next = at::full_like(labels, CrossEntropyOptions().ignore_index);
+  at::Tensor next = at::full_like(labels, LossFormula().ignore_index);
   next.narrow(1, 0, sequence - 1).copy_(labels.narrow(1, 1, sequence - 1));
   return next;
 }

@@ -9,10 +9,10 @@
 namespace nxd {
 namespace {
 
-CrossEntropyOptions loss_options(int64_t vocabulary) {
-  CrossEntropyOptions options;
-  options.vocabulary = vocabulary;
-  return options;
+LossFormula loss_formula(int64_t vocabulary) {
+  LossFormula formula;
+  formula.vocab_size = vocabulary;
+  return formula;
 }
 
 }  // namespace
@@ -35,11 +35,11 @@ LanguageHead::LanguageHead(const LayerContext& at, int64_t hidden, int64_t vocab
 }
 
 at::Tensor LanguageHead::loss(const at::Tensor& hidden, const at::Tensor& labels) const {
-  return linear_cross_entropy(plan_, hidden, weight(), bias(), labels, loss_options(vocabulary_));
+  return linear_cross_entropy(plan_, hidden, weight(), bias(), labels, loss_formula(vocabulary_));
 }
 
 at::Tensor LanguageHead::loss_of_logits(const at::Tensor& logits, const at::Tensor& labels) const {
-  return parallel_cross_entropy(*context(), plan_.group, logits, labels, loss_options(vocabulary_));
+  return parallel_cross_entropy(*context(), plan_.group, logits, labels, loss_formula(vocabulary_));
 }
 
 Module::Tensors LanguageHead::forward(const Tensors& inputs, size_t n_outputs) {

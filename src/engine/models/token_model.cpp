@@ -59,7 +59,7 @@ at::Tensor TokenModel::mask_of(const at::Tensor& given, const at::Tensor& ids) c
 
 at::Tensor TokenModel::padded_labels(const at::Tensor& labels, int64_t places) const {
   if (places == 0) return sequence_parallel_ ? labels.t() : labels;
-  return at::constant_pad_nd(labels, {0, places}, CrossEntropyOptions().ignore_index).t();
+  return at::constant_pad_nd(labels, {0, places}, LossFormula().ignore_index).t();
 }
 
 at::Tensor TokenModel::real_logits(const at::Tensor& logits, int64_t places) const {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/kernels/elementwise.h"
-#include "core/kernels/gemm.h"
+#include "core/tensor_parallel/matrix_product.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -11,24 +11,9 @@
 namespace nxd {
 namespace {
 
-// A matrix that a GEMM can read in place: rows or columns contiguous. Gives whether it must be read
-// transposed, and the distance between its rows.
-struct Operand {
-  at::Tensor storage;
-  bool transposed;
-  int64_t leading;
-};
-
-Operand operand(const at::Tensor& x, bool transpose) {
-  const int64_t rows = x.size(0), cols = x.size(1);
-  if (x.stride(1) == 1 && x.stride(0) >= std::max<int64_t>(cols, 1)) {
-    return {x, transpose, x.stride(0)};
-  }
-  if (x.stride(0) == 1 && x.stride(1) >= std::max<int64_t>(rows, 1)) {
-    return {x, !transpose, x.stride(1)};
-  }
-  const at::Tensor dense = x.contiguous();
-  return {dense, transpose, std::max<int64_t>(cols, 1)};
+Array matrix_of(const at::Tensor& x) {
+  return {to_nxd_dtype(x.scalar_type()), x.sizes().vec(), x.strides().vec(),
+          static_cast<char*>(x.data_ptr())};
 }
 
 at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
@@ -43,24 +28,13 @@ at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Te
 
 void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, bool transpose_b,
                    at::Tensor& out, bool accumulate, const at::Tensor& bias) {
-  const Operand left = operand(a, transpose_a), right = operand(b, transpose_b);
-  kernels::GemmArgs args;
-  args.m = out.size(0);
-  args.n = out.size(1);
-  args.k = a.size(transpose_a ? 0 : 1);
-  args.trans_a = left.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
-  args.trans_b = right.transposed ? kernels::Trans::kYes : kernels::Trans::kNo;
-  args.a = left.storage.data_ptr();
-  args.lda = left.leading;
-  args.b = right.storage.data_ptr();
-  args.ldb = right.leading;
-  args.c = out.data_ptr();
-  args.ldc = std::max<int64_t>(args.n, 1);
-  args.in_dtype = to_nxd_dtype(a.scalar_type());
-  args.out_dtype = to_nxd_dtype(out.scalar_type());
-  args.accumulate = accumulate;
-  if (bias.defined()) args.bias = bias.data_ptr();
-  kernels::gemm(args);
+  Scratch scratch;
+  const MatrixInput left(matrix_of(a), scratch), right(matrix_of(b), scratch);
+  scratch.allocate();
+  const Operand rows = left.read(scratch), cols = right.read(scratch);
+  write_product({to_nxd_dtype(a.scalar_type()), transpose_a ? rows.t() : rows,
+                 transpose_b ? cols.t() : cols, a.size(transpose_a ? 0 : 1)},
+                matrix_of(out), bias.defined() ? bias.data_ptr() : nullptr, accumulate);
 }
 
 }  // namespace
