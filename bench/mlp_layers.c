@@ -3,6 +3,7 @@
  * in the same run. The three take turns in every round. Medians, on rank 0; a share is the median
  * of the rounds' own shares, so that what else the machine does counts less. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -159,6 +160,21 @@ static nxd_status_t measure(nxd_context_t* ctx, array_t arrays[2][ARRAYS], modul
   return NXD_OK;
 }
 
+/* By which scripts/bench_mlp_layers compares others' results: of y and of the gradients of x and of
+ * this rank's weights. */
+static void print_norms(const array_t* arrays) {
+  const int results[] = {Y, DX, DW1, DW2};
+  printf("mlp_tp2_norms");
+  for (size_t i = 0; i < sizeof results / sizeof *results; ++i) {
+    const array_t* a = &arrays[results[i]];
+    const float* values = a->tensor.data;
+    double sum = 0;
+    for (int64_t k = 0; k < a->shape[0] * a->shape[1]; ++k) sum += (double)values[k] * values[k];
+    printf(" %.9g", sqrt(sum));
+  }
+  printf("\n");
+}
+
 static nxd_status_t run_rank(void) {
   static array_t arrays[2][ARRAYS];
   modules_t modules = {0};
@@ -172,6 +188,9 @@ static nxd_status_t run_rank(void) {
   }
   if (!status) status = make_modules(ctx, &modules);
   if (!status) status = measure(ctx, arrays, &modules);
+  int32_t rank = 0;
+  if (!status) status = nxd_context_get_rank(ctx, &rank);
+  if (!status && rank == 0) print_norms(arrays[1]);
   destroy_modules(&modules);
   for (int in_arena = 0; in_arena < 2; ++in_arena) {
     if (ctx) free_arrays(ctx, in_arena, arrays[in_arena]);
