@@ -118,7 +118,7 @@ nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_opt
   return guard([&] {
     OutputStructs out(out_report, 1, "out_report");
     nxd_step_report_t report{};
-    unwrap(optimizer).step(read_finish(options), report);
+    unwrap(optimizer).step(read_finish(options), out_report ? &report : nullptr);
     out.write(0, report);
   });
 }

@@ -176,7 +176,7 @@ void check(const Setting& setting, const std::string& config, int steps = kSteps
     check_named(name, got[rank].parameters, want[rank].parameters, 10 * tol, 1e-6);
   }
   assert_true(want[0].losses.back() < want[0].losses.front());
-  // A step is one graph on each rank, which ends at the optimizer's values; the closures' reads run
+  // A step is one graph on each rank, which ends at the optimizer's report; the closures' reads run
   // nothing.
   const auto all = static_cast<uint64_t>(setting.tp * setting.dp * steps);
   const bool as_many = m.executions == all && m.steps == all && m.implicit_syncs == all &&
@@ -201,15 +201,21 @@ void llama(void**) {
   }
 }
 
+// Ranks are threads here, and a plug-in runs one graph of a process at a time.
+int data_parallel_ranks() {
+  const char* backend = std::getenv("NXD_XLA_BACKEND");
+  return backend && std::string(backend) == "pjrt" ? 1 : 2;
+}
+
 void microbatches(void**) {
   const std::string config = LlamaOracle().config;
-  check(Setting{1, 2, false, 1, NXD_DTYPE_F32, 3}, config, 5);
+  check(Setting{1, data_parallel_ranks(), false, 1, NXD_DTYPE_F32, 3}, config, 5);
   check(Setting{1, 1, false, -1, NXD_DTYPE_F32, 3}, config, 5);
 }
 
 // F32 gradients of BF16 parameters, which add up over microbatches.
 void bf16_with_f32_gradients(void**) {
-  const Setting setting{1, 2, false, 1, NXD_DTYPE_BF16, 2, true};
+  const Setting setting{1, data_parallel_ranks(), false, 1, NXD_DTYPE_BF16, 2, true};
   check(setting, LlamaOracle().config, 5, 5e-3);
 }
 
@@ -240,14 +246,12 @@ int main() {
       cmocka_unit_test(gpt2_with_dropout),
       cmocka_unit_test(compiles_at_most_twice),
   };
-  // Ranks are threads here, and a plug-in runs one graph of a process at a time: none is tensor
-  // parallel. Each layout takes seconds to compile.
+  // Each layout takes seconds to compile; tests/scripts/test_device_backends.sh has several ranks.
   const struct CMUnitTest through_a_plugin[] = {
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
   };
-  const char* backend = std::getenv("NXD_XLA_BACKEND");
-  if (backend && std::string(backend) == "pjrt") {
+  if (data_parallel_ranks() == 1) {
     return cmocka_run_group_tests(through_a_plugin, nullptr, nullptr);
   }
   return cmocka_run_group_tests(tests, nullptr, nullptr);

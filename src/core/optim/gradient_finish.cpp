@@ -11,9 +11,8 @@
 #include "core/base/hash.h"
 #include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
-#include "core/kernels/abs_sum.h"
 #include "core/kernels/elementwise.h"
-#include "core/kernels/optimizer_kernels.h"
+#include "core/optim/gradient_norm.h"
 #include "core/optim/step_outcome.h"
 
 namespace nxd {
@@ -132,71 +131,24 @@ void sum_over_gradient_groups(ParameterSource& source, const std::vector<Gradien
   for (const auto& [group, key] : order) flush(*group, key);
 }
 
-double local_norm(const GradientSpan& span, double type) {
-  if (std::isinf(type)) return kernels::max_abs(span.dtype, span.count, span.data);
-  if (type == 1) return kernels::abs_sum(span.dtype, span.count, span.data);
-  return kernels::sum_of_squares(span.dtype, span.count, span.data);
-}
-
-// One after the other, or the largest, among which not-a-number is the largest.
-double combine(double total, double part, bool largest) {
-  if (!largest) return total + part;
-  return std::isnan(part) || part > total ? part : total;
-}
-
-// The parts of all ranks, in one call. The order is that of sums over the groups one after the
-// other, each in rank order.
-double combine_over_world(const OptimizerGroups& groups, bool over_data, double own, bool largest) {
-  std::vector<double> parts(static_cast<size_t>(groups.world->size()));
-  groups.world->run(Call::all_gather(&own, parts.data(), 1, NXD_DTYPE_F64));
-  const int me = groups.world_rank;
-  const std::vector<int> alone{me};
-  const auto over = [largest](const std::vector<int>& ranks, const auto& part_of) {
-    double total = 0;
-    for (const int rank : ranks) total = combine(total, part_of(rank), largest);
-    return total;
-  };
-  return over(over_data ? groups.data->ranks() : alone, [&](int d) {
-    return over(groups.pipeline->ranks(), [&](int p) {
-      return over(groups.tensor->ranks(),
-                  [&](int t) { return parts[static_cast<size_t>(t + (p - me) + (d - me))]; });
-    });
-  });
-}
-
-double combine_over_groups(const OptimizerGroups& groups, bool over_data, double own,
-                           bool largest) {
-  if (groups.world) return combine_over_world(groups, over_data, own, largest);
-  for (ProcessGroup* group :
-       {groups.tensor.get(), groups.pipeline.get(), over_data ? groups.data.get() : nullptr}) {
-    if (!group || group->size() == 1) continue;
-    group->run(
-        Call::all_reduce(&own, &own, 1, NXD_DTYPE_F64, largest ? NXD_REDUCE_MAX : NXD_REDUCE_SUM));
-  }
-  return own;
-}
-
 // One of the ranks that hold the same elements counts them; the sum over ranks has the same bits on
 // all. over_data: data-parallel ranks have parts of one copy of the model.
-double norm_of(const ParameterSource& source, const std::vector<GradientSpan>& spans,
-               bool over_data, double type) {
+double joined_norm_of(const ParameterSource& source, const std::vector<GradientSpan>& spans,
+                      bool over_data, double type) {
   double total = 0;
   for (const GradientSpan& span : spans) {
     if (!source.info(span.parameter).counts_in_norm) continue;
-    total = combine(total, local_norm(span, type), std::isinf(type));
+    total = joined_norm(total, part_of_norm(span.dtype, span.count, span.data, type), type);
     if (std::isnan(total)) break;
   }
-  total = combine_over_groups(source.groups(), over_data, total, std::isinf(type));
-  return type == 2 ? std::sqrt(total) : total;
+  return norm_over_ranks(source.groups(), over_data, total, type);
 }
 
 // The gradients that this rank has.
 std::vector<char> used_map_of(ParameterSource& source, GradientReducer* reducer) {
   if (reducer) return reducer->used_map();
   std::vector<char> present;
-  for (size_t i = 0; i < source.size(); ++i) {
-    present.push_back(source.buffers(i).grad != nullptr);
-  }
+  for (size_t i = 0; i < source.size(); ++i) present.push_back(source.has_gradient(i) ? 1 : 0);
   return present;
 }
 
@@ -247,17 +199,11 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
   finished.present = reducer.wait(same_used_map);
   const std::vector<GradientSpan> spans = spans_of(source, reducer, finished.present);
   sum_over_gradient_groups(source, spans);
-  finished.norm = std::fabs(options.scale) *
-                  norm_of(source, spans, reducer.options().scatter, options.norm_type);
-  finished.finite = std::isfinite(finished.norm);
-  finished.factor = options.scale;
-  double clip = 1;
-  if (finished.finite && options.max_norm > 0) {
-    clip = std::min(1.0, options.max_norm / (finished.norm + 1e-6));
-    finished.factor *= clip;
-  }
-  // No element is larger than the norm. If that is beyond F32 the multiplied gradients may be, too.
-  if (finished.norm * clip > std::numeric_limits<float>::max()) finished.finite = false;
+  const GradientFactor factor = factor_of(
+      joined_norm_of(source, spans, reducer.options().scatter, options.norm_type), options);
+  finished.norm = factor.norm;
+  finished.factor = factor.factor;
+  finished.finite = factor.finite;
   return finished;
 }
 

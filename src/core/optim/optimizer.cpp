@@ -3,6 +3,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/base/dtype.h"
 #include "core/base/suggestions.h"
@@ -80,7 +82,7 @@ Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<Up
     : source_(std::move(source)),
       rule_(std::move(rule)),
       settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
-      state_(*source_) {}
+      state_(std::make_shared<OptimizerState>(*source_)) {}
 
 Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRule> rule)
     : ddp_(std::move(ddp)),
@@ -89,7 +91,7 @@ Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRu
       gather_(ddp_->gather()),
       rule_(std::move(rule)),
       settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
-      state_(state_of(*ddp_)) {}
+      state_(std::make_shared<OptimizerState>(state_of(*ddp_))) {}
 
 int Optimizer::add_group(const std::vector<std::string>& patterns) {
   check_argument(!patterns.empty(), "num_patterns: expected at least 1 pattern, got 0");
@@ -158,33 +160,52 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
   return *reducer_;
 }
 
-void Optimizer::step(const FinishOptions& options, nxd_step_report_t& report) {
+void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
+  settle();
   source_->check_usable();
+  StepRecorder* records = recorder();
+  GradientReducer* reducer = records ? nullptr : reducer_.get();
   if (const std::string partial = why_partial(); !partial.empty()) {
-    agree_on_finish(*source_, reducer_.get(), options, partial);
+    agree_on_finish(*source_, reducer, options, partial);
   }
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
-  const FinishedGradients finished = before_update(outcome_.step, [&] {
-    const bool same_used_map = agree_on_finish(*source_, reducer_.get(), options);
-    return finish(*source_, reducer_for(options.reduce), options, same_used_map);
-  });
-  report.norm = finished.norm;
-  report.learning_rate = learning_rate(0);
-  report.skipped = !finished.finite && options.check_finite;
-  if (!report.skipped) {
-    if (sharded()) {
-      update_parts(finished);
-    } else {
-      update_all(finished);
+  nxd_step_report_t done{};
+  done.learning_rate = learning_rate(0);
+  const bool same_used_map =
+      before_update(outcome_.step, [&] { return agree_on_finish(*source_, reducer, options); });
+  if (records && same_used_map) {
+    record_step(options);
+    if (report) {
+      const GradientFactor end = settle();
+      done.norm = end.norm;
+      done.skipped = !end.finite && options.check_finite;
     }
-    ++updates_;
-    outcome_.parameters = NXD_PARAMETER_STATE_NEW;
+  } else {
+    const FinishedGradients finished =
+        before_update(outcome_.step, [&] { return finish_gradients(options, same_used_map); });
+    done.norm = finished.norm;
+    done.skipped = !finished.finite && options.check_finite;
+    if (!done.skipped) {
+      if (sharded()) {
+        update_parts(finished);
+      } else {
+        update_all(finished);
+      }
+      ++updates_;
+      outcome_.parameters = NXD_PARAMETER_STATE_NEW;
+    }
   }
-  report.updates = updates_;
+  done.updates = updates_;
+  if (report) *report = done;
   source_->advance_step();
 }
 
+FinishedGradients Optimizer::finish_gradients(const FinishOptions& options, bool same_used_map) {
+  return finish(*source_, reducer_for(options.reduce), options, same_used_map);
+}
+
 void Optimizer::update() {
+  settle();
   source_->check_usable();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
@@ -204,7 +225,7 @@ void Optimizer::update() {
 void Optimizer::update_all(const FinishedGradients& finished) {
   bool begun = false;
   try {
-    for (OptimizerState::Span& span : state_.spans()) {
+    for (OptimizerState::Span& span : state_->spans()) {
       if (!finished.present[span.parameter]) continue;
       update_span(span, finished.factor);
       begun = true;
@@ -222,7 +243,7 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
   try {
     gather_->begin();
     in_barrier = false;
-    for (OptimizerState::Span& span : state_.spans()) {
+    for (OptimizerState::Span& span : state_->spans()) {
       if (!finished.present[span.parameter]) continue;
       update_span(span, finished.factor);
       begun = true;
@@ -239,13 +260,16 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
 }
 
 void Optimizer::break_off(const std::vector<char>& updated, bool begun) {
-  if (!begun) rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_OLD);
+  if (begun) mark_partial(updated);
+  rethrow_with_parameters(outcome_.step, outcome_.parameters);
+}
+
+void Optimizer::mark_partial(const std::vector<char>& updated) {
   state_partial_ = true;
   outcome_.parameters = NXD_PARAMETER_STATE_PARTIAL;
   for (size_t i = 0; i < updated.size(); ++i) {
     if (updated[i] && source_->info(i).count() > 0) source_->mark_partial(i);
   }
-  rethrow_with_parameters(outcome_.step, NXD_PARAMETER_STATE_PARTIAL);
 }
 
 std::string Optimizer::why_partial() const {
@@ -255,25 +279,79 @@ std::string Optimizer::why_partial() const {
               outcome_.step, " broke off; nxd_optimizer_load a state, or make another optimizer");
 }
 
-StepOutcome Optimizer::outcome() const {
+StepOutcome Optimizer::outcome() {
+  settle_if_ended();
   const bool mended = outcome_.parameters == NXD_PARAMETER_STATE_PARTIAL && why_partial().empty();
   return mended ? StepOutcome{} : outcome_;
+}
+
+struct Optimizer::SpanUpdate {
+  std::shared_ptr<UpdateRule> rule{};
+  std::shared_ptr<OptimizerState> state{};
+  Hyperparameters hyper{};
+  UpdateSpan span{};  // without memory
+  nxd_dtype_t state_dtype = NXD_DTYPE_F32;
+  std::optional<RandomSite> site{};  // where values are rounded stochastically
+  std::vector<OptimizerState::RandomSpan> random_spans{};
+
+  void run(const UpdateMemory& memory) const {
+    UpdateSpan update = span;
+    update.param = memory.param;
+    update.grad = memory.grad;
+    update.states = memory.states;
+    update.copy = memory.copy;
+    update.grad_scale = memory.grad_scale;
+    if (!site) return rule->update(update, hyper);
+    std::vector<void*> part_states, part_copies;
+    for (const OptimizerState::RandomSpan& random : random_spans) {
+      const kernels::RoundingSource rounding{*site, random.first, random.cols, random.row_stride};
+      UpdateSpan part = slice(update, random.begin, random.count, rule->states().size(),
+                              state_dtype, part_states, part_copies);
+      part.rounding = &rounding;
+      rule->update(part, hyper);
+    }
+  }
+};
+
+Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span) {
+  const ParameterInfo& info = source_->info(span.parameter);
+  SpanUpdate out;
+  out.rule = rule_;
+  out.state = state_;
+  out.hyper = settings_.groups[static_cast<size_t>(settings_.group_of[span.parameter])];
+  out.state_dtype = OptimizerState::state_dtype(info);
+  out.span.name = &info.name;
+  out.span.begin = span.begin;
+  out.span.count = span.count;
+  out.span.dtype = span.master ? NXD_DTYPE_F32 : info.dtype;
+  out.span.grad_dtype = info.grad_dtype;
+  out.span.learning_rate =
+      out.hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(settings_.schedule, updates_);
+  out.span.step = span.updates + 1;
+  out.span.reference = source_->plain_kernels();
+  if (info.dtype == NXD_DTYPE_BF16 && rule_->bf16_update() == NXD_BF16_UPDATE_STOCHASTIC) {
+    out.site = RandomSite(source_->seed(), info.name + ".rounding").at(source_->step(), 0);
+    out.random_spans = OptimizerState::random_spans(span, info);
+  }
+  return out;
+}
+
+void Optimizer::make_blocks(OptimizerState::Span& span, const void* value) {
+  const ParameterInfo& info = source_->info(span.parameter);
+  OptimizerState::make_states(span, info, rule_->states().size());
+  const bool copied =
+      info.dtype == NXD_DTYPE_BF16 && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
+  if (!copied || (span.master && !source_->value_was_replaced(span.parameter))) return;
+  if (!span.master) span.master = OptimizerState::make_block(span, info);
+  kernels::cast(info.dtype, element(value, span.begin, info.dtype), NXD_DTYPE_F32,
+                span.master.get(), span.count);
 }
 
 void Optimizer::update_span(OptimizerState::Span& span, double factor) {
   const ParameterInfo& info = source_->info(span.parameter);
   const ParameterBuffers buffers = source_->buffers(span.parameter);
-  const Hyperparameters& hyper =
-      settings_.groups[static_cast<size_t>(settings_.group_of[span.parameter])];
-  const bool narrow = info.dtype == NXD_DTYPE_BF16;
-  const bool copied = narrow && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
-  char* value = element(buffers.value, span.begin, info.dtype);
-  const size_t n_states = rule_->states().size();
-  OptimizerState::make_states(span, info, n_states);
-  if (copied && (!span.master || source_->value_was_replaced(span.parameter))) {
-    if (!span.master) span.master = OptimizerState::make_block(span, info);
-    kernels::cast(info.dtype, value, NXD_DTYPE_F32, span.master.get(), span.count);
-  }
+  make_blocks(span, buffers.value);
+  SpanUpdate update = prepare(span);
   std::vector<void*> states, peer_copies;
   for (const OptimizerState::Block& state : span.states) states.push_back(state.get());
   if (span.bucket >= 0) {
@@ -281,55 +359,119 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
       peer_copies.push_back(element(bucket, span.bucket_offset, info.dtype));
     }
   }
-  UpdateSpan update;
-  update.name = &info.name;
-  update.begin = span.begin;
-  update.count = span.count;
-  update.dtype = copied ? NXD_DTYPE_F32 : info.dtype;
-  update.grad_dtype = info.grad_dtype;
-  update.param = copied ? span.master.get() : value;
-  update.grad = element(buffers.grad, span.begin, info.grad_dtype);
-  update.states = states.data();
-  update.copy = copied ? value : nullptr;
-  update.peer_copies = peer_copies.empty() ? nullptr : &peer_copies;
-  update.learning_rate =
-      hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(settings_.schedule, updates_);
-  update.grad_scale = factor;
-  update.step = span.updates + 1;
-  update.reference = source_->plain_kernels();
-  if (!narrow || rule_->bf16_update() != NXD_BF16_UPDATE_STOCHASTIC) {
-    rule_->update(update, hyper);
-  } else {
-    const RandomSite site =
-        RandomSite(source_->seed(), info.name + ".rounding").at(source_->step(), 0);
-    std::vector<void*> part_states, part_copies;
-    for (const OptimizerState::RandomSpan& random : OptimizerState::random_spans(span, info)) {
-      const kernels::RoundingSource rounding{site, random.first, random.cols, random.row_stride};
-      UpdateSpan part = slice(update, random.begin, random.count, n_states,
-                              OptimizerState::state_dtype(info), part_states, part_copies);
-      part.rounding = &rounding;
-      rule_->update(part, hyper);
-    }
-  }
+  update.span.peer_copies = peer_copies.empty() ? nullptr : &peer_copies;
+  char* value = element(buffers.value, span.begin, info.dtype);
+  UpdateMemory memory;
+  memory.param = span.master ? span.master.get() : value;
+  memory.grad = element(buffers.grad, span.begin, info.grad_dtype);
+  memory.states = states.data();
+  memory.copy = span.master ? value : nullptr;
+  memory.grad_scale = factor;
+  update.run(memory);
   ++span.updates;
 }
 
-void Optimizer::save(const char* path) {
-  source_->check_usable();
-  save_state(path, {*source_, state_, *rule_, settings_, updates_, sharded()}, why_partial());
+StepRecorder* Optimizer::recorder() {
+  if (!recorder_) recorder_ = source_->make_step_recorder();
+  const bool has_form = rule_->form(UpdateSpan(), rule_->defaults()).has_value();
+  return recorder_ && has_form && recorder_->can_record() ? recorder_.get() : nullptr;
 }
 
-std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) const {
+void Optimizer::record_step(const FinishOptions& options) {
+  std::vector<char> present;
+  for (size_t i = 0; i < source_->size(); ++i) present.push_back(source_->has_gradient(i) ? 1 : 0);
+  const bool has_parts = sharded() && reducer_->plan().ranks() > 1;
+  const BucketPlan* plan = has_parts ? &reducer_->plan() : nullptr;
+  bool begun = false;
+  try {
+    recorder_->finish(options, present, plan);
+    for (OptimizerState::Span& span : state_->spans()) {
+      if (!present[span.parameter]) continue;
+      begun = true;
+      record_span(span);
+    }
+    if (plan) recorder_->gather();
+    for (size_t i = 0; i < source_->size(); ++i) {
+      if (present[i] && source_->info(i).count() > 0) source_->value_changed(i);
+    }
+  } catch (...) {
+    break_off(present, begun);
+  }
+  ++updates_;
+  unsettled_ = std::move(present);
+  unsettled_checks_ = options.check_finite;
+  outcome_.parameters = NXD_PARAMETER_STATE_NEW;
+}
+
+void Optimizer::record_span(OptimizerState::Span& span) {
+  make_blocks(span, recorder_->value(span.parameter));
+  const auto prepared = std::make_shared<const SpanUpdate>(prepare(span));
+  RecordedUpdate update;
+  update.parameter = span.parameter;
+  update.begin = span.begin;
+  update.count = span.count;
+  update.form = *rule_->form(prepared->span, prepared->hyper);
+  if (prepared->site) update.form.attributes += " stochastic";
+  update.group = static_cast<size_t>(settings_.group_of[span.parameter]);
+  update.step = prepared->span.step;
+  update.state_dtype = prepared->state_dtype;
+  for (const OptimizerState::Block& state : span.states) update.states.push_back(state.get());
+  update.master = span.master.get();
+  update.owner = state_;
+  update.run = [prepared](const UpdateMemory& memory) { prepared->run(memory); };
+  recorder_->update(update);
+  ++span.updates;
+}
+
+// The step's updates were counted when it was recorded.
+void Optimizer::take_back(const std::vector<char>& updated) {
+  --updates_;
+  for (OptimizerState::Span& span : state_->spans()) {
+    if (updated[span.parameter]) --span.updates;
+  }
+  outcome_.parameters = NXD_PARAMETER_STATE_OLD;
+}
+
+GradientFactor Optimizer::settle() {
+  if (unsettled_.empty()) return {};
+  const std::vector<char> updated = std::exchange(unsettled_, {});
+  const bool had_ended = recorder_->has_ended();
+  try {
+    const GradientFactor end = recorder_->end();
+    if (!end.finite && unsettled_checks_) take_back(updated);
+    return end;
+  } catch (...) {
+    take_back(updated);
+    if (recorder_->has_lost_values()) mark_partial(updated);
+    if (had_ended) return {};  // whoever ran the graph has had the error
+    rethrow_with_parameters(outcome_.step, outcome_.parameters);
+  }
+}
+
+void Optimizer::settle_if_ended() {
+  if (!unsettled_.empty() && recorder_->has_ended()) settle();
+}
+
+void Optimizer::save(const char* path) {
+  settle();
+  source_->check_usable();
+  save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()}, why_partial());
+}
+
+std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
+  settle();
   source_->check_usable();
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
-  const StateView view(*source_, state_, *rule_, settings_, updates_, sharded());
+  const StateView view(*source_, *state_, *rule_, settings_, updates_, sharded());
   return std::make_unique<StateSnapshot>(view, context);
 }
 
 void Optimizer::load(const std::string& path) {
+  settle_if_ended();
   source_->check_usable();
-  updates_ = load_state(path, *source_, state_, *rule_, settings_);
+  if (recorder_) recorder_->forget_states();
+  updates_ = load_state(path, *source_, *state_, *rule_, settings_);
   state_partial_ = false;
   // A copy that was read is no staler than the value it belongs to.
   for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);

@@ -10,6 +10,7 @@
 #include "core/optim/optimizer_settings.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/step_outcome.h"
+#include "core/optim/step_recorder.h"
 #include "core/optim/update_rule.h"
 
 namespace nxd {
@@ -30,42 +31,62 @@ class Optimizer {
   void set_schedule(const LearningRateSchedule& schedule);
   double learning_rate(int group) const;  // of the next update
 
-  // See nxd_optimizer_step and nxd_optimizer_update.
-  void step(const FinishOptions& options, nxd_step_report_t& report);
+  // See nxd_optimizer_step and nxd_optimizer_update. Where steps are recorded, one without a report
+  // ends when its graph has run: errors come then.
+  void step(const FinishOptions& options, nxd_step_report_t* report);
   void update();
 
   // The last step or update left it; none once partially updated parameters are loaded again.
-  StepOutcome outcome() const;
+  StepOutcome outcome();
 
   int64_t updates() const { return updates_; }
-  uint64_t state_bytes() const { return state_.bytes(*source_); }
+  uint64_t state_bytes() const { return state_->bytes(*source_); }
   // See nxd_optimizer_save and nxd_optimizer_load. path may be null, which is rejected together
   // with the peers.
   void save(const char* path);
   void load(const std::string& path);
   // The state as it is now. INVALID_STATE where it is PARTIAL.
-  std::unique_ptr<Snapshot> snapshot(Context& context) const;
+  std::unique_ptr<Snapshot> snapshot(Context& context);
 
  private:
+  // An update of a span without its memory. It keeps the rule and the state.
+  struct SpanUpdate;
+
   bool sharded() const { return gather_ != nullptr; }
   void check_group(int group) const;
   GradientReducer& reducer_for(nxd_reduce_t reduce);
+  FinishedGradients finish_gradients(const FinishOptions& options, bool same_used_map);
   void update_all(const FinishedGradients& finished);
   void update_span(OptimizerState::Span& span, double factor);
+  SpanUpdate prepare(OptimizerState::Span& span);
+  // Makes states, and a master where value is to be rounded from one.
+  void make_blocks(OptimizerState::Span& span, const void* value);
+  // Null unless this step is to be recorded.
+  StepRecorder* recorder();
+  void record_step(const FinishOptions& options);
+  void record_span(OptimizerState::Span& span);
+  // Learns how the step that was recorded last has ended, which runs it if it has not run.
+  GradientFactor settle();
+  void settle_if_ended();
+  void take_back(const std::vector<char>& updated);
   void update_parts(const FinishedGradients& finished);
   // Why a step or a save is rejected: values or state are PARTIAL. "" when they are not.
   std::string why_partial() const;
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
+  void mark_partial(const std::vector<char>& updated);
 
   std::shared_ptr<DataParallel> ddp_;  // keeps alive what gradients and values lie in
   std::shared_ptr<ParameterSource> source_;
   std::shared_ptr<GradientReducer> reducer_;  // the ddp's, or made at the first step
   std::shared_ptr<ParameterGather> gather_;
-  std::unique_ptr<UpdateRule> rule_;
+  std::shared_ptr<UpdateRule> rule_;
   OptimizerSettings settings_;
   int64_t updates_ = 0;
-  OptimizerState state_;
+  std::shared_ptr<OptimizerState> state_;
+  std::unique_ptr<StepRecorder> recorder_;
+  std::vector<char> unsettled_;    // the parameters of a recorded step; empty once it is settled
+  bool unsettled_checks_ = false;  // that its norm is finite
   bool state_partial_ = false;
   StepOutcome outcome_;
 };

@@ -1,5 +1,6 @@
 #include "core/optim/parameter_source.h"
 
+#include "core/optim/step_recorder.h"
 #include "core/world/context.h"
 
 namespace nxd {
@@ -21,6 +22,8 @@ OptimizerGroups groups_of_layout(const Context& context) {
   if (spanned == context.size()) groups.world = context.world();
   return groups;
 }
+
+std::unique_ptr<StepRecorder> ParameterSource::make_step_recorder() { return nullptr; }
 
 std::optional<std::vector<std::string>> ParameterSource::names_of_model() const {
   const std::shared_ptr<ProcessGroup>& pipeline = groups().pipeline;

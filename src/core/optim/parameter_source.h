@@ -47,6 +47,8 @@ class Context;
 // The groups of the layout; none without one.
 OptimizerGroups groups_of_layout(const Context& context);
 
+class StepRecorder;
+
 // Parameters that are optimized: a module tree's, or a caller's buffers. Values and gradients may
 // move between calls, so code that works on them asks anew.
 class ParameterSource {
@@ -57,6 +59,11 @@ class ParameterSource {
   virtual const ParameterInfo& info(size_t index) const = 0;
   // INVALID_STATE when the parameter has no values, or is not in C order.
   virtual ParameterBuffers buffers(size_t index) = 0;
+  // The same as whether buffers() has a gradient, without its values.
+  virtual bool has_gradient(size_t index) { return buffers(index).grad != nullptr; }
+  // For parameters whose values are not known before a graph has run; null for all others. It
+  // refers to this.
+  virtual std::unique_ptr<StepRecorder> make_step_recorder();
   // Gives a parameter that has no gradient one: zeros, or what lies in its bucket where
   // gradients are views of a reducer's buckets.
   virtual void make_zero_gradient(size_t index) = 0;

@@ -119,19 +119,34 @@ class AdamwRule final : public KnownRule {
   }
 
   void update(const UpdateSpan& span, const Hyperparameters& hyper) const override {
+    kernels::adamw(arguments(span, hyper));
+  }
+
+  // beta1, 1 - beta1, beta2, 1 - beta2, eps; decay, rate and root of kernels::AdamwTerms
+  std::optional<UpdateForm> form(const UpdateSpan& span,
+                                 const Hyperparameters& hyper) const override {
+    const kernels::AdamwArgs args = arguments(span, hyper);
+    const kernels::AdamwTerms terms = kernels::adamw_terms(args);
+    return UpdateForm{"nxd::adamw",
+                      "",
+                      {args.beta1, 1 - args.beta1, args.beta2, 1 - args.beta2, args.eps,
+                       terms.decay, terms.rate, terms.root}};
+  }
+
+ private:
+  kernels::AdamwArgs arguments(const UpdateSpan& span, const Hyperparameters& hyper) const {
     auto args = arguments_of<kernels::AdamwArgs>(span);
-    args.exp_avg = span.states[0];
-    args.exp_avg_sq = span.states[1];
+    args.exp_avg = span.states ? span.states[0] : nullptr;
+    args.exp_avg_sq = span.states ? span.states[1] : nullptr;
     args.formula = formula_;
     args.beta1 = hyper[NXD_HYPERPARAMETER_BETA1];
     args.beta2 = hyper[NXD_HYPERPARAMETER_BETA2];
     args.eps = hyper[NXD_HYPERPARAMETER_EPS];
     args.weight_decay = hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY];
     args.step = span.step;
-    kernels::adamw(args);
+    return args;
   }
 
- private:
   nxd_adamw_formula_t formula_;
 };
 
@@ -167,6 +182,17 @@ class SgdRule final : public KnownRule {
     args.nesterov = nesterov_;
     args.first_step = span.step == 1;
     kernels::sgd(args);
+  }
+
+  // The learning rate, momentum, 1 - dampening, weight decay, and whether it is the first step.
+  std::optional<UpdateForm> form(const UpdateSpan& span,
+                                 const Hyperparameters& hyper) const override {
+    const double momentum = hyper[NXD_HYPERPARAMETER_MOMENTUM];
+    const char* how = momentum == 0 ? "plain" : nesterov_ ? "nesterov" : "momentum";
+    return UpdateForm{"nxd::sgd",
+                      how,
+                      {span.learning_rate, momentum, 1 - hyper[NXD_HYPERPARAMETER_DAMPENING],
+                       hyper[NXD_HYPERPARAMETER_WEIGHT_DECAY], span.step == 1 ? 1.0 : 0.0}};
   }
 
  private:
@@ -211,6 +237,10 @@ class CallbackRule final : public KnownRule {
     CallbackWatch().run([&] { return callback_(&update, user_data_); },
                         text("update of ", *span.name).c_str());
     pass_on(span);
+  }
+
+  std::optional<UpdateForm> form(const UpdateSpan&, const Hyperparameters&) const override {
+    return std::nullopt;
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,13 @@ struct UpdateSpan {
   double grad_scale = 1;
   int64_t step = 1;
   bool reference = false;  // the scalar form of the kernel
+};
+
+// A rule's update as a compiler sees it. Memory apart, UpdateSpan has all that numbers follow from.
+struct UpdateForm {
+  const char* name = nullptr;  // such as "nxd::adamw"
+  std::string attributes{};    // decide on the code
+  std::vector<double> numbers{};
 };
 
 struct AdamwOptions {
@@ -83,6 +91,9 @@ class UpdateRule {
   // INVALID_ARGUMENT for one that the rule does not have, or a value out of range.
   virtual void check(nxd_hyperparameter_t which, double value) const = 0;
   virtual void update(const UpdateSpan& span, const Hyperparameters& hyper) const = 0;
+  // Nothing for a rule that only the host can carry out, with values that are known.
+  virtual std::optional<UpdateForm> form(const UpdateSpan& span,
+                                         const Hyperparameters& hyper) const = 0;
 };
 
 // INVALID_ARGUMENT for options out of range.

@@ -18,8 +18,9 @@ class GraphProgram {
   GraphProgram& operator=(const GraphProgram&) = delete;
 
   // Runs a graph of the hash that was compiled; gives the kept results, each with memory of its
-  // own, in C order. Threads may call it at the same time.
-  virtual std::vector<at::Tensor> run(const RecordedGraph& graph) const = 0;
+  // own, in C order. Threads may call it at the same time. A result whose node overwrites a leaf is
+  // the leaf's tensor; has_overwritten: leaves are no longer what they were.
+  virtual std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const = 0;
 };
 
 // Makes a program of a graph's outline.

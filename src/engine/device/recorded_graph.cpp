@@ -131,6 +131,21 @@ RecordedGraph RecordedGraph::of(const std::vector<NodeResult>& kept, const Nodes
   return graph;
 }
 
+int RecordedGraph::overwritten_leaf(int slot) const {
+  const auto num_leaves = static_cast<int>(leaves.size());
+  int at = slot;
+  while (at >= num_leaves) {
+    const auto after = std::upper_bound(first_slots.begin(), first_slots.end(), at);
+    const auto node = static_cast<size_t>(after - first_slots.begin()) - 1;
+    const std::vector<int>& overwrites = nodes[node]->overwrites;
+    if (overwrites.empty()) return -1;
+    const int input = overwrites[static_cast<size_t>(at - first_slots[node])];
+    if (input < 0) return -1;
+    at = input_slots[node][static_cast<size_t>(input)];
+  }
+  return at == slot ? -1 : at;
+}
+
 RecordedGraph RecordedGraph::outline() const {
   RecordedGraph out;
   out.first_slots = first_slots;
@@ -153,6 +168,7 @@ RecordedGraph RecordedGraph::outline() const {
     node->lists = from.lists;
     node->results = from.results;
     node->result_lists = from.result_lists;
+    node->overwrites = from.overwrites;
     node->attributes = from.attributes;
     for (size_t k = 0; k < from.inputs.size(); ++k) {
       const auto slot = static_cast<size_t>(input_slots[i][k]);
@@ -195,6 +211,7 @@ GraphHash::Value RecordedGraph::hash() const {
           .add(static_cast<uint64_t>(input_slots[i][k]));
     }
     for (const at::Tensor& result : node.results) add_shape(hash, result);
+    for (const int input : node.overwrites) hash.add(static_cast<uint64_t>(input + 1));
   }
   for (const int slot : kept_slots) hash.add(static_cast<uint64_t>(slot));
   return hash.value();

@@ -21,6 +21,8 @@ struct RecordedGraph {
   // The nodes that kept results and effects need.
   static RecordedGraph of(const std::vector<NodeResult>& kept,
                           const std::vector<std::shared_ptr<RecordedNode>>& effects);
+  // The leaf in whose memory a slot's value ends up, since nodes overwrite their inputs; -1: none.
+  int overwritten_leaf(int slot) const;
   GraphHash::Value hash() const;
   // The same graph without values: leaves are on the meta device, and functions are left out.
   RecordedGraph outline() const;

@@ -57,6 +57,8 @@ struct RecordedNode {
   std::vector<at::Tensor> results{};  // on the meta device; undefined where the call gives none
   // For each result of the operator: the tensors in it where it is a list, else -1.
   std::vector<int> result_lists{};
+  // For each result: the input whose memory it is written to, or -1. Empty: no result is.
+  std::vector<int> overwrites{};
   // A function of the library's own has these: its body, and the part of it that is hashed.
   ReplayFunction function{};
   std::string attributes{};

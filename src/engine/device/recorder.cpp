@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -204,6 +205,18 @@ void push_results(const RecordedNode& node, const std::vector<DeviceValuePtr>& v
   }
 }
 
+// Places among a node's inputs in place of those among the tensors that were given.
+std::vector<int> taken_inputs(const RecordedNode& node, const std::vector<int>& given) {
+  std::vector<int> out;
+  for (const int place : given) {
+    const auto found =
+        std::find_if(node.inputs.begin(), node.inputs.end(),
+                     [place](const NodeInput& input) { return input.argument == place; });
+    out.push_back(place < 0 ? -1 : static_cast<int>(found - node.inputs.begin()));
+  }
+  return out;
+}
+
 }  // namespace
 
 void record_operator(const c10::OperatorHandle& op, Stack* stack) {
@@ -241,6 +254,10 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   push_results(node, values, *stack);
 }
 
+void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from) {
+  Recording::current()->move_value(device_value(from), device_value(tensor));
+}
+
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs) {
   const RecordedOperator& known = recorded_function(call.name, call.is_effect);
   auto node = std::make_shared<RecordedNode>();
@@ -252,6 +269,7 @@ std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Ten
   }
   node->attributes = std::move(call.attributes);
   node->results = std::move(call.results);
+  node->overwrites = taken_inputs(*node, call.overwrites);
   // The function is given as many tensors as were recorded, undefined ones too.
   std::vector<size_t> places;
   for (const NodeInput& input : node->inputs) places.push_back(static_cast<size_t>(input.argument));
@@ -263,8 +281,11 @@ std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Ten
   };
   node->id = Recording::next_id();
   std::vector<at::Tensor> out;
-  for (const DeviceValuePtr& value : Recording::current()->add(node)) {
-    out.push_back(value ? device_tensor(value) : at::Tensor());
+  const std::vector<DeviceValuePtr> values = Recording::current()->add(node);
+  for (size_t r = 0; r < values.size(); ++r) {
+    const int from = call.overwrites.empty() ? -1 : call.overwrites[r];
+    if (from >= 0) values[r]->set_previous(device_value(inputs[static_cast<size_t>(from)]));
+    out.push_back(values[r] ? device_tensor(values[r]) : at::Tensor());
   }
   return out;
 }

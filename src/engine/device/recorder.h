@@ -22,8 +22,14 @@ struct RecordedCall {
   std::string attributes{};
   bool is_effect = false;             // see RecordedOperator
   std::vector<at::Tensor> results{};  // shapes and dtypes, on the meta device
+  // For each result the input, by its place among those given, that the function writes it to, or
+  // -1; empty: none. Nothing else may need that input's value later but calls recorded before.
+  std::vector<int> overwrites{};
   ReplayFunction function{};
 };
+
+// The tensor's value becomes that of another, which this thread has recorded and nothing else has.
+void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from);
 
 // Records the call; gives its results, on the device. Not seen by autograd.
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs);

@@ -57,6 +57,10 @@ DeviceValue::DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape)
 
 DeviceValue::~DeviceValue() { recording->forget(*this); }
 
+void DeviceValue::set_previous(const DeviceValue& other) {
+  previous = other.data.defined() ? other.data : other.previous;
+}
+
 const std::shared_ptr<Recording>& Recording::current() {
   if (!recording_of_thread) recording_of_thread = std::make_shared<Recording>();
   return recording_of_thread;
@@ -149,9 +153,25 @@ void Recording::replace(DeviceValue& value, at::Tensor data) {
   owner.forget(value);
   value.id = 0;
   value.source = {};
+  value.previous.reset();
   value.failure.clear();
   value.meta = at::empty(data.sizes(), data.options().device(at::kMeta));
   value.data = std::move(data);
+}
+
+void Recording::move_value(DeviceValue& from, DeviceValue& to) {
+  check_internal(from.recording.get() == this && from.id != 0, "a value that is not recorded here");
+  to.recording->forget(to);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  to.recording = shared_from_this();
+  to.source = std::exchange(from.source, {});
+  to.previous = std::exchange(from.previous, {});
+  to.data.reset();
+  to.failure.clear();
+  to.is_reordered = false;
+  to.id = std::exchange(from.id, 0);
+  from.failure = "a value that another tensor has taken";
+  pending_[to.id] = &to;
 }
 
 Recording::Pending Recording::take_pending() {
@@ -166,21 +186,35 @@ Recording::Pending Recording::take_pending() {
   return out;
 }
 
-void Recording::run(const RecordedGraph& graph, const ReplayPlan& plan, const Pending& pending) {
-  const Stopwatch stopwatch;
+// Values that nothing has overwritten are what they were before the graph.
+void Recording::give_up(const Pending& pending, bool has_overwritten, const Error& error) {
+  for (const DeviceValuePtr& value : pending.values) {
+    value->source = {};
+    const at::Tensor previous = std::exchange(value->previous, {});
+    if (!has_overwritten) value->data = previous;
+    if (value->data.defined()) continue;
+    value->failure = text("the graph that computes this tensor failed: ", error.what());
+  }
+}
+
+Recording::StepGraph Recording::run(const RecordedGraph& graph, const Pending& pending) {
+  StepGraph ran;
+  bool has_overwritten = false;
   try {
-    std::vector<at::Tensor> results = plan.run(graph);
+    ran.plan = plan_for(graph, &ran.is_new);
+    const Stopwatch stopwatch;
+    std::vector<at::Tensor> results = ran.plan->run(graph, &has_overwritten);
     for (size_t i = 0; i < results.size(); ++i) pending.values[i]->data = std::move(results[i]);
+    device_metrics::count_execution(stopwatch.seconds());
   } catch (...) {
-    const Error error = Error::current();
-    for (const DeviceValuePtr& value : pending.values) {
-      value->failure = text("the graph that computes this tensor failed: ", error.what());
-      value->source = {};
-    }
+    give_up(pending, has_overwritten, Error::current());
     throw;
   }
-  for (const DeviceValuePtr& value : pending.values) value->source = {};
-  device_metrics::count_execution(stopwatch.seconds());
+  for (const DeviceValuePtr& value : pending.values) {
+    value->source = {};
+    value->previous.reset();
+  }
+  return ran;
 }
 
 bool Recording::execute_pending() {
@@ -193,9 +227,7 @@ bool Recording::execute_pending() {
   for (const DeviceValuePtr& value : pending.values) kept.push_back(value->source);
   if (kept.empty() && pending.effects.empty()) return false;
   const RecordedGraph graph = RecordedGraph::of(kept, pending.effects);
-  StepGraph ran;
-  ran.plan = plan_for(graph, &ran.is_new);
-  run(graph, *ran.plan, pending);
+  StepGraph ran = run(graph, pending);
   const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
                                                    since_step_.plan->outline().nodes.size();
   if (is_largest) since_step_ = std::move(ran);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/environment.h"
+#include "core/base/error.h"
 #include "engine/device/recorded_node.h"
 #include "engine/device/replay_plan.h"
 
@@ -25,10 +26,15 @@ struct DeviceValue : std::enable_shared_from_this<DeviceValue> {
   DeviceValue(const DeviceValue&) = delete;
   DeviceValue& operator=(const DeviceValue&) = delete;
 
-  const std::shared_ptr<Recording> recording;
-  at::Tensor meta;      // shape and dtype, on the meta device
-  at::Tensor data{};    // on the CPU, in C order; undefined while the value is not known
-  NodeResult source{};  // the node that gives it, or a leaf over data
+  // The value will be written to the memory of another, which keeps it should the graph fail
+  // before.
+  void set_previous(const DeviceValue& other);
+
+  std::shared_ptr<Recording> recording;
+  at::Tensor meta;        // shape and dtype, on the meta device
+  at::Tensor data{};      // on the CPU, in C order; undefined while the value is not known
+  at::Tensor previous{};  // what data was, and is again if the graph fails before it writes there
+  NodeResult source{};    // the node that gives it, or a leaf over data
   uint64_t id = 0;
   // On the CPU it would be a view that sees its base in another order, or not from its beginning.
   bool is_reordered = false;
@@ -62,6 +68,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // implicit sync for the reason.
   static at::Tensor value_of(DeviceValue& value, const std::string& reason);
   static void replace(DeviceValue& value, at::Tensor data);
+  // A value becomes one that this thread has recorded, and that no other tensor has.
+  void move_value(DeviceValue& from, DeviceValue& to);
 
   // Executes all that was recorded on this thread, which ends a step.
   void mark_step();
@@ -89,7 +97,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void cut_if_too_long();
   Pending take_pending();
   bool execute_pending();  // whether there was anything
-  void run(const RecordedGraph& graph, const ReplayPlan& plan, const Pending& pending);
+  StepGraph run(const RecordedGraph& graph, const Pending& pending);
+  static void give_up(const Pending& pending, bool has_overwritten, const Error& error);
   void warn_of_new_graph(const ReplayPlan& plan);
 
   std::mutex execution_mutex_;

@@ -28,6 +28,37 @@ std::vector<at::Tensor> run_node(const RecordedGraph& graph, size_t index,
   return replay_node(*graph.nodes[index], index, inputs);
 }
 
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0) return false;
+  const auto begin = [](const at::Tensor& t) { return static_cast<const char*>(t.data_ptr()); };
+  // Values are dense, or views whose elements are all within their storage.
+  const auto end = [&](const at::Tensor& t) {
+    return t.is_contiguous() ? begin(t) + t.nbytes()
+                             : static_cast<const char*>(t.storage().data()) + t.storage().nbytes();
+  };
+  return begin(a) < end(b) && begin(b) < end(a);
+}
+
+// Before a node writes to a slot's memory: no other value that is needed still may lie there. A
+// leaf's memory is written to itself, since a tensor of the program keeps its place.
+// Gives true if it is one.
+bool make_writable(const RecordedGraph& graph, int slot, std::vector<at::Tensor>& values) {
+  const auto at = static_cast<size_t>(slot);
+  at::Tensor& target = values[at];
+  const bool in_leaf = at < graph.leaves.size() || graph.overwritten_leaf(slot) >= 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i == at || !overlap(values[i], target)) continue;
+    if (in_leaf) {
+      values[i] = values[i].clone(at::MemoryFormat::Contiguous);
+    } else {
+      target = target.clone(at::MemoryFormat::Contiguous);
+      return false;
+    }
+  }
+  if (!target.is_contiguous()) target = target.contiguous();
+  return in_leaf;
+}
+
 // The kept results. One that shares its memory with a leaf, or with another, gets its own: values
 // may be written in place later. A view would also keep all of its base.
 std::vector<at::Tensor> owned_results(const RecordedGraph& graph, std::vector<at::Tensor>& values) {
@@ -38,6 +69,11 @@ std::vector<at::Tensor> owned_results(const RecordedGraph& graph, std::vector<at
   std::vector<at::Tensor> kept;
   for (const int slot : graph.kept_slots) {
     at::Tensor value = values[static_cast<size_t>(slot)];
+    const int leaf = graph.overwritten_leaf(slot);
+    if (leaf >= 0 && value.data_ptr() == graph.leaves[static_cast<size_t>(leaf)].data_ptr()) {
+      kept.push_back(graph.leaves[static_cast<size_t>(leaf)]);
+      continue;
+    }
     const bool is_whole = value.is_contiguous() && value.storage().nbytes() == value.nbytes();
     if (!is_whole || !taken.insert(value.storage().unsafeGetStorageImpl()).second) {
       value = value.clone(at::MemoryFormat::Contiguous);
@@ -86,12 +122,17 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
   }
 }
 
-std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph) const {
+std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_overwritten) const {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (program_) return program_->run(graph);
+  if (program_) return program_->run(graph, has_overwritten);
   std::vector<at::Tensor> values(static_cast<size_t>(graph.num_slots));
   std::copy(graph.leaves.begin(), graph.leaves.end(), values.begin());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (const int input : graph.nodes[i]->overwrites) {
+      if (input < 0) continue;
+      const int slot = graph.input_slots[i][static_cast<size_t>(input)];
+      if (make_writable(graph, slot, values)) *has_overwritten = true;
+    }
     std::vector<at::Tensor> results = run_node(graph, i, values);
     std::move(results.begin(), results.end(), values.begin() + graph.first_slots[i]);
     for (const int slot : last_uses_[i]) values[static_cast<size_t>(slot)].reset();

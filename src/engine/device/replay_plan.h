@@ -17,8 +17,9 @@ class ReplayPlan {
   ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler);
 
   // Runs the nodes of a graph of this plan's hash; gives the kept results, each with memory of its
-  // own, in C order.
-  std::vector<at::Tensor> run(const RecordedGraph& graph) const;
+  // own, in C order. A result whose node overwrites a leaf is the leaf's tensor; has_overwritten:
+  // leaves are no longer what they were.
+  std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const;
 
   // Its graphs have all of this in common.
   const RecordedGraph& outline() const { return outline_; }

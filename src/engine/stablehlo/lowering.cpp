@@ -91,7 +91,7 @@ const Lowering* find_lowering(std::string_view name) {
     for (const Lowerings* family :
          {&elementwise_lowerings(), &activation_lowerings(), &creation_lowerings(),
           &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &indexing_lowerings(),
-          &normalization_lowerings()}) {
+          &normalization_lowerings(), &update_lowerings()}) {
       for (const Lowering& lowering : *family) out->emplace(lowering.name, &lowering);
     }
     return out;

@@ -112,6 +112,7 @@ const Lowerings& shape_lowerings();
 const Lowerings& product_lowerings();
 const Lowerings& indexing_lowerings();
 const Lowerings& normalization_lowerings();
+const Lowerings& update_lowerings();
 
 // Null for an operator that none of them has.
 const Lowering* find_lowering(std::string_view name);

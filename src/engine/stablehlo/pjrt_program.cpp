@@ -45,6 +45,11 @@ void run_host_node(const CustomCall& call) {
       }
       inputs.push_back(std::move(input));
     }
+    // The plug-in's buffers may be tensors of the program, or be read once more.
+    for (const int written : node.overwrites) {
+      if (written >= 0)
+        inputs[static_cast<size_t>(written)] = inputs[static_cast<size_t>(written)].clone();
+    }
     const std::vector<at::Tensor> results = replay_node(node, index, inputs);
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
@@ -134,12 +139,14 @@ class PjrtProgram final : public GraphProgram {
     name_host_calls(outline, module_.host_nodes);
     exchanges_ = has_own_effects(outline, module_.host_nodes);
     for (const at::Tensor& leaf : outline.leaves) slots_.push_back(leaf);
+    for (const int slot : outline.kept_slots)
+      leaf_of_result_.push_back(outline.overwritten_leaf(slot));
     for (const auto& node : outline.nodes) {
       slots_.insert(slots_.end(), node->results.begin(), node->results.end());
     }
   }
 
-  std::vector<at::Tensor> run(const RecordedGraph& graph) const override {
+  std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
     const std::vector<double> floats = numbers<double>(graph, module_.floats);
     const std::vector<int64_t> integers = numbers<int64_t>(graph, module_.integers);
     std::vector<PjrtBuffer> inputs;
@@ -158,6 +165,10 @@ class PjrtProgram final : public GraphProgram {
     for (size_t i = 0; i < graph.kept_slots.size(); ++i) {
       results.push_back(taken(std::move(execution->outputs().at(i)),
                               slots_[static_cast<size_t>(graph.kept_slots[i])]));
+      if (leaf_of_result_[i] < 0) continue;
+      *has_overwritten = true;
+      const at::Tensor& leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[i])];
+      results.back() = at::Tensor(leaf).copy_(results.back());
     }
     return results;
   }
@@ -189,7 +200,8 @@ class PjrtProgram final : public GraphProgram {
 
   StableHloModule module_;  // without its text
   std::shared_ptr<PjrtExecutable> executable_;
-  std::vector<at::Tensor> slots_;  // on the meta device
+  std::vector<at::Tensor> slots_;    // on the meta device
+  std::vector<int> leaf_of_result_;  // which is overwritten, or -1
   bool exchanges_ = false;
 };
 

@@ -155,6 +155,15 @@ ParameterBuffers BucketedParameters::buffers(size_t index) {
   return found;
 }
 
+at::Tensor& BucketedParameters::gradient(size_t index) {
+  Parameter& p = parameter(index);
+  return is_wide(index) ? p.main_grad() : p.tensor().mutable_grad();
+}
+
+std::optional<nxd_reduce_t> BucketedParameters::data_parallel_reduce() const {
+  return reducer_->options().reduce;
+}
+
 // The reducer has put zeros, or the sum of other ranks' gradients, into the bucket.
 void BucketedParameters::make_zero_gradient(size_t index) {
   const at::NoGradGuard no_grad;

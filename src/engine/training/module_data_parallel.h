@@ -34,6 +34,8 @@ class BucketedParameters : public ModuleParameters {
 
   const ParameterInfo& info(size_t index) const override { return infos_[index]; }
   ParameterBuffers buffers(size_t index) override;
+  at::Tensor& gradient(size_t index) override;
+  std::optional<nxd_reduce_t> data_parallel_reduce() const override;
   void make_zero_gradient(size_t index) override;
   const OptimizerGroups& groups() const override { return groups_; }
   void advance_step() override;

@@ -12,6 +12,7 @@
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_module.h"
+#include "engine/training/recorded_step.h"
 
 namespace nxd {
 namespace {
@@ -50,11 +51,9 @@ void* ModuleParameters::dense_gradient(Slot& slot) const {
   return host_memory(grad, kUpdate).data_ptr();
 }
 
-ParameterBuffers ModuleParameters::buffers(size_t index) {
-  const at::NoGradGuard no_grad;
-  Slot& slot = slots_[index];
-  // On the recorded device the step's graph runs here, and its values are updated where they lie.
-  const at::Tensor p = host_memory(slot.parameter->tensor(), kUpdate);
+void ModuleParameters::check_value(size_t index) const {
+  const Slot& slot = slots_[index];
+  const at::Tensor& p = slot.parameter->tensor();
   check_state(!p.is_meta(), "parameter ", slot.info.name,
               ": it has no values, since it is on the meta device");
   check_state(p.is_contiguous(), "parameter ", slot.info.name,
@@ -63,7 +62,30 @@ ParameterBuffers ModuleParameters::buffers(size_t index) {
               "parameter ", slot.info.name, ": expected ", slot.info.count(), " values of ",
               dtype_name(slot.info.dtype), ", got ", p.numel(), " of ",
               dtype_name(to_nxd_dtype(p.scalar_type())));
+}
+
+ParameterBuffers ModuleParameters::buffers(size_t index) {
+  const at::NoGradGuard no_grad;
+  check_value(index);
+  Slot& slot = slots_[index];
+  // On the recorded device the step's graph runs here, and its values are updated where they lie.
+  const at::Tensor p = host_memory(slot.parameter->tensor(), kUpdate);
   return {p.data_ptr(), dense_gradient(slot)};
+}
+
+at::Tensor& ModuleParameters::gradient(size_t index) {
+  return slots_[index].parameter->tensor().mutable_grad();
+}
+
+bool ModuleParameters::has_gradient(size_t index) {
+  const Slot& slot = slots_[index];
+  const at::Tensor& p = slot.parameter->tensor();
+  if (!is_recorded(p)) return buffers(index).grad != nullptr;
+  return gradient(index).defined() && (p.requires_grad() || slot.lent_gradient);
+}
+
+std::unique_ptr<StepRecorder> ModuleParameters::make_step_recorder() {
+  return std::make_unique<RecordedStep>(*this);
 }
 
 void ModuleParameters::make_zero_gradient(size_t index) {

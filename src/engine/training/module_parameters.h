@@ -21,6 +21,14 @@ class ModuleParameters : public ParameterSource {
   const ParameterInfo& info(size_t index) const override { return slots_[index].info; }
   // A gradient that is not in C order is replaced by one that is.
   ParameterBuffers buffers(size_t index) override;
+  bool has_gradient(size_t index) override;
+  std::unique_ptr<StepRecorder> make_step_recorder() override;
+  // INVALID_STATE unless the parameter has the values that this has been made for.
+  void check_value(size_t index) const;
+  // Wherever it is kept: the tensor's own, or another of other dtype.
+  virtual at::Tensor& gradient(size_t index);
+  // How data-parallel ranks reduce gradients, where that is not for a step to say.
+  virtual std::optional<nxd_reduce_t> data_parallel_reduce() const { return std::nullopt; }
   void make_zero_gradient(size_t index) override;
   void value_changed(size_t index) override;
   bool value_was_replaced(size_t index) override;

@@ -1,0 +1,73 @@
+#include "core/optim/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/kernels/abs_sum.h"
+#include "core/kernels/optimizer_kernels.h"
+
+namespace nxd {
+namespace {
+
+// The parts of all ranks, in one call. The order is that of sums over the groups one after the
+// other, each in rank order.
+double norm_over_world(const OptimizerGroups& groups, bool over_data, double own, double type) {
+  std::vector<double> parts(static_cast<size_t>(groups.world->size()));
+  groups.world->run(Call::all_gather(&own, parts.data(), 1, NXD_DTYPE_F64));
+  const int me = groups.world_rank;
+  const std::vector<int> alone{me};
+  const auto over = [type](const std::vector<int>& ranks, const auto& part_of) {
+    double total = 0;
+    for (const int rank : ranks) total = joined_norm(total, part_of(rank), type);
+    return total;
+  };
+  return over(over_data ? groups.data->ranks() : alone, [&](int d) {
+    return over(groups.pipeline->ranks(), [&](int p) {
+      return over(groups.tensor->ranks(),
+                  [&](int t) { return parts[static_cast<size_t>(t + (p - me) + (d - me))]; });
+    });
+  });
+}
+
+}  // namespace
+
+double part_of_norm(nxd_dtype_t dtype, int64_t count, const void* gradient, double type) {
+  if (std::isinf(type)) return kernels::max_abs(dtype, count, gradient);
+  if (type == 1) return kernels::abs_sum(dtype, count, gradient);
+  return kernels::sum_of_squares(dtype, count, gradient);
+}
+
+double joined_norm(double total, double part, double type) {
+  if (!std::isinf(type)) return total + part;
+  return std::isnan(part) || part > total ? part : total;
+}
+
+double norm_over_ranks(const OptimizerGroups& groups, bool over_data, double own, double type) {
+  if (groups.world) return norm_over_world(groups, over_data, own, type);
+  const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
+  for (ProcessGroup* group :
+       {groups.tensor.get(), groups.pipeline.get(), over_data ? groups.data.get() : nullptr}) {
+    if (!group || group->size() == 1) continue;
+    group->run(Call::all_reduce(&own, &own, 1, NXD_DTYPE_F64, reduce));
+  }
+  return own;
+}
+
+GradientFactor factor_of(double joined, const FinishOptions& options) {
+  GradientFactor out;
+  out.norm = std::fabs(options.scale) * (options.norm_type == 2 ? std::sqrt(joined) : joined);
+  out.finite = std::isfinite(out.norm);
+  out.factor = options.scale;
+  double clip = 1;
+  if (out.finite && options.max_norm > 0) {
+    clip = std::min(1.0, options.max_norm / (out.norm + 1e-6));
+    out.factor *= clip;
+  }
+  // No element is larger than the norm. If that is beyond F32 the multiplied gradients may be, too.
+  if (out.norm * clip > std::numeric_limits<float>::max()) out.finite = false;
+  return out;
+}
+
+}  // namespace nxd

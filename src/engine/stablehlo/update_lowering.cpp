@@ -1,0 +1,133 @@
+// The end of a training step; engine/training/recorded_step.cpp says what these nodes take.
+#include <limits>
+
+#include "engine/stablehlo/lowering.h"
+
+namespace nxd {
+namespace {
+
+bool has_attribute(const NodeLowering& n, std::string_view word) {
+  return n.node.attributes.find(word) != std::string::npos;
+}
+
+// One of the numbers of a vector, as a tensor.
+HloValue number_of(NodeLowering& n, int argument, int64_t index, at::ScalarType dtype,
+                   const HloSizes& sizes) {
+  const HloValue one = n.hlo.slice(n.tensor(argument), 0, index, index + 1);
+  return n.hlo.broadcast(n.hlo.convert(n.hlo.reshape(one, {}), dtype), sizes);
+}
+
+void norm_of_gradients(NodeLowering& n) {
+  const bool largest = has_attribute(n, "type inf");
+  const bool squares = !largest && !has_attribute(n, "type 1");
+  HloValue total = n.hlo.constant(0.0, at::kDouble);
+  for (size_t i = 0; i < n.node.inputs.size(); ++i) {
+    HloValue x = n.hlo.convert(n.tensor(static_cast<int>(i)), at::kDouble);
+    x = squares ? n.hlo.times(x, x) : n.hlo.unary("abs", x);
+    const HloSizes dims = all_dims(x.dim());
+    if (largest) {
+      total = n.hlo.binary("maximum", total, dims.empty() ? x : n.hlo.maximum_of(x, dims, false));
+    } else {
+      total = n.hlo.plus(total, dims.empty() ? x : n.hlo.sum(x, dims, false));
+    }
+  }
+  n.give(total);
+}
+
+void clip_factor(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue scale = number_of(n, 1, 0, at::kDouble, {});
+  const HloValue joined = n.tensor(0);
+  const HloValue root = has_attribute(n, "type 2") ? hlo.unary("sqrt", joined) : joined;
+  const HloValue norm = hlo.times(hlo.unary("abs", scale), root);
+  // Not-a-number is not less than anything.
+  const HloValue largest = hlo.constant(std::numeric_limits<double>::max(), at::kDouble);
+  const HloValue is_finite = hlo.compare("LE", norm, largest);
+  HloValue clip = hlo.constant(1.0, at::kDouble);
+  if (has_attribute(n, "clips")) {
+    const HloValue most = number_of(n, 1, 1, at::kDouble, {});
+    const HloValue ratio = hlo.over(most, hlo.plus(norm, 1e-6));
+    clip = hlo.select(is_finite, hlo.binary("minimum", clip, ratio), clip);
+  }
+  const HloValue f32_largest = hlo.constant(double{std::numeric_limits<float>::max()}, at::kDouble);
+  n.give(norm, 0);
+  n.give(hlo.times(scale, clip), 1);
+  n.give(hlo.compare("LE", hlo.times(norm, clip), f32_largest), 2);
+}
+
+// An update on its way: what it takes, in the dtype in which it computes.
+struct UpdateLowering {
+  explicit UpdateLowering(NodeLowering& lowering)
+      : n(lowering),
+        dtype(wide_dtype(n.dtype(0))),
+        sizes(n.sizes(0)),
+        old(n.hlo.convert(n.tensor(4), dtype)),
+        gradient(n.hlo.times(n.hlo.convert(n.tensor(0), dtype),
+                             n.hlo.broadcast(n.hlo.convert(n.tensor(1), dtype), sizes))) {}
+
+  HloValue number(int64_t index) { return number_of(n, 3, index, dtype, sizes); }
+  const HloValue& state(int index) { return n.tensor(5 + index); }
+
+  // The old value stays where the norm was not finite.
+  void give(const HloValue& value, int result) {
+    const HloValue out = n.hlo.convert(value, n.dtype(result));
+    if (!n.has(2)) return n.give(out, result);
+    n.give(n.hlo.select(n.hlo.broadcast(n.tensor(2), sizes), out, n.tensor(4 + result)), result);
+  }
+  void give_value(const HloValue& value) {
+    give(value, 0);
+    if (has_attribute(n, "master")) give(value, static_cast<int>(n.node.results.size()) - 1);
+  }
+
+  NodeLowering& n;
+  const at::ScalarType dtype;
+  const HloSizes sizes;
+  const HloValue old, gradient;
+};
+
+void adamw(NodeLowering& n) {
+  if (has_attribute(n, "stochastic")) return n.leave_to_host();
+  UpdateLowering u(n);
+  HloBuilder& hlo = n.hlo;
+  const HloValue m =
+      hlo.plus(hlo.times(u.number(0), u.state(0)), hlo.times(u.number(1), u.gradient));
+  const HloValue v = hlo.plus(hlo.times(u.number(2), u.state(1)),
+                              hlo.times(hlo.times(u.number(3), u.gradient), u.gradient));
+  const HloValue denominator = hlo.plus(hlo.times(hlo.unary("sqrt", v), u.number(7)), u.number(4));
+  u.give_value(
+      hlo.minus(hlo.times(u.number(5), u.old), hlo.times(u.number(6), hlo.over(m, denominator))));
+  u.give(m, 1);
+  u.give(v, 2);
+}
+
+void sgd(NodeLowering& n) {
+  if (has_attribute(n, "stochastic")) return n.leave_to_host();
+  UpdateLowering u(n);
+  HloBuilder& hlo = n.hlo;
+  HloValue d = hlo.plus(hlo.times(u.number(3), u.old), u.gradient);
+  if (!has_attribute(n, "plain")) {
+    const HloValue momentum = u.number(1);
+    const HloValue is_first = hlo.compare("GT", u.number(4), hlo.filled_like(d, 0));
+    const HloValue later = hlo.plus(hlo.times(momentum, u.state(0)), hlo.times(u.number(2), d));
+    const HloValue kept = hlo.select(is_first, d, later);
+    u.give(kept, 1);
+    d = has_attribute(n, "nesterov") ? hlo.plus(d, hlo.times(momentum, kept)) : kept;
+  } else if (n.has(5) && !(has_attribute(n, "master") && n.node.results.size() == 2)) {
+    n.give(u.state(0), 1);  // a momentum of 0 leaves its state as it is
+  }
+  u.give_value(hlo.minus(u.old, hlo.times(u.number(0), d)));
+}
+
+}  // namespace
+
+const Lowerings& update_lowerings() {
+  static const Lowerings all = {
+      {"nxd::adamw", adamw},
+      {"nxd::clip_factor", clip_factor},
+      {"nxd::norm_of_gradients", norm_of_gradients},
+      {"nxd::sgd", sgd},
+  };
+  return all;
+}
+
+}  // namespace nxd

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/optim/step_recorder.h"
+#include "engine/training/module_parameters.h"
+
+namespace nxd {
+
+// Makes the end of a step part of the recorded graph, where parameters are on device XLA. Values
+// and states keep their memory: the graph overwrites it.
+class RecordedStep final : public StepRecorder {
+ public:
+  explicit RecordedStep(ModuleParameters& source) : source_(source) {}
+
+  bool can_record() const override;
+  const void* value(size_t parameter) override;
+  void finish(const FinishOptions& options, const std::vector<char>& present,
+              const BucketPlan* plan) override;
+  void update(const RecordedUpdate& update) override;
+  void gather() override;
+  bool has_ended() const override;
+  GradientFactor end() override;
+  bool has_lost_values() const override;
+  void forget_states() override { states_.clear(); }
+
+ private:
+  struct Gradient {
+    size_t parameter;
+    at::Tensor* tensor;  // which is replaced by what the ranks have together
+  };
+  // A span of a parameter that begins at an element.
+  using Place = std::pair<size_t, int64_t>;
+
+  std::vector<Gradient> gradients(const std::vector<char>& present) const;
+  void scatter_bucket(size_t bucket, nxd_reduce_t reduce, std::vector<Gradient>& own);
+  void gather_bucket(size_t bucket);
+  bool has_present(size_t bucket) const;
+  // This rank's part of a parameter's values, flat; the parameter itself without a plan.
+  at::Tensor values_of(size_t parameter, int64_t begin, int64_t count) const;
+  void sum_over_data(const std::vector<Gradient>& gradients, nxd_reduce_t reduce) const;
+  void sum_over_gradient_groups(const std::vector<Gradient>& gradients) const;
+  at::Tensor joined_norm_of(const std::vector<Gradient>& gradients, double type) const;
+  // The state's or master's memory as a tensor of the device.
+  at::Tensor state_tensor(void* memory, const RecordedUpdate& update, const at::Tensor& values);
+  at::Tensor numbers(const RecordedUpdate& update);
+
+  ModuleParameters& source_;
+  const BucketPlan* plan_ = nullptr;
+  std::vector<char> present_;
+  std::map<Place, at::Tensor> parts_, updated_;               // of this step's gradients and values
+  std::map<const void*, at::Tensor> states_;                  // by their memory
+  std::map<std::pair<size_t, int64_t>, at::Tensor> numbers_;  // of this step, by group and step
+  at::Tensor norm_, factor_, finite_;                         // of the step that was recorded last
+  bool checks_finite_ = true;
+};
+
+}  // namespace nxd
