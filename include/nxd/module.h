@@ -92,6 +92,38 @@ NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* 
                                               const nxd_parameter_options_t* options,
                                               nxd_parameter_t** out_parameter);
 
+/** [local] Adds a buffer to a module: a tensor that no gradient reaches, such as a running mean,
+ *  and of which every rank has the whole. It is cast and moved with the module; on a way to the
+ *  meta device it keeps its values.
+ *
+ *  @param module    of nxd_module_create.
+ *  @param name      as of nxd_module_add_child, among children, parameters and buffers.
+ *  @param tensor    any dtype; shared with the module, until that is cast or moved.
+ *  @param is_saved  1: files of parameters and snapshots have it under its path; 0: not.
+ *  @return NXD_OK; INVALID_ARGUMENT (name taken; a module that cannot have buffers; a tensor that
+ *          requires a gradient or is on the meta device).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_add_buffer(nxd_module_t* module, const char* name,
+                                           nxd_tensor_t* tensor, int32_t is_saved);
+
+/** [local] Number of buffers of the tree.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_buffer_count(nxd_module_t* root, size_t* out_count);
+
+/** [local] Path of a buffer from this root, by index, in a fixed order.
+ *  @param buf  room for cap bytes; may be NULL when cap is 0.
+ *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+ *                          cap other than 0 is INVALID_ARGUMENT.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_buffer_name(nxd_module_t* root, size_t index, char* buf,
+                                                size_t cap, size_t* out_needed);
+
+/** [local] The tensor of a buffer, by its path from this root. The caller destroys the handle.
+ *  @return NXD_OK; INVALID_ARGUMENT (no such buffer; near names are in the message).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* name,
+                                             nxd_tensor_t** out_tensor);
+
 /** [local] Makes a parameter of one module stand for another's as well; the first is the owner,
  *  and the second name leads to it.
  *

@@ -1,6 +1,7 @@
 // nxd/model.h: models.
 #include "capi/engine_handles.h"
 #include "engine/models/model_factory.h"
+#include "engine/models/torchscript_module.h"
 
 using namespace nxd;
 
@@ -36,6 +37,22 @@ nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory
     auto& out = output(out_model, "out_model");
     const LayerContext at = root_place(options, ctx);
     out = new_handle(model_from_pretrained(at, unwrap_text(directory, "directory")));
+  });
+}
+
+nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* path,
+                                        nxd_module_t** out_module) {
+  return guard([&] {
+    auto& out = output(out_module, "out_module");
+    const auto& context = unwrap(ctx, "ctx");
+    out = new_handle(load_torchscript(context, unwrap_text(path, "path")));
+  });
+}
+
+nxd_status_t nxd_model_save_torchscript(nxd_module_t* root, const char* path) {
+  return guard([&] {
+    Module& self = unwrap(root, "root");
+    save_torchscript(self, unwrap_text(path, "path"));
   });
 }
 

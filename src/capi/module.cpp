@@ -4,6 +4,7 @@
 #include "capi/user_data.h"
 #include "core/base/last_error.h"
 #include "engine/layers/caller_parameter.h"
+#include "engine/module/buffers.h"
 #include "engine/module/callback_module.h"
 #include "engine/module/full_parameter.h"
 #include "engine/module/module_tree.h"
@@ -101,6 +102,42 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                                                 ShardSpec::Shape(global_shape, global_shape + ndim),
                                                 split ? known.shard_dim : -1);
     if (out_parameter) *out_parameter = borrow_parameter(parameter);
+  });
+}
+
+nxd_status_t nxd_module_add_buffer(nxd_module_t* module, const char* name, nxd_tensor_t* tensor,
+                                   int32_t is_saved) {
+  return guard([&] {
+    Module& self = unwrap(module, "module");
+    const bool saved = flag(is_saved, "is_saved");
+    add_buffer(self, unwrap_text(name, "name"), unwrap(tensor, "tensor"), saved);
+  });
+}
+
+nxd_status_t nxd_module_get_buffer_count(nxd_module_t* root, size_t* out_count) {
+  return guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = named_buffers(unwrap(root, "root")).size();
+  });
+}
+
+nxd_status_t nxd_module_get_buffer_name(nxd_module_t* root, size_t index, char* buf, size_t cap,
+                                        size_t* out_needed) {
+  return guard([&] {
+    auto& needed = output(out_needed, "out_needed");
+    const auto buffers = named_buffers(unwrap(root, "root"));
+    check_argument(index < buffers.size(), "index: expected less than ", buffers.size(), ", got ",
+                   index);
+    copy_text(buffers[index].name, buf, cap, needed);
+  });
+}
+
+nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* name,
+                                     nxd_tensor_t** out_tensor) {
+  return guard([&] {
+    auto& out = output(out_tensor, "out_tensor");
+    Module& self = unwrap(root, "root");
+    out = wrap(find_buffer(self, unwrap_text(name, "name"))->value);
   });
 }
 

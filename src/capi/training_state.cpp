@@ -11,8 +11,8 @@ namespace nxd {
 namespace {
 
 // Arguments that are wrong on one rank fail all of them.
-void save_state(nxd_training_state_t* state, const char* directory, int64_t step, int32_t keep_last,
-                bool background) {
+void save_training_state(nxd_training_state_t* state, const char* directory, int64_t step,
+                         int32_t keep_last, bool background) {
   TrainingState& self = unwrap(state);
   const Outcome given =
       Outcome::of(self.context()->rank(), [&] { required(directory, "directory"); });
@@ -75,12 +75,12 @@ nxd_status_t nxd_training_state_get_value(nxd_training_state_t* state, const cha
 
 nxd_status_t nxd_training_state_save(nxd_training_state_t* state, const char* directory,
                                      int64_t step, int32_t keep_last) {
-  return guard([&] { save_state(state, directory, step, keep_last, false); });
+  return guard([&] { save_training_state(state, directory, step, keep_last, false); });
 }
 
 nxd_status_t nxd_training_state_save_async(nxd_training_state_t* state, const char* directory,
                                            int64_t step, int32_t keep_last) {
-  return guard([&] { save_state(state, directory, step, keep_last, true); });
+  return guard([&] { save_training_state(state, directory, step, keep_last, true); });
 }
 
 nxd_status_t nxd_training_state_wait(nxd_training_state_t* state, int64_t timeout_ms) {

@@ -26,6 +26,19 @@ func LoadModel(c *nxd.Context, directory string, o ModelOptions) (*Module, error
 	})
 }
 
+// LoadTorchScript loads a module of a file of torch.jit.save, which is to be trusted: its forward is a
+// program.
+func LoadTorchScript(c *nxd.Context, path string) (*Module, error) {
+	return newModule(c, func(p *raw.Context) (*raw.Module, error) {
+		return rawengine.ModelFromTorchscript(p, path)
+	})
+}
+
+// SaveTorchScript writes a module of such a file back, with its values as they are now.
+func (m *Module) SaveTorchScript(path string) error {
+	return own.Do(m.Handle, func(p *raw.Module) error { return rawengine.ModelSaveTorchscript(p, path) })
+}
+
 // StepFLOPs is the floating-point operations of one training step of a built-in model, all ranks
 // together.
 func (m *Module) StepFLOPs(batch, sequence int64) (float64, error) {

@@ -82,6 +82,43 @@ func (m *Module) Tie(owner, alias string) error {
 	return own.Do(m.Handle, func(p *raw.Module) error { return rawengine.ModuleTie(p, owner, alias) })
 }
 
+// AddBuffer adds a tensor that no gradient reaches, such as a running mean, and shares it; one that is saved
+// is in files of parameters.
+func (m *Module) AddBuffer(name string, tensor *Tensor, saved bool) error {
+	defer runtime.KeepAlive(tensor)
+	return own.Do(m.Handle, func(p *raw.Module) error {
+		return rawengine.ModuleAddBuffer(p, name, tensor.Raw(), flag(saved))
+	})
+}
+
+// Buffer is a buffer of the tree by its name.
+func (m *Module) Buffer(name string) (*Tensor, error) {
+	return newTensor(own.Get(m.Handle, func(p *raw.Module) (*raw.Tensor, error) {
+		return rawengine.ModuleShareBuffer(p, name)
+	}))
+}
+
+// BufferNames are the names of all buffers of the tree.
+func (m *Module) BufferNames() ([]string, error) {
+	count, err := own.Get(m.Handle, rawengine.ModuleGetBufferCount)
+	var found []string
+	for i := 0; i < count && err == nil; i++ {
+		var needed int
+		needed, err = own.Get(m.Handle, func(p *raw.Module) (int, error) {
+			return rawengine.ModuleGetBufferName(p, i, nil, 0)
+		})
+		if err != nil {
+			return nil, err
+		}
+		room := make([]byte, needed)
+		_, err = own.Get(m.Handle, func(p *raw.Module) (int, error) {
+			return rawengine.ModuleGetBufferName(p, i, &room[0], needed)
+		})
+		found = append(found, string(room[:needed-1]))
+	}
+	return found, err
+}
+
 // Forward runs the module, for one output; nil is an optional input left out.
 // [collective: the groups of its layers]
 func (m *Module) Forward(inputs ...*Tensor) (*Tensor, error) {

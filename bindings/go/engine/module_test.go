@@ -387,3 +387,28 @@ func TestPeerLeavesInForward(t *testing.T) {
 		t.Errorf("got %v", ends[0])
 	}
 }
+
+func TestBuffers(t *testing.T) {
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		root := must[*engine.Module](t)(engine.NewModule(c, "Root", nil))
+		mean := must[*engine.Tensor](t)(engine.FromSlice([]float32{0, 1, 2}, 3))
+		if err := root.AddBuffer("mean", mean, true); err != nil {
+			return err
+		}
+		if err := root.AddBuffer("mean", mean, false); !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("a name twice: %v", err)
+		}
+		names := must[[]string](t)(root.BufferNames())
+		shared := must[*engine.Tensor](t)(root.Buffer("mean"))
+		if !reflect.DeepEqual(names, []string{"mean"}) || !reflect.DeepEqual(must[[]int64](t)(shared.Shape()), []int64{3}) {
+			t.Errorf("other buffers: %v", names)
+		}
+		if _, err := engine.LoadTorchScript(c, "/nowhere/module.pt"); !errors.Is(err, nxd.IO) {
+			t.Errorf("a file that is not there: %v", err)
+		}
+		if err := root.SaveTorchScript("/nowhere/module.pt"); !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("a module of no file: %v", err)
+		}
+		return nil
+	})
+}

@@ -33,6 +33,21 @@ static inline nxdgo_model_from_pretrained_t nxdgo_model_from_pretrained(nxd_cont
 
 typedef struct {
   nxdgo_error_t* error;
+  nxd_module_t* out_module;
+} nxdgo_model_from_torchscript_t;
+
+static inline nxdgo_model_from_torchscript_t nxdgo_model_from_torchscript(nxd_context_t* ctx, const char* path) {
+  nxdgo_model_from_torchscript_t r = {0};
+  r.error = nxdgo_outcome(nxd_model_from_torchscript(ctx, path, &r.out_module));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_model_save_torchscript(nxd_module_t* root, const char* path) {
+  return nxdgo_outcome(nxd_model_save_torchscript(root, path));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   double out_flops;
 } nxdgo_model_get_step_flops_t;
 
@@ -75,6 +90,29 @@ func ModelFromPretrained(ctx *raw.Context, directory string, options *raw.ModelO
 	}
 	r := C.nxdgo_model_from_pretrained((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(directoryC)), (*C.nxd_model_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_model)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModelFromTorchscript is nxd_model_from_torchscript. Loads a module from a TorchScript file, as
+// torch.jit.save writes it: the code of its forward, and its values. It runs with the file's
+// program, so that the file must be trusted. [local]
+func ModelFromTorchscript(ctx *raw.Context, path string) (moduleOut *raw.Module, err error) {
+	pathC, err := raw.CString("path", path)
+	if err != nil {
+		return moduleOut, err
+	}
+	r := C.nxdgo_model_from_torchscript((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(pathC)))
+	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModelSaveTorchscript is nxd_model_save_torchscript. Writes a module of nxd_model_from_torchscript
+// back, with its values as they are now, for torch.jit.load; crash-safe. Ranks have the same
+// values: one of them writes. [local]
+func ModelSaveTorchscript(root *raw.Module, path string) error {
+	pathC, err := raw.CString("path", path)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_model_save_torchscript((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))))
 }
 
 // ModelGetStepFlops is nxd_model_get_step_flops. Floating-point operations of one training step of

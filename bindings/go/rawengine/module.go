@@ -35,6 +35,43 @@ static inline nxdgo_module_add_parameter_t nxdgo_module_add_parameter(nxd_module
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_module_add_buffer(nxd_module_t* module, const char* name, nxd_tensor_t* tensor, int32_t is_saved) {
+  return nxdgo_outcome(nxd_module_add_buffer(module, name, tensor, is_saved));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_count;
+} nxdgo_module_get_buffer_count_t;
+
+static inline nxdgo_module_get_buffer_count_t nxdgo_module_get_buffer_count(nxd_module_t* root) {
+  nxdgo_module_get_buffer_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_get_buffer_count(root, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_needed;
+} nxdgo_module_get_buffer_name_t;
+
+static inline nxdgo_module_get_buffer_name_t nxdgo_module_get_buffer_name(nxd_module_t* root, size_t index, char* buf, size_t cap) {
+  nxdgo_module_get_buffer_name_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_get_buffer_name(root, index, buf, cap, &r.out_needed));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_tensor_t* out_tensor;
+} nxdgo_module_share_buffer_t;
+
+static inline nxdgo_module_share_buffer_t nxdgo_module_share_buffer(nxd_module_t* root, const char* name) {
+  nxdgo_module_share_buffer_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_share_buffer(root, name, &r.out_tensor));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_module_tie(nxd_module_t* root, const char* owner_path, const char* alias_path) {
   return nxdgo_outcome(nxd_module_tie(root, owner_path, alias_path));
 }
@@ -312,6 +349,41 @@ func ModuleAddParameter(module *raw.Module, name string, globalShape *int64, ndi
 	}
 	r := C.nxdgo_module_add_parameter((*C.nxd_module_t)(unsafe.Pointer(module)), (*C.char)(unsafe.Pointer(nameC)), (*C.int64_t)(unsafe.Pointer(globalShape)), C.int32_t(ndim), (*C.nxd_parameter_options_t)(unsafe.Pointer(options)))
 	return (*raw.Parameter)(unsafe.Pointer(r.out_parameter)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModuleAddBuffer is nxd_module_add_buffer. Adds a buffer to a module: a tensor that no gradient
+// reaches, such as a running mean, and of which every rank has the whole. It is cast and moved with
+// the module; on a way to the meta device it keeps its values. [local]
+func ModuleAddBuffer(module *raw.Module, name string, tensor *raw.Tensor, isSaved int32) error {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_add_buffer((*C.nxd_module_t)(unsafe.Pointer(module)), (*C.char)(unsafe.Pointer(nameC)), (*C.nxd_tensor_t)(unsafe.Pointer(tensor)), C.int32_t(isSaved))))
+}
+
+// ModuleGetBufferCount is nxd_module_get_buffer_count. Number of buffers of the tree. [local]
+func ModuleGetBufferCount(root *raw.Module) (countOut int, err error) {
+	r := C.nxdgo_module_get_buffer_count((*C.nxd_module_t)(unsafe.Pointer(root)))
+	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModuleGetBufferName is nxd_module_get_buffer_name. Path of a buffer from this root, by index, in
+// a fixed order. [local]
+func ModuleGetBufferName(root *raw.Module, index int, buf *byte, cap int) (neededOut int, err error) {
+	r := C.nxdgo_module_get_buffer_name((*C.nxd_module_t)(unsafe.Pointer(root)), C.size_t(index), (*C.char)(unsafe.Pointer(buf)), C.size_t(cap))
+	return int(r.out_needed), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModuleShareBuffer is nxd_module_share_buffer. The tensor of a buffer, by its path from this root.
+// The caller destroys the handle. [local]
+func ModuleShareBuffer(root *raw.Module, name string) (tensorOut *raw.Tensor, err error) {
+	nameC, err := raw.CString("name", name)
+	if err != nil {
+		return tensorOut, err
+	}
+	r := C.nxdgo_module_share_buffer((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(nameC)))
+	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // ModuleTie is nxd_module_tie. Makes a parameter of one module stand for another's as well; the

@@ -17,7 +17,8 @@ from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     reduce_from_tensor_region, reduce_scatter_to_sequence_region, scatter_to_sequence_region, \
     scatter_to_tensor_region
 from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
-    Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear
+    Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear, \
+    TorchScript
 from nxd.machine import cpu_mode
 from nxd.model_pipeline import ModulePipeline
 from nxd.module import LoadReport, Module, Parameter, Shard, Tape
@@ -30,7 +31,7 @@ __all__ = core.__all__ + [
     "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
     "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "QkvFusion", "QkvLinear", "RmsNorm",
     "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Tape", "Tensor",
-    "Toggle", "add_step_closure", "aten_pool", "autocast", "backward", "copy_to_tensor_region",
+    "Toggle", "TorchScript", "add_step_closure", "aten_pool", "autocast", "backward", "copy_to_tensor_region",
     "core", "cpu_mode", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",
     "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",
     "loss_weights", "mark_step", "no_grad", "ops", "parallel_cross_entropy", "raw",

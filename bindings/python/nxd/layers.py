@@ -139,3 +139,11 @@ class Model(Layer):
     def step_flops(self, batch: int, sequence: int) -> float:
         """Floating-point operations of one training step, all ranks together."""
         return get("double*", engine.nxd_model_get_step_flops, self.pointer, batch, sequence)
+
+
+class TorchScript(Layer):
+    """A module of a file of torch.jit.save, which is to be trusted: its forward is a program."""
+
+    def __init__(self, context: Context, path: str, num_outputs: int = 1) -> None:
+        super().__init__(context, "model_from_torchscript", str(path).encode())
+        self.num_outputs = num_outputs

@@ -172,6 +172,31 @@ class Module(EngineHandle):
             len(global_shape), struct.pointer, out))
         return Parameter(out[0], self, name)
 
+    def add_buffer(self, name: str, tensor: Tensor, saved: bool = True) -> None:
+        """Adds a tensor that no gradient reaches, such as a running mean, and shares it."""
+        check(engine.nxd_module_add_buffer(self.pointer, name.encode(), tensor.pointer, saved))
+
+    def buffer(self, name: str) -> Tensor:
+        """A buffer of the tree by its name."""
+        return Tensor(get("nxd_tensor_t**", engine.nxd_module_share_buffer, self.pointer,
+                          name.encode()))
+
+    def buffers(self) -> dict[str, Tensor]:
+        """All buffers of the tree."""
+        count = get("size_t*", engine.nxd_module_get_buffer_count, self.pointer)
+        found = {}
+        for index in range(count):
+            function = engine.nxd_module_get_buffer_name
+            needed = get("size_t*", function, self.pointer, index, ffi.NULL, 0)
+            room = ffi.new("char[]", needed)
+            check(function(self.pointer, index, room, needed, ffi.new("size_t*")))
+            found[text(room)] = self.buffer(text(room))
+        return found
+
+    def save_torchscript(self, path: str) -> None:
+        """Writes a module of a TorchScript file back, with its values as they are now."""
+        check(engine.nxd_model_save_torchscript(self.pointer, str(path).encode()))
+
     def tie(self, owner_path: str, alias_path: str) -> None:
         """Makes one parameter stand for another's as well."""
         check(engine.nxd_module_tie(self.pointer, owner_path.encode(), alias_path.encode()))

@@ -171,6 +171,25 @@ class Modules(unittest.TestCase):
         with self.assertRaises(nxd.InvalidState):
             owner.global_shape
 
+    def test_buffers(self):
+        def body(context):
+            root = nxd.Module(context)
+            child = root.add_child("norm", nxd.Module(context))
+            mean = nxd.tensor(np.arange(3, dtype=np.float32))
+            child.add_buffer("mean", mean)
+            child.add_buffer("scratch", mean, saved=False)
+            self.assertEqual(sorted(root.buffers()), ["norm.mean", "norm.scratch"])
+            self.assertEqual(root.buffer("norm.mean").numpy().tolist(), [0, 1, 2])
+            with self.assertRaisesRegex(nxd.InvalidArgument, "norm.mean"):
+                root.buffer("norm.meen")
+            with self.assertRaisesRegex(nxd.InvalidArgument, "taken"):
+                child.add_buffer("mean", mean)
+            with self.assertRaises(nxd.InputOutput):
+                nxd.TorchScript(context, "/nowhere/module.pt")
+            with self.assertRaisesRegex(nxd.InvalidArgument, "TorchScript"):
+                root.save_torchscript("/nowhere/module.pt")
+        on_ranks(body, n=1)
+
     def test_hooks(self):
         net, seen = Affine(self.context), []
         net.w.on_grad(lambda: seen.append("w"))

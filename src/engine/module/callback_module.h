@@ -3,12 +3,13 @@
 #include <functional>
 #include <memory>
 
+#include "engine/module/buffers.h"
 #include "engine/module/module.h"
 
 namespace nxd {
 
 // A module whose forward is the caller's.
-class CallbackModule : public Module {
+class CallbackModule : public Module, public BufferHolder {
  public:
   using Forward = std::function<Tensors(Module& self, const Tensors& inputs, size_t n_outputs)>;
 

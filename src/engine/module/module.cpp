@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/suggestions.h"
+#include "engine/module/buffers.h"
 #include "engine/module/module_tree.h"
 #include "engine/module/recomputation.h"
 #include "engine/ops/collectives.h"
@@ -45,7 +46,9 @@ void Module::check_name(const std::string& name) const {
   check_argument(!name.empty() && name.find('.') == std::string::npos,
                  "name: expected a name that is not empty and has no dot, got \"", name, "\"");
   const auto taken = [&](const auto& entry) { return entry.first == name; };
-  check_argument(std::none_of(children_.begin(), children_.end(), taken) &&
+  const auto* holder = dynamic_cast<const BufferHolder*>(this);
+  check_argument(!(holder && holder->has_buffer(name)) &&
+                     std::none_of(children_.begin(), children_.end(), taken) &&
                      std::none_of(parameters_.begin(), parameters_.end(), taken),
                  class_name_, ": the name \"", name, "\" is taken already");
 }

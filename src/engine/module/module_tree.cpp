@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "core/base/suggestions.h"
+#include "engine/module/buffers.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
@@ -102,6 +103,11 @@ void move_to_device(const Module& root, nxd_device_t device) {
     if (entry.parameter->tensor().device() != target) entry.parameter->check_movable();
   }
   for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
+  // Buffers keep their values, which nothing could draw anew.
+  for (const NamedBuffer& entry : named_buffers(root)) {
+    at::Tensor& value = entry.buffer->value;
+    if (!target.is_meta() && value.device() != target) value = value.to(target);
+  }
 }
 
 void cast_parameters(Module& root, nxd_dtype_t dtype) {
@@ -111,6 +117,10 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
     if (entry.parameter->tensor().scalar_type() != target) entry.parameter->check_movable();
   }
   for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
+  for (const NamedBuffer& entry : named_buffers(root)) {
+    at::Tensor& value = entry.buffer->value;
+    if (value.is_floating_point()) value = value.to(target);
+  }
   tell_cast(root, target);
 }
 

@@ -25,10 +25,10 @@ void initialize(Module& root, uint64_t seed);
 // Forgets the gradients of all parameters.
 void zero_grad(const Module& root);
 
-// Moves all parameters: see nxd_move_model_to_device.
+// Moves all parameters and buffers: see nxd_move_model_to_device.
 void move_to_device(const Module& root, nxd_device_t device);
 
-// Casts all parameters: see nxd_module_cast.
+// Casts all parameters, and buffers of floats: see nxd_module_cast.
 void cast_parameters(Module& root, nxd_dtype_t dtype);
 
 // Makes alias_path another name of the parameter at owner_path.

@@ -8,7 +8,7 @@
 namespace nxd {
 namespace {
 
-class Container : public Module {
+class Container : public Module, public BufferHolder {
  public:
   using Module::Module;
 
@@ -47,6 +47,12 @@ struct Selection {
   }
 };
 
+void share_buffers(BufferHolder& local, const Module& module) {
+  const auto* holder = dynamic_cast<const BufferHolder*>(&module);
+  if (!holder) return;
+  for (const NamedBuffer& own : holder->own_buffers()) local.keep_buffer(own.name, own.buffer);
+}
+
 void copy_into(Module& local, const Module& module, const std::string& path,
                const Selection& selection) {
   local.set_own_training(module.training());
@@ -61,6 +67,7 @@ void copy_into(Module& local, const Module& module, const std::string& path,
       continue;
     }
     auto copy = std::make_shared<Container>(child->context(), child->class_name());
+    share_buffers(*copy, *child);
     copy_into(*copy, *child, child_path, selection);
     local.add_child(name, std::move(copy));
   }
@@ -90,6 +97,7 @@ std::shared_ptr<LocalModule> LocalModule::create(
     selection.paths.insert(path);
   }
   auto root = std::make_shared<LocalModule>(model, model->class_name());
+  share_buffers(*root, *model);
   copy_into(*root, *model, "", selection);
   return root;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/module/buffers.h"
 #include "engine/module/module.h"
 
 namespace nxd {
@@ -13,7 +14,7 @@ namespace nxd {
 // containers that cannot be run, which hold those that are this rank's. A parameter has all the
 // names here that it has in the whole, its owner's first, so that copies of a tied one that lie in
 // several stages have one name.
-class LocalModule : public Module {
+class LocalModule : public Module, public BufferHolder {
  public:
   // parameters: of the whole, any order. paths: of modules to be there even if they hold none of
   // these. INVALID_ARGUMENT for a parameter or path that the whole does not have.

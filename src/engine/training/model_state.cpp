@@ -12,6 +12,7 @@
 #include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shard_snapshot.h"
+#include "engine/module/buffers.h"
 #include "engine/module/full_parameter.h"
 #include "engine/module/model.h"
 #include "engine/module/module_tree.h"
@@ -27,6 +28,24 @@ struct Match {
   std::shared_ptr<Parameter> parameter;
   std::string stored_name;
 };
+
+// All that is read from a file.
+struct Matches {
+  std::vector<Match> parameters;
+  std::vector<NamedBuffer> buffers;
+};
+
+std::vector<NamedBuffer> saved_buffers(const Module& root) {
+  std::vector<NamedBuffer> buffers = named_buffers(root);
+  buffers.erase(std::remove_if(buffers.begin(), buffers.end(),
+                               [](const NamedBuffer& each) { return !each.buffer->is_saved; }),
+                buffers.end());
+  return buffers;
+}
+
+std::vector<int64_t> buffer_shape(const NamedBuffer& entry) {
+  return entry.buffer->value.sizes().vec();
+}
 
 // Ends of names of tensors that follow from the configuration: the rotary frequencies of each
 // layer, and for a built-in model those that it names.
@@ -98,9 +117,31 @@ void rename_to_bare(const Module& root, const SafetensorsReader& reader, Paramet
   if (found) named = std::move(bare);
 }
 
+void report_shape(const std::string& name, const std::vector<int64_t>& expected,
+                  const SafetensorsReader& reader, LoadReport& report) {
+  report.shape.push_back(name);
+  report.details += text("; ", name, ": expected shape ", shape_text(expected), ", the file has ",
+                         shape_text(reader.tensor(name).shape));
+}
+
+// Each stage of a pipeline has all buffers of the model.
+void match_buffers(const Module& root, const SafetensorsReader& reader, LoadReport& report,
+                   std::set<std::string>& known, std::vector<NamedBuffer>& matches) {
+  for (const NamedBuffer& entry : saved_buffers(full_model(root))) {
+    known.insert(entry.name);
+    if (!reader.contains(entry.name)) {
+      report.missing.push_back(entry.name);
+    } else if (reader.tensor(entry.name).shape != buffer_shape(entry)) {
+      report_shape(entry.name, buffer_shape(entry), reader, report);
+    } else {
+      matches.push_back(entry);
+    }
+  }
+}
+
 // Compares the whole model with the file; gives those of the parameters that the root has.
-std::vector<Match> match(const Module& root, const SafetensorsReader& reader, LoadReport& report) {
-  std::vector<Match> matches;
+Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& report) {
+  Matches matches;
   std::set<std::string> known;
   std::set<const Parameter*> own;
   for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
@@ -116,14 +157,12 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
     }
     check_tie(reader, names, *found, report);
     if (reader.tensor(*found).shape != parameter->shard().shape()) {
-      report.shape.push_back(*found);
-      report.details +=
-          text("; ", *found, ": expected shape ", shape_text(parameter->shard().shape()),
-               ", the file has ", shape_text(reader.tensor(*found).shape));
+      report_shape(*found, parameter->shard().shape(), reader, report);
     } else if (own.count(parameter.get()) != 0) {
-      matches.push_back({parameter, *found});
+      matches.parameters.push_back({parameter, *found});
     }
   }
+  match_buffers(root, reader, report, known, matches.buffers);
   const std::vector<std::string> derived = derived_tensors(full_model(root));
   for (const auto& [name, stored] : reader.tensors()) {
     if (known.count(name) == 0 && !ends_with_any(name, derived)) report.unexpected.push_back(name);
@@ -134,8 +173,18 @@ std::vector<Match> match(const Module& root, const SafetensorsReader& reader, Lo
 }
 
 // Everything that could be rejected, before the first parameter is changed.
-void check_readable(const std::vector<Match>& matches, const SafetensorsReader& reader) {
-  for (const Match& match : matches) {
+void check_readable(const Matches& matches, const SafetensorsReader& reader) {
+  for (const NamedBuffer& entry : matches.buffers) {
+    const StoredTensor& stored = reader.tensor(entry.name);
+    const nxd_dtype_t own = to_nxd_dtype(entry.buffer->value.scalar_type());
+    const bool floats =
+        dtype_is_float(own) && stored.dtype != NXD_DTYPE_INVALID && dtype_is_float(stored.dtype);
+    if (!floats && stored.dtype != own) {
+      fail(NXD_ERROR_UNSUPPORTED, entry.name, ": expected ", dtype_name(own), ", the file has ",
+           stored.dtype_text);
+    }
+  }
+  for (const Match& match : matches.parameters) {
     const StoredTensor& stored = reader.tensor(match.stored_name);
     if (stored.dtype == NXD_DTYPE_INVALID || !dtype_is_float(stored.dtype)) {
       fail(NXD_ERROR_UNSUPPORTED, match.stored_name, ": expected a float dtype, the file has ",
@@ -159,6 +208,18 @@ void add_unwritable(Proposal& proposal, const std::vector<NamedParameter>& param
   }
 }
 
+void load_buffer(const NamedBuffer& entry, const SafetensorsReader& reader) {
+  at::Tensor& value = entry.buffer->value;
+  at::Tensor read = pooled_empty(value.sizes(), value.scalar_type());
+  reader.read_slice(entry.name, ShardSpec::replicated(buffer_shape(entry)), read.data_ptr(),
+                    to_nxd_dtype(value.scalar_type()));
+  if (value.is_cpu()) {
+    value.copy_(read);
+  } else {
+    value = read.to(value.device());
+  }
+}
+
 }  // namespace
 
 void LoadReport::check() const {
@@ -170,10 +231,11 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
   root.context()->check_usable();
   const SafetensorsReader reader(path);
   LoadReport report;
-  const std::vector<Match> matches = match(root, reader, report);
+  const Matches matches = match(root, reader, report);
   if (strict && !report.matches()) return report;
   check_readable(matches, reader);
-  for (const Match& match : matches) {
+  for (const NamedBuffer& entry : matches.buffers) load_buffer(entry, reader);
+  for (const Match& match : matches.parameters) {
     Parameter& parameter = *match.parameter;
     const auto read = [&](at::Tensor& value) {
       reader.read_slice(match.stored_name, parameter.shard(), value.data_ptr(),
@@ -214,6 +276,14 @@ void save_safetensors(Module& root, const char* path) {
                          return static_cast<const void*>(full.data_ptr());
                        }});
   }
+  for (const NamedBuffer& entry : saved_buffers(root)) {
+    const at::Tensor& value = entry.buffer->value;
+    tensors.push_back(
+        {{entry.name, to_nxd_dtype(value.scalar_type()), buffer_shape(entry)}, [&full, value] {
+           full = value.to(at::kCPU).contiguous();
+           return static_cast<const void*>(full.data_ptr());
+         }});
+  }
   write_collective(path, {tensor, pipeline, nullptr, context.rank()}, tensors,
                    {{"format", kParametersFormat}});
 }
@@ -236,6 +306,11 @@ std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context) {
     const at::Tensor local = entry.parameter->tensor().to(at::kCPU).contiguous();
     snapshot->add(entry.name, to_nxd_dtype(local.scalar_type()), entry.parameter->shard(),
                   local.data_ptr());
+  }
+  for (const NamedBuffer& entry : saved_buffers(root)) {
+    const at::Tensor local = entry.buffer->value.to(at::kCPU).contiguous();
+    snapshot->add(entry.name, to_nxd_dtype(local.scalar_type()),
+                  ShardSpec::replicated(buffer_shape(entry)), local.data_ptr());
   }
   return snapshot;
 }

@@ -37,7 +37,7 @@ BASES = {
 KEPT = {
     ("nxd_store_get", "out_size"), ("nxd_context_get_flight_record", "out_needed"),
     ("nxd_checkpoint_get_path", "out_needed"), ("nxd_checkpoint_get_value", "out_needed"),
-    ("nxd_training_state_get_value", "out_needed"),
+    ("nxd_training_state_get_value", "out_needed"), ("nxd_module_get_buffer_name", "out_needed"),
     ("nxd_device_get_report", "out_needed"), ("nxd_device_get_step_graph", "out_needed"),
     ("nxd_set_autocast", "out_previous"), ("nxd_loss_weights", "out_weights"),
     ("nxd_tensor_get_shape", "out_ndim"), ("nxd_tensor_get_strides", "out_ndim"),

@@ -64,6 +64,14 @@ from_pretrained(context::Context, directory::AbstractString; options...) = given
     nxd_model_from_pretrained(context, directory, Options(nxd_model_options_t; options...), out)
 end
 
+"A module of a file of torch.jit.save, which is to be trusted: its forward is a program."
+from_torchscript(context::Context, path::AbstractString) =
+    given(out -> nxd_model_from_torchscript(context, path, out), ModuleNode)
+
+"Writes a module of such a file back, with its values as they are now."
+save_torchscript(root::ModuleNode, path::AbstractString) =
+    check(nxd_model_save_torchscript(root, path))
+
 "Floating-point operations of one training step of a built-in model, all ranks together."
 step_flops(model::ModuleNode, batch::Integer, sequence::Integer) =
     value(out -> nxd_model_get_step_flops(model, batch, sequence, out), Cdouble)

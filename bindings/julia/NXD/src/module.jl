@@ -71,6 +71,19 @@ cast!(root::ModuleNode, ::Type{T}) where {T} = check(nxd_module_cast(root, dtype
 "Makes a parameter stand for another's as well."
 tie!(root::ModuleNode, owner_path::AbstractString, alias_path::AbstractString) =
     check(nxd_module_tie(root, owner_path, alias_path))
+"Adds a tensor that no gradient reaches, such as a running mean, and shares it."
+add_buffer!(m::ModuleNode, name::AbstractString, tensor::Tensor; saved::Bool = true) =
+    check(nxd_module_add_buffer(m, name, tensor, saved))
+"A buffer of the tree by its name."
+buffer(root::ModuleNode, name::AbstractString) =
+    given(out -> nxd_module_share_buffer(root, name, out), Tensor)
+"The names of all buffers of the tree."
+function buffer_names(root::ModuleNode)
+    count = Int(value(out -> nxd_module_get_buffer_count(root, out), Csize_t))
+    map(0:count - 1) do index
+        copied((buf, cap, needed) -> nxd_module_get_buffer_name(root, index, buf, cap, needed))
+    end
+end
 "Forgets the gradients of all parameters of the tree."
 zero_grad!(root::ModuleNode) = check(nxd_module_zero_grad(root))
 "The whole initial weight of a layer made with keep_master_weight."

@@ -165,3 +165,15 @@ const tiny_gpt2 = """{"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head"
         end
     end
 end
+
+@testset "buffers, and files of TorchScript" begin
+    alone() do ctx
+        root = ModuleNode(ctx, "Root")
+        mean = Tensor(Float32[0, 1, 2])
+        NXD.add_buffer!(root, "mean", mean)
+        @test thrown(() -> NXD.add_buffer!(root, "mean", mean)).status === :invalid_argument
+        @test NXD.buffer_names(root) == ["mean"] && Array(NXD.buffer(root, "mean")) == [0, 1, 2]
+        @test thrown(() -> NXD.from_torchscript(ctx, "/nowhere/module.pt")).status === :io
+        @test thrown(() -> NXD.save_torchscript(root, "/x")).status === :invalid_argument
+    end
+end

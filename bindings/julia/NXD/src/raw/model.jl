@@ -13,6 +13,9 @@ end
     options::Ptr{nxd_model_options_t}, out_model::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_model_from_pretrained(ctx::Ptr{nxd_context_t}, directory::Cstring,
     options::Ptr{nxd_model_options_t}, out_model::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_model_from_torchscript(ctx::Ptr{nxd_context_t}, path::Cstring,
+    out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_model_save_torchscript(root::Ptr{nxd_module_t}, path::Cstring)::nxd_status_t
 @call libnxd nxd_model_get_step_flops(model::Ptr{nxd_module_t}, batch::Int64, sequence::Int64,
     out_flops::Ptr{Cdouble})::nxd_status_t
 

@@ -34,6 +34,14 @@ end
 @call libnxd nxd_module_add_parameter(var"module"::Ptr{nxd_module_t}, name::Cstring,
     global_shape::Ptr{Int64}, ndim::Int32, options::Ptr{nxd_parameter_options_t},
     out_parameter::Ptr{Ptr{nxd_parameter_t}})::nxd_status_t
+@call libnxd nxd_module_add_buffer(var"module"::Ptr{nxd_module_t}, name::Cstring,
+    tensor::Ptr{nxd_tensor_t}, is_saved::Int32)::nxd_status_t
+@call libnxd nxd_module_get_buffer_count(root::Ptr{nxd_module_t},
+    out_count::Ptr{Csize_t})::nxd_status_t
+@call libnxd nxd_module_get_buffer_name(root::Ptr{nxd_module_t}, index::Csize_t, buf::Ptr{UInt8},
+    cap::Csize_t, out_needed::Ptr{Csize_t})::nxd_status_t
+@call libnxd nxd_module_share_buffer(root::Ptr{nxd_module_t}, name::Cstring,
+    out_tensor::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_module_tie(root::Ptr{nxd_module_t}, owner_path::Cstring,
     alias_path::Cstring)::nxd_status_t
 @call libnxd nxd_module_forward(var"module"::Ptr{nxd_module_t}, inputs::Ptr{Ptr{nxd_tensor_t}},

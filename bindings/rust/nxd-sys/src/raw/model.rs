@@ -66,6 +66,28 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_model_from_pretrained(ctx: *mut nxd_context_t, directory: *const c_char, options: *const nxd_model_options_t, out_model: *mut *mut nxd_module_t) -> nxd_status_t;
 
+    /// [local] Loads a module from a TorchScript file, as torch.jit.save writes it: the code of its
+    /// forward, and its values. It runs with the file's program, so that the file must be trusted.
+    ///
+    /// The tree has the file's names and classes. Parameters are whole on each rank, and trained, saved
+    /// and loaded as those of any module; so are buffers (nxd_module_share_buffer). A forward that only
+    /// passes its input on from submodule to submodule, as nn.Sequential's does, calls them one by one:
+    /// there nxd_pp_create may cut it, and nxd_apply_checkpoint begin. Any other is one leaf. Outputs
+    /// are the tensors that it gives, also within tuples and lists. It runs on the CPU.
+    /// @return NXD_OK; IO; INVALID_ARGUMENT (no such file); UNSUPPORTED (a parameter that is no dense
+    /// F32, F64 or BF16; a forward that draws random numbers: all but those of dropout are
+    /// rejected here, dropout by a forward in training, where its probability is not 0).
+    /// @since 0.1
+    pub fn nxd_model_from_torchscript(ctx: *mut nxd_context_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// [local] Writes a module of nxd_model_from_torchscript back, with its values as they are now, for
+    /// torch.jit.load; crash-safe. Ranks have the same values: one of them writes.
+    /// @param root  the root of the file, not this rank's part of a pipeline's.
+    /// @return NXD_OK; INVALID_ARGUMENT (another module; parameters on the meta device); INVALID_STATE
+    /// (parameters are PARTIAL); IO.
+    /// @since 0.1
+    pub fn nxd_model_save_torchscript(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
+
     /// [local] Floating-point operations of one training step of a built-in model, all ranks together:
     /// 6 per matrix parameter and token, and 6 layers * sequence * attention width per token for
     /// causal attention; the input embedding counts nothing.

@@ -148,6 +148,35 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_module_add_parameter(module: *mut nxd_module_t, name: *const c_char, global_shape: *const i64, ndim: i32, options: *const nxd_parameter_options_t, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
 
+    /// [local] Adds a buffer to a module: a tensor that no gradient reaches, such as a running mean,
+    /// and of which every rank has the whole. It is cast and moved with the module; on a way to the
+    /// meta device it keeps its values.
+    ///
+    /// @param module    of nxd_module_create.
+    /// @param name      as of nxd_module_add_child, among children, parameters and buffers.
+    /// @param tensor    any dtype; shared with the module, until that is cast or moved.
+    /// @param is_saved  1: files of parameters and snapshots have it under its path; 0: not.
+    /// @return NXD_OK; INVALID_ARGUMENT (name taken; a module that cannot have buffers; a tensor that
+    /// requires a gradient or is on the meta device).
+    /// @since 0.1
+    pub fn nxd_module_add_buffer(module: *mut nxd_module_t, name: *const c_char, tensor: *mut nxd_tensor_t, is_saved: i32) -> nxd_status_t;
+
+    /// [local] Number of buffers of the tree.
+    /// @since 0.1
+    pub fn nxd_module_get_buffer_count(root: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// [local] Path of a buffer from this root, by index, in a fixed order.
+    /// @param buf  room for cap bytes; may be NULL when cap is 0.
+    /// @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
+    /// cap other than 0 is INVALID_ARGUMENT.
+    /// @since 0.1
+    pub fn nxd_module_get_buffer_name(root: *mut nxd_module_t, index: usize, buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
+
+    /// [local] The tensor of a buffer, by its path from this root. The caller destroys the handle.
+    /// @return NXD_OK; INVALID_ARGUMENT (no such buffer; near names are in the message).
+    /// @since 0.1
+    pub fn nxd_module_share_buffer(root: *mut nxd_module_t, name: *const c_char, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
+
     /// [local] Makes a parameter of one module stand for another's as well; the first is the owner,
     /// and the second name leads to it.
     ///

@@ -1,7 +1,7 @@
 //! Whole models of Hugging Face configurations, such as of a "llama".
 use crate::context::Context;
 use crate::engine::module::Module;
-use crate::error::{c_string, Result};
+use crate::error::{c_string, check, Result};
 use crate::object::{create, get, Owned};
 use nxd_sys as sys;
 use sys::Versioned;
@@ -28,6 +28,18 @@ pub fn from_pretrained(
     create(|out| unsafe {
         sys::nxd_model_from_pretrained(ctx.as_raw(), directory.as_ptr(), &options, out)
     })
+}
+
+/// Loads a module of a file of torch.jit.save, which is to be trusted: its forward is a program.
+pub fn from_torchscript(ctx: &Context, path: &str) -> Result<Owned<Module>> {
+    let path = c_string(path)?;
+    create(|out| unsafe { sys::nxd_model_from_torchscript(ctx.as_raw(), path.as_ptr(), out) })
+}
+
+/// Writes a module of such a file back, with its values as they are now.
+pub fn save_torchscript(module: &Module, path: &str) -> Result<()> {
+    let path = c_string(path)?;
+    check(unsafe { sys::nxd_model_save_torchscript(module.as_raw(), path.as_ptr()) })
 }
 
 /// Floating-point operations of one training step of a built-in model, all ranks together.

@@ -1,4 +1,5 @@
 use crate::callback::{guard, release};
+use crate::checkpoint::text;
 use crate::context::Context;
 use crate::element::DType;
 use crate::engine::tensor::{give, maybe_outputs, maybe_pointers, outputs, Device, Inputs, Tensor};
@@ -67,6 +68,35 @@ impl Module {
     pub fn tie(&self, owner_path: &str, alias_path: &str) -> Result<()> {
         let (owner, alias) = (c_string(owner_path)?, c_string(alias_path)?);
         check(unsafe { sys::nxd_module_tie(self.as_raw(), owner.as_ptr(), alias.as_ptr()) })
+    }
+
+    /// Adds a tensor that no gradient reaches, such as a running mean, and shares it; one that is
+    /// saved is in files of parameters.
+    pub fn add_buffer(&self, name: &str, tensor: &Tensor, saved: bool) -> Result<()> {
+        let name = c_string(name)?;
+        check(unsafe {
+            let (module, tensor) = (self.as_raw(), tensor.as_raw());
+            sys::nxd_module_add_buffer(module, name.as_ptr(), tensor, saved.into())
+        })
+    }
+
+    /// A buffer of the tree by its name.
+    pub fn buffer(&self, name: &str) -> Result<Owned<Tensor>> {
+        let name = c_string(name)?;
+        create(|out| unsafe { sys::nxd_module_share_buffer(self.as_raw(), name.as_ptr(), out) })
+    }
+
+    /// The names of all buffers of the tree.
+    pub fn buffer_names(&self) -> Result<Vec<String>> {
+        let count = get(|out| unsafe { sys::nxd_module_get_buffer_count(self.as_raw(), out) })?;
+        (0..count)
+            .map(|index| {
+                let name = text(|buf, cap, needed| unsafe {
+                    sys::nxd_module_get_buffer_name(self.as_raw(), index, buf, cap, needed)
+                })?;
+                Ok(name.unwrap_or_default())
+            })
+            .collect()
     }
 
     /// Runs the module and gives its first output. Collective: the groups of its layers.

@@ -250,3 +250,19 @@ fn regions_and_losses() {
         ctx.finalize()
     });
 }
+
+#[test]
+fn buffers_and_torchscript() {
+    let ctx = alone();
+    let root = Module::create(&ctx, "Root", |_, _, _| Ok(Vec::new())).unwrap();
+    let mean = Tensor::from_slice(&[0f32, 1.0, 2.0], &[3]).unwrap();
+    root.add_buffer("mean", &mean, true).unwrap();
+    let again = root.add_buffer("mean", &mean, false).unwrap_err();
+    assert_eq!(again.status(), Status::INVALID_ARGUMENT);
+    assert_eq!(root.buffer_names().unwrap(), ["mean"]);
+    assert_eq!(root.buffer("mean").unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0]);
+    let missing = nxd::model::from_torchscript(&ctx, "/nowhere/module.pt").unwrap_err();
+    assert_eq!(missing.status(), Status::IO);
+    let other = nxd::model::save_torchscript(&root, "/nowhere/module.pt").unwrap_err();
+    assert_eq!(other.status(), Status::INVALID_ARGUMENT);
+}

@@ -1,0 +1,337 @@
+#include "engine/models/torchscript_module.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/file.h"
+#include "engine/layers/caller_parameter.h"
+#include "engine/module/buffers.h"
+#include "engine/tensor/call_tracer.h"
+
+namespace nxd {
+namespace {
+
+namespace jit = torch::jit;
+using Tensors = Module::Tensors;
+
+// "Linear" of "__torch__.torch.nn.modules.linear.___torch_mangle_3.Linear".
+std::string script_class_of(const jit::Module& script) {
+  const auto& name = script.type()->name();
+  return name ? name->name() : "TorchScript";
+}
+
+jit::Graph& forward_graph(const jit::Module& script) {
+  return *jit::toGraphFunction(script.get_method("forward").function()).graph();
+}
+
+// The first line of what libtorch says: its traces of the interpreter are pages.
+std::string first_lines(const std::string& message) {
+  constexpr size_t kMost = 400;
+  return message.substr(0, kMost);
+}
+
+class TorchscriptModule : public Module, public BufferHolder {
+ public:
+  // Equal values of two names are one parameter, which the first of them owns.
+  using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
+  TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
+
+  bool is_leaf() const override { return chain_.empty(); }
+  const jit::Module& script() const { return script_; }
+  void set_random(const std::string& name);
+  // Parameters, buffers and modes go into the slots of the file's objects, with all below.
+  void fill_slots();
+  // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
+  void fill_slots_with_copies();
+
+ protected:
+  Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+
+ private:
+  void add_parameters(const LayerContext& at, Owners& owners);
+  void find_chain();
+  TorchscriptModule* child_of(const std::string& name) const;
+  std::vector<c10::IValue> arguments(const Tensors& inputs) const;
+  Tensors run(const Tensors& inputs, size_t n_outputs);
+  void take_buffers();
+
+  jit::Module script_;
+  std::vector<TorchscriptModule*> chain_;  // of children, or of theirs
+  std::string random_;                     // an operator that draws while training
+};
+
+TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)
+    : Module(at.context, script_class_of(script)), script_(std::move(script)) {
+  add_parameters(at, owners);
+  for (const auto& entry : script_.named_buffers(false)) {
+    add_buffer(*this, entry.name, entry.value.detach(), true);
+  }
+  for (const auto& entry : script_.named_children()) {
+    add_child(entry.name,
+              std::make_shared<TorchscriptModule>(at.child(entry.name), entry.value, owners));
+  }
+  if (script_.find_method("forward")) find_chain();
+}
+
+bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
+}
+
+void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
+  for (const auto& entry : script_.named_parameters(false)) {
+    const at::Tensor& value = entry.value;
+    const std::string path = join_path(at.path, entry.name);
+    const at::ScalarType type = value.scalar_type();
+    if (value.layout() != at::kStrided ||
+        (type != at::kFloat && type != at::kDouble && type != at::kBFloat16)) {
+      fail(NXD_ERROR_UNSUPPORTED, "parameter ", path,
+           ": expected dense F32, F64 or BF16, the file ", "has ", c10::toString(type));
+    }
+    std::shared_ptr<Parameter> owner;
+    for (const auto& [tensor, parameter] : owners) {
+      if (is_same_memory(tensor, value)) owner = parameter;
+    }
+    if (owner) {
+      add_parameter(entry.name, owner);
+      continue;
+    }
+    LayerContext place = at;
+    place.dtype = type;
+    Parameter& made = add_caller_parameter(*this, place, entry.name, value.sizes().vec());
+    made.set_value(value.detach().contiguous());
+    made.tensor().set_requires_grad(value.requires_grad());
+    owners.emplace_back(value, parameter(entry.name));
+  }
+}
+
+TorchscriptModule* TorchscriptModule::child_of(const std::string& name) const {
+  for (const auto& [own, child] : children()) {
+    if (own == name) return static_cast<TorchscriptModule*>(child.get());
+  }
+  return nullptr;
+}
+
+// A forward of one input that is passed from submodule to submodule, and nothing else.
+void TorchscriptModule::find_chain() {
+  const jit::Graph& graph = forward_graph(script_);
+  if (graph.inputs().size() != 2 || graph.outputs().size() != 1) return;
+  std::map<const jit::Value*, TorchscriptModule*> modules{{graph.inputs()[0], this}};
+  const jit::Value* last = graph.inputs()[1];
+  std::vector<TorchscriptModule*> chain;
+  for (const jit::Node* node : graph.nodes()) {
+    if (node->kind() == c10::prim::Constant) continue;
+    if (node->kind() == c10::prim::GetAttr) {
+      const auto of = modules.find(node->input());
+      auto* child = of == modules.end() ? nullptr : of->second->child_of(node->s(c10::attr::name));
+      if (!child) return;
+      modules.emplace(node->output(), child);
+      continue;
+    }
+    if (node->kind() != c10::prim::CallMethod || node->s(c10::attr::name) != "forward" ||
+        node->inputs().size() != 2 || node->inputs()[1] != last) {
+      return;
+    }
+    const auto called = modules.find(node->inputs()[0]);
+    if (called == modules.end() || called->second == this) return;
+    chain.push_back(called->second);
+    last = node->output();
+  }
+  if (last == graph.outputs()[0]) chain_ = std::move(chain);
+}
+
+void TorchscriptModule::set_random(const std::string& name) { random_ = name; }
+
+void TorchscriptModule::fill_slots() {
+  for (const auto& [name, parameter] : parameters()) {
+    parameter->check_complete();
+    check_state(parameter->tensor().is_cpu() || parameter->tensor().is_meta(), class_name(),
+                ": modules of TorchScript files run on the CPU, its parameter ", name, " is on ",
+                parameter->tensor().device().str());
+    script_.setattr(name, parameter->tensor());
+  }
+  for (const NamedBuffer& own : own_buffers()) script_.setattr(own.name, own.buffer->value);
+  if (script_.hasattr("training")) script_.setattr("training", training());
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).fill_slots();
+  }
+}
+
+void TorchscriptModule::fill_slots_with_copies() {
+  for (const auto& [name, parameter] : parameters()) {
+    check_argument(parameter->has_value(), "parameter ", name,
+                   ": it has no values, since it is on the meta device");
+    parameter->check_complete();
+    at::Tensor copy = parameter->tensor().detach().to(at::kCPU).clone();
+    copy.set_requires_grad(parameter->tensor().requires_grad());
+    script_.setattr(name, copy);
+  }
+  for (const NamedBuffer& own : own_buffers()) {
+    script_.setattr(own.name, own.buffer->value.to(at::kCPU).clone());
+  }
+  if (script_.hasattr("training")) script_.setattr("training", training());
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).fill_slots_with_copies();
+  }
+}
+
+// A forward may give a buffer another tensor, such as a count of batches.
+void TorchscriptModule::take_buffers() {
+  for (const NamedBuffer& own : own_buffers()) {
+    own.buffer->value = script_.attr(own.name).toTensor().detach();
+  }
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).take_buffers();
+  }
+}
+
+std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) const {
+  const auto& schema = script_.get_method("forward").function().getSchema().arguments();
+  const size_t most = schema.size() - 1;
+  size_t least = 0;
+  for (size_t i = 1; i < schema.size(); ++i) {
+    if (!schema[i].default_value()) least = i;
+  }
+  check_argument(inputs.size() >= least && inputs.size() <= most, class_name(), ": expected ",
+                 least, " to ", most, " inputs, got ", inputs.size());
+  std::vector<c10::IValue> out;
+  for (const at::Tensor& input : inputs) {
+    out.push_back(input.defined() ? c10::IValue(input) : c10::IValue());
+  }
+  return out;
+}
+
+// Tensors of a result, which may be one, or tuples and lists of them.
+void collect_outputs(const c10::IValue& value, const std::string& name, Tensors& out) {
+  if (value.isTensor()) {
+    out.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const c10::IValue& each : value.toTupleRef().elements()) collect_outputs(each, name, out);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) out.push_back(each);
+  } else {
+    fail(NXD_ERROR_UNSUPPORTED, name, ": expected an output of tensors, or tuples and lists of ",
+         "them, the forward gives ", value.tagKind());
+  }
+}
+
+Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
+  check_state(script_.find_method("forward").has_value(), class_name(), ": it has no forward");
+  // Without it libtorch would watch the first calls, and compile the later ones to other bits.
+  const jit::GraphOptimizerEnabledGuard plainly(false);
+  c10::IValue result;
+  try {
+    result = script_.forward(arguments(inputs));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail(is_tracing() ? NXD_ERROR_UNSUPPORTED : NXD_ERROR_INVALID_ARGUMENT, class_name(),
+         ": the TorchScript forward failed: ", first_lines(error.what()));
+  }
+  Tensors outputs;
+  collect_outputs(result, class_name(), outputs);
+  check_argument(n_outputs >= 1 && n_outputs <= outputs.size(), class_name(), ": gives ",
+                 outputs.size(), " outputs, ", n_outputs, " were asked for");
+  outputs.resize(n_outputs);
+  return outputs;
+}
+
+Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
+  if (!chain_.empty()) {
+    check_arity(inputs, n_outputs, 1, 1, 1);
+    at::Tensor x = inputs[0];
+    for (TorchscriptModule* child : chain_) x = (*child)(x);
+    return {x};
+  }
+  if (!random_.empty() && training()) {
+    fail(NXD_ERROR_UNSUPPORTED, class_name(), ": ", random_, " draws random numbers of libtorch's ",
+         "own, which no layout of ranks repeats; train with its probability 0, or evaluate");
+  }
+  fill_slots();
+  Tensors outputs = run(inputs, n_outputs);
+  if (!is_tracing()) take_buffers();
+  return outputs;
+}
+
+// An operator of a graph, with its blocks, whose values are no function of its inputs. Dropout's
+// are one when it drops nothing.
+std::optional<std::string> random_operator(const jit::Block* block) {
+  for (const jit::Node* node : block->nodes()) {
+    for (const jit::Block* inner : node->blocks()) {
+      if (auto found = random_operator(inner)) return found;
+    }
+    if (!node->isNondeterministic()) continue;
+    const auto probability = jit::toIValue(node->inputs().size() > 1 ? node->input(1) : nullptr);
+    if (probability && probability->isDouble() && probability->toDouble() == 0) continue;
+    return std::string(node->kind().toQualString());
+  }
+  return std::nullopt;
+}
+
+// Looks for them below each call that is made as a whole.
+void find_random(TorchscriptModule& module) {
+  if (!module.is_leaf()) {
+    for (const auto& [name, child] : module.children()) {
+      find_random(static_cast<TorchscriptModule&>(*child));
+    }
+    return;
+  }
+  if (!module.script().find_method("forward")) return;
+  const auto graph = forward_graph(module.script()).copy();
+  jit::Inline(*graph);
+  const auto found = random_operator(graph->block());
+  if (!found) return;
+  if (found->find("dropout") == std::string::npos) {
+    fail(NXD_ERROR_UNSUPPORTED, module.class_name(), ": ", *found,
+         " draws random numbers of libtorch's own, which no layout of ranks repeats");
+  }
+  module.set_random(*found);
+}
+
+}  // namespace
+
+std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context,
+                                         const std::string& path) {
+  const InputFile readable(path);
+  jit::Module script("none");
+  try {
+    script = jit::load(path, at::kCPU);
+  } catch (const std::exception& error) {
+    fail(NXD_ERROR_INVALID_ARGUMENT, path,
+         ": expected a file of torch.jit.save: ", first_lines(error.what()));
+  }
+  TorchscriptModule::Owners owners;
+  const at::NoGradGuard no_grad;
+  auto root = std::make_shared<TorchscriptModule>(
+      LayerContext::make(context, "", NXD_DTYPE_F32, NXD_DEVICE_CPU, false), std::move(script),
+      owners);
+  find_random(*root);
+  return root;
+}
+
+void save_torchscript(Module& root, const std::string& path) {
+  auto* module = dynamic_cast<TorchscriptModule*>(&root);
+  check_argument(module != nullptr, "root: expected a module of a TorchScript file, got a ",
+                 root.class_name());
+  const at::NoGradGuard no_grad;
+  module->fill_slots_with_copies();
+  std::ostringstream out;
+  module->script().save(out);
+  const std::string bytes = out.str();
+  AtomicFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
+}  // namespace nxd

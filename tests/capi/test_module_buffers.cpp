@@ -1,0 +1,161 @@
+// Buffers of modules: shared with the caller, saved and loaded with the parameters, cast and moved
+// with the module.
+#include <algorithm>
+
+#include "support/model_support.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+Tensor floats(std::vector<float> data) {
+  const int64_t shape[] = {static_cast<int64_t>(data.size())};
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 1,
+                                   NXD_DTYPE_F32, &out));
+  return Tensor(out);
+}
+
+nxd_dtype_t dtype_of(const Tensor& tensor) {
+  nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+  NXD_TEST_OK(nxd_tensor_get_dtype(tensor.get(), &dtype));
+  return dtype;
+}
+
+// A root without values of its own, and a child "norm" with a parameter and three buffers.
+struct Tree {
+  explicit Tree(nxd_context_t* ctx, float start) {
+    nxd_module_t* made = nullptr;
+    NXD_TEST_OK(nxd_module_create(ctx, "Root", nullptr, nullptr, nullptr, &made));
+    root.reset(made);
+    NXD_TEST_OK(nxd_module_create(ctx, "Norm", nullptr, nullptr, nullptr, &made));
+    norm.reset(made);
+    NXD_TEST_OK(nxd_module_add_child(root.get(), "norm", norm.get()));
+    const int64_t shape[] = {3};
+    NXD_TEST_OK(nxd_module_add_parameter(norm.get(), "weight", shape, 1, nullptr, nullptr));
+    mean = floats({start, start + 1, start + 2});
+    count = make_i64({static_cast<int64_t>(start)}, {1});
+    scratch = floats({start});
+    NXD_TEST_OK(nxd_module_add_buffer(norm.get(), "mean", mean.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(norm.get(), "count", count.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(norm.get(), "scratch", scratch.get(), 0));
+  }
+  Tensor buffer(const char* name) const {
+    nxd_tensor_t* out = nullptr;
+    NXD_TEST_OK(nxd_module_share_buffer(root.get(), name, &out));
+    return Tensor(out);
+  }
+  std::string name(size_t index) const {
+    char text[64] = "";
+    size_t needed = 0;
+    NXD_TEST_OK(nxd_module_get_buffer_name(root.get(), index, text, sizeof text, &needed));
+    return text;
+  }
+
+  Module root, norm;
+  Tensor mean, count, scratch;
+};
+
+void saved_and_loaded(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/m.safetensors", root = directory.path() + "/run";
+  on_ranks<int>(Layout{2}, 3, [&](nxd_context_t* ctx) {
+    const Tree from(ctx, 5);
+    size_t number = 0;
+    NXD_TEST_OK(nxd_module_get_buffer_count(from.root.get(), &number));
+    NXD_TEST_CHECK(number == 3 && from.name(0) == "norm.mean" && from.name(2) == "norm.scratch");
+    NXD_TEST_OK(nxd_module_save_safetensors(from.root.get(), path.c_str()));
+    const Tree to(ctx, 1);
+    NXD_TEST_OK(nxd_module_load_safetensors(to.root.get(), path.c_str(), 1, nullptr));
+    // Into the tensors that the caller gave.
+    NXD_TEST_CHECK(values(to.mean.get()) == values(from.mean.get()));
+    NXD_TEST_CHECK(item(to.buffer("norm.count").get()) == 5);
+    NXD_TEST_CHECK(values(to.scratch.get()) == std::vector<double>{1});
+    nxd_checkpoint_t* checkpoint = nullptr;
+    NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 1, &checkpoint));
+    NXD_TEST_OK(nxd_module_snapshot(from.root.get(), checkpoint, "model.safetensors"));
+    NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, 0));
+    nxd_checkpoint_destroy(checkpoint);
+    const Tree third(ctx, 2);
+    const std::string published = root + "/step-000000000001/model.safetensors";
+    NXD_TEST_OK(nxd_module_load_safetensors(third.root.get(), published.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(item(third.count.get()) == 5);
+    // A file without it, and one of another shape.
+    nxd_module_t* bare = nullptr;
+    NXD_TEST_OK(nxd_module_create(ctx, "Norm", nullptr, nullptr, nullptr, &bare));
+    const Module lacking(bare);
+    const int64_t shape[] = {3};
+    NXD_TEST_OK(nxd_module_add_parameter(bare, "weight", shape, 1, nullptr, nullptr));
+    NXD_TEST_OK(nxd_module_add_buffer(bare, "mean", to.count.get(), 1));
+    const std::string other = directory.path() + "/other.safetensors";
+    NXD_TEST_OK(nxd_module_save_safetensors(bare, other.c_str()));
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(to.norm.get(), other.c_str(), 1, nullptr),
+                     NXD_ERROR_INVALID_ARGUMENT, "mean: expected shape [3]");
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(to.norm.get(), other.c_str(), 1, nullptr),
+                     NXD_ERROR_INVALID_ARGUMENT, "missing: count");
+    NXD_TEST_CHECK(values(to.mean.get()) == values(from.mean.get()));
+    return 0;
+  });
+}
+
+void cast_and_moved(void**) {
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tree tree(ctx, 5);
+    const std::vector<double> mean = values(tree.mean.get());
+    NXD_TEST_OK(nxd_module_cast(tree.root.get(), NXD_DTYPE_F64));
+    NXD_TEST_CHECK(dtype_of(tree.buffer("norm.mean")) == NXD_DTYPE_F64);
+    NXD_TEST_CHECK(dtype_of(tree.buffer("norm.count")) == NXD_DTYPE_I64);
+    // No seed and no name could draw it anew.
+    NXD_TEST_OK(nxd_move_model_to_device(tree.root.get(), NXD_DEVICE_META));
+    NXD_TEST_CHECK(values(tree.buffer("norm.mean").get()) == mean);
+    NXD_TEST_OK(nxd_move_model_to_device(tree.root.get(), NXD_DEVICE_CPU));
+    NXD_TEST_CHECK(values(tree.buffer("norm.mean").get()) == mean);
+    return 0;
+  });
+}
+
+void refused(void**) {
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT;
+    const Tree tree(ctx, 5);
+    nxd_module_t* norm = tree.norm.get();
+    nxd_tensor_t *tensor = tree.mean.get(), *out = nullptr;
+    for (const char* taken : {"mean", "weight", "", "a.b"}) {
+      NXD_TEST_REFUSED(nxd_module_add_buffer(norm, taken, tensor, 1), argument, "name");
+    }
+    NXD_TEST_REFUSED(nxd_module_add_buffer(tree.root.get(), "norm", tensor, 1), argument, "taken");
+    NXD_TEST_REFUSED(nxd_module_add_buffer(norm, nullptr, tensor, 1), argument, "name");
+    NXD_TEST_REFUSED(nxd_module_add_buffer(norm, "x", nullptr, 1), argument, "tensor");
+    NXD_TEST_REFUSED(nxd_module_add_buffer(norm, "x", tensor, 2), argument, "is_saved");
+    NXD_TEST_REFUSED(nxd_module_add_buffer(nullptr, "x", tensor, 1), argument, "module");
+    const int64_t shape[] = {3};
+    NXD_TEST_REFUSED(nxd_module_add_parameter(norm, "mean", shape, 1, nullptr, nullptr), argument,
+                     "taken");
+    NXD_TEST_REFUSED(nxd_module_share_buffer(norm, "meen", &out), argument, "mean");
+    NXD_TEST_REFUSED(nxd_module_share_buffer(norm, "mean", nullptr), argument, "out_tensor");
+    char text[4];
+    size_t needed = 0;
+    NXD_TEST_REFUSED(nxd_module_get_buffer_name(norm, 3, text, sizeof text, &needed), argument,
+                     "index");
+    NXD_TEST_REFUSED(nxd_module_get_buffer_name(norm, 0, text, sizeof text, &needed), argument,
+                     "cap");
+    NXD_TEST_CHECK(needed == 5);
+    nxd_norm_options_t options = NXD_NORM_OPTIONS_INIT;
+    nxd_module_t* layer = nullptr;
+    NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, 3, &options, &layer));
+    const Module built_in(layer);
+    NXD_TEST_REFUSED(nxd_module_add_buffer(layer, "x", tensor, 1), argument, "nxd_module_create");
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main(void) {
+  const CMUnitTest tests[] = {cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cast_and_moved),
+                              cmocka_unit_test(refused)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

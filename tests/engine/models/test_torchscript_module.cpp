@@ -1,0 +1,350 @@
+// Modules of TorchScript files: values, losses and gradients are those of libtorch's own run of the
+// file; a chain trains in any layout as on one rank, and is written back; files and forwards that
+// cannot work are refused by name.
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "capi/pipeline_support.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+namespace jit = torch::jit;
+
+at::Tensor numbers(at::IntArrayRef shape, int64_t phase, at::ScalarType dtype = at::kDouble) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::arange(count, at::kDouble)
+      .add(static_cast<double>(phase))
+      .mul(0.7)
+      .sin()
+      .mul(0.5)
+      .reshape(shape)
+      .to(dtype)
+      .contiguous();
+}
+
+jit::Module linear(const std::string& name, int64_t in, int64_t out, at::ScalarType dtype) {
+  jit::Module made("__torch__." + name);
+  made.register_parameter("weight", numbers({out, in}, in, dtype).requires_grad_(), false);
+  made.register_parameter("bias", numbers({out}, out, dtype).requires_grad_(), false);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.linear(x, self.weight, self.bias)
+  )");
+  return made;
+}
+
+jit::Module function(const std::string& name, const std::string& body) {
+  jit::Module made("__torch__." + name);
+  made.register_attribute("training", c10::BoolType::get(), true);
+  made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  return " + body + "\n");
+  return made;
+}
+
+// As nn.Sequential: the forward passes its input on from child to child.
+jit::Module chain(at::ScalarType dtype = at::kDouble) {
+  jit::Module made("__torch__.Chain");
+  made.register_module("first", linear("First", 6, 8, dtype));
+  made.register_module("bend", function("Bend", "torch.tanh(x)"));
+  made.register_module("second", linear("Second", 8, 6, dtype));
+  made.register_module("loss", function("Loss", "torch.mean(x * x)"));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      x = self.first.forward(x)
+      x = self.bend.forward(x)
+      x = self.second.forward(x)
+      return self.loss.forward(x)
+  )");
+  return made;
+}
+
+struct File {
+  explicit File(const jit::Module& module) { module.save(path); }
+  TempDir directory;
+  std::string path = directory.path() + "/module.pt";
+};
+
+Module load(nxd_context_t* ctx, const std::string& path) {
+  nxd_module_t* out = nullptr;
+  NXD_TEST_OK(nxd_model_from_torchscript(ctx, path.c_str(), &out));
+  return Module(out);
+}
+
+at::Tensor numbers_of(const std::vector<double>& values) {
+  return at::tensor(at::ArrayRef<double>(values), at::kDouble);
+}
+
+Tensor rows(int64_t first, int64_t count, nxd_dtype_t dtype = NXD_DTYPE_F64) {
+  std::vector<double> all;
+  for (int64_t i = first * 6; i < (first + count) * 6; ++i) {
+    all.push_back(std::cos(0.9 * static_cast<double>(i)));
+  }
+  const int64_t shape[] = {count, 6};
+  const at::Tensor data = numbers_of(all).to(dtype == NXD_DTYPE_F32 ? at::kFloat : at::kDouble);
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_tensor_from_data(data.data_ptr(), data.nbytes(), shape, 2, dtype, &out));
+  return Tensor(out);
+}
+
+std::vector<double> values_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
+  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+}
+
+// Loss and gradients of libtorch's own, for the same rows.
+void backward_of(const Tensor& loss) {
+  nxd_tensor_t* of = loss.get();
+  NXD_TEST_OK(nxd_backward(&of, nullptr, 1, 0));
+}
+
+struct Wanted {
+  double loss = 0;
+  Named gradients;
+};
+
+Wanted run_by_libtorch(const std::string& path, int64_t count) {
+  jit::Module module = jit::load(path);
+  const Tensor x = rows(0, count);
+  const at::Tensor input = numbers_of(values(x.get())).reshape({count, 6});
+  const at::Tensor loss = module.forward({input}).toTensor();
+  loss.backward();
+  Wanted wanted;
+  wanted.loss = loss.item<double>();
+  for (const auto& entry : module.named_parameters()) {
+    wanted.gradients[entry.name] = values_of(entry.value.grad());
+  }
+  return wanted;
+}
+
+void as_libtorch_runs_it(void**) {
+  const File file(chain());
+  const Wanted wanted = run_by_libtorch(file.path, 4);
+  const jit::Module own = jit::load(file.path);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    Named want;
+    for (const auto& entry : own.named_parameters()) want[entry.name] = values_of(entry.value);
+    NXD_TEST_CHECK(want.size() == 4 && whole_parameters(model.get()) == want);
+    const char* name = nullptr;
+    nxd_module_t* first = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "first", &first));
+    NXD_TEST_OK(nxd_module_get_class_name(first, &name));
+    NXD_TEST_CHECK(std::string(name) == "First");
+    for (int run = 0; run < 3; ++run) {  // libtorch would compile the later ones
+      const Tensor x = rows(0, 4);
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      NXD_TEST_OK(nxd_module_zero_grad(model.get()));
+      if (run == 2) {
+        const char* names[] = {"first", "bend", "second"};
+        NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 3, 1));
+      }
+      NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
+      const Tensor loss(out);
+      backward_of(loss);
+      NXD_TEST_CHECK(item(loss.get()) == wanted.loss);
+      check_named("gradient", whole_gradients(model.get()), wanted.gradients, 0);
+    }
+    return 0;
+  });
+}
+
+// Stages, copies and ZeRO-1 change nothing; a cut lies between two children of the chain.
+void in_any_layout(void**) {
+  const File file(chain());
+  PipelineTask task;
+  task.make = [&](nxd_context_t* ctx) { return load(ctx, file.path); };
+  task.batch = [](int step, int dp_rank, int dp) {
+    std::vector<Tensor> batch;
+    batch.push_back(rows(8 * step + dp_rank * (8 / dp), 8 / dp));
+    return batch;
+  };
+  const char* cuts[] = {"bend"};
+  task.options.num_microbatches = 2;
+  const PipelineRun plain = train_pipeline({}, task);
+  assert_true(plain.losses.front() > plain.losses.back());
+  PipelineLayout replicated;
+  replicated.tp = 2;
+  check_equal(replicated, train_pipeline(replicated, task), plain);
+  task.options.pipeline_cuts = cuts;
+  task.options.num_cuts = 1;
+  PipelineLayout two_stages;
+  two_stages.pp = 2;
+  check_equal(two_stages, train_pipeline(two_stages, task), plain);
+  task.learning_rate /= 2;  // gradients of two copies are summed
+  for (const bool zero1 : {false, true}) {
+    PipelineLayout copies;
+    copies.pp = 2;
+    copies.dp = 2;
+    copies.zero1 = zero1;
+    const PipelineRun run = train_pipeline(copies, task);
+    for (size_t i = 0; i < plain.losses.size(); ++i) {
+      check_loss(copies.name().c_str(), run.losses[i], plain.losses[i], 1e-9);
+    }
+    check_named(copies.name(), run.final, plain.final, 1e-9);
+  }
+}
+
+// Trained here, and read by libtorch: what it computes is what was computed here.
+void written_back(void**) {
+  const File file(chain(at::kFloat));
+  const std::string saved = file.directory.path() + "/trained.pt";
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Optimizer adamw = make_adamw(model.get());
+    const Tensor x = rows(0, 4, NXD_DTYPE_F32);
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
+    Tensor loss(out);
+    backward_of(loss);
+    NXD_TEST_OK(nxd_optimizer_step(adamw.get(), nullptr, nullptr));
+    NXD_TEST_OK(nxd_model_save_torchscript(model.get(), saved.c_str()));
+    out = nullptr;
+    NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
+    loss = Tensor(out);
+    jit::Module read = jit::load(saved);
+    const at::Tensor input = numbers_of(values(x.get())).to(at::kFloat).reshape({4, 6});
+    NXD_TEST_CHECK(read.forward({input}).toTensor().item<float>() ==
+                   static_cast<float>(item(loss.get())));
+    NXD_TEST_CHECK(read.attr("first").toModule().attr("weight").toTensor().requires_grad());
+    // A cast here is one there.
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_BF16));
+    NXD_TEST_OK(nxd_model_save_torchscript(model.get(), saved.c_str()));
+    NXD_TEST_CHECK(
+        jit::load(saved).attr("second").toModule().attr("bias").toTensor().scalar_type() ==
+        at::kBFloat16);
+    return 0;
+  });
+}
+
+std::vector<double> mean_of(nxd_module_t* root) {
+  nxd_tensor_t* mean = nullptr;
+  NXD_TEST_OK(nxd_module_share_buffer(root, "mean", &mean));
+  return values(Tensor(mean).get());
+}
+
+// Empty where there is none.
+std::vector<double> grad_of(nxd_module_t* root, const char* name) {
+  nxd_parameter_t* parameter = nullptr;
+  nxd_tensor_t* grad = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(root, name, &parameter));
+  NXD_TEST_OK(nxd_parameter_gather_full_grad(parameter, &grad));
+  return grad ? values(Tensor(grad).get()) : std::vector<double>();
+}
+
+// One tensor under two names, a buffer that the forward changes, outputs in a tuple, an input that
+// may be left out.
+void parts_of_modules(void**) {
+  jit::Module made("__torch__.Parts");
+  const at::Tensor shared = numbers({6, 6}, 1).requires_grad_();
+  jit::Module left("__torch__.Left"), right("__torch__.Right");
+  left.register_parameter("weight", shared, false);
+  right.register_parameter("weight", shared, false);
+  made.register_module("left", left);
+  made.register_module("right", right);
+  made.register_buffer("mean", at::zeros({6}, at::kDouble));
+  made.register_parameter("frozen", numbers({6}, 5), false);
+  made.define(R"(
+    def forward(self, x: Tensor, y: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+      self.mean.add_(torch.mean(x.detach(), [0]))
+      z = torch.matmul(torch.matmul(x, self.left.weight), self.right.weight) + self.frozen
+      if y is not None:
+        z = z + y
+      return (torch.sum(z), z)
+  )");
+  const File file(made);
+  const std::string weights = file.directory.path() + "/weights.safetensors";
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    size_t count = 0;
+    NXD_TEST_OK(nxd_module_get_parameter_count(model.get(), &count));
+    NXD_TEST_CHECK(count == 2);
+    const Tensor x = rows(0, 3), y = rows(3, 3);
+    nxd_tensor_t *inputs[] = {x.get(), y.get()}, *outputs[3] = {};
+    NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, outputs, 1));
+    const Tensor without(outputs[0]);
+    NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 2, outputs, 2));
+    const Tensor with(outputs[0]), z(outputs[1]);
+    NXD_TEST_CHECK(values(z.get()).size() == 18 && item(with.get()) != item(without.get()));
+    backward_of(with);
+    NXD_TEST_CHECK(norm(grad_of(model.get(), "left.weight")) > 0);
+    NXD_TEST_CHECK(grad_of(model.get(), "right.weight") == grad_of(model.get(), "left.weight"));
+    NXD_TEST_CHECK(grad_of(model.get(), "frozen").empty());
+    const std::vector<double> twice = mean_of(model.get());
+    NXD_TEST_CHECK(norm(twice) > 0);
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), weights.c_str()));
+    const Module again = load(ctx, file.path);
+    NXD_TEST_OK(nxd_module_load_safetensors(again.get(), weights.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(mean_of(again.get()) == twice);
+    for (const size_t wrong : {size_t{0}, size_t{3}}) {
+      nxd_tensor_t *many[] = {x.get(), y.get(), y.get()}, *out = nullptr;
+      NXD_TEST_REFUSED(nxd_module_forward(model.get(), many, wrong, &out, 1),
+                       NXD_ERROR_INVALID_ARGUMENT, "expected 1 to 2 inputs");
+    }
+    NXD_TEST_REFUSED(nxd_module_forward(model.get(), inputs, 1, outputs, 3),
+                     NXD_ERROR_INVALID_ARGUMENT, "gives 2 outputs");
+    return 0;
+  });
+}
+
+void refused(void**) {
+  const File dropout(function("Drop", "torch.dropout(x, 0.5, self.training)"));
+  const File none(function("Kept", "torch.dropout(x, 0.0, self.training)"));
+  const File noise(function("Noise", "x + torch.rand_like(x)"));
+  const File halves(linear("Half", 6, 6, at::kHalf));
+  const File raising(function("Raise", "torch.matmul(x, torch.ones([7, 7], dtype=x.dtype))"));
+  const std::string text = noise.directory.path() + "/text.pt";
+  std::ofstream(text) << "no archive";
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT, unsupported = NXD_ERROR_UNSUPPORTED;
+    nxd_module_t* out = nullptr;
+    const auto open = [&](const std::string& path) {
+      return nxd_model_from_torchscript(ctx, path.c_str(), &out);
+    };
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(nullptr, text.c_str(), &out), argument, "ctx");
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, nullptr, &out), argument, "path");
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, text.c_str(), nullptr), argument, "out_");
+    NXD_TEST_REFUSED(open(text + "x"), NXD_ERROR_IO, "text.ptx");
+    NXD_TEST_REFUSED(open(text), argument, "torch.jit.save");
+    NXD_TEST_REFUSED(open(halves.path), unsupported, "parameter weight");
+    NXD_TEST_REFUSED(open(noise.path), unsupported, "rand_like");
+    const Tensor x = rows(0, 2);
+    nxd_tensor_t *inputs[] = {x.get()}, *y = nullptr;
+    const Module drops = load(ctx, dropout.path);
+    NXD_TEST_REFUSED(nxd_module_forward(drops.get(), inputs, 1, &y, 1), unsupported, "dropout");
+    NXD_TEST_OK(nxd_module_set_training(drops.get(), 0));
+    NXD_TEST_OK(nxd_module_forward(drops.get(), inputs, 1, &y, 1));
+    NXD_TEST_CHECK(values(Tensor(y).get()) == values(x.get()));
+    const Module keeps = load(ctx, none.path);
+    NXD_TEST_OK(nxd_module_forward(keeps.get(), inputs, 1, &y, 1));
+    nxd_tensor_destroy(y);
+    const Module raises = load(ctx, raising.path);
+    NXD_TEST_REFUSED(nxd_module_forward(raises.get(), inputs, 1, &y, 1), argument,
+                     "TorchScript forward failed");
+    NXD_TEST_REFUSED(nxd_model_save_torchscript(raises.get(), nullptr), argument, "path");
+    NXD_TEST_REFUSED(nxd_model_save_torchscript(nullptr, text.c_str()), argument, "root");
+    NXD_TEST_OK(nxd_module_create(ctx, "Own", nullptr, nullptr, nullptr, &out));
+    const Module own(out);
+    NXD_TEST_REFUSED(nxd_model_save_torchscript(own.get(), text.c_str()), argument, "Own");
+    NXD_TEST_REFUSED(nxd_model_save_torchscript(keeps.get(), "/nowhere/x.pt"), NXD_ERROR_IO,
+                     "nowhere");
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main(void) {
+  const CMUnitTest tests[] = {cmocka_unit_test(as_libtorch_runs_it),
+                              cmocka_unit_test(in_any_layout), cmocka_unit_test(written_back),
+                              cmocka_unit_test(parts_of_modules), cmocka_unit_test(refused)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
