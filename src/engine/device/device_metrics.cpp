@@ -96,14 +96,19 @@ void count_host_call(const std::string& operator_name) {
   change([&](State& s) { ++s.host_calls[operator_name]; });
 }
 
+void count_copied(uint64_t bytes) {
+  change([&](State& s) { s.counts.copied_bytes += bytes; });
+}
+
 std::string report() {
   const Counts c = counts();
   std::ostringstream out;
   out << std::fixed << std::setprecision(6);
   out << "recorded " << c.recorded << "\nsteps " << c.steps << "\ncompiles " << c.compiles
       << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions << "\nimplicit_syncs "
-      << c.implicit_syncs << "\nfallbacks " << c.fallbacks << "\ncompile_seconds "
-      << c.compile_seconds << "\nexecute_seconds " << c.execute_seconds << '\n';
+      << c.implicit_syncs << "\nfallbacks " << c.fallbacks << "\ncopied_bytes " << c.copied_bytes
+      << "\ncompile_seconds " << c.compile_seconds << "\nexecute_seconds " << c.execute_seconds
+      << '\n';
   change([&](State& s) {
     for (const auto& [name, times] : s.syncs)
       out << "implicit_sync " << name << ' ' << times << '\n';

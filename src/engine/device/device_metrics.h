@@ -16,6 +16,7 @@ struct Counts {
   uint64_t steps = 0;           // marked
   uint64_t implicit_syncs = 0;  // executions that a read of a value asked for
   uint64_t fallbacks = 0;       // calls of operators that cannot be recorded
+  uint64_t copied_bytes = 0;    // between tensors and a plug-in's memory
   double compile_seconds = 0;
   double execute_seconds = 0;
 };
@@ -33,6 +34,9 @@ void count_implicit_sync(const std::string& reason);
 bool count_fallback(const std::string& operator_name);
 // A call of the CPU by a compiled graph, for an operator that has no lowering.
 void count_host_call(const std::string& operator_name);
+
+// Values that a plug-in could not take where they lie, or did not write there.
+void count_copied(uint64_t bytes);
 
 // A line for each metric, and each operator that synced or fell back.
 std::string report();

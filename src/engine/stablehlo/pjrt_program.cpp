@@ -66,12 +66,14 @@ PjrtType pjrt_type(at::ScalarType dtype, at::IntArrayRef sizes) {
   return {to_nxd_dtype(dtype), sizes.vec()};
 }
 
-PjrtBuffer imported(const at::Tensor& leaf) {
+PjrtBuffer imported(const at::Tensor& leaf, bool is_overwritten) {
   void* data = leaf.data_ptr();
   const bool is_aligned = reinterpret_cast<uintptr_t>(data) % kPjrtAlignment == 0;
   const bool is_shared = is_aligned && leaf.numel() != 0;
+  const HostMemory as_it_lies = is_overwritten ? HostMemory::kDonatable : HostMemory::kShared;
+  if (!is_shared) device_metrics::count_copied(leaf.nbytes());
   return pjrt_client().import_host(data, pjrt_type(leaf.scalar_type(), leaf.sizes()),
-                                   is_shared ? HostMemory::kShared : HostMemory::kCopied,
+                                   is_shared ? as_it_lies : HostMemory::kCopied,
                                    std::make_shared<at::Tensor>(leaf));
 }
 
@@ -139,8 +141,10 @@ class PjrtProgram final : public GraphProgram {
     name_host_calls(outline, module_.host_nodes);
     exchanges_ = has_own_effects(outline, module_.host_nodes);
     for (const at::Tensor& leaf : outline.leaves) slots_.push_back(leaf);
-    for (const int slot : outline.kept_slots)
+    for (const int slot : outline.kept_slots) {
       leaf_of_result_.push_back(outline.overwritten_leaf(slot));
+      if (leaf_of_result_.back() >= 0) overwritten_leaves_.insert(leaf_of_result_.back());
+    }
     for (const auto& node : outline.nodes) {
       slots_.insert(slots_.end(), node->results.begin(), node->results.end());
     }
@@ -151,29 +155,36 @@ class PjrtProgram final : public GraphProgram {
     const std::vector<int64_t> integers = numbers<int64_t>(graph, module_.integers);
     std::vector<PjrtBuffer> inputs;
     for (const int slot : module_.buffers) {
-      inputs.push_back(imported(graph.leaves[static_cast<size_t>(slot)]));
+      const bool is_overwritten = overwritten_leaves_.count(slot) != 0;
+      inputs.push_back(imported(graph.leaves[static_cast<size_t>(slot)], is_overwritten));
     }
     add_numbers(floats, NXD_DTYPE_F64, inputs);
     add_numbers(integers, NXD_DTYPE_I64, inputs);
     std::vector<PjrtBuffer*> arguments;
     for (PjrtBuffer& input : inputs) arguments.push_back(&input);
     const ExchangeScope exchange(exchanges_);
+    *has_overwritten = !overwritten_leaves_.empty();
     // The calls of the host only read it.
     const auto execution = executable_->execute(arguments, const_cast<RecordedGraph*>(&graph));
     execution->wait();
     std::vector<at::Tensor> results;
     for (size_t i = 0; i < graph.kept_slots.size(); ++i) {
-      results.push_back(taken(std::move(execution->outputs().at(i)),
-                              slots_[static_cast<size_t>(graph.kept_slots[i])]));
-      if (leaf_of_result_[i] < 0) continue;
-      *has_overwritten = true;
-      const at::Tensor& leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[i])];
-      results.back() = at::Tensor(leaf).copy_(results.back());
+      results.push_back(result_of(graph, i, std::move(execution->outputs().at(i))));
     }
     return results;
   }
 
  private:
+  // In the memory of the leaf that it overwrites, where there is one.
+  at::Tensor result_of(const RecordedGraph& graph, size_t index, PjrtBuffer&& buffer) const {
+    const at::Tensor& declared = slots_[static_cast<size_t>(graph.kept_slots[index])];
+    if (leaf_of_result_[index] < 0) return taken(std::move(buffer), declared);
+    const at::Tensor leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[index])];
+    if (buffer.data() == leaf.data_ptr()) return leaf;
+    device_metrics::count_copied(leaf.nbytes());
+    return at::Tensor(leaf).copy_(taken(std::move(buffer), declared));
+  }
+
   template <class Number>
   static std::vector<Number> numbers(const RecordedGraph& graph,
                                      const std::vector<HloScalars::Source>& sources) {
@@ -200,7 +211,8 @@ class PjrtProgram final : public GraphProgram {
 
   StableHloModule module_;  // without its text
   std::shared_ptr<PjrtExecutable> executable_;
-  std::vector<at::Tensor> slots_;    // on the meta device
+  std::vector<at::Tensor> slots_;  // on the meta device
+  std::set<int> overwritten_leaves_;
   std::vector<int> leaf_of_result_;  // which is overwritten, or -1
   bool exchanges_ = false;
 };

@@ -53,6 +53,15 @@ class ModuleEmitter final : public HloScalars {
     parameters_ += text(parameters_.empty() ? "" : ", ", name, ": ", type);
   }
 
+  // A plug-in writes a result to the memory of the leaf that its node overwrites.
+  std::string alias_of(int leaf) const {
+    for (size_t i = graph_.kept_slots.size(); i-- > 0;) {
+      if (graph_.overwritten_leaf(graph_.kept_slots[i]) != leaf) continue;
+      return text(" {tf.aliasing_output = ", i, " : i32}");
+    }
+    return "";
+  }
+
   void take_leaves() {
     for (size_t i = 0; i < graph_.leaves.size(); ++i) {
       const at::Tensor& leaf = graph_.leaves[i];
@@ -64,7 +73,7 @@ class ModuleEmitter final : public HloScalars {
       }
       values_[i] = {text("%arg", module_.buffers.size()), leaf.scalar_type(), leaf.sizes().vec()};
       module_.buffers.push_back(slot);
-      take(values_[i].name, hlo_type(values_[i].dtype, values_[i].sizes));
+      take(values_[i].name, hlo_type(values_[i].dtype, values_[i].sizes) + alias_of(slot));
     }
   }
 
