@@ -30,6 +30,28 @@ func all(checks ...func() error) error {
 	return nil
 }
 
+func TestRendezvous(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		r, err := g.Rank()
+		if err != nil {
+			return err
+		}
+		brought, err := g.Rendezvous("here", make([]byte, 3*r))
+		if err = first(err, check("payloads", brought, [][]byte{{}, {0, 0, 0}})); err != nil {
+			return err
+		}
+		_, err = g.Rendezvous(fmt.Sprintf("place %d", r), nil)
+		if err == nil || !strings.Contains(err.Error(), "\"place 1\" on rank 1") {
+			return fmt.Errorf("different tags: %v", err)
+		}
+		return nil
+	})
+}
+
 func TestCollectives(t *testing.T) {
 	ranks.Run(t, 2, func(c *nxd.Context) error {
 		g, err := c.World()

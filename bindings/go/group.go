@@ -3,6 +3,7 @@ package nxd
 import (
 	"strings"
 	"time"
+	"unsafe"
 
 	"libnxd.org/nxd/internal/own"
 	"libnxd.org/nxd/raw"
@@ -66,6 +67,31 @@ func (g *Group) Barrier() error { return own.Do(g.Handle, raw.Barrier) }
 
 // BarrierAsync is Barrier without waiting. [collective: group]
 func (g *Group) BarrierAsync() (*Work, error) { return g.work(raw.BarrierAsync) }
+
+// Rendezvous waits for all ranks at the place of this name, and gives what each has brought, by rank.
+// [collective: group]
+func (g *Group) Rendezvous(tag string, payload []byte) ([][]byte, error) {
+	all, err := own.Get(g.Handle, func(p *raw.Group) (*raw.Payloads, error) {
+		return raw.GroupRendezvous(p, tag, unsafe.Pointer(first(payload)), len(payload))
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer raw.PayloadsDestroy(all)
+	n, err := g.Size()
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]byte, n)
+	for rank := range found {
+		data, size, err := raw.PayloadsGet(all, int32(rank))
+		if err != nil {
+			return nil, err
+		}
+		found[rank] = append([]byte{}, unsafe.Slice((*byte)(data), size)...)
+	}
+	return found, nil
+}
 
 // collective makes a call, or, when the lengths of its slices do not fit together, rejects it: so the
 // peers are told why, and do not wait for this rank.

@@ -1,8 +1,9 @@
 /** @file
- * The recorded device: a step as one graph. */
+ * The recorded device: a step as one graph, and batches moved to it ahead. */
 #ifndef NXD_DEVICE_H
 #define NXD_DEVICE_H
 
+#include "data.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -47,6 +48,116 @@ typedef nxd_status_t (*nxd_step_closure_fn)(void* user_data);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_add_step_closure(nxd_step_closure_fn closure, void* user_data,
                                           nxd_destroy_fn destroy);
+
+/** [local] The same on a thread of the library's, while this thread goes on: for what takes long,
+ *  such as writing to a file. The thread runs the closures of this thread one after another, in
+ *  order.
+ *
+ *  A failure is that of the next nxd_mark_step or nxd_wait_step_closures, which carries out its
+ *  work first; closures behind it run. The closure may read tensors: a read waits for a graph that
+ *  is running. It does not call nxd_wait_step_closures. When this thread ends, closures that have
+ *  not begun are dropped: wait for them.
+ *  @param destroy  as for nxd_add_step_closure, on either thread.
+ *  @return NXD_OK; INVALID_ARGUMENT (closure); OUT_OF_MEMORY (no thread to be had).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_add_step_closure_async(nxd_step_closure_fn closure, void* user_data,
+                                                nxd_destroy_fn destroy);
+
+/** [blocking] Returns when the closures that this thread's steps have handed to the other thread
+ *  have run.
+ *  @return NXD_OK; the error of the first that failed and was not reported yet.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_wait_step_closures(void);
+
+/** Batches that a thread reads, and moves to a device, ahead of the steps that take them. */
+typedef struct nxd_device_loader nxd_device_loader_t;
+
+/** How a device loader works. */
+typedef struct nxd_device_loader_options {
+  size_t struct_size;
+  int32_t batches_per_execution; /**< batches that one step takes; 0: 1; at most 2^20 */
+  int32_t prefetch;              /**< batches on the device that wait; 0: 2; at most 1024 */
+} nxd_device_loader_options_t;
+
+#define NXD_DEVICE_LOADER_OPTIONS_INIT \
+  { sizeof(nxd_device_loader_options_t), 0, 0 }
+
+/** [local] Fills options with defaults.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_options_init(nxd_device_loader_options_t* options,
+                                                    size_t size);
+
+/** [local] Begins to move the batches of a data loader to a device.
+ *
+ *  A batch is one tensor, ids [batch_size, sequence_length] of I64, and with next_labels a second
+ *  one, labels of the same shape. It goes on at the data loader's position. As long as the device
+ *  loader exists the data loader is its own: nxd_data_loader_next and set_position are
+ * INVALID_STATE, and its position, which a training state saves, is that behind the last batch that
+ * was taken. Afterwards the data loader stands there.
+ *  @param device  NXD_DEVICE_CPU or NXD_DEVICE_XLA.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another device loader reads it); UNSUPPORTED
+ *          (device); OUT_OF_MEMORY.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_create(nxd_data_loader_t* loader, nxd_device_t device,
+                                              const nxd_device_loader_options_t* options,
+                                              nxd_device_loader_t** out_loader);
+
+/** Makes a batch, on the device loader's thread, which is no thread of the program's.
+ *
+ *  It may wait as long as it likes, for no call on the loader. A failure is that of the
+ *  nxd_device_loader_next that would have given the batch; the one after it calls again.
+ *  @param[out] outputs  all NULL: room for new handles, which are the library's from then on, also
+ *                       after a failure.
+ *  @param[out] out_end  0. Set to 1 it says that there are no more: then no handles are given, and
+ *                       it is not called again. */
+typedef nxd_status_t (*nxd_read_batch_fn)(nxd_tensor_t** outputs, size_t num_outputs,
+                                          int32_t* out_end, void* user_data);
+
+/** [local] Begins to call a function for batches, and to move them to a device.
+ *
+ *  @param num_tensors  of a batch, 1 to 1024.
+ *  @param device       as nxd_device_loader_create.
+ *  @param destroy      called with user_data when the loader is destroyed; may be NULL. On failure
+ *                      it is not called.
+ *  @return as nxd_device_loader_create.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_create_callback(nxd_read_batch_fn read, void* user_data,
+                                                       nxd_destroy_fn destroy, size_t num_tensors,
+                                                       nxd_device_t device,
+                                                       const nxd_device_loader_options_t* options,
+                                                       nxd_device_loader_t** out_loader);
+
+/** [blocking] Takes the next batch.
+ *
+ *  Once batches_per_execution batches were taken it marks the step of this thread first, by
+ *  nxd_mark_step; at the end of the batches too. A program that trains in a loop over batches needs
+ *  no nxd_mark_step, then. One of its own in between does no harm, since a step without operators
+ *  does nothing.
+ *  @param[out] outputs  the batch's tensors on the device, new handles; all NULL at the end.
+ *  @param num_outputs   tensors of a batch.
+ *  @param[out] out_end  1: there are no more batches. A data loader's never end.
+ *  @return NXD_OK; INVALID_ARGUMENT; the error of the step, after which the next call takes the
+ *          batch; of the reading, after which the next call tries again.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_next(nxd_device_loader_t* loader, nxd_tensor_t** outputs,
+                                            size_t num_outputs, int32_t* out_end);
+
+/** [local] The place behind the last batch that was taken, whatever was read ahead: samples of all
+ *  ranks, as nxd_data_loader_get_position gives them; of a function's batches their number.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_get_position(nxd_device_loader_t* loader,
+                                                    int64_t* out_position);
+
+/** [blocking] Goes on at a position of the data loader, as nxd_data_loader_set_position does.
+ *  Batches that were read ahead are dropped.
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (batches of a function).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_device_loader_set_position(nxd_device_loader_t* loader, int64_t position);
+
+/** [blocking] Ends the reading: waits for the function that makes a batch, if it is running. Marks
+ *  no step. Tensors that were taken stay.
+ *  @since 0.1 */
+NXD_API void nxd_device_loader_destroy(nxd_device_loader_t* loader);
 
 /** Counts of device XLA in this process, on all threads. */
 typedef struct nxd_device_metrics {

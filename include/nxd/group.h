@@ -161,6 +161,37 @@ NXD_API nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count,
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_barrier(nxd_group_t* group);
 
+/** The bytes that the ranks of a group have brought to a rendezvous. */
+typedef struct nxd_payloads nxd_payloads_t;
+
+/** [collective: group] Waits for every rank of the group at a place of the program that has a name,
+ *  and gives each rank what all of them have brought.
+ *
+ *  Ranks that stand at different places get an error that names two of them. The operators that
+ *  device XLA has recorded are not run: mark the step before, where the meeting is about values.
+ *  @param tag      name of the place, the same on all ranks; UTF-8.
+ *  @param payload  size bytes; may be NULL when size is 0. Ranks may bring different sizes; every
+ *                  rank gets room for as many of the largest as there are ranks.
+ *  @param[out] out_payloads  the caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when tags differ (on all ranks); OUT_OF_MEMORY; TIMEOUT;
+ *          PEER_LOST; ABORTED.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_group_rendezvous(nxd_group_t* group, const char* tag, const void* payload,
+                                          size_t size, nxd_payloads_t** out_payloads);
+
+/** [local] The bytes that one rank has brought.
+ *
+ *  @param rank  in the group.
+ *  @param[out] out_data  borrowed from payloads; not NULL, also for 0 bytes.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL, rank).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_payloads_get(nxd_payloads_t* payloads, int32_t rank, const void** out_data,
+                                      size_t* out_size);
+
+/** [local] Releases the payloads.
+ *  @since 0.1 */
+NXD_API void nxd_payloads_destroy(nxd_payloads_t* payloads);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,9 +1,18 @@
 // nxd/group.h: groups and collectives. Arguments of collectives are checked by the group, which
 // must tell its peers.
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "capi/handles.h"
+#include "core/agree/rendezvous.h"
 #include "core/base/last_error.h"
+
+struct nxd_payloads {
+  std::vector<std::string> by_rank;
+};
 
 using namespace nxd;
 
@@ -113,3 +122,41 @@ nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dty
 nxd_status_t nxd_barrier(nxd_group_t* group) {
   return guard([&] { unwrap(group).run(Call::barrier()); });
 }
+
+nxd_status_t nxd_group_rendezvous(nxd_group_t* group, const char* tag, const void* payload,
+                                  size_t size, nxd_payloads_t** out_payloads) {
+  return guard([&] {
+    if (out_payloads) *out_payloads = nullptr;
+    ProcessGroup& ranks = unwrap(group);
+    std::string place, own;
+    std::unique_ptr<nxd_payloads> handle;
+    const Outcome given = Outcome::of(ranks.ranks()[static_cast<size_t>(ranks.rank())], [&] {
+      output(out_payloads, "out_payloads");
+      check_argument(tag, "tag: expected a string, got NULL");
+      check_array(static_cast<const char*>(payload), size, "payload");
+      place = tag;
+      if (size > 0) own.assign(static_cast<const char*>(payload), size);
+      handle = std::make_unique<nxd_payloads>();
+    });
+    std::vector<std::string> all = rendezvous(ranks, place, own, given);
+    handle->by_rank = std::move(all);
+    *out_payloads = handle.release();
+  });
+}
+
+nxd_status_t nxd_payloads_get(nxd_payloads_t* payloads, int32_t rank, const void** out_data,
+                              size_t* out_size) {
+  return guard([&] {
+    clear_each(out_data, out_size);
+    auto& data = output(out_data, "out_data");
+    auto& bytes = output(out_size, "out_size");
+    const auto& all = required(payloads, "payloads").by_rank;
+    check_argument(rank >= 0 && static_cast<size_t>(rank) < all.size(), "rank: expected 0 to ",
+                   all.size() - 1, ", got ", rank);
+    const std::string& own = all[static_cast<size_t>(rank)];
+    data = own.data();
+    bytes = own.size();
+  });
+}
+
+void nxd_payloads_destroy(nxd_payloads_t* payloads) { delete payloads; }

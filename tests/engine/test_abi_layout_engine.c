@@ -219,6 +219,7 @@ static void test_macros(void** state) {
   CHECK_INIT(cross_entropy, CROSS_ENTROPY);
   CHECK_INIT(model, MODEL);
   CHECK_INIT(pp, PP);
+  CHECK_INIT(device_loader, DEVICE_LOADER);
 }
 
 /* The module is read after the call that made it, whichever argument is evaluated first. */
@@ -263,6 +264,21 @@ static nxd_status_t use_nested_rope(const void* rope) {
 static nxd_status_t use_mlp(const void* options) {
   nxd_module_t* out = NULL;
   return released(nxd_layer_create_gated_mlp(ctx, 4, 8, options, &out), &out);
+}
+static nxd_status_t no_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,
+                             void* user_data) {
+  (void)outputs;
+  (void)num_outputs;
+  (void)user_data;
+  *out_end = 1;
+  return NXD_OK;
+}
+static nxd_status_t use_device_loader(const void* options) {
+  nxd_device_loader_t* out = NULL;
+  const nxd_status_t status =
+      nxd_device_loader_create_callback(no_batch, NULL, NULL, 1, NXD_DEVICE_CPU, options, &out);
+  nxd_device_loader_destroy(out);
+  return status;
 }
 static nxd_status_t use_model(const void* options) {
   static const char config[] =
@@ -382,6 +398,7 @@ static void test_struct_sizes(void** state) {
   CHECK_SIZE(use_attention, attention, ATTENTION);
   CHECK_SIZE(use_mlp, mlp, MLP);
   CHECK_SIZE(use_model, model, MODEL);
+  CHECK_SIZE(use_device_loader, device_loader, DEVICE_LOADER);
   CHECK_SIZE(use_parameter, parameter, PARAMETER);
   nxd_function_options_t function = NXD_FUNCTION_OPTIONS_INIT;
   function.name = "test::nothing";

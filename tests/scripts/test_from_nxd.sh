@@ -43,11 +43,14 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
   nxd_training_state_t* state = 0;
   nxd_job_t* job = 0;
   nxd_data_loader_t* loader = 0;
+  nxd_device_loader_t* device_loader = 0;
+  nxd_device_loader_options_t feeding = NXD_DEVICE_LOADER_OPTIONS_INIT;
+  nxd_payloads_t* payloads = 0;
   nxd_tensor_t *y = 0, *loss = 0, *inputs[] = {x, labels};
   nxd_device_t device = NXD_DEVICE_CPU;
   const char* names[] = {"layers.0"};
   int32_t number = 0, ranks[8];
-  int64_t indices[8], ids[2048], step = 0;
+  int64_t indices[8], step = 0;
   size_t size = 0;
   void* args = 0;
   double value = 0, losses[8];

@@ -45,6 +45,11 @@ nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_
 
 nxd_status_t nxdgo_step_closure(void* user_data) { return nxdgoStepClosure(HANDLE); }
 
+nxd_status_t nxdgo_read_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,
+                              void* user_data) {
+  return nxdgoReadBatch(PLAIN(outputs), num_outputs, out_end, HANDLE);
+}
+
 nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data) {
   return nxdgoLeaf(module, PLAIN(path), is_leaf, HANDLE);
 }

@@ -20,6 +20,8 @@ nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data);
 nxd_status_t nxdgo_step_closure(void* user_data);
+nxd_status_t nxdgo_read_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,
+                              void* user_data);
 nxd_status_t nxdgo_leaf(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
 
 /* A managed tensor over the program's memory, whose end calls release(object); NULL without memory.

@@ -5,6 +5,8 @@ import "C"
 
 import (
 	"runtime/cgo"
+	"runtime/debug"
+	"sync"
 	"unsafe"
 
 	"libnxd.org/nxd"
@@ -47,6 +49,20 @@ func AddStepClosure(f func() error) error {
 	return err
 }
 
+// AddStepClosureAsync has f called on a thread of the library's, while this one goes on. Its failure is
+// that of a later MarkStep of this thread, or of WaitStepClosures.
+func AddStepClosureAsync(f func() error) error {
+	h := cgo.NewHandle(f)
+	err := rawengine.AddStepClosureAsync(uintptr(unsafe.Pointer(C.nxdgo_step_closure)), uintptr(h), destroy)
+	if err != nil {
+		h.Delete()
+	}
+	return err
+}
+
+// WaitStepClosures returns when the closures of this thread's steps that run on the other thread have run.
+func WaitStepClosures() error { return rawengine.WaitStepClosures() }
+
 //export nxdgoStepClosure
 func nxdgoStepClosure(handle C.uintptr_t) C.int32_t {
 	return C.int32_t(raw.Guard(cgo.Handle(handle).Value().(func() error)))
@@ -85,4 +101,134 @@ func copied(get func(buf *byte, capacity int) (int, error)) (string, error) {
 		}
 		buf = make([]byte, n+n/4)
 	}
+}
+
+// DeviceLoader gives batches that a thread reads, and moves to a device, ahead of the steps that take them.
+type DeviceLoader struct {
+	own.Handle[raw.DeviceLoader]
+	width int
+	read  *batches // nil over a DataLoader
+}
+
+// DeviceLoaderOptions say how a DeviceLoader works. StructSize is set by the calls.
+type DeviceLoaderOptions = raw.DeviceLoaderOptions
+
+// batches are what a function makes on the loader's thread, and why it could not.
+type batches struct {
+	next    func() ([]*Tensor, error)
+	mutex   sync.Mutex
+	failure error
+}
+
+// NewDeviceLoader moves the batches of a data loader, which is the device loader's until Close. A batch
+// is ids, and with NextLabels labels too: numTensors says which.
+func NewDeviceLoader(l *nxd.DataLoader, numTensors int, device nxd.Device, o DeviceLoaderOptions) (*DeviceLoader,
+	error) {
+	o = o.Sized()
+	p, err := own.Get(l.Handle, func(p *raw.DataLoader) (*raw.DeviceLoader, error) {
+		return rawengine.DeviceLoaderCreate(p, device, &o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &DeviceLoader{own.New(p, rawengine.DeviceLoaderDestroy, l), numTensors, nil}, nil
+}
+
+// NewDeviceLoaderFunc moves batches of numTensors tensors that next makes, on a thread of the library's.
+// The loader closes them. No tensors and no error are the end.
+func NewDeviceLoaderFunc(next func() ([]*Tensor, error), numTensors int, device nxd.Device,
+	o DeviceLoaderOptions) (*DeviceLoader, error) {
+	o = o.Sized()
+	read := &batches{next: next}
+	h := cgo.NewHandle(read)
+	p, err := rawengine.DeviceLoaderCreateCallback(uintptr(unsafe.Pointer(C.nxdgo_read_batch)), uintptr(h), destroy,
+		numTensors, device, &o)
+	if err != nil {
+		h.Delete()
+		return nil, err
+	}
+	return &DeviceLoader{own.New(p, rawengine.DeviceLoaderDestroy), numTensors, read}, nil
+}
+
+// Next takes the next batch; nil at the end. It marks the step before, as MarkStep does.
+func (l *DeviceLoader) Next() ([]*Tensor, error) {
+	end := int32(0)
+	tensors, err := call(nil, l.width, func(_ **raw.Tensor, _ int, out **raw.Tensor) (err error) {
+		end, err = own.Get(l.Handle, func(p *raw.DeviceLoader) (int32, error) {
+			return rawengine.DeviceLoaderNext(p, out, l.width)
+		})
+		return err
+	})
+	if cause := l.read.taken(); err != nil && cause != nil {
+		return nil, cause
+	}
+	if err != nil || end != 0 {
+		return nil, err
+	}
+	return tensors, nil
+}
+
+// Position is where the data loader stands behind the last batch that was taken: what a checkpoint needs
+// to keep. For a function's batches it is how many were taken.
+func (l *DeviceLoader) Position() (int64, error) {
+	return own.Get(l.Handle, rawengine.DeviceLoaderGetPosition)
+}
+
+// SetPosition goes on at a position of the data loader.
+func (l *DeviceLoader) SetPosition(position int64) error {
+	return own.Do(l.Handle, func(p *raw.DeviceLoader) error {
+		return rawengine.DeviceLoaderSetPosition(p, position)
+	})
+}
+
+func (b *batches) taken() error {
+	if b == nil {
+		return nil
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	failure := b.failure
+	b.failure = nil
+	return failure
+}
+
+// fill makes a batch. Its failure belongs to a call on another thread.
+func (b *batches) fill(outputs []*raw.Tensor) (end, good bool) {
+	keep := func(err error) {
+		b.mutex.Lock()
+		defer b.mutex.Unlock()
+		b.failure = err
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			keep(&raw.PanicError{Value: p, Stack: debug.Stack()})
+			good = false
+		}
+	}()
+	tensors, err := b.next()
+	defer CloseAll(tensors)
+	if err == nil && len(tensors) == 0 {
+		return true, true
+	}
+	if err == nil && len(tensors) != len(outputs) {
+		err = raw.Invalid("next: expected %d tensors, got %d", len(outputs), len(tensors))
+	}
+	for i := 0; err == nil && i < len(outputs); i++ {
+		outputs[i], err = own.Get(tensors[i].Handle, rawengine.TensorRetain)
+	}
+	if err != nil {
+		keep(err)
+	}
+	return false, err == nil
+}
+
+//export nxdgoReadBatch
+func nxdgoReadBatch(outputs unsafe.Pointer, n C.size_t, outEnd *C.int32_t, handle C.uintptr_t) C.int32_t {
+	b := cgo.Handle(handle).Value().(*batches)
+	end, good := b.fill(unsafe.Slice((**raw.Tensor)(outputs), int(n)))
+	*outEnd = C.int32_t(flag(end))
+	if !good {
+		return C.int32_t(raw.ErrorUser)
+	}
+	return C.int32_t(raw.OK)
 }

@@ -14,6 +14,23 @@ const (
 	GraphFormatStablehlo GraphFormat = 2
 )
 
+// DeviceLoader is nxd_device_loader_t, an object of the library's. Batches that a thread reads, and
+// moves to a device, ahead of the steps that take them.
+type DeviceLoader struct{ _ opaque }
+
+// DeviceLoaderOptions is nxd_device_loader_options_t. How a device loader works.
+type DeviceLoaderOptions struct {
+	StructSize          uint64
+	BatchesPerExecution int32
+	Prefetch            int32
+}
+
+// Sized returns x with its StructSize set.
+func (x DeviceLoaderOptions) Sized() DeviceLoaderOptions {
+	x.StructSize = uint64(unsafe.Sizeof(x))
+	return x
+}
+
 // DeviceMetrics is nxd_device_metrics_t. Counts of device XLA in this process, on all threads.
 type DeviceMetrics struct {
 	StructSize     uint64

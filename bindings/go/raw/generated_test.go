@@ -46,6 +46,7 @@ var generatedStructs = map[string]any{
 	"nxd_plan_search_options_t":              PlanSearchOptions{},
 	"nxd_shard_options_t":                    ShardOptions{},
 	"nxd_function_options_t":                 FunctionOptions{},
+	"nxd_device_loader_options_t":            DeviceLoaderOptions{},
 	"nxd_device_metrics_t":                   DeviceMetrics{},
 	"nxd_cross_entropy_options_t":            CrossEntropyOptions{},
 	"nxd_parameter_options_t":                ParameterOptions{},

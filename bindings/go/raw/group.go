@@ -103,6 +103,29 @@ static inline nxdgo_error_t* nxdgo_receive(nxd_group_t* group, uint8_t* buffer, 
 static inline nxdgo_error_t* nxdgo_barrier(nxd_group_t* group) {
   return nxdgo_outcome(nxd_barrier(group));
 }
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_payloads_t* out_payloads;
+} nxdgo_group_rendezvous_t;
+
+static inline nxdgo_group_rendezvous_t nxdgo_group_rendezvous(nxd_group_t* group, const char* tag, const uint8_t* payload, size_t size) {
+  nxdgo_group_rendezvous_t r = {0};
+  r.error = nxdgo_outcome(nxd_group_rendezvous(group, tag, payload, size, &r.out_payloads));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  const void* out_data;
+  size_t out_size;
+} nxdgo_payloads_get_t;
+
+static inline nxdgo_payloads_get_t nxdgo_payloads_get(nxd_payloads_t* payloads, int32_t rank) {
+  nxdgo_payloads_get_t r = {0};
+  r.error = nxdgo_outcome(nxd_payloads_get(payloads, rank, &r.out_data, &r.out_size));
+  return r;
+}
 */
 import "C"
 
@@ -119,6 +142,10 @@ const (
 	ReduceMin     Reduce = 3
 	ReduceProd    Reduce = 4
 )
+
+// Payloads is nxd_payloads_t, an object of the library's. The bytes that the ranks of a group have
+// brought to a rendezvous.
+type Payloads struct{ _ opaque }
 
 // GroupCreate is nxd_group_create. Makes a group of some of the world's ranks. [collective: the
 // listed ranks]
@@ -225,4 +252,26 @@ func Receive(group *Group, buffer unsafe.Pointer, count int, dtype DType, from i
 // Barrier is nxd_barrier. Returns when every rank of the group has called. [collective: group]
 func Barrier(group *Group) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_barrier((*C.nxd_group_t)(unsafe.Pointer(group)))))
+}
+
+// GroupRendezvous is nxd_group_rendezvous. Waits for every rank of the group at a place of the
+// program that has a name, and gives each rank what all of them have brought. [collective: group]
+func GroupRendezvous(group *Group, tag string, payload unsafe.Pointer, size int) (payloadsOut *Payloads, err error) {
+	tagC, err := CString("tag", tag)
+	if err != nil {
+		return payloadsOut, err
+	}
+	r := C.nxdgo_group_rendezvous((*C.nxd_group_t)(unsafe.Pointer(group)), (*C.char)(unsafe.Pointer(tagC)), (*C.uint8_t)(payload), C.size_t(size))
+	return (*Payloads)(unsafe.Pointer(r.out_payloads)), TakeError(unsafe.Pointer(r.error))
+}
+
+// PayloadsGet is nxd_payloads_get. The bytes that one rank has brought. [local]
+func PayloadsGet(payloads *Payloads, rank int32) (dataOut unsafe.Pointer, sizeOut int, err error) {
+	r := C.nxdgo_payloads_get((*C.nxd_payloads_t)(unsafe.Pointer(payloads)), C.int32_t(rank))
+	return r.out_data, int(r.out_size), TakeError(unsafe.Pointer(r.error))
+}
+
+// PayloadsDestroy is nxd_payloads_destroy. Releases the payloads. [local]
+func PayloadsDestroy(payloads *Payloads) {
+	C.nxd_payloads_destroy((*C.nxd_payloads_t)(unsafe.Pointer(payloads)))
 }

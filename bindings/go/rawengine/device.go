@@ -24,6 +24,66 @@ static inline nxdgo_error_t* nxdgo_add_step_closure(uintptr_t closure, uintptr_t
   return nxdgo_outcome(nxd_add_step_closure((nxd_step_closure_fn)closure, (void*)user_data, (nxd_destroy_fn)destroy));
 }
 
+static inline nxdgo_error_t* nxdgo_add_step_closure_async(uintptr_t closure, uintptr_t user_data, uintptr_t destroy) {
+  return nxdgo_outcome(nxd_add_step_closure_async((nxd_step_closure_fn)closure, (void*)user_data, (nxd_destroy_fn)destroy));
+}
+
+static inline nxdgo_error_t* nxdgo_wait_step_closures(void) {
+  return nxdgo_outcome(nxd_wait_step_closures());
+}
+
+static inline nxdgo_error_t* nxdgo_device_loader_options_init(nxd_device_loader_options_t* options, size_t size) {
+  return nxdgo_outcome(nxd_device_loader_options_init(options, size));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_device_loader_t* out_loader;
+} nxdgo_device_loader_create_t;
+
+static inline nxdgo_device_loader_create_t nxdgo_device_loader_create(nxd_data_loader_t* loader, nxd_device_t device, const nxd_device_loader_options_t* options) {
+  nxdgo_device_loader_create_t r = {0};
+  r.error = nxdgo_outcome(nxd_device_loader_create(loader, device, options, &r.out_loader));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_device_loader_t* out_loader;
+} nxdgo_device_loader_create_callback_t;
+
+static inline nxdgo_device_loader_create_callback_t nxdgo_device_loader_create_callback(uintptr_t read, uintptr_t user_data, uintptr_t destroy, size_t num_tensors, nxd_device_t device, const nxd_device_loader_options_t* options) {
+  nxdgo_device_loader_create_callback_t r = {0};
+  r.error = nxdgo_outcome(nxd_device_loader_create_callback((nxd_read_batch_fn)read, (void*)user_data, (nxd_destroy_fn)destroy, num_tensors, device, options, &r.out_loader));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_end;
+} nxdgo_device_loader_next_t;
+
+static inline nxdgo_device_loader_next_t nxdgo_device_loader_next(nxd_device_loader_t* loader, nxd_tensor_t** outputs, size_t num_outputs) {
+  nxdgo_device_loader_next_t r = {0};
+  r.error = nxdgo_outcome(nxd_device_loader_next(loader, outputs, num_outputs, &r.out_end));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int64_t out_position;
+} nxdgo_device_loader_get_position_t;
+
+static inline nxdgo_device_loader_get_position_t nxdgo_device_loader_get_position(nxd_device_loader_t* loader) {
+  nxdgo_device_loader_get_position_t r = {0};
+  r.error = nxdgo_outcome(nxd_device_loader_get_position(loader, &r.out_position));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_device_loader_set_position(nxd_device_loader_t* loader, int64_t position) {
+  return nxdgo_outcome(nxd_device_loader_set_position(loader, position));
+}
+
 static inline nxdgo_error_t* nxdgo_device_get_metrics(nxd_device_metrics_t* out_metrics) {
   return nxdgo_outcome(nxd_device_get_metrics(out_metrics));
 }
@@ -80,6 +140,64 @@ func MarkStep(wait int32) error {
 // reading one runs nothing. [local]
 func AddStepClosure(closure uintptr, userData uintptr, destroy uintptr) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_add_step_closure(C.uintptr_t(closure), C.uintptr_t(userData), C.uintptr_t(destroy))))
+}
+
+// AddStepClosureAsync is nxd_add_step_closure_async. The same on a thread of the library's, while
+// this thread goes on: for what takes long, such as writing to a file. The thread runs the closures
+// of this thread one after another, in order. [local]
+func AddStepClosureAsync(closure uintptr, userData uintptr, destroy uintptr) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_add_step_closure_async(C.uintptr_t(closure), C.uintptr_t(userData), C.uintptr_t(destroy))))
+}
+
+// WaitStepClosures is nxd_wait_step_closures. Returns when the closures that this thread's steps
+// have handed to the other thread have run. [local]
+func WaitStepClosures() error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_wait_step_closures()))
+}
+
+// DeviceLoaderOptionsInit is nxd_device_loader_options_init. Fills options with defaults. [local]
+func DeviceLoaderOptionsInit(options *raw.DeviceLoaderOptions, size int) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_device_loader_options_init((*C.nxd_device_loader_options_t)(unsafe.Pointer(options)), C.size_t(size))))
+}
+
+// DeviceLoaderCreate is nxd_device_loader_create. Begins to move the batches of a data loader to a
+// device. [local]
+func DeviceLoaderCreate(loader *raw.DataLoader, device raw.Device, options *raw.DeviceLoaderOptions) (loaderOut *raw.DeviceLoader, err error) {
+	r := C.nxdgo_device_loader_create((*C.nxd_data_loader_t)(unsafe.Pointer(loader)), C.nxd_device_t(device), (*C.nxd_device_loader_options_t)(unsafe.Pointer(options)))
+	return (*raw.DeviceLoader)(unsafe.Pointer(r.out_loader)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// DeviceLoaderCreateCallback is nxd_device_loader_create_callback. Begins to call a function for
+// batches, and to move them to a device. [local]
+func DeviceLoaderCreateCallback(read uintptr, userData uintptr, destroy uintptr, numTensors int, device raw.Device, options *raw.DeviceLoaderOptions) (loaderOut *raw.DeviceLoader, err error) {
+	r := C.nxdgo_device_loader_create_callback(C.uintptr_t(read), C.uintptr_t(userData), C.uintptr_t(destroy), C.size_t(numTensors), C.nxd_device_t(device), (*C.nxd_device_loader_options_t)(unsafe.Pointer(options)))
+	return (*raw.DeviceLoader)(unsafe.Pointer(r.out_loader)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// DeviceLoaderNext is nxd_device_loader_next. Takes the next batch. [local]
+func DeviceLoaderNext(loader *raw.DeviceLoader, outputs **raw.Tensor, numOutputs int) (endOut int32, err error) {
+	r := C.nxdgo_device_loader_next((*C.nxd_device_loader_t)(unsafe.Pointer(loader)), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
+	return int32(r.out_end), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// DeviceLoaderGetPosition is nxd_device_loader_get_position. The place behind the last batch that
+// was taken, whatever was read ahead: samples of all ranks, as nxd_data_loader_get_position gives
+// them; of a function's batches their number. [local]
+func DeviceLoaderGetPosition(loader *raw.DeviceLoader) (positionOut int64, err error) {
+	r := C.nxdgo_device_loader_get_position((*C.nxd_device_loader_t)(unsafe.Pointer(loader)))
+	return int64(r.out_position), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// DeviceLoaderSetPosition is nxd_device_loader_set_position. Goes on at a position of the data
+// loader, as nxd_data_loader_set_position does. Batches that were read ahead are dropped. [local]
+func DeviceLoaderSetPosition(loader *raw.DeviceLoader, position int64) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_device_loader_set_position((*C.nxd_device_loader_t)(unsafe.Pointer(loader)), C.int64_t(position))))
+}
+
+// DeviceLoaderDestroy is nxd_device_loader_destroy. Ends the reading: waits for the function that
+// makes a batch, if it is running. Marks no step. Tensors that were taken stay. [local]
+func DeviceLoaderDestroy(loader *raw.DeviceLoader) {
+	C.nxd_device_loader_destroy((*C.nxd_device_loader_t)(unsafe.Pointer(loader)))
 }
 
 // DeviceGetMetrics is nxd_device_get_metrics. Counts since the process began, or since

@@ -9,8 +9,8 @@ from nxd._libtorch import ForeignLibtorch
 from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, grad, \
     no_grad
 from nxd.core import *
-from nxd.device import DeviceMetrics, add_step_closure, device_metrics, device_report, mark_step, \
-    reset_device_metrics, step_graph
+from nxd.device import DeviceLoader, DeviceMetrics, add_step_closure, add_step_closure_async, \
+    device_metrics, device_report, mark_step, reset_device_metrics, step_graph, wait_step_closures
 from nxd.enums import Activation, GraphFormat, Mismatch, QkvFusion, Rope, Toggle
 from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     gather_from_tensor_region, linear_cross_entropy, parallel_cross_entropy, \
@@ -27,15 +27,16 @@ from nxd.tensors import Tensor, aten_pool, from_dlpack, set_aten_pool, tensor, z
 from nxd.training import finish_grads, loss_weights
 
 __all__ = core.__all__ + [
-    "Activation", "Attention", "ColumnParallelLinear", "DeviceMetrics", "Dropout",
+    "Activation", "Attention", "ColumnParallelLinear", "DeviceLoader", "DeviceMetrics", "Dropout",
     "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
     "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "QkvFusion", "QkvLinear", "RmsNorm",
     "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Tape", "Tensor",
-    "Toggle", "TorchScript", "add_step_closure", "aten_pool", "autocast", "backward", "copy_to_tensor_region",
+    "Toggle", "TorchScript", "add_step_closure", "add_step_closure_async", "aten_pool", "autocast",
+    "backward", "copy_to_tensor_region",
     "core", "cpu_mode", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",
     "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",
     "loss_weights", "mark_step", "no_grad", "ops", "parallel_cross_entropy", "raw",
     "reduce_from_tensor_region", "reduce_scatter_to_sequence_region", "reset_device_metrics",
     "scatter_to_sequence_region", "scatter_to_tensor_region", "set_aten_pool", "step_graph",
-    "tensor", "zeros",
+    "tensor", "wait_step_closures", "zeros",
 ]

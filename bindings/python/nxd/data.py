@@ -24,7 +24,7 @@ class DataLoader(Handle):
     that no number of ranks changes. Further options are those of nxd_data_loader_options_t.
     [collective: world]"""
 
-    __slots__ = ()
+    __slots__ = ("next_labels",)
     _destroy = "nxd_data_loader_destroy"
 
     def __init__(self, context: Context, paths: Sequence[str | os.PathLike[str]], batch_size: int,
@@ -48,6 +48,7 @@ class DataLoader(Handle):
         check(core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,
                                           sequence_length, struct.pointer, out))
         super().__init__(out[0])
+        self.next_labels = bool(struct.pointer.next_labels)
 
     def next(self, ids: Any, labels: Any = None) -> None:
         """Takes this rank's next batches, as many as fit exactly into ids, an array of int64; with

@@ -286,3 +286,19 @@ class Group(Handle):
     def barrier(self, wait: bool = True) -> Any:
         """Returns when every rank of the group has called."""
         return self._run("barrier", wait, (), None, ())
+
+    def rendezvous(self, tag: str, payload: bytes = b"") -> list[bytes]:
+        """Waits for all ranks at the place of this name, and gives what each has brought, by rank.
+        [collective: group]"""
+        given = bytes(memoryview(payload))
+        all_ranks = ffi.new("nxd_payloads_t**")
+        check(core.nxd_group_rendezvous(self.pointer, tag.encode(), given, len(given), all_ranks))
+        data, size = ffi.new("const void**"), ffi.new("size_t*")
+        found = []
+        try:
+            for rank in range(self.size):
+                check(core.nxd_payloads_get(all_ranks[0], rank, data, size))
+                found.append(bytes(ffi.buffer(data[0], size[0])))
+        finally:
+            core.nxd_payloads_destroy(all_ranks[0])
+        return found

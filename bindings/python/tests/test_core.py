@@ -112,6 +112,16 @@ class Collectives(unittest.TestCase):
 
         on_ranks(run)
 
+    def test_rendezvous(self):
+        def run(context):
+            g, r = context.world, context.rank
+            self.assertEqual(g.rendezvous("here", b"\0x" * r), [b"", b"\0x"])
+            self.assertEqual(g.rendezvous("there"), [b"", b""])
+            with self.assertRaisesRegex(nxd.InvalidArgument, 'got "place 0" on rank 0'):
+                g.rendezvous(f"place {r}", bytearray(3))
+
+        on_ranks(run)
+
     def test_other_arrays(self):
         def run(context):
             g = context.world

@@ -2,6 +2,8 @@
 
 import gc
 import sys
+import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -215,6 +217,68 @@ class RecordedDevice(unittest.TestCase):
         nxd.mark_step()
         with self.assertRaises(nxd.InvalidArgument):
             nxd.step_graph("svg")
+
+    def test_closures_on_a_thread(self):
+        x = nxd.tensor(np.arange(4, dtype="f4")).to_device("xla")
+        total, seen = ops.sum(x * x), []
+
+        def read():
+            seen.append((total.item(), threading.get_ident()))
+        nxd.add_step_closure_async(read)
+        nxd.mark_step()
+        nxd.wait_step_closures()
+        self.assertEqual([value for value, _ in seen], [14])
+        self.assertNotEqual(seen[0][1], threading.get_ident())
+
+        def fail():
+            raise KeyError("mine")
+        nxd.add_step_closure_async(fail)
+        with self.assertRaises(nxd.UserError):
+            nxd.mark_step()
+            nxd.wait_step_closures()
+
+    def test_batches_of_an_iterator(self):
+        def batches():
+            for i in range(3):
+                yield nxd.tensor(np.full(2, i, "f4")), nxd.tensor(np.array([i]))
+            raise KeyError("mine")
+
+        nxd.reset_device_metrics()
+        seen = []
+        with nxd.DeviceLoader(batches(), "xla", num_tensors=2, prefetch=3) as loader:
+            with self.assertRaises(KeyError):
+                for x, y in loader:
+                    self.assertIs(x.device, nxd.Device.XLA)
+                    total = ops.sum(x)
+                    nxd.add_step_closure(lambda total=total: seen.append(total.item()))
+                    del y
+            self.assertEqual(loader.position, 3)
+            with self.assertRaises(nxd.Unsupported):
+                loader.position = 0
+        self.assertEqual(seen, [0, 2, 4])
+        self.assertEqual(nxd.device_metrics().steps, 3)
+        with nxd.DeviceLoader([nxd.tensor(np.array([7]))], "cpu") as loader:
+            self.assertEqual([x.numpy().tolist() for x in loader], [[7]])
+        with nxd.DeviceLoader([3], "cpu") as loader, self.assertRaises(AttributeError):
+            next(loader)
+
+    def test_batches_of_a_data_loader(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                nxd.Context(nxd.Store.local(), 0, 1) as context:
+            path = f"{folder}/tokens.bin"
+            np.arange(64, dtype="<u2").tofile(path)
+            options = {"shuffle": False, "next_labels": 1}
+            with nxd.DataLoader(context, [path], 2, 4, **options) as tokens, \
+                    nxd.DeviceLoader(tokens, "xla") as loader:
+                ids, labels = next(loader)
+                self.assertEqual(ids.to_device("cpu").numpy().tolist(), [[0, 1, 2, 3], [4, 5, 6, 7]])
+                self.assertEqual(labels.to_device("cpu").numpy()[1, 3], 8)
+                loader.position = 4
+                ids, labels = next(loader)
+                self.assertEqual(ids.to_device("cpu").numpy()[0, 0], 16)
+                self.assertEqual(loader.position, 6)
+                with self.assertRaises(nxd.InvalidState):
+                    tokens.position = 0
 
 
 if __name__ == "__main__":

@@ -78,6 +78,32 @@ DataLoader::~DataLoader() {
   thread_.join();
 }
 
+void DataLoader::check_not_lent() const {
+  check_state(lease_.expired(), "loader: a device loader reads it; destroy that first");
+}
+
+DataLoader::Lease DataLoader::lend() {
+  check_not_lent();
+  auto lease = std::make_shared<std::atomic<int64_t>>(position_);
+  lease_ = lease;
+  return lease;
+}
+
+int64_t DataLoader::position() const {
+  const Lease lease = lease_.lock();
+  return lease ? lease->load() : position_;
+}
+
+void DataLoader::next(int64_t* ids, int64_t* labels, size_t count) {
+  check_not_lent();
+  read_next(ids, labels, count);
+}
+
+void DataLoader::set_position(int64_t position) {
+  check_not_lent();
+  seek(position);
+}
+
 int64_t DataLoader::sample_at(int64_t place) const {
   const int64_t samples = files_.samples();
   const EpochSampler epoch({samples, 1, place / samples, options_.seed, options_.shuffle, false});
@@ -153,7 +179,7 @@ void DataLoader::take(int64_t* ids, int64_t* labels) {
   position_ += stride();
 }
 
-void DataLoader::next(int64_t* ids, int64_t* labels, size_t count) {
+void DataLoader::read_next(int64_t* ids, int64_t* labels, size_t count) {
   const auto each = static_cast<size_t>(options_.batch_size * options_.files.sequence_length);
   check_argument(ids, "ids: expected room for ", count, " ids, got NULL");
   const bool wanted = options_.files.next_labels;
@@ -174,7 +200,7 @@ void DataLoader::next(int64_t* ids, int64_t* labels, size_t count) {
   }
 }
 
-void DataLoader::set_position(int64_t position) {
+void DataLoader::seek(int64_t position) {
   check_argument(position >= 0 && position <= kLastPosition && position / samples() < kMostEpochs,
                  "position: expected 0 to 2^53, and less than 2^39 epochs of ", samples(),
                  " samples, got ", position);

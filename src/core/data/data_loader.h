@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -38,11 +39,24 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  // See nxd_data_loader_next.
+  const Options& options() const { return options_; }
+  // See nxd_data_loader_next. INVALID_STATE while it is lent.
   void next(int64_t* ids, int64_t* labels, size_t count);
   int64_t samples() const { return files_.samples(); }
-  int64_t position() const { return position_; }
+  // While it is lent, that of the lease.
+  int64_t position() const;
+  // INVALID_STATE while it is lent.
   void set_position(int64_t position);
+
+  // A lease: the loader is read by whom it is lent to, on any one thread, as long as that keeps the
+  // lease. It says the position behind the batches that the program has seen of those.
+  // INVALID_STATE while somebody else has one.
+  using Lease = std::shared_ptr<std::atomic<int64_t>>;
+  Lease lend();
+  // As above, for the holder of the lease.
+  void read_next(int64_t* ids, int64_t* labels, size_t count);
+  int64_t read_position() const { return position_; }
+  void seek(int64_t position);
 
  private:
   // Tokens that the thread has read, or why it could not.
@@ -51,6 +65,7 @@ class DataLoader {
     std::optional<Error> failure;
   };
 
+  void check_not_lent() const;
   int64_t sample_at(int64_t place) const;
   void read(int64_t position, Batch& out) const noexcept;
   void run();
@@ -62,6 +77,7 @@ class DataLoader {
   const Options options_;
   const TokenFiles files_;
   int64_t position_ = 0;  // the caller's
+  std::weak_ptr<std::atomic<int64_t>> lease_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -6,11 +6,14 @@ namespace nxd {
 
 using StepClosure = std::function<void()>;
 
-// Has the next mark_step() of this thread call the function, once.
+// Closures of this thread that the next step's graph is followed by, once; see
+// nxd_add_step_closure and nxd_add_step_closure_async.
 void add_step_closure(StepClosure closure);
+void add_step_closure_async(StepClosure closure);
+// Waits for those that the other thread has been handed, and fails as the first that failed did.
+void wait_step_closures();
 
-// Ends a step of this thread: executes what it has recorded, if anything, then calls the closures
-// in the order in which they were added. With the first failure those left over are dropped.
+// Ends a step on this thread: the graph, then the closures.
 void mark_step();
 
 }  // namespace nxd

@@ -45,7 +45,7 @@ KEPT = {
     ("nxd_module_load_safetensors", "out_report"), ("nxd_pp_get_losses", "out_count"),
 }
 # Single results that a count of something else follows.
-SINGLE = {("nxd_pp_run_eval", "out_loss")}
+SINGLE = {("nxd_pp_run_eval", "out_loss"), ("nxd_device_loader_next", "loader")}
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 # Only the calls of such buffers know their content.
 COLLECTIVES = {"send", "receive", "buffer"}
@@ -222,7 +222,7 @@ class Generator:
         if is_out and pointers == 1:
             return f"d.output<{base}>()"
         if pointers == 2:
-            return f"d.output<{base}*>()"
+            return f"d.output<{'const ' if kind['const'] else ''}{base}*>()"
         return f'd.numbers<{base}>("{name}", 64)'
 
     def call(self, function):

@@ -173,6 +173,26 @@ receive_from!(group::Group, a, from::Integer; tag::Integer = 0) =
 "Returns when every rank of the group has called. [collective: group]"
 barrier(group::Group) = check(nxd_barrier(group))
 
+"""
+    rendezvous(group, tag, payload = UInt8[])
+
+Waits for all ranks at the place of this name, and gives what each has brought, by rank.
+[collective: group]
+"""
+function rendezvous(group::Group, tag::AbstractString, payload::Vector{UInt8} = UInt8[])
+    all = value(out -> nxd_group_rendezvous(group, tag, payload, length(payload), out),
+                Ptr{nxd_payloads_t})
+    try
+        data, bytes = Ref{Ptr{Cvoid}}(C_NULL), Ref{Csize_t}(0)
+        map(0:size(group) - 1) do rank
+            check(nxd_payloads_get(all, rank, data, bytes))
+            copy(unsafe_wrap(Array, Ptr{UInt8}(data[]), Int(bytes[])))
+        end
+    finally
+        nxd_payloads_destroy(all)
+    end
+end
+
 # ---- the same without waiting: each gives a Work
 
 all_reduce_async!(group::Group, recv, send = recv; op = :sum) = starting(nxd_all_reduce_async, group,

@@ -31,6 +31,32 @@ end
     end
 end
 
+@testset "batches on the device" begin
+    alone() do context
+        plain = NXD.DataLoader(context, [token_file], 2, 4)
+        want = [NXD.next!(plain, zeros(Int64, 4, 2)) for _ in 1:3]
+        loader = NXD.DeviceLoader(NXD.DataLoader(context, [token_file], 2, 4), :xla)
+        took() = Array(NXD.to_device(NXD.next!(loader), :cpu))
+        @test [took() for _ in 1:3] == want
+        @test position(loader) == 6
+        seek(loader, 2)
+        @test took() == want[2]
+        @test thrown(() -> NXD.next!(loader; num_tensors = 2)).status == :invalid_argument
+        close(loader)
+    end
+end
+
+@testset "ranks meet" begin
+    brought = two_ranks() do rank, context
+        NXD.rendezvous(NXD.world(context), "here", fill(UInt8(rank), 3rank))
+    end
+    @test brought == fill([UInt8[], UInt8[1, 1, 1]], 2)
+    failures = two_ranks() do rank, context
+        thrown(() -> NXD.rendezvous(NXD.world(context), "place $rank")).status
+    end
+    @test failures == [:invalid_argument, :invalid_argument]
+end
+
 @testset "a bad path of one rank fails all" begin
     for (bad, status) in ("/nonexistent" => :io, 5 => :invalid_argument)
         failures = two_ranks() do rank, context

@@ -18,7 +18,7 @@ from nxd._raw.buffer_layers import (
 from nxd._raw.context import ContextOptions, Rendezvous, Transport
 from nxd._raw.data import DataLoaderOptions, TokenFormat
 from nxd._raw.data_parallel import DdpOptions, FinishOptions, Placement
-from nxd._raw.device import GraphFormat
+from nxd._raw.device import DeviceLoaderOptions, GraphFormat
 from nxd._raw.functional import CrossEntropyOptions
 from nxd._raw.group import Reduce
 from nxd._raw.job import SpawnOptions
@@ -70,16 +70,16 @@ __all__ = [
     "ABI_VERSION", "CDEF", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions",
     "AttentionOptions", "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions",
     "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DataLoaderOptions", "DdpOptions",
-    "Device", "DropoutOptions", "EmbeddingOptions", "ErrorInfo", "FinishOptions",
-    "FunctionOptions", "GraphFormat", "Hyperparameter", "Init", "LinearCrossEntropyOptions",
-    "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats", "Mismatch",
-    "MlpOptions", "ModelOptions", "NormOptions", "NormalizationOptions",
-    "ParallelCrossEntropyOptions", "ParallelOptions", "ParameterOptions", "ParameterState",
-    "Phase", "PhaseStats", "Placement", "PlanLayout", "PlanMachine", "PlanModel",
-    "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall", "PpCallbacksOptions",
-    "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport", "PpScheduleKind", "PpTask",
-    "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction", "RegionMapping",
-    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions", "ShardOptions",
-    "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle", "TokenFormat", "Transport",
-    "VocabParallelEmbeddingOptions",
+    "Device", "DeviceLoaderOptions", "DropoutOptions", "EmbeddingOptions", "ErrorInfo",
+    "FinishOptions", "FunctionOptions", "GraphFormat", "Hyperparameter", "Init",
+    "LinearCrossEntropyOptions", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions",
+    "MemoryStats", "Mismatch", "MlpOptions", "ModelOptions", "NormOptions",
+    "NormalizationOptions", "ParallelCrossEntropyOptions", "ParallelOptions",
+    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
+    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
+    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
+    "PpScheduleKind", "PpTask", "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction",
+    "RegionMapping", "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions",
+    "ShardOptions", "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle",
+    "TokenFormat", "Transport", "VocabParallelEmbeddingOptions",
 ]

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 NAMES = """
 typedef int32_t nxd_reduce_t;
+typedef struct nxd_payloads nxd_payloads_t;
 """
 
 FUNCTIONS = """
@@ -27,6 +28,9 @@ nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* receive,
 nxd_status_t nxd_send(nxd_group_t* group, const void* buffer, size_t count, nxd_dtype_t dtype, int32_t to, int32_t tag);
 nxd_status_t nxd_receive(nxd_group_t* group, void* buffer, size_t count, nxd_dtype_t dtype, int32_t from, int32_t tag);
 nxd_status_t nxd_barrier(nxd_group_t* group);
+nxd_status_t nxd_group_rendezvous(nxd_group_t* group, const char* tag, const void* payload, size_t size, nxd_payloads_t** out_payloads);
+nxd_status_t nxd_payloads_get(nxd_payloads_t* payloads, int32_t rank, const void** out_data, size_t* out_size);
+void nxd_payloads_destroy(nxd_payloads_t* payloads);
 """
 
 

@@ -576,6 +576,14 @@ fn layout_of_nxd_function_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_device_loader_options_t() {
+    assert_eq!((size_of::<nxd_device_loader_options_t>(), align_of::<nxd_device_loader_options_t>()), (16, 8));
+    assert_eq!(place!(nxd_device_loader_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_device_loader_options_t, batches_per_execution), (8, 4), "batches_per_execution");
+    assert_eq!(place!(nxd_device_loader_options_t, prefetch), (12, 4), "prefetch");
+}
+
+#[test]
 fn layout_of_nxd_device_metrics_t() {
     assert_eq!((size_of::<nxd_device_metrics_t>(), align_of::<nxd_device_metrics_t>()), (88, 8));
     assert_eq!(place!(nxd_device_metrics_t, struct_size), (0, 8), "struct_size");

@@ -20,6 +20,11 @@ object! {
 // A context's groups may be used from different threads, each by one at a time.
 unsafe impl Send for Owned<Group> {}
 
+object! {
+    /// The bytes that ranks have brought to a rendezvous.
+    Payloads, nxd_payloads_t, nxd_payloads_destroy
+}
+
 impl Group {
     /// Makes a group of some of the world's ranks. Collective: the listed ranks.
     pub fn create(ctx: &Context, ranks: &[i32], name: &str) -> Result<Owned<Group>> {
@@ -142,6 +147,26 @@ impl Group {
     /// Returns when every rank of the group has called.
     pub fn barrier(&self) -> Result<()> {
         check(unsafe { sys::nxd_barrier(self.as_raw()) })
+    }
+
+    /// Waits for all ranks at the place of this name, and gives what each has brought, by rank.
+    pub fn rendezvous(&self, tag: &str, payload: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let tag = match c_string(tag) {
+            Ok(tag) => tag,
+            // The peers are in the call already, or about to be.
+            Err(error) => return Err(self.reject("", error.message().to_string())),
+        };
+        let all: Owned<Payloads> = create(|out| unsafe {
+            let data = payload.as_ptr().cast();
+            sys::nxd_group_rendezvous(self.as_raw(), tag.as_ptr(), data, payload.len(), out)
+        })?;
+        (0..self.size()?)
+            .map(|rank| {
+                let (mut data, mut size) = (std::ptr::null(), 0);
+                check(unsafe { sys::nxd_payloads_get(all.as_raw(), rank, &mut data, &mut size) })?;
+                Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec())
+            })
+            .collect()
     }
 
     fn collective(

@@ -76,8 +76,9 @@ mod engine;
 pub use engine::{
     autograd::{backward, grad, with_autocast, with_grad, Call, Function, FunctionBuilder},
     device::{
-        add_step_closure, device_metrics, device_report, mark_step, reset_device_metrics,
-        step_graph, DeviceMetrics, GraphFormat,
+        add_step_closure, add_step_closure_async, device_metrics, device_report, mark_step,
+        reset_device_metrics, step_graph, wait_step_closures, DeviceLoader, DeviceLoaderOptions,
+        DeviceMetrics, GraphFormat,
     },
     functional,
     load::{LoadReport, Mismatch},

@@ -1,5 +1,7 @@
 # Generated from include/nxd.h by scripts/bindings: do not edit.
 
+mutable struct nxd_payloads_t end
+
 @code nxd_reduce_t begin
     NXD_REDUCE_INVALID = -1 => "invalid"
     NXD_REDUCE_SUM = 0 => "sum"
@@ -36,3 +38,8 @@ end
 @call libnxd_core nxd_receive(group::Ptr{nxd_group_t}, buffer::Ptr{Cvoid}, count::Csize_t,
     dtype::nxd_dtype_t, from::Int32, tag::Int32)::nxd_status_t
 @call libnxd_core nxd_barrier(group::Ptr{nxd_group_t})::nxd_status_t
+@call libnxd_core nxd_group_rendezvous(group::Ptr{nxd_group_t}, tag::Cstring, payload::Ptr{Cvoid},
+    size::Csize_t, out_payloads::Ptr{Ptr{nxd_payloads_t}})::nxd_status_t
+@call libnxd_core nxd_payloads_get(payloads::Ptr{nxd_payloads_t}, rank::Int32,
+    out_data::Ptr{Ptr{Cvoid}}, out_size::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_payloads_destroy(payloads::Ptr{nxd_payloads_t})::Cvoid

@@ -40,6 +40,13 @@ impl Default for nxd_reduce_t {
     }
 }
 
+/// The bytes that the ranks of a group have brought to a rendezvous.
+#[repr(C)]
+pub struct nxd_payloads_t {
+    _data: [u8; 0],
+    _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
 extern "C" {
     /// [collective: the listed ranks] Makes a group of some of the world's ranks.
     ///
@@ -160,4 +167,30 @@ extern "C" {
     /// [collective: group] Returns when every rank of the group has called.
     /// @since 0.1
     pub fn nxd_barrier(group: *mut nxd_group_t) -> nxd_status_t;
+
+    /// [collective: group] Waits for every rank of the group at a place of the program that has a name,
+    /// and gives each rank what all of them have brought.
+    ///
+    /// Ranks that stand at different places get an error that names two of them. The operators that
+    /// device XLA has recorded are not run: mark the step before, where the meeting is about values.
+    /// @param tag      name of the place, the same on all ranks; UTF-8.
+    /// @param payload  size bytes; may be NULL when size is 0. Ranks may bring different sizes; every
+    /// rank gets room for as many of the largest as there are ranks.
+    /// @param[out] out_payloads  the caller destroys it.
+    /// @return NXD_OK; INVALID_ARGUMENT, also when tags differ (on all ranks); OUT_OF_MEMORY; TIMEOUT;
+    /// PEER_LOST; ABORTED.
+    /// @since 0.1
+    pub fn nxd_group_rendezvous(group: *mut nxd_group_t, tag: *const c_char, payload: *const c_void, size: usize, out_payloads: *mut *mut nxd_payloads_t) -> nxd_status_t;
+
+    /// [local] The bytes that one rank has brought.
+    ///
+    /// @param rank  in the group.
+    /// @param[out] out_data  borrowed from payloads; not NULL, also for 0 bytes.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL, rank).
+    /// @since 0.1
+    pub fn nxd_payloads_get(payloads: *mut nxd_payloads_t, rank: i32, out_data: *mut *const c_void, out_size: *mut usize) -> nxd_status_t;
+
+    /// [local] Releases the payloads.
+    /// @since 0.1
+    pub fn nxd_payloads_destroy(payloads: *mut nxd_payloads_t);
 }

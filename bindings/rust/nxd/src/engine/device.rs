@@ -1,10 +1,13 @@
 use crate::callback::{guard, release};
-use crate::engine::tensor::{Device, Tensor};
+use crate::data::DataLoader;
+use crate::engine::tensor::{give, maybe_outputs, Device, Tensor};
 use crate::error::{check, check_abi, string, Result, Status};
-use crate::object::{create, Owned};
+use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::{c_char, c_void};
+use sys::Versioned;
 
+pub use sys::nxd_device_loader_options_t as DeviceLoaderOptions;
 pub use sys::nxd_device_metrics_t as DeviceMetrics;
 pub use sys::nxd_graph_format_t as GraphFormat;
 
@@ -34,6 +37,116 @@ pub fn add_step_closure<F: Fn() -> Result<()> + 'static>(closure: F) -> Result<(
         drop(unsafe { Box::from_raw(data) });
     }
     check(status)
+}
+
+/// The same on a thread of the library's, while this one goes on. Its failure is that of a later
+/// [`mark_step`] or of [`wait_step_closures`], with the closure's status.
+pub fn add_step_closure_async<F: Fn() -> Result<()> + Send + 'static>(closure: F) -> Result<()> {
+    check_abi()?;
+    let data = Box::into_raw(Box::new(closure));
+    let status = unsafe {
+        sys::nxd_add_step_closure_async(Some(call::<F> as _), data.cast(), Some(release::<F> as _))
+    };
+    if status != Status::OK {
+        // Not taken over.
+        drop(unsafe { Box::from_raw(data) });
+    }
+    check(status)
+}
+
+/// Returns when the closures of this thread's steps that run on the other thread have run.
+pub fn wait_step_closures() -> Result<()> {
+    check(unsafe { sys::nxd_wait_step_closures() })
+}
+
+object! {
+    /// Batches that a thread reads, and moves to a device, ahead of the steps that take them.
+    DeviceLoader, nxd_device_loader_t, nxd_device_loader_destroy
+}
+
+impl DeviceLoader {
+    /// The batches of a data loader, which is the device loader's as long as that exists.
+    pub fn over(
+        loader: &DataLoader,
+        device: Device,
+        options: &DeviceLoaderOptions,
+    ) -> Result<Owned<DeviceLoader>> {
+        let options = options.with_size();
+        create(|out| unsafe {
+            sys::nxd_device_loader_create(loader.as_raw(), device, &options, out)
+        })
+    }
+
+    /// The batches that a closure makes on the loader's thread, each of `num_tensors` tensors, until
+    /// it gives `None`. A failure is that of [`next`](Self::next), with the closure's status.
+    pub fn from_fn<F>(
+        read: F,
+        num_tensors: usize,
+        device: Device,
+        options: &DeviceLoaderOptions,
+    ) -> Result<Owned<DeviceLoader>>
+    where
+        F: FnMut() -> Result<Option<Vec<Owned<Tensor>>>> + Send + 'static,
+    {
+        let options = options.with_size();
+        let data = Box::into_raw(Box::new(read));
+        let made = create(|out| unsafe {
+            let (call, destroy) = (Some(read_batch::<F> as _), Some(release::<F> as _));
+            let data = data.cast();
+            sys::nxd_device_loader_create_callback(
+                call,
+                data,
+                destroy,
+                num_tensors,
+                device,
+                &options,
+                out,
+            )
+        });
+        if made.is_err() {
+            // Not taken over.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        made
+    }
+
+    /// Takes the next batch, of so many tensors; `None` at the end. Marks the step before it.
+    pub fn next(&self, num_tensors: usize) -> Result<Option<Vec<Owned<Tensor>>>> {
+        let mut end = 0;
+        let tensors = maybe_outputs(num_tensors, |out| unsafe {
+            sys::nxd_device_loader_next(self.as_raw(), out, num_tensors, &mut end)
+        })?;
+        Ok(if end == 0 { tensors.into_iter().collect() } else { None })
+    }
+
+    /// Where the data loader stands behind the last batch that was taken: what a checkpoint needs to
+    /// keep. For a closure's batches, how many were taken.
+    pub fn position(&self) -> Result<i64> {
+        get(|out| unsafe { sys::nxd_device_loader_get_position(self.as_raw(), out) })
+    }
+
+    /// Goes on at a position of the data loader.
+    pub fn set_position(&self, position: i64) -> Result<()> {
+        check(unsafe { sys::nxd_device_loader_set_position(self.as_raw(), position) })
+    }
+}
+
+unsafe extern "C" fn read_batch<F>(
+    room: *mut *mut sys::nxd_tensor_t,
+    num_tensors: usize,
+    end: *mut i32,
+    data: *mut c_void,
+) -> Status
+where
+    F: FnMut() -> Result<Option<Vec<Owned<Tensor>>>>,
+{
+    guard(|| match (*data.cast::<F>())()? {
+        Some(batch) => give(batch.into_iter().map(Some).collect(), room, num_tensors),
+        None => {
+            *end = 1;
+            Ok(())
+        }
+    })
 }
 
 unsafe extern "C" fn call<F: Fn() -> Result<()>>(data: *mut c_void) -> Status {

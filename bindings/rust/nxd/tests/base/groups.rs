@@ -34,6 +34,19 @@ fn collectives_over_slices() {
 }
 
 #[test]
+fn rendezvous() {
+    on_ranks(2, |ctx| {
+        let (world, rank) = (ctx.world_group()?, ctx.rank()?);
+        let brought = world.rendezvous("here", &vec![rank as u8; 3 * rank as usize])?;
+        assert_eq!(brought, [vec![], vec![1, 1, 1]]);
+        let error = world.rendezvous(&format!("place {}", rank), b"").unwrap_err();
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+        assert!(error.message().contains("\"place 1\" on rank 1"), "{}", error);
+        ctx.finalize()
+    });
+}
+
+#[test]
 fn messages() {
     on_ranks(2, |ctx| {
         let world = ctx.world_group()?;

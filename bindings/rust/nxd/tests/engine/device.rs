@@ -1,6 +1,10 @@
-use nxd::{Device, GraphFormat, Op, Status, Tensor};
+use crate::common::alone;
+use nxd::{
+    DataLoader, DataLoaderOptions, Device, DeviceLoader, Error, GraphFormat, Op, Status, Tensor,
+};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::mpsc::channel;
 
 #[test]
 fn a_step_is_one_graph() {
@@ -32,4 +36,67 @@ fn a_closure_fails_the_step() {
     assert_eq!(nxd::mark_step(true).unwrap_err().status(), Status::INVALID_ARGUMENT);
     nxd::mark_step(true).unwrap();
     nxd::reset_device_metrics().unwrap();
+}
+
+#[test]
+fn closures_on_a_thread() {
+    let (send, receive) = channel();
+    nxd::add_step_closure_async(move || {
+        send.send(std::thread::current().id()).unwrap();
+        Ok(())
+    })
+    .unwrap();
+    nxd::mark_step(true).unwrap();
+    nxd::wait_step_closures().unwrap();
+    assert_ne!(receive.try_recv().unwrap(), std::thread::current().id());
+    nxd::add_step_closure_async(|| Err(Error::user("mine"))).unwrap();
+    let failed = nxd::mark_step(true).and_then(|_| nxd::wait_step_closures());
+    assert_eq!(failed.unwrap_err().status(), Status::USER);
+}
+
+#[test]
+fn batches_of_a_closure() {
+    let mut made = 0f32;
+    let read = move || {
+        made += 1.0;
+        match made as i32 {
+            1 | 3 => Ok(Some(vec![Tensor::from_slice(&[made, 0.5], &[2])?])),
+            2 => Err(Error::user("mine")),
+            _ => Ok(None),
+        }
+    };
+    let loader = DeviceLoader::from_fn(read, 1, Device::XLA, &Default::default()).unwrap();
+    let first = loader.next(1).unwrap().unwrap();
+    assert_eq!(first[0].device().unwrap(), Device::XLA);
+    assert_eq!(loader.next(1).unwrap_err().status(), Status::USER);
+    let third = loader.next(1).unwrap().unwrap();
+    assert_eq!(third[0].to_device(Device::CPU).unwrap().to_vec::<f32>().unwrap(), [3.0, 0.5]);
+    assert!(loader.next(1).unwrap().is_none());
+    assert_eq!(loader.position().unwrap(), 2);
+}
+
+#[test]
+fn batches_of_a_data_loader() {
+    let path = std::env::temp_dir().join(format!("nxd-{}-device.bin", std::process::id()));
+    let bytes: Vec<u8> = (0..64u16).flat_map(|token| token.to_le_bytes()).collect();
+    std::fs::write(&path, bytes).unwrap();
+    let ctx = alone();
+    let options = DataLoaderOptions { has_seed: 1, seed: 5, ..Default::default() };
+    let tokens = DataLoader::open(&ctx, &[&path], 2, 4, &options).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let mut ids = vec![0; 16];
+    tokens.next(&mut ids, None).unwrap();
+    tokens.set_position(0).unwrap();
+    let loader = DeviceLoader::over(&tokens, Device::XLA, &Default::default()).unwrap();
+    let take = || {
+        let batch = loader.next(1).unwrap().unwrap();
+        batch[0].to_device(Device::CPU).unwrap().to_vec::<i64>().unwrap()
+    };
+    assert_eq!([take(), take()].concat(), ids);
+    loader.set_position(2).unwrap();
+    assert_eq!(take(), ids[8..]);
+    assert_eq!(tokens.position().unwrap(), 4);
+    assert_eq!(tokens.set_position(0).unwrap_err().status(), Status::INVALID_STATE);
+    drop(loader);
+    assert_eq!(tokens.position().unwrap(), 4);
 }

@@ -1,0 +1,28 @@
+#include "core/agree/rendezvous.h"
+
+#include "core/agree/agree.h"
+#include "core/base/exchange_record.h"
+
+namespace nxd {
+
+std::vector<std::string> rendezvous(ProcessGroup& group, const std::string& tag,
+                                    const std::string& payload, const Outcome& outcome) {
+  RecordWriter own;
+  own.string(tag);
+  own.string(payload);
+  std::vector<std::string> payloads;
+  std::string first;
+  for (const std::string& bytes : gather_texts(&group, own.take(), outcome)) {
+    RecordReader other(bytes);
+    const std::string place = other.string();
+    if (payloads.empty()) first = place;
+    // Every rank compares with the first one, so that all give the same error.
+    check_argument(place == first, "tag: expected the same on all ranks of group ", group.name(),
+                   ", got \"", first, "\" on rank ", group.ranks()[0], " and \"", place,
+                   "\" on rank ", group.ranks()[payloads.size()]);
+    payloads.push_back(other.string());
+  }
+  return payloads;
+}
+
+}  // namespace nxd
