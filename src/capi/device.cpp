@@ -34,7 +34,7 @@ DeviceLoader::Options resolve(const nxd_device_loader_options_t* given, nxd_devi
   return out;
 }
 
-DeviceLoader& unwrap(nxd_device_loader_t* loader) {
+DeviceLoader& unwrap_device_loader(nxd_device_loader_t* loader) {
   check_argument(loader, "loader: expected a loader, got NULL");
   loader->fork_guard.check("loader");
   return *loader->value;
@@ -129,7 +129,7 @@ nxd_status_t nxd_device_loader_create(nxd_data_loader_t* loader, nxd_device_t de
                                       nxd_device_loader_t** out_loader) {
   return guard([&] {
     auto& out = output(out_loader, "out_loader");
-    nxd::unwrap(loader);
+    unwrap(loader);
     auto batches = std::make_unique<TokenBatches>(loader->value);
     auto handle = std::make_unique<nxd_device_loader>();
     handle->value = std::make_unique<DeviceLoader>(std::move(batches), resolve(options, device));
@@ -162,7 +162,7 @@ nxd_status_t nxd_device_loader_next(nxd_device_loader_t* loader, nxd_tensor_t** 
     if (out_end) *out_end = 0;
     clear_outputs(outputs, num_outputs, "outputs");
     auto& end = output(out_end, "out_end");
-    DeviceLoader& known = unwrap(loader);
+    DeviceLoader& known = unwrap_device_loader(loader);
     check_argument(num_outputs == known.width(), "num_outputs: expected ", known.width(),
                    " of a batch, got ", num_outputs);
     const std::optional<BatchSource::Tensors> batch = known.next();
@@ -174,12 +174,12 @@ nxd_status_t nxd_device_loader_next(nxd_device_loader_t* loader, nxd_tensor_t** 
 nxd_status_t nxd_device_loader_get_position(nxd_device_loader_t* loader, int64_t* out_position) {
   return guard([&] {
     auto& out = output(out_position, "out_position");
-    out = unwrap(loader).position();
+    out = unwrap_device_loader(loader).position();
   });
 }
 
 nxd_status_t nxd_device_loader_set_position(nxd_device_loader_t* loader, int64_t position) {
-  return guard([&] { unwrap(loader).set_position(position); });
+  return guard([&] { unwrap_device_loader(loader).set_position(position); });
 }
 
 // A forked child has the parent's memory, but not the thread that reads.
