@@ -421,6 +421,9 @@ extern "C" {
     /// Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
     /// When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
     /// advances, and the report says so.
+    ///
+    /// With parameters on device XLA the updates join the recorded graph. A report has to wait for that
+    /// graph; without one the call returns at once, and nxd_mark_step has the errors of the updates.
     /// @param options     NULL: defaults.
     /// @param out_report  may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
