@@ -203,6 +203,29 @@ DLTensor* Draw::tensor(size_t index) {
   return out;
 }
 
+DLTensor* Draw::layer_tensor(const char* fitting) {
+  if (random_.once_in(24)) return tensor(random_.next() % 4);
+  static constexpr DLDataType kElements[] = {
+      {kDLFloat, 32, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 64, 1}, {kDLFloat, 16, 1}};
+  static constexpr DLDataType kLabel{kDLInt, 64, 1}, kF32{kDLFloat, 32, 1};
+  DLDataType dtype = kElements[count("dtype of a layer", false) % std::size(kElements)];
+  auto* out = room<DLTensor>(1);
+  auto* shape = room<int64_t>(2);
+  size_t elements = 1;
+  int ndim = 0;
+  for (; *fitting != ' '; ++fitting) {
+    const char extent[] = {*fitting, '\0'};
+    const size_t n = *fitting == '2' ? 2 : count(extent, false);
+    shape[ndim++] = static_cast<int64_t>(n);
+    elements *= n;
+  }
+  if (fitting[1] == 'i') dtype = kLabel;
+  if (fitting[1] == 's' && dtype.bits != 64) dtype = kF32;
+  void* data = elements > 0 || random_.once_in(2) ? memory(elements * dtype.bits / 8) : nullptr;
+  *out = {data, {kDLCPU, 0}, ndim, dtype, shape, nullptr, 0};
+  return out;
+}
+
 DLTensor** Draw::tensors(size_t n) {
   auto** out = room<DLTensor*>(n);
   for (size_t i = 0; i < elements(n); ++i) out[i] = tensor(i);

@@ -209,6 +209,9 @@ class Draw {
   // The index-th has the same shape in every list of a call.
   DLTensor* tensor(size_t index);
   DLTensor** tensors(size_t n);
+  // A tensor of a layer over buffers, as generate.py writes its extents and elements: mostly one
+  // that fits the others of the call.
+  DLTensor* layer_tensor(const char* fitting);
 
   // A struct of the size that it says: the right one mostly.
   template <class T>

@@ -33,6 +33,22 @@ BASES = {
                                  "out.batch_size = 8;",
     "nxd_pp_value_t": "out.name = \"x\";",
 }
+# Tensors of a layer over buffers that fit together: their extents (t tokens, k and n features, 2) and
+# their elements (x of the call's dtype, i labels, s statistics).
+LINEAR = {"x": "tk x", "weight": "nk x", "bias": "n x", "y": "tn x"}
+NORM = {"x": "tk x", "weight": "k x", "bias": "k x", "y": "tk x", "statistics": "t s"}
+LAYERS = {
+    "nxd_column_linear": LINEAR,
+    "nxd_row_linear": LINEAR,
+    "nxd_vocab_parallel_embedding": {"ids": "t i", "weight": "nk x", "y": "tk x"},
+    "nxd_parallel_cross_entropy":
+        {"logits": "tn x", "labels": "t i", "statistics": "2t s", "loss": " s"},
+    "nxd_linear_cross_entropy":
+        {"x": "tk x", "weight": "nk x", "bias": "n x", "labels": "t i", "statistics": "2t s",
+         "loss": " s"},
+    "nxd_rms_norm": NORM,
+    "nxd_layer_norm": NORM | {"statistics": "2t s"},
+}
 # Results that a failure may leave, as the header says.
 KEPT = {
     ("nxd_store_get", "out_size"), ("nxd_context_get_flight_record", "out_needed"),
@@ -196,6 +212,10 @@ class Generator:
                 return "nullptr"
             return f"d.bytes({n})" if n else "d.memory(64)"
         if base == "DLTensor":
+            layer = LAYERS.get(function["name"].split("_forward")[0].split("_backward")[0], {})
+            fitting = layer.get(name.removeprefix("grad_"))
+            if fitting:
+                return f'd.layer_tensor("{fitting}")'
             return f"d.tensors({n})" if pointers == 2 else 'd.tensor(d.integer<uint8_t>("tensor"))'
         if base.startswith("DLManagedTensor"):
             return f"d.output<{base}*>()" if is_out else f"d.handle_to_destroy<{base}>()"
