@@ -120,7 +120,7 @@ std::vector<Slip<Arguments>> slips() {
        [](Arguments& a) { a.py->strides = still; }},
       {&kRowForward, "workspace_bytes: expected at least ",
        [](Arguments& a) { a.row.workspace = small, a.px->strides = stepped; }},
-      {&kColumnBackward, "workspace: expected memory apart from that of weight",
+      {&kColumnBackward, "workspace: expected memory apart from that of ",
        [](Arguments& a) { a.column.workspace = a.pw->data, a.column.workspace_bytes = 4096; }},
       {&kColumnForward, "gather_output: expected 0 or 1, got 2",
        [](Arguments& a) { a.column.gather_output = 2; }},

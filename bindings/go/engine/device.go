@@ -159,11 +159,15 @@ func (l *DeviceLoader) Next() ([]*Tensor, error) {
 		})
 		return err
 	})
-	if cause := l.read.taken(); err != nil && cause != nil {
-		return nil, cause
-	}
-	if err != nil || end != 0 {
+	if err != nil {
+		// A failure made ahead waits until the batches before it have been taken.
+		if cause := l.read.taken(); cause != nil {
+			return nil, cause
+		}
 		return nil, err
+	}
+	if end != 0 {
+		return nil, nil
 	}
 	return tensors, nil
 }

@@ -71,8 +71,9 @@ class _Batches:
             raise
 
     def check(self, status: int) -> None:
-        exception, self.exception = self.exception, None
-        if status == Status.USER and exception is not None:
+        # One raised ahead waits until the batches before it have been taken.
+        if status == Status.USER and self.exception is not None:
+            exception, self.exception = self.exception, None
             raise exception
 
 
