@@ -26,8 +26,8 @@ NXD_API nxd_status_t nxd_tensor_to_device(nxd_tensor_t* tensor, nxd_device_t dev
  *
  *  Does nothing where nothing was recorded, so that a program that calls it trains on the CPU, too.
  *  After a failure the tensors that the graph should have given stay without values.
- *  @param wait  1: returns when the graph has run. 0: may return earlier; the backend replay runs
- *               the graph before it returns all the same.
+ *  @param wait  1: returns when the graph has run. 0: it runs on a thread of the library's, and the
+ *               next call of this thread that needs its values waits, and fails as this one would.
  *  @return NXD_OK; INVALID_ARGUMENT (wait); the error of an operator that fails, whose message
  *          names the operator; that of a step closure.
  *  @since 0.1 */

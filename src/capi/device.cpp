@@ -92,10 +92,7 @@ nxd_status_t nxd_tensor_to_device(nxd_tensor_t* tensor, nxd_device_t device,
 }
 
 nxd_status_t nxd_mark_step(int32_t wait) {
-  return guard([&] {
-    flag(wait, "wait");
-    mark_step();
-  });
+  return guard([&] { mark_step(flag(wait, "wait")); });
 }
 
 nxd_status_t nxd_add_step_closure(nxd_step_closure_fn closure, void* user_data,
@@ -191,6 +188,7 @@ void nxd_device_loader_destroy(nxd_device_loader_t* loader) {
 nxd_status_t nxd_device_get_metrics(nxd_device_metrics_t* out_metrics) {
   return guard([&] {
     OutputStruct out(out_metrics, "out_metrics");
+    wait_for_step();
     const device_metrics::Counts c = device_metrics::counts();
     out.write({sizeof(nxd_device_metrics_t), c.recorded, c.steps, plan_count(), c.compiles,
                c.cache_hits, c.executions, c.implicit_syncs, c.fallbacks, c.compile_seconds,
@@ -199,12 +197,16 @@ nxd_status_t nxd_device_get_metrics(nxd_device_metrics_t* out_metrics) {
 }
 
 nxd_status_t nxd_device_reset_metrics(void) {
-  return guard([] { device_metrics::reset(); });
+  return guard([] {
+    wait_for_step();
+    device_metrics::reset();
+  });
 }
 
 nxd_status_t nxd_device_get_report(char* buf, size_t cap, size_t* out_needed) {
   return guard([&] {
     auto& needed = output(out_needed, "out_needed");
+    wait_for_step();
     copy_text(device_metrics::report(), buf, cap, needed);
   });
 }
@@ -215,7 +217,7 @@ nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, siz
     auto& needed = output(out_needed, "out_needed");
     check_argument(format >= NXD_GRAPH_FORMAT_TEXT && format <= NXD_GRAPH_FORMAT_STABLEHLO,
                    "format: expected an NXD_GRAPH_FORMAT_*, got ", format);
-    const Recording* recording = Recording::existing();
+    Recording* const recording = Recording::existing();
     const RecordedGraph graph = recording ? recording->step_graph() : RecordedGraph();
     copy_text(format == NXD_GRAPH_FORMAT_STABLEHLO ? emit_stablehlo(graph).text
               : format == NXD_GRAPH_FORMAT_DOT     ? GraphText(graph).dot()

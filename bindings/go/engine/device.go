@@ -36,7 +36,8 @@ func (t *Tensor) ToDevice(device nxd.Device) (*Tensor, error) {
 }
 
 // MarkStep ends a step: it runs what this thread has recorded on device XLA as one graph, then its step
-// closures. A goroutine that records calls runtime.LockOSThread first.
+// closures. A goroutine that records calls runtime.LockOSThread first. Without wait the graph runs
+// while this thread goes on: the next call that needs its values waits, and fails as this one would.
 func MarkStep(wait bool) error { return rawengine.MarkStep(flag(wait)) }
 
 // AddStepClosure has f called once, by the next MarkStep of this thread, when the graph has run.

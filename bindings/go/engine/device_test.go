@@ -68,7 +68,7 @@ func TestClosuresOnAThread(t *testing.T) {
 		calls++
 		return nil
 	})
-	if err = first(err, engine.MarkStep(true), engine.WaitStepClosures()); err != nil || calls != 1 {
+	if err = first(err, engine.MarkStep(false), engine.WaitStepClosures()); err != nil || calls != 1 {
 		t.Fatal(err, calls)
 	}
 	err = engine.AddStepClosureAsync(func() error { return errors.New("mine") })

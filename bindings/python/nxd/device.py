@@ -38,7 +38,10 @@ class DeviceMetrics(NamedTuple):
 
 
 def mark_step(wait: bool = True) -> None:
-    """Ends a step: runs what this thread has recorded as one graph, then its step closures."""
+    """Ends a step: runs what this thread has recorded as one graph, then its step closures.
+
+    Without wait the graph runs while this thread goes on: the next call that needs its values
+    waits, and raises what this one would have."""
     check(engine.nxd_mark_step(wait))
 
 

@@ -225,7 +225,7 @@ class RecordedDevice(unittest.TestCase):
         def read():
             seen.append((total.item(), threading.get_ident()))
         nxd.add_step_closure_async(read)
-        nxd.mark_step()
+        nxd.mark_step(wait=False)
         nxd.wait_step_closures()
         self.assertEqual([value for value, _ in seen], [14])
         self.assertNotEqual(seen[0][1], threading.get_ident())

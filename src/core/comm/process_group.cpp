@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/profiler.h"
+#include "core/comm/deputy_calls.h"
 
 namespace nxd {
 namespace {
@@ -48,7 +49,10 @@ Call ProcessGroup::with_next_key(const Call& call) {
 }
 
 void ProcessGroup::run(const Call& call) {
-  if (next_key_.load(std::memory_order_relaxed) != 0) return run(with_next_key(call));
+  const DeputyCalls::Turn turn(monitor_, call.name());
+  // A key is for a call of the thread that has set it.
+  const bool has_key = !turn.is_deputys() && next_key_.load(std::memory_order_relaxed) != 0;
+  if (has_key) return run(with_next_key(call));
   if (queues_.has_pending(call.is_message())) {
     run_behind(call);
   } else {
@@ -79,6 +83,7 @@ void ProcessGroup::run_behind(const Call& call) {
 // A call that is cancelled, or rejected from the start, is owed to the peers too.
 std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
   monitor_->check_not_forked(call.name());
+  DeputyCalls::wait_for_own();
   if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {

@@ -54,7 +54,7 @@ class StepRecorder {
   // Then, with a plan: gives every rank the parts of all.
   virtual void gather() = 0;
 
-  // The last step's graph has run, or has failed.
+  // The last step's graph has run, or has failed and somebody was told. Waits if it is running.
   virtual bool has_ended() const = 0;
   // Its norm. Runs the graph if it has not run; throws its error.
   virtual GradientFactor end() = 0;

@@ -9,6 +9,7 @@
 
 #include "core/base/environment.h"
 #include "core/base/kept_by_process.h"
+#include "core/comm/deputy_calls.h"
 #include "core/comm/monitor/flight_record.h"
 #include "core/comm/net/secret.h"
 #include "core/comm/transports/gloo/gloo_device.h"
@@ -138,6 +139,7 @@ void World::listen(const std::string& address, Store& store) {
 //      world there.
 void World::finalize() {
   check_usable();
+  DeputyCalls::wait_for_own();
   background_->wait("nxd_context_finalize");
   for (const auto& group : groups_->living()) group->wait_for_works();
   group_->run(Call::barrier());
@@ -158,6 +160,11 @@ void World::abort() noexcept {
 // this rank in vain from now on.
 void World::leave() noexcept {
   if (shared_->fork_guard.is_foreign()) return;
+  try {
+    DeputyCalls::wait_for_own();
+  } catch (const Error&) {
+    // Calls of the parent's, of which this fork has nothing to wait for.
+  }
   background_->end();
   groups_->end_works();
   if (shared_->failures) shared_->failures->leave();

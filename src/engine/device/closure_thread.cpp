@@ -18,8 +18,8 @@ ClosureThread::~ClosureThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ClosureThread::start() {
-  if (!thread_.joinable()) thread_ = start_thread("for step closures", [this] { run(); });
+void ClosureThread::start(const char* what_for) {
+  if (!thread_.joinable()) thread_ = start_thread(what_for, [this] { run(); });
 }
 
 void ClosureThread::add(Closure closure) {
@@ -63,6 +63,20 @@ void ClosureThread::run() {
     if (failure && !failure_) failure_ = failure;
     changed_.notify_all();
   }
+}
+
+ClosureThread* LazyClosureThread::existing() noexcept {
+  if (guard_.is_foreign()) {
+    static_cast<void>(thread_.release());
+    guard_ = {};
+  }
+  return thread_.get();
+}
+
+ClosureThread& LazyClosureThread::started() {
+  if (!existing()) thread_ = std::make_unique<ClosureThread>();
+  thread_->start(what_for_);
+  return *thread_;
 }
 
 }  // namespace nxd

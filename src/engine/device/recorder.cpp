@@ -134,8 +134,10 @@ std::string infer_shapes(const c10::OperatorHandle& op, Stack& stack) {
   }
   for (const c10::IValue& result : stack) {
     bool on_meta = true;
+    Stack one;
+    one.push_back(result);
     for_each_tensor(
-        {result}, [&](const at::Tensor& t) { on_meta = on_meta && (!t.defined() || t.is_meta()); });
+        one, [&](const at::Tensor& t) { on_meta = on_meta && (!t.defined() || t.is_meta()); });
     if (!on_meta) return "its shape function gives values";
   }
   return "";

@@ -9,6 +9,7 @@
 #include "engine/device/recording.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
@@ -17,6 +18,8 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/thread_count.h"
+#include "engine/device/closure_thread.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/graph_text.h"
 
@@ -40,6 +43,18 @@ class ReplayScope {
   const bool outer_;
 };
 
+// Runs this thread's steps that are not waited for. Each has ended before it goes: values of other
+// threads may wait for it.
+class ThreadOfSteps : public LazyClosureThread {
+ public:
+  ThreadOfSteps() : LazyClosureThread("for a recorded step") {}
+  ~ThreadOfSteps() {
+    if (ClosureThread* const thread = existing()) thread->wait();
+  }
+};
+
+thread_local ThreadOfSteps thread_of_steps;
+
 class Stopwatch {
  public:
   double seconds() const {
@@ -50,6 +65,10 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+std::string failure_text(const Error& error) {
+  return text("the graph that computes this tensor failed: ", error.what());
+}
+
 }  // namespace
 
 DeviceValue::DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape)
@@ -58,7 +77,19 @@ DeviceValue::DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape)
 DeviceValue::~DeviceValue() { recording->forget(*this); }
 
 void DeviceValue::set_previous(const DeviceValue& other) {
-  previous = other.data.defined() ? other.data : other.previous;
+  const std::lock_guard<std::mutex> lock(recording->mutex_);
+  const bool was_leaf = other.source.node && other.source.node->is_leaf();
+  previous = was_leaf ? other.source.node : other.previous;
+}
+
+at::Tensor DeviceValue::known_data() const {
+  const std::lock_guard<std::mutex> lock(recording->mutex_);
+  return data;
+}
+
+bool DeviceValue::is_lost() const {
+  const std::lock_guard<std::mutex> lock(recording->mutex_);
+  return !failure.empty();
 }
 
 const std::shared_ptr<Recording>& Recording::current() {
@@ -121,6 +152,7 @@ void Recording::cut_if_too_long() {
 
 NodeResult Recording::source_of(DeviceValue& value) {
   if (value.recording.get() != this) value_of(value, "a tensor of another thread");
+  const std::lock_guard<std::mutex> lock(value.recording->mutex_);
   check_state(value.failure.empty(), value.failure);
   if (!value.source.node) {
     auto leaf = std::make_shared<RecordedNode>();
@@ -135,13 +167,20 @@ at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
   bool waits = false;
   {
     // Another thread may be executing it.
-    const std::lock_guard<std::mutex> running(owner.execution_mutex_);
+    const Execution execution(owner);
+    const bool is_own = &owner == existing();
+    if (is_own) owner.report_failure();
+    const std::lock_guard<std::mutex> lock(owner.mutex_);
     waits = !value.data.defined() && value.failure.empty();
+    if (waits && owner.failure_) {
+      fail(NXD_ERROR_INVALID_STATE, failure_text(owner.failure_->error));
+    }
   }
   if (waits) {
     device_metrics::count_implicit_sync(reason);
     owner.execute_pending();
   }
+  const std::lock_guard<std::mutex> lock(owner.mutex_);
   check_state(value.failure.empty(), value.failure);
   check_internal(value.data.defined(), "a recorded value is missing after its graph has run");
   return value.data;
@@ -149,88 +188,123 @@ at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
 
 void Recording::replace(DeviceValue& value, at::Tensor data) {
   Recording& owner = *value.recording;
-  const std::lock_guard<std::mutex> running(owner.execution_mutex_);
+  at::Tensor meta = at::empty(data.sizes(), data.options().device(at::kMeta));
+  const Execution execution(owner);
   owner.forget(value);
+  // They may own other values, and go without the lock.
+  NodeResult source;
+  std::shared_ptr<RecordedNode> previous;
+  const std::lock_guard<std::mutex> lock(owner.mutex_);
   value.id = 0;
-  value.source = {};
-  value.previous.reset();
+  std::swap(value.source, source);
+  std::swap(value.previous, previous);
   value.failure.clear();
-  value.meta = at::empty(data.sizes(), data.options().device(at::kMeta));
-  value.data = std::move(data);
+  value.meta = std::move(meta);
+  std::swap(value.data, data);
 }
 
 void Recording::move_value(DeviceValue& from, DeviceValue& to) {
   check_internal(from.recording.get() == this && from.id != 0, "a value that is not recorded here");
   to.recording->forget(to);
+  // They may own other values, and go without the lock.
+  at::Tensor data;
+  NodeResult source;
+  std::shared_ptr<RecordedNode> previous;
   const std::lock_guard<std::mutex> lock(mutex_);
+  std::swap(to.data, data);
+  std::swap(to.source, source);
+  std::swap(to.previous, previous);
   to.recording = shared_from_this();
-  to.source = std::exchange(from.source, {});
-  to.previous = std::exchange(from.previous, {});
-  to.data.reset();
+  std::swap(to.source, from.source);
+  std::swap(to.previous, from.previous);
+  std::swap(to.data, from.data);  // known if the graph was cut behind it
   to.failure.clear();
   to.is_reordered = false;
   to.id = std::exchange(from.id, 0);
   from.failure = "a value that another tensor has taken";
-  pending_[to.id] = &to;
+  if (!to.data.defined()) pending_[to.id] = &to;
 }
 
+// Each value becomes a leaf without a tensor, so that later calls take what the graph will give.
 Recording::Pending Recording::take_pending() {
   Pending out;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, value] : pending_) {
     // One that another thread is destroying waits for the mutex: it is not needed any more.
-    if (DeviceValuePtr held = value->weak_from_this().lock()) out.values.push_back(std::move(held));
+    DeviceValuePtr held = value->weak_from_this().lock();
+    if (!held) continue;
+    auto leaf = std::make_shared<RecordedNode>();
+    NodeResult source = std::exchange(held->source, {leaf, 0});
+    auto previous = std::exchange(held->previous, {});
+    out.values.push_back(
+        {std::move(held), std::move(source), std::move(leaf), std::move(previous)});
   }
   pending_.clear();
   out.effects.swap(effects_);
+  recorded_ = 0;
   return out;
+}
+
+void Recording::set_results(const Pending& pending, const std::vector<at::Tensor>& results) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Wanted& wanted = pending.values[i];
+    wanted.leaf->leaf = results[i];
+    if (wanted.value->source.node == wanted.leaf) wanted.value->data = results[i];
+  }
 }
 
 // Values that nothing has overwritten are what they were before the graph.
 void Recording::give_up(const Pending& pending, bool has_overwritten, const Error& error) {
-  for (const DeviceValuePtr& value : pending.values) {
-    value->source = {};
-    const at::Tensor previous = std::exchange(value->previous, {});
-    if (!has_overwritten) value->data = previous;
-    if (value->data.defined()) continue;
-    value->failure = text("the graph that computes this tensor failed: ", error.what());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Wanted& wanted : pending.values) {
+    if (!has_overwritten && wanted.previous) wanted.leaf->leaf = wanted.previous->leaf;
+    DeviceValue& value = *wanted.value;
+    if (value.source.node != wanted.leaf) continue;
+    value.data = wanted.leaf->leaf;
+    if (value.data.defined()) continue;
+    value.source = {};
+    value.failure = failure_text(error);
   }
 }
 
-Recording::StepGraph Recording::run(const RecordedGraph& graph, const Pending& pending) {
+// Calls that were recorded behind the step that has failed take values that it should have given.
+void Recording::report_failure() {
+  if (!failure_) return;
+  const Failure failed = *std::exchange(failure_, std::nullopt);
+  give_up(failed.pending, failed.has_overwritten, failed.error);
+  give_up(take_pending(), false, failed.error);
+  throw Error(failed.error);
+}
+
+void Recording::run(const Pending& pending, bool* has_overwritten) {
+  const ReplayScope replaying;
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  std::vector<NodeResult> kept;
+  for (const Wanted& wanted : pending.values) kept.push_back(wanted.source);
+  const RecordedGraph graph = RecordedGraph::of(kept, pending.effects);
   StepGraph ran;
+  ran.plan = plan_for(graph, &ran.is_new);
+  const Stopwatch stopwatch;
+  set_results(pending, ran.plan->run(graph, has_overwritten));
+  device_metrics::count_execution(stopwatch.seconds());
+  const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
+                                                   since_step_.plan->outline().nodes.size();
+  if (is_largest) since_step_ = std::move(ran);
+}
+
+bool Recording::execute_pending() {
+  const Execution execution(*this);
+  report_failure();
+  const Pending pending = take_pending();
+  if (pending.is_empty()) return false;
   bool has_overwritten = false;
   try {
-    ran.plan = plan_for(graph, &ran.is_new);
-    const Stopwatch stopwatch;
-    std::vector<at::Tensor> results = ran.plan->run(graph, &has_overwritten);
-    for (size_t i = 0; i < results.size(); ++i) pending.values[i]->data = std::move(results[i]);
-    device_metrics::count_execution(stopwatch.seconds());
+    run(pending, &has_overwritten);
   } catch (...) {
     give_up(pending, has_overwritten, Error::current());
     throw;
   }
-  for (const DeviceValuePtr& value : pending.values) {
-    value->source = {};
-    value->previous.reset();
-  }
-  return ran;
-}
-
-bool Recording::execute_pending() {
-  const std::lock_guard<std::mutex> running(execution_mutex_);
-  const ReplayScope replaying;
-  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
-  const Pending pending = take_pending();
-  recorded_ = 0;
-  std::vector<NodeResult> kept;
-  for (const DeviceValuePtr& value : pending.values) kept.push_back(value->source);
-  if (kept.empty() && pending.effects.empty()) return false;
-  const RecordedGraph graph = RecordedGraph::of(kept, pending.effects);
-  StepGraph ran = run(graph, pending);
-  const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
-                                                   since_step_.plan->outline().nodes.size();
-  if (is_largest) since_step_ = std::move(ran);
   return true;
 }
 
@@ -238,17 +312,76 @@ void Recording::sync(const std::string& reason) {
   if (!is_replaying && execute_pending()) device_metrics::count_implicit_sync(reason);
 }
 
-void Recording::mark_step() {
-  execute_pending();
-  StepGraph step;
+void Recording::wait() {
+  std::shared_ptr<StepRun> running;
   {
-    const std::lock_guard<std::mutex> running(execution_mutex_);
-    std::swap(step, since_step_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running = running_;
   }
+  if (!running) return;
+  running->wait();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (running_ == running) running_.reset();
+}
+
+std::shared_ptr<StepRun> Recording::mark_step(bool wait) {
+  if (wait) execute_pending();
+  Execution execution(*this);
+  report_failure();
+  if (!wait) return start(execution);
+  finish_step();
+  return nullptr;
+}
+
+// Hands the execution over, unless there is nothing to be done.
+std::shared_ptr<StepRun> Recording::start(Execution& execution) {
+  ClosureThread& thread = thread_of_steps.started();
+  const auto pending = std::make_shared<Pending>(take_pending());
+  if (pending->is_empty()) {
+    finish_step();
+    return nullptr;
+  }
+  try {
+    const auto made = std::make_shared<StepRun>();
+    const int threads = at::get_num_threads();
+    thread.add([self = shared_from_this(), pending, made, threads] {
+      at::get_num_threads();  // the first call of a thread sets a default
+      set_thread_count(threads);
+      self->run_beside(*pending, *made);
+    });
+    execution.hand_over();
+    DeputyCalls::expect(made->calls());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return running_ = made;
+  } catch (...) {
+    give_up(*pending, false, Error::current());
+    throw;
+  }
+}
+
+void Recording::run_beside(Pending& pending, StepRun& step) {
+  bool has_overwritten = false;
+  std::optional<Error> error;
+  try {
+    const DeputyCalls::Scope calls(*step.calls());
+    run(pending, &has_overwritten);
+    // Values and nodes go while the execution is this thread's.
+    pending = {};
+    finish_step();
+  } catch (...) {
+    error = Error::current();
+    failure_ = Failure{std::move(pending), has_overwritten, *error};
+  }
+  execution_.unlock();
+  step.end(!error);
+}
+
+void Recording::finish_step() {
+  const StepGraph step = std::exchange(since_step_, {});
   if (!step.plan) return;
   device_metrics::count_step();
   if (step.is_new) warn_of_new_graph(*step.plan);
-  last_step_ = std::move(step.plan);
+  last_step_ = step.plan;
 }
 
 // Told after the step has run: its values do not depend on it.
@@ -260,9 +393,13 @@ void Recording::warn_of_new_graph(const ReplayPlan& plan) {
            GraphText(plan.outline()).first_difference(GraphText(last_step_->outline()))));
 }
 
-const RecordedGraph& Recording::step_graph() const {
-  static const RecordedGraph none;
-  return last_step_ ? last_step_->outline() : none;
+RecordedGraph Recording::step_graph() {
+  const Execution execution(*this);
+  return last_step_ ? last_step_->outline() : RecordedGraph();
+}
+
+Recording::~Recording() {
+  if (failure_) log(NXD_LOG_ERROR, "a step that nothing has waited for: ", failure_->error.what());
 }
 
 }  // namespace nxd

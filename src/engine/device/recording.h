@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,17 @@
 #include "core/base/error.h"
 #include "engine/device/recorded_node.h"
 #include "engine/device/replay_plan.h"
+#include "engine/device/step_run.h"
 
 namespace nxd {
 
 class Recording;
 
-// The value of a tensor on the device: known, or the result of a node that has not run yet.
+// The value of a tensor on the device: known, or the result of a node that has not run yet. While
+// the node runs the value is a leaf, which later nodes take, and which gets its tensor when the
+// graph has run.
+//
+// Its fields are guarded by the recording's mutex, since a graph may end on another thread.
 struct DeviceValue : std::enable_shared_from_this<DeviceValue> {
   DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape);
   ~DeviceValue();
@@ -29,12 +35,16 @@ struct DeviceValue : std::enable_shared_from_this<DeviceValue> {
   // The value will be written to the memory of another, which keeps it should the graph fail
   // before.
   void set_previous(const DeviceValue& other);
+  // The value if it is known now, else undefined.
+  at::Tensor known_data() const;
+  bool is_lost() const;
 
   std::shared_ptr<Recording> recording;
-  at::Tensor meta;        // shape and dtype, on the meta device
-  at::Tensor data{};      // on the CPU, in C order; undefined while the value is not known
-  at::Tensor previous{};  // what data was, and is again if the graph fails before it writes there
-  NodeResult source{};    // the node that gives it, or a leaf over data
+  at::Tensor meta;      // shape and dtype, on the meta device
+  at::Tensor data{};    // on the CPU, in C order; undefined while the value is not known
+  NodeResult source{};  // the node that gives it, or a leaf over data
+  // The leaf that it was, and is again if the graph fails before it writes there.
+  std::shared_ptr<RecordedNode> previous{};
   uint64_t id = 0;
   // On the CPU it would be a view that sees its base in another order, or not from its beginning.
   bool is_reordered = false;
@@ -46,8 +56,10 @@ using DeviceValuePtr = std::shared_ptr<DeviceValue>;
 // The calls of one thread that have not run yet. A rank may be a thread, and what its peers wait
 // for must not stand behind another rank's calls.
 //
-// execution_mutex_ is held while nodes run, also when these wait for other ranks; mutex_ is not,
-// so that tensors can be destroyed on other threads meanwhile.
+// execution_ is taken while nodes run, also when these wait for other ranks; mutex_ is not, so that
+// tensors can be destroyed on other threads meanwhile, and new calls be recorded. A step that is
+// not waited for runs on a thread that belongs to this one, which has execution_ handed over: one
+// step at a time. Its failure is kept for the first call of this thread that waits for it.
 class Recording : public std::enable_shared_from_this<Recording> {
  public:
   // This thread's.
@@ -71,21 +83,59 @@ class Recording : public std::enable_shared_from_this<Recording> {
   // A value becomes one that this thread has recorded, and that no other tensor has.
   void move_value(DeviceValue& from, DeviceValue& to);
 
-  // Executes all that was recorded on this thread, which ends a step.
-  void mark_step();
+  // Executes all that was recorded on this thread, which ends a step; without waiting on the other
+  // thread. Gives what runs there, or null.
+  std::shared_ptr<StepRun> mark_step(bool wait);
+  // Waits for a step that runs. Its failure stays for a call that executes, or reads.
+  void wait();
   // The same before the host writes into values' memory, which nodes may still have to read. The
   // step goes on. Counts as an implicit sync for the reason where anything was recorded.
   // Not while a graph runs on this thread, which may be where the caller stands.
   void sync(const std::string& reason);
   // The graph of the last step that was marked, the largest where syncs cut it.
-  const RecordedGraph& step_graph() const;
+  RecordedGraph step_graph();
+
+  ~Recording();
 
  private:
   friend struct DeviceValue;
 
+  // A value that a graph is to give.
+  struct Wanted {
+    DeviceValuePtr value{};
+    NodeResult source{};
+    std::shared_ptr<RecordedNode> leaf{};  // gets the value; not the value's if that has moved on
+    std::shared_ptr<RecordedNode> previous{};
+  };
   struct Pending {
-    std::vector<DeviceValuePtr> values{};
+    std::vector<Wanted> values{};
     std::vector<std::shared_ptr<RecordedNode>> effects{};
+
+    bool is_empty() const { return values.empty() && effects.empty(); }
+  };
+  // A step on the other thread that has failed.
+  struct Failure {
+    Pending pending{};
+    bool has_overwritten = false;
+    Error error;
+  };
+  // execution_, once the step that runs has ended.
+  class Execution {
+   public:
+    explicit Execution(Recording& recording) : recording_(recording) {
+      recording.wait();
+      recording.execution_.lock();
+    }
+    ~Execution() {
+      if (!is_handed_over_) recording_.execution_.unlock();
+    }
+    Execution(const Execution&) = delete;
+    Execution& operator=(const Execution&) = delete;
+    void hand_over() { is_handed_over_ = true; }
+
+   private:
+    Recording& recording_;
+    bool is_handed_over_ = false;
   };
 
   struct StepGraph {
@@ -97,20 +147,29 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void cut_if_too_long();
   Pending take_pending();
   bool execute_pending();  // whether there was anything
-  StepGraph run(const RecordedGraph& graph, const Pending& pending);
-  static void give_up(const Pending& pending, bool has_overwritten, const Error& error);
+  void run(const Pending& pending, bool* has_overwritten);
+  std::shared_ptr<StepRun> start(Execution& execution);
+  void run_beside(Pending& pending, StepRun& run);
+  void finish_step();
+  void set_results(const Pending& pending, const std::vector<at::Tensor>& results);
+  void give_up(const Pending& pending, bool has_overwritten, const Error& error);
+  void report_failure();
   void warn_of_new_graph(const ReplayPlan& plan);
 
-  std::mutex execution_mutex_;
-  std::mutex mutex_;
-  std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
-  std::vector<std::shared_ptr<RecordedNode>> effects_;
-  const uint64_t most_nodes_ = env::most_graph_nodes();
-  std::atomic<uint64_t> recorded_{0};  // nodes since a graph has run
-  bool has_warned_of_length_ = false;
+  ExecutionLock execution_;
+  // With execution_:
+  std::optional<Failure> failure_;
   StepGraph since_step_;  // the largest that has run since the last step was marked
   std::shared_ptr<const ReplayPlan> last_step_;
   uint64_t compiled_steps_ = 0;
+
+  std::mutex mutex_;
+  std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
+  std::vector<std::shared_ptr<RecordedNode>> effects_;
+  std::shared_ptr<StepRun> running_;
+  const uint64_t most_nodes_ = env::most_graph_nodes();
+  std::atomic<uint64_t> recorded_{0};  // nodes since a graph has run
+  bool has_warned_of_length_ = false;
 };
 
 }  // namespace nxd

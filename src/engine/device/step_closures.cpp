@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/fork_guard.h"
 #include "engine/device/closure_thread.h"
 #include "engine/device/recording.h"
 
@@ -18,34 +17,7 @@ struct Closures {
 
 thread_local Closures closures_of_thread;
 
-// The other thread of this one. A forked child has its parent's, which does not run there.
-class OtherThread {
- public:
-  OtherThread() = default;
-  OtherThread(const OtherThread&) = delete;
-  OtherThread& operator=(const OtherThread&) = delete;
-  ~OtherThread() { existing(); }
-
-  // Null before the first closure for it.
-  ClosureThread* existing() noexcept {
-    if (guard_.is_foreign()) {
-      static_cast<void>(thread_.release());
-      guard_ = {};
-    }
-    return thread_.get();
-  }
-  ClosureThread& started() {
-    if (!existing()) thread_ = std::make_unique<ClosureThread>();
-    thread_->start();
-    return *thread_;
-  }
-
- private:
-  std::unique_ptr<ClosureThread> thread_;
-  ForkGuard guard_;
-};
-
-thread_local OtherThread other_thread;
+thread_local LazyClosureThread other_thread("for step closures");
 
 }  // namespace
 
@@ -65,17 +37,27 @@ void wait_step_closures() {
   if (const std::optional<Error> failure = other->take_failure()) throw Error(*failure);
 }
 
-void mark_step() {
+void mark_step(bool wait) {
   Closures closures = std::exchange(closures_of_thread, {});
-  if (Recording* recording = Recording::existing()) recording->mark_step();
+  std::shared_ptr<StepRun> run;
+  // A closure for this thread is part of this call, and follows the graph.
+  if (Recording* recording = Recording::existing()) {
+    run = recording->mark_step(wait || !closures.here.empty());
+  }
   for (const StepClosure& closure : closures.here) closure();
   // Failures of closures that earlier steps have handed over: never one of those that follow.
   ClosureThread* const other = other_thread.existing();
   const std::optional<Error> failure = other ? other->take_failure() : std::nullopt;
   for (StepClosure& closure : closures.there) {
-    other_thread.started().add(std::move(closure));
+    other_thread.started().add([run, closure = std::move(closure)] {
+      if (!run || run->has_succeeded()) closure();
+    });
   }
   if (failure) throw Error(*failure);
+}
+
+void wait_for_step() {
+  if (Recording* recording = Recording::existing()) recording->wait();
 }
 
 }  // namespace nxd

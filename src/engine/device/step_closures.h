@@ -13,7 +13,9 @@ void add_step_closure_async(StepClosure closure);
 // Waits for those that the other thread has been handed, and fails as the first that failed did.
 void wait_step_closures();
 
-// Ends a step on this thread: the graph, then the closures.
-void mark_step();
+// Ends a step on this thread: the graph, then the closures. See nxd_mark_step for wait.
+void mark_step(bool wait);
+// Waits for this thread's step that runs, and leaves its failure to others.
+void wait_for_step();
 
 }  // namespace nxd

@@ -15,6 +15,7 @@
 #include "engine/autograd/gradient_interceptor.h"
 #include "engine/autograd/gradients.h"
 #include "engine/autograd/graph_node.h"
+#include "engine/device/step_closures.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 
@@ -34,8 +35,10 @@ void for_each_module(Module& module, const std::string& path, const Visit& visit
 
 uint32_t version_of(const at::Tensor& tensor) { return static_cast<uint32_t>(tensor._version()); }
 
-// The state of ATen's own generator, which operators such as dropout draw from.
+// The state of ATen's own generator, which operators such as dropout draw from; a step that runs on
+// another thread draws from it too.
 at::Tensor generator_state() {
+  wait_for_step();
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();

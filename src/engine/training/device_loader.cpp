@@ -114,13 +114,13 @@ DeviceLoader::Batch DeviceLoader::take() {
 std::optional<BatchSource::Tensors> DeviceLoader::next() {
   if (taken_ >= options_.batches_per_execution) {
     taken_ = 0;
-    mark_step();
+    mark_step(/*wait=*/true);
   }
   Batch batch = take();
   if (batch.failure) throw Error(*batch.failure);
   if (batch.is_last()) {
     taken_ = 0;
-    mark_step();
+    mark_step(/*wait=*/true);
     return std::nullopt;
   }
   ++taken_;

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/kernels/elementwise.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/step_closures.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -27,13 +28,13 @@ at::Tensor own_copy(const at::Tensor& tensor, at::ScalarType type) {
 // Where a tensor's values lie; null on the recorded device while they are not known.
 const void* known_memory_of(const at::Tensor& tensor) {
   if (!is_recorded(tensor)) return tensor.data_ptr();
-  const at::Tensor& known = device_value(tensor).data;
+  const at::Tensor known = device_value(tensor).known_data();
   return known.defined() ? known.data_ptr() : nullptr;
 }
 
 // The same as a tensor, where they are known.
 at::Tensor known_values_of(const at::Tensor& tensor) {
-  return is_recorded(tensor) ? device_value(tensor).data : tensor;
+  return is_recorded(tensor) ? device_value(tensor).known_data() : tensor;
 }
 
 // A tensor over memory on the CPU, on the device of another.
@@ -279,6 +280,7 @@ void ModuleDataParallel::on_gradient(size_t index) {
 
 void ModuleDataParallel::release() noexcept {
   try {
+    wait_for_step();
     if (reducer_) reducer_->abandon();
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < hooked_.size(); ++i) parameters_->parameter(i).hooks().set_reducer({});

@@ -466,7 +466,8 @@ at::Tensor RecordedStep::values_of(size_t parameter, int64_t begin, int64_t coun
 
 bool RecordedStep::has_ended() const {
   const DeviceValue& value = device_value(finite_);
-  return value.data.defined() || !value.failure.empty();
+  value.recording->wait();
+  return value.known_data().defined() || value.is_lost();
 }
 
 GradientFactor RecordedStep::end() {
@@ -479,7 +480,7 @@ GradientFactor RecordedStep::end() {
 
 bool RecordedStep::has_lost_values() const {
   for (size_t i = 0; i < source_.size(); ++i) {
-    if (!device_value(source_.parameter(i).tensor()).failure.empty()) return true;
+    if (device_value(source_.parameter(i).tensor()).is_lost()) return true;
   }
   return false;
 }

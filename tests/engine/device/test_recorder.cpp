@@ -223,7 +223,7 @@ const std::vector<Case>& cases() {
          auto w = values({5, 5}, 7, d).requires_grad_(true);
          for (int i = 0; i < 2; ++i) {
            run_backward({at::linear(values({3, 5}, 4, d), w).sum()}, {Tensor()}, false);
-           Recording::current()->mark_step();
+           Recording::current()->mark_step(true);
          }
          return w.grad().detach();
        }},
@@ -269,7 +269,7 @@ void step(Tensor& w, const Tensor& x, double rate) {
     w.sub_(w.grad(), rate);
   }
   w.mutable_grad().reset();
-  if (is_recorded(w)) Recording::current()->mark_step();
+  if (is_recorded(w)) Recording::current()->mark_step(true);
 }
 
 void test_a_step_is_one_graph_whatever_its_scalars(void**) {
@@ -297,7 +297,7 @@ void test_other_graphs_are_compiled(void**) {
   const auto compiles = [](const std::function<Tensor()>& run) {
     const auto before = device_metrics::counts().compiles;
     const Tensor result = run();
-    Recording::current()->mark_step();
+    Recording::current()->mark_step(true);
     return device_metrics::counts().compiles - before;
   };
   const Tensor x = values({3, 3}, 1, kXla), y = values({3, 3}, 2, kXla);
@@ -362,11 +362,11 @@ void test_effects_run_in_program_order(void**) {
     effect(x + 1, 4);
   }
   assert_true(order.empty());
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   assert_true((order == std::vector<int>{1, 2, 3, 4}));
   assert_true(at::allclose(last.to(at::kCPU), values({4}, 1, kCpu) * 4));
   order.clear();
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   assert_true(order.empty());
 }
 
@@ -405,7 +405,7 @@ void test_errors_come_when_recorded_or_name_the_call(void**) {
       at::index_put(values({6, 4}, 7, kXla), {ids({2}, 6, kXla) + 100}, values({2, 4}, 7, kXla));
   thrown = false;
   try {
-    Recording::current()->mark_step();
+    Recording::current()->mark_step(true);
   } catch (const std::exception& error) {
     thrown = std::string(error.what()).find("aten::index_put") != std::string::npos;
   }
@@ -435,7 +435,7 @@ void test_as_strided_of_a_reordered_view_is_rejected(void**) {
       }
       assert_true(thrown);
     }
-    Recording::current()->mark_step();
+    Recording::current()->mark_step(true);
   }
 }
 
@@ -444,12 +444,12 @@ void test_threads_record_apart(void**) {
   Tensor there;
   std::thread other([&] {
     there = x + 1;
-    Recording::current()->mark_step();
+    Recording::current()->mark_step(true);
     there = there * 2;
   });
   other.join();
   const auto before = device_metrics::counts().executions;
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   assert_int_equal(device_metrics::counts().executions, before);
   assert_true(at::allclose((there + x).to(at::kCPU),
                            (values({3}, 1, kCpu) + 1) * 2 + values({3}, 1, kCpu)));
@@ -477,7 +477,7 @@ void test_long_chains(void**) {
   Tensor x = values({1}, 1, kXla);
   for (int i = 0; i < 100000; ++i) x = x + 1;
   x.reset();
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
 }
 
 int set_up(void**) {

@@ -376,7 +376,7 @@ void check_cases(at::ScalarType dtype, double rtol, double atol) {
   const Arguments there(to_device(NXD_DEVICE_XLA), dtype);
   std::vector<Tensors> got;
   for (const Case& c : cases) got.push_back(c.run(there));
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   const std::multiset<std::string> left = left_to_host(Recording::current()->step_graph());
   for (const std::string& name : left) std::printf("%s has no lowering\n", name.c_str());
   bool all_equal = left.empty();
@@ -412,7 +412,7 @@ void test_each_lowering_is_tried(void**) {
   const Arguments there(to_device(NXD_DEVICE_XLA), at::kFloat);
   std::vector<Tensors> kept;
   for (const Case& c : all_cases(at::kFloat)) kept.push_back(c.run(there));
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   for (const auto& node : Recording::current()->step_graph().nodes) {
     recorded.insert(node->op->name);
   }

@@ -20,7 +20,7 @@ using at::Tensor;
 at::Device xla() { return to_device(NXD_DEVICE_XLA); }
 
 StableHloModule step_module() {
-  Recording::current()->mark_step();
+  Recording::current()->mark_step(true);
   return emit_stablehlo(Recording::current()->step_graph());
 }
 

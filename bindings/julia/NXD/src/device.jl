@@ -3,6 +3,8 @@ to_device(t::Tensor, device::Symbol) = given(out -> nxd_tensor_to_device(t, devi
 
 """
 Ends a step: runs what this thread has recorded on device XLA as one graph, then its step closures.
+With `wait = false` the graph runs while this thread goes on: the next call that needs its values
+waits, and fails as this one would have.
 Tasks that move between threads record in parts: keep one on its thread (`Threads.@spawn` moves).
 """
 mark_step(; wait::Bool = true) = check(nxd_mark_step(wait))

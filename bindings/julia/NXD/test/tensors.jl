@@ -109,5 +109,8 @@ end
     @test occursin("executions 1\n", NXD.device_report())
     NXD.add_step_closure(() -> error("mine"))
     @test_throws ErrorException NXD.mark_step()
+    later = op("sum", x)
+    NXD.mark_step(wait = false)
+    @test later[] == 2.0
     @test Array(NXD.to_device(x, :cpu)) == Float32[1, -2, 3]
 end

@@ -19,7 +19,8 @@ impl Tensor {
 }
 
 /// Ends a step: runs what this thread has recorded on device XLA as one graph, then its step
-/// closures.
+/// closures. Without `wait` the graph runs while this thread goes on: the next call that needs its
+/// values waits, and fails as this one would have.
 pub fn mark_step(wait: bool) -> Result<()> {
     check_abi()?;
     check(unsafe { sys::nxd_mark_step(wait.into()) })

@@ -46,7 +46,7 @@ fn closures_on_a_thread() {
         Ok(())
     })
     .unwrap();
-    nxd::mark_step(true).unwrap();
+    nxd::mark_step(false).unwrap();
     nxd::wait_step_closures().unwrap();
     assert_ne!(receive.try_recv().unwrap(), std::thread::current().id());
     nxd::add_step_closure_async(|| Err(Error::user("mine"))).unwrap();
