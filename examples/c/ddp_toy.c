@@ -73,9 +73,14 @@ static nxd_status_t make_model(example_t* e) {
   return nxd_optimizer_create_sgd_ddp(e->ddp, &sgd, &e->optimizer);
 }
 
+/* This rank's samples of an epoch, as the thread of a device loader reads them. */
+typedef struct {
+  int64_t indices[kSamples], count, share, at;
+} epoch_t;
+
 /* Features are waves of a sample's index, targets a function of the features. */
-static nxd_status_t make_batch(const int64_t* indices, int64_t count, nxd_tensor_t* out[2]) {
-  static float x[kBatch][kIn], target[kBatch][kOut];
+static nxd_status_t make_batch(const int64_t* indices, int64_t count, nxd_tensor_t** out) {
+  float x[kBatch][kIn], target[kBatch][kOut];
   const int64_t x_shape[2] = {count, kIn}, target_shape[2] = {count, kOut};
   for (int64_t s = 0; s < count; ++s) {
     for (int i = 0; i < kIn; ++i) x[s][i] = (float)sin(0.37 * (double)indices[s] * (i + 1) + i);
@@ -87,48 +92,63 @@ static nxd_status_t make_batch(const int64_t* indices, int64_t count, nxd_tensor
                               NXD_DTYPE_F32, &out[1]);
 }
 
-static nxd_status_t move_batch(nxd_device_t device, nxd_tensor_t* batch[2]) {
-  for (int i = 0; i < 2; ++i) {
-    nxd_tensor_t* moved = NULL;
-    TRY(nxd_tensor_to_device(batch[i], device, &moved));
-    nxd_tensor_destroy(batch[i]);
-    batch[i] = moved;
-  }
-  return NXD_OK;
+static nxd_status_t read_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,
+                               void* user_data) {
+  epoch_t* epoch = user_data;
+  if (num_outputs != 2) return NXD_ERROR_USER;
+  *out_end = epoch->at + epoch->share > epoch->count;
+  if (*out_end) return NXD_OK;
+  epoch->at += epoch->share;
+  return make_batch(epoch->indices + epoch->at - epoch->share, epoch->share, outputs);
 }
 
-static nxd_status_t train_step(example_t* e, const int64_t* indices, int64_t count,
-                               double* out_loss) {
-  nxd_tensor_t *batch[2] = {NULL, NULL}, *loss = NULL;
-  nxd_status_t status = make_batch(indices, count, batch);
-  if (!status) status = move_batch(e->device, batch);
-  if (!status) status = nxd_module_zero_grad(e->model);
+static nxd_status_t train_step(example_t* e, nxd_tensor_t* const* batch, double* out_loss) {
+  nxd_tensor_t* loss = NULL;
+  nxd_status_t status = nxd_module_zero_grad(e->model);
   if (!status) status = nxd_module_forward(e->model, batch, 2, &loss, 1);
   if (!status) status = nxd_backward(&loss, NULL, 1, 0);
   if (!status) status = nxd_optimizer_step(e->optimizer, NULL, NULL);
   if (!status) status = nxd_mark_step(1);
   if (!status) status = nxd_tensor_get_item(loss, out_loss); /* known by now */
   nxd_tensor_destroy(loss);
-  nxd_tensor_destroy(batch[1]);
-  nxd_tensor_destroy(batch[0]);
   return status;
 }
 
-static nxd_status_t train_epoch(example_t* e, int epoch) {
-  static int64_t indices[kSamples];
-  const int64_t share = kBatch / e->size;
-  size_t count = 0;
+/* Batches wait on the device. */
+static nxd_status_t train_batches(example_t* e, nxd_device_loader_t* loader, double* out_mean) {
   double sum = 0;
   int64_t steps = 0;
-  TRY(nxd_sample_epoch(kSamples, e->size, e->rank, epoch, 1, 1, 1, indices, kSamples, &count));
-  for (int64_t at = 0; at + share <= (int64_t)count; at += share, ++steps) {
+  for (;; ++steps) {
+    nxd_tensor_t* batch[2] = {NULL, NULL};
+    int32_t end = 0;
     double loss = 0;
-    TRY(train_step(e, indices + at, share, &loss));
+    TRY(nxd_device_loader_next(loader, batch, 2, &end));
+    if (end) break;
+    const nxd_status_t status = train_step(e, batch, &loss);
+    nxd_tensor_destroy(batch[1]);
+    nxd_tensor_destroy(batch[0]);
+    TRY(status);
     sum += loss;
   }
-  TRY(nxd_all_reduce(e->data_group, &sum, &sum, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
+  *out_mean = sum / (double)steps;
+  return NXD_OK;
+}
+
+static nxd_status_t train_epoch(example_t* e, int number) {
+  epoch_t epoch = {{0}, 0, kBatch / e->size, 0};
+  size_t count = 0;
+  double mean = 0;
+  nxd_device_loader_t* loader = NULL;
+  TRY(nxd_sample_epoch(kSamples, e->size, e->rank, number, 1, 1, 1, epoch.indices, kSamples,
+                       &count));
+  epoch.count = (int64_t)count;
+  TRY(nxd_device_loader_create_callback(read_batch, &epoch, NULL, 2, e->device, NULL, &loader));
+  const nxd_status_t status = train_batches(e, loader, &mean);
+  nxd_device_loader_destroy(loader);
+  TRY(status);
+  TRY(nxd_all_reduce(e->data_group, &mean, &mean, 1, NXD_DTYPE_F64, NXD_REDUCE_AVG));
   char line[64];
-  snprintf(line, sizeof line, "epoch %d loss %.6f", epoch, sum / (double)steps);
+  snprintf(line, sizeof line, "epoch %d loss %.6f", number, mean);
   return nxd_master_print(e->ctx, line);
 }
 

@@ -201,11 +201,14 @@ void llama(void**) {
   }
 }
 
-// Ranks are threads here, and a plug-in runs one graph of a process at a time.
+// Ranks are threads here, which a plug-in runs together where they have one graph: not with ZeRO-1.
 int data_parallel_ranks() {
   const char* backend = std::getenv("NXD_XLA_BACKEND");
   return backend && std::string(backend) == "pjrt" ? 1 : 2;
 }
+
+// Ranks that have one graph run it as replicas of one program.
+void data_parallel_threads(void**) { check(Setting{1, 2, false, 0}, LlamaOracle().config, 5); }
 
 void microbatches(void**) {
   const std::string config = LlamaOracle().config;
@@ -248,6 +251,7 @@ int main() {
   };
   // Each layout takes seconds to compile; tests/scripts/test_device_backends.sh has several ranks.
   const struct CMUnitTest through_a_plugin[] = {
+      cmocka_unit_test(data_parallel_threads),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
   };

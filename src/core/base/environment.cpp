@@ -160,6 +160,8 @@ const char* table() {
          "NEURON_COMPILE_CACHE_URL\t\tdirectory where they are kept instead, or file:// and it\n"
          "NEURON_CC_FLAGS\t\tflags of Neuron's compiler; these hold for every plug-in: "
          "--cache_dir DIR, --no_cache, --retry_failed_compilation\n"
+         "NEURON_EXTRACT_GRAPHS_ONLY\t0\t1: graphs of device xla are compiled into the cache, and "
+         "do not run\n"
          "XLA_FLAGS\t\tread by XLA's plug-ins; compiled programs are kept apart by it\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
 }

@@ -83,6 +83,15 @@ void add_shape(GraphHash& hash, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) hash.add(static_cast<uint64_t>(size));
 }
 
+// Groups of one form are one group of each rank: the same graph for all.
+void add_exchange(GraphHash& hash, const RecordedExchange& exchange) {
+  hash.add(static_cast<uint64_t>(exchange.kind)).add(exchange.in_one_process ? 1 : 0);
+  hash.add(exchange.ranks.size());
+  for (const int rank : exchange.ranks) {
+    hash.add(static_cast<uint64_t>(int64_t{rank} - exchange.ranks.front()));
+  }
+}
+
 // A scalar's kind decides on the result's dtype; its value is an input.
 uint64_t kind_of(const c10::IValue& scalar) {
   return scalar.isNone() ? kNone : scalar.isInt() ? kInt : scalar.isBool() ? kBool : kDouble;
@@ -170,6 +179,8 @@ RecordedGraph RecordedGraph::outline() const {
     node->result_lists = from.result_lists;
     node->overwrites = from.overwrites;
     node->attributes = from.attributes;
+    node->exchanges = from.exchanges;
+    for (RecordedExchange& exchange : node->exchanges) exchange.group.reset();
     for (size_t k = 0; k < from.inputs.size(); ++k) {
       const auto slot = static_cast<size_t>(input_slots[i][k]);
       node->inputs.push_back({from.inputs[k].argument, from.inputs[k].element, results[slot]});
@@ -193,6 +204,7 @@ GraphHash::Value RecordedGraph::hash() const {
     const RecordedNode& node = *nodes[i];
     hash.add(node.op->hash);
     if (!node.attributes.empty()) hash.add(Hash().add(node.attributes).value());
+    for (const RecordedExchange& exchange : node.exchanges) add_exchange(hash, exchange);
     for (size_t a = 0; a < node.arguments.size(); ++a) {
       const ListArgument& list = node.lists[a];
       if (list.kind != ListArgument::Kind::kNone) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/recorded_exchange.h"
 #include "engine/device/recorded_operator.h"
 
 namespace nxd {
@@ -62,6 +63,9 @@ struct RecordedNode {
   // A function of the library's own has these: its body, and the part of it that is hashed.
   ReplayFunction function{};
   std::string attributes{};
+  // A function that is these exchanges, one after the other, of each input on its own. Empty for
+  // another function, also for one that exchanges in a way of its own.
+  std::vector<RecordedExchange> exchanges{};
   at::Tensor leaf{};
 };
 

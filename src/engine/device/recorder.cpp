@@ -270,6 +270,7 @@ std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Ten
         {static_cast<int>(i), NodeInput::kNoList, source_of(known, inputs[i]).result});
   }
   node->attributes = std::move(call.attributes);
+  node->exchanges = std::move(call.exchanges);
   node->results = std::move(call.results);
   node->overwrites = taken_inputs(*node, call.overwrites);
   // The function is given as many tensors as were recorded, undefined ones too.

@@ -25,6 +25,8 @@ struct RecordedCall {
   // For each result the input, by its place among those given, that the function writes it to, or
   // -1; empty: none. Nothing else may need that input's value later but calls recorded before.
   std::vector<int> overwrites{};
+  // See RecordedNode.
+  std::vector<RecordedExchange> exchanges{};
   ReplayFunction function{};
 };
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
@@ -83,6 +84,30 @@ std::vector<at::Tensor> owned_results(const RecordedGraph& graph, std::vector<at
   return kept;
 }
 
+bool extracts_graphs_only() {
+  static const bool extracts = env::get("NEURON_EXTRACT_GRAPHS_ONLY") == "1";
+  return extracts;
+}
+
+// In place of the kept results: what is overwritten stays as it is, and all else is 0.
+std::vector<at::Tensor> results_not_computed(const RecordedGraph& graph) {
+  std::vector<at::Tensor> declared = graph.leaves;
+  for (const auto& node : graph.nodes) {
+    declared.insert(declared.end(), node->results.begin(), node->results.end());
+  }
+  std::vector<at::Tensor> kept;
+  for (const int slot : graph.kept_slots) {
+    const int leaf = graph.overwritten_leaf(slot);
+    if (leaf >= 0) {
+      kept.push_back(graph.leaves[static_cast<size_t>(leaf)]);
+      continue;
+    }
+    const at::Tensor& like = declared[static_cast<size_t>(slot)];
+    kept.push_back(at::zeros(like.sizes(), like.scalar_type()));
+  }
+  return kept;
+}
+
 struct PlanCache {
   std::mutex mutex;
   GraphCompiler compiler = nullptr;
@@ -124,6 +149,7 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
 
 std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_overwritten) const {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (extracts_graphs_only()) return results_not_computed(graph);
   if (program_) return program_->run(graph, has_overwritten);
   std::vector<at::Tensor> values(static_cast<size_t>(graph.num_slots));
   std::copy(graph.leaves.begin(), graph.leaves.end(), values.begin());
@@ -164,6 +190,12 @@ void set_graph_compiler(GraphCompiler compiler) {
   PlanCache& cache = plan_cache();
   const std::lock_guard<std::mutex> lock(cache.mutex);
   cache.compiler = compiler;
+}
+
+bool has_graph_compiler() {
+  PlanCache& cache = plan_cache();
+  const std::lock_guard<std::mutex> lock(cache.mutex);
+  return cache.compiler != nullptr;
 }
 
 size_t plan_count() {

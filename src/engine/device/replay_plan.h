@@ -16,9 +16,9 @@ class ReplayPlan {
   // A compiler of null leaves the nodes to be run one after the other.
   ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler);
 
-  // Runs the nodes of a graph of this plan's hash; gives the kept results, each with memory of its
-  // own, in C order. A result whose node overwrites a leaf is the leaf's tensor; has_overwritten:
-  // leaves are no longer what they were.
+  // Runs the nodes of a graph of this plan's hash, unless graphs are only extracted; gives the kept
+  // results, each with memory of its own, in C order. A result whose node overwrites a leaf is the
+  // leaf's tensor; has_overwritten: leaves are no longer what they were.
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const;
 
   // Its graphs have all of this in common.
@@ -34,6 +34,7 @@ class ReplayPlan {
 std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_new);
 // Compiles the graphs that come from now on; null: they are replayed.
 void set_graph_compiler(GraphCompiler compiler);
+bool has_graph_compiler();
 // Plans that the process keeps.
 size_t plan_count();
 

@@ -13,6 +13,8 @@
 namespace nxd {
 namespace {
 
+using ExchangeKind = RecordedExchange::Kind;
+
 // While tracing, what ranks would exchange is not known, even where this rank's part is.
 bool gives_shapes_only(const at::Tensor& x) { return x.is_meta() || is_tracing(); }
 
@@ -26,19 +28,19 @@ at::Tensor empty_for(const at::Tensor& x, at::IntArrayRef sizes) {
 
 // Records a collective that gives a tensor of these sizes. run gets its input's values when the
 // graph runs.
-at::Tensor record_collective(const char* name, ProcessGroup& group, const at::Tensor& x,
+at::Tensor record_collective(const char* name, RecordedExchange exchange, const at::Tensor& x,
                              at::IntArrayRef sizes, const std::string& arguments,
                              at::Tensor (*run)(ProcessGroup& group, const at::Tensor& x,
                                                int64_t argument),
                              int64_t argument) {
   RecordedCall call{name};
-  call.attributes = text("group ", group.name(), arguments, argument);
+  call.attributes = text("group ", exchange.group->name(), arguments, argument);
   call.is_effect = true;
   call.results = {meta_empty(x, sizes)};
-  call.function = [group = group.shared_from_this(), run,
-                   argument](const std::vector<at::Tensor>& in) {
+  call.function = [group = exchange.group, run, argument](const std::vector<at::Tensor>& in) {
     return std::vector<at::Tensor>{run(*group, in[0], argument)};
   };
+  call.exchanges.push_back(std::move(exchange));
   return record_call(std::move(call), {x})[0];
 }
 
@@ -97,7 +99,8 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t red
     const auto run = [](ProcessGroup& g, const at::Tensor& values, int64_t kind) {
       return all_reduce(g, values, static_cast<nxd_reduce_t>(kind));
     };
-    return record_collective("nxd::all_reduce", group, x, x.sizes(), ", reduce ", run, reduce);
+    const auto exchange = exchange_over(group.shared_from_this(), ExchangeKind::kAllReduce, reduce);
+    return record_collective("nxd::all_reduce", exchange, x, x.sizes(), ", reduce ", run, reduce);
   }
   at::Tensor y = empty_for(x, x.sizes());
   if (gives_shapes_only(x)) return y;
@@ -125,7 +128,9 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
   if (is_recorded(x) && !is_tracing()) {
     std::vector<int64_t> whole = x.sizes().vec();
     whole[static_cast<size_t>(dim)] *= group.size();
-    return record_collective("nxd::all_gather", group, x, whole, ", dim ", &all_gather, dim);
+    const auto exchange =
+        exchange_over(group.shared_from_this(), ExchangeKind::kAllGather, NXD_REDUCE_SUM, dim);
+    return record_collective("nxd::all_gather", exchange, x, whole, ", dim ", &all_gather, dim);
   }
   const std::vector<int64_t> all = stacked_sizes(x, group.size());
   const bool shapes_only = gives_shapes_only(x);
@@ -156,7 +161,9 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
   const auto at_dim = static_cast<size_t>(dim);
   sizes[at_dim] /= group.size();
   if (is_recorded(x) && !is_tracing()) {
-    return record_collective("nxd::reduce_scatter", group, x, sizes, ", dim ", &reduce_scatter,
+    const auto exchange =
+        exchange_over(group.shared_from_this(), ExchangeKind::kReduceScatter, NXD_REDUCE_SUM, dim);
+    return record_collective("nxd::reduce_scatter", exchange, x, sizes, ", dim ", &reduce_scatter,
                              dim);
   }
   at::Tensor y = empty_for(x, sizes);

@@ -35,6 +35,13 @@ std::string bracketed(const HloSizes& numbers) {
   return out + "]";
 }
 
+std::string replica_groups(const HloGroups& groups) {
+  std::string list;
+  for (const HloSizes& group : groups) list += (list.empty() ? "" : ", ") + bracketed(group);
+  return text("replica_groups = dense<[", list, "]> : tensor<", groups.size(), "x",
+              groups.at(0).size(), "xi64>");
+}
+
 // MLIR's literals of floats have a point, and infinities are bits.
 std::string float_literal(double value, at::ScalarType dtype) {
   if (std::isinf(value)) {
@@ -355,6 +362,45 @@ HloValue HloBuilder::scatter_rows(std::string_view operation, const HloValue& x,
           "index_vector_dim = " +
           std::to_string(index.dim()) + ">, indices_are_sorted = false, unique_indices = false",
       combining(operation, x.dtype));
+}
+
+HloValue HloBuilder::all_reduce(std::string_view operation, const HloValue& x,
+                                const HloGroups& groups) {
+  return add("all_reduce", {x}, x.dtype, x.sizes, replica_groups(groups),
+             combining(operation, x.dtype));
+}
+
+HloValue HloBuilder::all_gather(const HloValue& x, int64_t dim, const HloGroups& groups) {
+  HloSizes sizes = x.sizes;
+  sizes[static_cast<size_t>(dim)] *= static_cast<int64_t>(groups.at(0).size());
+  return add("all_gather", {x}, x.dtype, sizes,
+             text("all_gather_dim = ", dim, " : i64, ", replica_groups(groups)));
+}
+
+HloValue HloBuilder::reduce_scatter(std::string_view operation, const HloValue& x, int64_t dim,
+                                    const HloGroups& groups) {
+  HloSizes sizes = x.sizes;
+  sizes[static_cast<size_t>(dim)] /= static_cast<int64_t>(groups.at(0).size());
+  return add("reduce_scatter", {x}, x.dtype, sizes,
+             text("scatter_dimension = ", dim, " : i64, ", replica_groups(groups)),
+             combining(operation, x.dtype));
+}
+
+std::vector<HloValue> HloBuilder::together(const std::vector<HloValue>& values) {
+  check_internal(values.size() > 1, "stablehlo.optimization_barrier: expected two values or more");
+  const std::string name = next_name(), types = types_of(values);
+  body_ += text("    ", name, ":", values.size(), " = \"stablehlo.optimization_barrier\"(",
+                names_of(values), ") : (", types, ") -> (", types, ")\n");
+  std::vector<HloValue> results = values;
+  for (size_t i = 0; i < results.size(); ++i) results[i].name = text(name, "#", i);
+  return results;
+}
+
+HloValue HloBuilder::replica() {
+  const std::string name = next_name(), number = next_name();
+  body_ += text("    ", name, " = \"stablehlo.replica_id\"() : () -> tensor<ui32>\n    ", number,
+                " = \"stablehlo.convert\"(", name, ") : (tensor<ui32>) -> tensor<i64>\n");
+  return {number, at::kLong, {}};
 }
 
 // XLA keeps no order between calls that depend on nothing of each other, and ranks that call

@@ -10,6 +10,8 @@
 namespace nxd {
 
 using HloSizes = std::vector<int64_t>;
+// Replicas by their numbers.
+using HloGroups = std::vector<HloSizes>;
 
 // A tensor of a StableHLO function: how the text names it, and its type.
 struct HloValue {
@@ -95,6 +97,17 @@ class HloBuilder {
                             const HloValue& updates);
   HloValue scatter_rows(std::string_view operation, const HloValue& x, const HloValue& index,
                         const HloValue& updates);
+
+  // Replicas of a program exchange tensors, each within the group that has it. Groups have one
+  // size, in rank order.
+  HloValue all_reduce(std::string_view operation, const HloValue& x, const HloGroups& groups);
+  HloValue all_gather(const HloValue& x, int64_t dim, const HloGroups& groups);
+  HloValue reduce_scatter(std::string_view operation, const HloValue& x, int64_t dim,
+                          const HloGroups& groups);
+  // The values themselves, none of which is there before all are.
+  std::vector<HloValue> together(const std::vector<HloValue>& values);
+  // The number of the replica that runs the program.
+  HloValue replica();
 
   // A function of the host's. One that is ordered runs after those before it, and always.
   std::vector<HloValue> host_call(std::string_view target, const std::string& config,

@@ -7,16 +7,19 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/pjrt/pjrt_search.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 #include "engine/dtype.h"
+#include "engine/stablehlo/replica_meeting.h"
 #include "engine/stablehlo/stablehlo_module.h"
 
 namespace nxd {
@@ -26,31 +29,52 @@ at::Tensor over_memory(void* data, at::IntArrayRef sizes, at::ScalarType dtype) 
   return at::from_blob(data, sizes, at::TensorOptions().dtype(dtype));
 }
 
+// The graphs that a running program's calls of the host are of, one for each replica.
+struct HostCalls {
+  std::vector<const RecordedGraph*> graphs{};
+  // The first of a call. Replicas go on, as the others wait for them in a collective without end.
+  std::optional<Error> error{};
+  std::mutex mutex{};
+
+  void keep(const Error& failure) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!error) error = failure;
+  }
+};
+
+std::vector<at::Tensor> inputs_of_call(const CustomCall& call, const RecordedNode& node) {
+  std::vector<at::Tensor> inputs;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const CustomCallBuffer& given = call.inputs().at(k);
+    at::Tensor input = over_memory(given.data, given.shape, to_scalar_type(given.dtype));
+    const RecordedNode& from = *node.inputs[k].from.node;
+    if (from.is_leaf() && from.leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
+      input.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    inputs.push_back(std::move(input));
+  }
+  // The plug-in's buffers may be tensors of the program, or be read once more.
+  for (const int written : node.overwrites) {
+    if (written < 0) continue;
+    inputs[static_cast<size_t>(written)] = inputs[static_cast<size_t>(written)].clone();
+  }
+  return inputs;
+}
+
 // A node that the program leaves to the host, on a thread of the plug-in's.
 void run_host_node(const CustomCall& call) {
-  const auto& graph = *static_cast<const RecordedGraph*>(call.rank_data());
+  auto& calls = *static_cast<HostCalls*>(call.rank_data());
+  const bool is_replica = calls.graphs.size() > 1;
+  const auto replica =
+      is_replica ? static_cast<size_t>(*static_cast<int64_t*>(call.inputs().back().data)) : 0;
+  const RecordedGraph& graph = *calls.graphs.at(replica);
   const auto index = static_cast<size_t>(call.integer("node"));
   const RecordedNode& node = *graph.nodes.at(index);
   if (node.op->replay && !node.op->is_effect) device_metrics::count_host_call(node.op->name);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   try {
-    std::vector<at::Tensor> inputs;
-    for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const CustomCallBuffer& given = call.inputs().at(k);
-      at::Tensor input = over_memory(given.data, given.shape, to_scalar_type(given.dtype));
-      const RecordedNode& from = *node.inputs[k].from.node;
-      if (from.is_leaf() && from.leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
-        input.unsafeGetTensorImpl()->set_wrapped_number(true);
-      }
-      inputs.push_back(std::move(input));
-    }
-    // The plug-in's buffers may be tensors of the program, or be read once more.
-    for (const int written : node.overwrites) {
-      if (written >= 0)
-        inputs[static_cast<size_t>(written)] = inputs[static_cast<size_t>(written)].clone();
-    }
-    const std::vector<at::Tensor> results = replay_node(node, index, inputs);
+    const std::vector<at::Tensor> results = replay_node(node, index, inputs_of_call(call, node));
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
       if (!node.results[r].defined()) continue;
@@ -58,7 +82,8 @@ void run_host_node(const CustomCall& call) {
       over_memory(out.data, out.shape, to_scalar_type(out.dtype)).copy_(results[r]);
     }
   } catch (...) {
-    throw Error::current();
+    if (!is_replica) throw Error::current();
+    calls.keep(Error::current());
   }
 }
 
@@ -66,21 +91,30 @@ PjrtType pjrt_type(at::ScalarType dtype, at::IntArrayRef sizes) {
   return {to_nxd_dtype(dtype), sizes.vec()};
 }
 
-PjrtBuffer imported(const at::Tensor& leaf, bool is_overwritten) {
+// True of a plug-in whose memory is the host's.
+bool shares_memory(const PjrtClient& client) { return client.platform() == "cpu"; }
+
+PjrtBuffer imported(PjrtClient& client, const at::Tensor& leaf, bool is_overwritten,
+                    size_t device) {
   void* data = leaf.data_ptr();
   const bool is_aligned = reinterpret_cast<uintptr_t>(data) % kPjrtAlignment == 0;
-  const bool is_shared = is_aligned && leaf.numel() != 0;
+  const bool is_shared = shares_memory(client) && is_aligned && leaf.numel() != 0;
   const HostMemory as_it_lies = is_overwritten ? HostMemory::kDonatable : HostMemory::kShared;
   if (!is_shared) device_metrics::count_copied(leaf.nbytes());
-  return pjrt_client().import_host(data, pjrt_type(leaf.scalar_type(), leaf.sizes()),
-                                   is_shared ? as_it_lies : HostMemory::kCopied,
-                                   std::make_shared<at::Tensor>(leaf));
+  return client.import_host(data, pjrt_type(leaf.scalar_type(), leaf.sizes()),
+                            is_shared ? as_it_lies : HostMemory::kCopied,
+                            std::make_shared<at::Tensor>(leaf), device);
 }
 
-// The buffer's memory as a tensor, which keeps the buffer.
-at::Tensor taken(PjrtBuffer&& buffer, const at::Tensor& declared) {
+// The buffer's memory as a tensor, which keeps the buffer; a copy where that is a device's.
+at::Tensor taken(const PjrtClient& client, PjrtBuffer&& buffer, const at::Tensor& declared) {
   const auto kept = std::make_shared<PjrtBuffer>(std::move(buffer));
   if (declared.numel() == 0) return at::empty(declared.sizes(), declared.scalar_type());
+  if (!shares_memory(client)) {
+    const at::Tensor copy = at::empty(declared.sizes(), declared.scalar_type());
+    kept->copy_to_host(copy.data_ptr(), copy.nbytes());
+    return copy;
+  }
   return at::from_blob(
       kept->data(), declared.sizes(), [kept](void*) {},
       at::TensorOptions().dtype(declared.scalar_type()));
@@ -133,13 +167,18 @@ bool has_own_effects(const RecordedGraph& outline, const std::vector<int>& host_
 
 class PjrtProgram final : public GraphProgram {
  public:
-  explicit PjrtProgram(const RecordedGraph& outline) : module_(emit_stablehlo(outline)) {
+  explicit PjrtProgram(const RecordedGraph& outline)
+      : meeting_(meeting_of(outline)),
+        module_(emit_stablehlo(outline, replicas_of(outline))),
+        client_(meeting_.node < 0 ? pjrt_client() : client_of_replicas(meeting_.ranks)) {
     PjrtOptions options;
     options.fast_compile = env::pjrt_fast_compile();
-    executable_ = pjrt_client().compile(module_.text, options);
+    options.replicas = std::max(1, static_cast<int>(replicas_of(outline).ranks.size()));
+    executable_ = client_.compile(module_.text, options);
+    digest_ = Hash().add(module_.text).value();
     module_.text.clear();
     name_host_calls(outline, module_.host_nodes);
-    exchanges_ = has_own_effects(outline, module_.host_nodes);
+    calls_ranks_ = has_own_effects(outline, module_.host_nodes);
     for (const at::Tensor& leaf : outline.leaves) slots_.push_back(leaf);
     for (const int slot : outline.kept_slots) {
       leaf_of_result_.push_back(outline.overwritten_leaf(slot));
@@ -151,38 +190,61 @@ class PjrtProgram final : public GraphProgram {
   }
 
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
-    const std::vector<double> floats = numbers<double>(graph, module_.floats);
-    const std::vector<int64_t> integers = numbers<int64_t>(graph, module_.integers);
-    std::vector<PjrtBuffer> inputs;
-    for (const int slot : module_.buffers) {
-      const bool is_overwritten = overwritten_leaves_.count(slot) != 0;
-      inputs.push_back(imported(graph.leaves[static_cast<size_t>(slot)], is_overwritten));
+    if (meeting_.node < 0) {
+      const ExchangeScope exchange(calls_ranks_);
+      *has_overwritten = !overwritten_leaves_.empty();
+      return run_together({&graph}).at(0);
     }
-    add_numbers(floats, NXD_DTYPE_F64, inputs);
-    add_numbers(integers, NXD_DTYPE_I64, inputs);
-    std::vector<PjrtBuffer*> arguments;
-    for (PjrtBuffer& input : inputs) arguments.push_back(&input);
-    const ExchangeScope exchange(exchanges_);
+    const auto node = static_cast<size_t>(meeting_.node);
+    ProcessGroup& group = *graph.nodes[node]->exchanges[meeting_.exchange].group;
     *has_overwritten = !overwritten_leaves_.empty();
-    // The calls of the host only read it.
-    const auto execution = executable_->execute(arguments, const_cast<RecordedGraph*>(&graph));
+    return run_as_replica(group, digest_, graph,
+                          [this](const Graphs& graphs) { return run_together(graphs); });
+  }
+
+ private:
+  // The results of each graph, all of which are of this program's hash.
+  std::vector<std::vector<at::Tensor>> run_together(const Graphs& graphs) const {
+    std::vector<std::vector<PjrtBuffer>> inputs(graphs.size());
+    std::vector<std::vector<PjrtBuffer*>> arguments(graphs.size());
+    for (size_t i = 0; i < graphs.size(); ++i) {
+      inputs[i] = inputs_of(*graphs[i], i);
+      for (PjrtBuffer& input : inputs[i]) arguments[i].push_back(&input);
+    }
+    HostCalls calls;
+    calls.graphs = graphs;
+    const auto execution = executable_->execute_on_devices(arguments, &calls);
     execution->wait();
-    std::vector<at::Tensor> results;
-    for (size_t i = 0; i < graph.kept_slots.size(); ++i) {
-      results.push_back(result_of(graph, i, std::move(execution->outputs().at(i))));
+    if (calls.error) throw *calls.error;
+    std::vector<std::vector<at::Tensor>> results(graphs.size());
+    for (size_t i = 0; i < graphs.size(); ++i) {
+      for (size_t k = 0; k < graphs[i]->kept_slots.size(); ++k) {
+        results[i].push_back(result_of(*graphs[i], k, std::move(execution->outputs(i).at(k))));
+      }
     }
     return results;
   }
 
- private:
+  std::vector<PjrtBuffer> inputs_of(const RecordedGraph& graph, size_t device) const {
+    std::vector<PjrtBuffer> inputs;
+    for (const int slot : module_.buffers) {
+      const bool is_overwritten = overwritten_leaves_.count(slot) != 0;
+      inputs.push_back(
+          imported(client_, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
+    }
+    add_numbers(numbers<double>(graph, module_.floats), NXD_DTYPE_F64, device, inputs);
+    add_numbers(numbers<int64_t>(graph, module_.integers), NXD_DTYPE_I64, device, inputs);
+    return inputs;
+  }
+
   // In the memory of the leaf that it overwrites, where there is one.
   at::Tensor result_of(const RecordedGraph& graph, size_t index, PjrtBuffer&& buffer) const {
     const at::Tensor& declared = slots_[static_cast<size_t>(graph.kept_slots[index])];
-    if (leaf_of_result_[index] < 0) return taken(std::move(buffer), declared);
+    if (leaf_of_result_[index] < 0) return taken(client_, std::move(buffer), declared);
     const at::Tensor leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[index])];
-    if (buffer.data() == leaf.data_ptr()) return leaf;
+    if (shares_memory(client_) && buffer.data() == leaf.data_ptr()) return leaf;
     device_metrics::count_copied(leaf.nbytes());
-    return at::Tensor(leaf).copy_(taken(std::move(buffer), declared));
+    return at::Tensor(leaf).copy_(taken(client_, std::move(buffer), declared));
   }
 
   template <class Number>
@@ -201,20 +263,23 @@ class PjrtProgram final : public GraphProgram {
   }
 
   template <class Number>
-  static void add_numbers(const std::vector<Number>& values, nxd_dtype_t dtype,
-                          std::vector<PjrtBuffer>& inputs) {
+  void add_numbers(const std::vector<Number>& values, nxd_dtype_t dtype, size_t device,
+                   std::vector<PjrtBuffer>& inputs) const {
     if (values.empty()) return;
-    inputs.push_back(pjrt_client().import_host(const_cast<Number*>(values.data()),
-                                               {dtype, {static_cast<int64_t>(values.size())}},
-                                               HostMemory::kCopied));
+    inputs.push_back(client_.import_host(const_cast<Number*>(values.data()),
+                                         {dtype, {static_cast<int64_t>(values.size())}},
+                                         HostMemory::kCopied, nullptr, device));
   }
 
+  const ReplicaMeeting meeting_;
   StableHloModule module_;  // without its text
+  PjrtClient& client_;
   std::shared_ptr<PjrtExecutable> executable_;
+  uint64_t digest_ = 0;            // of the text
   std::vector<at::Tensor> slots_;  // on the meta device
   std::set<int> overwritten_leaves_;
   std::vector<int> leaf_of_result_;  // which is overwritten, or -1
-  bool exchanges_ = false;
+  bool calls_ranks_ = false;
 };
 
 }  // namespace
@@ -222,7 +287,7 @@ class PjrtProgram final : public GraphProgram {
 PjrtClient& pjrt_client() {
   static const std::shared_ptr<PjrtClient> client = [] {
     auto loaded = PjrtClient::load(find_pjrt_plugin());
-    if (!loaded->has_custom_calls()) {
+    if (loaded->platform() == "cpu" && !loaded->has_custom_calls()) {
       fail(NXD_ERROR_UNSUPPORTED, "device xla: the plug-in ", loaded->description(),
            " has no custom calls, which collectives need");
     }
@@ -230,6 +295,10 @@ PjrtClient& pjrt_client() {
     return loaded;
   }();
   return *client;
+}
+
+PjrtClient& client_of_replicas(const std::vector<int>& ranks) {
+  return *PjrtClient::load(pjrt_client().plugin().path(), static_cast<int>(ranks.size()));
 }
 
 std::unique_ptr<GraphProgram> compile_by_pjrt(const RecordedGraph& outline) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/pjrt/pjrt_client.h"
 #include "engine/device/graph_program.h"
@@ -10,6 +11,9 @@ namespace nxd {
 // The client of the plug-in that the environment names (find_pjrt_plugin). UNSUPPORTED where there
 // is none, or it cannot be used.
 PjrtClient& pjrt_client();
+
+// The client for ranks that are threads of this process, with a device for each.
+PjrtClient& client_of_replicas(const std::vector<int>& ranks);
 
 // A GraphCompiler: StableHLO, compiled by that plug-in. Leaves that lie as it wants them are not
 // copied, and neither are results. The nodes that are left to the host run as they are replayed.

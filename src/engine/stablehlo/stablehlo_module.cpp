@@ -19,8 +19,11 @@ bool is_host_number(const at::Tensor& leaf) {
 
 class ModuleEmitter final : public HloScalars {
  public:
-  explicit ModuleEmitter(const RecordedGraph& graph)
-      : graph_(graph), values_(static_cast<size_t>(graph.num_slots)) {}
+  ModuleEmitter(const RecordedGraph& graph, const ModuleReplicas& replicas)
+      : graph_(graph),
+        replicas_(replicas),
+        exchanges_(builder_, replicas),
+        values_(static_cast<size_t>(graph.num_slots)) {}
 
   StableHloModule emit() {
     take_leaves();
@@ -31,13 +34,18 @@ class ModuleEmitter final : public HloScalars {
     take_numbers("%integers", at::kLong, module_.integers.size());
     std::string results, types;
     for (const int slot : graph_.kept_slots) {
-      const HloValue& value = values_[static_cast<size_t>(slot)];
+      HloValue value = values_[static_cast<size_t>(slot)];
+      if (results.empty()) value = exchanges_.after_all(value);
       results += (results.empty() ? "" : ", ") + value.name;
       types += (types.empty() ? "" : ", ") + hlo_type(value.dtype, value.sizes);
     }
-    module_.text = text("module @step {\n  func.func public @main(", parameters_, ") -> (", types,
-                        ") {\n", prologue, builder_.body(), "    \"func.return\"(", results,
-                        ") : (", types, ") -> ()\n  }\n}\n");
+    const std::string attributes =
+        replicas_.exchange()
+            ? text("attributes {mhlo.num_replicas = ", replicas_.ranks.size(), " : i32} ")
+            : "";
+    module_.text = text("module @step ", attributes, "{\n  func.func public @main(", parameters_,
+                        ") -> (", types, ") {\n", prologue, builder_.body(), "    \"func.return\"(",
+                        results, ") : (", types, ") -> ()\n  }\n}\n");
     return std::move(module_);
   }
 
@@ -107,6 +115,12 @@ class ModuleEmitter final : public HloScalars {
 
   void add_node(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
+    if (replicas_.exchange()) {
+      if (!node.exchanges.empty()) {
+        return put_results(index, exchanges_.lower(node, inputs_of(index)));
+      }
+      if (node.results.empty()) return;
+    }
     const Lowering* how = node.op->is_effect ? nullptr : find_lowering(node.op->name);
     if (how) {
       NodeLowering lowering(builder_, *this, graph_, index, inputs_of(index), *how);
@@ -127,6 +141,10 @@ class ModuleEmitter final : public HloScalars {
 
   void call_host(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
+    if (!replicas_.have_host) {
+      fail(NXD_ERROR_UNSUPPORTED, "device xla: ", node.op->name,
+           " has no lowering to StableHLO, and the plug-in has no calls of the host");
+    }
     module_.host_nodes.push_back(static_cast<int>(index));
     std::vector<HloValue> types;
     for (const at::Tensor& result : node.results) {
@@ -137,8 +155,10 @@ class ModuleEmitter final : public HloScalars {
     if (!node.attributes.empty()) {
       config += text(", attributes = \"", hlo_escaped(node.attributes), "\"");
     }
+    std::vector<HloValue> inputs = inputs_of(index);
+    if (replicas_.exchange()) inputs.push_back(builder_.replica());
     const std::vector<HloValue> given =
-        builder_.host_call(kCallTarget, config, inputs_of(index), types, node.op->is_effect);
+        builder_.host_call(kCallTarget, config, inputs, types, node.op->is_effect);
     std::vector<HloValue> results(node.results.size());
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
@@ -148,7 +168,9 @@ class ModuleEmitter final : public HloScalars {
   }
 
   const RecordedGraph& graph_;
+  const ModuleReplicas& replicas_;
   HloBuilder builder_;
+  ExchangeLowering exchanges_;
   StableHloModule module_;
   std::vector<HloValue> values_;  // of each slot
   std::string parameters_;
@@ -156,6 +178,8 @@ class ModuleEmitter final : public HloScalars {
 
 }  // namespace
 
-StableHloModule emit_stablehlo(const RecordedGraph& graph) { return ModuleEmitter(graph).emit(); }
+StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas) {
+  return ModuleEmitter(graph, replicas).emit();
+}
 
 }  // namespace nxd

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/device/recorded_graph.h"
+#include "engine/stablehlo/exchange_lowering.h"
 #include "engine/stablehlo/lowering.h"
 
 namespace nxd {
@@ -19,10 +20,11 @@ struct StableHloModule {
 };
 
 // The function of the host's that a module calls for a node, which its attribute "node" numbers.
-// Collectives, random bits and the library's own functions are such calls, ordered by a token; so
-// is an operator without a lowering.
+// Random bits and the library's own functions are such calls, ordered by a token; so is an operator
+// without a lowering. Collectives are, unless replicas exchange: then a call has the number of its
+// replica as a last operand, and checks of values, which would tell the peers, are left out.
 inline constexpr const char* kHostNodeFunction = "nxd_recorded_node";
 
-StableHloModule emit_stablehlo(const RecordedGraph& graph);
+StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas = {});
 
 }  // namespace nxd

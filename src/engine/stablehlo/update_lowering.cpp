@@ -17,19 +17,21 @@ HloValue number_of(NodeLowering& n, int argument, int64_t index, at::ScalarType 
   return n.hlo.broadcast(n.hlo.convert(n.hlo.reshape(one, {}), dtype), sizes);
 }
 
+// Takes gradients, and last of all a vector that says which of them count.
 void norm_of_gradients(NodeLowering& n) {
   const bool largest = has_attribute(n, "type inf");
   const bool squares = !largest && !has_attribute(n, "type 1");
   HloValue total = n.hlo.constant(0.0, at::kDouble);
-  for (size_t i = 0; i < n.node.inputs.size(); ++i) {
-    HloValue x = n.hlo.convert(n.tensor(static_cast<int>(i)), at::kDouble);
+  const HloValue none = total;
+  const int counts = static_cast<int>(n.node.inputs.size()) - 1;
+  for (int i = 0; i < counts; ++i) {
+    HloValue x = n.hlo.convert(n.tensor(i), at::kDouble);
     x = squares ? n.hlo.times(x, x) : n.hlo.unary("abs", x);
     const HloSizes dims = all_dims(x.dim());
-    if (largest) {
-      total = n.hlo.binary("maximum", total, dims.empty() ? x : n.hlo.maximum_of(x, dims, false));
-    } else {
-      total = n.hlo.plus(total, dims.empty() ? x : n.hlo.sum(x, dims, false));
-    }
+    if (!dims.empty()) x = largest ? n.hlo.maximum_of(x, dims, false) : n.hlo.sum(x, dims, false);
+    const HloValue is_counted = n.hlo.compare("NE", number_of(n, counts, i, at::kDouble, {}), none);
+    x = n.hlo.select(is_counted, x, none);
+    total = largest ? n.hlo.binary("maximum", total, x) : n.hlo.plus(total, x);
   }
   n.give(total);
 }

@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/base/dtype.h"
@@ -82,6 +83,7 @@ void record_reduction(const std::shared_ptr<ProcessGroup>& group, nxd_reduce_t r
     call.results.push_back(meta_like(*gradient));
     inputs.push_back(*gradient);
   }
+  call.exchanges = {exchange_over(group, RecordedExchange::Kind::kAllReduce, reduce)};
   call.function = [group, reduce](const std::vector<at::Tensor>& in) {
     return reduce_where_they_lie(*group, reduce, in);
   };
@@ -200,15 +202,16 @@ struct RecordedBucket {
 
 at::Tensor record_norm_over_ranks(const OptimizerGroups& groups, bool over_data,
                                   const at::Tensor& own, double type) {
-  bool is_alone = true;
-  for (const ProcessGroup* group : groups.all()) {
-    is_alone = is_alone && (!group || group->size() == 1);
-  }
-  if (is_alone) return own;
   RecordedCall call{"nxd::norm_over_ranks"};
   call.attributes = text("type ", type, over_data ? ", over data" : "");
   call.is_effect = true;
   call.results = {meta_like(own)};
+  const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
+  for (const auto& group : {groups.tensor, groups.pipeline, over_data ? groups.data : nullptr}) {
+    if (!group || group->size() == 1) continue;
+    call.exchanges.push_back(exchange_over(group, RecordedExchange::Kind::kAllReduce, reduce));
+  }
+  if (call.exchanges.empty()) return own;
   call.function = [groups, over_data, type](const std::vector<at::Tensor>& in) {
     const double joined = norm_over_ranks(groups, over_data, in[0].item<double>(), type);
     return std::vector<at::Tensor>{at::scalar_tensor(joined, at::kDouble)};
@@ -289,13 +292,18 @@ at::Tensor RecordedStep::joined_norm_of(const std::vector<Gradient>& gradients, 
   call.attributes = text("type ", type);
   call.results = {at::empty({}, meta_options(at::kDouble))};
   std::vector<at::Tensor> inputs;
+  // Ranks that have the same parameters have the same graph, whichever counts them.
+  std::vector<double> counts;
   for (const Gradient& gradient : gradients) {
-    if (source_.info(gradient.parameter).counts_in_norm) inputs.push_back(*gradient.tensor);
+    inputs.push_back(*gradient.tensor);
+    counts.push_back(source_.info(gradient.parameter).counts_in_norm ? 1 : 0);
   }
+  if (!inputs.empty()) inputs.push_back(vector_on_device(counts));
   call.function = [type](const std::vector<at::Tensor>& in) {
     double total = 0;
-    for (const at::Tensor& gradient : in) {
-      const at::Tensor dense = gradient.contiguous();
+    for (size_t i = 0; i + 1 < in.size(); ++i) {
+      if (in.back().data_ptr<double>()[i] == 0) continue;
+      const at::Tensor dense = in[i].contiguous();
       total = joined_norm(
           total,
           part_of_norm(to_nxd_dtype(dense.scalar_type()), dense.numel(), dense.data_ptr(), type),

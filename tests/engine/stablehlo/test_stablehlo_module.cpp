@@ -7,6 +7,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
 #include "engine/device/recording.h"
+#include "engine/ops/collectives.h"
 #include "engine/stablehlo/stablehlo_module.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -117,6 +118,102 @@ void test_calls_of_the_host_keep_their_order(void**) {
   assert_true(at::equal(kept.to(at::kCPU), at::full({3}, 5.0)));
 }
 
+RecordedExchange exchange(RecordedExchange::Kind kind, std::vector<int> ranks, int64_t dim = 0,
+                          nxd_reduce_t reduce = NXD_REDUCE_SUM) {
+  RecordedExchange out;
+  out.kind = kind;
+  out.ranks = std::move(ranks);
+  out.dim = dim;
+  out.reduce = reduce;
+  return out;
+}
+
+Tensor exchanged(const Tensor& x, at::IntArrayRef sizes, std::vector<RecordedExchange> exchanges) {
+  RecordedCall call{"test::exchange"};
+  call.is_effect = true;
+  call.results = {at::empty(sizes, at::TensorOptions(at::kMeta))};
+  call.exchanges = std::move(exchanges);
+  call.function = [sizes = sizes.vec()](const std::vector<Tensor>&) {
+    return std::vector<Tensor>{at::zeros(sizes)};
+  };
+  return record_call(std::move(call), {x})[0];
+}
+
+// Four replicas: two tensor-parallel groups of neighbours, two data-parallel ones across.
+void test_replicas_exchange_by_stablehlo(void**) {
+  using Kind = RecordedExchange::Kind;
+  const Tensor x = at::ones({4, 2}).to(xla());
+  check_values("test::check", x, [](const Tensor&) {});
+  const Tensor gathered = exchanged(x, {4, 4}, {exchange(Kind::kAllGather, {2, 3}, 1)});
+  const Tensor part = exchanged(gathered, {2, 4}, {exchange(Kind::kReduceScatter, {2, 3}, 0)});
+  exchanged(part, {2, 4},
+            {exchange(Kind::kAllReduce, {0, 1, 2, 3}, 0, NXD_REDUCE_MAX),
+             exchange(Kind::kAllReduce, {0, 2}, 0, NXD_REDUCE_AVG)});
+  const Tensor kept = called("test::pure", x, false);
+  Recording::current()->mark_step(true);
+  const RecordedGraph graph = Recording::current()->step_graph();
+  const StableHloModule module = emit_stablehlo(graph, {{0, 1, 2, 3}, true});
+  const auto has = [&](const std::string& part_of_text) {
+    if (module.text.find(part_of_text) == std::string::npos) fail_msg("%s", module.text.c_str());
+  };
+  has("module @step attributes {mhlo.num_replicas = 4 : i32} {\n");
+  has("%0 = \"stablehlo.all_gather\"(%arg0) {all_gather_dim = 1 : i64, replica_groups = "
+      "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>} : (tensor<4x2xf32>) -> tensor<4x4xf32>\n");
+  has("%1:2 = \"stablehlo.optimization_barrier\"(%0, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> "
+      "(tensor<4x4xf32>, tensor<4x4xf32>)\n");
+  has("%2 = \"stablehlo.reduce_scatter\"(%1#0) ({ ^bb0(");
+  has("{scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>} : "
+      "(tensor<4x4xf32>) -> tensor<2x4xf32>\n");
+  has("%rc = \"stablehlo.maximum\"(%ra, %rb)");
+  has("replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>");
+  has("replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>");
+  has("stablehlo.divide");
+  // The call knows its replica, and the result comes after the dropped exchange.
+  has("\"stablehlo.replica_id\"() : () -> tensor<ui32>\n");
+  has("operator = \"test::pure\", attributes = \"group \\\"tp\\\"\"}} : (tensor<4x2xf32>, "
+      "tensor<i64>) -> tensor<4x2xf32>\n");
+  assert_int_equal(count_of("optimization_barrier", module.text), 4);
+  assert_int_equal(count_of("test::check", module.text), 0);
+  assert_true((module.host_nodes == std::vector<int>{4}));
+
+  const auto refused = [&](const ModuleReplicas& replicas, const std::string& why) {
+    try {
+      emit_stablehlo(graph, replicas);
+    } catch (const Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_UNSUPPORTED);
+      if (std::string(error.what()).find(why) != std::string::npos) return;
+      fail_msg("%s", error.what());
+    }
+    fail_msg("no error: %s", why.c_str());
+  };
+  refused({{0, 1, 2, 3}, false}, "test::pure has no lowering to StableHLO");
+  refused({{0, 1, 2, 3, 4}, true}, "evenly spaced");
+}
+
+void test_groups_of_replicas(void**) {
+  const auto groups = [](int count, const std::vector<int>& ranks) {
+    ModuleReplicas replicas;
+    for (int rank = 0; rank < count; ++rank) replicas.ranks.push_back(rank);
+    try {
+      return groups_of_replicas(replicas, ranks);
+    } catch (const Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_UNSUPPORTED);
+      return HloGroups();
+    }
+  };
+  assert_true((groups(2, {0, 1}) == HloGroups{{0, 1}}));
+  assert_true((groups(3, {2, 0, 1}) == HloGroups{{2, 0, 1}}));
+  assert_true((groups(8, {4, 5}) == HloGroups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  assert_true((groups(8, {1, 3}) == HloGroups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  assert_true((groups(8, {3, 7}) == HloGroups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  assert_true((groups(3, {1}) == HloGroups{{0}, {1}, {2}}));
+  for (const auto& uneven : {std::vector<int>{0, 1, 3}, {1, 2}, {2, 4}, {1, 0}}) {
+    assert_true(groups(8, uneven).empty());
+  }
+  // Replicas that are some of the world's ranks.
+  assert_true((groups_of_replicas({{4, 6}, true}, {4, 6}) == HloGroups{{0, 1}}));
+}
+
 // A graph of effects alone gives nothing.
 void test_a_module_may_give_nothing(void**) {
   called("test::effect", at::ones({3}).to(xla()), true);
@@ -144,6 +241,8 @@ int main() {
       cmocka_unit_test(test_a_module_is_a_function_of_leaves_and_numbers),
       cmocka_unit_test(test_numbers_change_no_text),
       cmocka_unit_test(test_calls_of_the_host_keep_their_order),
+      cmocka_unit_test(test_replicas_exchange_by_stablehlo),
+      cmocka_unit_test(test_groups_of_replicas),
       cmocka_unit_test(test_a_module_may_give_nothing),
       cmocka_unit_test(test_dtypes_without_a_type_are_named),
   };

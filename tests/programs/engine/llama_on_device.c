@@ -1,9 +1,12 @@
 /* Trains a Llama for ten steps on the device of nxd_get_device, with all ranks as one
- * tensor-parallel group under sequence parallelism, or as data-parallel ones with ZeRO-1, and
- * prints losses and the device's counts.
- *   llama_on_device DIRECTORY [zero] */
+ * tensor-parallel group under sequence parallelism, as data-parallel ones with ZeRO-1, or as the
+ * stages of a pipeline, and prints losses and the device's counts. With "threads" two ranks of the
+ * first kind are threads.
+ *   llama_on_device DIRECTORY [zero|pipeline|threads] */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "nxd.h"
 
@@ -16,73 +19,151 @@ static void check(nxd_status_t status, int line) {
 
 enum { kSteps = 10, kTokens = 64 };
 
-static void train(nxd_context_t* ctx, nxd_module_t* llama, nxd_tensor_t* ids, int zero) {
+struct model {
+  nxd_module_t* module; /* the parameters of this rank */
+  nxd_pp_t* pipeline;   /* or NULL */
+  nxd_ddp_t* ddp;       /* or NULL */
+};
+
+static double pass(const struct model* model, nxd_tensor_t* ids, nxd_tensor_t** kept) {
+  nxd_tensor_t* inputs[] = {ids, ids};
+  double loss = 0;
+  *kept = NULL;
+  if (model->pipeline) {
+    CHECK(nxd_pp_run_train(model->pipeline, inputs, 2, &loss));
+    return loss;
+  }
+  CHECK(nxd_module_forward(model->module, inputs, 2, kept, 1));
+  CHECK(nxd_backward(kept, NULL, 1, 0));
+  return loss;
+}
+
+static void train(nxd_context_t* ctx, const struct model* model, nxd_tensor_t* ids) {
   nxd_optimizer_t* adamw;
-  nxd_ddp_t* ddp = NULL;
-  if (zero) {
-    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
-    options.zero_stage = 1;
-    options.bucket_bytes = 100000;
-    options.reduce = NXD_REDUCE_AVG;
-    CHECK(nxd_ddp_create(llama, &options, &ddp));
-    CHECK(nxd_optimizer_create_adamw_ddp(ddp, NULL, &adamw));
+  if (model->ddp) {
+    CHECK(nxd_optimizer_create_adamw_ddp(model->ddp, NULL, &adamw));
   } else {
-    CHECK(nxd_optimizer_create_adamw(llama, NULL, &adamw));
+    CHECK(nxd_optimizer_create_adamw(model->module, NULL, &adamw));
   }
   for (int step = 0; step < kSteps; ++step) {
-    nxd_tensor_t* inputs[] = {ids, ids};
     nxd_tensor_t* loss;
-    double value;
     char line[80];
-    CHECK(nxd_module_forward(llama, inputs, 2, &loss, 1));
-    CHECK(nxd_backward(&loss, NULL, 1, 0));
+    double value = pass(model, ids, &loss);
     CHECK(nxd_optimizer_step(adamw, NULL, NULL));
-    CHECK(nxd_module_zero_grad(llama));
+    CHECK(nxd_module_zero_grad(model->module));
     CHECK(nxd_mark_step(1));
-    CHECK(nxd_tensor_get_item(loss, &value));
-    snprintf(line, sizeof line, "step %d loss %.6f", step, value);
+    if (loss) CHECK(nxd_tensor_get_item(loss, &value));
+    snprintf(line, sizeof line, "step %d loss %.7f", step, value);
     CHECK(nxd_master_print(ctx, line));
     nxd_tensor_destroy(loss);
   }
   nxd_optimizer_destroy(adamw);
-  nxd_ddp_destroy(ddp);
 }
 
-int main(int argc, char** argv) {
+static nxd_ddp_t* zero_of(nxd_module_t* llama) {
+  nxd_ddp_t* ddp;
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.zero_stage = 1;
+  options.bucket_bytes = 100000;
+  options.reduce = NXD_REDUCE_AVG;
+  CHECK(nxd_ddp_create(llama, &options, &ddp));
+  return ddp;
+}
+
+static nxd_pp_t* pipeline_of(nxd_module_t* llama, nxd_tensor_t* ids) {
+  nxd_pp_t* pipeline;
+  nxd_tensor_t* inputs[] = {ids, ids};
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = 2;
+  options.broadcast_and_average_loss = 1;
+  CHECK(nxd_pp_create(llama, inputs, 2, &options, &pipeline));
+  return pipeline;
+}
+
+static void run(nxd_context_t* ctx, const char* directory, const char* kind) {
   int64_t tokens[kTokens];
   const int64_t shape[] = {2, kTokens / 2};
   char report[4096];
   size_t needed;
   int32_t rank, ranks;
-  int zero;
   nxd_device_t device;
-  nxd_context_t* ctx;
+  const int zero = strcmp(kind, "zero") == 0, pipeline = strcmp(kind, "pipeline") == 0;
   nxd_module_t* llama;
+  struct model model;
+  nxd_group_t* world;
   nxd_tensor_t *ids, *there;
   nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
   nxd_model_options_t options = NXD_MODEL_OPTIONS_INIT;
 
-  if (argc != 2 && argc != 3) return 2;
-  zero = argc == 3;
   CHECK(nxd_get_device(&device));
-  CHECK(nxd_context_create(NULL, &ctx));
   CHECK(nxd_context_get_size(ctx, &ranks));
   CHECK(nxd_context_get_rank(ctx, &rank));
   for (int i = 0; i < kTokens; ++i) tokens[i] = (i * 7 + i * i + (zero ? rank : 0)) % 100;
-  layout.tensor_parallel_size = zero ? 1 : ranks;
+  layout.tensor_parallel_size = zero || pipeline ? 1 : ranks;
+  layout.pipeline_parallel_size = pipeline ? ranks : 1;
   CHECK(nxd_init_model_parallel(ctx, &layout));
   options.device = device;
-  options.sequence_parallel = !zero;
-  CHECK(nxd_model_from_pretrained(ctx, argv[1], &options, &llama));
+  options.sequence_parallel = !zero && !pipeline;
+  CHECK(nxd_model_from_pretrained(ctx, directory, &options, &llama));
   CHECK(nxd_tensor_from_data(tokens, sizeof tokens, shape, 2, NXD_DTYPE_I64, &ids));
   CHECK(nxd_tensor_to_device(ids, device, &there));
-  train(ctx, llama, there, zero);
+  model.ddp = zero ? zero_of(llama) : NULL;
+  model.pipeline = pipeline ? pipeline_of(llama, there) : NULL;
+  model.module = llama;
+  if (pipeline) CHECK(nxd_pp_get_local_module(model.pipeline, &model.module));
+  train(ctx, &model, there);
+  CHECK(nxd_context_get_world_group(ctx, &world));
+  CHECK(nxd_barrier(world)); /* threads have one device, and one report */
   CHECK(nxd_device_get_report(report, sizeof report, &needed));
   CHECK(nxd_master_print(ctx, report));
+  nxd_ddp_destroy(model.ddp);
+  nxd_pp_destroy(model.pipeline);
   nxd_tensor_destroy(there);
   nxd_tensor_destroy(ids);
   nxd_module_destroy(llama);
   CHECK(nxd_context_finalize(ctx));
   nxd_context_destroy(ctx);
+}
+
+struct rank {
+  nxd_context_options_t options;
+  const char* directory;
+};
+
+static void* run_rank(void* given) {
+  const struct rank* rank = given;
+  nxd_context_t* ctx;
+  CHECK(nxd_context_create(&rank->options, &ctx));
+  run(ctx, rank->directory, "threads");
+  return NULL;
+}
+
+static int run_threads(const char* directory) {
+  struct rank ranks[2];
+  pthread_t other;
+  nxd_store_t* store;
+  CHECK(nxd_store_create_local(&store));
+  for (int i = 0; i < 2; ++i) {
+    const nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    ranks[i].options = options;
+    ranks[i].options.rendezvous = NXD_RENDEZVOUS_STORE;
+    ranks[i].options.store = store;
+    ranks[i].options.rank = i;
+    ranks[i].options.size = 2;
+    ranks[i].directory = directory;
+  }
+  if (pthread_create(&other, NULL, run_rank, &ranks[1]) != 0) return 1;
+  run_rank(&ranks[0]);
+  pthread_join(other, NULL);
+  nxd_store_destroy(store);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  nxd_context_t* ctx;
+  if (argc != 2 && argc != 3) return 2;
+  if (argc == 3 && strcmp(argv[2], "threads") == 0) return run_threads(argv[1]);
+  CHECK(nxd_context_create(NULL, &ctx));
+  run(ctx, argv[1], argc == 3 ? argv[2] : "");
   return 0;
 }

@@ -1,0 +1,160 @@
+#include "engine/stablehlo/replica_meeting.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/launch/launcher.h"
+#include "engine/stablehlo/pjrt_program.h"
+
+namespace nxd {
+namespace {
+
+// Another function of the library's own, whose calls ranks may meet in. Checks of values have no
+// results.
+bool meets_by_calls(const RecordedNode& node) {
+  return node.op->is_effect && !node.op->replay && !node.results.empty() && node.exchanges.empty();
+}
+
+bool has_all(const std::vector<int>& ranks, const std::vector<int>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  });
+}
+
+// A rank's part of a run. Its graph is held, as another rank may still read it when this one has
+// given up.
+struct Replica {
+  RecordedGraph graph{};
+  std::vector<at::Tensor> results{};
+  std::optional<Error> error{};
+};
+
+// Replicas that wait to be run, by numbers that their ranks tell one another.
+class WaitingReplicas {
+ public:
+  static WaitingReplicas& instance() {
+    static auto* waiting = new WaitingReplicas;
+    return *waiting;
+  }
+  int64_t add(std::shared_ptr<Replica> replica) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    replicas_.emplace(++last_, std::move(replica));
+    return last_;
+  }
+  void remove(int64_t number) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    replicas_.erase(number);
+  }
+  // Null if its rank has given up.
+  std::shared_ptr<Replica> find(int64_t number) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = replicas_.find(number);
+    return found == replicas_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  int64_t last_ = 0;
+  std::map<int64_t, std::shared_ptr<Replica>> replicas_;
+};
+
+class WaitingScope {
+ public:
+  explicit WaitingScope(std::shared_ptr<Replica> replica)
+      : number(WaitingReplicas::instance().add(std::move(replica))) {}
+  ~WaitingScope() { WaitingReplicas::instance().remove(number); }
+  WaitingScope(const WaitingScope&) = delete;
+  WaitingScope& operator=(const WaitingScope&) = delete;
+
+  const int64_t number;
+};
+
+void run_all(const std::vector<std::shared_ptr<Replica>>& replicas, const RunTogether& run) {
+  // Devices run programs in the order in which they get them, which must be one order.
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  try {
+    Graphs graphs;
+    for (const auto& replica : replicas) {
+      check_state(replica != nullptr, "device xla: a rank has given up this step");
+      graphs.push_back(&replica->graph);
+    }
+    auto results = run(graphs);
+    for (size_t i = 0; i < replicas.size(); ++i) replicas[i]->results = std::move(results[i]);
+  } catch (...) {
+    const Error error = Error::current();
+    for (const auto& replica : replicas) {
+      if (replica) replica->error = error;
+    }
+  }
+}
+
+}  // namespace
+
+ReplicaMeeting meeting_of(const RecordedGraph& outline) {
+  ReplicaMeeting out;
+  for (size_t i = 0; i < outline.nodes.size(); ++i) {
+    const RecordedNode& node = *outline.nodes[i];
+    if (meets_by_calls(node)) return {};
+    for (size_t k = 0; k < node.exchanges.size(); ++k) {
+      const RecordedExchange& exchange = node.exchanges[k];
+      if (!exchange.in_one_process) return {};
+      if (exchange.ranks.size() > out.ranks.size()) out = {static_cast<int>(i), k, exchange.ranks};
+    }
+  }
+  if (out.ranks.size() < 2) return {};
+  for (const auto& node : outline.nodes) {
+    for (const RecordedExchange& exchange : node->exchanges) {
+      if (!has_all(out.ranks, exchange.ranks)) return {};
+    }
+  }
+  return out;
+}
+
+ModuleReplicas replicas_of(const RecordedGraph& outline) {
+  ModuleReplicas out;
+  if (pjrt_client().has_custom_calls()) {
+    out.ranks = meeting_of(outline).ranks;
+    return out;
+  }
+  out.have_host = false;
+  out.ranks.resize(static_cast<size_t>(detect_launch().size));
+  std::iota(out.ranks.begin(), out.ranks.end(), 0);
+  return out;
+}
+
+std::vector<at::Tensor> run_as_replica(ProcessGroup& group, uint64_t digest,
+                                       const RecordedGraph& graph, const RunTogether& run) {
+  const auto own = std::make_shared<Replica>();
+  own->graph = graph;
+  const WaitingScope waiting(own);
+  using Offer = std::array<int64_t, 2>;
+  const Offer offer{waiting.number, static_cast<int64_t>(digest)};
+  std::vector<Offer> offers(static_cast<size_t>(group.size()));
+  group.run(Call::all_gather(offer.data(), offers.data(), offer.size(), NXD_DTYPE_I64));
+  for (size_t i = 0; i < offers.size(); ++i) {
+    if (offers[i][1] == offers[0][1]) continue;
+    fail(NXD_ERROR_UNSUPPORTED, "device xla: ranks 0 and ", i, " of group ", group.name(),
+         ", threads of one process, have different graphs, and a PJRT plug-in runs one program; "
+         "start a process for each rank, or set NXD_XLA_BACKEND=replay");
+  }
+  if (group.rank() == 0) {
+    std::vector<std::shared_ptr<Replica>> replicas;
+    for (const Offer& other : offers) {
+      replicas.push_back(WaitingReplicas::instance().find(other[0]));
+    }
+    run_all(replicas, run);
+  }
+  group.run(Call::barrier());
+  if (own->error) throw *own->error;
+  return own->results;
+}
+
+}  // namespace nxd
