@@ -53,7 +53,7 @@ NXD_API nxd_status_t nxd_layer_create_parallel_embedding(nxd_context_t* ctx, int
                                                          const nxd_embedding_options_t* options,
                                                          nxd_module_t** out_module);
 
-/** Options of the two parallel linear layers. */
+/** Options of the linear layers. */
 typedef struct nxd_linear_options {
   size_t struct_size;
   const char* name;  /**< canonical name of the layer for its initial weights; NULL: "" */
@@ -109,6 +109,19 @@ NXD_API nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, in
                                                           int64_t out_features,
                                                           const nxd_linear_options_t* options,
                                                           nxd_module_t** out_module);
+
+/** [local] Linear layer that each rank has all of, for products that are too small to split.
+ *
+ *  Forward: x [..., in_features] -> [..., out_features]. With sequence_parallel x is a slice, and
+ *  nxd_finish_grads sums the parameters' gradients over the ranks.
+ *  @param options  those of the parallel layers, of which the fields that say how the layer is
+ * split are passed over; keep_master_weight is rejected.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (model parallel not initialised).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_layer_create_linear(nxd_context_t* ctx, int64_t in_features,
+                                             int64_t out_features,
+                                             const nxd_linear_options_t* options,
+                                             nxd_module_t** out_module);
 
 /** [local] The whole initial weight of a layer made with keep_master_weight; borrowed.
  *  @return NXD_OK; INVALID_STATE (not kept).

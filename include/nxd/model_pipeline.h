@@ -124,6 +124,27 @@ NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs,
 NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                                      double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
 
+/** [collective: as nxd_pp_run_train] nxd_pp_run_train with inputs by their names, in any order.
+ *
+ *  @param names   num_inputs names: those of the options' input_names, or a built-in model's own
+ *                 ("input_ids", "labels" and so on), each once. An input that no name gives is left
+ *                 out, and must have been left out of nxd_pp_create's.
+ *  @param inputs  their tensors.
+ *  @return as nxd_pp_run_train; INVALID_ARGUMENT on all ranks of the pipeline for a name that is
+ *          unknown (the nearest are given) or comes twice.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names,
+                                            nxd_tensor_t* const* inputs, size_t num_inputs,
+                                            double* out_loss);
+
+/** [collective: as nxd_pp_run_train] nxd_pp_run_eval with inputs by their names, as of
+ *  nxd_pp_run_train_named.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names,
+                                           nxd_tensor_t* const* inputs, size_t num_inputs,
+                                           double* out_loss, nxd_tensor_t** outputs,
+                                           size_t num_outputs);
+
 /** [local] Losses of the last run's microbatches, on the rank with the last stage, by the rule of
  *  nxd_layout_get_group; with return_mb_loss.
  *  @since 0.1 */

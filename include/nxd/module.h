@@ -47,6 +47,18 @@ NXD_API nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_nam
                                        nxd_forward_fn forward, void* user_data,
                                        nxd_destroy_fn destroy, nxd_module_t** out_module);
 
+/** [local] Makes a module that calls its children in order, as torch.nn.Sequential: the first gets
+ *  the inputs, each other the one output of the child before it, and the last gives the outputs.
+ *
+ *  nxd_pp_create cuts it between its children.
+ *  @param children  num_children modules, which become "0", "1" and so on; NULL when there are
+ * none. nxd_module_add_child adds more behind them.
+ *  @return NXD_OK; INVALID_ARGUMENT (NULL among the children; one of another context). A forward
+ *          without children is INVALID_STATE.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_create_sequential(nxd_context_t* ctx, nxd_module_t* const* children,
+                                                  size_t num_children, nxd_module_t** out_module);
+
 /** [local] Releases a handle; a module lives as long as a handle or a parent refers to it.
  *  @since 0.1 */
 NXD_API void nxd_module_destroy(nxd_module_t* module);
@@ -204,6 +216,51 @@ NXD_API nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t train
  *  @param seed  the same on all ranks.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
+
+/** A caller's initial values of a parameter, by the places of its elements: values[i] becomes that
+ *  of element first + i of the undivided tensor, counted in row-major order, for i below count.
+ *
+ *  A rank asks for the elements that it has, in pieces of any size. A function of the name, the
+ *  shape and the place alone gives each layout of ranks the same model. values come as zeros, and
+ *  are rounded to F32 and then to the parameter's dtype, but for F64. */
+typedef nxd_status_t (*nxd_initializer_fn)(const char* name, const int64_t* global_shape,
+                                           size_t ndim, int64_t first, double* values, size_t count,
+                                           void* user_data);
+
+/** [local] Has a parameter take its initial values from a function, instead of those of its layer's
+ *  options and the seed. It is called whenever they are drawn from now on: by
+ *  nxd_module_initialize, and where a parameter on the meta device gets its values, with the
+ *  parameter's canonical name.
+ *
+ *  @param initializer  NULL: the layer's own again. A status other than NXD_OK ends the call that
+ *                      draws, and the parameter keeps its values.
+ *  @param destroy      called with user_data when the function is replaced or the parameter is
+ *                      gone; may be NULL. On failure it is not called.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_parameter_set_initializer(nxd_parameter_t* parameter,
+                                                   nxd_initializer_fn initializer, void* user_data,
+                                                   nxd_destroy_fn destroy);
+
+/** [local] The same for all parameters that the tree has now.
+ *  @param destroy  called once, when no parameter has the function any more.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_set_initializer(nxd_module_t* root, nxd_initializer_fn initializer,
+                                                void* user_data, nxd_destroy_fn destroy);
+
+/** [local] Turns deferred initialisation on this thread on or off. While it is on, modules are made
+ *  on the meta device whatever their options say: their parameters have shapes and no memory.
+ *
+ *  nxd_move_model_to_device, nxd_pp_create and loading give parameters their values. Before that, a
+ *  forward on tensors with values, a ddp, a step, saving and gathering are errors that name the
+ *  parameter. nxd_model_from_torchscript has the values of its file all the same;
+ *  nxd_model_from_pretrained is INVALID_ARGUMENT.
+ *  @param deferred           0 or 1; 0 at first.
+ *  @param[out] out_previous  setting before the call, to be set again at the end of a nested
+ *                            region; may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT (another number; the setting and out_previous stay as they
+ * are).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previous);
 
 /** [local] Moves all parameters to a device, in place; they keep their attributes, hooks and
  *  handles.

@@ -8,6 +8,7 @@
 #include "engine/layers/parallel_embedding.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/qkv_linear.h"
+#include "engine/layers/replicated_linear.h"
 #include "engine/layers/rotary_embedding.h"
 
 using namespace nxd;
@@ -154,6 +155,13 @@ nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in
                                                   nxd_module_t** out_module) {
   return create_with<RowParallelLinear>(ctx, out_module, options, kLinear, in_features,
                                         out_features);
+}
+
+nxd_status_t nxd_layer_create_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features,
+                                     const nxd_linear_options_t* options,
+                                     nxd_module_t** out_module) {
+  return create_with<ReplicatedLinear>(ctx, out_module, options, kLinear, in_features,
+                                       out_features);
 }
 
 nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight) {

@@ -189,6 +189,13 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
   return out;
 }
 
+// The inputs of a run in the forward's order.
+Module::Tensors named_inputs(const ModulePipeline& pipeline, const char* const* names,
+                             nxd_tensor_t* const* inputs, size_t count) {
+  const std::vector<std::string> read = read_names(names, count, "names");
+  return pipeline.by_name(read, unwrap_tensors(inputs, count, "inputs"));
+}
+
 }  // namespace
 
 nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size) {
@@ -233,6 +240,30 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
     clear_outputs(outputs, num_outputs, "outputs");
     ModulePipeline& self = unwrap_pipeline(pp);
     const auto result = self.run_eval(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs);
+    if (num_outputs > 0) wrap_all(result.outputs, outputs);
+    if (out_loss) *out_loss = result.loss;
+  });
+}
+
+nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names,
+                                    nxd_tensor_t* const* inputs, size_t num_inputs,
+                                    double* out_loss) {
+  return guard([&] {
+    if (out_loss) *out_loss = 0;
+    ModulePipeline& self = unwrap_pipeline(pp);
+    const double loss = self.run_train(named_inputs(self, names, inputs, num_inputs));
+    if (out_loss) *out_loss = loss;
+  });
+}
+
+nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names,
+                                   nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss,
+                                   nxd_tensor_t** outputs, size_t num_outputs) {
+  return guard([&] {
+    if (out_loss) *out_loss = 0;
+    clear_outputs(outputs, num_outputs, "outputs");
+    ModulePipeline& self = unwrap_pipeline(pp);
+    const auto result = self.run_eval(named_inputs(self, names, inputs, num_inputs), num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });

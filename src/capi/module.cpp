@@ -4,10 +4,12 @@
 #include "capi/user_data.h"
 #include "core/base/last_error.h"
 #include "engine/layers/caller_parameter.h"
+#include "engine/layers/layer_context.h"
 #include "engine/module/buffers.h"
 #include "engine/module/callback_module.h"
 #include "engine/module/full_parameter.h"
 #include "engine/module/module_tree.h"
+#include "engine/module/sequential.h"
 #include "engine/training/model_state.h"
 
 using namespace nxd;
@@ -52,6 +54,20 @@ GradientHooks::Hook with_handle(nxd_grad_hook_fn hook, const std::shared_ptr<Use
   };
 }
 
+// Initial values that a callback gives; empty without one. They keep the user data.
+InitialValues by_callback(nxd_initializer_fn initializer, const std::shared_ptr<UserData>& user) {
+  if (!initializer) return {};
+  return [initializer, user](const std::string& name, const ShardSpec::Shape& shape, int64_t first,
+                             double* values, size_t count) {
+    CallbackWatch().run(
+        [&] {
+          return initializer(name.c_str(), shape.data(), shape.size(), first, values, count,
+                             user->data);
+        },
+        ("parameter " + name + ": initializer").c_str());
+  };
+}
+
 }  // namespace
 
 nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name, nxd_forward_fn forward,
@@ -64,6 +80,20 @@ nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name, nxd_f
     out = new_handle(std::make_shared<CallbackModule>(
         context, name, with_handles(forward, user_data, name), user));
     user->destroy = destroy;
+  });
+}
+
+nxd_status_t nxd_module_create_sequential(nxd_context_t* ctx, nxd_module_t* const* children,
+                                          size_t num_children, nxd_module_t** out_module) {
+  return guard([&] {
+    auto& out = output(out_module, "out_module");
+    const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
+    check_array(children, num_children, "children");
+    std::vector<std::shared_ptr<Module>> given;
+    for (size_t i = 0; i < num_children; ++i) {
+      given.push_back(unwrap(children[i], text("children[", i, "]").c_str()).shared_from_this());
+    }
+    out = new_handle(make_sequential(context, given));
   });
 }
 
@@ -230,6 +260,35 @@ nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training) {
 
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed) {
   return guard([&] { initialize(unwrap(root, "root"), seed); });
+}
+
+nxd_status_t nxd_parameter_set_initializer(nxd_parameter_t* parameter,
+                                           nxd_initializer_fn initializer, void* user_data,
+                                           nxd_destroy_fn destroy) {
+  return guard([&] {
+    Parameter& self = unwrap(parameter, "parameter");
+    const auto user = std::make_shared<UserData>(user_data);
+    self.set_initial_values(by_callback(initializer, user));
+    user->destroy = destroy;
+  });
+}
+
+nxd_status_t nxd_module_set_initializer(nxd_module_t* root, nxd_initializer_fn initializer,
+                                        void* user_data, nxd_destroy_fn destroy) {
+  return guard([&] {
+    const Module& self = unwrap(root, "root");
+    const auto user = std::make_shared<UserData>(user_data);
+    set_initial_values(self, by_callback(initializer, user));
+    user->destroy = destroy;
+  });
+}
+
+nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previous) {
+  return guard([&] {
+    const bool on = flag(deferred, "deferred");
+    if (out_previous) *out_previous = is_init_deferred() ? 1 : 0;
+    set_init_deferred(on);
+  });
 }
 
 nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device) {

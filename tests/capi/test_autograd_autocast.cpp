@@ -395,6 +395,10 @@ std::vector<Layer> product_layers(bool slices) {
     o.input_is_parallel = 1;
     return nxd_layer_create_row_parallel_linear(ctx, 16, 8, &o, out);
   };
+  const auto plain = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
+    const auto o = options_of<nxd_linear_options_t>(NXD_LINEAR_OPTIONS_INIT, dtype, slices);
+    return nxd_layer_create_linear(ctx, 16, 8, &o, out);
+  };
   const auto mlp = [=](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
     const auto o = options_of<nxd_mlp_options_t>(NXD_MLP_OPTIONS_INIT, dtype, slices);
     return nxd_layer_create_gated_mlp(ctx, 16, 24, &o, out);
@@ -407,6 +411,7 @@ std::vector<Layer> product_layers(bool slices) {
   const std::vector<int64_t> whole{slices ? 2 : 4, 3, 16};
   return {{"column", whole, column},
           {"row", {4, 3, 8}, row},
+          {"linear", whole, plain},
           {"gated MLP", whole, mlp},
           {"attention", whole, attention}};
 }

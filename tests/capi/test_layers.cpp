@@ -76,6 +76,16 @@ void test_row(void**) {
   check_layer(c);
 }
 
+void test_linear(void**) {
+  Case c = linear_case("linear", true, NXD_LINEAR_OPTIONS_INIT);
+  c.create = [](nxd_context_t* ctx, nxd_dtype_t dtype, nxd_module_t** out) {
+    nxd_linear_options_t o = NXD_LINEAR_OPTIONS_INIT;
+    o.dtype = dtype;
+    return nxd_layer_create_linear(ctx, 16, 24, &o, out);
+  };
+  check_layer(c);
+}
+
 Case embedding_case(const char* name, nxd_embedding_options_t options) {
   Case c;
   c.name = name;
@@ -336,8 +346,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_column),    cmocka_unit_test(test_row),
       cmocka_unit_test(test_embedding), cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_gated_mlp), cmocka_unit_test(test_attention),
-      cmocka_unit_test(test_rotary),
+      cmocka_unit_test(test_linear),    cmocka_unit_test(test_gated_mlp),
+      cmocka_unit_test(test_attention), cmocka_unit_test(test_rotary),
   };
   return cmocka_run_group_tests_name("layers", tests, nullptr, nullptr);
 }

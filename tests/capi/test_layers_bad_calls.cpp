@@ -45,6 +45,11 @@ struct Makers {
       return nxd_layer_create_row_parallel_linear(ctx, in, out_features, &linear, out);
     };
   }
+  Create linear_layer(int64_t in = 8, int64_t out_features = 16) const {
+    return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
+      return nxd_layer_create_linear(ctx, in, out_features, &linear, out);
+    };
+  }
   Create table(int64_t rows = 12, int64_t columns = 8) const {
     return [=, *this](nxd_context_t* ctx, nxd_module_t** out) {
       return nxd_layer_create_parallel_embedding(ctx, rows, columns, &embedding, out);
@@ -139,8 +144,8 @@ void structs(nxd_context_t* ctx, int, int, void*) {
   check_init(nxd_mlp_options_init, m.mlp);
   m.linear.struct_size = m.embedding.struct_size = m.norm.struct_size = m.rope.struct_size =
       m.attention.struct_size = m.qkv.struct_size = m.mlp.struct_size = 4;
-  for (const Create& create : {m.column(), m.row(), m.table(), m.layer_norm(), m.rms_norm(),
-                               m.rotary(), m.heads(), m.projections(), m.gated()}) {
+  for (const Create& create : {m.column(), m.row(), m.linear_layer(), m.table(), m.layer_norm(),
+                               m.rms_norm(), m.rotary(), m.heads(), m.projections(), m.gated()}) {
     refused(__LINE__, ctx, NXD_ERROR_ABI_MISMATCH, "struct_size", create);
   }
   Makers nested;
@@ -197,6 +202,7 @@ void inits(nxd_context_t* ctx, Options Makers::*options,
 void layer_options(nxd_context_t* ctx, int, int, void*) {
   inits(ctx, &Makers::linear, &Makers::column, 8, 16);
   inits(ctx, &Makers::linear, &Makers::row, 16, 8);
+  inits(ctx, &Makers::linear, &Makers::linear_layer, 8, 16);
   inits(ctx, &Makers::embedding, &Makers::table, 12, 8);
   inits(ctx, &Makers::attention, &Makers::heads, 16, 4);
   inits(ctx, &Makers::qkv, &Makers::projections, 16, 4);
@@ -210,6 +216,7 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   };
   const auto column = [](const Makers& m) { return m.column(); };
   const auto row = [](const Makers& m) { return m.row(); };
+  const auto whole = [](const Makers& m) { return m.linear_layer(); };
   const auto table = [](const Makers& m) { return m.table(); };
   const auto layer_norm = [](const Makers& m) { return m.layer_norm(); };
   const auto rms_norm = [](const Makers& m) { return m.rms_norm(); };
@@ -244,6 +251,10 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
         m.linear.reduce_output = NXD_TOGGLE_OFF;
       },
       row);
+  bad(
+      __LINE__, "keep_master_weight", [](Makers& m) { m.linear.keep_master_weight = 1; }, whole);
+  refused(__LINE__, ctx, kBad, "in_features", Makers().linear_layer(0, 4));
+  refused(__LINE__, ctx, kBad, "out_features", Makers().linear_layer(4, -1));
   for (const int64_t index : {-1, 12}) {
     bad(
         __LINE__, "padding_idx: expected 0 to 11",

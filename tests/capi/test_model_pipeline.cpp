@@ -220,6 +220,55 @@ void late_values(void**) {
   assert_true(losses[0] == losses[1]);
 }
 
+// Inputs by name, in any order, are those by position; one rank's wrong name is an error on all.
+void named_inputs(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module model = awkward_model(ctx);
+    const std::vector<Tensor> batch = awkward_batch(0, 0, 1);
+    const char* const known[] = {"ids", "labels"};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 3;
+    options.num_outputs = 2;
+    options.broadcast_and_average_loss = 1;
+    options.input_names = known;
+    options.num_input_names = 2;
+    set_cuts(options, 2);
+    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    if (!pp) return;
+    const char* const names[] = {"labels", "ids"};
+    nxd_tensor_t* const inputs[] = {batch[1].get(), batch[0].get()};
+    double by_position = 0, by_name = 1, loss = 0;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &by_position));
+    NXD_TEST_OK(nxd_pp_run_train_named(pp.get(), names, inputs, 2, &by_name));
+    NXD_TEST_CHECK(by_position == by_name);
+    nxd_tensor_t *out[2] = {nullptr, nullptr}, *want[2] = {nullptr, nullptr};
+    NXD_TEST_OK(nxd_pp_run_eval(pp.get(), handles(batch).data(), 2, &by_position, want, 2));
+    NXD_TEST_OK(nxd_pp_run_eval_named(pp.get(), names, inputs, 2, &by_name, out, 2));
+    const Tensor loss_a(want[0]), a(want[1]), loss_b(out[0]), b(out[1]);
+    NXD_TEST_CHECK(by_position == by_name && values(a.get()) == values(b.get()));
+
+    const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT;
+    const char* const near[] = {rank == 0 ? "label" : "labels", "ids"};
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), near, inputs, 2, &loss), argument,
+                     "no input \"label\"");
+    const char* const twice[] = {"ids", rank == 1 ? "ids" : "labels"};
+    nxd_tensor_t* const ordered[] = {batch[0].get(), batch[1].get()};
+    NXD_TEST_REFUSED(nxd_pp_run_eval_named(pp.get(), twice, ordered, 2, &loss, nullptr, 0),
+                     argument, "\"ids\" twice");
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), nullptr, inputs, 2, &loss), argument,
+                     "names");
+    const char* const none[] = {"ids", nullptr};
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), none, inputs, 2, &loss), argument,
+                     "names[1]");
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), names, nullptr, 2, &loss), argument,
+                     "inputs");
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(nullptr, names, inputs, 2, &loss), argument, "pp");
+    // Nothing of that harms the next run.
+    NXD_TEST_OK(nxd_pp_run_eval_named(pp.get(), names, inputs, 2, &by_name, nullptr, 0));
+    NXD_TEST_CHECK(by_position == by_name);
+  });
+}
+
 nxd_status_t half(nxd_parameter_t*, const char* name, nxd_tensor_t* tensor, void* user_data) {
   static_cast<std::multiset<std::string>*>(user_data)->insert(name);
   int64_t count = 0;
@@ -425,10 +474,11 @@ void refusals(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(awkward_cuts),     cmocka_unit_test(unsplit_parameters),
-      cmocka_unit_test(evaluation),       cmocka_unit_test(late_values),
-      cmocka_unit_test(own_initialiser),  cmocka_unit_test(failing_stage),
-      cmocka_unit_test(own_tracing_rule), cmocka_unit_test(refusals),
+      cmocka_unit_test(awkward_cuts),  cmocka_unit_test(unsplit_parameters),
+      cmocka_unit_test(evaluation),    cmocka_unit_test(named_inputs),
+      cmocka_unit_test(late_values),   cmocka_unit_test(own_initialiser),
+      cmocka_unit_test(failing_stage), cmocka_unit_test(own_tracing_rule),
+      cmocka_unit_test(refusals),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

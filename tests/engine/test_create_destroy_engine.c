@@ -142,6 +142,18 @@ static nxd_status_t make_column(nxd_context_t* ctx, nxd_module_t** out) {
 static nxd_status_t make_row(nxd_context_t* ctx, nxd_module_t** out) {
   return nxd_layer_create_row_parallel_linear(ctx, 4, 4, NULL, out);
 }
+static nxd_status_t make_linear(nxd_context_t* ctx, nxd_module_t** out) {
+  return nxd_layer_create_linear(ctx, 4, 4, NULL, out);
+}
+static nxd_status_t make_sequential(nxd_context_t* ctx, nxd_module_t** out) {
+  nxd_module_t* inner[2] = {NULL, NULL};
+  nxd_status_t status = make_linear(ctx, &inner[0]);
+  if (status == NXD_OK) status = make_row(ctx, &inner[1]);
+  if (status == NXD_OK) status = nxd_module_create_sequential(ctx, inner, 2, out);
+  nxd_module_destroy(inner[0]);
+  nxd_module_destroy(inner[1]);
+  return status;
+}
 static nxd_status_t make_layer_norm(nxd_context_t* ctx, nxd_module_t** out) {
   return nxd_layer_create_layer_norm(ctx, 4, NULL, out);
 }
@@ -194,8 +206,9 @@ static void use_module(make_fn make, int round) {
 
 static void test_modules(void** state) {
   (void)state;
-  static const make_fn makers[] = {make_column, make_row,     make_layer_norm, make_rms_norm,
-                                   make_mlp,    make_dropout, make_nested};
+  static const make_fn makers[] = {make_column,     make_row,        make_linear,
+                                   make_sequential, make_layer_norm, make_rms_norm,
+                                   make_mlp,        make_dropout,    make_nested};
   released = 0;
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < sizeof makers / sizeof *makers; ++i) use_module(makers[i], round);

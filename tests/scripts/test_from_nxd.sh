@@ -20,6 +20,11 @@ fi
 #include "nxd.h"
 
 static nxd_status_t ignored;
+static nxd_status_t by_place(const char* name, const int64_t* shape, size_t ndim, int64_t first,
+                             double* values, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) values[i] = (double)first;
+  return name && shape && ndim && !user_data ? NXD_OK : NXD_ERROR_USER;
+}
 static nxd_status_t closure(void* args) { return args ? NXD_OK : NXD_ERROR_USER; }
 
 void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_tensor_t* logits,
@@ -46,6 +51,8 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
   nxd_device_loader_t* device_loader = 0;
   nxd_device_loader_options_t feeding = NXD_DEVICE_LOADER_OPTIONS_INIT;
   nxd_payloads_t* payloads = 0;
+  nxd_parameter_t* parameter = 0;
+  nxd_module_t* outer = 0;
   nxd_tensor_t *y = 0, *loss = 0, *inputs[] = {x, labels};
   nxd_device_t device = NXD_DEVICE_CPU;
   const char* names[] = {"layers.0"};

@@ -43,6 +43,11 @@ nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_
   return nxdgoParamInit(parameter, PLAIN(name), tensor, HANDLE);
 }
 
+nxd_status_t nxdgo_initializer(const char* name, const int64_t* global_shape, size_t ndim,
+                               int64_t first, double* values, size_t count, void* user_data) {
+  return nxdgoInitializer(PLAIN(name), PLAIN(global_shape), ndim, first, values, count, HANDLE);
+}
+
 nxd_status_t nxdgo_step_closure(void* user_data) { return nxdgoStepClosure(HANDLE); }
 
 nxd_status_t nxdgo_read_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,

@@ -113,6 +113,16 @@ func nxdgoParamInit(parameter, name, tensor unsafe.Pointer, handle C.uintptr_t) 
 	}))
 }
 
+//export nxdgoInitializer
+func nxdgoInitializer(name, shape unsafe.Pointer, ndim C.size_t, first C.int64_t, values unsafe.Pointer,
+	count C.size_t, handle C.uintptr_t) C.int32_t {
+	return C.int32_t(raw.Guard(func() error {
+		sizes := unsafe.Slice((*int64)(shape), int(ndim))
+		room := unsafe.Slice((*float64)(values), int(count))
+		return cgo.Handle(handle).Value().(Initializer)(C.GoString((*C.char)(name)), sizes, int64(first), room)
+	}))
+}
+
 //export nxdgoLeaf
 func nxdgoLeaf(module, path unsafe.Pointer, isLeaf *C.int32_t, handle C.uintptr_t) C.int32_t {
 	return C.int32_t(raw.Guard(func() error {

@@ -19,6 +19,8 @@ nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t num_inputs
 nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data);
+nxd_status_t nxdgo_initializer(const char* name, const int64_t* global_shape, size_t ndim,
+                               int64_t first, double* values, size_t count, void* user_data);
 nxd_status_t nxdgo_step_closure(void* user_data);
 nxd_status_t nxdgo_read_batch(nxd_tensor_t** outputs, size_t num_outputs, int32_t* out_end,
                               void* user_data);

@@ -84,6 +84,15 @@ func NewRowLinear(c *nxd.Context, name string, in, out int64, o LinearOptions) (
 	})
 }
 
+// NewLinear is a linear layer that each rank has all of.
+func NewLinear(c *nxd.Context, name string, in, out int64, o LinearOptions) (*Module, error) {
+	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {
+		o := o.Sized()
+		o.Name = n
+		return rawengine.LayerCreateLinear(p, in, out, &o)
+	})
+}
+
 // NewLayerNorm normalises over the last dimension.
 func NewLayerNorm(c *nxd.Context, name string, size int64, o NormOptions) (*Module, error) {
 	return layer(c, name, func(p *raw.Context, n *byte) (*raw.Module, error) {

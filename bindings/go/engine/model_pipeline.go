@@ -145,6 +145,41 @@ func (p *Pipeline) RunEval(n int, inputs ...*Tensor) (loss float64, outputs []*T
 	return loss, outputs, err
 }
 
+// NamedInput is an input of a run by its name.
+type NamedInput struct {
+	Name   string
+	Tensor *Tensor
+}
+
+func splitNames(inputs []NamedInput) (names []string, tensors []*Tensor) {
+	for _, input := range inputs {
+		names, tensors = append(names, input.Name), append(tensors, input.Tensor)
+	}
+	return names, tensors
+}
+
+// RunTrainNamed is RunTrain with inputs by their names; those that are not named are left out.
+func (p *Pipeline) RunTrainNamed(inputs ...NamedInput) (loss float64, err error) {
+	names, tensors := splitNames(inputs)
+	defer runtime.KeepAlive(tensors)
+	list := pointers(tensors)
+	return own.Get(p.Handle, func(q *raw.PP) (float64, error) {
+		return rawengine.PPRunTrainNamed(q, names, first(list), len(list))
+	})
+}
+
+// RunEvalNamed is RunEval with inputs by their names.
+func (p *Pipeline) RunEvalNamed(n int, inputs ...NamedInput) (loss float64, outputs []*Tensor, err error) {
+	names, tensors := splitNames(inputs)
+	outputs, err = call(tensors, n, func(in **raw.Tensor, nIn int, out **raw.Tensor) (err error) {
+		loss, err = own.Get(p.Handle, func(q *raw.PP) (float64, error) {
+			return rawengine.PPRunEvalNamed(q, names, in, nIn, out, n)
+		})
+		return err
+	})
+	return loss, outputs, err
+}
+
 // Losses are those of the last run's microbatches, with MicrobatchLosses, on the rank with the last
 // stage.
 func (p *Pipeline) Losses() ([]float64, error) {

@@ -46,6 +46,31 @@ func NewModule(c *nxd.Context, className string, forward Forward) (*Module, erro
 	})
 }
 
+// NewSequential is a module that calls its children in order; they become "0", "1" and so on.
+func NewSequential(c *nxd.Context, children ...*Module) (*Module, error) {
+	defer runtime.KeepAlive(children)
+	list := make([]*raw.Module, len(children))
+	for i, child := range children {
+		list[i] = child.Raw()
+	}
+	return newModule(c, func(p *raw.Context) (*raw.Module, error) {
+		return rawengine.ModuleCreateSequential(p, first(list), len(list))
+	})
+}
+
+// DeferInit runs f, in which modules are made on the meta device: their parameters have shapes and no memory
+// until they are moved or loaded, or a pipeline has them. It is a setting of the thread, so f stays on one.
+func DeferInit(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	previous, err := rawengine.SetDeferredInit(1)
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = rawengine.SetDeferredInit(previous) }()
+	return f()
+}
+
 // AddChild adds a child, which the parent keeps alive.
 func (m *Module) AddChild(name string, child *Module) error {
 	defer runtime.KeepAlive(child)
@@ -320,6 +345,42 @@ func (p *Parameter) GatherFullGrad() (*Tensor, error) {
 // SetTrainable freezes or frees the parameter.
 func (p *Parameter) SetTrainable(on bool) error {
 	return own.Do(p.Handle, func(q *raw.Parameter) error { return rawengine.ParameterSetTrainable(q, flag(on)) })
+}
+
+// Initializer gives the initial values of a parameter of that name and whole shape: those of the elements
+// from first on, in row-major order. A function of name, shape and place alone is the same on each layout.
+type Initializer func(name string, shape []int64, first int64, values []float64) error
+
+// setInitializer hands an initializer to the library, which keeps it when set succeeds; nil takes it away.
+func setInitializer(f Initializer, set func(call, data, destroy uintptr) error) error {
+	if f == nil {
+		return set(0, 0, 0)
+	}
+	h := cgo.NewHandle(f)
+	err := set(uintptr(unsafe.Pointer(C.nxdgo_initializer)), uintptr(h), destroy)
+	if err != nil {
+		h.Delete()
+	}
+	return err
+}
+
+// SetInitializer has all parameters that the tree has now take their initial values from f, whenever they are
+// drawn; nil: from their layers' options and the seed again.
+func (m *Module) SetInitializer(f Initializer) error {
+	return own.Do(m.Handle, func(p *raw.Module) error {
+		return setInitializer(f, func(call, data, destroy uintptr) error {
+			return rawengine.ModuleSetInitializer(p, call, data, destroy)
+		})
+	})
+}
+
+// SetInitializer is that of Module, for one parameter.
+func (p *Parameter) SetInitializer(f Initializer) error {
+	return own.Do(p.Handle, func(q *raw.Parameter) error {
+		return setInitializer(f, func(call, data, destroy uintptr) error {
+			return rawengine.ParameterSetInitializer(q, call, data, destroy)
+		})
+	})
 }
 
 // SetGradHook calls f when a backward pass has added to the gradient; nil removes it.

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -70,7 +71,10 @@ func losses(c *nxd.Context, layout nxd.ParallelOptions) ([]float64, error) {
 		if root, err = p.LocalModule(); err != nil {
 			return nil, err
 		}
-		step = func() (float64, error) { return p.RunTrain(x, x) }
+		step = func() (float64, error) {
+			return p.RunTrainNamed(engine.NamedInput{Name: "labels", Tensor: x},
+				engine.NamedInput{Name: "input_ids", Tensor: x})
+		}
 	}
 	adamw, err := engine.NewAdamW(root, nxd.AdamWOptions{LearningRate: 1e-2})
 	if err != nil {
@@ -410,5 +414,64 @@ func TestBuffers(t *testing.T) {
 			t.Errorf("a module of no file: %v", err)
 		}
 		return nil
+	})
+}
+
+// Initial values by place, of modules that were made without any.
+func TestInitialValues(t *testing.T) {
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		if err := c.InitModelParallel(nil); err != nil {
+			return err
+		}
+		var net *engine.Module
+		err := engine.DeferInit(func() error {
+			one, err := engine.NewLinear(c, "", 4, 3, engine.LinearOptions{})
+			if err != nil {
+				return err
+			}
+			defer one.Close()
+			norm, err := engine.NewLayerNorm(c, "", 3, engine.NormOptions{})
+			if err != nil {
+				return err
+			}
+			defer norm.Close()
+			net, err = engine.NewSequential(c, one, norm)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		defer net.Close()
+		x := tensor(t, make([]float32, 8), 2, 4)
+		if _, err := net.Forward(x); !errors.Is(err, nxd.InvalidState) {
+			return fmt.Errorf("expected an invalid state, got %v", err)
+		}
+		byPlace := func(name string, shape []int64, first int64, values []float64) error {
+			for i := range values {
+				values[i] = float64(first) + float64(i)
+			}
+			return nil
+		}
+		bias, err := net.Parameter("1.bias")
+		if err := first(err, net.SetInitializer(byPlace), bias.SetInitializer(nil), net.MoveTo(nxd.CPU)); err != nil {
+			return err
+		}
+		weight, err := net.Parameter("0.bias")
+		if err != nil {
+			return err
+		}
+		whole, err := weight.GatherFull()
+		if err := first(err, check("values", data(t, whole), []float32{0, 1, 2})); err != nil {
+			return err
+		}
+		broken := errors.New("no values today")
+		fail := func(string, []int64, int64, []float64) error { return broken }
+		if err := weight.SetInitializer(fail); err != nil {
+			return err
+		}
+		if err := net.Initialize(3); !errors.Is(err, broken) {
+			return fmt.Errorf("expected the initializer's error, got %v", err)
+		}
+		return c.Finalize()
 	})
 }

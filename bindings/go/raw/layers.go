@@ -60,7 +60,7 @@ func (x EmbeddingOptions) Sized() EmbeddingOptions {
 	return x
 }
 
-// LinearOptions is nxd_linear_options_t. Options of the two parallel linear layers.
+// LinearOptions is nxd_linear_options_t. Options of the linear layers.
 type LinearOptions struct {
 	StructSize       uint64
 	Name             *byte

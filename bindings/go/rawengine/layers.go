@@ -48,6 +48,17 @@ static inline nxdgo_layer_create_row_parallel_linear_t nxdgo_layer_create_row_pa
 
 typedef struct {
   nxdgo_error_t* error;
+  nxd_module_t* out_module;
+} nxdgo_layer_create_linear_t;
+
+static inline nxdgo_layer_create_linear_t nxdgo_layer_create_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options) {
+  nxdgo_layer_create_linear_t r = {0};
+  r.error = nxdgo_outcome(nxd_layer_create_linear(ctx, in_features, out_features, options, &r.out_module));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   nxd_tensor_t* out_weight;
 } nxdgo_module_get_master_weight_t;
 
@@ -190,6 +201,13 @@ func LayerCreateColumnParallelLinear(ctx *raw.Context, inFeatures int64, outFeat
 // features are split over the tensor-parallel ranks. [local]
 func LayerCreateRowParallelLinear(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
 	r := C.nxdgo_layer_create_row_parallel_linear((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
+	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// LayerCreateLinear is nxd_layer_create_linear. Linear layer that each rank has all of, for
+// products that are too small to split. [local]
+func LayerCreateLinear(ctx *raw.Context, inFeatures int64, outFeatures int64, options *raw.LinearOptions) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_layer_create_linear((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.int64_t(inFeatures), C.int64_t(outFeatures), (*C.nxd_linear_options_t)(unsafe.Pointer(options)))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 

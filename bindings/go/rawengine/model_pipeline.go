@@ -44,6 +44,28 @@ static inline nxdgo_pp_run_eval_t nxdgo_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* 
 
 typedef struct {
   nxdgo_error_t* error;
+  double out_loss;
+} nxdgo_pp_run_train_named_t;
+
+static inline nxdgo_pp_run_train_named_t nxdgo_pp_run_train_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs) {
+  nxdgo_pp_run_train_named_t r = {0};
+  r.error = nxdgo_outcome(nxd_pp_run_train_named(pp, names, inputs, num_inputs, &r.out_loss));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  double out_loss;
+} nxdgo_pp_run_eval_named_t;
+
+static inline nxdgo_pp_run_eval_named_t nxdgo_pp_run_eval_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
+  nxdgo_pp_run_eval_named_t r = {0};
+  r.error = nxdgo_outcome(nxd_pp_run_eval_named(pp, names, inputs, num_inputs, &r.out_loss, outputs, num_outputs));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   size_t out_count;
 } nxdgo_pp_get_losses_t;
 
@@ -176,6 +198,32 @@ func PPRunTrain(pp *raw.PP, inputs **raw.Tensor, numInputs int) (lossOut float64
 // [collective: as nxd_pp_run_train]
 func PPRunEval(pp *raw.PP, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) (lossOut float64, err error) {
 	r := C.nxdgo_pp_run_eval((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
+	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// PPRunTrainNamed is nxd_pp_run_train_named. nxd_pp_run_train with inputs by their names, in any
+// order. [collective: as nxd_pp_run_train]
+func PPRunTrainNamed(pp *raw.PP, names []string, inputs **raw.Tensor, numInputs int) (lossOut float64, err error) {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	namesC, err := scratch.Strings("names", names)
+	if err != nil {
+		return lossOut, err
+	}
+	r := C.nxdgo_pp_run_train_named((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs))
+	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// PPRunEvalNamed is nxd_pp_run_eval_named. nxd_pp_run_eval with inputs by their names, as of
+// nxd_pp_run_train_named. [collective: as nxd_pp_run_train]
+func PPRunEvalNamed(pp *raw.PP, names []string, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) (lossOut float64, err error) {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	namesC, err := scratch.Strings("names", names)
+	if err != nil {
+		return lossOut, err
+	}
+	r := C.nxdgo_pp_run_eval_named((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
 	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
 }
 

@@ -16,6 +16,17 @@ static inline nxdgo_module_create_t nxdgo_module_create(nxd_context_t* ctx, cons
   return r;
 }
 
+typedef struct {
+  nxdgo_error_t* error;
+  nxd_module_t* out_module;
+} nxdgo_module_create_sequential_t;
+
+static inline nxdgo_module_create_sequential_t nxdgo_module_create_sequential(nxd_context_t* ctx, nxd_module_t* const* children, size_t num_children) {
+  nxdgo_module_create_sequential_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_create_sequential(ctx, children, num_children, &r.out_module));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_module_add_child(nxd_module_t* parent, const char* name, nxd_module_t* child) {
   return nxdgo_outcome(nxd_module_add_child(parent, name, child));
 }
@@ -146,6 +157,25 @@ static inline nxdgo_error_t* nxdgo_module_set_training(nxd_module_t* module, int
 
 static inline nxdgo_error_t* nxdgo_module_initialize(nxd_module_t* root, uint64_t seed) {
   return nxdgo_outcome(nxd_module_initialize(root, seed));
+}
+
+static inline nxdgo_error_t* nxdgo_parameter_set_initializer(nxd_parameter_t* parameter, uintptr_t initializer, uintptr_t user_data, uintptr_t destroy) {
+  return nxdgo_outcome(nxd_parameter_set_initializer(parameter, (nxd_initializer_fn)initializer, (void*)user_data, (nxd_destroy_fn)destroy));
+}
+
+static inline nxdgo_error_t* nxdgo_module_set_initializer(nxd_module_t* root, uintptr_t initializer, uintptr_t user_data, uintptr_t destroy) {
+  return nxdgo_outcome(nxd_module_set_initializer(root, (nxd_initializer_fn)initializer, (void*)user_data, (nxd_destroy_fn)destroy));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  int32_t out_previous;
+} nxdgo_set_deferred_init_t;
+
+static inline nxdgo_set_deferred_init_t nxdgo_set_deferred_init(int32_t deferred) {
+  nxdgo_set_deferred_init_t r = {0};
+  r.error = nxdgo_outcome(nxd_set_deferred_init(deferred, &r.out_previous));
+  return r;
 }
 
 static inline nxdgo_error_t* nxdgo_move_model_to_device(nxd_module_t* root, nxd_device_t device) {
@@ -321,6 +351,14 @@ func ModuleCreate(ctx *raw.Context, className string, forward uintptr, userData 
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
+// ModuleCreateSequential is nxd_module_create_sequential. Makes a module that calls its children in
+// order, as torch.nn.Sequential: the first gets the inputs, each other the one output of the child
+// before it, and the last gives the outputs. [local]
+func ModuleCreateSequential(ctx *raw.Context, children **raw.Module, numChildren int) (moduleOut *raw.Module, err error) {
+	r := C.nxdgo_module_create_sequential((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_module_t)(unsafe.Pointer(children)), C.size_t(numChildren))
+	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
 // ModuleDestroy is nxd_module_destroy. Releases a handle; a module lives as long as a handle or a
 // parent refers to it. [local]
 func ModuleDestroy(module *raw.Module) {
@@ -464,6 +502,28 @@ func ModuleSetTraining(module *raw.Module, training int32) error {
 // names that start at this module. [local]
 func ModuleInitialize(root *raw.Module, seed uint64) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_initialize((*C.nxd_module_t)(unsafe.Pointer(root)), C.uint64_t(seed))))
+}
+
+// ParameterSetInitializer is nxd_parameter_set_initializer. Has a parameter take its initial values
+// from a function, instead of those of its layer's options and the seed. It is called whenever they
+// are drawn from now on: by nxd_module_initialize, and where a parameter on the meta device gets
+// its values, with the parameter's canonical name. [local]
+func ParameterSetInitializer(parameter *raw.Parameter, initializer uintptr, userData uintptr, destroy uintptr) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_parameter_set_initializer((*C.nxd_parameter_t)(unsafe.Pointer(parameter)), C.uintptr_t(initializer), C.uintptr_t(userData), C.uintptr_t(destroy))))
+}
+
+// ModuleSetInitializer is nxd_module_set_initializer. The same for all parameters that the tree has
+// now. [local]
+func ModuleSetInitializer(root *raw.Module, initializer uintptr, userData uintptr, destroy uintptr) error {
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_set_initializer((*C.nxd_module_t)(unsafe.Pointer(root)), C.uintptr_t(initializer), C.uintptr_t(userData), C.uintptr_t(destroy))))
+}
+
+// SetDeferredInit is nxd_set_deferred_init. Turns deferred initialisation on this thread on or off.
+// While it is on, modules are made on the meta device whatever their options say: their parameters
+// have shapes and no memory. [local]
+func SetDeferredInit(deferred int32) (previousOut int32, err error) {
+	r := C.nxdgo_set_deferred_init(C.int32_t(deferred))
+	return int32(r.out_previous), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // MoveModelToDevice is nxd_move_model_to_device. Moves all parameters to a device, in place; they

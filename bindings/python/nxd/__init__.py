@@ -17,23 +17,23 @@ from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     reduce_from_tensor_region, reduce_scatter_to_sequence_region, scatter_to_sequence_region, \
     scatter_to_tensor_region
 from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
-    Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear, \
-    TorchScript
+    Linear, Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear, \
+    Sequential, TorchScript
 from nxd.machine import cpu_mode
 from nxd.model_pipeline import ModulePipeline
-from nxd.module import LoadReport, Module, Parameter, Shard, Tape
+from nxd.module import LoadReport, Module, Parameter, Shard, Tape, deferred_init
 from nxd.ops import Op
 from nxd.tensors import Tensor, aten_pool, from_dlpack, set_aten_pool, tensor, zeros
 from nxd.training import finish_grads, loss_weights
 
 __all__ = core.__all__ + [
     "Activation", "Attention", "ColumnParallelLinear", "DeviceLoader", "DeviceMetrics", "Dropout",
-    "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "LoadReport", "Mismatch", "Model",
+    "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "Linear", "LoadReport", "Mismatch", "Model",
     "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "QkvFusion", "QkvLinear", "RmsNorm",
-    "Rope", "RotaryEmbedding", "RowParallelLinear", "Shard", "Tape", "Tensor",
+    "Rope", "RotaryEmbedding", "RowParallelLinear", "Sequential", "Shard", "Tape", "Tensor",
     "Toggle", "TorchScript", "add_step_closure", "add_step_closure_async", "aten_pool", "autocast",
     "backward", "copy_to_tensor_region",
-    "core", "cpu_mode", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",
+    "core", "cpu_mode", "deferred_init", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",
     "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",
     "loss_weights", "mark_step", "no_grad", "ops", "parallel_cross_entropy", "raw",
     "reduce_from_tensor_region", "reduce_scatter_to_sequence_region", "reset_device_metrics",

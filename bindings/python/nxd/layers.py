@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, get
+from nxd._handle import Struct, get, pointers
 from nxd.errors import check
 from nxd.module import Module
 from nxd.raw import engine, ffi
@@ -54,6 +54,25 @@ class RowParallelLinear(Layer):
         struct = Struct("nxd_linear_options_t", options, engine)
         super().__init__(context, "layer_create_row_parallel_linear", in_features, out_features,
                          struct.pointer)
+
+
+class Linear(Layer):
+    """x [..., in] -> [..., out]; each rank has all of it."""
+
+    def __init__(self, context: Context, in_features: int, out_features: int,
+                 **options: Unpack[LinearOptions]) -> None:
+        struct = Struct("nxd_linear_options_t", options, engine)
+        super().__init__(context, "layer_create_linear", in_features, out_features, struct.pointer)
+
+
+class Sequential(Layer):
+    """Calls its children in order; they are named "0", "1" and so on."""
+
+    def __init__(self, context: Context, *children: Module, num_outputs: int = 1) -> None:
+        super().__init__(context, "module_create_sequential", pointers("nxd_module_t", children),
+                         len(children))
+        self._children = {str(i): child for i, child in enumerate(children)}
+        self.num_outputs = num_outputs
 
 
 class LayerNorm(Layer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, fill, get, pointers, text
+from nxd._handle import Struct, fill, get, pointers, strings, text
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
 from nxd.errors import callback, check
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _COUNTS = {"pipeline_cuts": "num_cuts", "leaf_modules": "num_leaf_modules",
            "input_names": "num_input_names"}
+
+
+def _by_name(inputs: Sequence[Tensor | None], named: dict[str, Tensor],
+             kept: list[Any]) -> tuple[Any, Any, int]:
+    if inputs:
+        raise TypeError("expected all inputs by position or all by name, got both")
+    return strings(list(named), kept), pointers("nxd_tensor_t", named.values()), len(named)
 
 
 class ModulePipeline(Pipeline):
@@ -52,18 +59,29 @@ class ModulePipeline(Pipeline):
         self.model = model
         self._ddp: Ddp | None = None
 
-    def train(self, *inputs: Tensor | None) -> float:
-        """Forwards and backwards of all microbatches; gives the loss. [collective: the
-        pipeline-parallel group, and the data-parallel one if losses are averaged]"""
+    def train(self, *inputs: Tensor | None, **named: Tensor) -> float:
+        """Forwards and backwards of all microbatches; gives the loss. Inputs come by position or by
+        name; those that are not named are left out. [collective: the pipeline-parallel group, and
+        the data-parallel one if losses are averaged]"""
         out = ffi.new("double*")
+        if named:
+            kept: list[Any] = []
+            check(engine.nxd_pp_run_train_named(self.pointer, *_by_name(inputs, named, kept), out))
+            return out[0]
         check(engine.nxd_pp_run_train(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
                                       out))
         return out[0]
 
-    def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0) -> tuple[float, Any]:
+    def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0,
+                 **named: Tensor) -> tuple[float, Any]:
         """Forwards alone; gives the loss, and on the last stage's rank outputs. [collective: as
         train]"""
         out, results = ffi.new("double*"), ffi.new("nxd_tensor_t*[]", num_outputs or 1)
+        if named:
+            kept: list[Any] = []
+            check(engine.nxd_pp_run_eval_named(self.pointer, *_by_name(inputs, named, kept), out,
+                                               results if num_outputs else ffi.NULL, num_outputs))
+            return out[0], outputs_of(results, num_outputs)
         check(engine.nxd_pp_run_eval(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
                                      out, results if num_outputs else ffi.NULL, num_outputs))
         return out[0], outputs_of(results, num_outputs)

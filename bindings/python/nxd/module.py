@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
@@ -21,6 +22,30 @@ if TYPE_CHECKING:
     from nxd._raw import ParameterOptions
     from nxd.checkpoint import Checkpoint
     from nxd.context import Context
+
+
+# name, shape of the whole, place of the first element, and the values from there on
+Initializer = Callable[[str, "tuple[int, ...]", int, memoryview], None]
+
+
+def _set_initializer(set_on: Any, pointer: Any, initializer: Initializer | None) -> None:
+    if initializer is None:
+        check(set_on(pointer, ffi.NULL, ffi.NULL, ffi.NULL))
+        return
+    with user_data.given(initializer) as held:
+        check(set_on(pointer, _initial_values, held, drop_user_data))
+
+
+@contextmanager
+def deferred_init(deferred: bool = True) -> Iterator[None]:
+    """Modules that this thread makes within a with block are on the meta device: their parameters
+    have shapes and no memory until they are moved or loaded, or a pipeline has them."""
+    before = ffi.new("int32_t*")
+    check(engine.nxd_set_deferred_init(deferred, before))
+    try:
+        yield
+    finally:
+        check(engine.nxd_set_deferred_init(before[0], ffi.NULL))
 
 
 class Shard(NamedTuple):
@@ -85,6 +110,13 @@ class Parameter(EngineHandle):
             return
         with user_data.given(hook) as held:
             check(set_hook(self.pointer, _grad_hook, held, drop_user_data))
+
+
+    def set_initializer(self, initializer: Initializer | None) -> None:
+        """Takes its initial values from a function whenever they are drawn: initializer(name,
+        global_shape, first, values) fills a memoryview of doubles, those of the elements from
+        first on in row-major order. None: from its layer's options and the seed again."""
+        _set_initializer(engine.nxd_parameter_set_initializer, self.pointer, initializer)
 
 
 class LoadReport(NamedTuple):
@@ -252,6 +284,10 @@ class Module(EngineHandle):
         """Draws all parameters anew, by their names from here."""
         check(engine.nxd_module_initialize(self.pointer, seed))
 
+    def set_initializer(self, initializer: Initializer | None) -> None:
+        """Parameter.set_initializer of all parameters that the tree has now."""
+        _set_initializer(engine.nxd_module_set_initializer, self.pointer, initializer)
+
     def move_to(self, device: Device | str) -> None:
         check(engine.nxd_move_model_to_device(self.pointer, to_enum(Device, device)))
 
@@ -343,3 +379,11 @@ def _forward(_: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: in
 @callback("nxd_status_t(nxd_parameter_t*, void*)")
 def _grad_hook(_: Any, held: Any) -> None:
     ffi.from_handle(held)()
+
+
+@callback("nxd_status_t(const char*, const int64_t*, size_t, int64_t, double*, size_t, void*)")
+def _initial_values(name: Any, shape: Any, ndim: int, first: int, values: Any, count: int,
+                    held: Any) -> None:
+    sizes = tuple(shape[i] for i in range(ndim))
+    room = memoryview(ffi.buffer(values, count * 8)).cast("B").cast("d")
+    ffi.from_handle(held)(text(name), sizes, first, room)

@@ -190,6 +190,35 @@ class Modules(unittest.TestCase):
                 root.save_torchscript("/nowhere/module.pt")
         on_ranks(body, n=1)
 
+    def test_initial_values(self):
+        def by_place(name, shape, first, values):
+            asked.append((name, shape))
+            for i in range(len(values)):
+                values[i] = first + i
+
+        asked = []
+        with nxd.deferred_init():
+            net = nxd.Sequential(self.context, nxd.Linear(self.context, 4, 3),
+                                 nxd.LayerNorm(self.context, 3))
+        self.assertEqual(net.class_name, "Sequential")
+        with self.assertRaisesRegex(nxd.InvalidState, "it has no values"):
+            net(nxd.zeros((2, 4)))
+        net.set_initializer(by_place)
+        net.parameter("1.bias").set_initializer(None)
+        net.move_to("cpu")
+        self.assertIn(("weight", (3, 4)), asked)
+        self.assertEqual(net.parameter("0.weight").tensor.detach().numpy().tolist(),
+                         np.arange(12).reshape(3, 4).tolist())
+        self.assertEqual(net.parameter("1.bias").tensor.detach().numpy().tolist(), [0, 0, 0])
+        self.assertEqual(net(nxd.zeros((2, 4))).shape, (2, 3))
+
+        def broken(name, shape, first, values):
+            raise ArithmeticError("broken")
+
+        net.set_initializer(broken)
+        with self.assertRaisesRegex(ArithmeticError, "broken"):
+            net.initialize(3)
+
     def test_hooks(self):
         net, seen = Affine(self.context), []
         net.w.on_grad(lambda: seen.append("w"))
@@ -392,7 +421,12 @@ class Models(unittest.TestCase):
                 broadcast_and_average_loss=True)
             gc.collect()
             self.assertEqual(pipeline.cuts, ["block0"])
-            loss = pipeline.train(x)
+            loss = pipeline.train(input_0=x)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "input_0"):
+                pipeline.train(input_1=x)
+            with self.assertRaisesRegex(TypeError, "by position"):
+                pipeline.train(x, input_0=x)
+            self.assertEqual(pipeline.evaluate(input_0=x)[0], pipeline.evaluate(x)[0])
             inner = np.tanh(4 * 0.1 + 0.1)
             self.assertAlmostEqual(loss, np.tanh(4 * 0.1 * inner + 0.1) ** 2, places=5)
             with self.assertRaisesRegex(nxd.InvalidArgument, "block0"):

@@ -4,11 +4,20 @@
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
+namespace {
+
+thread_local bool init_is_deferred = false;
+
+}  // namespace
+
+bool is_init_deferred() noexcept { return init_is_deferred; }
+void set_init_deferred(bool deferred) noexcept { init_is_deferred = deferred; }
 
 LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* path,
                                 nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {
-  return {std::move(context), path ? path : "", parameter_scalar_type(dtype), to_device(device),
-          sequence_parallel};
+  const at::Device place = to_device(device);
+  return {std::move(context), path ? path : "", parameter_scalar_type(dtype),
+          init_is_deferred ? at::Device(at::kMeta) : place, sequence_parallel};
 }
 
 LayerContext LayerContext::child(const std::string& name) const {

@@ -19,7 +19,8 @@ struct LayerContext {
   bool sequence_parallel = false;     // outside of tensor-parallel layers activations are slices
   WeightInit init{};
 
-  // F32, F64 or BF16 on the CPU, the recorded or the meta device.
+  // F32, F64 or BF16 on the CPU, the recorded or the meta device: on the last while this thread
+  // defers initialisation.
   static LayerContext make(std::shared_ptr<Context> context, const char* path, nxd_dtype_t dtype,
                            nxd_device_t device, bool sequence_parallel);
 
@@ -30,6 +31,10 @@ struct LayerContext {
   // The tensor-parallel group; INVALID_STATE before nxd_init_model_parallel.
   GroupRef group() const;
 };
+
+// True while this thread makes its modules on the meta device.
+bool is_init_deferred() noexcept;
+void set_init_deferred(bool deferred) noexcept;
 
 // Makes a layer below parent, at its place.
 template <class Layer, class... Arguments>

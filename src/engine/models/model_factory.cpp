@@ -29,8 +29,10 @@ std::shared_ptr<Model> create_model(const LayerContext& at, const std::string& c
 }
 
 std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::string& directory) {
-  check_argument(!at.device.is_meta(),
-                 "options.device: a model without values cannot be loaded, got NXD_DEVICE_META");
+  check_argument(
+      !at.device.is_meta(),
+      "options.device: expected one that holds the values of the files, got the meta device, "
+      "by NXD_DEVICE_META or nxd_set_deferred_init");
   const std::string path = directory + "/config.json";
   const std::string config = read_text(path, kConfigLimit);
   std::shared_ptr<Model> model;

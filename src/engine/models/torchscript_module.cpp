@@ -313,9 +313,9 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
   }
   TorchscriptModule::Owners owners;
   const at::NoGradGuard no_grad;
-  auto root = std::make_shared<TorchscriptModule>(
-      LayerContext::make(context, "", NXD_DTYPE_F32, NXD_DEVICE_CPU, false), std::move(script),
-      owners);
+  // The values are there: nothing is deferred.
+  auto root = std::make_shared<TorchscriptModule>(LayerContext{.context = context},
+                                                  std::move(script), owners);
   find_random(*root);
   return root;
 }

@@ -86,6 +86,8 @@ class Module : public std::enable_shared_from_this<Module> {
 
  private:
   void check_name(const std::string& name) const;
+  // Before a call: parameters are of one step, and have values where there are values to compute.
+  void check_parameters(const Tensors& inputs) const;
 
   std::shared_ptr<Context> context_;
   std::string class_name_;

@@ -96,6 +96,12 @@ void zero_grad(const Module& root) {
   }
 }
 
+void set_initial_values(const Module& root, const InitialValues& values) {
+  for (const NamedParameter& entry : named_parameters(root)) {
+    entry.parameter->set_initial_values(values);
+  }
+}
+
 void move_to_device(const Module& root, nxd_device_t device) {
   const at::Device target = to_device(device);
   const std::vector<NamedParameter> parameters = named_parameters(root);

@@ -25,6 +25,9 @@ void initialize(Module& root, uint64_t seed);
 // Forgets the gradients of all parameters.
 void zero_grad(const Module& root);
 
+// All parameters of the tree draw by these values from now on; empty ones: by their layers' own.
+void set_initial_values(const Module& root, const InitialValues& values);
+
 // Moves all parameters and buffers: see nxd_move_model_to_device.
 void move_to_device(const Module& root, nxd_device_t device);
 

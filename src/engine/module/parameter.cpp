@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/optim/step_outcome.h"
@@ -13,11 +15,21 @@
 namespace nxd {
 namespace {
 
-at::Tensor draw(const RandomSite& site, const ShardSpec& shard, const Initializer& init,
-                at::ScalarType dtype) {
-  at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
-  init.fill(site, shard, to_nxd_dtype(out.scalar_type()), out.data_ptr());
-  return out.scalar_type() == dtype ? out : pooled_empty(out.sizes(), dtype).copy_(out);
+// Elements that a caller's function is asked for at once.
+constexpr int64_t kInitialPiece = 16384;
+
+template <class T>
+void fill_by(const InitialValues& values, const std::string& name, const ShardSpec& shard, T* out) {
+  if (shard.has_padding()) std::fill_n(out, shard.local_size(), T{0});
+  std::vector<double> room;
+  shard.for_each_run([&](int64_t global, int64_t local, int64_t count) {
+    for (int64_t done = 0; done < count; done += kInitialPiece) {
+      room.assign(static_cast<size_t>(std::min(kInitialPiece, count - done)), 0.0);
+      values(name, shard.shape(), global + done, room.data(), room.size());
+      std::transform(room.begin(), room.end(), out + local + done,
+                     [](double value) { return static_cast<T>(value); });
+    }
+  });
 }
 
 }  // namespace
@@ -43,17 +55,29 @@ Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer in
   tensor_.set_requires_grad(true);
 }
 
+at::Tensor Parameter::draw(uint64_t seed, const ShardSpec& shard) const {
+  const at::ScalarType dtype = tensor().scalar_type();
+  at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
+  const InitialValues values = initial_values_;  // its own call may replace it
+  if (!values) {
+    initializer_.fill(RandomSite(seed, canonical_name_), shard, to_nxd_dtype(out.scalar_type()),
+                      out.data_ptr());
+  } else if (dtype == at::kDouble) {
+    fill_by(values, canonical_name_, shard, out.data_ptr<double>());
+  } else {
+    fill_by(values, canonical_name_, shard, out.data_ptr<float>());
+  }
+  return out.scalar_type() == dtype ? out : pooled_empty(out.sizes(), dtype).copy_(out);
+}
+
 void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
   canonical_name_ = canonical_name;
   seed_ = seed;
-  if (!has_value()) return;
-  set_value(draw(RandomSite(seed, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+  if (has_value()) set_value(draw(seed, shard_));
 }
 
 void Parameter::materialize() {
-  if (has_value()) return;
-  replace_value(
-      draw(RandomSite(seed_, canonical_name_), shard_, initializer_, tensor().scalar_type()));
+  if (!has_value()) replace_value(draw(seed_, shard_));
 }
 
 void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) {
@@ -117,8 +141,7 @@ void Parameter::check_complete() const {
 }
 
 at::Tensor Parameter::initial_full(uint64_t seed) const {
-  return draw(RandomSite(seed, canonical_name_), ShardSpec::replicated(shard_.shape()),
-              initializer_, tensor().scalar_type());
+  return draw(seed, ShardSpec::replicated(shard_.shape()));
 }
 
 at::Tensor Parameter::slice_of(const at::Tensor& full) const {

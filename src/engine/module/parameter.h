@@ -19,6 +19,11 @@ at::ScalarType parameter_scalar_type(nxd_dtype_t dtype);
 
 using GroupOfShards = std::shared_ptr<ProcessGroup>;
 
+// A caller's initial values: fills values[0, count) with those of the elements first, first + 1 and
+// so on of a whole parameter of that name and shape.
+using InitialValues = std::function<void(const std::string& name, const ShardSpec::Shape& shape,
+                                         int64_t first, double* values, size_t count)>;
+
 // One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
 // pointers into it, so the tensor may be replaced.
 class Parameter {
@@ -53,6 +58,9 @@ class Parameter {
   // Draws the initial value again, as a function of (seed, name, global index). On the meta device
   // these are kept for materialize().
   void initialize(uint64_t seed, const std::string& canonical_name);
+
+  // Draws are by this from now on; an empty one: by the initialiser again.
+  void set_initial_values(InitialValues values) { initial_values_ = std::move(values); }
 
   // On the meta device there is no value.
   bool has_value() const { return !tensor().is_meta(); }
@@ -102,6 +110,8 @@ class Parameter {
 
  private:
   void replace_value(at::Tensor value);
+  // The initial values of a shard of this parameter.
+  at::Tensor draw(uint64_t seed, const ShardSpec& shard) const;
 
   std::string canonical_name_;
   ShardSpec shard_;
@@ -113,7 +123,9 @@ class Parameter {
   int64_t partial_step_ = -1;
   at::Tensor tensor_, main_grad_;
   Attachment attachment_;
-  GradientHooks hooks_{*this};  // last: a caller's data go while all else is there
+  // Last: a caller's data go while all else is there.
+  InitialValues initial_values_;
+  GradientHooks hooks_{*this};
 };
 
 }  // namespace nxd

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_set>
 
+#include "core/base/suggestions.h"
 #include "core/world/trained_axes.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -233,6 +235,29 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
   }
   if (training) stages_->shared().end_run();
   return loss;
+}
+
+Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
+                                        const Module::Tensors& given) const {
+  const std::vector<std::string>& known = options_.trace.input_names;
+  Module::Tensors inputs(known.size());
+  Proposal proposal(context()->rank());
+  proposal.attempt([&] {
+    std::unordered_set<std::string> seen;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto place = std::find(known.begin(), known.end(), names[i]);
+      check_argument(place != known.end(), "names[", i, "]: ", root_->class_name(),
+                     " has no input \"", names[i], "\"", suggestions(names[i], known));
+      check_argument(seen.insert(names[i]).second, "names[", i,
+                     "]: expected each name once, got \"", names[i], "\" twice");
+      inputs[static_cast<size_t>(place - known.begin())] = given[i];
+    }
+  });
+  if (!proposal.own().good()) {
+    add_sizes(proposal, inputs);  // the other ranks compare sizes now
+    agree_on(proposal);
+  }
+  return inputs;
 }
 
 double ModulePipeline::run_train(const Module::Tensors& inputs) { return run_batch(inputs, true); }

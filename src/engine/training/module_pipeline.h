@@ -48,6 +48,11 @@ class ModulePipeline {
   };
   Evaluation run_eval(const Module::Tensors& inputs, size_t n_outputs);
 
+  // The inputs of a run in the forward's order, by their names; one that none names is left out.
+  // When names are wrong, all ranks of the pipeline fail, as if they were in a run.
+  Module::Tensors by_name(const std::vector<std::string>& names,
+                          const Module::Tensors& given) const;
+
   // INVALID_STATE unless asked for by the options.
   const std::vector<double>& losses() const;
   void set_ddp(std::weak_ptr<DataParallel> ddp) { stages_->set_ddp(std::move(ddp)); }

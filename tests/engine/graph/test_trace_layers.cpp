@@ -78,6 +78,10 @@ void check_linears(nxd_context_t* ctx, const Setting& set) {
                    return nxd_layer_create_row_parallel_linear(ctx, 8, 6, &options, out);
                  }),
                  {part.contiguous()}, n_outputs);
+    check_module(ctx, "whole" + name, made([&](nxd_module_t** out) {
+                   return nxd_layer_create_linear(ctx, 8, 6, &options, out);
+                 }),
+                 {x}, n_outputs);
   }
 }
 

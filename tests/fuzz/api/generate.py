@@ -56,12 +56,14 @@ KEPT = {
     ("nxd_training_state_get_value", "out_needed"), ("nxd_module_get_buffer_name", "out_needed"),
     ("nxd_device_get_report", "out_needed"), ("nxd_device_get_step_graph", "out_needed"),
     ("nxd_set_autocast", "out_previous"), ("nxd_loss_weights", "out_weights"),
+    ("nxd_set_deferred_init", "out_previous"),
     ("nxd_tensor_get_shape", "out_ndim"), ("nxd_tensor_get_strides", "out_ndim"),
     ("nxd_parameter_get_global_shape", "out_ndim"),
     ("nxd_module_load_safetensors", "out_report"), ("nxd_pp_get_losses", "out_count"),
 }
 # Single results that a count of something else follows.
-SINGLE = {("nxd_pp_run_eval", "out_loss"), ("nxd_device_loader_next", "loader")}
+SINGLE = {("nxd_pp_run_eval", "out_loss"), ("nxd_pp_run_eval_named", "out_loss"),
+          ("nxd_device_loader_next", "loader")}
 SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 # Only the calls of such buffers know their content.
 COLLECTIVES = {"send", "receive", "buffer"}

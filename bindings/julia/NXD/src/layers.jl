@@ -19,6 +19,11 @@ row_parallel_linear(context::Context, in_features::Integer, out_features::Intege
     layer(nxd_layer_create_row_parallel_linear, context, (in_features, out_features),
           Options(nxd_linear_options_t; options...))
 
+"Linear layer that each rank has all of; options: `nxd_linear_options_t`."
+linear(context::Context, in_features::Integer, out_features::Integer; options...) =
+    layer(nxd_layer_create_linear, context, (in_features, out_features),
+          Options(nxd_linear_options_t; options...))
+
 "Layer normalisation over the features; options: `nxd_norm_options_t`."
 layer_norm(context::Context, features::Integer; options...) =
     layer(nxd_layer_create_layer_norm, context, (features,), Options(nxd_norm_options_t; options...))

@@ -35,6 +35,27 @@ function ModuleNode(forward::Function, context::Context, class_name::AbstractStr
     end
 end
 
+"A module that calls its children in order; they become \"0\", \"1\" and so on."
+sequential(context::Context, children::ModuleNode...) = given(ModuleNode) do out
+    GC.@preserve children nxd_module_create_sequential(context, handles(nxd_module_t, children),
+                                                       length(children), out)
+end
+
+"""
+    deferred_init(f)
+
+Calls `f`, in which modules are made on the meta device: their parameters have shapes and no memory
+until they are moved or loaded, or a pipeline has them.
+"""
+function deferred_init(f)
+    before = value(out -> nxd_set_deferred_init(1, out), Int32)
+    try
+        return f()
+    finally
+        check(nxd_set_deferred_init(before, C_NULL))
+    end
+end
+
 (m::ModuleNode)(inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 1) = several(num_outputs) do row
     GC.@preserve inputs nxd_module_forward(m, handles(nxd_tensor_t, inputs), length(inputs), row,
                                            length(row))
@@ -187,6 +208,31 @@ function on_gradient!(f, p::Parameter)
 end
 on_gradient!(::Nothing, p::Parameter) =
     check(nxd_parameter_set_grad_hook(p, C_NULL, C_NULL, C_NULL))
+
+@entry on_initializer(name, shape, ndim, first, values, count, data) initial_values
+initial_values(name, shape, ndim, first, values, count, data) =
+    callback_of(data).run(unsafe_string(name), reverse(Tuple(unsafe_wrap(Array, shape, ndim))),
+                          Int(first) + 1, unsafe_wrap(Array, values, count))
+
+"""
+    initializer!(f, target)
+
+A parameter, or all that a tree has now, take their initial values from `f(name, size, first,
+values)` whenever they are drawn: it fills `values` with those of the whole array's elements from the
+linear index `first` on. `nothing` for `f`: from their layers' options and the seed again.
+"""
+function initializer!(f, target::Union{Parameter,ModuleNode})
+    callback = register(f)
+    entry = @cfunction(on_initializer, Int32, (Ptr{UInt8}, Ptr{Int64}, Csize_t, Int64, Ptr{Cdouble},
+                                               Csize_t, Ptr{Cvoid}))
+    taking(callback) do
+        check(set_initializer(target, entry, user_data(callback), release_entry[]))
+    end
+end
+initializer!(::Nothing, target::Union{Parameter,ModuleNode}) =
+    check(set_initializer(target, C_NULL, C_NULL, C_NULL))
+set_initializer(p::Parameter, arguments...) = nxd_parameter_set_initializer(p, arguments...)
+set_initializer(m::ModuleNode, arguments...) = nxd_module_set_initializer(m, arguments...)
 
 # ---- files
 

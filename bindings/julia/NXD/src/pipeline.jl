@@ -177,6 +177,30 @@ function evaluate(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...; num_outp
     (loss = loss[], outputs = map(maybe_tensor, row))
 end
 
+# A run with inputs by name: the array of names, that of tensors, and what keeps both.
+function with_names(f, inputs)
+    kept, tensors = Any[], Tuple(last(each) for each in inputs)
+    names = isempty(tensors) ? Ptr{Cstring}(C_NULL) :
+        field(Ptr{Cstring}, [String(first(each)) for each in inputs], kept)
+    GC.@preserve kept tensors f(names, handles(nxd_tensor_t, tensors), length(tensors))
+end
+
+"The same with inputs by name, such as `\"labels\" => y`; those that are not named are left out."
+train!(pipeline::Pipeline, input::Pair, inputs::Pair...) = value(Cdouble) do out
+    with_names((input, inputs...)) do names, row, n
+        nxd_pp_run_train_named(pipeline, names, row, n, out)
+    end
+end
+
+"The same with inputs by name."
+function evaluate(pipeline::Pipeline, input::Pair, inputs::Pair...; num_outputs::Integer = 0)
+    loss, out = Ref{Cdouble}(0), fill(Ptr{nxd_tensor_t}(C_NULL), num_outputs)
+    with_names((input, inputs...)) do names, row, n
+        check(nxd_pp_run_eval_named(pipeline, names, row, n, loss, out, num_outputs))
+    end
+    (loss = loss[], outputs = map(maybe_tensor, out))
+end
+
 "Losses of the last run's microbatches, on the rank with the last stage; with return_mb_loss."
 losses(pipeline::Pipeline) = listed((row, cap, n) -> nxd_pp_get_losses(pipeline, row, cap, n), Float64)
 

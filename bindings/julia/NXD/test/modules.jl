@@ -57,6 +57,27 @@ end
     end
 end
 
+@testset "initial values by place, of modules made without any" begin
+    alone() do ctx
+        net = NXD.deferred_init() do
+            NXD.sequential(ctx, NXD.linear(ctx, 4, 3), NXD.layer_norm(ctx, 3))
+        end
+        x = Tensor(ones(Float32, 4, 2))
+        @test thrown(() -> net(x)).status === :invalid_state
+        asked = []
+        NXD.initializer!(net) do name, size, first, values
+            push!(asked, (name, size))
+            values .= first:first + length(values) - 1
+        end
+        NXD.initializer!(nothing, net["1.bias"])
+        NXD.move!(net, :cpu)
+        @test ("weight", (4, 3)) in asked && Array(Tensor(net["0.weight"])) == reshape(1:12, 4, 3)
+        @test Array(Tensor(net["1.bias"])) == zeros(3) && size(net(x)) == (3, 2)
+        NXD.initializer!((name, size, first, values) -> throw(Mine(5)), net["0.bias"])
+        @test thrown(() -> NXD.initialize!(net, 3)) == Mine(5)
+    end
+end
+
 @testset "layers, split over two ranks, are the whole ones" begin
     x = rand(Float32, 8, 3)
     build(ctx) = [NXD.column_parallel_linear(ctx, 8, 6; name = "c"),

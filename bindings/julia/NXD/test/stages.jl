@@ -108,7 +108,7 @@ const small_llama = """{"model_type": "llama", "hidden_size": 32, "num_hidden_la
         optimizer = adamw(ddp; learning_rate = 0.01)
         step!(optimizer)
         NXD.zero_grad!(NXD.local_module(pipeline))
-        again = train!(pipeline, input, input)
+        again = train!(pipeline, "labels" => input, "input_ids" => input)
         NXD.finish!(ddp)
         NXD.ddp!(pipeline, nothing)
         (loss, again, NXD.evaluate(pipeline, input, input).loss,

@@ -131,6 +131,7 @@ nxd_status_t nxd_layer_create_parallel_embedding(nxd_context_t* ctx, int64_t num
 nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options, nxd_module_t** out_module);
+nxd_status_t nxd_layer_create_linear(nxd_context_t* ctx, int64_t in_features, int64_t out_features, const nxd_linear_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_module_get_master_weight(nxd_module_t* module, nxd_tensor_t** out_weight);
 nxd_status_t nxd_norm_options_init(nxd_norm_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_layer_norm(nxd_context_t* ctx, int64_t size, const nxd_norm_options_t* options, nxd_module_t** out_module);
@@ -206,7 +207,7 @@ class EmbeddingOptions(TypedDict, total=False):
 
 
 class LinearOptions(TypedDict, total=False):
-    """Options of the two parallel linear layers."""
+    """Options of the linear layers."""
 
     # canonical name of the layer for its initial weights; NULL: ""
     name: str

@@ -53,6 +53,8 @@ nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
 nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs, const nxd_pp_options_t* options, nxd_pp_t** out_pp);
 nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss);
 nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
+nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss);
+nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
 nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
 nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
 nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);

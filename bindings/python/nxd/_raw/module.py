@@ -20,6 +20,7 @@ typedef struct nxd_parameter_options nxd_parameter_options_t;
 
 TYPES = """
 typedef nxd_status_t (*nxd_forward_fn)(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs, void* user_data);
+typedef nxd_status_t (*nxd_initializer_fn)(const char* name, const int64_t* global_shape, size_t ndim, int64_t first, double* values, size_t count, void* user_data);
 typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_data);
 struct nxd_parameter_options {
   size_t struct_size;
@@ -36,6 +37,7 @@ struct nxd_parameter_options {
 
 FUNCTIONS = """
 nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_name, nxd_forward_fn forward, void* user_data, nxd_destroy_fn destroy, nxd_module_t** out_module);
+nxd_status_t nxd_module_create_sequential(nxd_context_t* ctx, nxd_module_t* const* children, size_t num_children, nxd_module_t** out_module);
 void nxd_module_destroy(nxd_module_t* module);
 nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name, nxd_module_t* child);
 nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options, size_t size);
@@ -55,6 +57,9 @@ nxd_status_t nxd_module_get_child_count(nxd_module_t* module, size_t* out_count)
 nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index, nxd_module_t** out_child, const char** out_name);
 nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training);
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
+nxd_status_t nxd_parameter_set_initializer(nxd_parameter_t* parameter, nxd_initializer_fn initializer, void* user_data, nxd_destroy_fn destroy);
+nxd_status_t nxd_module_set_initializer(nxd_module_t* root, nxd_initializer_fn initializer, void* user_data, nxd_destroy_fn destroy);
+nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previous);
 nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
 nxd_status_t nxd_module_get_parameter_count(nxd_module_t* root, size_t* out_count);

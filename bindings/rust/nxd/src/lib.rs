@@ -86,7 +86,9 @@ pub use engine::{
     model_pipeline::{LeafRule, ModelPipeline, ParameterInit, PipelineLoss, PipelineOptions},
     module::{Module, Tape},
     op::{Argument, Op},
-    parameter::{parameter_options, Init, Parameter, ParameterOptions, Shard},
+    parameter::{
+        parameter_options, with_deferred_init, Init, Parameter, ParameterOptions, Shard,
+    },
     tensor::{aten_pool, device, set_aten_pool, Device, Dlpack, Inputs, Tensor},
     training::loss_weights,
 };

@@ -144,6 +144,9 @@ end
 @call libnxd nxd_layer_create_row_parallel_linear(ctx::Ptr{nxd_context_t}, in_features::Int64,
     out_features::Int64, options::Ptr{nxd_linear_options_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_layer_create_linear(ctx::Ptr{nxd_context_t}, in_features::Int64,
+    out_features::Int64, options::Ptr{nxd_linear_options_t},
+    out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_module_get_master_weight(var"module"::Ptr{nxd_module_t},
     out_weight::Ptr{Ptr{nxd_tensor_t}})::nxd_status_t
 @call libnxd nxd_norm_options_init(options::Ptr{nxd_norm_options_t}, size::Csize_t)::nxd_status_t

@@ -39,6 +39,11 @@ end
     num_inputs::Csize_t, out_loss::Ptr{Cdouble})::nxd_status_t
 @call libnxd nxd_pp_run_eval(pp::Ptr{nxd_pp_t}, inputs::Ptr{Ptr{nxd_tensor_t}}, num_inputs::Csize_t,
     out_loss::Ptr{Cdouble}, outputs::Ptr{Ptr{nxd_tensor_t}}, num_outputs::Csize_t)::nxd_status_t
+@call libnxd nxd_pp_run_train_named(pp::Ptr{nxd_pp_t}, names::Ptr{Cstring},
+    inputs::Ptr{Ptr{nxd_tensor_t}}, num_inputs::Csize_t, out_loss::Ptr{Cdouble})::nxd_status_t
+@call libnxd nxd_pp_run_eval_named(pp::Ptr{nxd_pp_t}, names::Ptr{Cstring},
+    inputs::Ptr{Ptr{nxd_tensor_t}}, num_inputs::Csize_t, out_loss::Ptr{Cdouble},
+    outputs::Ptr{Ptr{nxd_tensor_t}}, num_outputs::Csize_t)::nxd_status_t
 @call libnxd nxd_pp_get_losses(pp::Ptr{nxd_pp_t}, losses::Ptr{Cdouble}, cap::Csize_t,
     out_count::Ptr{Csize_t})::nxd_status_t
 @call libnxd nxd_pp_set_ddp(pp::Ptr{nxd_pp_t}, ddp::Ptr{nxd_ddp_t})::nxd_status_t

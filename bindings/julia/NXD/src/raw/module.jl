@@ -26,6 +26,8 @@ end
 
 @call libnxd nxd_module_create(ctx::Ptr{nxd_context_t}, class_name::Cstring, forward::Ptr{Cvoid},
     user_data::Ptr{Cvoid}, destroy::Ptr{Cvoid}, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_module_create_sequential(ctx::Ptr{nxd_context_t}, children::Ptr{Ptr{nxd_module_t}},
+    num_children::Csize_t, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_module_destroy(var"module"::Ptr{nxd_module_t})::Cvoid
 @call libnxd nxd_module_add_child(parent::Ptr{nxd_module_t}, name::Cstring,
     child::Ptr{nxd_module_t})::nxd_status_t
@@ -63,6 +65,11 @@ end
     out_child::Ptr{Ptr{nxd_module_t}}, out_name::Ptr{Cstring})::nxd_status_t
 @call libnxd nxd_module_set_training(var"module"::Ptr{nxd_module_t}, training::Int32)::nxd_status_t
 @call libnxd nxd_module_initialize(root::Ptr{nxd_module_t}, seed::UInt64)::nxd_status_t
+@call libnxd nxd_parameter_set_initializer(parameter::Ptr{nxd_parameter_t}, initializer::Ptr{Cvoid},
+    user_data::Ptr{Cvoid}, destroy::Ptr{Cvoid})::nxd_status_t
+@call libnxd nxd_module_set_initializer(root::Ptr{nxd_module_t}, initializer::Ptr{Cvoid},
+    user_data::Ptr{Cvoid}, destroy::Ptr{Cvoid})::nxd_status_t
+@call libnxd nxd_set_deferred_init(deferred::Int32, out_previous::Ptr{Int32})::nxd_status_t
 @call libnxd nxd_move_model_to_device(root::Ptr{nxd_module_t}, device::nxd_device_t)::nxd_status_t
 @call libnxd nxd_module_cast(root::Ptr{nxd_module_t}, dtype::nxd_dtype_t)::nxd_status_t
 @call libnxd nxd_module_get_parameter_count(root::Ptr{nxd_module_t},

@@ -147,7 +147,7 @@ impl Default for nxd_embedding_options_t {
     }
 }
 
-/// Options of the two parallel linear layers.
+/// Options of the linear layers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_linear_options_t {
@@ -432,6 +432,16 @@ extern "C" {
     /// input_is_parallel); INVALID_STATE.
     /// @since 0.1
     pub fn nxd_layer_create_row_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// [local] Linear layer that each rank has all of, for products that are too small to split.
+    ///
+    /// Forward: x [..., in_features] -> [..., out_features]. With sequence_parallel x is a slice, and
+    /// nxd_finish_grads sums the parameters' gradients over the ranks.
+    /// @param options  those of the parallel layers, of which the fields that say how the layer is
+    /// split are passed over; keep_master_weight is rejected.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (model parallel not initialised).
+    /// @since 0.1
+    pub fn nxd_layer_create_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
     /// [local] The whole initial weight of a layer made with keep_master_weight; borrowed.
     /// @return NXD_OK; INVALID_STATE (not kept).

@@ -138,6 +138,22 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_pp_run_eval(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
+    /// [collective: as nxd_pp_run_train] nxd_pp_run_train with inputs by their names, in any order.
+    ///
+    /// @param names   num_inputs names: those of the options' input_names, or a built-in model's own
+    /// ("input_ids", "labels" and so on), each once. An input that no name gives is left
+    /// out, and must have been left out of nxd_pp_create's.
+    /// @param inputs  their tensors.
+    /// @return as nxd_pp_run_train; INVALID_ARGUMENT on all ranks of the pipeline for a name that is
+    /// unknown (the nearest are given) or comes twice.
+    /// @since 0.1
+    pub fn nxd_pp_run_train_named(pp: *mut nxd_pp_t, names: *const *const c_char, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64) -> nxd_status_t;
+
+    /// [collective: as nxd_pp_run_train] nxd_pp_run_eval with inputs by their names, as of
+    /// nxd_pp_run_train_named.
+    /// @since 0.1
+    pub fn nxd_pp_run_eval_named(pp: *mut nxd_pp_t, names: *const *const c_char, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
+
     /// [local] Losses of the last run's microbatches, on the rank with the last stage, by the rule of
     /// nxd_layout_get_group; with return_mb_loss.
     /// @since 0.1

@@ -73,6 +73,16 @@ pub type nxd_forward_fn = Option<
     unsafe extern "C" fn(this: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize, user_data: *mut c_void) -> nxd_status_t,
 >;
 
+/// A caller's initial values of a parameter, by the places of its elements: values[i] becomes that
+/// of element first + i of the undivided tensor, counted in row-major order, for i below count.
+///
+/// A rank asks for the elements that it has, in pieces of any size. A function of the name, the
+/// shape and the place alone gives each layout of ranks the same model. values come as zeros, and
+/// are rounded to F32 and then to the parameter's dtype, but for F64.
+pub type nxd_initializer_fn = Option<
+    unsafe extern "C" fn(name: *const c_char, global_shape: *const i64, ndim: usize, first: i64, values: *mut f64, count: usize, user_data: *mut c_void) -> nxd_status_t,
+>;
+
 /// Called when a backward pass has added to the parameter's gradient.
 pub type nxd_grad_hook_fn = Option<
     unsafe extern "C" fn(parameter: *mut nxd_parameter_t, user_data: *mut c_void) -> nxd_status_t,
@@ -125,6 +135,17 @@ extern "C" {
     /// not called.
     /// @since 0.1
     pub fn nxd_module_create(ctx: *mut nxd_context_t, class_name: *const c_char, forward: nxd_forward_fn, user_data: *mut c_void, destroy: nxd_destroy_fn, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// [local] Makes a module that calls its children in order, as torch.nn.Sequential: the first gets
+    /// the inputs, each other the one output of the child before it, and the last gives the outputs.
+    ///
+    /// nxd_pp_create cuts it between its children.
+    /// @param children  num_children modules, which become "0", "1" and so on; NULL when there are
+    /// none. nxd_module_add_child adds more behind them.
+    /// @return NXD_OK; INVALID_ARGUMENT (NULL among the children; one of another context). A forward
+    /// without children is INVALID_STATE.
+    /// @since 0.1
+    pub fn nxd_module_create_sequential(ctx: *mut nxd_context_t, children: *const *mut nxd_module_t, num_children: usize, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
     /// [local] Releases a handle; a module lives as long as a handle or a parent refers to it.
     /// @since 0.1
@@ -245,6 +266,38 @@ extern "C" {
     /// @param seed  the same on all ranks.
     /// @since 0.1
     pub fn nxd_module_initialize(root: *mut nxd_module_t, seed: u64) -> nxd_status_t;
+
+    /// [local] Has a parameter take its initial values from a function, instead of those of its layer's
+    /// options and the seed. It is called whenever they are drawn from now on: by
+    /// nxd_module_initialize, and where a parameter on the meta device gets its values, with the
+    /// parameter's canonical name.
+    ///
+    /// @param initializer  NULL: the layer's own again. A status other than NXD_OK ends the call that
+    /// draws, and the parameter keeps its values.
+    /// @param destroy      called with user_data when the function is replaced or the parameter is
+    /// gone; may be NULL. On failure it is not called.
+    /// @since 0.1
+    pub fn nxd_parameter_set_initializer(parameter: *mut nxd_parameter_t, initializer: nxd_initializer_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
+
+    /// [local] The same for all parameters that the tree has now.
+    /// @param destroy  called once, when no parameter has the function any more.
+    /// @since 0.1
+    pub fn nxd_module_set_initializer(root: *mut nxd_module_t, initializer: nxd_initializer_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
+
+    /// [local] Turns deferred initialisation on this thread on or off. While it is on, modules are made
+    /// on the meta device whatever their options say: their parameters have shapes and no memory.
+    ///
+    /// nxd_move_model_to_device, nxd_pp_create and loading give parameters their values. Before that, a
+    /// forward on tensors with values, a ddp, a step, saving and gathering are errors that name the
+    /// parameter. nxd_model_from_torchscript has the values of its file all the same;
+    /// nxd_model_from_pretrained is INVALID_ARGUMENT.
+    /// @param deferred           0 or 1; 0 at first.
+    /// @param[out] out_previous  setting before the call, to be set again at the end of a nested
+    /// region; may be NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT (another number; the setting and out_previous stay as they
+    /// are).
+    /// @since 0.1
+    pub fn nxd_set_deferred_init(deferred: i32, out_previous: *mut i32) -> nxd_status_t;
 
     /// [local] Moves all parameters to a device, in place; they keep their attributes, hooks and
     /// handles.

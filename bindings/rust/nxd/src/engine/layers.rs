@@ -55,7 +55,7 @@ options! {
 }
 
 options! {
-    /// Options of the two parallel linear layers, see `nxd_linear_options_t`.
+    /// Options of the linear layers, see `nxd_linear_options_t`.
     LinearOptions, nxd_linear_options_t {
         dtype: DType, device: Device, bias: Toggle, gather_output: Toggle, reduce_output: Toggle,
         input_is_parallel: i32, sequence_parallel: i32, sequence_dim: i32, skip_bias_add: i32,
@@ -152,6 +152,20 @@ pub fn row_parallel_linear(
             &raw,
             out,
         )
+    })
+}
+
+/// Linear layer that each rank has all of.
+pub fn linear(
+    ctx: &Context,
+    in_features: i64,
+    out_features: i64,
+    options: &LinearOptions<'_>,
+) -> Result<Owned<Module>> {
+    let name = c_string(options.name)?;
+    let raw = options.raw(&name);
+    create(|out| unsafe {
+        sys::nxd_layer_create_linear(ctx.as_raw(), in_features, out_features, &raw, out)
     })
 }
 

@@ -132,6 +132,32 @@ impl ModelPipeline {
         Ok((loss, outputs))
     }
 
+    /// [`train`](Self::train) with inputs by their names; those that are not named are left out.
+    pub fn train_named(&mut self, inputs: &[(&str, &Tensor)]) -> Result<f64> {
+        let (names, inputs) = split_names(inputs)?;
+        let (list, n) = names.pointers();
+        get(|out| unsafe {
+            let inputs = maybe_pointers(&inputs);
+            sys::nxd_pp_run_train_named(self.pp.as_raw(), list, inputs, n, out)
+        })
+    }
+
+    /// [`evaluate`](Self::evaluate) with inputs by their names.
+    pub fn evaluate_named(
+        &mut self,
+        inputs: &[(&str, &Tensor)],
+        num_outputs: usize,
+    ) -> Result<(f64, Vec<Option<Owned<Tensor>>>)> {
+        let mut loss = 0.0;
+        let (names, inputs) = split_names(inputs)?;
+        let (list, n) = names.pointers();
+        let outputs = maybe_outputs(num_outputs, |out| unsafe {
+            let (pp, inputs) = (self.pp.as_raw(), maybe_pointers(&inputs));
+            sys::nxd_pp_run_eval_named(pp, list, inputs, n, &mut loss, out, num_outputs)
+        })?;
+        Ok((loss, outputs))
+    }
+
     /// Losses of the last run's microbatches, with `return_mb_loss`, on the rank with the last stage.
     pub fn losses(&self) -> Result<Vec<f64>> {
         list(|data, cap, count| unsafe {
@@ -196,6 +222,13 @@ impl ModelPipeline {
     pub fn pipeline(&self) -> &Pipeline {
         &self.pp
     }
+}
+
+type NamedInputs<'a> = (Texts, Vec<Option<&'a Tensor>>);
+
+fn split_names<'a>(inputs: &[(&str, &'a Tensor)]) -> Result<NamedInputs<'a>> {
+    let names: Vec<_> = inputs.iter().map(|(name, _)| *name).collect();
+    Ok((Texts::new(&names)?, inputs.iter().map(|(_, tensor)| Some(*tensor)).collect()))
 }
 
 unsafe extern "C" fn initialise(

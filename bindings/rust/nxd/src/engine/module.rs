@@ -2,6 +2,7 @@ use crate::callback::{guard, release};
 use crate::checkpoint::text;
 use crate::context::Context;
 use crate::element::DType;
+use crate::engine::parameter::give_initializer;
 use crate::engine::tensor::{give, maybe_outputs, maybe_pointers, outputs, Device, Inputs, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
 use crate::object::{borrow, create, get, object, Owned};
@@ -55,6 +56,15 @@ impl Module {
         create(|out| unsafe {
             let (class_name, data) = (class_name.as_ptr(), null_mut());
             sys::nxd_module_create(ctx.as_raw(), class_name, None, data, None, out)
+        })
+    }
+
+    /// A module that calls its children in order; they become "0", "1" and so on.
+    pub fn sequential(ctx: &Context, children: &[&Module]) -> Result<Owned<Module>> {
+        let children: Vec<_> = children.iter().map(|child| child.as_raw()).collect();
+        create(|out| unsafe {
+            let (list, n) = (children.as_ptr(), children.len());
+            sys::nxd_module_create_sequential(ctx.as_raw(), list, n, out)
         })
     }
 
@@ -167,6 +177,17 @@ impl Module {
     /// Draws all parameters of the tree anew, the same on all ranks.
     pub fn initialize(&self, seed: u64) -> Result<()> {
         check(unsafe { sys::nxd_module_initialize(self.as_raw(), seed) })
+    }
+
+    /// Has all parameters that the tree has now take their initial values from a closure, see
+    /// [`Parameter::set_initializer`](crate::Parameter::set_initializer).
+    pub fn set_initializer<F>(&self, initializer: F) -> Result<()>
+    where
+        F: Fn(&str, &[i64], i64, &mut [f64]) -> Result<()> + 'static,
+    {
+        give_initializer(initializer, |call, data, destroy| unsafe {
+            sys::nxd_module_set_initializer(self.as_raw(), call, data, destroy)
+        })
     }
 
     /// Moves all parameters to a device, in place.

@@ -2,10 +2,10 @@ use crate::callback::{guard, release};
 use crate::element::DType;
 use crate::engine::module::Module;
 use crate::engine::tensor::{maybe_outputs, Device, Tensor};
-use crate::error::{c_string, check, string, Result, Status};
+use crate::error::{c_string, check, check_abi, string, Result, Status};
 use crate::object::{create, get, list, Owned};
 use nxd_sys as sys;
-use std::os::raw::c_void;
+use std::os::raw::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use sys::Versioned;
 
@@ -85,6 +85,23 @@ impl Parameter {
         check(unsafe { sys::nxd_parameter_set_trainable(self.as_raw(), trainable.into()) })
     }
 
+    /// Has the parameter take its initial values from a closure, whenever they are drawn: it is
+    /// given the name, the whole shape, the place of a first element in row-major order, and room
+    /// for the values from there on.
+    pub fn set_initializer<F>(&self, initializer: F) -> Result<()>
+    where
+        F: Fn(&str, &[i64], i64, &mut [f64]) -> Result<()> + 'static,
+    {
+        give_initializer(initializer, |call, data, destroy| unsafe {
+            sys::nxd_parameter_set_initializer(self.as_raw(), call, data, destroy)
+        })
+    }
+
+    /// Takes its initial values from its layer's options and the seed again.
+    pub fn remove_initializer(&self) -> Result<()> {
+        check(unsafe { sys::nxd_parameter_set_initializer(self.as_raw(), None, null_mut(), None) })
+    }
+
     /// Calls a closure whenever a backward pass has added to the gradient.
     pub fn set_grad_hook<F: Fn(&Parameter) -> Result<()> + 'static>(&self, hook: F) -> Result<()> {
         let data = Box::into_raw(Box::new(hook));
@@ -109,6 +126,58 @@ unsafe extern "C" fn call<F: Fn(&Parameter) -> Result<()>>(
     data: *mut c_void,
 ) -> Status {
     guard(|| (*data.cast::<F>())(&*parameter.cast::<Parameter>()))
+}
+
+/// Hands a closure to the library, which keeps it when the call succeeds.
+pub(crate) fn give_initializer<F>(
+    initializer: F,
+    set: impl FnOnce(sys::nxd_initializer_fn, *mut c_void, sys::nxd_destroy_fn) -> Status,
+) -> Result<()>
+where
+    F: Fn(&str, &[i64], i64, &mut [f64]) -> Result<()> + 'static,
+{
+    let data = Box::into_raw(Box::new(initializer));
+    let status = set(Some(fill::<F>), data.cast(), Some(release::<F>));
+    if status != Status::OK {
+        // Not taken over.
+        drop(unsafe { Box::from_raw(data) });
+    }
+    check(status)
+}
+
+unsafe extern "C" fn fill<F>(
+    name: *const c_char,
+    shape: *const i64,
+    ndim: usize,
+    first: i64,
+    values: *mut f64,
+    count: usize,
+    data: *mut c_void,
+) -> Status
+where
+    F: Fn(&str, &[i64], i64, &mut [f64]) -> Result<()>,
+{
+    guard(|| {
+        let shape: &[i64] =
+            if ndim == 0 { &[] } else { std::slice::from_raw_parts(shape, ndim) };
+        let values = std::slice::from_raw_parts_mut(values, count);
+        (*data.cast::<F>())(&string(name), shape, first, values)
+    })
+}
+
+/// Runs a closure in which this thread makes modules on the meta device: their parameters have
+/// shapes and no memory until they are moved or loaded, or a pipeline has them.
+pub fn with_deferred_init<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    struct Restore(i32);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            unsafe { sys::nxd_set_deferred_init(self.0, null_mut()) };
+        }
+    }
+    check_abi()?;
+    let previous = get(|out| unsafe { sys::nxd_set_deferred_init(1, out) })?;
+    let _restore = Restore(previous);
+    body()
 }
 
 /// How a parameter of one's own is made: the whole options by [`ParameterOptions`], or these.

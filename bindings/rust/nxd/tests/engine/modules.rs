@@ -1,8 +1,8 @@
 use crate::common::{alone, on_ranks};
 use nxd::layers::{self, LinearOptions, Toggle};
 use nxd::{
-    functional, parameter_options, Context, DType, Device, Error, Init, Mismatch, Module, Op,
-    Owned, ParallelOptions, Result, Shard, Status, Tensor,
+    functional, parameter_options, with_deferred_init, Context, DType, Device, Error, Init,
+    Mismatch, Module, Op, Owned, ParallelOptions, Result, Shard, Status, Tensor,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -265,4 +265,38 @@ fn buffers_and_torchscript() {
     assert_eq!(missing.status(), Status::IO);
     let other = nxd::model::save_torchscript(&root, "/nowhere/module.pt").unwrap_err();
     assert_eq!(other.status(), Status::INVALID_ARGUMENT);
+}
+
+#[test]
+fn initial_values_by_place() {
+    let ctx = alone();
+    tensor_parallel(&ctx).unwrap();
+    let net = with_deferred_init(|| {
+        let first = layers::linear(&ctx, 4, 3, &LinearOptions::default())?;
+        let second = layers::linear(&ctx, 3, 2, &LinearOptions::default())?;
+        Module::sequential(&ctx, &[&first, &second])
+    })
+    .unwrap();
+    let x = Tensor::from_slice(&[1f32; 8], &[2, 4]).unwrap();
+    let refused = net.forward(&[&*x]).map(drop).unwrap_err();
+    assert_eq!(refused.status(), Status::INVALID_STATE);
+    let kept = Rc::new(());
+    let token = kept.clone();
+    net.set_initializer(move |_, shape, first, values| {
+        let _ = &token;
+        assert!(first as usize + values.len() <= shape.iter().product::<i64>() as usize);
+        values.iter_mut().enumerate().for_each(|(i, value)| *value = first as f64 + i as f64);
+        Ok(())
+    })
+    .unwrap();
+    net.parameter("1.bias").unwrap().remove_initializer().unwrap();
+    net.move_to(Device::CPU).unwrap();
+    let weight = net.parameter("0.weight").unwrap();
+    let expected: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    assert_eq!(weight.tensor().unwrap().to_vec::<f32>().unwrap(), expected);
+    assert_eq!(net.forward(&[&*x]).unwrap().shape().unwrap(), [2, 2]);
+    weight.set_initializer(|_, _, _, _| Err(Error::user("no values"))).unwrap();
+    assert!(net.initialize(3).is_err());
+    drop(net);
+    assert_eq!(Rc::strong_count(&kept), 1);
 }

@@ -42,11 +42,14 @@ fn a_model_in_stages() {
         let mut losses = Vec::new();
         for _ in 0..3 {
             pipeline.local_module()?.zero_grad()?;
-            losses.push(pipeline.train(&inputs)?);
+            let named = [("labels", &*ids), ("input_ids", &*ids)];
+            losses.push(pipeline.train_named(&named)?);
             optimizer.step(&FinishOptions { max_norm: 1.0, ..Default::default() })?;
         }
         let (_, outputs) = pipeline.evaluate(&inputs, 1)?;
         assert_eq!(outputs[0].is_some(), ctx.rank()? == 1);
+        let near = pipeline.evaluate_named(&[("input_id", &*ids)], 0).map(drop).unwrap_err();
+        assert!(near.message().contains("input_ids"), "{}", near);
         assert!(pipeline.set_ddp(None)?.is_some());
         assert!(pipeline.unsplit_names()?.len() < 100);
         ctx.finalize()?;
