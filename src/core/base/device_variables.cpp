@@ -42,10 +42,10 @@ constexpr DeviceVariable kDeviceVariables[] = {
     {"FI_PROVIDER", VariableUse::kPassedOn, "network of libfabric; efa between Trainium hosts"},
     {"FI_EFA_USE_DEVICE_RDMA", VariableUse::kPassedOn, "read by libfabric"},
     {"FI_EFA_FORK_SAFE", VariableUse::kPassedOn, "read by libfabric"},
-    {"NEURON_RT_STOCHASTIC_ROUNDING_EN", VariableUse::kNeuronAlone,
-     "optimizers have the option bf16_update"},
-    {"NEURON_RT_STOCHASTIC_ROUNDING_SEED", VariableUse::kNeuronAlone,
-     "random bits come from NXD_SEED"},
+    {"NEURON_RT_STOCHASTIC_ROUNDING_EN", VariableUse::kNeuronOrReplay,
+     "with another plug-in optimizers have the option bf16_update"},
+    {"NEURON_RT_STOCHASTIC_ROUNDING_SEED", VariableUse::kNeuronOrReplay,
+     "seed of these bits; by default NXD_SEED's"},
     {"XLA_USE_BF16", VariableUse::kWithoutEffect,
      "deprecated; make the model in bf16 by the dtype of its options"},
     {"XLA_DOWNCAST_BF16", VariableUse::kWithoutEffect,
@@ -80,14 +80,14 @@ constexpr DeviceVariable kDeviceVariables[] = {
 
 std::span<const DeviceVariable> device_variables() { return kDeviceVariables; }
 
-void warn_of_device_variables(bool is_neuron) {
+void warn_of_device_variables(DeviceBackend backend) {
   static std::mutex mutex;
   static auto* warned = new std::set<std::string>;
   const std::lock_guard<std::mutex> lock(mutex);
   for (const DeviceVariable& variable : kDeviceVariables) {
-    const bool has_effect = variable.use == VariableUse::kRead ||
-                            variable.use == VariableUse::kPassedOn ||
-                            (variable.use == VariableUse::kNeuronAlone && is_neuron);
+    const bool has_effect =
+        variable.use == VariableUse::kRead || variable.use == VariableUse::kPassedOn ||
+        (variable.use == VariableUse::kNeuronOrReplay && backend != DeviceBackend::kOther);
     if (has_effect || !env::get(variable.name) || !warned->insert(variable.name).second) continue;
     log(NXD_LOG_WARN, "environment variable ", variable.name, " has no effect: ", variable.note);
   }

@@ -6,10 +6,11 @@ namespace nxd {
 
 // A variable that programs for Neuron devices, or for PyTorch with XLA, are started with.
 enum class VariableUse {
-  kRead,          // by this library; nxd_environment_table has more of it
-  kPassedOn,      // the plug-in reads it, or a library below it
-  kNeuronAlone,   // Neuron's runtime reads it; with another plug-in it has no effect
-  kWithoutEffect  // nobody reads it
+  kRead,            // by this library; nxd_environment_table has more of it
+  kPassedOn,        // the plug-in reads it, or a library below it
+  kNeuronOrReplay,  // Neuron's runtime reads it, or the replay; with another plug-in it has no
+                    // effect
+  kWithoutEffect    // nobody reads it
 };
 
 struct DeviceVariable {
@@ -21,6 +22,7 @@ struct DeviceVariable {
 std::span<const DeviceVariable> device_variables();
 
 // A line in the log for each variable that is set and has no effect, once in a process.
-void warn_of_device_variables(bool is_neuron);
+enum class DeviceBackend { kReplay, kNeuron, kOther };
+void warn_of_device_variables(DeviceBackend backend);
 
 }  // namespace nxd

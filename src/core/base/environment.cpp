@@ -163,6 +163,9 @@ const char* table() {
          "NEURON_EXTRACT_GRAPHS_ONLY\t0\t1: graphs of device xla are compiled into the cache, and "
          "do not run\n"
          "XLA_FLAGS\t\tread by XLA's plug-ins; compiled programs are kept apart by it\n"
+         "NEURON_RT_STOCHASTIC_ROUNDING_EN\t0\t1: device xla, replayed on the CPU, rounds results "
+         "to bf16 stochastically\n"
+         "NEURON_RT_STOCHASTIC_ROUNDING_SEED\t\tseed of that; NXD_SEED's by default\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
 }
 

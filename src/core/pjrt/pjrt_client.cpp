@@ -76,7 +76,8 @@ std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int
 
 PjrtClient::PjrtClient(std::shared_ptr<PjrtPlugin> plugin, int devices)
     : plugin_(std::move(plugin)) {
-  warn_of_device_variables(is_neuron_plugin(plugin_->path()));
+  const bool is_neuron = is_neuron_plugin(plugin_->path());
+  warn_of_device_variables(is_neuron ? DeviceBackend::kNeuron : DeviceBackend::kOther);
   plugin_->client_exists();
   try {
     open(devices);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/base/error.h"
+#include "engine/device/graph_rounding.h"
 
 namespace nxd {
 namespace {
@@ -30,9 +31,10 @@ void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
   }
 }
 
-std::vector<at::Tensor> run_aten_node(const RecordedNode& node,
+}  // namespace
+
+std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stack stack,
                                       const std::vector<at::Tensor>& inputs) {
-  torch::jit::Stack stack = node.arguments;
   put_lists(node, inputs, stack);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const NodeInput& input = node.inputs[k];
@@ -52,13 +54,14 @@ std::vector<at::Tensor> run_aten_node(const RecordedNode& node,
   return results;
 }
 
-}  // namespace
-
 std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
-                                    const std::vector<at::Tensor>& inputs) {
+                                    const std::vector<at::Tensor>& inputs,
+                                    GraphRounding* rounding) {
   try {
-    std::vector<at::Tensor> results =
-        node.function ? node.function(inputs) : run_aten_node(node, inputs);
+    std::vector<at::Tensor> results = node.function ? node.function(inputs)
+                                      : rounding && GraphRounding::rounds(node)
+                                          ? rounding->run(node, inputs)
+                                          : call_operator(node, node.arguments, inputs);
     check_internal(results.size() == node.results.size(), node.op->name, " gave ", results.size(),
                    " results, and ", node.results.size(), " were recorded");
     return results;

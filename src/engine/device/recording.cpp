@@ -21,6 +21,7 @@
 #include "core/base/thread_count.h"
 #include "engine/device/closure_thread.h"
 #include "engine/device/device_metrics.h"
+#include "engine/device/graph_rounding.h"
 #include "engine/device/graph_text.h"
 
 namespace nxd {
@@ -96,6 +97,8 @@ const std::shared_ptr<Recording>& Recording::current() {
   if (!recording_of_thread) recording_of_thread = std::make_shared<Recording>();
   return recording_of_thread;
 }
+
+Recording::Recording() : rounding_seed_(GraphRounding::seed_of_environment()) {}
 
 Recording* Recording::existing() noexcept { return recording_of_thread.get(); }
 
@@ -286,7 +289,9 @@ void Recording::run(const Pending& pending, bool* has_overwritten) {
   StepGraph ran;
   ran.plan = plan_for(graph, &ran.is_new);
   const Stopwatch stopwatch;
-  set_results(pending, ran.plan->run(graph, has_overwritten));
+  std::optional<GraphRounding> rounding;
+  if (rounding_seed_) rounding.emplace(*rounding_seed_, graphs_run_++);
+  set_results(pending, ran.plan->run(graph, has_overwritten, rounding ? &*rounding : nullptr));
   device_metrics::count_execution(stopwatch.seconds());
   const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
                                                    since_step_.plan->outline().nodes.size();

@@ -62,6 +62,9 @@ using DeviceValuePtr = std::shared_ptr<DeviceValue>;
 // step at a time. Its failure is kept for the first call of this thread that waits for it.
 class Recording : public std::enable_shared_from_this<Recording> {
  public:
+  Recording();
+  ~Recording();
+
   // This thread's.
   static const std::shared_ptr<Recording>& current();
   // This thread's if it has recorded anything yet, else null.
@@ -94,8 +97,6 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void sync(const std::string& reason);
   // The graph of the last step that was marked, the largest where syncs cut it.
   RecordedGraph step_graph();
-
-  ~Recording();
 
  private:
   friend struct DeviceValue;
@@ -162,11 +163,13 @@ class Recording : public std::enable_shared_from_this<Recording> {
   StepGraph since_step_;  // the largest that has run since the last step was marked
   std::shared_ptr<const ReplayPlan> last_step_;
   uint64_t compiled_steps_ = 0;
+  uint64_t graphs_run_ = 0;
 
   std::mutex mutex_;
   std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
   std::vector<std::shared_ptr<RecordedNode>> effects_;
   std::shared_ptr<StepRun> running_;
+  const std::optional<uint64_t> rounding_seed_;  // of stochastic rounding to bf16
   const uint64_t most_nodes_ = env::most_graph_nodes();
   std::atomic<uint64_t> recorded_{0};  // nodes since a graph has run
   bool has_warned_of_length_ = false;

@@ -21,12 +21,12 @@ namespace {
 constexpr size_t kMostPlans = 4096;
 
 std::vector<at::Tensor> run_node(const RecordedGraph& graph, size_t index,
-                                 const std::vector<at::Tensor>& values) {
+                                 const std::vector<at::Tensor>& values, GraphRounding* rounding) {
   std::vector<at::Tensor> inputs;
   for (const int slot : graph.input_slots[index]) {
     inputs.push_back(values[static_cast<size_t>(slot)]);
   }
-  return replay_node(*graph.nodes[index], index, inputs);
+  return replay_node(*graph.nodes[index], index, inputs, rounding);
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
@@ -147,7 +147,8 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
   }
 }
 
-std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_overwritten) const {
+std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_overwritten,
+                                        GraphRounding* rounding) const {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (extracts_graphs_only()) return results_not_computed(graph);
   if (program_) return program_->run(graph, has_overwritten);
@@ -159,7 +160,7 @@ std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_ov
       const int slot = graph.input_slots[i][static_cast<size_t>(input)];
       if (make_writable(graph, slot, values)) *has_overwritten = true;
     }
-    std::vector<at::Tensor> results = run_node(graph, i, values);
+    std::vector<at::Tensor> results = run_node(graph, i, values, rounding);
     std::move(results.begin(), results.end(), values.begin() + graph.first_slots[i]);
     for (const int slot : last_uses_[i]) values[static_cast<size_t>(slot)].reset();
   }

@@ -9,6 +9,8 @@
 
 namespace nxd {
 
+class GraphRounding;
+
 // A graph made ready: a compiler's program, or when each value is used for the last time.
 // It has no values of its own, so that all graphs of one hash share it.
 class ReplayPlan {
@@ -18,8 +20,10 @@ class ReplayPlan {
 
   // Runs the nodes of a graph of this plan's hash, unless graphs are only extracted; gives the kept
   // results, each with memory of its own, in C order. A result whose node overwrites a leaf is the
-  // leaf's tensor; has_overwritten: leaves are no longer what they were.
-  std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const;
+  // leaf's tensor; has_overwritten: leaves are no longer what they were. A compiler's program
+  // rounds as it does; null: to nearest.
+  std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten,
+                              GraphRounding* rounding) const;
 
   // Its graphs have all of this in common.
   const RecordedGraph& outline() const { return outline_; }

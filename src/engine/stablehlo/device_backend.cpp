@@ -13,7 +13,7 @@ namespace nxd {
 void use_xla_device() {
   const std::string backend = env::xla_backend();
   if (backend == "replay") {
-    warn_of_device_variables(/*is_neuron=*/false);
+    warn_of_device_variables(DeviceBackend::kReplay);
     return use_recorded_device(nullptr);
   }
   if (backend != "pjrt") {

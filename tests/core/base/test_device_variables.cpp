@@ -15,14 +15,15 @@
 
 namespace {
 
+using nxd::DeviceBackend;
 using nxd::VariableUse;
 
 std::vector<std::string> lines;
 
 // The variables that the warnings since the last call name.
-std::set<std::string> warned(bool is_neuron) {
+std::set<std::string> warned(DeviceBackend backend) {
   lines.clear();
-  nxd::warn_of_device_variables(is_neuron);
+  nxd::warn_of_device_variables(backend);
   std::set<std::string> names;
   for (const std::string& line : lines) {
     std::istringstream words(line);
@@ -44,25 +45,27 @@ void warns_once_by_name(void**) {
   for (const auto& variable : nxd::device_variables()) {
     ::unsetenv(variable.name);
     if (variable.use == VariableUse::kWithoutEffect) without_effect.insert(variable.name);
-    if (variable.use == VariableUse::kNeuronAlone) of_neuron.insert(variable.name);
+    if (variable.use == VariableUse::kNeuronOrReplay) of_neuron.insert(variable.name);
   }
   assert_true(without_effect.contains("XLA_USE_BF16"));
   assert_true(of_neuron.contains("NEURON_RT_STOCHASTIC_ROUNDING_EN"));
-  assert_true(warned(false).empty());
+  assert_true(warned(DeviceBackend::kOther).empty());
   // NXD_CPU_MODE and NEURON_CC_FLAGS are read where they belong; here all are set at once.
   for (const auto& variable : nxd::device_variables()) ::setenv(variable.name, "1", 1);
-  assert_true(warned(true) == without_effect);
-  assert_true(warned(true).empty());
-  assert_true(warned(false) == of_neuron);
-  assert_true(warned(false).empty());
+  assert_true(warned(DeviceBackend::kNeuron) == without_effect);
+  assert_true(warned(DeviceBackend::kNeuron).empty());
+  assert_true(warned(DeviceBackend::kReplay).empty());
+  assert_true(warned(DeviceBackend::kOther) == of_neuron);
+  assert_true(warned(DeviceBackend::kOther).empty());
   nxd::set_log_callback(nullptr, nullptr, nullptr);
 }
 
 void is_documented(void**) {
-  const std::map<VariableUse, std::string> words = {{VariableUse::kRead, "read"},
-                                                    {VariableUse::kPassedOn, "passed on"},
-                                                    {VariableUse::kNeuronAlone, "Neuron alone"},
-                                                    {VariableUse::kWithoutEffect, "no effect"}};
+  const std::map<VariableUse, std::string> words = {
+      {VariableUse::kRead, "read"},
+      {VariableUse::kPassedOn, "passed on"},
+      {VariableUse::kNeuronOrReplay, "Neuron, replay"},
+      {VariableUse::kWithoutEffect, "no effect"}};
   std::vector<std::string> wanted, found;
   for (const auto& variable : nxd::device_variables()) {
     wanted.push_back(std::string("| `") + variable.name + "` | " + words.at(variable.use) + " | " +
