@@ -129,6 +129,47 @@ void awkward_cuts(void**) {
   }
 }
 
+// A library's own chain of children: a table, products, a norm, and a loss of the caller's.
+Module chain_model(nxd_context_t* ctx) {
+  nxd_module_t *first = nullptr, *second = nullptr, *made = nullptr;
+  NXD_TEST_OK(nxd_layer_create_linear(ctx, kFeatures, 6, nullptr, &first));
+  NXD_TEST_OK(nxd_layer_create_linear(ctx, 6, 4, nullptr, &second));
+  const Module table = embedding(ctx, kVocabulary, kFeatures), in(first), out(second),
+               norm = layer_norm(ctx, 6);
+  const Module loss = callback_module(
+      ctx, "Loss", [](nxd_module_t*, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+        Tensor squared, mean;
+        NXD_TEST_TRY(call_op("mul", "Tensor", {inputs[0], inputs[0]}, squared));
+        NXD_TEST_TRY(call_op("mean", nullptr, {squared.get()}, mean));
+        outputs[0] = mean.release();
+        return nxd_status_t{NXD_OK};
+      });
+  nxd_module_t* const children[] = {table.get(), in.get(), norm.get(), out.get(), loss.get()};
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 5, &made));
+  NXD_TEST_OK(nxd_module_initialize(made, 5));
+  return Module(made);
+}
+
+void sequential_cuts(void**) {
+  PipelineTask task;
+  task.make = chain_model;
+  task.batch = [](int step, int dp_rank, int dp) {
+    std::vector<Tensor> batch = awkward_batch(step, dp_rank, dp);
+    batch.pop_back();  // the loss has no labels
+    return batch;
+  };
+  task.options.num_microbatches = 3;
+  const PipelineRun want = train_pipeline({1, 1, 1}, task);
+  assert_true(want.losses.back() < want.losses.front());
+  const char* const cuts[] = {"0", "1", "2"};
+  for (const int pp : {2, 4}) {
+    task.options.pipeline_cuts = pp == 2 ? cuts + 1 : cuts;
+    task.options.num_cuts = static_cast<size_t>(pp - 1);
+    const PipelineLayout layout{1, pp, 1};
+    check_equal(layout, train_pipeline(layout, task), want);
+  }
+}
+
 // Which weight gradients cannot be put off is said: those of norms and biases here.
 void unsplit_parameters(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
@@ -474,11 +515,11 @@ void refusals(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(awkward_cuts),  cmocka_unit_test(unsplit_parameters),
-      cmocka_unit_test(evaluation),    cmocka_unit_test(named_inputs),
-      cmocka_unit_test(late_values),   cmocka_unit_test(own_initialiser),
-      cmocka_unit_test(failing_stage), cmocka_unit_test(own_tracing_rule),
-      cmocka_unit_test(refusals),
+      cmocka_unit_test(awkward_cuts),     cmocka_unit_test(unsplit_parameters),
+      cmocka_unit_test(evaluation),       cmocka_unit_test(named_inputs),
+      cmocka_unit_test(sequential_cuts),  cmocka_unit_test(late_values),
+      cmocka_unit_test(own_initialiser),  cmocka_unit_test(failing_stage),
+      cmocka_unit_test(own_tracing_rule), cmocka_unit_test(refusals),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
