@@ -50,6 +50,7 @@ if plugin=$(pjrt_plugin); then
   compare_losses 1e-6 "$work/pjrt" "$work/native"
   [[ $(count native executions) == 20 && $(count native compiles) -le 2 ]]
   [[ $(count native fallbacks) == 0 && $(count native implicit_syncs) == 0 ]]
+  [[ $(count native native_collectives) == 1 && $(count pjrt native_collectives) == 0 ]]
   if grep host_call "$work/native.log"; then exit 1; fi
   runs+=("$work/pjrt" "$work/again")
   zero_runs+=("$work/zero_pjrt")
@@ -64,6 +65,7 @@ for run in "${runs[@]:1}" "${zero_runs[@]:1}"; do
   [[ $(count "$name" steps) == 10 && $(count "$name" executions) == 10 ]]
   [[ $(count "$name" implicit_syncs) == 0 ]]
   [[ $(count "$name" fallbacks) == 0 && $(count "$name" compiles) -le 2 ]]
+  [[ $(count "$name" copied_bytes) == 0 ]]
   if grep host_call "$run.log"; then exit 1; fi
 done
 # A message between stages ends a graph.

@@ -67,7 +67,7 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
   proposal.attempt([&] { resolved.rethrow(); });
   agree_on_options(*group, options, proposal);
   source_ = parameters_;
-  make_parts(options, /*bucket_views=*/false);
+  make_parts(options, /*gradient_views=*/false, /*value_views=*/false);
   broadcast_values(options);
 }
 

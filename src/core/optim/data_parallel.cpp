@@ -75,17 +75,18 @@ void DataParallel::agree_on_options(ProcessGroup& group, const DataParallelOptio
   agree({&group}, proposal);
 }
 
-void DataParallel::make_parts(const DataParallelOptions& options, bool bucket_views) {
+void DataParallel::make_parts(const DataParallelOptions& options, bool gradient_views,
+                              bool value_views) {
   agree_on_parameters(*source_, *source_->groups().data);
   GradientReducer::Options of_reducer;
   of_reducer.bucket_bytes = options.bucket_bytes;
   of_reducer.reduce = options.reduce;
   of_reducer.scatter = options.zero_stage == 1;
   of_reducer.overlap = options.overlap;
-  of_reducer.bucket_views = bucket_views;
+  of_reducer.bucket_views = gradient_views;
   reducer_ = std::make_shared<GradientReducer>(source_, of_reducer);
   if (options.zero_stage == 1) {
-    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), bucket_views);
+    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), value_views);
   }
 }
 

@@ -56,8 +56,8 @@ class DataParallel {
   static void agree_on_options(ProcessGroup& group, const DataParallelOptions& options,
                                Proposal proposal);
   // Then, with the source in place: that ranks have the same parameters, the same way. Makes the
-  // reducer and the gather.
-  void make_parts(const DataParallelOptions& options, bool bucket_views);
+  // reducer and the gather. Gradients are views of buckets, and so are values, or they are not.
+  void make_parts(const DataParallelOptions& options, bool gradient_views, bool value_views);
   // Last: the first rank's values, unless they are alike already.
   void broadcast_values(const DataParallelOptions& options);
 

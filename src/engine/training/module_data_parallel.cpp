@@ -101,7 +101,7 @@ void BucketedParameters::place_recorded(size_t index) {
   const at::NoGradGuard no_grad;
   Parameter& p = parameter(index);
   if (p.tensor().numel() == 0) return;
-  if (gather_) place_in_bucket(p.tensor(), value_view(index));
+  if (gather_ && gather_->bucket_view(index)) place_in_bucket(p.tensor(), value_view(index));
   record_gradient(index);
   if (reducer_ && p.gradient().defined()) place_in_bucket(p.gradient(), view(index));
 }
@@ -210,6 +210,15 @@ std::shared_ptr<ProcessGroup> data_group(const Context& context) {
 
 }  // namespace
 
+// Values of the recorded device stay where they are: a plug-in shares memory that is aligned, as
+// that of a tensor is, and not that of a place in a bucket.
+bool values_may_move(const BucketedParameters& parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (is_recorded(parameters.parameter(i).tensor())) return false;
+  }
+  return true;
+}
+
 ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
                                        const DataParallelOptions& options,
                                        const Outcome& resolved) {
@@ -222,7 +231,7 @@ ModuleDataParallel::ModuleDataParallel(const std::shared_ptr<Module>& root,
   proposal.attempt([&] { resolved.rethrow(); });
   agree_on_options(*group, options, proposal);
   source_ = parameters_;
-  make_parts(options, /*bucket_views=*/true);
+  make_parts(options, /*gradient_views=*/true, values_may_move(*parameters_));
   try {
     parameters_->set_buckets(reducer_, gather_);
     set_hooks();
@@ -248,7 +257,7 @@ void ModuleDataParallel::move_values() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_->size(); ++i) {
     at::Tensor& p = parameters_->parameter(i).tensor();
-    if (p.numel() == 0) continue;
+    if (p.numel() == 0 || !gather_->bucket_view(i)) continue;
     at::Tensor in_bucket = parameters_->value_view(i);
     if (is_recorded(p)) {
       place_in_bucket(p, in_bucket);
@@ -287,7 +296,8 @@ void ModuleDataParallel::release() noexcept {
     if (parameters_) parameters_->release_gradients();
     for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
       at::Tensor& p = parameters_->parameter(i).tensor();
-      if (p.numel() == 0 || known_memory_of(p) != gather_->bucket_view(i)) continue;
+      const void* const in_bucket = gather_->bucket_view(i);
+      if (!in_bucket || known_memory_of(p) != in_bucket) continue;
       at::Tensor own = own_copy(known_values_of(p).detach(), p.scalar_type());
       if (is_recorded(p)) {
         set_device_value(p, std::move(own));
