@@ -9,7 +9,7 @@
 #include "engine/device/graph_text.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
-#include "engine/stablehlo/stablehlo_module.h"
+#include "engine/stablehlo/pjrt_program.h"
 #include "engine/tensor/host_copy.h"
 #include "engine/training/token_batches.h"
 
@@ -219,7 +219,7 @@ nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, siz
                    "format: expected an NXD_GRAPH_FORMAT_*, got ", format);
     Recording* const recording = Recording::existing();
     const RecordedGraph graph = recording ? recording->step_graph() : RecordedGraph();
-    copy_text(format == NXD_GRAPH_FORMAT_STABLEHLO ? emit_stablehlo(graph).text
+    copy_text(format == NXD_GRAPH_FORMAT_STABLEHLO ? stablehlo_of(graph)
               : format == NXD_GRAPH_FORMAT_DOT     ? GraphText(graph).dot()
                                                    : GraphText(graph).lines(),
               buf, cap, needed);

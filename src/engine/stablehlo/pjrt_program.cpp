@@ -18,6 +18,7 @@
 #include "core/pjrt/pjrt_search.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
+#include "engine/device/replay_plan.h"
 #include "engine/dtype.h"
 #include "engine/stablehlo/replica_meeting.h"
 #include "engine/stablehlo/stablehlo_module.h"
@@ -299,6 +300,11 @@ PjrtClient& pjrt_client() {
 
 PjrtClient& client_of_replicas(const std::vector<int>& ranks) {
   return *PjrtClient::load(pjrt_client().plugin().path(), static_cast<int>(ranks.size()));
+}
+
+std::string stablehlo_of(const RecordedGraph& outline) {
+  return emit_stablehlo(outline, has_graph_compiler() ? replicas_of(outline) : ModuleReplicas())
+      .text;
 }
 
 std::unique_ptr<GraphProgram> compile_by_pjrt(const RecordedGraph& outline) {

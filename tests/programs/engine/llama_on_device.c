@@ -80,6 +80,19 @@ static nxd_pp_t* pipeline_of(nxd_module_t* llama, nxd_tensor_t* ids) {
   return pipeline;
 }
 
+/* Tells whether the step's module has collectives of StableHLO itself. */
+static void print_collectives(nxd_context_t* ctx) {
+  size_t needed;
+  char *text, line[40];
+  CHECK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, NULL, 0, &needed));
+  text = malloc(needed);
+  if (!text) exit(1);
+  CHECK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, text, needed, &needed));
+  snprintf(line, sizeof line, "native_collectives %d", strstr(text, "replica_groups") != NULL);
+  CHECK(nxd_master_print(ctx, line));
+  free(text);
+}
+
 static void run(nxd_context_t* ctx, const char* directory, const char* kind) {
   int64_t tokens[kTokens];
   const int64_t shape[] = {2, kTokens / 2};
@@ -112,6 +125,7 @@ static void run(nxd_context_t* ctx, const char* directory, const char* kind) {
   model.module = llama;
   if (pipeline) CHECK(nxd_pp_get_local_module(model.pipeline, &model.module));
   train(ctx, &model, there);
+  print_collectives(ctx);
   CHECK(nxd_context_get_world_group(ctx, &world));
   CHECK(nxd_barrier(world)); /* threads have one device, and one report */
   CHECK(nxd_device_get_report(report, sizeof report, &needed));
