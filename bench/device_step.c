@@ -1,0 +1,157 @@
+/* The cost of the recorded device: training steps of a tiny Llama and of the comparison Llama,
+ * eager ones and recorded and replayed ones in turns. Medians of the processor's time, which other
+ * programs disturb less than the clock's: the host's share of an operator that is recorded, and a
+ * step's ratio to the eager one.
+ *   device_step [ROUNDS] */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "nxd.h"
+
+enum { MOST_ROUNDS = 1000, WARM_ROUNDS = 3 };
+
+#define TRY(call)                          \
+  do {                                     \
+    const nxd_status_t status_ = (call);   \
+    if (status_ != NXD_OK) return status_; \
+  } while (0)
+
+typedef struct {
+  const char* name;
+  const char* config;
+  int tokens;
+} model_t;
+
+static const model_t kModels[] = {
+    {"tiny",
+     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2,"
+     " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 160,"
+     " \"vocab_size\": 256, \"max_position_embeddings\": 512}",
+     64},
+    {"comparison",
+     "{\"model_type\": \"llama\", \"hidden_size\": 512, \"num_hidden_layers\": 8,"
+     " \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 1408,"
+     " \"vocab_size\": 8192, \"max_position_embeddings\": 512}",
+     128},
+};
+
+typedef struct {
+  nxd_module_t* model;
+  nxd_optimizer_t* optimizer;
+  nxd_tensor_t* ids;
+} trained_t;
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double* values, int count) {
+  qsort(values, (size_t)count, sizeof *values, compare);
+  return values[count / 2];
+}
+
+static nxd_status_t make(nxd_context_t* ctx, const model_t* of, nxd_device_t device,
+                         trained_t* out) {
+  nxd_model_options_t options = NXD_MODEL_OPTIONS_INIT;
+  const int64_t shape[] = {1, of->tokens};
+  int64_t ids[512];
+  nxd_tensor_t* here;
+  for (int i = 0; i < of->tokens; ++i) ids[i] = (i * i * 17 + 7 * i) % 251;
+  options.device = device;
+  TRY(nxd_model_create(ctx, of->config, &options, &out->model));
+  TRY(nxd_optimizer_create_adamw(out->model, NULL, &out->optimizer));
+  TRY(nxd_tensor_from_data(ids, (size_t)of->tokens * sizeof *ids, shape, 2, NXD_DTYPE_I64, &here));
+  TRY(nxd_tensor_to_device(here, device, &out->ids));
+  nxd_tensor_destroy(here);
+  return NXD_OK;
+}
+
+static void destroy(trained_t* it) {
+  nxd_tensor_destroy(it->ids);
+  nxd_optimizer_destroy(it->optimizer);
+  nxd_module_destroy(it->model);
+}
+
+/* A training step without its end. */
+static nxd_status_t step(const trained_t* it) {
+  nxd_tensor_t* inputs[] = {it->ids, it->ids};
+  nxd_tensor_t* loss;
+  TRY(nxd_module_forward(it->model, inputs, 2, &loss, 1));
+  TRY(nxd_backward(&loss, NULL, 1, 0));
+  TRY(nxd_optimizer_step(it->optimizer, NULL, NULL));
+  TRY(nxd_module_zero_grad(it->model));
+  nxd_tensor_destroy(loss);
+  return NXD_OK;
+}
+
+static nxd_status_t measure(nxd_context_t* ctx, const model_t* of, int rounds) {
+  static double eager[MOST_ROUNDS], recorded[MOST_ROUNDS], replayed[MOST_ROUNDS],
+      ratios[MOST_ROUNDS];
+  trained_t here, there;
+  nxd_device_metrics_t m = {0};
+  TRY(make(ctx, of, NXD_DEVICE_CPU, &here));
+  TRY(make(ctx, of, NXD_DEVICE_XLA, &there));
+  for (int round = -WARM_ROUNDS; round < rounds; ++round) {
+    const double begin = seconds();
+    TRY(step(&here));
+    const double middle = seconds();
+    TRY(nxd_device_reset_metrics());
+    TRY(step(&there));
+    const double marked = seconds();
+    TRY(nxd_mark_step(1));
+    const double end = seconds();
+    if (round < 0) continue;
+    eager[round] = middle - begin;
+    recorded[round] = marked - middle;
+    replayed[round] = end - marked;
+    ratios[round] = (end - middle) / (middle - begin);
+  }
+  m.struct_size = sizeof m;
+  TRY(nxd_device_get_metrics(&m));
+  const double host = median(recorded, rounds);
+  printf(
+      "%-10s  eager %8.3f ms  recorded %7.3f ms  replayed %8.3f ms  ratio %.3f  %llu operators, "
+      "%.2f us each\n",
+      of->name, 1e3 * median(eager, rounds), 1e3 * host, 1e3 * median(replayed, rounds),
+      median(ratios, rounds), (unsigned long long)m.recorded, 1e6 * host / (double)m.recorded);
+  fflush(stdout);
+  destroy(&there);
+  destroy(&here);
+  return NXD_OK;
+}
+
+static nxd_status_t run(int rounds) {
+  nxd_context_t* ctx;
+  const nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
+  TRY(nxd_context_create(NULL, &ctx));
+  TRY(nxd_init_model_parallel(ctx, &parallel));
+  for (size_t i = 0; i < sizeof kModels / sizeof *kModels; ++i) {
+    TRY(measure(ctx, &kModels[i], rounds));
+  }
+  TRY(nxd_context_finalize(ctx));
+  nxd_context_destroy(ctx);
+  return NXD_OK;
+}
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? atoi(argv[1]) : 11;
+  if (rounds < 1 || rounds > MOST_ROUNDS) {
+    fprintf(stderr, "usage: device_step [ROUNDS], at most %d\n", MOST_ROUNDS);
+    return 2;
+  }
+  setenv("NXD_XLA_BACKEND", "replay", 1);
+  if (run(rounds) != NXD_OK) {
+    fprintf(stderr, "device_step: %s\n", nxd_last_error());
+    return 1;
+  }
+  return 0;
+}
