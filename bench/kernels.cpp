@@ -204,34 +204,56 @@ void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) 
   run("dW+=");
 }
 
-void bench_attention(nxd_dtype_t dtype) {
-  const Tensor q(dtype, kTokens * kHidden);
-  const Tensor k(dtype, kTokens * kKvHeads * kHeadDim);
-  const Tensor v(dtype, kTokens * kKvHeads * kHeadDim);
-  const Tensor out(dtype, kTokens * kHidden);
-  const Tensor dout(dtype, kTokens * kHidden);
-  const Tensor dq(dtype, kTokens * kHidden);
-  const Tensor dk(dtype, kTokens * kKvHeads * kHeadDim);
-  const Tensor dv(dtype, kTokens * kKvHeads * kHeadDim);
-  const Tensor statistics(NXD_DTYPE_F32, kAttentionStatistics * kTokens * kHeads);
-  const AttentionShape shape{
-      kBatch, kSeq,   kSeq, kHeads, kKvHeads, kHeadDim, 1.0 / std::sqrt(as_double(kHeadDim)),
-      true,   nullptr};
-  const auto view = [](const Tensor& t, int64_t heads) {
-    return HeadView{t, kSeq * heads * kHeadDim, heads * kHeadDim, kHeadDim};
+struct AttentionCase {
+  int64_t batch, length, head_dim, window;
+};
+
+// Operations are those of the pairs of a query and a key that it sees: two products forward, and
+// five back, of which one forms the scores again.
+void bench_attention(nxd_dtype_t dtype, const AttentionCase& c) {
+  const int64_t queries = c.batch * c.length * kHeads * c.head_dim;
+  const int64_t keys = c.batch * c.length * kKvHeads * c.head_dim;
+  const Tensor q(dtype, queries), out(dtype, queries), dout(dtype, queries), dq(dtype, queries);
+  const Tensor k(dtype, keys), v(dtype, keys), dk(dtype, keys), dv(dtype, keys);
+  const Tensor statistics(NXD_DTYPE_F32, kAttentionStatistics * c.batch * c.length * kHeads);
+  const AttentionShape shape{c.batch,
+                             c.length,
+                             c.length,
+                             kHeads,
+                             kKvHeads,
+                             c.head_dim,
+                             1.0 / std::sqrt(as_double(c.head_dim)),
+                             true,
+                             nullptr,
+                             c.window};
+  const auto view = [&](const Tensor& t, int64_t heads) {
+    return HeadView{t, c.length * heads * c.head_dim, heads * c.head_dim, c.head_dim};
   };
-  // Half of the square of scores is of use with a causal mask: two products forward, five back.
-  const double product = 2.0 * as_double(kBatch * kHeads) * as_double(kSeq) * as_double(kSeq) *
-                         as_double(kHeadDim) / 2;
-  report_flops(Kind::kAttention, "attention forward (causal half)", dtype, 2 * product, [&] {
+  const auto triangle = [](int64_t n) { return as_double(n) * as_double(n + 1) / 2; };
+  const double seen = triangle(c.length) - (c.window > 0 ? triangle(c.length - c.window) : 0);
+  const double product = 2.0 * as_double(c.batch * kHeads * c.head_dim) * seen;
+  char name[64];
+  const auto label = [&](const char* way) {
+    std::snprintf(name, sizeof(name), "attention %lldx%lld%s %s", static_cast<long long>(c.length),
+                  static_cast<long long>(c.head_dim), c.window > 0 ? " window" : "", way);
+    return name;
+  };
+  report_flops(Kind::kAttention, label("forward"), dtype, 2 * product, [&] {
     attention_forward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
                       view(out, kHeads), statistics.f32());
   });
-  report_flops(Kind::kAttention, "attention backward (causal half)", dtype, 5 * product, [&] {
+  report_flops(Kind::kAttention, label("backward"), dtype, 5 * product, [&] {
     attention_backward(dtype, shape, view(q, kHeads), view(k, kKvHeads), view(v, kKvHeads),
                        view(out, kHeads), statistics.f32(), view(dout, kHeads), view(dq, kHeads),
                        view(dk, kKvHeads), view(dv, kKvHeads));
   });
+}
+
+void bench_attentions(nxd_dtype_t dtype) {
+  const AttentionCase cases[] = {{kBatch, kSeq, kHeadDim, 0}, {kBatch, kSeq, 80, 0},
+                                 {kBatch, kSeq, 96, 0},       {kBatch, kSeq, 128, 0},
+                                 {1, 4096, kHeadDim, 0},      {1, 4096, kHeadDim, 1024}};
+  for (const AttentionCase& c : cases) bench_attention(dtype, c);
 }
 
 void bench_rows(nxd_dtype_t dtype) {
@@ -372,7 +394,7 @@ int main(int argc, char** argv) {
     bench_linear("gate_up", dtype, 2 * kFfn, kHidden);
     bench_linear("down", dtype, kHidden, kFfn);
     bench_linear("head", dtype, kVocabulary, kHidden);
-    bench_attention(dtype);
+    bench_attentions(dtype);
     bench_rows(dtype);
     bench_cross_entropy(dtype);
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Python binding against an installed tree: its raw layer, ranks as threads and as processes, its
-# examples against those in C, lifetimes, and all but the long tests once more under a collector
-# that runs at every allocation. NXD_LONG=1: more repetitions and variants.
+# examples against those in C, lifetimes, and some tests once more under a collector that runs at
+# every allocation. NXD_LONG=1: more repetitions and variants, and all but the long tests collected.
 # usage: test_bindings_python.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi and numpy
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -15,7 +15,11 @@ NXD_C_EXAMPLES=$(find_c_examples "$2")
 [[ -n $NXD_C_EXAMPLES ]] || skip_part "python against the examples in C" "there are none" "build them with scripts/build"
 export NXD_C_EXAMPLES
 limit=280
-if [[ -n ${NXD_LONG:-} ]]; then limit=3600; fi
+collected=(test_core test_arrays test_tensor)
+if [[ -n ${NXD_LONG:-} ]]; then
+  limit=3600
+  collected+=(test_checkpoint test_data test_layer_arrays test_module)
+fi
 cd "$binding/tests"
 
 # suite NAME MODULE...: runs modules of tests and keeps what they say.
@@ -30,7 +34,7 @@ suite all test_raw test_core test_checkpoint test_arrays test_data test_layer_ar
 all=$!
 status=0
 wait $lifetimes || status=1
-NXD_TEST_GC=1 suite collected test_core test_checkpoint test_arrays test_data test_layer_arrays test_tensor test_module || status=1
+NXD_TEST_GC=1 suite collected "${collected[@]}" || status=1
 wait $all || status=1
 for name in lifetimes all collected; do
   if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi

@@ -29,10 +29,9 @@ HWY_INLINE Visible visible_cols(const ScoreBlock& block, int64_t row) {
 }
 
 // Zeros where the row [cols] has nothing to see.
-template <class T>
-HWY_INLINE void fill_hidden(const ScoreBlock& block, const Visible& visible, T* row) {
-  std::fill(row, row + visible.begin, T{});
-  std::fill(row + visible.end, row + block.cols, T{});
+HWY_INLINE void fill_hidden(const ScoreBlock& block, const Visible& visible, Bf16* row) {
+  std::fill(row, row + visible.begin, Bf16{});
+  std::fill(row + visible.end, row + block.cols, Bf16{});
 }
 
 HWY_INLINE void scale_row(float* x, int64_t n, float factor) {
@@ -50,15 +49,15 @@ HWY_INLINE V logit(const Lanes& lanes, const float* scores, const float* bias, i
   return x;
 }
 
-template <class T, bool kBias>
+template <bool kBias>
 void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, float* accumulator) {
   const V scale = set(block.scale);
   for (int64_t r = 0; r < block.rows; ++r) {
     const Visible visible = visible_cols(block, r);
     const float* scores = block.scores + r * block.cols + visible.begin;
     const float* bias = kBias ? block.bias + visible.begin : nullptr;
-    T* row = static_cast<T*>(block.probabilities) + r * block.cols;
-    T* out = row + visible.begin;
+    Bf16* row = block.probabilities + r * block.cols;
+    Bf16* out = row + visible.begin;
     Accumulators largest(-HUGE_VALF);
     sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
       const V x = logit<kBias>(lanes, scores, bias, i, scale, hn::Zero(kD));
@@ -85,9 +84,9 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
   }
 }
 
-template <class T, bool kBias>
+template <bool kBias>
 void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
-                  const float* factors, const float* delta, void* score_grads) {
+                  const float* factors, const float* delta, Bf16* score_grads) {
   const V scale = set(block.scale);
   for (int64_t r = 0; r < block.rows; ++r) {
     const Visible visible = visible_cols(block, r);
@@ -95,8 +94,8 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     const float* scores = block.scores + start;
     const float* bias = kBias ? block.bias + visible.begin : nullptr;
     const float* dp = dprobabilities + start;
-    T* p_out = static_cast<T*>(block.probabilities) + start;
-    T* ds_out = static_cast<T*>(score_grads) + start;
+    Bf16* p_out = block.probabilities + start;
+    Bf16* ds_out = score_grads + start;
     const V offset = set(-maxima[r]);
     const V factor = set(factors[r]);
     const V shift = set(delta[r]);
@@ -106,38 +105,32 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
       lanes.store(p, p_out + i);
       lanes.store(ds, ds_out + i);
     });
-    fill_hidden(block, visible, static_cast<T*>(block.probabilities) + row);
-    fill_hidden(block, visible, static_cast<T*>(score_grads) + row);
+    fill_hidden(block, visible, block.probabilities + row);
+    fill_hidden(block, visible, score_grads + row);
   }
 }
 
 void SoftmaxStep(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
                  float* accumulator) {
-  with_dtype(block.dtype, [&](auto element) HWY_ATTR {
-    using T = decltype(element);
-    if (block.bias) {
-      Step<T, true>(block, head_dim, max, sum, accumulator);
-    } else {
-      Step<T, false>(block, head_dim, max, sum, accumulator);
-    }
-  });
+  if (block.bias) {
+    Step<true>(block, head_dim, max, sum, accumulator);
+  } else {
+    Step<false>(block, head_dim, max, sum, accumulator);
+  }
 }
 
 void SoftmaxStepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
-                         const float* factors, const float* delta, void* score_grads) {
-  with_dtype(block.dtype, [&](auto element) HWY_ATTR {
-    using T = decltype(element);
-    if (block.bias) {
-      StepBackward<T, true>(block, dprobabilities, maxima, factors, delta, score_grads);
-    } else {
-      StepBackward<T, false>(block, dprobabilities, maxima, factors, delta, score_grads);
-    }
-  });
+                         const float* factors, const float* delta, Bf16* score_grads) {
+  if (block.bias) {
+    StepBackward<true>(block, dprobabilities, maxima, factors, delta, score_grads);
+  } else {
+    StepBackward<false>(block, dprobabilities, maxima, factors, delta, score_grads);
+  }
 }
 
 void SoftmaxFinish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
-                   const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                   float* maxima, float* factors) {
+                   const float* sum, const float* accumulator, int64_t accumulator_stride,
+                   void* out, int64_t out_stride, float* maxima, float* factors) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
     for (int64_t r = 0; r < rows; ++r) {
@@ -151,7 +144,7 @@ void SoftmaxFinish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const floa
       maxima[r] = max[r];
       factors[r] = 1.0F / sum[r];
       const V factor = set(factors[r]);
-      const float* from = accumulator + r * head_dim;
+      const float* from = accumulator + r * accumulator_stride;
       sweep(head_dim, [&](int64_t i, auto lanes) HWY_ATTR {
         lanes.store(hn::Mul(lanes.load(from + i), factor), row + i);
       });
@@ -196,16 +189,17 @@ void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* 
 
 void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities,
                            const float* maxima, const float* factors, const float* delta,
-                           void* score_grads) {
+                           Bf16* score_grads) {
   HWY_DYNAMIC_DISPATCH(SoftmaxStepBackward)
   (block, dprobabilities, maxima, factors, delta, score_grads);
 }
 
 void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
-                    const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                    float* maxima, float* factors) {
+                    const float* sum, const float* accumulator, int64_t accumulator_stride,
+                    void* out, int64_t out_stride, float* maxima, float* factors) {
   HWY_DYNAMIC_DISPATCH(SoftmaxFinish)
-  (dtype, rows, head_dim, max, sum, accumulator, out, out_stride, maxima, factors);
+  (dtype, rows, head_dim, max, sum, accumulator, accumulator_stride, out, out_stride, maxima,
+   factors);
 }
 
 void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,

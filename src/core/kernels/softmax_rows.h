@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/bf16.h"
 #include "nxd.h"
 
 // The row work of blocked attention: what happens to a block of scores between two products.
@@ -17,8 +18,7 @@ struct ScoreBlock {
   int64_t first_visible = 0;
   int64_t window = 0;  // columns that a row sees at most; 0: all
   float scale = 1;
-  nxd_dtype_t dtype = NXD_DTYPE_F32;  // of the probabilities, F32 or BF16
-  void* probabilities = nullptr;      // [rows, cols], written; may be scores when F32
+  Bf16* probabilities = nullptr;  // [rows, cols], written
 };
 
 // Online softmax (Milakov and Gimelshein 2018, as in FlashAttention): probabilities relative to the
@@ -27,18 +27,18 @@ struct ScoreBlock {
 void softmax_step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
                   float* accumulator);
 
-// out = accumulator / sum in dtype, rows out_stride elements apart; maxima = max and factors =
+// out = accumulator / sum in dtype, rows their strides apart; maxima = max and factors =
 // 1 / sum, for softmax_step_backward. Rows that saw nothing give 0, and +infinity and 0, without
 // the accumulator being read.
 void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,
-                    const float* sum, const float* accumulator, void* out, int64_t out_stride,
-                    float* maxima, float* factors);
+                    const float* sum, const float* accumulator, int64_t accumulator_stride,
+                    void* out, int64_t out_stride, float* maxima, float* factors);
 
 // probabilities = exp(scores - maxima) factors; score_grads = probabilities (dprobabilities -
-// delta) scale, [rows, cols] in the block's dtype; may be dprobabilities when F32.
+// delta) scale, [rows, cols].
 void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities,
                            const float* maxima, const float* factors, const float* delta,
-                           void* score_grads);
+                           Bf16* score_grads);
 
 // out[r] = a[r] . b[r] in f32; rows of a and b lie their strides apart.
 void row_dots(nxd_dtype_t dtype, int64_t rows, int64_t cols, const void* a, int64_t a_stride,

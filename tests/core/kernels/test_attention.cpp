@@ -1,3 +1,6 @@
+#include "core/kernels/vector_targets.h"
+
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include "core/kernel_support.h"
@@ -194,7 +197,7 @@ void ragged_lengths(void**) {
 
 void any_head_dim(void**) {
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
-    for (const int64_t dim : {1, 3, 8, 33, 64, 80}) {
+    for (const int64_t dim : {1, 3, 8, 33, 64, 80, 96, 128, 200}) {
       check_case({dtype, 1, 20, 20, 2, 1, dim, true, false, Layout::kSeqMajor});
     }
   }
@@ -292,18 +295,38 @@ void out_may_be_q(void**) {
   assert_true(same.q.values == apart.out.values);
 }
 
+// Pairs of a batch entry and a key/value head for each thread, and one that all divide.
 void threads_change_no_bit(void**) {
-  const Case c{NXD_DTYPE_F32, 2, 150, 150, 4, 2, 32, true, false, Layout::kSeqMajor};
+  const Case cases[] = {
+      {NXD_DTYPE_F32, 2, 150, 150, 4, 2, 32, true, false, Layout::kSeqMajor},
+      {NXD_DTYPE_F32, 1, 230, 1800, 2, 1, 24, true, true, Layout::kSeqMajor},
+      {NXD_DTYPE_F32, 1, 500, 500, 2, 1, 24, true, false, Layout::kSeqMajor, 130},
+  };
   const int before = omp_get_max_threads();
-  omp_set_num_threads(1);
-  Problem one(c);
-  one.run();
-  omp_set_num_threads(2);
-  Problem two(c);
-  two.run();
+  for (const Case& c : cases) {
+    omp_set_num_threads(1);
+    Problem one(c);
+    one.run();
+    omp_set_num_threads(3);
+    Problem three(c);
+    three.run();
+    assert_true(one.out.values == three.out.values && one.dq.values == three.dq.values);
+    assert_true(one.dk.values == three.dk.values && one.dv.values == three.dv.values);
+  }
   omp_set_num_threads(before);
-  assert_true(one.out.values == two.out.values && one.dq.values == two.dq.values);
-  assert_true(one.dk.values == two.dk.values && one.dv.values == two.dv.values);
+}
+
+// Tiles of every width of vectors that this processor has.
+void every_target(void**) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    check_case({NXD_DTYPE_F32, 2, 110, 110, 4, 2, 40, true, false, Layout::kSeqMajor});
+    check_case({NXD_DTYPE_F32, 1, 70, 530, 2, 1, 16, true, true, Layout::kHeadMajor, 37});
+    check_case({NXD_DTYPE_F32, 1, 30, 101, 2, 1, 33, false, false, Layout::kSeqMajor});
+    hwy::SetSupportedTargetsForTest(0);
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 void bad_arguments_are_refused(void**) {
@@ -352,6 +375,7 @@ int main() {
       cmocka_unit_test(nan_reaches_its_rows_only),
       cmocka_unit_test(out_may_be_q),
       cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(every_target),
       cmocka_unit_test(bad_arguments_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

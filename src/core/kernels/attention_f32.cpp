@@ -1,0 +1,232 @@
+#include "core/kernels/attention_f32.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/kernels/attention_tiles.h"
+#include "core/kernels/memory_pool.h"
+#include "core/kernels/softmax_rows.h"
+
+namespace nxd::kernels {
+namespace {
+
+// Keys of a block of the backward pass: few where a thread works alone and its scores shall stay in
+// the second-level cache, more where a team divides them.
+constexpr int64_t kLoneKeys = kTileKeys;
+constexpr int64_t kTeamKeys = 16 * kTileKeys;
+
+size_t floats(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
+
+// A head's packed keys and values, on the thread that computes it or leads its team.
+struct HeadBuffers {
+  Workspace key_panels, value_panels, keys, values, bias, dk, dv;
+};
+
+// A thread's block of queries.
+struct RowBuffers {
+  Workspace queries, grads, scratch, score_grads, rows, sums;
+};
+
+HeadBuffers& head_buffers() {
+  thread_local HeadBuffers buffers;
+  return buffers;
+}
+
+RowBuffers& row_buffers() {
+  thread_local RowBuffers buffers;
+  return buffers;
+}
+
+// Forward and backward share these.
+struct HeadWork {
+  const AttentionPlan& plan;
+  HeadView q, k, v, out;
+
+  const AttentionShape& shape() const { return plan.shape(); }
+  int64_t width() const { return padded(shape().head_dim, kTileDims); }
+
+  const float* panels(Workspace& space, const float* from, int64_t stride) const {
+    const int64_t d = shape().head_dim;
+    auto* to = space.get<float>(floats(padded(shape().key_length, kTileKeys) * d));
+    pack_panels(from, stride, shape().key_length, d, to);
+    return to;
+  }
+
+  const float* rows(Workspace& space, const HeadView& view, int64_t b, int64_t h, int64_t row,
+                    int64_t count, int64_t padded_count) const {
+    auto* to = space.get<float>(floats(padded_count * width()));
+    pack_rows(first(view, b, h, row), view.seq_stride, count, shape().head_dim, padded_count, to);
+    return to;
+  }
+
+  AttentionHead head(HeadBuffers& buffers, int64_t b) const {
+    AttentionHead head;
+    head.length = shape().key_length;
+    head.head_dim = shape().head_dim;
+    head.width = width();
+    head.scale = static_cast<float>(shape().scale);
+    head.causal = shape().causal;
+    head.offset = plan.offset();
+    head.window = shape().window;
+    const int64_t padded_keys = padded(head.length, kTileKeys);
+    auto* bias = buffers.bias.get<float>(floats(padded_keys));
+    std::fill(bias + head.length, bias + padded_keys, 0.0F);
+    head.bias = plan.bias(bias, b);
+    return head;
+  }
+
+  float* first(const HeadView& view, int64_t b, int64_t h, int64_t row) const {
+    return static_cast<float*>(plan.element(view, b, h, row));
+  }
+};
+
+struct Forward : HeadWork {
+  float* statistics = nullptr;
+
+  void operator()(int64_t b, int64_t kv_head) const {
+    HeadBuffers& buffers = head_buffers();
+    AttentionHead keys = head(buffers, b);
+    keys.key_panels = panels(buffers.key_panels, first(k, b, kv_head, 0), k.seq_stride);
+    keys.values = rows(buffers.values, v, b, kv_head, 0, keys.length, keys.length);
+    const int64_t blocks = (shape().query_length + kForwardRows - 1) / kForwardRows;
+    parallel_ranges(plan.group() * blocks, plan.work(kForwardRows, keys.length) / plan.group(),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        block(keys, b, kv_head * plan.group() + i / blocks,
+                              i % blocks * kForwardRows);
+                      }
+                    });
+  }
+
+  void block(const AttentionHead& keys, int64_t b, int64_t h, int64_t row) const {
+    RowBuffers& buffers = row_buffers();
+    AttentionRows queries;
+    queries.first_row = row;
+    queries.rows = std::min(kForwardRows, shape().query_length - row);
+    queries.queries =
+        rows(buffers.queries, q, b, h, row, queries.rows, padded(queries.rows, kTileRows));
+    auto* max = buffers.rows.get<float>(floats(2 * kForwardRows));
+    auto* sums = buffers.sums.get<float>(floats(kForwardRows * keys.width));
+    attention_tiles_forward(keys, queries, buffers.scratch.get<float>(floats(kForwardScratch)), max,
+                            max + kForwardRows, sums);
+    float* maxima = statistics + plan.statistics_of(b, h, row);
+    softmax_finish(NXD_DTYPE_F32, queries.rows, keys.head_dim, max, max + kForwardRows, sums,
+                   keys.width, first(out, b, h, row), out.seq_stride, maxima,
+                   maxima + shape().query_length);
+  }
+};
+
+struct Backward : HeadWork {
+  HeadView dout, dq, dk, dv;
+  const float* statistics = nullptr;
+
+  void operator()(int64_t b, int64_t kv_head) const {
+    HeadBuffers& buffers = head_buffers();
+    AttentionHead keys = head(buffers, b);
+    keys.keys = rows(buffers.keys, k, b, kv_head, 0, keys.length, keys.length);
+    keys.key_panels = panels(buffers.key_panels, keys.keys, keys.width);
+    keys.value_panels = panels(buffers.value_panels, first(v, b, kv_head, 0), v.seq_stride);
+    const int64_t sums = padded(keys.length, kTileKeys) * keys.width;
+    auto* key_grads = buffers.dk.get<float>(floats(sums));
+    auto* value_grads = buffers.dv.get<float>(floats(sums));
+    std::fill_n(key_grads, sums, 0.0F);
+    std::fill_n(value_grads, sums, 0.0F);
+    for (int64_t h = kv_head * plan.group(); h < (kv_head + 1) * plan.group(); ++h) {
+      for (int64_t row = 0; row < shape().query_length; row += kBackwardRows) {
+        block(keys, b, h, row, key_grads, value_grads);
+      }
+    }
+    write(key_grads, dk, b, kv_head, 0, keys.length);
+    write(value_grads, dv, b, kv_head, 0, keys.length);
+  }
+
+  void block(const AttentionHead& keys, int64_t b, int64_t h, int64_t row, float* key_grads,
+             float* value_grads) const {
+    RowBuffers& buffers = row_buffers();
+    const int64_t most_keys = team_size() > 1 ? kTeamKeys : kLoneKeys;
+    AttentionGradients block = queries(buffers, b, h, row);
+    block.stride = most_keys + kTileDims;
+    block.probabilities = buffers.scratch.get<float>(floats(kBackwardRows * block.stride));
+    block.score_grads = buffers.score_grads.get<float>(floats(kBackwardRows * block.stride));
+    const int64_t count = block.rows.rows, padded_count = padded(count, kTileRows);
+    auto* sums = buffers.sums.get<float>(floats(padded_count * keys.width));
+    std::fill_n(sums, padded_count * keys.width, 0.0F);
+    const int64_t limit = keys.end(row + count - 1);
+    block.first_key = keys.begin(row) / kTileKeys * kTileKeys;
+    for (; block.first_key < limit; block.first_key += most_keys) {
+      add_block(keys, block, std::min(block.first_key + most_keys, limit), key_grads, value_grads,
+                sums);
+    }
+    write(sums, dq, b, h, row, count);
+  }
+
+  AttentionGradients queries(RowBuffers& buffers, int64_t b, int64_t h, int64_t row) const {
+    AttentionGradients block;
+    const int64_t count = std::min(kBackwardRows, shape().query_length - row);
+    const int64_t padded_count = padded(count, kTileRows);
+    block.rows.first_row = row;
+    block.rows.rows = count;
+    block.rows.queries = rows(buffers.queries, q, b, h, row, count, padded_count);
+    block.grads = rows(buffers.grads, dout, b, h, row, count, padded_count);
+    auto* maxima = buffers.rows.get<float>(floats(3 * kBackwardRows));
+    float* factors = maxima + kBackwardRows;
+    float* delta = factors + kBackwardRows;
+    const float* saved = statistics + plan.statistics_of(b, h, row);
+    std::fill(std::copy_n(saved, count, maxima), maxima + padded_count, HUGE_VALF);
+    std::fill(std::copy_n(saved + shape().query_length, count, factors), factors + padded_count,
+              0.0F);
+    row_dots(NXD_DTYPE_F32, count, shape().head_dim, first(out, b, h, row), out.seq_stride,
+             block.grads, width(), delta);
+    std::fill(delta + count, delta + padded_count, 0.0F);
+    block.maxima = maxima;
+    block.factors = factors;
+    block.delta = delta;
+    return block;
+  }
+
+  // Adds the part of the keys from the block's first to below limit to all gradients.
+  void add_block(const AttentionHead& keys, const AttentionGradients& block, int64_t limit,
+                 float* key_grads, float* value_grads, float* sums) const {
+    const int64_t first = block.first_key, count = limit - first;
+    const int64_t rows = padded(block.rows.rows, kTileRows);
+    const auto tiles = [&](int64_t items, int64_t tile, int64_t other, const auto& body) {
+      parallel_ranges((items + tile - 1) / tile, tile * other * keys.head_dim,
+                      [&](int64_t begin, int64_t end) { body(begin * tile, end * tile); });
+    };
+    tiles(count, kTileKeys, rows, [&](int64_t begin, int64_t end) {
+      attention_tiles_scores(keys, block, first + begin, first + end);
+    });
+    tiles(count, kTileRows, rows, [&](int64_t begin, int64_t end) {
+      attention_tiles_keys(keys, block, first + begin, first + end, key_grads, value_grads);
+    });
+    tiles(rows, kTileRows, count, [&](int64_t begin, int64_t end) {
+      attention_tiles_queries(keys, block, begin, end, limit, sums);
+    });
+  }
+
+  void write(const float* sums, const HeadView& view, int64_t b, int64_t h, int64_t row,
+             int64_t count) const {
+    float* to = first(view, b, h, row);
+    for (int64_t r = 0; r < count; ++r) {
+      std::copy_n(sums + r * width(), shape().head_dim, to + r * view.seq_stride);
+    }
+  }
+};
+
+}  // namespace
+
+void attention_forward_f32(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
+                           const HeadView& v, const HeadView& out, float* statistics) {
+  Forward forward{{plan, q, k, v, out}, statistics};
+  plan.for_each_head(forward);
+}
+
+void attention_backward_f32(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
+                            const HeadView& v, const HeadView& out, const float* statistics,
+                            const HeadView& dout, const HeadView& dq, const HeadView& dk,
+                            const HeadView& dv) {
+  Backward backward{{plan, q, k, v, out}, dout, dq, dk, dv, statistics};
+  plan.for_each_head(backward);
+}
+
+}  // namespace nxd::kernels

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/parallel.h"
+
+namespace nxd::kernels {
+
+// A checked shape, and what both ways to compute it need to know.
+class AttentionPlan {
+ public:
+  AttentionPlan(nxd_dtype_t dtype, const AttentionShape& shape);
+
+  const AttentionShape& shape() const { return shape_; }
+  int64_t group() const { return group_; }    // query heads of a key/value head
+  int64_t offset() const { return offset_; }  // of the last key that query 0 sees
+
+  // Calls task(batch entry, key/value head) for all. They are split over the team where there are
+  // enough of them; otherwise task finds the whole team.
+  template <class Task>
+  void for_each_head(const Task& task) const {
+    const int64_t pairs = shape_.batch * shape_.kv_heads;
+    const auto run = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) task(i / shape_.kv_heads, i % shape_.kv_heads);
+    };
+    if (pairs < team_size()) {
+      run(0, pairs);
+    } else {
+      parallel_ranges(pairs, std::max<int64_t>(work(shape_.query_length, shape_.key_length), 1),
+                      run);
+    }
+  }
+
+  // The work of a head's queries with keys, as parallel_ranges counts it.
+  int64_t work(int64_t queries, int64_t keys) const {
+    return group_ * queries * keys * shape_.head_dim;
+  }
+
+  // Operations of n products of scores or of values, over the pairs of a query and a key that it
+  // sees.
+  double operations(int64_t products) const;
+
+  void* element(const HeadView& view, int64_t b, int64_t h, int64_t s) const {
+    const int64_t index = b * view.batch_stride + h * view.head_stride + s * view.seq_stride;
+    return static_cast<char*>(view.data) + index * static_cast<int64_t>(dtype_size(dtype_));
+  }
+
+  int64_t statistics_of(int64_t b, int64_t h, int64_t row) const {
+    return (b * shape_.query_heads + h) * kAttentionStatistics * shape_.query_length + row;
+  }
+
+  // The mask of a batch entry as what is added to scores [key_length], or null.
+  const float* bias(float* space, int64_t b) const;
+
+ private:
+  double seen() const;
+
+  nxd_dtype_t dtype_;
+  AttentionShape shape_;
+  int64_t group_;
+  int64_t offset_;
+};
+
+}  // namespace nxd::kernels
