@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "engine/device/graph_rounding.h"
+#include "engine/device/product_replay.h"
 
 namespace nxd {
 namespace {
@@ -35,6 +36,7 @@ void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
 
 std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stack stack,
                                       const std::vector<at::Tensor>& inputs) {
+  if (std::optional<at::Tensor> product = replay_product(node, inputs)) return {*product};
   put_lists(node, inputs, stack);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const NodeInput& input = node.inputs[k];
