@@ -69,6 +69,12 @@ SCALARS = {"int32_t", "int64_t", "uint8_t", "uint32_t", "uint64_t", "size_t"}
 COLLECTIVES = {"send", "receive", "buffer"}
 
 
+def fills_struct(function):
+    """Whether a function gives a struct of options its defaults; it takes the struct's size."""
+    return (function["name"].endswith("_init") and
+            any(p["name"] == "size" for p in function["params"]))
+
+
 class Generator:
     def __init__(self, api, library):
         self.library = library
@@ -194,7 +200,7 @@ class Generator:
                 return f"draw_{base}(d)"
             if base == "double":
                 return f'd.real("{name}")'
-            if name == "size" and function["name"].endswith("_init"):
+            if name == "size" and fills_struct(function):
                 return "size_of_struct"
             if f"count_{name}" in self.counts:
                 return f"static_cast<{base}>(count_{name})"
@@ -232,9 +238,9 @@ class Generator:
                 return f"d.handles<{base}>({n})"
             return f"d.results<{base}>({self.results_of(function, index)})"
         if base in self.structs:
-            if n and not kind["const"] and not function["name"].endswith("_init"):
+            if n and not kind["const"] and not fills_struct(function):
                 return f"structs_{base}(d, {n})"
-            if function["name"].endswith("_init"):
+            if fills_struct(function):
                 return f"static_cast<{base}*>(d.bytes(size_of_struct))"
             if is_out or p.get("direction") == "inout":
                 return f"struct_{base}(d)"
@@ -251,7 +257,7 @@ class Generator:
         name, params = function["name"], function["params"]
         lines = []
         self.counts = []
-        if name.endswith("_init"):
+        if fills_struct(function):
             lines.append(f"  const size_t size_of_struct = "
                          f"d.struct_size(sizeof({params[0]['type']['name']}));")
             self.counts.append("count_size")
