@@ -70,7 +70,7 @@ COLLECTIVES = {"send", "receive", "buffer"}
 
 
 def fills_struct(function):
-    """Whether a function gives a struct of options its defaults; it takes the struct's size."""
+    """True for a function that gives a struct of options its defaults: it takes its size."""
     return (function["name"].endswith("_init") and
             any(p["name"] == "size" for p in function["params"]))
 
