@@ -13,14 +13,14 @@ using kernels::GemmArgs;
 using kernels::Trans;
 
 // The last two dimensions of a tensor as gemm() takes them.
-struct Operand {
+struct GemmOperand {
   at::Tensor values;
   Trans trans;
   int64_t row_stride;
   int64_t batch_stride;  // 0: a matrix
 };
 
-Operand operand(const at::Tensor& tensor) {
+GemmOperand gemm_operand(const at::Tensor& tensor) {
   const int64_t rows = tensor.size(-2), columns = tensor.size(-1);
   const int64_t batch = tensor.dim() == 3 ? tensor.stride(0) : 0;
   const auto lies = [&](int64_t outer, int64_t inner, int64_t count, int64_t length) {
@@ -36,7 +36,7 @@ Operand operand(const at::Tensor& tensor) {
   return {dense, Trans::kNo, columns, batch == 0 ? 0 : rows * columns};
 }
 
-std::optional<nxd_dtype_t> kernel_dtype(const at::Tensor& a, const at::Tensor& b) {
+std::optional<nxd_dtype_t> gemm_dtype(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type()) return std::nullopt;
   if (a.scalar_type() == at::kFloat) return NXD_DTYPE_F32;
   if (a.scalar_type() == at::kBFloat16) return NXD_DTYPE_BF16;
@@ -44,12 +44,12 @@ std::optional<nxd_dtype_t> kernel_dtype(const at::Tensor& a, const at::Tensor& b
 }
 
 // a [batch..., m, k] b [batch..., k, n]; added to out where that is asked for.
-struct Product {
+struct MatrixProduct {
   const at::Tensor& a;
   const at::Tensor& b;
 
   std::optional<nxd_dtype_t> dtype() const {
-    return a.numel() == 0 || b.numel() == 0 ? std::nullopt : kernel_dtype(a, b);
+    return a.numel() == 0 || b.numel() == 0 ? std::nullopt : gemm_dtype(a, b);
   }
   at::Tensor empty_result() const {
     std::vector<int64_t> shape = a.sizes().vec();
@@ -57,7 +57,7 @@ struct Product {
     return at::empty(shape, a.options());
   }
   void run(const at::Tensor& out, bool accumulate, const void* bias) const {
-    const Operand left = operand(a), right = operand(b);
+    const GemmOperand left = gemm_operand(a), right = gemm_operand(b);
     GemmArgs args;
     args.trans_a = left.trans;
     args.trans_b = right.trans;
@@ -82,13 +82,16 @@ struct Product {
   }
 };
 
-bool is_one(const c10::IValue& factor) { return factor.isScalar() && factor.toScalar().equal(1); }
+bool is_scalar_one(const c10::IValue& factor) {
+  return factor.isScalar() && factor.toScalar().equal(1);
+}
 
 // self + a b, where self is a row of bias or, in f32, of the result's shape.
-std::optional<at::Tensor> sum_with_product(const RecordedNode& node, const at::Tensor& self,
-                                           const Product& product) {
+std::optional<at::Tensor> replay_sum_with_product(const RecordedNode& node, const at::Tensor& self,
+                                                  const MatrixProduct& product) {
   constexpr size_t kBeta = 3, kAlpha = 4;
-  if (!is_one(node.arguments[kBeta]) || !is_one(node.arguments[kAlpha])) return std::nullopt;
+  if (!is_scalar_one(node.arguments[kBeta]) || !is_scalar_one(node.arguments[kAlpha]))
+    return std::nullopt;
   if (!product.dtype() || self.scalar_type() != product.a.scalar_type()) return std::nullopt;
   at::Tensor out = product.empty_result();
   if (self.dim() == 1 && self.size(0) == out.size(1)) {
@@ -108,10 +111,10 @@ std::optional<at::Tensor> replay_product(const RecordedNode& node,
                                          const std::vector<at::Tensor>& inputs) {
   const std::string& name = node.op->name;
   if (name == "aten::addmm" && inputs.size() == 3) {
-    return sum_with_product(node, inputs[0], {inputs[1], inputs[2]});
+    return replay_sum_with_product(node, inputs[0], {inputs[1], inputs[2]});
   }
   if ((name != "aten::mm" && name != "aten::bmm") || inputs.size() != 2) return std::nullopt;
-  const Product product{inputs[0], inputs[1]};
+  const MatrixProduct product{inputs[0], inputs[1]};
   if (!product.dtype()) return std::nullopt;
   at::Tensor out = product.empty_result();
   product.run(out, false, nullptr);
