@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "core/base/profiler.h"
-#include "core/kernels/attention_f32.h"
 #include "core/kernels/attention_plan.h"
+#include "core/kernels/attention_tiled.h"
+#include "core/kernels/attention_tiles.h"
 #include "core/kernels/bf16.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
@@ -242,8 +243,8 @@ void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const Hea
                        float* statistics) {
   const AttentionPlan plan(dtype, shape);
   const PhaseScope phase(NXD_PHASE_ATTENTION, plan.operations(2));
-  if (dtype == NXD_DTYPE_F32) {
-    attention_forward_f32(plan, q, k, v, out, statistics);
+  if (prefers_attention_tiles(dtype)) {
+    attention_forward_tiled(plan, q, k, v, out, statistics);
     return;
   }
   Forward forward(plan);
@@ -261,8 +262,8 @@ void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const He
                         const HeadView& dk, const HeadView& dv) {
   const AttentionPlan plan(dtype, shape);
   const PhaseScope phase(NXD_PHASE_ATTENTION, plan.operations(4));
-  if (dtype == NXD_DTYPE_F32) {
-    attention_backward_f32(plan, q, k, v, out, statistics, dout, dq, dk, dv);
+  if (prefers_attention_tiles(dtype)) {
+    attention_backward_tiled(plan, q, k, v, out, statistics, dout, dq, dk, dv);
     return;
   }
   Backward backward(plan);

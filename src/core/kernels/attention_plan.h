@@ -14,6 +14,7 @@ class AttentionPlan {
  public:
   AttentionPlan(nxd_dtype_t dtype, const AttentionShape& shape);
 
+  nxd_dtype_t dtype() const { return dtype_; }
   const AttentionShape& shape() const { return shape_; }
   int64_t group() const { return group_; }    // query heads of a key/value head
   int64_t offset() const { return offset_; }  // of the last key that query 0 sees

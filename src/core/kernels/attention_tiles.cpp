@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/kernels/vector_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,109 +14,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/kernels/vector-inl.h"
+#include "core/kernels/attention_words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
-
-// 24 of 32 registers hold a tile's sums, or 12 of 16.
-constexpr int kTall = kLanes >= 16 ? 12 : 6;
-constexpr int kShort = kTall / 2;
-constexpr auto kStep = static_cast<int64_t>(kLanes);
-constexpr int64_t kPanel = 2 * kStep;
-constexpr float kHidden = -HUGE_VALF;
-// Rows of an operand that stay in the first-level cache while tiles are summed over them.
-constexpr int64_t kDepth = 96;
-
-static_assert(kTileRows % kTall == 0 && kTileKeys % kPanel == 0 && kTileDims % kStep == 0);
-
-#define NXD_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
-
-template <class Body, int... kIndex>
-HWY_INLINE void unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
-  (body(std::integral_constant<int, kIndex>{}), ...);
-}
-
-// body(0), ..., body(kCount - 1) with compile-time constants: sums stay in registers.
-template <int kCount, class Body>
-HWY_INLINE void unroll(const Body& body) {
-  unroll(std::make_integer_sequence<int, kCount>{}, body);
-}
-
-// The left operand of a tile: element (r, k) lies at r * row + k * column. Three rows share a
-// pointer, so that twelve need no more of them than there are.
-template <int kRows>
-struct Left {
-  const float* group[(kRows + 2) / 3];
-  int64_t row;
-  int64_t column;
-
-  HWY_INLINE Left(const float* first, int64_t row_stride, int64_t column_stride)
-      : row(row_stride), column(column_stride) {
-    unroll<(kRows + 2) / 3>([&](auto g) NXD_INLINE_LAMBDA { group[g] = first + 3 * g * row; });
-  }
-  template <int kRow>
-  HWY_INLINE float at(int64_t k) const {
-    return group[kRow / 3][(kRow % 3) * row + k * column];
-  }
-};
-
-template <int kRows, int kVectors>
-struct Tile {
-  V sum[kRows][kVectors];
-
-  template <class Body>
-  HWY_INLINE static void each(const Body& body) {
-    unroll<kRows>([&](auto r) NXD_INLINE_LAMBDA {
-      unroll<kVectors>([&](auto n) NXD_INLINE_LAMBDA { body(r, n); });
-    });
-  }
-  HWY_INLINE void clear() {
-    each([&](auto r, auto n) NXD_INLINE_LAMBDA { sum[r][n] = hn::Zero(kD); });
-  }
-  HWY_INLINE void store(float* to, int64_t stride) const {
-    each([&](auto r, auto n)
-             NXD_INLINE_LAMBDA { store_full(sum[r][n], to + r * stride + n * kStep); });
-  }
-  HWY_INLINE void add_to(float* to, int64_t stride) const {
-    each([&](auto r, auto n) NXD_INLINE_LAMBDA {
-      float* place = to + r * stride + n * kStep;
-      store_full(hn::Add(load_full(place), sum[r][n]), place);
-    });
-  }
-  // Adds the outer product of column k of left with a row of right.
-  HWY_INLINE void add(const Left<kRows>& left, int64_t k, const float* right) {
-    V values[kVectors];
-    unroll<kVectors>([&](auto n) NXD_INLINE_LAMBDA { values[n] = load_full(right + n * kStep); });
-    unroll<kRows>([&](auto r) NXD_INLINE_LAMBDA {
-      const V factor = set(left.template at<r>(k));
-      unroll<kVectors>(
-          [&](auto n) NXD_INLINE_LAMBDA { sum[r][n] = hn::MulAdd(factor, values[n], sum[r][n]); });
-    });
-  }
-};
-
-// to [kRows, kVectors vectors] += left [kRows, depth] right [depth, ...]. The product is summed by
-// itself, since short sums round less than one long one.
-template <int kRows, int kVectors>
-HWY_INLINE void add_product(const float* left, int64_t row, int64_t column, const float* right,
-                            int64_t depth, int64_t width, float* to) {
-  const Left<kRows> a(left, row, column);
-  Tile<kRows, kVectors> tile;
-  tile.clear();
-  for (int64_t k = 0; k < depth; ++k) tile.add(a, k, right + k * width);
-  tile.add_to(to, width);
-}
-
-// body(first column, vectors) over the columns of rows of that width.
-template <class Body>
-HWY_INLINE void each_chunk(int64_t width, const Body& body) {
-  int64_t column = 0;
-  for (; column + kPanel <= width; column += kPanel) {
-    body(column, std::integral_constant<int, 2>{});
-  }
-  if (column < width) body(column, std::integral_constant<int, 1>{});
-}
 
 // Rows of a tile, their keys, and which they see: [begin, end) of the first key.
 template <int kRows, int kVectors>
@@ -139,48 +42,6 @@ struct TileMask {
   }
 };
 
-#if HWY_TARGET != HWY_SCALAR
-// Four rows, a vector each, to columns of a panel.
-HWY_INLINE void transpose_rows(const float* from, int64_t row_stride, float* to) {
-  const V a = load_full(from), b = load_full(from + row_stride);
-  const V c = load_full(from + 2 * row_stride), d = load_full(from + 3 * row_stride);
-  const V ac = hn::InterleaveLower(kD, a, c), ac_upper = hn::InterleaveUpper(kD, a, c);
-  const V bd = hn::InterleaveLower(kD, b, d), bd_upper = hn::InterleaveUpper(kD, b, d);
-  HWY_ALIGN float columns[4][kLanes];
-  hn::Store(hn::InterleaveLower(kD, ac, bd), kD, columns[0]);
-  hn::Store(hn::InterleaveUpper(kD, ac, bd), kD, columns[1]);
-  hn::Store(hn::InterleaveLower(kD, ac_upper, bd_upper), kD, columns[2]);
-  hn::Store(hn::InterleaveUpper(kD, ac_upper, bd_upper), kD, columns[3]);
-  // Each has the column of every fourth position, four rows after another.
-  for (size_t i = 0; i < kLanes; ++i) {
-    std::memcpy(to + static_cast<int64_t>(i) * kPanel, columns[i % 4] + i / 4 * 4,
-                4 * sizeof(float));
-  }
-}
-#endif
-
-void PackPanels(const float* from, int64_t row_stride, int64_t rows, int64_t dims, float* to) {
-  const int64_t all = padded(rows, kTileKeys);
-  for (int64_t row = 0; row < all; row += kPanel, to += dims * kPanel) {
-    const int64_t some = std::clamp<int64_t>(rows - row, 0, kPanel);
-    if (some < kPanel) std::fill_n(to, dims * kPanel, 0.0F);
-    for (int64_t r = 0; r < some;) {
-      const float* source = from + (row + r) * row_stride;
-      const int64_t count = some - r >= 4 ? 4 : 1;
-      int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
-      for (; count == 4 && d + kStep <= dims; d += kStep) {
-        transpose_rows(source + d, row_stride, to + d * kPanel + r);
-      }
-#endif
-      for (; d < dims; ++d) {
-        for (int64_t i = 0; i < count; ++i) to[d * kPanel + r + i] = source[i * row_stride + d];
-      }
-      r += count;
-    }
-  }
-}
-
 // A block of queries with the keys of [first, last).
 struct ForwardBlock {
   static constexpr int64_t kStride = kForwardKeys + 2 * kTileDims;
@@ -203,17 +64,23 @@ struct ForwardBlock {
     return {std::max(first, head.begin(row)), std::min(last, head.end(row_end))};
   }
   float* scores_of(int64_t row, int64_t key) const { return scores + row * kStride + key - first; }
+  // Words of exponentials; key is a multiple of the numbers of a word.
+  template <class Words>
+  float* words_of(int64_t row, int64_t key) const {
+    return scores + row * kStride + (key - first) / Words::kPack;
+  }
 };
 
 // Scaled scores of a strip with a panel of keys, or its first half; rowmax [kTall, kStep] grows.
-template <int kVectors>
+template <class Words, int kVectors>
 HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key, float* rowmax) {
   const AttentionHead& head = block.head;
-  const Left<kTall> queries(block.rows.queries + strip * head.width, head.width, 1);
-  const float* panel = head.key_panels + key * head.head_dim;
-  Tile<kTall, kVectors> tile;
+  const int64_t row_words = head.row_words(), depth = head.depth();
+  const Left<kTall> queries(block.rows.queries + strip * row_words, row_words, 1);
+  const float* panel = head.key_panels + key * depth;
+  Tile<Words, kTall, kVectors> tile;
   tile.clear();
-  for (int64_t d = 0; d < head.head_dim; ++d) tile.add(queries, d, panel + d * kPanel);
+  for (int64_t d = 0; d < depth; ++d) tile.add(queries, d, panel + d * kPanel);
   const TileMask<kTall, kVectors> mask(head, block.rows.first_row + strip, key);
   const V scale = set(head.scale);
   tile.each([&](auto r, auto n)
@@ -230,7 +97,9 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
   });
 }
 
-// Scores to exponentials; what was summed before shrinks where a row's maximum grows.
+// Scores to words of exponentials, each row where it was; what was summed before shrinks where a
+// row's maximum grows.
+template <class Words>
 HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const float* rowmax,
                              float* max, float* sum, float* sums) {
   const ForwardBlock::Keys keys = block.keys_of(strip);
@@ -250,42 +119,52 @@ HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const flo
     max[r] = now;
     // Without a finite score so far 0 serves as maximum: every exponential is 0 then.
     const V offset = set(now == kHidden ? 0.0F : now);
-    float* x = block.scores_of(r, keys.vectors_begin());
-    float* const end = block.scores_of(r, keys.vectors_end());
-    const auto exponential = [&](float* score) NXD_INLINE_LAMBDA {
-      const V value = exp_below(hn::Sub(load_full(score), offset));
-      store_full(value, score);
-      return value;
+    const float* x = block.scores_of(r, keys.vectors_begin());
+    const float* const end = block.scores_of(r, keys.vectors_end());
+    float* to = block.words_of<Words>(r, keys.vectors_begin());
+    const auto exponential = [&](const float* score) NXD_INLINE_LAMBDA {
+      return exp_below(hn::Sub(load_full(score), offset));
     };
     V even = hn::Zero(kD), odd = hn::Zero(kD);
-    for (; x + kPanel <= end; x += kPanel) {
-      even = hn::Add(even, exponential(x));
-      odd = hn::Add(odd, exponential(x + kStep));
+    for (; x + kPanel <= end; x += kPanel, to += kPanel / Words::kPack) {
+      const V first = exponential(x), second = exponential(x + kStep);
+      Words::store_row(first, second, to);
+      even = hn::Add(even, first);
+      odd = hn::Add(odd, second);
     }
-    if (x < end) even = hn::Add(even, exponential(x));
+    if (x < end) {
+      const V first = exponential(x);
+      Words::store_row(first, to);
+      even = hn::Add(even, first);
+    }
     sum[r] += hn::GetLane(hn::SumOfLanes(kD, hn::Add(even, odd)));
   }
 }
 
 // sums += exponentials values.
+template <class Words>
 HWY_INLINE void add_values(const ForwardBlock& block, float* sums) {
+  constexpr int64_t kPack = Words::kPack;
   const AttentionHead& head = block.head;
   each_chunk(head.width, [&](int64_t column, auto vectors) HWY_ATTR {
     for (int64_t key = block.first; key < block.last; key += kDepth) {
       for (int64_t strip = 0; strip < block.rows.rows; strip += kTall) {
         const ForwardBlock::Keys keys = block.keys_of(strip);
-        const int64_t begin = std::max(key, keys.begin), end = std::min(key + kDepth, keys.end);
+        const int64_t begin = std::max(key, keys.begin) / kPack * kPack;
+        const int64_t end = std::min(key + kDepth, keys.end);
         if (begin >= end) continue;
-        add_product<kTall, vectors()>(block.scores_of(strip, begin), ForwardBlock::kStride, 1,
-                                      head.values + begin * head.width + column, end - begin,
-                                      head.width, sums + strip * head.width + column);
+        add_product<Words, kTall, vectors()>(
+            block.words_of<Words>(strip, begin), ForwardBlock::kStride, 1,
+            head.value_pairs + begin / kPack * head.width + column,
+            padded(end - begin, kPack) / kPack, head.width, sums + strip * head.width + column);
       }
     }
   });
 }
 
-void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* scratch, float* max,
-                  float* sum, float* sums) {
+template <class Words>
+void forward(const AttentionHead& head, const AttentionRows& rows, float* scratch, float* max,
+             float* sum, float* sums) {
   const int64_t strips = padded(rows.rows, kTall);
   std::fill_n(max, strips, kHidden);
   std::fill_n(sum, strips, 0.0F);
@@ -301,89 +180,136 @@ void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* s
         const ForwardBlock::Keys keys = block.keys_of(strip);
         if (keys.none() || panel < keys.vectors_begin() || panel >= keys.end) continue;
         if (keys.end - panel <= kStep) {
-          score_tile<1>(block, strip, panel, rowmax + strip * kStep);
+          score_tile<Words, 1>(block, strip, panel, rowmax + strip * kStep);
         } else {
-          score_tile<2>(block, strip, panel, rowmax + strip * kStep);
+          score_tile<Words, 2>(block, strip, panel, rowmax + strip * kStep);
         }
       }
     }
     for (int64_t strip = 0; strip < rows.rows; strip += kTall) {
       if (block.keys_of(strip).none()) continue;
-      exponentials(block, strip, rowmax + strip * kStep, max, sum, sums);
+      exponentials<Words>(block, strip, rowmax + strip * kStep, max, sum, sums);
     }
-    add_values(block, sums);
+    add_values<Words>(block, sums);
   }
 }
 
+// Where a tile's results go, by its first row and key.
+template <class Words>
+struct GradientPlaces {
+  float* probability_pairs;
+  float* score_grad_pairs;
+  float* score_grads;
+  int64_t stride;
+
+  GradientPlaces(const AttentionGradients& block, int64_t row, int64_t key) : stride(block.stride) {
+    const int64_t column = key - block.first_key;
+    const int64_t pairs = row / Words::kPack * stride + column;
+    probability_pairs = block.probability_pairs + pairs;
+    score_grad_pairs = block.score_grad_pairs + pairs;
+    score_grads = block.score_grads + row * stride + column / Words::kPack;
+  }
+
+  template <int kVectors>
+  HWY_INLINE void store(const Tile<Words, kShort, kVectors>& p,
+                        const Tile<Words, kShort, kVectors>& ds) const {
+    if constexpr (Words::kPack == 1) {
+      p.store(probability_pairs, stride);
+      ds.store(score_grad_pairs, stride);
+    } else {
+      unroll<kShort / 2>([&](auto pair) NXD_INLINE_LAMBDA {
+        constexpr int kEven = 2 * pair, kOdd = kEven + 1;
+        unroll<kVectors>([&](auto n) NXD_INLINE_LAMBDA {
+          const int64_t at = pair * stride + n * kStep;
+          store_full(Words::paired(p.sum[kEven][n], p.sum[kOdd][n]), probability_pairs + at);
+          store_full(Words::paired(ds.sum[kEven][n], ds.sum[kOdd][n]), score_grad_pairs + at);
+        });
+      });
+      unroll<kShort>([&](auto r) NXD_INLINE_LAMBDA {
+        if constexpr (kVectors == 2) {
+          Words::store_row(ds.sum[r][0], ds.sum[r][1], score_grads + r * stride);
+        } else {
+          Words::store_row(ds.sum[r][0], score_grads + r * stride);
+        }
+      });
+    }
+  }
+  template <int kVectors>
+  HWY_INLINE void store_zeros(int64_t column) const {
+    GradientPlaces there = *this;
+    there.probability_pairs += column;
+    there.score_grad_pairs += column;
+    there.score_grads += column / Words::kPack;
+    Tile<Words, kShort, kVectors> zeros;
+    zeros.clear();
+    there.store(zeros, zeros);
+  }
+};
+
 // Probabilities and score gradients of kShort rows with a panel of keys, or its first half.
-template <int kVectors>
+template <class Words, int kVectors>
 HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradients& block,
-                              int64_t row, int64_t key, float* p_out, float* ds_out) {
-  const Left<kShort> queries(block.rows.queries + row * head.width, head.width, 1);
-  const Left<kShort> grads(block.grads + row * head.width, head.width, 1);
-  const float* keys = head.key_panels + key * head.head_dim;
-  const float* values = head.value_panels + key * head.head_dim;
-  Tile<kShort, kVectors> scores, products;
+                              int64_t row, int64_t key, const GradientPlaces<Words>& places) {
+  const int64_t row_words = head.row_words(), depth = head.depth();
+  const Left<kShort> queries(block.rows.queries + row * row_words, row_words, 1);
+  const Left<kShort> grads(block.grads + row * row_words, row_words, 1);
+  const float* keys = head.key_panels + key * depth;
+  const float* values = head.value_panels + key * depth;
+  Tile<Words, kShort, kVectors> scores, products;
   scores.clear();
   products.clear();
-  for (int64_t d = 0; d < head.head_dim; ++d) {
+  for (int64_t d = 0; d < depth; ++d) {
     scores.add(queries, d, keys + d * kPanel);
     products.add(grads, d, values + d * kPanel);
   }
   const TileMask<kShort, kVectors> mask(head, block.rows.first_row + row, key);
   const V scale = set(head.scale);
+  // Scores become probabilities, and products score gradients.
   const auto finish = [&](auto r, auto n, V bias, const auto& hide) NXD_INLINE_LAMBDA {
-    const V shifted =
-        hn::MulAdd(scores.sum[r][n], scale, hn::Sub(bias, set(block.maxima[row + r])));
-    const V p = hide(hn::Mul(exp_below(shifted), set(block.factors[row + r])));
-    const V difference = hn::Sub(products.sum[r][n], set(block.delta[row + r]));
-    const int64_t at = r * block.stride + n * kStep;
-    store_full(p, p_out + at);
-    store_full(hide(hn::Mul(hn::Mul(p, difference), scale)), ds_out + at);
+    V& p = scores.sum[r][n];
+    V& ds = products.sum[r][n];
+    const V shifted = hn::MulAdd(p, scale, hn::Sub(bias, set(block.maxima[row + r])));
+    p = hide(hn::Mul(exp_below(shifted), set(block.factors[row + r])));
+    ds = hide(hn::Mul(hn::Mul(p, hn::Sub(ds, set(block.delta[row + r]))), scale));
   };
   if (mask.whole) {
     scores.each([&](auto r, auto n) NXD_INLINE_LAMBDA {
       finish(r, n, hn::Zero(kD), [](V v) NXD_INLINE_LAMBDA { return v; });
     });
-    return;
+  } else {
+    scores.each([&](auto r, auto n) NXD_INLINE_LAMBDA {
+      const auto seen = mask.seen(r, n);
+      finish(r, n, mask.bias(n),
+             [&](V v) NXD_INLINE_LAMBDA { return hn::IfThenElseZero(seen, v); });
+    });
   }
-  scores.each([&](auto r, auto n) NXD_INLINE_LAMBDA {
-    const auto seen = mask.seen(r, n);
-    finish(r, n, mask.bias(n), [&](V v) NXD_INLINE_LAMBDA { return hn::IfThenElseZero(seen, v); });
-  });
+  places.store(scores, products);
 }
 
-template <int kVectors>
-HWY_INLINE void hidden_tile(int64_t stride, float* p_out, float* ds_out) {
-  Tile<kShort, kVectors> zeros;
-  zeros.clear();
-  zeros.store(p_out, stride);
-  zeros.store(ds_out, stride);
-}
-
-void TilesScores(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
-                 int64_t end) {
+template <class Words>
+void gradient_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+                    int64_t end) {
   for (int64_t key = begin; key < end; key += kPanel) {
     for (int64_t row = 0; row < padded(block.rows.rows, kTileRows); row += kShort) {
-      const int64_t at = row * block.stride + key - block.first_key;
-      float* p = block.probabilities + at;
-      float* ds = block.score_grads + at;
+      const GradientPlaces<Words> places(block, row, key);
       const int64_t first = block.rows.first_row + row;
       const int64_t seen = head.end(first + kShort - 1) - key;
       if (seen <= 0 || head.begin(first) >= key + kPanel) {
-        hidden_tile<2>(block.stride, p, ds);
+        places.template store_zeros<2>(0);
       } else if (seen <= kStep) {
-        gradient_tile<1>(head, block, row, key, p, ds);
-        hidden_tile<1>(block.stride, p + kStep, ds + kStep);
+        gradient_tile<Words, 1>(head, block, row, key, places);
+        places.template store_zeros<1>(kStep);
       } else {
-        gradient_tile<2>(head, block, row, key, p, ds);
+        gradient_tile<Words, 2>(head, block, row, key, places);
       }
     }
   }
 }
 
-void TilesKeys(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+template <class Words>
+void key_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                int64_t end, float* dk, float* dv) {
+  constexpr int64_t kPack = Words::kPack;
   const int64_t first = block.rows.first_row, rows = block.rows.rows, width = head.width;
   const auto chunk = [&](int64_t column, auto vectors, const float* left, const float* right,
                          float* to) HWY_ATTR {
@@ -395,33 +321,85 @@ void TilesKeys(const AttentionHead& head, const AttentionGradients& block, int64
         limit = std::clamp<int64_t>(key + kTall - 1 - head.offset + head.window - first, row, rows);
       }
       if (row >= limit) continue;
-      add_product<kTall, vectors()>(left + row * block.stride + key - block.first_key, 1,
-                                    block.stride, right + row * width + column, limit - row, width,
-                                    to + key * width + column);
+      const int64_t pair = row / kPack, pairs = padded(limit, kPack) / kPack - pair;
+      add_product<Words, kTall, vectors()>(left + pair * block.stride + key - block.first_key, 1,
+                                           block.stride, right + pair * width + column, pairs,
+                                           width, to + key * width + column);
     }
   };
   each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
-    chunk(column, vectors, block.probabilities, block.grads, dv);
-    chunk(column, vectors, block.score_grads, block.rows.queries, dk);
+    chunk(column, vectors, block.probability_pairs, block.grad_pairs, dv);
+    chunk(column, vectors, block.score_grad_pairs, block.query_pairs, dk);
   });
 }
 
-void TilesQueries(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
-                  int64_t end, int64_t end_key, float* dq) {
+template <class Words>
+void query_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+                 int64_t end, int64_t end_key, float* dq) {
+  constexpr int64_t kPack = Words::kPack;
   const int64_t width = head.width;
   each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
     for (int64_t key = block.first_key; key < end_key; key += kDepth) {
       for (int64_t row = begin; row < end; row += kTall) {
         const int64_t first = block.rows.first_row + row;
-        const int64_t seen_begin = std::max(key, head.begin(first));
+        const int64_t seen_begin = std::max(key, head.begin(first)) / kPack * kPack;
         const int64_t seen_end = std::min({key + kDepth, end_key, head.end(first + kTall - 1)});
         if (seen_begin >= seen_end) continue;
-        add_product<kTall, vectors()>(
-            block.score_grads + row * block.stride + seen_begin - block.first_key, block.stride, 1,
-            head.keys + seen_begin * width + column, seen_end - seen_begin, width,
-            dq + row * width + column);
+        const float* left =
+            block.score_grads + row * block.stride + (seen_begin - block.first_key) / kPack;
+        add_product<Words, kTall, vectors()>(
+            left, block.stride, 1, head.key_pairs + seen_begin / kPack * width + column,
+            padded(seen_end - seen_begin, kPack) / kPack, width, dq + row * width + column);
       }
     }
+  });
+}
+
+// body(words) with the arithmetic of a dtype.
+template <class Body>
+HWY_INLINE void with_words(nxd_dtype_t dtype, const Body& body) {
+#ifdef NXD_BF16_WORDS
+  if (dtype == NXD_DTYPE_BF16) {
+    body(Bf16Words{});
+    return;
+  }
+#endif
+  check_internal(dtype == NXD_DTYPE_F32, "attention: no tiles of ", dtype_name(dtype));
+  body(F32Words{});
+}
+
+bool HasTiles(nxd_dtype_t dtype) {
+#ifdef NXD_BF16_WORDS
+  if (dtype == NXD_DTYPE_BF16) return __builtin_cpu_supports("avx512bf16") != 0;
+#endif
+  return dtype == NXD_DTYPE_F32;
+}
+
+void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* scratch, float* max,
+                  float* sum, float* sums) {
+  with_words(head.dtype, [&](auto words) HWY_ATTR {
+    forward<decltype(words)>(head, rows, scratch, max, sum, sums);
+  });
+}
+
+void TilesScores(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+                 int64_t end) {
+  with_words(head.dtype, [&](auto words) HWY_ATTR {
+    gradient_tiles<decltype(words)>(head, block, begin, end);
+  });
+}
+
+void TilesKeys(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+               int64_t end, float* dk, float* dv) {
+  with_words(head.dtype, [&](auto words) HWY_ATTR {
+    key_tiles<decltype(words)>(head, block, begin, end, dk, dv);
+  });
+}
+
+void TilesQueries(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
+                  int64_t end, int64_t end_key, float* dq) {
+  with_words(head.dtype, [&](auto words) HWY_ATTR {
+    query_tiles<decltype(words)>(head, block, begin, end, end_key, dq);
   });
 }
 
@@ -432,7 +410,7 @@ HWY_AFTER_NAMESPACE();
 namespace nxd::kernels {
 namespace {
 
-HWY_EXPORT(PackPanels);
+HWY_EXPORT(HasTiles);
 HWY_EXPORT(TilesForward);
 HWY_EXPORT(TilesScores);
 HWY_EXPORT(TilesKeys);
@@ -440,18 +418,13 @@ HWY_EXPORT(TilesQueries);
 
 }  // namespace
 
-void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t dims, float* to) {
-  HWY_DYNAMIC_DISPATCH(PackPanels)(from, row_stride, rows, dims, to);
-}
+bool has_attention_tiles(nxd_dtype_t dtype) { return HWY_DYNAMIC_DISPATCH(HasTiles)(dtype); }
 
-void pack_rows(const float* from, int64_t row_stride, int64_t rows, int64_t dims,
-               int64_t padded_rows, float* to) {
-  const int64_t width = padded(dims, kTileDims);
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(from + r * row_stride, dims, to + r * width);
-    std::fill(to + r * width + dims, to + (r + 1) * width, 0.0F);
-  }
-  std::fill(to + rows * width, to + padded_rows * width, 0.0F);
+bool prefers_attention_tiles(nxd_dtype_t dtype) {
+#if HWY_ARCH_X86
+  if (dtype == NXD_DTYPE_BF16 && __builtin_cpu_supports("amx-bf16")) return false;
+#endif
+  return has_attention_tiles(dtype);
 }
 
 void attention_tiles_forward(const AttentionHead& head, const AttentionRows& rows, float* scratch,

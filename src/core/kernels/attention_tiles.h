@@ -2,11 +2,26 @@
 
 #include <cstdint>
 
-// The products of f32 attention and what happens to scores between them, tile by tile. A tile's
-// sums stay in registers while the keys, values or queries of its panel stay in the first-level
-// cache. Every element is summed in an order that depends on the shape alone, so any division of
-// the work gives the same bits.
+#include "nxd.h"
+
+// The products of attention and what happens to scores between them, tile by tile. A tile's sums
+// stay in registers while the keys, values or queries of its panel stay in the first-level cache.
+// Every element is summed in an order that depends on the shape alone, so any division of the work
+// gives the same bits.
+//
+// Operands lie in words of 32 bits: one number of f32, or two of bf16 that a product multiplies and
+// adds as a pair. Pairs follow each other along the dimension that is summed over: along head_dim
+// in rows and panels, from row to row in pairs of rows.
 namespace nxd::kernels {
+
+// Numbers of a word.
+constexpr int64_t words_pack(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 1; }
+
+// True if this processor has tiles of a dtype: always of f32.
+bool has_attention_tiles(nxd_dtype_t dtype);
+// True if they are its fastest way. A processor with matrix registers for bf16 forms that's
+// products by oneDNN instead.
+bool prefers_attention_tiles(nxd_dtype_t dtype);
 
 // Rows of packed blocks are padded to these, which suit all widths of vectors.
 constexpr int64_t kTileKeys = 96;  // keys in panels, and gradients of keys
@@ -15,28 +30,25 @@ constexpr int64_t kTileDims = 16;  // head_dim
 
 constexpr int64_t padded(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-// [rows, dims] with element stride row_stride to panels for AttentionHead: of a few rows each,
-// transposed, [padded(rows, kTileKeys) / panel][dims][panel], zeros past the last row.
-void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t dims, float* to);
-
-// The same to rows of padded(dims, kTileDims), dense; zeros in the rest, and up to padded_rows.
-void pack_rows(const float* from, int64_t row_stride, int64_t rows, int64_t dims,
-               int64_t padded_rows, float* to);
-
 // A key/value head as its queries see it. Query row r sees the keys of [begin(r), end(r)).
 struct AttentionHead {
-  int64_t length = 0;    // keys
-  int64_t head_dim = 0;  // width = padded(head_dim, kTileDims)
-  int64_t width = 0;
-  const float* key_panels = nullptr;
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  int64_t length = 0;                   // keys
+  int64_t head_dim = 0;                 // width = padded(head_dim, kTileDims)
+  int64_t width = 0;                    // numbers of a packed row
+  const float* key_panels = nullptr;    // of depth()
   const float* value_panels = nullptr;  // backward
-  const float* keys = nullptr;          // backward, rows
-  const float* values = nullptr;        // forward, rows
+  const float* key_pairs = nullptr;     // backward, [padded(length, pack), ...]
+  const float* value_pairs = nullptr;   // forward
   const float* bias = nullptr;          // [padded(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
   bool causal = false;
   int64_t offset = 0;
   int64_t window = 0;
+
+  // Words of a row: those that hold head_dim, and all.
+  int64_t depth() const { return padded(head_dim, words_pack(dtype)) / words_pack(dtype); }
+  int64_t row_words() const { return width / words_pack(dtype); }
 
   int64_t end(int64_t row) const {
     if (!causal) return length;
@@ -53,17 +65,18 @@ struct AttentionHead {
 struct AttentionRows {
   int64_t first_row = 0;
   int64_t rows = 0;
-  const float* queries = nullptr;  // [padded(rows, kTileRows), width]
+  const float* queries = nullptr;  // of padded(rows, kTileRows) rows
 };
 
 constexpr int64_t kForwardRows = 48;   // queries of a block, a multiple of kTileRows
 constexpr int64_t kForwardKeys = 480;  // keys of a block, a multiple of kTileKeys
 
-// Floats of scratch that attention_tiles_forward needs.
+// Words of scratch that attention_tiles_forward needs.
 constexpr int64_t kForwardScratch = kForwardRows * (kForwardKeys + 2 * kTileDims);
 
 // sums [padded rows, width] = exp(scores - max) values, with the rows' maxima and sums of
-// exponentials: -infinity and 0 where a row sees nothing.
+// exponentials: -infinity and 0 where a row sees nothing. In bf16 exponentials are rounded to it
+// for the product with the values, and summed before.
 void attention_tiles_forward(const AttentionHead& head, const AttentionRows& rows, float* scratch,
                              float* max, float* sum, float* sums);
 
@@ -72,14 +85,17 @@ constexpr int64_t kBackwardRows = 96;
 // Queries with their gradients, and a block of scores.
 struct AttentionGradients {
   AttentionRows rows;
-  const float* grads = nullptr;    // of the outputs, packed as queries
-  const float* maxima = nullptr;   // [padded rows], +infinity past the last
-  const float* factors = nullptr;  // [padded rows], 0 past the last
-  const float* delta = nullptr;    // [padded rows]
-  int64_t first_key = 0;           // of the block, a multiple of kTileKeys
-  int64_t stride = 0;              // of the rows below
-  float* probabilities = nullptr;  // [padded rows, keys of the block]
-  float* score_grads = nullptr;
+  const float* grads = nullptr;        // of the outputs, packed as queries
+  const float* query_pairs = nullptr;  // both again, in pairs of rows
+  const float* grad_pairs = nullptr;
+  const float* maxima = nullptr;       // [padded rows], +infinity past the last
+  const float* factors = nullptr;      // [padded rows], 0 past the last
+  const float* delta = nullptr;        // [padded rows]
+  int64_t first_key = 0;               // of the block, a multiple of kTileKeys
+  int64_t stride = 0;                  // words of the rows below
+  float* probability_pairs = nullptr;  // [padded rows / pack, keys of the block], pairs of rows
+  float* score_grad_pairs = nullptr;
+  float* score_grads = nullptr;  // pairs of keys; in f32 the same as score_grad_pairs
 };
 
 // Probabilities and score gradients of keys begin ... end of the head, multiples of kTileKeys.

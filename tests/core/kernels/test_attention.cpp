@@ -5,6 +5,8 @@
 
 #include "core/kernel_support.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/attention_tiled.h"
+#include "core/kernels/attention_tiles.h"
 
 using namespace nxd;
 using namespace nxd::kernels;
@@ -80,6 +82,13 @@ struct Problem {
       mask.push_back(i >= c.keys && random.next() < 0.4);
     }
     shape.key_mask = mask.data();
+  }
+  // In tiles where the processor has them, even if it has a faster way.
+  void run_tiled() {
+    const AttentionPlan plan(c.dtype, shape);
+    attention_forward_tiled(plan, q.view, k.view, v.view, out.view, statistics.f32());
+    attention_backward_tiled(plan, q.view, k.view, v.view, out.view, statistics.f32(), dout.view,
+                             dq.view, dk.view, dv.view);
   }
   void run() {
     attention_forward(c.dtype, shape, q.view, k.view, v.view, out.view, statistics.f32());
@@ -162,9 +171,8 @@ Reference reference(const Problem& p) {
   return r;
 }
 
-void check_case(const Case& c, uint64_t seed = 1) {
-  Problem p(c, seed);
-  p.run();
+void check_results(const Problem& p) {
+  const Case& c = p.c;
   const Reference want = reference(p);
   check_close("out", p.out.values, want.out, test::tolerance(c.dtype, 3e-6));
   const auto [maxima, factors] = p.saved();
@@ -182,6 +190,16 @@ void check_case(const Case& c, uint64_t seed = 1) {
     check_close("dk", p.dk.values, want.dk, tol);
   }
   check_close("dv", p.dv.values, want.dv, tol);
+}
+
+void check_case(const Case& c, uint64_t seed = 1) {
+  Problem p(c, seed);
+  p.run();
+  check_results(p);
+  if (c.dtype == NXD_DTYPE_F32 || !has_attention_tiles(c.dtype)) return;
+  Problem tiled(c, seed);
+  tiled.run_tiled();
+  check_results(tiled);
 }
 
 void ragged_lengths(void**) {
@@ -301,15 +319,18 @@ void threads_change_no_bit(void**) {
       {NXD_DTYPE_F32, 2, 150, 150, 4, 2, 32, true, false, Layout::kSeqMajor},
       {NXD_DTYPE_F32, 1, 230, 1800, 2, 1, 24, true, true, Layout::kSeqMajor},
       {NXD_DTYPE_F32, 1, 500, 500, 2, 1, 24, true, false, Layout::kSeqMajor, 130},
+      {NXD_DTYPE_BF16, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor},
+      {NXD_DTYPE_BF16, 1, 501, 501, 2, 1, 24, true, false, Layout::kSeqMajor, 131},
   };
   const int before = omp_get_max_threads();
   for (const Case& c : cases) {
+    if (!has_attention_tiles(c.dtype)) continue;
     omp_set_num_threads(1);
     Problem one(c);
-    one.run();
+    one.run_tiled();
     omp_set_num_threads(3);
     Problem three(c);
-    three.run();
+    three.run_tiled();
     assert_true(one.out.values == three.out.values && one.dq.values == three.dq.values);
     assert_true(one.dk.values == three.dk.values && one.dv.values == three.dv.values);
   }

@@ -1,9 +1,11 @@
-#include "core/kernels/attention_f32.h"
+#include "core/kernels/attention_tiled.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "core/kernels/attention_pack.h"
 #include "core/kernels/attention_tiles.h"
+#include "core/kernels/elementwise.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/softmax_rows.h"
 
@@ -19,12 +21,13 @@ size_t floats(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
 
 // A head's packed keys and values, on the thread that computes it or leads its team.
 struct HeadBuffers {
-  Workspace key_panels, value_panels, keys, values, bias, dk, dv;
+  Workspace key_panels, value_panels, rows, pairs, bias, dk, dv;
 };
 
 // A thread's block of queries.
 struct RowBuffers {
-  Workspace queries, grads, scratch, score_grads, rows, sums;
+  Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, rows,
+      sums;
 };
 
 HeadBuffers& head_buffers() {
@@ -45,22 +48,38 @@ struct HeadWork {
   const AttentionShape& shape() const { return plan.shape(); }
   int64_t width() const { return padded(shape().head_dim, kTileDims); }
 
-  const float* panels(Workspace& space, const float* from, int64_t stride) const {
-    const int64_t d = shape().head_dim;
-    auto* to = space.get<float>(floats(padded(shape().key_length, kTileKeys) * d));
-    pack_panels(from, stride, shape().key_length, d, to);
+  SourceRows source(const HeadView& view, int64_t b, int64_t h, int64_t row, int64_t count) const {
+    return {plan.dtype(), plan.element(view, b, h, row), view.seq_stride, count, shape().head_dim};
+  }
+
+  int64_t row_words() const { return width() / words_pack(plan.dtype()); }
+
+  const float* rows(Workspace& space, const SourceRows& from, int64_t padded_rows) const {
+    auto* to = space.get<float>(floats(padded_rows * row_words()));
+    pack_rows(from, padded_rows, to);
     return to;
   }
 
-  const float* rows(Workspace& space, const HeadView& view, int64_t b, int64_t h, int64_t row,
-                    int64_t count, int64_t padded_count) const {
-    auto* to = space.get<float>(floats(padded_count * width()));
-    pack_rows(first(view, b, h, row), view.seq_stride, count, shape().head_dim, padded_count, to);
+  // Rows in pairs; in f32 they are rows that may have been packed already.
+  const float* pairs(Workspace& space, const SourceRows& from, int64_t padded_rows,
+                     const float* packed = nullptr) const {
+    const int64_t pack = words_pack(plan.dtype());
+    if (pack == 1 && packed) return packed;
+    padded_rows = padded(padded_rows, pack);
+    auto* to = space.get<float>(floats(padded_rows / pack * width()));
+    pack_row_pairs(from, padded_rows, to);
+    return to;
+  }
+
+  const float* panels(Workspace& space, const AttentionHead& head, const float* packed) const {
+    auto* to = space.get<float>(floats(padded(head.length, kTileKeys) * head.depth()));
+    pack_panels(packed, head.row_words(), head.length, head.depth(), to);
     return to;
   }
 
   AttentionHead head(HeadBuffers& buffers, int64_t b) const {
     AttentionHead head;
+    head.dtype = plan.dtype();
     head.length = shape().key_length;
     head.head_dim = shape().head_dim;
     head.width = width();
@@ -74,10 +93,6 @@ struct HeadWork {
     head.bias = plan.bias(bias, b);
     return head;
   }
-
-  float* first(const HeadView& view, int64_t b, int64_t h, int64_t row) const {
-    return static_cast<float*>(plan.element(view, b, h, row));
-  }
 };
 
 struct Forward : HeadWork {
@@ -86,8 +101,9 @@ struct Forward : HeadWork {
   void operator()(int64_t b, int64_t kv_head) const {
     HeadBuffers& buffers = head_buffers();
     AttentionHead keys = head(buffers, b);
-    keys.key_panels = panels(buffers.key_panels, first(k, b, kv_head, 0), k.seq_stride);
-    keys.values = rows(buffers.values, v, b, kv_head, 0, keys.length, keys.length);
+    const float* packed = rows(buffers.rows, source(k, b, kv_head, 0, keys.length), keys.length);
+    keys.key_panels = panels(buffers.key_panels, keys, packed);
+    keys.value_pairs = pairs(buffers.pairs, source(v, b, kv_head, 0, keys.length), keys.length);
     const int64_t blocks = (shape().query_length + kForwardRows - 1) / kForwardRows;
     parallel_ranges(plan.group() * blocks, plan.work(kForwardRows, keys.length) / plan.group(),
                     [&](int64_t begin, int64_t end) {
@@ -104,14 +120,14 @@ struct Forward : HeadWork {
     queries.first_row = row;
     queries.rows = std::min(kForwardRows, shape().query_length - row);
     queries.queries =
-        rows(buffers.queries, q, b, h, row, queries.rows, padded(queries.rows, kTileRows));
+        rows(buffers.queries, source(q, b, h, row, queries.rows), padded(queries.rows, kTileRows));
     auto* max = buffers.rows.get<float>(floats(2 * kForwardRows));
     auto* sums = buffers.sums.get<float>(floats(kForwardRows * keys.width));
     attention_tiles_forward(keys, queries, buffers.scratch.get<float>(floats(kForwardScratch)), max,
                             max + kForwardRows, sums);
     float* maxima = statistics + plan.statistics_of(b, h, row);
-    softmax_finish(NXD_DTYPE_F32, queries.rows, keys.head_dim, max, max + kForwardRows, sums,
-                   keys.width, first(out, b, h, row), out.seq_stride, maxima,
+    softmax_finish(plan.dtype(), queries.rows, keys.head_dim, max, max + kForwardRows, sums,
+                   keys.width, plan.element(out, b, h, row), out.seq_stride, maxima,
                    maxima + shape().query_length);
   }
 };
@@ -123,9 +139,13 @@ struct Backward : HeadWork {
   void operator()(int64_t b, int64_t kv_head) const {
     HeadBuffers& buffers = head_buffers();
     AttentionHead keys = head(buffers, b);
-    keys.keys = rows(buffers.keys, k, b, kv_head, 0, keys.length, keys.length);
-    keys.key_panels = panels(buffers.key_panels, keys.keys, keys.width);
-    keys.value_panels = panels(buffers.value_panels, first(v, b, kv_head, 0), v.seq_stride);
+    const SourceRows all_keys = source(k, b, kv_head, 0, keys.length);
+    const SourceRows all_values = source(v, b, kv_head, 0, keys.length);
+    keys.value_panels =
+        panels(buffers.value_panels, keys, rows(buffers.rows, all_values, keys.length));
+    const float* packed = rows(buffers.rows, all_keys, keys.length);
+    keys.key_panels = panels(buffers.key_panels, keys, packed);
+    keys.key_pairs = pairs(buffers.pairs, all_keys, keys.length, packed);
     const int64_t sums = padded(keys.length, kTileKeys) * keys.width;
     auto* key_grads = buffers.dk.get<float>(floats(sums));
     auto* value_grads = buffers.dv.get<float>(floats(sums));
@@ -146,8 +166,11 @@ struct Backward : HeadWork {
     const int64_t most_keys = team_size() > 1 ? kTeamKeys : kLoneKeys;
     AttentionGradients block = queries(buffers, b, h, row);
     block.stride = most_keys + kTileDims;
-    block.probabilities = buffers.scratch.get<float>(floats(kBackwardRows * block.stride));
-    block.score_grads = buffers.score_grads.get<float>(floats(kBackwardRows * block.stride));
+    const int64_t words = kBackwardRows * block.stride;
+    block.probability_pairs = buffers.scratch.get<float>(floats(words));
+    block.score_grad_pairs = buffers.score_grad_pairs.get<float>(floats(words));
+    block.score_grads = words_pack(keys.dtype) == 1 ? block.score_grad_pairs
+                                                    : buffers.score_grads.get<float>(floats(words));
     const int64_t count = block.rows.rows, padded_count = padded(count, kTileRows);
     auto* sums = buffers.sums.get<float>(floats(padded_count * keys.width));
     std::fill_n(sums, padded_count * keys.width, 0.0F);
@@ -166,8 +189,12 @@ struct Backward : HeadWork {
     const int64_t padded_count = padded(count, kTileRows);
     block.rows.first_row = row;
     block.rows.rows = count;
-    block.rows.queries = rows(buffers.queries, q, b, h, row, count, padded_count);
-    block.grads = rows(buffers.grads, dout, b, h, row, count, padded_count);
+    const SourceRows some_queries = source(q, b, h, row, count);
+    const SourceRows some_grads = source(dout, b, h, row, count);
+    block.rows.queries = rows(buffers.queries, some_queries, padded_count);
+    block.grads = rows(buffers.grads, some_grads, padded_count);
+    block.query_pairs = pairs(buffers.query_pairs, some_queries, padded_count, block.rows.queries);
+    block.grad_pairs = pairs(buffers.grad_pairs, some_grads, padded_count, block.grads);
     auto* maxima = buffers.rows.get<float>(floats(3 * kBackwardRows));
     float* factors = maxima + kBackwardRows;
     float* delta = factors + kBackwardRows;
@@ -175,7 +202,7 @@ struct Backward : HeadWork {
     std::fill(std::copy_n(saved, count, maxima), maxima + padded_count, HUGE_VALF);
     std::fill(std::copy_n(saved + shape().query_length, count, factors), factors + padded_count,
               0.0F);
-    row_dots(NXD_DTYPE_F32, count, shape().head_dim, first(out, b, h, row), out.seq_stride,
+    row_dots(plan.dtype(), count, shape().head_dim, plan.element(out, b, h, row), out.seq_stride,
              block.grads, width(), delta);
     std::fill(delta + count, delta + padded_count, 0.0F);
     block.maxima = maxima;
@@ -206,25 +233,23 @@ struct Backward : HeadWork {
 
   void write(const float* sums, const HeadView& view, int64_t b, int64_t h, int64_t row,
              int64_t count) const {
-    float* to = first(view, b, h, row);
-    for (int64_t r = 0; r < count; ++r) {
-      std::copy_n(sums + r * width(), shape().head_dim, to + r * view.seq_stride);
-    }
+    cast_rows(NXD_DTYPE_F32, {sums, width()}, plan.dtype(),
+              {plan.element(view, b, h, row), view.seq_stride}, count, shape().head_dim);
   }
 };
 
 }  // namespace
 
-void attention_forward_f32(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
-                           const HeadView& v, const HeadView& out, float* statistics) {
+void attention_forward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
+                             const HeadView& v, const HeadView& out, float* statistics) {
   Forward forward{{plan, q, k, v, out}, statistics};
   plan.for_each_head(forward);
 }
 
-void attention_backward_f32(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
-                            const HeadView& v, const HeadView& out, const float* statistics,
-                            const HeadView& dout, const HeadView& dq, const HeadView& dk,
-                            const HeadView& dv) {
+void attention_backward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
+                              const HeadView& v, const HeadView& out, const float* statistics,
+                              const HeadView& dout, const HeadView& dq, const HeadView& dk,
+                              const HeadView& dv) {
   Backward backward{{plan, q, k, v, out}, dout, dq, dk, dv, statistics};
   plan.for_each_head(backward);
 }

@@ -1,0 +1,109 @@
+#include "core/kernels/attention_pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/dtype.h"
+#include "core/kernels/vector_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/attention_pack.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/kernels/attention_words-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nxd::kernels::HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+// Four rows, a vector each, to columns of a panel.
+HWY_INLINE void transpose_rows(const float* from, int64_t row_stride, float* to) {
+  const V a = load_full(from), b = load_full(from + row_stride);
+  const V c = load_full(from + 2 * row_stride), d = load_full(from + 3 * row_stride);
+  const V ac = hn::InterleaveLower(kD, a, c), ac_upper = hn::InterleaveUpper(kD, a, c);
+  const V bd = hn::InterleaveLower(kD, b, d), bd_upper = hn::InterleaveUpper(kD, b, d);
+  HWY_ALIGN float columns[4][kLanes];
+  hn::Store(hn::InterleaveLower(kD, ac, bd), kD, columns[0]);
+  hn::Store(hn::InterleaveUpper(kD, ac, bd), kD, columns[1]);
+  hn::Store(hn::InterleaveLower(kD, ac_upper, bd_upper), kD, columns[2]);
+  hn::Store(hn::InterleaveUpper(kD, ac_upper, bd_upper), kD, columns[3]);
+  // Each has the column of every fourth position, four rows after another.
+  for (size_t i = 0; i < kLanes; ++i) {
+    std::memcpy(to + static_cast<int64_t>(i) * kPanel, columns[i % 4] + i / 4 * 4,
+                4 * sizeof(float));
+  }
+}
+#endif
+
+void PackPanels(const float* from, int64_t row_stride, int64_t rows, int64_t dims, float* to) {
+  const int64_t all = padded(rows, kTileKeys);
+  for (int64_t row = 0; row < all; row += kPanel, to += dims * kPanel) {
+    const int64_t some = std::clamp<int64_t>(rows - row, 0, kPanel);
+    if (some < kPanel) std::fill_n(to, dims * kPanel, 0.0F);
+    for (int64_t r = 0; r < some;) {
+      const float* source = from + (row + r) * row_stride;
+      const int64_t count = some - r >= 4 ? 4 : 1;
+      int64_t d = 0;
+#if HWY_TARGET != HWY_SCALAR
+      for (; count == 4 && d + kStep <= dims; d += kStep) {
+        transpose_rows(source + d, row_stride, to + d * kPanel + r);
+      }
+#endif
+      for (; d < dims; ++d) {
+        for (int64_t i = 0; i < count; ++i) to[d * kPanel + r + i] = source[i * row_stride + d];
+      }
+      r += count;
+    }
+  }
+}
+
+}  // namespace nxd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nxd::kernels {
+namespace {
+
+HWY_EXPORT(PackPanels);
+
+}  // namespace
+
+void pack_rows(const SourceRows& from, int64_t padded_rows, float* to) {
+  const size_t size = dtype_size(from.dtype);
+  const auto bytes = [size](int64_t numbers) { return static_cast<size_t>(numbers) * size; };
+  const size_t row_bytes = bytes(padded(from.dims, kTileDims)), used = bytes(from.dims);
+  const auto* source = static_cast<const char*>(from.data);
+  auto* target = reinterpret_cast<char*>(to);
+  for (int64_t r = 0; r < padded_rows; ++r, target += row_bytes) {
+    const size_t count = r < from.rows ? used : 0;
+    if (count > 0) std::memcpy(target, source + bytes(r * from.row_stride), count);
+    std::memset(target + count, 0, row_bytes - count);
+  }
+}
+
+void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to) {
+  if (from.dtype == NXD_DTYPE_F32) {
+    pack_rows(from, padded_rows, to);
+    return;
+  }
+  const int64_t width = padded(from.dims, kTileDims);
+  const auto* source = static_cast<const uint16_t*>(from.data);
+  std::memset(to, 0, static_cast<size_t>(padded_rows / 2 * width) * sizeof(float));
+  for (int64_t r = 0; r < from.rows; r += 2) {
+    const uint16_t* even = source + r * from.row_stride;
+    const uint16_t* odd = r + 1 < from.rows ? even + from.row_stride : nullptr;
+    auto* target = reinterpret_cast<char*>(to + r / 2 * width);
+    for (int64_t d = 0; d < from.dims; ++d) {
+      const uint32_t word = even[d] | static_cast<uint32_t>(odd ? odd[d] : 0) << 16;
+      std::memcpy(target + static_cast<size_t>(d) * sizeof(word), &word, sizeof(word));
+    }
+  }
+}
+
+void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t depth, float* to) {
+  HWY_DYNAMIC_DISPATCH(PackPanels)(from, row_stride, rows, depth, to);
+}
+
+}  // namespace nxd::kernels
+#endif

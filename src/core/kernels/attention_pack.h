@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/kernels/attention_tiles.h"
+#include "nxd.h"
+
+// Operands of attention's tiles, packed.
+namespace nxd::kernels {
+
+// A matrix of f32 or bf16 where it lies: [rows, dims], row_stride elements from row to row.
+struct SourceRows {
+  nxd_dtype_t dtype = NXD_DTYPE_F32;
+  const void* data = nullptr;
+  int64_t row_stride = 0;
+  int64_t rows = 0;
+  int64_t dims = 0;
+};
+
+// To rows of padded(dims, kTileDims) numbers, dense; zeros in the rest, and up to padded_rows.
+void pack_rows(const SourceRows& from, int64_t padded_rows, float* to);
+
+// The same in pairs of rows: [padded_rows / pack, padded(dims, kTileDims)] words.
+void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to);
+
+// Packed rows, row_stride words apart, to panels for AttentionHead: of a few rows each, transposed,
+// [padded(rows, kTileKeys) / panel][depth][panel] words, zeros past the last row.
+void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t depth, float* to);
+
+}  // namespace nxd::kernels
