@@ -421,7 +421,7 @@ HWY_EXPORT(TilesQueries);
 bool has_attention_tiles(nxd_dtype_t dtype) { return HWY_DYNAMIC_DISPATCH(HasTiles)(dtype); }
 
 bool prefers_attention_tiles(nxd_dtype_t dtype) {
-#if HWY_ARCH_X86
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL
   if (dtype == NXD_DTYPE_BF16 && __builtin_cpu_supports("amx-bf16")) return false;
 #endif
   return has_attention_tiles(dtype);
