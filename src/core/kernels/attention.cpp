@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "core/base/profiler.h"
 #include "core/kernels/attention_plan.h"
@@ -12,7 +11,6 @@
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
-#include "core/kernels/parallel.h"
 #include "core/kernels/softmax_rows.h"
 
 namespace nxd::kernels {
@@ -40,22 +38,7 @@ Buffers& thread_buffers() {
 class Attention {
  public:
   explicit Attention(const AttentionPlan& plan)
-      : plan_(plan), shape_(plan.shape()), group_(plan.group()), offset_(plan.offset()) {}
-
-  // Keys that some query of a block sees: those from the first to below the limit.
-  int64_t first_key(int64_t first_row) const {
-    if (shape_.window == 0) return 0;
-    return std::clamp<int64_t>(first_row + offset_ + 1 - shape_.window, 0, shape_.key_length);
-  }
-
-  int64_t key_limit(int64_t first_row, int64_t rows) const {
-    if (!shape_.causal) return shape_.key_length;
-    return std::clamp<int64_t>(first_row + rows + offset_, 0, shape_.key_length);
-  }
-
-  int64_t first_visible(int64_t first_row, int64_t first_key, int64_t cols) const {
-    return shape_.causal ? first_row + offset_ + 1 - first_key : cols;
-  }
+      : plan_(plan), shape_(plan.shape()), group_(plan.group()) {}
 
   // [rows, head_dim] dense: the view itself or a copy.
   const Bf16* dense(Workspace& space, const HeadView& view, int64_t b, int64_t h, int64_t first,
@@ -108,7 +91,7 @@ class Attention {
     block.cols = cols;
     block.scores = buffers.scores.get<float>(kQueryBlock * kKeyBlock * sizeof(float));
     block.bias = bias ? bias + first_key : nullptr;
-    block.first_visible = first_visible(first_row, first_key, cols);
+    block.first_visible = shape_.causal ? first_row + plan_.keys().offset + 1 - first_key : cols;
     block.window = shape_.window;
     block.scale = static_cast<float>(shape_.scale);
     block.probabilities = buffers.probabilities.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
@@ -122,7 +105,6 @@ class Attention {
   const AttentionPlan& plan_;
   const AttentionShape& shape_;
   int64_t group_;
-  int64_t offset_;
 };
 
 struct Forward : Attention {
@@ -153,7 +135,7 @@ struct Forward : Attention {
     std::fill_n(sum, rows, 0.0F);
     auto* sums =
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
-    const int64_t first = first_key(row), limit = key_limit(row, rows);
+    const int64_t first = plan_.keys().begin(row), limit = plan_.keys().end(row + rows - 1);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
       const ScoreBlock block = scores(buffers, queries, keys, mask, row, rows, key, cols);
@@ -212,7 +194,7 @@ struct Backward : Attention {
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
     auto* dp = buffers.dscores.get<float>(block_bytes);
     auto* ds = buffers.dgrads.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
-    const int64_t first = first_key(row), limit = key_limit(row, rows);
+    const int64_t first = plan_.keys().begin(row), limit = plan_.keys().end(row + rows - 1);
     if (limit <= first) std::fill_n(sums, rows * d, 0.0F);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);

@@ -22,7 +22,7 @@ AttentionPlan::AttentionPlan(nxd_dtype_t dtype, const AttentionShape& shape)
                  "attention: expected a window of at least 0, and 0 without causal, got ",
                  shape.window);
   group_ = shape.query_heads / shape.kv_heads;
-  offset_ = shape.key_length - shape.query_length;
+  keys_ = {shape.key_length, shape.causal, shape.key_length - shape.query_length, shape.window};
 }
 
 // With causality they are the first keys' triangle without those of earlier queries, and without

@@ -9,6 +9,21 @@
 
 namespace nxd::kernels {
 
+// Query row r sees the keys of [begin(r), end(r)).
+struct SeenKeys {
+  int64_t length = 0;  // keys
+  bool causal = false;
+  int64_t offset = 0;  // of the last key that query 0 sees
+  int64_t window = 0;
+
+  int64_t end(int64_t row) const {
+    return causal ? std::clamp<int64_t>(row + offset + 1, 0, length) : length;
+  }
+  int64_t begin(int64_t row) const {
+    return window == 0 ? 0 : std::clamp<int64_t>(row + offset + 1 - window, 0, length);
+  }
+};
+
 // A checked shape, and what both ways to compute it need to know.
 class AttentionPlan {
  public:
@@ -16,8 +31,8 @@ class AttentionPlan {
 
   nxd_dtype_t dtype() const { return dtype_; }
   const AttentionShape& shape() const { return shape_; }
-  int64_t group() const { return group_; }    // query heads of a key/value head
-  int64_t offset() const { return offset_; }  // of the last key that query 0 sees
+  int64_t group() const { return group_; }  // query heads of a key/value head
+  const SeenKeys& keys() const { return keys_; }
 
   // Calls task(batch entry, key/value head) for all. They are split over the team where there are
   // enough of them; otherwise task finds the whole team.
@@ -62,7 +77,7 @@ class AttentionPlan {
   nxd_dtype_t dtype_;
   AttentionShape shape_;
   int64_t group_;
-  int64_t offset_;
+  SeenKeys keys_;
 };
 
 }  // namespace nxd::kernels

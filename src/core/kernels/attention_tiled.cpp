@@ -78,15 +78,11 @@ struct HeadWork {
   }
 
   AttentionHead head(HeadBuffers& buffers, int64_t b) const {
-    AttentionHead head;
+    AttentionHead head{plan.keys()};
     head.dtype = plan.dtype();
-    head.length = shape().key_length;
     head.head_dim = shape().head_dim;
     head.width = width();
     head.scale = static_cast<float>(shape().scale);
-    head.causal = shape().causal;
-    head.offset = plan.offset();
-    head.window = shape().window;
     const int64_t padded_keys = padded(head.length, kTileKeys);
     auto* bias = buffers.bias.get<float>(floats(padded_keys));
     std::fill(bias + head.length, bias + padded_keys, 0.0F);

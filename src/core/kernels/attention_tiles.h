@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/attention_plan.h"
 #include "nxd.h"
 
 // The products of attention and what happens to scores between them, tile by tile. A tile's sums
@@ -30,10 +31,9 @@ constexpr int64_t kTileDims = 16;  // head_dim
 
 constexpr int64_t padded(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-// A key/value head as its queries see it. Query row r sees the keys of [begin(r), end(r)).
-struct AttentionHead {
+// A key/value head as its queries see it.
+struct AttentionHead : SeenKeys {
   nxd_dtype_t dtype = NXD_DTYPE_F32;
-  int64_t length = 0;                   // keys
   int64_t head_dim = 0;                 // width = padded(head_dim, kTileDims)
   int64_t width = 0;                    // numbers of a packed row
   const float* key_panels = nullptr;    // of depth()
@@ -42,23 +42,10 @@ struct AttentionHead {
   const float* value_pairs = nullptr;   // forward
   const float* bias = nullptr;          // [padded(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
-  bool causal = false;
-  int64_t offset = 0;
-  int64_t window = 0;
 
   // Words of a row: those that hold head_dim, and all.
   int64_t depth() const { return padded(head_dim, words_pack(dtype)) / words_pack(dtype); }
   int64_t row_words() const { return width / words_pack(dtype); }
-
-  int64_t end(int64_t row) const {
-    if (!causal) return length;
-    const int64_t limit = row + offset + 1;
-    return limit < 0 ? 0 : limit < length ? limit : length;
-  }
-  int64_t begin(int64_t row) const {
-    const int64_t limit = window == 0 ? 0 : row + offset + 1 - window;
-    return limit < 0 ? 0 : limit < length ? limit : length;
-  }
 };
 
 // Queries of a head, from first_row on, packed to rows.
