@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/device.h"
 #include "support/pjrt.h"
 #include "support/tensor.h"
 
@@ -16,13 +17,6 @@ Tensor moved(const Tensor& x, nxd_device_t device) {
   Tensor out;
   NXD_TEST_OK(nxd_tensor_to_device(x.get(), device, out.out()));
   return out;
-}
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
 }
 
 template <class Get>

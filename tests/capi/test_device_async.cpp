@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "support/device.h"
 #include "support/model_support.h"
 #include "support/pjrt.h"
 
@@ -14,18 +15,6 @@ using namespace nxd_test;
 
 constexpr int kSteps = 6;
 constexpr int64_t kLength = 16;
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
-}
-
-bool through_a_plugin() {
-  const char* backend = std::getenv("NXD_XLA_BACKEND");
-  return backend && std::string(backend) == "pjrt";
-}
 
 struct Ddp {
   nxd_ddp_t* handle = nullptr;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "support/device.h"
 #include "support/model_support.h"
 #include "support/temp_dir.h"
 
@@ -16,13 +17,6 @@ using namespace nxd_test;
 
 constexpr int kTrainedBatches = 6;
 constexpr int64_t kRows = 2, kLength = 8, kSamples = 30;
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
-}
 
 struct Tokens {
   Tokens() : path(directory.path() + "/tokens.bin") {

@@ -1,6 +1,7 @@
 // Models on the recorded device train as they do eagerly: losses, gradients, norms and parameters,
 // on every layout; and as few graphs as there should be.
 #include "capi/model_invariance.h"
+#include "support/device.h"
 #include "support/pjrt.h"
 #include "support/temp_dir.h"
 
@@ -9,13 +10,6 @@
 namespace {
 
 using namespace nxd_test;
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
-}
 
 std::string report() {
   char text[4096];
@@ -35,11 +29,6 @@ void check_no_fallbacks(const Layout& layout) {
 }
 
 // Ranks are threads here, and a plug-in runs one graph of a process at a time.
-bool through_a_plugin() {
-  const char* backend = std::getenv("NXD_XLA_BACKEND");
-  return backend && std::string(backend) == "pjrt";
-}
-
 // Recorded on each layout against eager kernels on one rank.
 void check_recorded(const ModelOracle& oracle, const std::string& config, int steps,
                     nxd_dtype_t dtype = NXD_DTYPE_F32, double tol = 1e-5) {

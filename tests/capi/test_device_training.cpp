@@ -1,6 +1,7 @@
 // Training on the recorded device beside eager training, over tensor- and data-parallel ranks with
 // ZeRO-1: the same losses, norms and parameters, one graph a step, and no compile for a new
 // learning rate.
+#include "support/device.h"
 #include "support/model_support.h"
 #include "support/pjrt.h"
 
@@ -37,13 +38,6 @@ struct Trained {
   std::vector<double> losses, norms;
   Named parameters;
 };
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
-}
 
 std::string report() {
   char text[4096];

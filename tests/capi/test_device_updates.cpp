@@ -2,6 +2,7 @@
 // the same parameters, states that outlive the device's steps, and errors that leave values whole.
 #include <cstring>
 
+#include "support/device.h"
 #include "support/model_support.h"
 #include "support/pjrt.h"
 #include "support/temp_dir.h"
@@ -52,18 +53,6 @@ struct Setting {
   double norm_type = 2, max_norm = 1;
   bool reports = true;
 };
-
-nxd_device_metrics_t metrics() {
-  nxd_device_metrics_t m = {};
-  m.struct_size = sizeof m;
-  NXD_TEST_OK(nxd_device_get_metrics(&m));
-  return m;
-}
-
-bool through_a_plugin() {
-  const char* backend = std::getenv("NXD_XLA_BACKEND");
-  return backend && std::string(backend) == "pjrt";
-}
 
 // Values and states are written where they lie.
 void check_no_copies() {
