@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -24,21 +25,29 @@ class ShmAgreement {
 
   explicit ShmAgreement(ShmLink& link);
 
-  // A collective in progress. When it ends this rank has completed it, or has left for good.
+  // A collective in progress. When it ends this rank has completed it, or leaves for good: then it
+  // is not counted as completed, for another thread may have the rank leave only after this.
   class Scope {
    public:
     Scope(ShmAgreement& agreement, const Call& call)
-        : monitored_(agreement.link_.monitor(), call.name(), call.record()), agreement_(agreement) {
+        : monitored_(agreement.link_.monitor(), call.name(), call.record()),
+          agreement_(agreement),
+          exceptions_(std::uncaught_exceptions()) {
       agreement.segment_ = &agreement.link_.segment();
       agreement.begun_ = agreement.progress_;
     }
-    ~Scope() { agreement_.link_.completed(agreement_.progress_); }
+    ~Scope() {
+      const bool has_thrown = std::uncaught_exceptions() > exceptions_;
+      if (has_thrown && agreement_.link_.monitor().has_failed()) return;
+      agreement_.link_.completed(agreement_.progress_);
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     const GroupMonitor::Scope monitored_;
     ShmAgreement& agreement_;
+    const int exceptions_;
   };
 
   // Posts the call, whose data have these sizes unless it is to be rejected. Fails unless all ranks
