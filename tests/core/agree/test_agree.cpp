@@ -6,6 +6,7 @@
 
 #include "core/world/context.h"
 #include "support/ranks.h"
+#include "support/told.h"
 
 // After the rest: it defines fail().
 #include "support/check.h"
@@ -14,25 +15,10 @@ namespace {
 
 using nxd::Outcome;
 using nxd::Proposal;
+using nxd_test::Told;
+using nxd_test::told_by;
 
 constexpr int kRanks = 4;
-
-// The error of a call on one rank; a status of NXD_OK when there is none.
-struct Told {
-  nxd_status_t status = NXD_OK;
-  int rank = -1;
-  std::string message;
-};
-
-template <class Function>
-Told told_by(Function&& function) {
-  try {
-    function();
-    return {};
-  } catch (const nxd::Error& e) {
-    return {e.status(), e.context().root_rank, e.what()};
-  }
-}
 
 // Over the world, and over the two axes of a layout one after the other.
 template <class Function>

@@ -7,27 +7,16 @@
 #include "core/comm/store/local_store.h"
 #include "core/comm/transports/shm/shm_transport.h"
 
+#include "support/told.h"
+
 // After the rest: it defines fail().
 #include "support/check.h"
 
 namespace {
 
 using nxd::Call;
-
-struct Told {
-  nxd_status_t status = NXD_OK;
-  int rank = -1;
-};
-
-template <class Function>
-Told told_by(Function&& function) {
-  try {
-    function();
-    return {};
-  } catch (const nxd::Error& e) {
-    return {e.status(), e.context().root_rank};
-  }
-}
+using nxd_test::Told;
+using nxd_test::told_by;
 
 std::shared_ptr<nxd::GroupMonitor> monitor_of(const std::shared_ptr<nxd::Store>& store, int rank) {
   auto shared = std::make_shared<nxd::RankShared>();
