@@ -8,15 +8,18 @@
  *   bench_step --config config.json --sequence 256
  *   bench_step --pp 2 --microbatches 8 --schedule zero-bubble
  *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
+ *   bench_step --memory          a rank's memory beside the planner's prediction, and no times
  *
  * Ratios are to be compared, not milliseconds. */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #include "nxd.h"
+#include "step_memory.h"
 #include "step_options.h"
 #include "step_report.h"
 
@@ -33,6 +36,9 @@ typedef struct {
   nxd_group_t* world; /* borrowed */
   nxd_tensor_t** ids; /* one per microbatch */
   int n_ids;
+  nxd_tensor_t* next; /* of a BERT: labels of its sentence pairs; else NULL */
+  char config[16384];
+  double process_bytes; /* before there is a model */
   int32_t rank, size;
   measures_t measures;
 } rank_t;
@@ -88,6 +94,24 @@ static int make_ids(nxd_tensor_t** out, const step_options_t* o, uint64_t microb
   return !failed("nxd_tensor_from_data", status);
 }
 
+/* Labels of as many sentence pairs as the ids of a microbatch have, or of a pipeline's all. */
+static int make_next(rank_t* r, const step_options_t* o) {
+  const int64_t pairs = o->batch * (o->pp ? o->microbatches : 1);
+  int64_t* labels = calloc((size_t)pairs, sizeof *labels);
+  if (!labels) return 0;
+  const nxd_status_t status = nxd_tensor_from_data(labels, (size_t)pairs * sizeof *labels, &pairs,
+                                                   1, NXD_DTYPE_I64, &r->next);
+  free(labels);
+  return !failed("nxd_tensor_from_data", status);
+}
+
+/* The models shift their labels themselves. A BERT has neither a mask nor token types here. */
+static size_t inputs_of(const rank_t* r, nxd_tensor_t* ids, nxd_tensor_t* inputs[5]) {
+  nxd_tensor_t* const all[5] = {ids, ids, NULL, NULL, r->next};
+  memcpy(inputs, all, sizeof all);
+  return r->next ? 5 : 2;
+}
+
 static int open_measures(rank_t* r, const step_options_t* o) {
   measures_t* m = &r->measures;
   m->steps = o->steps;
@@ -137,15 +161,15 @@ static int make_pipeline(rank_t* r, const step_options_t* o) {
   options.schedule = o->schedule;
   options.partition = o->cost ? NXD_PP_PARTITION_COST : NXD_PP_PARTITION_EVEN;
   options.broadcast_and_average_loss = 1;
-  nxd_tensor_t* inputs[2] = {r->ids[0], r->ids[0]};
-  TRY(nxd_pp_create(r->model, inputs, 2, &options, &r->pp));
+  nxd_tensor_t* inputs[5];
+  const size_t n_inputs = inputs_of(r, r->ids[0], inputs);
+  TRY(nxd_pp_create(r->model, inputs, n_inputs, &options, &r->pp));
   TRY(nxd_pp_get_local_module(r->pp, &r->trained));
   return 1;
 }
 
 static int open_rank(rank_t* r, step_options_t* o) {
-  char config[16384];
-  if (!make_config(o, config, sizeof config)) return 0;
+  if (!make_config(o, r->config, sizeof r->config)) return 0;
   nxd_context_options_t context = NXD_CONTEXT_OPTIONS_INIT;
   context.seed = 1;
   context.timeout_ms = 120000;
@@ -158,15 +182,20 @@ static int open_rank(rank_t* r, step_options_t* o) {
   parallel.tensor_parallel_size = o->tp;
   parallel.pipeline_parallel_size = o->pp;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
+  double unused;
+  TRY(nxd_measure_gemm_peak(o->dtype, 64, &unused)); /* loads the products' library */
+  r->process_bytes = process_bytes();
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = o->dtype;
   model.sequence_parallel = o->sequence_parallel;
-  TRY(nxd_model_create(r->ctx, config, &model, &r->model));
+  TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
   const int batches = o->pp ? 1 : o->microbatches;
   r->ids = calloc((size_t)batches, sizeof *r->ids);
   for (; r->ids && r->n_ids < batches; ++r->n_ids) {
     if (!make_ids(&r->ids[r->n_ids], o, (uint64_t)r->n_ids)) return 0;
   }
+  if (r->ids && is_bert(r->config) && !make_next(r, o)) return 0;
+  if (o->recompute) TRY(nxd_apply_checkpoint(r->model, NULL, 0, 1));
   r->trained = r->model;
   return r->ids && (!o->pp || make_pipeline(r, o)) && make_optimizer(r, o) && open_measures(r, o);
 }
@@ -174,6 +203,7 @@ static int open_rank(rank_t* r, step_options_t* o) {
 static void close_rank(rank_t* r) {
   for (int i = 0; i < r->n_ids; ++i) nxd_tensor_destroy(r->ids[i]);
   free(r->ids);
+  nxd_tensor_destroy(r->next);
   nxd_optimizer_destroy(r->optimizer);
   nxd_ddp_destroy(r->ddp);
   nxd_pp_destroy(r->pp);
@@ -188,9 +218,11 @@ static void close_rank(rank_t* r) {
 /* Forward and backward of one microbatch; adds their times. */
 static int run_microbatch(rank_t* r, nxd_tensor_t* ids, double* stages) {
   nxd_tensor_t* loss = NULL;
-  nxd_tensor_t* inputs[2] = {ids, ids}; /* the model shifts its labels itself */
+  nxd_tensor_t* inputs[5];
+  const size_t n_inputs = inputs_of(r, ids, inputs);
   const double start = now(CLOCK_MONOTONIC);
-  int good = !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, 2, &loss, 1));
+  int good =
+      !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, n_inputs, &loss, 1));
   const double middle = now(CLOCK_MONOTONIC);
   good = good && !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
          !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, &r->measures.loss));
@@ -203,9 +235,10 @@ static int run_microbatch(rank_t* r, nxd_tensor_t* ids, double* stages) {
 /* Forwards and backwards of all microbatches: in a pipeline they cannot be told apart. */
 static int run_microbatches(rank_t* r, double* stages) {
   if (r->pp) {
-    nxd_tensor_t* inputs[2] = {r->ids[0], r->ids[0]};
+    nxd_tensor_t* inputs[5];
+    const size_t n_inputs = inputs_of(r, r->ids[0], inputs);
     const double start = now(CLOCK_MONOTONIC);
-    TRY(nxd_pp_run_train(r->pp, inputs, 2, &r->measures.loss));
+    TRY(nxd_pp_run_train(r->pp, inputs, n_inputs, &r->measures.loss));
     stages[1] += now(CLOCK_MONOTONIC) - start;
     return 1;
   }
@@ -289,13 +322,28 @@ static int run_steps(rank_t* r, const step_options_t* o) {
   return 1;
 }
 
+/* The most that a rank has. Pool and arena keep what they held at most. */
+static int measure_memory(rank_t* r, const step_options_t* o) {
+  double stages[kStages];
+  for (int i = 0; i < kWarmUpSteps; ++i) {
+    if (!train_step(r, stages)) return 0;
+  }
+  double most = process_bytes() - r->process_bytes;
+  TRY(nxd_all_reduce(r->world, &most, &most, 1, NXD_DTYPE_F64, NXD_REDUCE_MAX));
+  return r->rank != 0 || print_memory_plan(r->config, o, r->size, most, r->process_bytes);
+}
+
+static int run(rank_t* r, const step_options_t* o) {
+  if (o->memory) return measure_memory(r, o);
+  return run_steps(r, o) && (r->rank != 0 || print_report(&r->measures, o, r->size));
+}
+
 int main(int argc, char** argv) {
   step_options_t o;
   rank_t r = {0};
   if (!read_step_options(&o, argc, argv)) return 2;
   if (!getenv("RANK") && (o.tp > 1 || o.pp > 1 || o.threads)) return spawn_ranks(&o) ? 0 : 1;
-  const int good = open_rank(&r, &o) && run_steps(&r, &o) &&
-                   (r.rank != 0 || print_report(&r.measures, &o, r.size)) &&
+  const int good = open_rank(&r, &o) && run(&r, &o) &&
                    !failed("nxd_context_finalize", nxd_context_finalize(r.ctx));
   close_rank(&r);
   return good ? 0 : 1;

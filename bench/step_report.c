@@ -16,8 +16,7 @@ double median(double* values, int count) {
   return (values[count / 2] + values[(count - 1) / 2]) / 2;
 }
 
-/* A line of /proc/self/FILE in MB; -1 where it cannot be read. */
-static double process_megabytes(const char* file, const char* field) {
+double process_megabytes(const char* file, const char* field) {
   char path[64], line[256];
   snprintf(path, sizeof path, "/proc/self/%s", file);
   FILE* in = fopen(path, "r");

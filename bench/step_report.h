@@ -22,4 +22,7 @@ double median(double* values, int count); /* sorts the values */
 /* size is the number of ranks. 0, with a message, for failure. */
 int print_report(measures_t* m, const step_options_t* options, int size);
 
+/* A line of /proc/self/FILE in MB; -1 where it cannot be read. */
+double process_megabytes(const char* file, const char* field);
+
 #endif

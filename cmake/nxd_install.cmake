@@ -70,12 +70,17 @@ nxd_install_page(CHANGELOG.md ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
   FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "*.cpp" PATTERN "*.py" PATTERN "*.md"
-  PATTERN "*.rs" PATTERN "Cargo.lock" PATTERN "requirements.txt"
-  PATTERN "__pycache__" EXCLUDE PATTERN "target" EXCLUDE)
-# Where the binding for Rust is installed.
-file(READ examples/candle/Cargo.toml recipe)
-file(RELATIVE_PATH place ${CMAKE_INSTALL_FULL_DOCDIR}/examples/candle ${CMAKE_INSTALL_FULL_DATADIR}/nxd/rust)
-string(REPLACE "../../bindings/rust" "${place}" recipe "${recipe}")
-file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/candle/Cargo.toml CONTENT "${recipe}")
-install(FILES ${PROJECT_BINARY_DIR}/candle/Cargo.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/candle
-  COMPONENT development)
+  PATTERN "*.rs" PATTERN "Cargo.lock" PATTERN "requirements.txt" PATTERN "*.go" PATTERN "*.jl"
+  PATTERN "Project.toml" PATTERN "__pycache__" EXCLUDE PATTERN "target" EXCLUDE)
+# Installs an example's recipe, which names the place of a binding, with that of the installed one.
+function(nxd_install_recipe example file language)
+  file(READ examples/${example}/${file} recipe)
+  file(RELATIVE_PATH place ${CMAKE_INSTALL_FULL_DOCDIR}/examples/${example}
+    ${CMAKE_INSTALL_FULL_DATADIR}/nxd/${language})
+  string(REPLACE "../../bindings/${language}" "${place}" recipe "${recipe}")
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${example}/${file} CONTENT "${recipe}")
+  install(FILES ${PROJECT_BINARY_DIR}/${example}/${file}
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/${example} COMPONENT development)
+endfunction()
+nxd_install_recipe(candle Cargo.toml rust)
+nxd_install_recipe(go go.mod go)

@@ -30,6 +30,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+# Its header alone: the hash is compiled in.
+pkg_check_modules(XXHASH REQUIRED libxxhash)
 # Debian's dnnl-config.cmake insists on OpenCL's development files, which nothing here uses.
 find_library(NXD_DNNL_LIBRARY dnnl REQUIRED)
 find_path(NXD_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)

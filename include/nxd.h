@@ -61,6 +61,7 @@
  *   device          the recorded device: a step as one graph
  *   autograd        gradients, a caller's own functions, automatic casts
  *   module          the tree of modules and parameters; loading and saving
+ *   serialization   tensors of the caller's by name, in one file
  *   layers          layers that are split over tensor-parallel ranks
  *   functional      region mappings, losses
  *   model           models from Hugging Face configurations

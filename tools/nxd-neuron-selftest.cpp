@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -12,6 +13,9 @@
 #include "core/launch/launcher.h"
 #include "core/pjrt/pjrt_client.h"
 #include "core/pjrt/pjrt_search.h"
+#ifdef NXD_SELFTEST_ENGINE
+#include "selftest_llama.h"
+#endif
 
 namespace {
 
@@ -23,13 +27,14 @@ constexpr char kUsage[] =
     "\n"
     "Tries a PJRT plug-in and its device: a product, an update in place, a program that is saved\n"
     "and loaded, an all-reduce over the ranks that a launcher has started, rounding to bf16, and\n"
-    "training steps against losses that were recorded in double. Each check is a line, ok, "
-    "skipped\n"
-    "or FAILED. Without PLUGIN it takes the one of NXD_PJRT_PLUGIN or NEURON_LIBRARY_PATH, or\n"
-    "Neuron's where it is installed.\n"
+    "training steps of a small network and of a Llama against losses that were recorded. Each\n"
+    "check is a line, ok, skipped or FAILED. Without PLUGIN it takes the one of NXD_PJRT_PLUGIN "
+    "or\n"
+    "NEURON_LIBRARY_PATH, or Neuron's where it is installed.\n"
     "\n"
     "exit status: 0 all checks passed, 1 one failed, 2 wrong arguments, 77 there is no plug-in\n"
     "\n"
+    "  -e, --eager       trains the Llama on the CPU without a plug-in, and prints its losses\n"
     "  -h, --help        this text\n";
 
 constexpr int kWrongArguments = 2, kNoPlugin = 77;
@@ -272,6 +277,48 @@ std::string training(Session& session) {
   return nxd::text("losses off by a part of ", worst);
 }
 
+#ifdef NXD_SELFTEST_ENGINE
+
+// Steps that the engine has recorded. On several ranks their collectives are part of the step.
+std::string llama(Session& session) {
+  if (!divides_llama(session.launch.size)) throw Skipped{"it is trained by 1 or 2 ranks"};
+  ::setenv("NXD_PJRT_PLUGIN", session.client->plugin().path().c_str(), 1);
+  ::setenv("NXD_XLA_BACKEND", "pjrt", 1);
+  const std::vector<double> losses = train_llama(true);
+  double worst = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const double part = std::fabs(losses[i] / recorded_llama_losses()[i] - 1);
+    worst = std::isnan(part) ? INFINITY : std::max(worst, part);
+  }
+  expect(worst < 1e-3, "losses are off by a part of ", worst, ", expected at most 0.001; ",
+         "the compiler may round products to bf16, which NEURON_CC_FLAGS=--auto-cast=none stops");
+  return nxd::text(losses.size(), " steps, losses off by a part of ", worst);
+}
+
+int print_eager_losses() {
+  try {
+    const std::vector<double> losses = train_llama(false);
+    for (size_t i = 0; i < losses.size(); ++i) {
+      std::printf("%.7f, recorded %.7f\n", losses[i], recorded_llama_losses()[i]);
+    }
+    return 0;
+  } catch (const nxd::Error& error) {
+    std::printf("FAILED  Llama, eagerly: %s\n", error.what());
+    return 1;
+  }
+}
+
+#else
+
+std::string llama(Session&) { throw Skipped{"this build has no libnxd"}; }
+
+int print_eager_losses() {
+  std::printf("skipped Llama, eagerly: this build has no libnxd\n");
+  return 0;
+}
+
+#endif
+
 int run_all(const std::string& plugin) {
   struct Check {
     const char* name;
@@ -284,7 +331,8 @@ int run_all(const std::string& plugin) {
                           {"saved program", serialization},
                           {"all-reduce", all_reduce},
                           {"rounding to bf16", rounding},
-                          {"training", training}};
+                          {"training", training},
+                          {"Llama", llama}};
   Session session;
   try {
     session.launch = nxd::detect_launch();
@@ -311,8 +359,11 @@ int run_all(const std::string& plugin) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const option known[] = {{"help", no_argument, nullptr, 'h'}, {nullptr, 0, nullptr, 0}};
-  for (int c; (c = getopt_long(argc, argv, "h", known, nullptr)) != -1;) {
+  const option known[] = {{"eager", no_argument, nullptr, 'e'},
+                          {"help", no_argument, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
+  for (int c; (c = getopt_long(argc, argv, "eh", known, nullptr)) != -1;) {
+    if (c == 'e') return print_eager_losses();
     if (c != 'h') return kWrongArguments;
     std::fputs(kUsage, stdout);
     return 0;

@@ -3,25 +3,11 @@ package nxd_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"testing"
-	"time"
 
 	"libnxd.org/nxd"
-	"libnxd.org/nxd/internal/own"
 	"libnxd.org/nxd/internal/ranks"
 )
-
-// collect lets the collector find all there is to find, and waits until that is destroyed.
-func collect() {
-	for i := 0; i < 10; i++ {
-		runtime.GC()
-		time.Sleep(time.Millisecond)
-		for own.Pending() > 0 {
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
 
 // A slice of an array's memory is good while the array, which has no reference any more, is not closed.
 func TestSliceOutlivesItsArray(t *testing.T) {
@@ -38,7 +24,7 @@ func TestSliceOutlivesItsArray(t *testing.T) {
 				slices[i][j] = float32(i*n + j)
 			}
 		}
-		collect()
+		ranks.Settle(t)
 		// Others that would get the memory if it were free.
 		for i := 0; i < 10*arrays; i++ {
 			a, err := make()
@@ -50,7 +36,7 @@ func TestSliceOutlivesItsArray(t *testing.T) {
 				a.Data()[j] = -1
 			}
 		}
-		collect()
+		ranks.Settle(t)
 		for i, s := range slices {
 			for j, x := range s {
 				if x != float32(i*n+j) {
@@ -89,7 +75,7 @@ func TestSharedArrayKeepsItsContext(t *testing.T) {
 	slice := a.Data()
 	slice[999] = 7
 	a = nxd.Array[float64]{}
-	collect()
+	ranks.Settle(t)
 	if slice[999] != 7 {
 		t.Errorf("expected 7, got %g", slice[999])
 	}

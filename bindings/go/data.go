@@ -60,7 +60,7 @@ func (l *DataLoader) Next(ids, labels []int64) error {
 
 // NumSamples is the samples of an epoch, over all ranks.
 func (l *DataLoader) NumSamples() (int64, error) {
-	return own.Get(l.Handle, raw.DataLoaderGetNumSamples)
+	return own.Get(l.Handle, raw.DataLoaderGetSampleCount)
 }
 
 // Position is the samples that all ranks together have taken: what a checkpoint needs to keep.

@@ -9,7 +9,18 @@ import (
 )
 
 // DDP reduces the gradients of data-parallel ranks, in buckets, while the backward pass goes on.
-type DDP struct{ own.Handle[raw.DDP] }
+type DDP struct {
+	own.Handle[raw.DDP]
+	bound *bound // nil over a module
+}
+
+// bound is the memory of each parameter, and how its elements lie.
+type bound struct {
+	values, grads []any
+	orders        []order
+}
+
+type order struct{ shape, strides []int64 }
 
 // DDPOptions are the same on all ranks. StructSize is set by the calls.
 type DDPOptions = raw.DDPOptions
@@ -22,7 +33,10 @@ type FinishOptions = raw.FinishOptions
 type Parameter struct {
 	Name          string
 	Values, Grads Memory
-	Shape         []int64 // in C order; nil: one dimension
+	Shape         []int64 // nil: one dimension
+	// How many elements those of a dimension are apart, in values and gradients, where the dimensions lie
+	// in another order than C's, such as channels last; nil: C order.
+	Strides []int64
 }
 
 // describe puts a DLTensor into C memory, over the array's own; nil for nil.
@@ -100,13 +114,10 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 	if bad != nil {
 		return nil, reject(c, group, bad)
 	}
-	keep := []any{c, group}
+	var memory bound
 	for _, p := range parameters {
-		for _, m := range []Memory{p.Values, p.Grads} {
-			if m != nil {
-				keep = append(keep, m.keep())
-			}
-		}
+		memory.values, memory.grads = append(memory.values, kept(p.Values)), append(memory.grads, kept(p.Grads))
+		memory.orders = append(memory.orders, order{copied(p.Shape), copied(p.Strides)})
 	}
 	v, g := raw.Copied(&scratch, values), raw.Copied(&scratch, grads)
 	o = o.Sized()
@@ -120,7 +131,53 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 	if err != nil {
 		return nil, err
 	}
-	return &DDP{own.New(p, raw.DDPDestroy, keep...)}, nil
+	return &DDP{own.New(p, raw.DDPDestroy, c, group, &memory), &memory}, nil
+}
+
+func copied(s []int64) []int64 {
+	if s == nil {
+		return nil
+	}
+	return append([]int64{}, s...)
+}
+
+// kept is what keeps memory where it is; nil for none.
+func kept(m Memory) any {
+	if m == nil {
+		return nil
+	}
+	return m.keep()
+}
+
+// Rebind says that the memory of a parameter has moved, as where a framework makes new gradients: at any
+// time before the parameter is marked in a step. Memory nil: as before. Without sizes it has the parameter's;
+// its elements lie as the parameter's do.
+func (d *DDP) Rebind(index int, values, grads Memory, shape ...int64) error {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	var as order
+	if d.bound != nil && index >= 0 && index < len(d.bound.orders) {
+		as = d.bound.orders[index]
+	}
+	if shape != nil {
+		as.shape = shape
+	}
+	v, bad := LayerArray{values, as.shape, as.strides}.describe(&scratch)
+	if bad != nil {
+		return bad
+	}
+	g, bad := LayerArray{grads, as.shape, as.strides}.describe(&scratch)
+	if bad != nil {
+		return bad
+	}
+	err := own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPRebind(p, index, v, g) })
+	if err == nil && values != nil {
+		d.bound.values[index] = values.keep()
+	}
+	if err == nil && grads != nil {
+		d.bound.grads[index] = grads.keep()
+	}
+	return err
 }
 
 func describeAll(s *raw.Scratch, parameters []Parameter) (names []string, values, grads []*raw.DLTensor,
@@ -129,11 +186,11 @@ func describeAll(s *raw.Scratch, parameters []Parameter) (names []string, values
 		if strings.ContainsRune(p.Name, 0) {
 			return nil, nil, nil, raw.Invalid("parameter %d: expected a name without NUL, got %q", i, p.Name)
 		}
-		v, err := describe(s, p.Values, p.Shape)
+		v, err := LayerArray{p.Values, p.Shape, p.Strides}.describe(s)
 		if err != nil {
 			return nil, nil, nil, raw.Invalid("parameter %d (%q): %s", i, p.Name, err.Message)
 		}
-		g, err := describe(s, p.Grads, p.Shape)
+		g, err := LayerArray{p.Grads, p.Shape, p.Strides}.describe(s)
 		if err != nil {
 			return nil, nil, nil, raw.Invalid("gradient %d (%q): %s", i, p.Name, err.Message)
 		}

@@ -3,6 +3,7 @@ package nxd_test
 import (
 	"errors"
 	"math"
+	"path/filepath"
 	"testing"
 
 	"libnxd.org/nxd"
@@ -174,4 +175,127 @@ func TestSchedules(t *testing.T) {
 	if _, err := nxd.NewTaskSchedule(1, 8, tasks); !errors.Is(err, nxd.InvalidArgument) {
 		t.Errorf("a missing task: got %v", err)
 	}
+}
+
+// A gradient that is somewhere else at each step, and memory of another size.
+func TestRebind(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		values, grads, err := arrays(6)
+		if err != nil {
+			return err
+		}
+		defer values.Close()
+		defer grads.Close()
+		ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{{Name: "w", Values: values, Grads: grads, Shape: []int64{2, 3}}},
+			nxd.DDPOptions{})
+		if err != nil {
+			return err
+		}
+		defer ddp.Close()
+		for step := 1; step <= 2; step++ {
+			moved, err := nxd.NewArray[float32](6)
+			if err != nil {
+				return err
+			}
+			defer moved.Close()
+			moved.Data()[5] = float32(step)
+			if err := ddp.Rebind(0, nil, moved, 2, 3); err != nil {
+				return err
+			}
+			if _, err := ddp.Finish(nxd.FinishOptions{}); err != nil {
+				return err
+			}
+			if got := moved.Data()[5]; got != float32(2*step) {
+				t.Errorf("step %d: the sum is %g", step, got)
+			}
+		}
+		if grads.Data()[5] != 0 {
+			t.Error("memory that was left has been written")
+		}
+		other, _, err := arrays(5)
+		if err != nil {
+			return err
+		}
+		defer other.Close()
+		if err := ddp.Rebind(0, nil, other, 5); !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("another shape: %v", err)
+		}
+		return nil
+	})
+}
+
+// A channels-last array trains as the same one in C order does, and their saved states are one.
+func TestDimensionsInAnotherOrder(t *testing.T) {
+	shape, last := []int64{2, 3, 2, 2}, []int64{12, 1, 6, 3}
+	// Where the element of an index of C order lies.
+	place := func(i int) int { return i/12*12 + i/4%3 + i/2%2*6 + i%2*3 }
+	path := filepath.Join(t.TempDir(), "state.safetensors")
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		make := func(strides []int64, at func(int) int, value, grad float32) (nxd.Parameter, *nxd.DDP, *nxd.Optimizer, error) {
+			values, grads, err := arrays(24)
+			if err != nil {
+				return nxd.Parameter{}, nil, nil, err
+			}
+			for i := 0; i < 24; i++ {
+				values.Data()[at(i)], grads.Data()[at(i)] = 100-value*float32(i), grad*float32(i)
+			}
+			p := nxd.Parameter{Name: "w", Values: values, Grads: grads, Shape: shape, Strides: strides}
+			ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{p}, nxd.DDPOptions{ZeroStage: 1})
+			if err != nil {
+				return p, nil, nil, err
+			}
+			sgd, err := nxd.NewSGD(ddp, nxd.SGDOptions{LearningRate: 0.5, Momentum: 0.5})
+			return p, ddp, sgd, err
+		}
+		check := func(what string, p nxd.Parameter, at func(int) int, factor float32) {
+			for i := 0; i < 24; i++ {
+				if got := p.Values.(nxd.Array[float32]).Data()[at(i)]; got != 100-factor*float32(i) {
+					t.Errorf("%s: element %d is %g, expected %g", what, i, got, 100-factor*float32(i))
+				}
+			}
+		}
+		turned, ddp, sgd, err := make(last, place, 1, 1)
+		if err != nil {
+			return err
+		}
+		if _, err := sgd.Step(nxd.FinishOptions{}); err != nil {
+			return err
+		}
+		check("channels last", turned, place, 2)
+		if err := sgd.Save(path); err != nil {
+			return err
+		}
+		plain, _, loaded, err := make(nil, func(i int) int { return i }, 2, 0)
+		if err != nil {
+			return err
+		}
+		if err := loaded.Load(path); err != nil {
+			return err
+		}
+		if _, err := loaded.Step(nxd.FinishOptions{}); err != nil {
+			return err
+		}
+		check("loaded", plain, func(i int) int { return i }, 2.5)
+		// Memory that has moved lies in the same order.
+		moved, err := nxd.NewArray[float32](24)
+		if err != nil {
+			return err
+		}
+		if err := ddp.Rebind(0, nil, moved); err != nil {
+			return err
+		}
+		if _, err := sgd.Step(nxd.FinishOptions{}); err != nil {
+			return err
+		}
+		check("moved", turned, place, 2.5)
+		// Gaps, strides that leave the memory, and too few of them are errors on all ranks.
+		for _, bad := range [][]int64{{12, 1, 6, 0}, {12, 1, 6, 4}, {12, 1, 6}} {
+			p := turned
+			p.Strides = bad
+			if _, err := nxd.NewDDP(c, nil, []nxd.Parameter{p}, nxd.DDPOptions{}); !errors.Is(err, nxd.InvalidArgument) {
+				t.Errorf("strides %v: got %v", bad, err)
+			}
+		}
+		return c.Finalize()
+	})
 }

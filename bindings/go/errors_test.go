@@ -37,7 +37,7 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 	if !strings.Contains(ends[1].Error(), "receive: expected 4 elements, got 3") {
 		t.Errorf("rank 1: %v", ends[1])
 	}
-	if want := "rank 1 refused its arguments: all_reduce: receive: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
+	if want := "rank 1 rejected its arguments: all_reduce: receive: expected 4 elements"; !strings.Contains(ends[0].Error(), want) {
 		t.Errorf("rank 0: expected %q, got %v", want, ends[0])
 	}
 	if time.Since(start) > ranks.Timeout/2 {
@@ -86,7 +86,7 @@ func TestBadArraysTellThePeers(t *testing.T) {
 				t.Errorf("rank %d: expected %q, got %v", rank, want, err)
 			}
 		}
-		if err := failures[0][i]; err != nil && !strings.Contains(err.Error(), "rank 1 refused") {
+		if err := failures[0][i]; err != nil && !strings.Contains(err.Error(), "rank 1 rejected") {
 			t.Errorf("rank 0: expected rank 1 to be named, got %v", err)
 		}
 	}

@@ -101,6 +101,36 @@ func call(c *Context, collective bool, arrays []LayerArray, f func(*raw.Context,
 	return err
 }
 
+// perWeight has one array per weight of a call; one that may be left out may be nil.
+type perWeight struct {
+	name     string
+	arrays   []LayerArray
+	optional bool
+}
+
+// callLists is call with lists of count arrays each behind the single ones.
+func callLists(c *Context, arrays []LayerArray, count int, lists []perWeight,
+	f func(*raw.Context, []*raw.DLTensor, []**raw.DLTensor) error) error {
+	single := len(arrays)
+	for _, l := range lists {
+		if len(l.arrays) != count && !(l.optional && len(l.arrays) == 0) {
+			return rejectLayer(c, raw.Invalid("%s: expected one for each of %d weights, got %d", l.name, count,
+				len(l.arrays)))
+		}
+		arrays = append(arrays, l.arrays...)
+	}
+	return call(c, true, arrays, func(p *raw.Context, t []*raw.DLTensor) error {
+		var scratch raw.Scratch
+		defer scratch.Free()
+		pointers, next := make([]**raw.DLTensor, len(lists)), single
+		for i, l := range lists {
+			pointers[i] = raw.Copied(&scratch, t[next:next+len(l.arrays)])
+			next += len(l.arrays)
+		}
+		return f(p, t, pointers)
+	})
+}
+
 // rejectLayer tells the tensor-parallel peers that this rank cannot make a call, and gives the reason back.
 func rejectLayer(c *Context, why *Error) error {
 	group, err := c.ParallelGroup(AxisTensor)
@@ -126,6 +156,30 @@ func ColumnLinearBackward(c *Context, x, weight, gradY LayerArray, o ColumnLinea
 	return call(c, true, []LayerArray{x, weight, gradY, gradX, gradWeight, gradBias}, func(p *raw.Context, t []*raw.DLTensor) error {
 		return raw.ColumnLinearBackward(p, t[0], t[1], t[2], &o, t[3], t[4], t[5])
 	})
+}
+
+// ColumnLinearsForward: ColumnLinearForward of one x by several weights, such as those of query, key and
+// value; under sequence parallelism x is gathered once. biases may be nil. [collective: the tensor-parallel
+// group]
+func ColumnLinearsForward(c *Context, x LayerArray, weights, biases []LayerArray, o ColumnLinearOptions,
+	ys []LayerArray) error {
+	o = o.Sized()
+	return callLists(c, []LayerArray{x}, len(weights), []perWeight{{"weights", weights, false}, {"biases", biases, true},
+		{"ys", ys, false}}, func(p *raw.Context, t []*raw.DLTensor, l []**raw.DLTensor) error {
+		return raw.ColumnLinearsForward(p, t[0], l[0], l[1], len(weights), &o, l[2])
+	})
+}
+
+// ColumnLinearsBackward: gradients of ColumnLinearsForward; that of x is one sum over weights and ranks.
+// gradWeights and gradBiases may be nil. [collective: the tensor-parallel group]
+func ColumnLinearsBackward(c *Context, x LayerArray, weights, gradYs []LayerArray, o ColumnLinearOptions,
+	gradX LayerArray, gradWeights, gradBiases []LayerArray) error {
+	o = o.Sized()
+	return callLists(c, []LayerArray{x, gradX}, len(weights), []perWeight{{"weights", weights, false},
+		{"gradYs", gradYs, false}, {"gradWeights", gradWeights, true}, {"gradBiases", gradBiases, true}},
+		func(p *raw.Context, t []*raw.DLTensor, l []**raw.DLTensor) error {
+			return raw.ColumnLinearsBackward(p, t[0], l[0], l[1], len(weights), &o, t[1], l[2], l[3])
+		})
 }
 
 // RowLinearForward: y = x weight^T + bias, of this rank's input features, summed over ranks. [collective:

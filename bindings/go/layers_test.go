@@ -93,6 +93,57 @@ func TestLayersOverArrays(t *testing.T) {
 	})
 }
 
+// Two weights of one input: the results are those of one call each, and the input's gradient is one sum.
+func TestSeveralWeightsOfOneInput(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		if _, err := tensorParallel(c); err != nil {
+			return err
+		}
+		var arrays [9]nxd.Array[float64]
+		for i, n := range []int{6, 12, 6, 8, 4, 8, 6, 6, 6} { // x, two weights, ys, y alone, dx, and dx of each
+			var err error
+			if arrays[i], err = numbers(n, float64(i)); err != nil {
+				return err
+			}
+			defer arrays[i].Close()
+		}
+		x := nxd.In(arrays[0], 2, 3)
+		weights := []nxd.LayerArray{nxd.In(arrays[1], 4, 3), nxd.In(arrays[2], 2, 3)}
+		ys := []nxd.LayerArray{nxd.In(arrays[3], 2, 4), nxd.In(arrays[4], 2, 2)}
+		var o nxd.ColumnLinearOptions
+		if err := nxd.ColumnLinearsForward(c, x, weights, nil, o, ys); err != nil {
+			return err
+		}
+		if err := nxd.ColumnLinearForward(c, x, weights[0], nxd.LayerArray{}, o, nxd.In(arrays[5], 2, 4)); err != nil {
+			return err
+		}
+		for i, want := range arrays[5].Data() {
+			if got := arrays[3].Data()[i]; got != want {
+				t.Errorf("element %d is %g, expected %g", i, got, want)
+			}
+		}
+		if err := nxd.ColumnLinearsBackward(c, x, weights, ys, o, nxd.In(arrays[6], 2, 3), nil, nil); err != nil {
+			return err
+		}
+		for i := range weights {
+			dx := nxd.In(arrays[7+i], 2, 3)
+			if err := nxd.ColumnLinearBackward(c, x, weights[i], ys[i], o, dx, nxd.LayerArray{}, nxd.LayerArray{}); err != nil {
+				return err
+			}
+		}
+		for i, got := range arrays[6].Data() {
+			if want := arrays[7].Data()[i] + arrays[8].Data()[i]; math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
+				t.Errorf("gradient %d is %g, expected %g", i, got, want)
+			}
+		}
+		err := nxd.ColumnLinearsForward(c, x, weights, nil, o, ys[:1])
+		if err == nil || !strings.Contains(err.Error(), "ys: expected one for each of 2 weights, got 1") {
+			t.Errorf("one result for two weights: %v", err)
+		}
+		return nil
+	})
+}
+
 // Initial values are those of the whole weight, which is put together again.
 func TestShardsOfWeights(t *testing.T) {
 	ranks.Run(t, 2, func(c *nxd.Context) error {

@@ -3,7 +3,7 @@ package nxd
 import "libnxd.org/nxd/raw"
 
 type (
-	// PlanModel is the sizes of a decoder. StructSize is set by the calls.
+	// PlanModel is the sizes of a decoder or of a BERT. StructSize is set by the calls.
 	PlanModel = raw.PlanModel
 	// PlanMachine is figures of a machine; zero values are defaults. StructSize is set by the calls.
 	PlanMachine = raw.PlanMachine

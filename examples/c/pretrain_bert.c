@@ -89,25 +89,27 @@ static int set_number(double* place, double least, const char* value) {
   return *value && !*end && *place >= least && *place <= 1e9;
 }
 
+static const arguments_t defaults = {.tp = 1,
+                                     .dp = 1,
+                                     .steps = 300,
+                                     .warmup = -1,
+                                     .batch = 16,
+                                     .sequence = 64,
+                                     .hidden = 128,
+                                     .layers = 2,
+                                     .heads = 4,
+                                     .intermediate = 512,
+                                     .vocabulary = 256,
+                                     .cls = -1,
+                                     .sep = -1,
+                                     .mask = -1,
+                                     .seed = 1,
+                                     .learning_rate = 1e-3,
+                                     .dtype = NXD_DTYPE_F32,
+                                     .autocast = NXD_DTYPE_INVALID};
+
 static int read_arguments(arguments_t* a, int argc, char** argv) {
-  *a = (arguments_t){.tp = 1,
-                     .dp = 1,
-                     .steps = 300,
-                     .warmup = -1,
-                     .batch = 16,
-                     .sequence = 64,
-                     .hidden = 128,
-                     .layers = 2,
-                     .heads = 4,
-                     .intermediate = 512,
-                     .vocabulary = 256,
-                     .cls = -1,
-                     .sep = -1,
-                     .mask = -1,
-                     .seed = 1,
-                     .learning_rate = 1e-3,
-                     .dtype = NXD_DTYPE_F32,
-                     .autocast = NXD_DTYPE_INVALID};
+  *a = defaults;
   const struct {
     const char* name;
     double* number;

@@ -137,26 +137,27 @@ static const struct precision* precision_of(const char* name) {
   return NULL;
 }
 
+static const arguments_t defaults = {.tp = 2,
+                                     .pp = 1,
+                                     .dp = 1,
+                                     .virtual_size = 1,
+                                     .keep = 3,
+                                     .microbatches = 1,
+                                     .steps = 240,
+                                     .layers = 4,
+                                     .heads = 8,
+                                     .kv_heads = 4,
+                                     .sample = 400,
+                                     .hidden = 256,
+                                     .intermediate = 704,
+                                     .sequence = 256,
+                                     .batch = 8,
+                                     .learning_rate = 2e-3,
+                                     .precision = &precisions[0],
+                                     .out = "out"};
+
 /* 1, 0 after --help, -1 for arguments that are wrong. */
 static int read_arguments(arguments_t* a, int argc, char** argv) {
-  static const arguments_t defaults = {.tp = 2,
-                                       .pp = 1,
-                                       .dp = 1,
-                                       .virtual_size = 1,
-                                       .keep = 3,
-                                       .microbatches = 1,
-                                       .steps = 240,
-                                       .layers = 4,
-                                       .heads = 8,
-                                       .kv_heads = 4,
-                                       .sample = 400,
-                                       .hidden = 256,
-                                       .intermediate = 704,
-                                       .sequence = 256,
-                                       .batch = 8,
-                                       .learning_rate = 2e-3,
-                                       .precision = &precisions[0],
-                                       .out = "out"};
   int64_t seed = 1;
   const place_t places[] = {{"tp", &a->tp, 0, 0, 0, 1},
                             {"pp", &a->pp, 0, 0, 0, 1},
@@ -426,7 +427,9 @@ static int find_start(rank_t* r, const arguments_t* a, int* out_first) {
   *out_first = 0;
   if (!a->resume) return 1;
   if (!run_resume(&r->checkpoints, a->steps, out_first)) return 0;
-  if (r->rank == 0) printf("going on after step %d\n", *out_first);
+  if (r->rank != 0) return 1;
+  printf("going on after step %d\n", *out_first);
+  fflush(stdout);
   return 1;
 }
 

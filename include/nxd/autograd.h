@@ -52,6 +52,7 @@ NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous
  *   - in F32: norms, softmax, exponentials, logarithms, powers, sums, losses;
  *   - in the widest dtype among the arguments: operators that join or mix several, such as cat and
  *     addcmul.
+ *  Tensors of NXD_DEVICE_XLA have PyTorch/XLA's lists, which are shorter.
  *
  *  Other operators take what they are given. F64 and integers are never cast, nor are the arguments
  *  of operators that write to one of them. Casts are recorded: gradients have the dtypes of the

@@ -53,7 +53,9 @@ NXD_API nxd_status_t nxd_checkpoint_open_newest(nxd_context_t* ctx, const char* 
 NXD_API nxd_status_t nxd_checkpoint_get_step(nxd_checkpoint_t* checkpoint, int64_t* out_step);
 
 /** [local] Path of a file in the checkpoint: to be written by any rank until it is published, or of
- *  a file that an opened one has. Another rank's file must have another name.
+ *  a file that an opened one has. Another rank's file must have another name. For a snapshot's name
+ *  it is that of the index of the ranks' shares, where several ranks have written it: functions
+ *  that read safetensors take an index in the place of a file.
  *  @param name  1 to 200 bytes of UTF-8; no '/', no '.' in front, not manifest.json.
  *  @param buf  room for cap bytes; may be NULL when cap is 0.
  *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a
@@ -85,7 +87,7 @@ NXD_API nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, cons
 /** [collective: world] Completes a checkpoint.
  *
  *  Snapshots are written first. The ranks share the files: each is brought to the disk, and its
- *  size and checksum (BLAKE2b, by libsodium) go into manifest.json, with the values and with the
+ *  size and checksum (XXH3 of 128 bits) go into manifest.json, with the values and with the
  *  context's seed, step and microbatch. Then the directory gets its name, in one step of the file
  *  system: whenever the job is killed, the checkpoint is there as a whole or not at all.
  *  @param keep_last  complete checkpoints to keep, this one among them; older ones are removed.

@@ -86,8 +86,8 @@ NXD_API nxd_status_t nxd_data_loader_next(nxd_data_loader_t* loader, int64_t* id
 
 /** [local] Samples of an epoch, over all ranks.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_data_loader_get_num_samples(nxd_data_loader_t* loader,
-                                                     int64_t* out_samples);
+NXD_API nxd_status_t nxd_data_loader_get_sample_count(nxd_data_loader_t* loader,
+                                                      int64_t* out_count);
 
 /** [local] Samples that all ranks together have taken when each of them has taken as many batches
  *  as this one. It is what a checkpoint needs to keep.

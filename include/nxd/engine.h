@@ -15,6 +15,7 @@
 #include "model_pipeline.h"
 #include "module.h"
 #include "op.h"
+#include "serialization.h"
 #include "tensor.h"
 #include "training.h"
 /* nxd.h has a line about each. */

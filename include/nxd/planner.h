@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/** Sizes of a decoder that predicts the next token. nxd_plan_model_from_config fills it. */
+/** Sizes of a decoder that predicts the next token, or of a BERT for pre-training.
+ *  nxd_plan_model_from_config fills it. */
 typedef struct nxd_plan_model {
   size_t struct_size;
   int64_t hidden_size;
@@ -23,7 +24,7 @@ typedef struct nxd_plan_model {
   int32_t gated_mlp;     /**< 1: three matrices, as Llama's; 0: two, as GPT-2's */
   int32_t attention_bias, mlp_bias, norm_bias; /**< 1: layers of that sort have biases */
   int32_t tied_embeddings;                     /**< 1: the head's weight is the embedding's */
-  int32_t reserved;
+  int32_t num_token_types; /**< rows of a BERT's table of token types; 0: a decoder */
 } nxd_plan_model_t;
 
 #define NXD_PLAN_MODEL_INIT \
@@ -34,7 +35,7 @@ typedef struct nxd_plan_model {
 NXD_API nxd_status_t nxd_plan_model_init(nxd_plan_model_t* model, size_t size);
 
 /** [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
- *  knows, but for "bert", which is no decoder.
+ *  knows.
  *
  *  @param config_json  text of config.json.
  *  @param[in,out] out_model  struct_size set by the caller; the rest is filled.
@@ -128,7 +129,8 @@ typedef struct nxd_plan_prediction {
   uint64_t grad_bytes;
   uint64_t optimizer_bytes;
   uint64_t activation_bytes;
-  uint64_t buffer_bytes; /**< received values, sums under way, gradients of activations */
+  uint64_t buffer_bytes; /**< received values, gradients of activations, workspaces, and what the
+                              memory pool holds beyond what is asked of it */
   uint64_t total_bytes;
 } nxd_plan_prediction_t;
 
@@ -137,7 +139,8 @@ typedef struct nxd_plan_prediction {
  *
  *  @param machine  NULL: all defaults.
  *  @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
- *  @return NXD_OK; INVALID_ARGUMENT (a size that is missing, out of range, or does not divide).
+ *  @return NXD_OK; INVALID_ARGUMENT (a size that is missing or out of range, more ranks than a size
+ *          has parts for, a sequence that does not divide).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model,
                                       const nxd_plan_machine_t* machine,
@@ -168,7 +171,7 @@ NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* opt
  *  @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
  *                 may be NULL.
  *  @param[out] out_count  how many were filled: at most cap.
- *  @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout divides the model; or none
+ *  @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout suits the model; or none
  *          fits: the message gives the one that needs least).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_search(const nxd_plan_model_t* model,

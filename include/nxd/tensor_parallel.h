@@ -28,8 +28,8 @@
 extern "C" {
 #endif
 
-/** Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
- *  workspace. */
+/** Options of nxd_column_linear_forward, nxd_column_linears_forward and their _backward; the same
+ *  on all ranks, but for the workspace. */
 typedef struct nxd_column_linear_options {
   size_t struct_size;
   int32_t gather_output;     /**< 1: y has the features of all ranks, else this rank's */
@@ -108,6 +108,57 @@ NXD_API nxd_status_t nxd_column_linear_backward_get_workspace(
     nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y,
     const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight,
     const DLTensor* grad_bias, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] nxd_column_linear_forward of one x by several weights, such
+ *  as those of query, key and value: under sequence_parallel x is gathered once.
+ *
+ *  @param weights      num_weights arrays, as weight there; all of them read the same features.
+ *  @param biases       one per weight, NULL where it has none; NULL: none at all.
+ *  @param num_weights  at least 1.
+ *  @param ys           one per weight, as y there.
+ *  @return as nxd_column_linear_forward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linears_forward(nxd_context_t* ctx, const DLTensor* x,
+                                                const DLTensor* const* weights,
+                                                const DLTensor* const* biases, size_t num_weights,
+                                                const nxd_column_linear_options_t* options,
+                                                DLTensor* const* ys);
+
+/** [local] Bytes of workspace of nxd_column_linears_forward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linears_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights,
+    const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options,
+    const DLTensor* const* ys, size_t* out_bytes);
+
+/** [collective: tensor-parallel group] Gradients of nxd_column_linears_forward. That of x is one
+ *  sum over weights and ranks.
+ *
+ *  @param x             as given to the forward.
+ *  @param weights       as given to the forward.
+ *  @param grad_ys       one per weight, as grad_y of nxd_column_linear_backward.
+ *  @param grad_x        as there; NULL: not wanted.
+ *  @param grad_weights  one per weight, as grad_weight there, NULL where it is not wanted; NULL:
+ *                       none is.
+ *  @param grad_biases   the same, as grad_bias there.
+ *  @return as nxd_column_linear_backward.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linears_backward(nxd_context_t* ctx, const DLTensor* x,
+                                                 const DLTensor* const* weights,
+                                                 const DLTensor* const* grad_ys, size_t num_weights,
+                                                 const nxd_column_linear_options_t* options,
+                                                 DLTensor* grad_x, DLTensor* const* grad_weights,
+                                                 DLTensor* const* grad_biases);
+
+/** [local] Bytes of workspace of nxd_column_linears_backward, as
+ *  nxd_column_linear_forward_get_workspace gives them.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_column_linears_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights,
+    const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options,
+    const DLTensor* grad_x, const DLTensor* const* grad_weights, const DLTensor* const* grad_biases,
+    size_t* out_bytes);
 
 /** Options of nxd_row_linear_forward and _backward; the same on all ranks, but for the
  *  workspace. */

@@ -77,9 +77,9 @@ nxd_status_t nxd_data_loader_next(nxd_data_loader_t* loader, int64_t* ids, int64
   });
 }
 
-nxd_status_t nxd_data_loader_get_num_samples(nxd_data_loader_t* loader, int64_t* out_samples) {
+nxd_status_t nxd_data_loader_get_sample_count(nxd_data_loader_t* loader, int64_t* out_count) {
   return guard([&] {
-    auto& out = output(out_samples, "out_samples");
+    auto& out = output(out_count, "out_count");
     out = unwrap(loader).samples();
   });
 }

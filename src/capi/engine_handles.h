@@ -82,6 +82,16 @@ inline std::string unwrap_text(const char* value, const char* name) {
   return value;
 }
 
+inline std::vector<std::string> unwrap_texts(const char* const* values, size_t count,
+                                             const char* name) {
+  check_array(values, count, name);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < count; ++i) {
+    out.push_back(unwrap_text(values[i], text(name, "[", i, "]").c_str()));
+  }
+  return out;
+}
+
 inline nxd_module_t* new_handle(std::shared_ptr<Module> module) {
   return new nxd_module{std::move(module)};
 }

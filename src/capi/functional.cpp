@@ -24,13 +24,14 @@ LossFormula resolve(const nxd_cross_entropy_options_t& options) {
 // f: (tensor-parallel group, x) -> y. Peers learn of a missing x where the mapping communicates.
 template <class Function>
 nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,
-                 Function&& f) {
-  return guard([&] {
+                 Function&& f, const char* name = __builtin_FUNCTION()) {
+  const auto mapped = [&] {
     auto& out = output(out_y, "out_y");
     const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
     const auto value = [&] { return unwrap(x, "x"); };
     out = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
-  });
+  };
+  return guard(mapped, name);
 }
 
 }  // namespace

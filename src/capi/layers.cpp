@@ -5,6 +5,7 @@
 #include "engine/layers/dropout.h"
 #include "engine/layers/gated_mlp.h"
 #include "engine/layers/norm.h"
+#include "engine/layers/pad_model.h"
 #include "engine/layers/parallel_embedding.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/qkv_linear.h"
@@ -237,5 +238,34 @@ nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* 
     auto& out = output(out_module, "out_module");
     const LayerContext at{.context = unwrap(ctx, "ctx"), .path = name ? name : ""};
     out = new_handle(std::make_shared<Dropout>(at, p, static_cast<int>(shard_dim)));
+  });
+}
+
+nxd_status_t nxd_get_number_of_extra_heads(int64_t num_heads, int32_t tp_degree,
+                                           int64_t* out_extra) {
+  return guard([&] {
+    auto& out = output(out_extra, "out_extra");
+    out = HeadPadding::make(num_heads, tp_degree).extra();
+  });
+}
+
+nxd_status_t nxd_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_heads,
+                           const char* const* wrapped_classes, size_t num_wrapped_classes,
+                           nxd_pad_hook_fn hook, void* user_data) {
+  return guard([&] {
+    Module& self = unwrap(root, "root");
+    PadRequest request{tp_degree, num_heads};
+    const Outcome given = Outcome::of(self.context()->rank(), [&] {
+      request.wrapped_classes =
+          unwrap_texts(wrapped_classes, num_wrapped_classes, "wrapped_classes");
+    });
+    if (hook) {
+      request.hook = [hook, user_data](Module& module, const HeadPadding& heads) {
+        nxd_module_t* const own = borrow_module(module);
+        CallbackWatch().run([&] { return hook(own, heads.heads, heads.padded_heads, user_data); },
+                            (module.class_name() + ": pad hook").c_str());
+      };
+    }
+    pad_model(self, request, given);
   });
 }

@@ -19,8 +19,8 @@ const nxd_parallel_cross_entropy_options_t kLossDefaults = NXD_PARALLEL_CROSS_EN
 
 // The fields that both kinds have.
 template <class Options>
-LinearOptions resolve_common(const Options& given) {
-  LinearOptions options;
+LinearCallOptions resolve_common(const Options& given) {
+  LinearCallOptions options;
   options.sequence_parallel = flag(given.sequence_parallel, "sequence_parallel");
   options.sequence_dim = given.sequence_dim;
   options.transposed_weight = flag(given.transposed_weight, "transposed_weight");
@@ -29,16 +29,16 @@ LinearOptions resolve_common(const Options& given) {
   return options;
 }
 
-LinearOptions resolve(const nxd_column_linear_options_t* given) {
+LinearCallOptions resolve(const nxd_column_linear_options_t* given) {
   const auto known = read_options(given, kColumnDefaults, "options");
-  LinearOptions options = resolve_common(known);
+  LinearCallOptions options = resolve_common(known);
   options.gather_output = flag(known.gather_output, "gather_output");
   return options;
 }
 
-LinearOptions resolve(const nxd_row_linear_options_t* given) {
+LinearCallOptions resolve(const nxd_row_linear_options_t* given) {
   const auto known = read_options(given, kRowDefaults, "options");
-  LinearOptions options = resolve_common(known);
+  LinearCallOptions options = resolve_common(known);
   options.input_is_parallel = toggle(known.input_is_parallel, true, "input_is_parallel");
   return options;
 }
@@ -71,13 +71,13 @@ struct LinearTensors {
   bool backward;
 
   LinearArrays read(Data data) const {
-    return {read_array(x, "x", data),
-            read_array(weight, "weight", data),
-            read_array(y, backward ? "grad_y" : "y", data),
-            read_optional_array(bias, "bias", data),
-            read_optional_array(grad_x, "grad_x", data),
-            read_optional_array(grad_weight, "grad_weight", data),
-            read_optional_array(grad_bias, "grad_bias", data)};
+    const Array in = read_array(x, "x", data);
+    return {in,
+            {{read_array(weight, "weight", data), read_array(y, backward ? "grad_y" : "y", data),
+              read_optional_array(bias, "bias", data),
+              read_optional_array(grad_weight, "grad_weight", data),
+              read_optional_array(grad_bias, "grad_bias", data)}},
+            read_optional_array(grad_x, "grad_x", data)};
   }
 };
 
@@ -91,6 +91,44 @@ LinearTensors backward_of(const DLTensor* x, const DLTensor* weight, const DLTen
                           const DLTensor* grad_bias) {
   return {x, weight, grad_y, nullptr, grad_x, grad_weight, grad_bias, true};
 }
+
+// The same for several weights. Lists of what may be left out may be NULL.
+struct LinearsTensors {
+  using List = const DLTensor* const*;
+
+  const DLTensor* x;
+  List weights, ys;
+  size_t count;
+  List biases;
+  const DLTensor* grad_x;
+  List grad_weights, grad_biases;
+  bool backward;
+
+  LinearArrays read(Data data) const {
+    check_count(count, sizeof *weights, "weights");
+    const char* const outputs = backward ? "grad_ys" : "ys";
+    check_list(weights, "weights");
+    check_list(ys, outputs);
+    LinearArrays arrays{
+        read_array(x, "x", data), {}, read_optional_array(grad_x, "grad_x", data), true};
+    for (size_t i = 0; i < count; ++i) {
+      const auto optional = [&](List list, const char* name) {
+        return read_optional_array(list ? list[i] : nullptr, text(name, "[", i, "]"), data);
+      };
+      arrays.weights.push_back({read_array(weights[i], text("weights[", i, "]"), data),
+                                read_array(ys[i], text(outputs, "[", i, "]"), data),
+                                optional(biases, "biases"), optional(grad_weights, "grad_weights"),
+                                optional(grad_biases, "grad_biases")});
+    }
+    return arrays;
+  }
+
+ private:
+  void check_list(List list, const char* name) const {
+    check_argument(list || count == 0, name, ": expected an array of ", count,
+                   " tensors, got NULL");
+  }
+};
 
 // The same of an embedding.
 struct EmbeddingTensors {
@@ -175,6 +213,50 @@ nxd_status_t nxd_column_linear_backward_get_workspace(
     const DLTensor* grad_bias, size_t* out_bytes) {
   return get_workspace<ColumnLinearBackward>(
       ctx, backward_of(x, weight, grad_y, grad_x, grad_weight, grad_bias), options, out_bytes);
+}
+
+nxd_status_t nxd_column_linears_forward(nxd_context_t* ctx, const DLTensor* x,
+                                        const DLTensor* const* weights,
+                                        const DLTensor* const* biases, size_t num_weights,
+                                        const nxd_column_linear_options_t* options,
+                                        DLTensor* const* ys) {
+  return run_plan<ColumnLinearForward>(
+      ctx, "column_linears_forward",
+      LinearsTensors{x, weights, ys, num_weights, biases, nullptr, nullptr, nullptr, false},
+      options);
+}
+
+nxd_status_t nxd_column_linears_forward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights,
+    const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options,
+    const DLTensor* const* ys, size_t* out_bytes) {
+  return get_workspace<ColumnLinearForward>(
+      ctx, LinearsTensors{x, weights, ys, num_weights, biases, nullptr, nullptr, nullptr, false},
+      options, out_bytes);
+}
+
+nxd_status_t nxd_column_linears_backward(nxd_context_t* ctx, const DLTensor* x,
+                                         const DLTensor* const* weights,
+                                         const DLTensor* const* grad_ys, size_t num_weights,
+                                         const nxd_column_linear_options_t* options,
+                                         DLTensor* grad_x, DLTensor* const* grad_weights,
+                                         DLTensor* const* grad_biases) {
+  return run_plan<ColumnLinearBackward>(ctx, "column_linears_backward",
+                                        LinearsTensors{x, weights, grad_ys, num_weights, nullptr,
+                                                       grad_x, grad_weights, grad_biases, true},
+                                        options);
+}
+
+nxd_status_t nxd_column_linears_backward_get_workspace(
+    nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights,
+    const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options,
+    const DLTensor* grad_x, const DLTensor* const* grad_weights, const DLTensor* const* grad_biases,
+    size_t* out_bytes) {
+  return get_workspace<ColumnLinearBackward>(
+      ctx,
+      LinearsTensors{x, weights, grad_ys, num_weights, nullptr, grad_x, grad_weights, grad_biases,
+                     true},
+      options, out_bytes);
 }
 
 nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size_t size) {

@@ -107,12 +107,8 @@ nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, 
                                   int32_t on) {
   return guard([&] {
     Module& self = unwrap(root, "root");
-    check_array(names, num_names, "names");
+    const std::vector<std::string> chosen = unwrap_texts(names, num_names, "names");
     flag(on, "on");
-    std::vector<std::string> chosen;
-    for (size_t i = 0; i < num_names; ++i) {
-      chosen.push_back(unwrap_text(names[i], text("names[", i, "]").c_str()));
-    }
     set_recomputation(self, num_names == 0 ? layers_of(self) : chosen, on == 1);
   });
 }

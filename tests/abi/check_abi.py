@@ -129,13 +129,19 @@ def run(command, accept=(0,)):
 # --- What there was ------------------------------------------------------------------------------
 
 def compare_struct(name, old, new):
-    """A struct may only have grown at its end, and only if its first field says how long it is."""
+    """A struct may only have grown at its end, and only if its first field says how long it is; and a field
+    may stand where one was reserved."""
     problems = []
+    added = [f for f in new["fields"] if f not in old["fields"]]
     for field, was in old["fields"].items():
         now = new["fields"].get(field)
+        if now is None and field == "reserved":
+            taken = [f for f in added if new["fields"][f] == was]
+            if taken:
+                added.remove(taken[0])
+                continue
         if now != was:
             problems.append(f"{name}.{field}: was {was} (offset, bytes, type), is {now}")
-    added = [f for f in new["fields"] if f not in old["fields"]]
     sized = next(iter(old["fields"]), "") == "struct_size"
     for field in added:
         if not sized:

@@ -97,6 +97,15 @@ inline void check_dropout(const ModelOracle& oracle, const std::vector<const cha
   assert_true(loss(config_of(oracle, all)) == loss(oracle.config));
 }
 
+// Heads and features that the ranks do not divide.
+inline void check_uneven(const ModelOracle& oracle, const nlohmann::json& changes,
+                         const std::vector<const char*>& dropouts) {
+  ModelOracle uneven = oracle;
+  uneven.config = config_of(oracle, changes);
+  check_all(uneven, uneven.config, NXD_DTYPE_F64, 4, 1e-9);
+  if (!dropouts.empty()) check_dropout(uneven, dropouts);
+}
+
 // The oracle's batch, of which each row ends sooner.
 inline ModelOracle shortened(const ModelOracle& oracle, int64_t sequence,
                              const std::string& config) {

@@ -89,6 +89,16 @@ struct Trained {
   Optimizer optimizer;
 };
 
+// True if a state that is loaded from the one path is saved as the other's bytes.
+bool same_state(nxd_context_t* ctx, int zero_stage, const std::string& path,
+                const std::string& same) {
+  Trained other(ctx, zero_stage);
+  const std::string again = same + ".again";
+  NXD_TEST_OK(nxd_optimizer_load(other.optimizer.get(), path.c_str()));
+  NXD_TEST_OK(nxd_optimizer_save(other.optimizer.get(), again.c_str()));
+  return read(again) == read(same);
+}
+
 void goes_on_meanwhile(void**) {
   for (const int zero_stage : {0, 1}) {
     const TempDir directory;
@@ -126,7 +136,7 @@ void goes_on_meanwhile(void**) {
       NXD_TEST_OK(nxd_checkpoint_wait(checkpoint.get(), -1));
       NXD_TEST_OK(nxd_checkpoint_test(checkpoint.get(), &done));
       NXD_TEST_CHECK(done == 1);
-      NXD_TEST_CHECK(read(path_in(checkpoint, kState)) == read(same));
+      NXD_TEST_CHECK(same_state(ctx, zero_stage, path_in(checkpoint, kState), same));
       NXD_TEST_CHECK(newest_step(ctx, root) == 3);
       const std::vector<char> bytes = trained.model.bytes();
       NXD_TEST_OK(nxd_checkpoint_restore_random_state(checkpoint.get()));
@@ -237,7 +247,7 @@ void full_disk(void**) {
     NXD_TEST_OK(nxd_checkpoint_publish_async(checkpoint.get(), 1));
     NXD_TEST_OK(nxd_checkpoint_wait(checkpoint.get(), -1));
     NXD_TEST_CHECK(newest_step(ctx, root) == 2);
-    NXD_TEST_CHECK(read(path_in(checkpoint, kState)) == read(same));
+    NXD_TEST_CHECK(same_state(ctx, 1, path_in(checkpoint, kState), same));
     return 0;
   });
   ::signal(SIGXFSZ, old);

@@ -27,9 +27,12 @@ static void* burn(void* unused) {
   return NULL;
 }
 
-/* The event loops of Gloo come late when the processors are taken. */
+/* The event loops of Gloo come late when the processors are taken. One of the test's forms has them
+ * so, over Gloo alone. */
 static int start_load(void** state) {
   static pthread_t threads[kBusyThreads];
+  const char* transport = getenv("NXD_TRANSPORT");
+  if (!transport || strcmp(transport, "gloo") != 0 || getenv("NXD_LARGE_GROUP")) return 0;
   *state = threads;
   atomic_store(&busy, 1);
   for (int i = 0; i < kBusyThreads; ++i) {
@@ -40,7 +43,7 @@ static int start_load(void** state) {
 
 static int end_load(void** state) {
   atomic_store(&busy, 0);
-  for (int i = 0; i < kBusyThreads; ++i) pthread_join(((pthread_t*)*state)[i], NULL);
+  for (int i = 0; *state && i < kBusyThreads; ++i) pthread_join(((pthread_t*)*state)[i], NULL);
   return 0;
 }
 

@@ -115,7 +115,7 @@ void check_batches(nxd_context_t* ctx, const Case& test, int data, int ranks, in
   const auto number = static_cast<int64_t>(samples.size());
   nxd_data_loader_t* loader = open(ctx, test.files->paths, batch, &test.options);
   int64_t found = 0;
-  NXD_TEST_OK(nxd_data_loader_get_num_samples(loader, &found));
+  NXD_TEST_OK(nxd_data_loader_get_sample_count(loader, &found));
   NXD_TEST_CHECK(found == number);
   int64_t position = 0;
   for (int64_t batches = 1; batches <= 3; ++batches) {
@@ -366,8 +366,8 @@ void bad_calls(nxd_context_t* ctx, int, int, void* user_data) {
   NXD_TEST_REFUSED(nxd_data_loader_set_position(nullptr, 0), argument, "loader");
   NXD_TEST_REFUSED(nxd_data_loader_get_position(nullptr, &value), argument, "loader");
   NXD_TEST_REFUSED(nxd_data_loader_get_position(plain, nullptr), argument, "out_position");
-  NXD_TEST_REFUSED(nxd_data_loader_get_num_samples(nullptr, &value), argument, "loader");
-  NXD_TEST_REFUSED(nxd_data_loader_get_num_samples(plain, nullptr), argument, "out_samples");
+  NXD_TEST_REFUSED(nxd_data_loader_get_sample_count(nullptr, &value), argument, "loader");
+  NXD_TEST_REFUSED(nxd_data_loader_get_sample_count(plain, nullptr), argument, "out_count");
   NXD_TEST_REFUSED(nxd_data_loader_options_init(nullptr, sizeof options), argument, "options");
   NXD_TEST_CHECK(position_of(plain) == 0);
   NXD_TEST_OK(nxd_data_loader_set_position(plain, (int64_t{4} << 39) - 1));

@@ -329,9 +329,18 @@ void bad_tensors(void**) {
     refused(create_one(ctx, param.tensor(), wide.tensor()), "dtype f32, got f64");
     refused(create_one(ctx, param.tensor(), grad.tensor(), ""), "names[0]");
     DLTensor bad = *param.tensor();
-    int64_t strides[] = {1, 2}, row_strides[] = {3, 1}, negative[] = {2, -3};
+    int64_t strides[] = {1, 2}, row_strides[] = {3, 1}, negative[] = {2, -3}, gaps[] = {4, 1};
     bad.strides = strides;
-    refused(create_one(ctx, &bad, grad.tensor(), "w"), "params[0] (w): expected C order");
+    refused(create_one(ctx, &bad, grad.tensor(), "w"),
+            "grads[0] (w): expected the parameter's order of dimensions in memory, got another");
+    refused(create_one(ctx, grad.tensor(), &bad, "w"), "order of dimensions in memory, C order");
+    DLTensor turned = *grad.tensor();
+    turned.strides = strides;
+    NXD_TEST_OK(create_one(ctx, &bad, &turned));
+    bad.strides = gaps;
+    refused(create_one(ctx, &bad, grad.tensor(), "w"),
+            "params[0] (w): expected a dense array, in C order or another order of dimensions, "
+            "got the strides [4, 1] for the shape [2, 3]");
     bad.strides = row_strides;
     NXD_TEST_OK(create_one(ctx, &bad, grad.tensor()));
     bad.shape = negative;
@@ -460,7 +469,7 @@ void ranks_that_differ(void**) {
       nxd_ddp_options_t options = in_buckets(0);
       if (rank == 1) wrong.apply(model, options);
       NXD_TEST_REFUSED(model.create_ddp(ctx, options, ddp), NXD_ERROR_INVALID_ARGUMENT,
-                       rank == 1 ? wrong.part : "rank 1 refused");
+                       rank == 1 ? wrong.part : "rank 1 rejected");
     }
     NXD_TEST_OK(model.create_ddp(ctx, in_buckets(0), ddp));
     NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));

@@ -14,10 +14,12 @@ using namespace nxd_test;
 struct Split {
   int32_t tensor, pipeline, data;
   int32_t zero_stage;
+  bool first_innermost = false;  // arrays are not in C order
   int ranks() const { return tensor * pipeline * data; }
   std::string text() const {
     return "TP " + std::to_string(tensor) + " PP " + std::to_string(pipeline) + " DP " +
-           std::to_string(data) + " ZeRO " + std::to_string(zero_stage);
+           std::to_string(data) + " ZeRO " + std::to_string(zero_stage) +
+           (first_innermost ? " first dimension innermost" : "");
   }
 };
 
@@ -60,8 +62,8 @@ class Part {
       held_.push_back(k);
       std::vector<int64_t> shape = entry.shape;
       if (entry.placement == NXD_PLACEMENT_SHARDED) shape[axis(entry)] /= split.tensor;
-      params.push_back(std::make_unique<Array>(shape, dtype));
-      grads.push_back(std::make_unique<Array>(shape, dtype));
+      params.push_back(std::make_unique<Array>(shape, dtype, split.first_innermost));
+      grads.push_back(std::make_unique<Array>(shape, dtype, split.first_innermost));
       for (int64_t i = 0; i < params.back()->count(); ++i) {
         params.back()->set(i, wave(global(entry, i), static_cast<int>(k)));
       }
@@ -228,8 +230,10 @@ void check_equal(const Split& split, const std::vector<Run>& runs, const Run& ex
   assert_true(seen >= expected.values.size());
 }
 
-const std::vector<Split> kSplits = {{2, 1, 2, 0}, {2, 1, 2, 1}, {1, 2, 2, 0}, {1, 2, 2, 1},
-                                    {2, 2, 2, 0}, {2, 2, 2, 1}, {2, 1, 1, 0}, {1, 2, 1, 1}};
+const std::vector<Split> kSplits = {{2, 1, 2, 0},       {2, 1, 2, 1},      {1, 2, 2, 0},
+                                    {1, 2, 2, 1},       {2, 2, 2, 0},      {2, 2, 2, 1},
+                                    {2, 1, 1, 0},       {1, 2, 1, 1},      {2, 1, 2, 1, true},
+                                    {2, 2, 1, 0, true}, {1, 1, 2, 1, true}};
 
 void clipping(void**) {
   for (const double norm_type : {2.0, 1.0, HUGE_VAL}) {
@@ -253,7 +257,8 @@ void saved_states(void**) {
   first.save = directory.path() + "/state.safetensors";
   second.load = first.save;
   through.steps = first.steps;
-  for (const Split& split : {Split{2, 1, 2, 1}, Split{2, 2, 2, 0}, Split{1, 2, 2, 1}}) {
+  for (const Split& split :
+       {Split{2, 1, 2, 1}, Split{2, 2, 2, 0}, Split{1, 2, 2, 1}, Split{2, 1, 2, 1, true}}) {
     train_on_ranks(split, first);
     const Run expected = [&] {
       Plan alone = first;
@@ -264,7 +269,8 @@ void saved_states(void**) {
       return train_on_ranks(kAlone, alone)[0];
     }();
     check_equal(kAlone, train_on_ranks(kAlone, second), expected, 1e-12);
-    for (const Split& other : {Split{2, 1, 1, 0}, Split{1, 2, 2, 1}, Split{2, 2, 2, 1}}) {
+    for (const Split& other :
+         {Split{2, 1, 1, 0}, Split{1, 2, 2, 1}, Split{2, 2, 2, 1}, Split{2, 1, 2, 1, true}}) {
       check_equal(other, train_on_ranks(other, second), expected, 1e-12);
     }
   }

@@ -77,6 +77,34 @@ void test_tensors_move_and_are_computed_with(void**) {
   assert_int_equal(metrics().fallbacks, 0);
 }
 
+nxd_status_t read_pending(void* user_data) {
+  const Tensor doubled =
+      op("mul", "Scalar", {{"self", *static_cast<Tensor*>(user_data)}, {"other", 2.0}});
+  doubled.item();
+  return NXD_OK;
+}
+
+// The innermost function of the header asks for a value.
+void test_implicit_syncs_are_counted_by_call_site(void**) {
+  const Tensor x = moved(wave({1}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
+  const auto doubled = [&] { return op("mul", "Scalar", {{"self", x}, {"other", 2.0}}); };
+  float back = 0;
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  doubled().item();
+  NXD_TEST_OK(nxd_tensor_copy_to_host(doubled().get(), &back, sizeof back));
+  Tensor given = moved(wave({1}, NXD_DTYPE_F32, 2), NXD_DEVICE_XLA);
+  NXD_TEST_OK(nxd_add_step_closure(read_pending, &given, nullptr));
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_int_equal(metrics().implicit_syncs, 3);
+  const std::string report = text_by(nxd_device_get_report);
+  for (const char* wanted : {"\nimplicit_sync_at nxd_tensor_get_item aten::item 2\n",
+                             "\nimplicit_sync_at nxd_tensor_copy_to_host "}) {
+    if (report.find(wanted) == std::string::npos) fail_msg("no %s in %s", wanted, report.c_str());
+  }
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  assert_true(text_by(nxd_device_get_report).find("implicit_sync_at") == std::string::npos);
+}
+
 // A closure that writes its number down, reads a value, and may fail or add another one.
 struct Closure {
   std::vector<int>* calls;
@@ -207,6 +235,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tensors_move_and_are_computed_with),
+      cmocka_unit_test(test_implicit_syncs_are_counted_by_call_site),
       cmocka_unit_test(test_closures_run_in_order_after_the_graph),
       cmocka_unit_test(test_closures_that_fail),
       cmocka_unit_test(test_a_cut_step_has_its_largest_graph),

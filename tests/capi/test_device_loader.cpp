@@ -190,7 +190,7 @@ void goes_on(nxd_context_t* ctx, int rank, int size, void* user_data) {
   nxd_device_loader_t* second = nullptr;
   NXD_TEST_REFUSED(nxd_device_loader_create(lent.get(), NXD_DEVICE_CPU, nullptr, &second),
                    NXD_ERROR_INVALID_STATE, "a device loader reads it");
-  NXD_TEST_OK(nxd_data_loader_get_num_samples(lent.get(), &there));
+  NXD_TEST_OK(nxd_data_loader_get_sample_count(lent.get(), &there));
   NXD_TEST_CHECK(there == kSamples - 1);
   loader.reset();
   NXD_TEST_OK(nxd_data_loader_get_position(lent.get(), &there));

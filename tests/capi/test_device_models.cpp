@@ -209,8 +209,42 @@ void automatic_casts(void**) {
   assert_true(got != losses(recorded(2, true), NXD_DTYPE_INVALID));
 }
 
+std::string step_graph() {
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, nullptr, 0, &needed));
+  std::string text(needed, '\0');
+  NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, text.data(), text.size(), &needed));
+  return text;
+}
+
+// Replay calls the kernels that eager layers call, so that a loss has the same bits; plain kernels
+// are recorded operator by operator.
+void layers_record_kernels(void**) {
+  const LlamaOracle oracle;
+  const auto loss_of = [&](Layout layout, bool plain) {
+    layout.plain = plain;
+    return on_ranks<double>(layout, 7, [&](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, oracle.config, layout);
+      const double loss = run_backward(model.get(), oracle);
+      if (layout.device != NXD_DEVICE_XLA) return loss;
+      NXD_TEST_OK(nxd_mark_step(1));
+      const std::string graph = step_graph();
+      for (const char* kernel : {"nxd::attention(", "nxd::rms_norm_backward(", "nxd::rope(",
+                                 "nxd::swiglu(", "nxd::matrix_product("}) {
+        NXD_TEST_CHECK((graph.find(kernel) == std::string::npos) == plain);
+      }
+      return loss;
+    })[0];
+  };
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    const double eager = loss_of(Layout{1, false, dtype}, false);
+    NXD_TEST_CHECK(loss_of(recorded(1, false, dtype), false) == eager);
+    NXD_TEST_CHECK(std::fabs(loss_of(recorded(1, false, dtype), true) - eager) < 0.05);
+  }
+}
+
 // Every ATen operator of a step has a lowering; collectives, checks and masks are calls of the
-// host.
+// host. A compiler is given plain operators, not the kernels that replay calls.
 void steps_become_stablehlo(void**) {
   const std::pair<const char*, nlohmann::json> models[] = {
       {"llama_tiny", nlohmann::json::object()},
@@ -221,8 +255,10 @@ void steps_become_stablehlo(void**) {
     const ModelOracle oracle(name);
     const std::string config = config_of(oracle, changes);
     for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
-      on_ranks<int>(recorded(2, true, dtype), 7, [&](nxd_context_t* ctx) {
-        const Module model = create_model(ctx, config, recorded(2, true, dtype));
+      Layout layout = recorded(2, true, dtype);
+      layout.plain = true;
+      on_ranks<int>(layout, 7, [&](nxd_context_t* ctx) {
+        const Module model = create_model(ctx, config, layout);
         run_backward(model.get(), oracle);
         NXD_TEST_OK(nxd_mark_step(1));
         size_t needed = 0;
@@ -302,6 +338,7 @@ int main() {
       cmocka_unit_test(values_go_in_and_out),
       cmocka_unit_test(recomputation),
       cmocka_unit_test(automatic_casts),
+      cmocka_unit_test(layers_record_kernels),
       cmocka_unit_test(steps_become_stablehlo),
       cmocka_unit_test(bad_ids_fail_on_all_ranks),
       cmocka_unit_test(inputs_on_another_device_are_rejected),

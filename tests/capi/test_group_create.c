@@ -20,7 +20,7 @@ static void check_told(int rank, nxd_status_t status, nxd_group_t* group, int ba
   NXD_TEST_CHECK(group == NULL);
   if (rank == bad) return;
   char name[32];
-  snprintf(name, sizeof name, "rank %d refused", bad);
+  snprintf(name, sizeof name, "rank %d rejected", bad);
   NXD_TEST_CHECK(strstr(nxd_last_error(), name) != NULL);
   NXD_TEST_OK(nxd_last_error_info(&info));
   NXD_TEST_CHECK(info.root_rank == bad);

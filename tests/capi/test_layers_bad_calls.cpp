@@ -346,8 +346,8 @@ void sizes(nxd_context_t* ctx, int, int size, void*) {
   refused(__LINE__, ctx, kBad, "divisible by", m.column(8, 15));
   refused(__LINE__, ctx, kBad, "divisible by", m.row(15, 8));
   refused(__LINE__, ctx, kBad, "divisible by", m.table(11, 8));
-  refused(__LINE__, ctx, kBad, "divisible by", m.gated(8, 15));
-  refused(__LINE__, ctx, kBad, "do not divide", m.heads(15, 3));
+  refused(__LINE__, ctx, kBad, "at least a feature", m.gated(8, 1));
+  refused(__LINE__, ctx, kBad, "num_heads: expected at least", m.heads(15, 1));
   Makers across;
   across.embedding.shard_across_embedding = 1;
   refused(__LINE__, ctx, kBad, "divisible by", across.table(12, 7));

@@ -41,14 +41,14 @@ void bad_models(void**) {
     refused_model(ctx, config_with("vocab_size", nullptr), nullptr, kBad, "vocab_size");
     // Sizes that four ranks cannot share.
     refused_model(ctx, config_with("num_attention_heads", 2), nullptr, kBad,
-                  "num_attention_heads: 2");
-    refused_model(ctx, config_with("intermediate_size", 178), nullptr, kBad,
-                  "intermediate_size: 178");
+                  "num_attention_heads: expected at least 4 with 2 key heads");
+    refused_model(ctx, config_with("intermediate_size", 3), nullptr, kBad,
+                  "intermediate_size: expected at least the 4 ranks");
     json heads = json::parse(oracle().config);
-    heads["num_attention_heads"] = 12;
-    heads["num_key_value_heads"] = 3;
+    heads["num_attention_heads"] = heads["num_key_value_heads"] = 3;
     heads["head_dim"] = 16;
-    refused_model(ctx, heads.dump(), nullptr, kBad, "num_key_value_heads: expected 3 key heads");
+    refused_model(ctx, heads.dump(), nullptr, kBad,
+                  "expected at least 6 with 3 key heads and 4 ranks");
     json wide = json::parse(oracle().config);
     wide["hidden_size"] = wide["vocab_size"] = 1 << 24;
     refused_model(ctx, wide.dump(), nullptr, NXD_ERROR_OUT_OF_MEMORY,

@@ -88,17 +88,23 @@ void bad_calls(void**) {
   });
   on_ranks<int>(Layout{4}, 7, [&](nxd_context_t* ctx) {
     nxd_module_t* out = nullptr;
-    const std::string heads = config_of({{"n_head", 2}}), inner = config_of({{"n_inner", 66}});
+    const std::string heads = config_of({{"n_head", 2}}), inner = config_of({{"n_inner", 3}});
     NXD_TEST_REFUSED(nxd_model_create(ctx, heads.c_str(), nullptr, &out), bad,
-                     "n_head: 2 does not");
+                     "n_head: expected at least 4");
     NXD_TEST_REFUSED(nxd_model_create(ctx, inner.c_str(), nullptr, &out), bad,
-                     "n_inner: 66 does not");
+                     "n_inner: expected at least the 4");
     return 0;
   });
 }
 
 void odd_sequences(void**) {
   check_odd_sequences(oracle(), {{"n_positions", 29}}, {"embd_pdrop", "attn_pdrop", "resid_pdrop"});
+}
+
+// Six heads, and an MLP's features, of two and four ranks.
+void uneven_sizes(void**) {
+  check_uneven(oracle(), {{"n_embd", 60}, {"n_head", 6}, {"n_inner", 83}},
+               {"embd_pdrop", "attn_pdrop", "resid_pdrop"});
 }
 
 }  // namespace
@@ -110,6 +116,7 @@ int main() {
       cmocka_unit_test(other_settings),  cmocka_unit_test(dropout),
       cmocka_unit_test(key_mask),        cmocka_unit_test(bf16_layouts),
       cmocka_unit_test(bad_calls),       cmocka_unit_test(odd_sequences),
+      cmocka_unit_test(uneven_sizes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -26,6 +26,12 @@ void qwen2(void**) { check_form("qwen2_tiny"); }
 
 void qwen3(void**) { check_form("qwen3_tiny"); }
 
+// Heads, key heads, features of the MLP and a vocabulary that two and four ranks do not divide.
+void qwen3_uneven(void**) {
+  check_form("qwen3_uneven_tiny");
+  check_saved_file(oracle("qwen3_uneven_tiny"));
+}
+
 void saved_as_hugging_face_does(void**) {
   check_saved_file(oracle("mistral_tiny"));
   Named got = check_saved_file(oracle("qwen2_tiny"));
@@ -81,6 +87,7 @@ int main() {
       cmocka_unit_test(mistral),
       cmocka_unit_test(qwen2),
       cmocka_unit_test(qwen3),
+      cmocka_unit_test(qwen3_uneven),
       cmocka_unit_test(saved_as_hugging_face_does),
       cmocka_unit_test(files_of_other_forms),
       cmocka_unit_test(step_flops),

@@ -30,6 +30,20 @@ void padded_vocabulary(void**) {
   }
 }
 
+// Key heads that neither divide by the ranks nor are divided by them, and an MLP's features.
+void uneven_sizes(void**) {
+  nlohmann::json changes = {{"num_attention_heads", 6}, {"head_dim", 12},
+                            {"intermediate_size", 177}, {"attention_bias", true},
+                            {"mlp_bias", true},         {"vocab_size", 257}};
+  for (const int key_heads : {6, 3, 2, 1}) {
+    changes["num_key_value_heads"] = key_heads;
+    check_uneven(oracle(), changes, {});
+  }
+  changes["model_type"] = "qwen3";
+  changes["num_key_value_heads"] = 3;
+  check_uneven(oracle(), changes, {});
+}
+
 void biases(void**) {
   nlohmann::json config = nlohmann::json::parse(oracle().config);
   config["attention_bias"] = config["mlp_bias"] = true;
@@ -118,6 +132,7 @@ int main() {
       cmocka_unit_test(biases),          cmocka_unit_test(padded_vocabulary),
       cmocka_unit_test(scaled_rotary),   cmocka_unit_test(bf16_layouts),
       cmocka_unit_test(forms),           cmocka_unit_test(odd_sequences),
+      cmocka_unit_test(uneven_sizes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -26,7 +26,7 @@ void test_layouts_refused(void**) {
     assert_refused(nxd_plan_predict(&model, nullptr, &layout, &p), part);
     assert_true(p.step_seconds == 0);
   };
-  refused("expected a divisor of num_heads (2), got 4",
+  refused("4 ranks and num_kv_heads 2 need num_heads of at least 4, got 2",
           [](auto& l) { l.tensor_parallel_size = 4; });
   refused("at most one stage for each of the 4 layers, got 5",
           [](auto& l) { l.pipeline_parallel_size = 5; });
@@ -68,6 +68,7 @@ void test_models_and_machines_refused(void**) {
   model_refused("expected a divisor of the 2 heads", [](auto& m) { m.num_kv_heads = 3; });
   model_refused("expected a divisor of hidden_size (8)", [](auto& m) { m.num_heads = 3; });
   model_refused("model->vocab_size", [](auto& m) { m.vocab_size = -1; });
+  model_refused("model->num_token_types: expected 0 to", [](auto& m) { m.num_token_types = -1; });
   model_refused("at most the 5 positions", [](auto& m) { m.max_positions = 5; });
   const auto machine_refused = [&](const char* part, auto change) {
     nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;

@@ -20,6 +20,7 @@ struct Arguments {
   Buffer dx{{kRows, 2, kIn}, NXD_DTYPE_F32};
   Buffer dweight{{kOut, kIn}, NXD_DTYPE_F32};
   Buffer dbias{{kOut}, NXD_DTYPE_F32};
+  Buffer second{{kRows, 2, kOut}, NXD_DTYPE_F32};  // the result of another weight
   DLTensor *px = x.tensor(), *pw = weight.tensor(), *pb = bias.tensor(), *py = y.tensor();
   DLTensor *pdx = dx.tensor(), *pdw = dweight.tensor(), *pdb = dbias.tensor();
   nxd_column_linear_options_t column = NXD_COLUMN_LINEAR_OPTIONS_INIT;
@@ -32,7 +33,7 @@ struct Arguments {
   // All outputs.
   std::vector<char> outputs() const {
     std::vector<char> all;
-    for (const Buffer* buffer : {&y, &dx, &dweight, &dbias, &moved}) {
+    for (const Buffer* buffer : {&y, &dx, &dweight, &dbias, &second, &moved}) {
       const std::vector<char> bytes = buffer->bytes();
       all.insert(all.end(), bytes.begin(), bytes.end());
     }
@@ -47,6 +48,16 @@ const Called kColumnForward = [](nxd_context_t* ctx, Arguments& a) {
 };
 const Called kColumnBackward = [](nxd_context_t* ctx, Arguments& a) {
   return nxd_column_linear_backward(ctx, a.px, a.pw, a.py, &a.column, a.pdx, a.pdw, a.pdb);
+};
+const Called kColumnsForward = [](nxd_context_t* ctx, Arguments& a) {
+  DLTensor *weights[] = {a.pw, a.weight.tensor()}, *ys[] = {a.py, a.second.tensor()};
+  return nxd_column_linears_forward(ctx, a.px, weights, nullptr, 2, &a.column, ys);
+};
+const Called kColumnsBackward = [](nxd_context_t* ctx, Arguments& a) {
+  DLTensor *weights[] = {a.pw, a.weight.tensor()}, *dys[] = {a.py, a.second.tensor()};
+  DLTensor *dweights[] = {a.pdw, nullptr}, *dbiases[] = {nullptr, a.pdb};
+  return nxd_column_linears_backward(ctx, a.px, weights, dys, 2, &a.column, a.pdx, dweights,
+                                     dbiases);
 };
 const Called kRowForward = [](nxd_context_t* ctx, Arguments& a) {
   return nxd_row_linear_forward(ctx, a.px, a.pw, a.pb, &a.row, a.py);
@@ -110,10 +121,20 @@ std::vector<Slip<Arguments>> slips() {
        [](Arguments& a) { reshape(a.pdb, 0, 1); }},
       {&kRowBackward, "grad_weight: expected f32 as x, got i32",
        [](Arguments& a) { a.pdw->dtype.code = kDLInt; }},
+      {&kColumnsForward, "ys[0]: expected the shape [3, 2, 9], got [3, 2, 8]",
+       [](Arguments& a) { reshape(a.py, 2, 8); }},
+      {&kColumnsBackward, "grad_ys[0]: expected the shape [3, 2, 9], got [3, 1, 9]",
+       [](Arguments& a) { reshape(a.py, 1, 1); }},
+      {&kColumnsBackward, "grad_weights[0]: expected memory apart from that of grad_x",
+       [](Arguments& a) { a.pdx->data = a.pdw->data; }},
+      {&kColumnsBackward, "grad_biases[1]: expected the shape [9], got [1]",
+       [](Arguments& a) { reshape(a.pdb, 0, 1); }},
+      {&kColumnsBackward, "grad_weight: expected the same on all ranks",
+       [](Arguments& a) { a.pdw = nullptr; }},
       {&kColumnForward, "y: expected memory apart from that of x, got arrays that overlap",
        [](Arguments& a) { a.py->data = a.px->data; }},
       {&kColumnBackward, "grad_weight: expected memory apart from that of grad_x",
-       [](Arguments& a) { a.pdw->data = a.pdx->data; }},
+       [](Arguments& a) { a.pdx->data = a.pdw->data; }},
       {&kColumnBackward, "grad_bias: expected memory apart from that of grad_y",
        [](Arguments& a) { a.pdb->data = a.py->data; }},
       {&kRowForward, "y: expected a place of its own for each element",
@@ -207,9 +228,9 @@ void other_calls_are_found(void**) {
   nxd_test_run_ranks(
       kSlipRanks, kSlipRanks,
       [](nxd_context_t* ctx, int rank, int, void*) {
-        check_other_calls<Arguments>(
-            ctx, rank,
-            {&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward, &kMappingForward});
+        check_other_calls<Arguments>(ctx, rank,
+                                     {&kColumnForward, &kColumnBackward, &kColumnsForward,
+                                      &kRowForward, &kRowBackward, &kMappingForward});
       },
       nullptr);
 }
@@ -231,8 +252,9 @@ void layouts(void**) {
 }
 
 void lost_ranks(void**) {
-  check_lost_ranks<Arguments>({&kColumnForward, &kColumnBackward, &kRowForward, &kRowBackward,
-                               &kMappingForward, &kMappingBackward});
+  check_lost_ranks<Arguments>({&kColumnForward, &kColumnBackward, &kColumnsForward,
+                               &kColumnsBackward, &kRowForward, &kRowBackward, &kMappingForward,
+                               &kMappingBackward});
 }
 
 }  // namespace

@@ -53,8 +53,9 @@ std::string value_of(const State& state, const char* key) {
 
 // A rank's run: parameters in buffers of its own, an optimizer, a loader, and the state of them.
 struct Run {
-  Run(nxd_context_t* context, const std::string& text, bool with_loader = true)
-      : ctx(context), model(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32) {
+  Run(nxd_context_t* context, const std::string& text, bool with_loader = true,
+      bool first_innermost = false)
+      : ctx(context), model(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32, first_innermost) {
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     options.zero_stage = 1;
     options.bucket_bytes = 1024;
@@ -139,7 +140,11 @@ void goes_on(void**) {
           NXD_TEST_OK(nxd_training_state_wait(run.state.get(), -1));
           return next;
         });
-    assert_true(read(root + "/step-000000000003/optimizer.safetensors") == state_bytes);
+    // Each rank's share of the ZeRO-1 state, and no file of the whole.
+    const std::string file = root + "/step-000000000003/optimizer";
+    assert_true(fs::exists(file + ".share-00002-of-00002.safetensors"));
+    assert_true(fs::exists(file + ".safetensors.shares.json"));
+    assert_false(fs::exists(file + ".safetensors"));
     for (const int ranks : {2, 1}) {
       on_ranks<int>(ranks, [&](nxd_context_t* ctx, int rank, int) {
         Run run(ctx, text);
@@ -336,11 +341,52 @@ void lost_peer(void**) {
   assert_false(fs::exists(root + "/step-000000000002"));
 }
 
+// Shares hold the state in C order, whichever order its arrays have in memory: arrays in any other
+// order go on from them, on as many ranks and on one.
+void orders_of_dimensions(void**) {
+  std::string first_state;
+  for (const bool saved_innermost : {true, false}) {
+    const TempDir directory;
+    const std::string root = directory.path() + "/run", text = write_text(directory);
+    const std::vector<std::string> states =
+        on_ranks<std::string>(2, [&](nxd_context_t* ctx, int rank, int) {
+          Run run(ctx, text, true, saved_innermost);
+          run.train(rank, 3);
+          const auto save =
+              saved_innermost ? nxd_training_state_save_async : nxd_training_state_save;
+          NXD_TEST_OK(save(run.state.get(), root.c_str(), 3, 0));
+          NXD_TEST_OK(nxd_training_state_wait(run.state.get(), -1));
+          const std::string now = run.optimizer_bytes(directory);
+          meet(ctx);
+          return now;
+        });
+    // AdamW is elementwise: a run in the other order has the same state.
+    if (first_state.empty()) first_state = states[0];
+    assert_true(states[0] == first_state && states[1] == first_state);
+    for (const int ranks : {2, 1}) {
+      for (const bool innermost : {true, false}) {
+        on_ranks<int>(ranks, [&](nxd_context_t* ctx, int, int) {
+          Run run(ctx, text, true, innermost);
+          int64_t step = 0;
+          NXD_TEST_OK(nxd_training_state_load_newest(run.state.get(), root.c_str(), 1, &step));
+          NXD_TEST_CHECK(step == 3 && run.optimizer_bytes(directory) == states[0]);
+          meet(ctx);
+          return 0;
+        });
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(goes_on),   cmocka_unit_test(parts_of_a_checkpoint),
-                              cmocka_unit_test(full_disk), cmocka_unit_test(other_checkpoints),
-                              cmocka_unit_test(bad_calls), cmocka_unit_test(lost_peer)};
+  const CMUnitTest tests[] = {cmocka_unit_test(goes_on),
+                              cmocka_unit_test(parts_of_a_checkpoint),
+                              cmocka_unit_test(full_disk),
+                              cmocka_unit_test(other_checkpoints),
+                              cmocka_unit_test(bad_calls),
+                              cmocka_unit_test(lost_peer),
+                              cmocka_unit_test(orders_of_dimensions)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

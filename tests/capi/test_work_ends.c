@@ -174,7 +174,7 @@ static void cancel(nxd_context_t* ctx, int rank, int size, void* unused) {
     pthread_barrier_wait(&meet);
     NXD_TEST_OK(nxd_all_reduce(world, &x, &x, 1, i32, NXD_REDUCE_SUM));
     NXD_TEST_REFUSED(nxd_all_reduce(world, &y, &y, 1, i32, NXD_REDUCE_SUM), bad,
-                     "rank 0 refused its arguments: all_reduce: cancelled");
+                     "rank 0 rejected its arguments: all_reduce: cancelled");
     NXD_TEST_OK(nxd_all_reduce(world, &z, &z, 1, i32, NXD_REDUCE_SUM));
   }
   NXD_TEST_CHECK(x == 2 && y == 10 + rank && z == 2);

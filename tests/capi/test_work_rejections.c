@@ -33,7 +33,7 @@ static nxd_status_t call(nxd_group_t* group, int i) {
 
 static void check_told(nxd_status_t status, int rank, int by) {
   char named[32];
-  snprintf(named, sizeof named, "rank %d refused", by);
+  snprintf(named, sizeof named, "rank %d rejected", by);
   nxd_error_info_t info = {.struct_size = sizeof info};
   nxd_last_error_info(&info);
   NXD_TEST_CHECK(info.root_rank == by);
@@ -41,8 +41,8 @@ static void check_told(nxd_status_t status, int rank, int by) {
   if (rank == by) return;
   NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, named);
   /* Not passed on as the error of a rank between. */
-  const char* told = strstr(nxd_last_error(), "refused");
-  NXD_TEST_CHECK(told && !strstr(told + 1, "refused"));
+  const char* told = strstr(nxd_last_error(), "rejected");
+  NXD_TEST_CHECK(told && !strstr(told + 1, "rejected"));
 }
 
 static void collectives(nxd_context_t* ctx, int rank, int size, void* unused) {

@@ -277,7 +277,7 @@ FIELD(nxd_plan_model_t, attention_bias, 76);
 FIELD(nxd_plan_model_t, mlp_bias, 80);
 FIELD(nxd_plan_model_t, norm_bias, 84);
 FIELD(nxd_plan_model_t, tied_embeddings, 88);
-FIELD(nxd_plan_model_t, reserved, 92);
+FIELD(nxd_plan_model_t, num_token_types, 92);
 
 SIZE(nxd_plan_machine_t, 96);
 FIELD(nxd_plan_machine_t, struct_size, 0);

@@ -1,8 +1,8 @@
 /* The n-th call of a kind fails, for every n (or for some, drawn anew each time): memory, mappings,
- * threads, descriptors and what the kernel sets up. Each time a fresh process runs a short program
- * of one to four ranks. Every rank must get a result or an error, with a message, in time; nothing
- * may be left; and the same program must succeed afterwards in the same process.
- * usage: test_allocation_failures [--whole] [--program NAME] [--kind NAME] [--mode NAME]
+ * threads, descriptors, what the kernel sets up, and files. Each time a fresh process runs a short
+ * program of one to four ranks. Every rank must get a result or an error, with a message, in time;
+ * nothing may be left; and the same program must succeed afterwards in the same process. usage:
+ * test_allocation_failures [--whole] [--program NAME] [--kind NAME] [--mode NAME]
  *                                 [--from N] [--to N] [--stride N] [--jobs N] [--here]
  *   modes: one fails; many: 200 in a row; rest: all until the ranks have let go of everything
  *   --here: in this process, for a debugger; takes all of program, kind, mode and from
@@ -55,6 +55,8 @@ typedef struct {
 typedef struct {
   uint64_t calls, runs, absorbed, errors, bad;
   uint64_t by_status[64]; /* ranks, by -status */
+  int beyond;             /* processes in which no call failed */
+  double seconds;         /* of all processes together */
 } tally_t;
 
 static const char* file_path(void) {
@@ -196,36 +198,33 @@ typedef struct {
   pid_t pid; /* 0: free */
   attempt_t attempt;
   report_t* report;
-  time_t started;
+  tally_t* tally;
+  double started;
 } job_t;
 
 static job_t jobs[kMostJobs];
+static int n_jobs = 6, running; /* most of them wait, for a timeout of the peers of a failed rank */
 
-static void make_jobs(int n) {
-  for (int i = 0; i < n; ++i) {
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void make_jobs(void) {
+  for (int i = 0; i < n_jobs; ++i) {
     jobs[i].report =
         mmap(NULL, sizeof(report_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (jobs[i].report == MAP_FAILED) abort();
   }
 }
 
-static void start(job_t* job, const attempt_t* a) {
-  job->attempt = *a;
-  memset(job->report, 0, sizeof *job->report);
-  job->started = time(NULL);
-  fflush(stdout);
-  job->pid = fork();
-  if (job->pid != 0) return;
-  attempt(a, job->report);
-  _exit(0);
-}
-
-/* Waits until one of n jobs has ended. */
-static job_t* await_end(int n, int* out_status) {
+/* Waits until a job has ended. */
+static job_t* await_end(int* out_status) {
   for (;;) {
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n_jobs; ++i) {
       if (jobs[i].pid == 0) continue;
-      if (time(NULL) - jobs[i].started > kProcessSeconds) kill(jobs[i].pid, SIGKILL);
+      if (now() - jobs[i].started > kProcessSeconds) kill(jobs[i].pid, SIGKILL);
       if (waitpid(jobs[i].pid, out_status, WNOHANG) == jobs[i].pid) return &jobs[i];
     }
     const struct timespec pause = {0, 500000};
@@ -233,40 +232,52 @@ static job_t* await_end(int n, int* out_status) {
   }
 }
 
-/* Lets the calls from, from + stride, ... up to `to` fail. Gives up when several in a row come
+/* Waits until a job has ended, and judges it. */
+static void end_one(void) {
+  int status = 0;
+  job_t* job = await_end(&status);
+  job->tally->seconds += now() - job->started;
+  if (!judge(&job->attempt, job->report, status, job->tally)) ++job->tally->beyond;
+  char path[64];
+  snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d.json", (int)job->pid);
+  remove_output(path);
+  job->pid = 0;
+  --running;
+}
+
+/* Waits for a free job, and starts it. */
+static job_t* start(const attempt_t* a, tally_t* tally) {
+  while (running == n_jobs) end_one();
+  job_t* job = jobs;
+  while (job->pid != 0) ++job;
+  job->attempt = *a;
+  job->tally = tally;
+  memset(job->report, 0, sizeof *job->report);
+  job->started = now();
+  fflush(stdout);
+  job->pid = fork();
+  if (job->pid == 0) {
+    attempt(a, job->report);
+    _exit(0);
+  }
+  ++running;
+  return job;
+}
+
+/* Lets the calls from, from + stride, ... up to `to` fail. Gives up when several processes came
  * after the last call. */
-static void sweep(attempt_t a, uint64_t from, uint64_t to, uint64_t stride, int n_jobs,
-                  tally_t* tally) {
-  int running = 0, beyond = 0;
-  uint64_t next = from;
-  for (;;) {
-    for (int i = 0; i < n_jobs && next <= to && beyond < 4; ++i) {
-      if (jobs[i].pid != 0) continue;
-      a.n = next;
-      next += stride;
-      start(&jobs[i], &a);
-      ++running;
-    }
-    if (running == 0) return;
-    int status = 0;
-    job_t* job = await_end(n_jobs, &status);
-    if (!judge(&job->attempt, job->report, status, tally)) ++beyond;
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/nxd-exhaustion-%d.json", (int)job->pid);
-    remove(path);
-    job->pid = 0;
-    --running;
+static void sweep(attempt_t a, uint64_t from, uint64_t to, uint64_t stride, tally_t* tally) {
+  for (uint64_t next = from; next <= to && tally->beyond < 4; next += stride) {
+    a.n = next;
+    start(&a, tally);
   }
 }
 
 /* How many calls of the kind the program makes when none fails. */
 static uint64_t count_calls(attempt_t a, tally_t* tally) {
   a.n = 0;
-  start(&jobs[0], &a);
-  int status = 0;
-  job_t* job = await_end(1, &status);
-  job->pid = 0;
-  judge(&a, job->report, status, tally);
+  const job_t* job = start(&a, tally);
+  while (job->pid != 0) end_one();
   return job->report->counted;
 }
 
@@ -275,7 +286,7 @@ static uint64_t count_calls(attempt_t a, tally_t* tally) {
 
 static const char *only_program, *only_kind, *only_mode;
 static uint64_t only_from, only_to, stride_of_whole = 1;
-static int whole, here, n_jobs = 2;
+static int whole, here;
 static uint64_t offset;
 
 static int leaves_out(const char* only, const char* name) { return only && strcmp(only, name); }
@@ -286,7 +297,7 @@ static uint64_t samples(fail_kind_t kind, int mode) {
   return mode == kOne ? 6 : 2;
 }
 
-static void print_row(const attempt_t* a, const tally_t* t, double seconds) {
+static void print_row(const attempt_t* a, const tally_t* t) {
   printf("%-18s %-10s %-4s %6llu %6llu %8llu %6llu | %6llu %5llu %5llu %5llu %5llu | %4llu %7.1f\n",
          a->program->name, fail_kind_names[a->kind], mode_names[a->mode],
          (unsigned long long)t->calls, (unsigned long long)t->runs, (unsigned long long)t->absorbed,
@@ -297,37 +308,46 @@ static void print_row(const attempt_t* a, const tally_t* t, double seconds) {
          (unsigned long long)(t->by_status[-NXD_ERROR_INVALID_ARGUMENT] +
                               t->by_status[-NXD_ERROR_INVALID_STATE] +
                               t->by_status[-NXD_ERROR_ABORTED] + t->by_status[-NXD_ERROR_CORRUPT]),
-         (unsigned long long)t->bad, seconds);
+         (unsigned long long)t->bad, t->seconds);
   fflush(stdout);
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+enum { kMostRows = 400 };
+static struct {
+  attempt_t attempt;
+  tally_t tally;
+} rows[kMostRows];
+static int n_rows;
 
-static void try_mode(attempt_t a, uint64_t calls, tally_t* total) {
-  tally_t tally = {0};
-  const double start = now();
-  tally.calls = calls;
+static void try_mode(attempt_t a, uint64_t calls) {
+  if (n_rows == kMostRows) abort();
+  rows[n_rows].attempt = a;
+  tally_t* tally = &rows[n_rows++].tally;
+  tally->calls = calls;
   if (only_from) {
-    sweep(a, only_from, only_to ? only_to : only_from, 1, n_jobs, &tally);
+    sweep(a, only_from, only_to ? only_to : only_from, 1, tally);
   } else if (whole) {
-    sweep(a, 1 + offset % stride_of_whole, UINT64_MAX, stride_of_whole, n_jobs, &tally);
-  } else if (samples(a.kind, a.mode) == 0) {
-    return;
-  } else {
+    sweep(a, 1 + offset % stride_of_whole, UINT64_MAX, stride_of_whole, tally);
+  } else if (samples(a.kind, a.mode) > 0) {
     const uint64_t stride = calls / samples(a.kind, a.mode) + 1;
-    sweep(a, 1 + offset % stride, calls, stride, n_jobs, &tally);
+    sweep(a, 1 + offset % stride, calls, stride, tally);
   }
-  print_row(&a, &tally, now() - start);
-  total->runs += tally.runs;
-  total->absorbed += tally.absorbed;
-  total->errors += tally.errors;
-  total->bad += tally.bad;
 }
 
+static void print_rows(tally_t* total) {
+  while (running > 0) end_one();
+  for (int i = 0; i < n_rows; ++i) {
+    const tally_t* tally = &rows[i].tally;
+    if (tally->runs > 0) print_row(&rows[i].attempt, tally);
+    total->runs += tally->runs;
+    total->absorbed += tally->absorbed;
+    total->errors += tally->errors;
+    total->bad += tally->bad;
+  }
+  n_rows = 0;
+}
+
+/* A long run shows its rows as they come; a short one lets all of them wait together. */
 static void try_all(tally_t* total) {
   for (int p = 0; p < n_programs; ++p) {
     if (leaves_out(only_program, programs[p].name)) continue;
@@ -336,9 +356,11 @@ static void try_all(tally_t* total) {
       attempt_t a = {&programs[p], kind, kOne, 0};
       const uint64_t calls = count_calls(a, total);
       for (a.mode = 0; calls > 0 && a.mode < kModes; ++a.mode)
-        if (!leaves_out(only_mode, mode_names[a.mode])) try_mode(a, calls, total);
+        if (!leaves_out(only_mode, mode_names[a.mode])) try_mode(a, calls);
+      if (whole || only_from) print_rows(total);
     }
   }
+  print_rows(total);
 }
 
 static int run_here(void) {
@@ -398,7 +420,7 @@ int main(int argc, char** argv) {
     }
   }
   if (here) return run_here();
-  make_jobs(n_jobs);
+  make_jobs();
   if ((!whole && !only_from) || stride_of_whole > 1)
     printf("NXD_FAILURES_OFFSET=%llu\n", (unsigned long long)offset);
   printf("%-18s %-10s %-4s %6s %6s %8s %6s | %6s %5s %5s %5s %5s | %4s %7s\n", "program", "kind",

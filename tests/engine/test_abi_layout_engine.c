@@ -116,6 +116,13 @@ FIELD(nxd_qkv_options_t, init, 52);
 FIELD(nxd_qkv_options_t, init_a, 56);
 FIELD(nxd_qkv_options_t, init_b, 64);
 
+SIZE(nxd_save_options_t, 40);
+FIELD(nxd_save_options_t, struct_size, 0);
+FIELD(nxd_save_options_t, master_only, 8);
+FIELD(nxd_save_options_t, each_host, 12);
+FIELD(nxd_save_options_t, keys, 16);
+FIELD(nxd_save_options_t, values, 24);
+FIELD(nxd_save_options_t, num_values, 32);
 SIZE(nxd_mlp_options_t, 56);
 FIELD(nxd_mlp_options_t, struct_size, 0);
 FIELD(nxd_mlp_options_t, name, 8);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "exhaustion/failing_calls.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -96,8 +98,8 @@ static uintptr_t maker_of(void* return_address) {
 /* ---- what fails --------------------------------------------------------------------------------
  */
 
-const char* const fail_kind_names[kFailKinds] = {"memory", "mapping", "thread", "descriptor",
-                                                 "kernel"};
+const char* const fail_kind_names[kFailKinds] = {"memory",     "mapping", "thread",
+                                                 "descriptor", "kernel",  "file"};
 
 static atomic_int armed_kind = -1;
 static _Atomic uint64_t first_failing, n_failing, counted, failed, failed_in_gloo;
@@ -405,4 +407,90 @@ int listen(int fd, int backlog) {
   NEXT(listen)
   if (fails(kFailKernel, MAKER)) FAIL_WITH(EADDRINUSE, -1);
   return next(fd, backlog);
+}
+
+/* True for a file, and not for a socket, a pipe or an eventfd. */
+static int fails_on_file(int fd, uintptr_t maker) {
+  struct stat status;
+  return maker && armed_kind == kFailFile && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+         fails(kFailFile, maker);
+}
+
+ssize_t read(int fd, void* out, size_t size) {
+  NEXT(read)
+  if (fails_on_file(fd, MAKER)) FAIL_WITH(EIO, -1);
+  return next(fd, out, size);
+}
+
+ssize_t pread(int fd, void* out, size_t size, off_t offset) {
+  NEXT(pread)
+  if (fails_on_file(fd, MAKER)) FAIL_WITH(EIO, -1);
+  return next(fd, out, size, offset);
+}
+
+ssize_t write(int fd, const void* data, size_t size) {
+  NEXT(write)
+  if (fails_on_file(fd, MAKER)) FAIL_WITH(ENOSPC, -1);
+  return next(fd, data, size);
+}
+
+ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+  NEXT(pwrite)
+  if (fails_on_file(fd, MAKER)) FAIL_WITH(ENOSPC, -1);
+  return next(fd, data, size, offset);
+}
+
+int fsync(int fd) {
+  NEXT(fsync)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EIO, -1);
+  return next(fd);
+}
+
+int rename(const char* from, const char* to) {
+  NEXT(rename)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EIO, -1);
+  return next(from, to);
+}
+
+int renameat2(int from_directory, const char* from, int to_directory, const char* to,
+              unsigned flags) {
+  NEXT(renameat2)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EIO, -1);
+  return next(from_directory, from, to_directory, to, flags);
+}
+
+int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) {
+  NEXT(linkat)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(ENOSPC, -1);
+  return next(from_directory, from, to_directory, to, flags);
+}
+
+int mkdir(const char* path, mode_t mode) {
+  NEXT(mkdir)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(ENOSPC, -1);
+  return next(path, mode);
+}
+
+DIR* fdopendir(int fd) {
+  NEXT(fdopendir)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(ENOMEM, NULL);
+  return next(fd);
+}
+
+DIR* opendir(const char* path) {
+  NEXT(opendir)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EMFILE, NULL);
+  return next(path);
+}
+
+int unlink(const char* path) {
+  NEXT(unlink)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EIO, -1);
+  return next(path);
+}
+
+int unlinkat(int directory, const char* path, int flags) {
+  NEXT(unlinkat)
+  if (fails(kFailFile, MAKER)) FAIL_WITH(EIO, -1);
+  return next(directory, path, flags);
 }

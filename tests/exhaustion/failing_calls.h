@@ -25,6 +25,7 @@ typedef enum {
   kFailDescriptor, /* socket, accept4, open, openat, fopen, pipe2, epoll_create1, eventfd,
                       memfd_create, pidfd_open */
   kFailKernel,     /* epoll_ctl that adds, ftruncate, listen, setting up what exists */
+  kFailFile,       /* reads and writes of files, fsync, and calls that name, list or remove them */
   kFailKinds
 } fail_kind_t;
 

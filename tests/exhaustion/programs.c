@@ -1,48 +1,17 @@
+#define _GNU_SOURCE
 #include "exhaustion/programs.h"
 
+#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "exhaustion/rank.h"
 #include "nxd/dlpack.h"
 
-typedef struct {
-  const program_t* program;
-  int rank;
-  nxd_store_t* store; /* that ranks meet in */
-  int64_t timeout_ms;
-  const char* path;
-  atomic_int* port; /* of a store that rank 0 serves; -1: it serves none */
-  rank_end_t* end;
-} rank_t;
-
-static void note_failure(rank_t* r, const char* call, nxd_status_t status) {
-  r->end->status = status;
-  snprintf(r->end->call, sizeof r->end->call, "%s", call);
-  snprintf(r->end->message, sizeof r->end->message, "%s", nxd_last_error());
-}
-
-/* To be used where there is a rank r: ends the function at a call that fails. */
-#define TRY(call)                        \
-  do {                                   \
-    const nxd_status_t status_ = (call); \
-    if (status_ != NXD_OK) {             \
-      note_failure(r, #call, status_);   \
-      return 0;                          \
-    }                                    \
-  } while (0)
-#define EXPECT(condition)                                                     \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      r->end->wrong = 1;                                                      \
-      snprintf(r->end->call, sizeof r->end->call, "expected %s", #condition); \
-      return 0;                                                               \
-    }                                                                         \
-  } while (0)
-
-static int join(rank_t* r, int tensor, int pipeline, nxd_context_t** ctx) {
+int join(rank_t* r, int tensor, int pipeline, nxd_context_t** ctx) {
   static const char* const hosts[] = {"one", "two", "three", "four"};
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.rendezvous = NXD_RENDEZVOUS_STORE;
@@ -422,6 +391,83 @@ static void data(void* arg) {
   nxd_context_destroy(ctx);
 }
 
+/* ---- checkpoints, and the state of a run as one ------------------------------------------------
+ */
+
+typedef struct {
+  training_t training;
+  nxd_data_loader_t* loader;
+  nxd_training_state_t* state;
+  nxd_checkpoint_t* checkpoint;
+} run_t;
+
+static int make_run(rank_t* r, run_t* run) {
+  static const char* const paths[] = {"/proc/self/exe"};
+  training_t* t = &run->training;
+  nxd_data_loader_options_t options = NXD_DATA_LOADER_OPTIONS_INIT;
+  options.format = NXD_TOKEN_FORMAT_BYTES;
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  if (!join(r, 1, 1, &t->ctx) || !make_ddp(r, t, 1)) return 0;
+  TRY(nxd_optimizer_create_adamw_ddp(t->ddp, &adamw, &t->optimizer));
+  TRY(nxd_data_loader_create(t->ctx, paths, 1, 2, 16, &options, &run->loader));
+  TRY(nxd_training_state_create(t->ctx, &run->state));
+  TRY(nxd_training_state_add_optimizer(run->state, "optimizer", t->optimizer));
+  TRY(nxd_training_state_add_data_loader(run->state, "loader", run->loader));
+  TRY(nxd_training_state_set_value(run->state, "note", "of the run"));
+  return 1;
+}
+
+/* A checkpoint with a file of each rank's own. */
+static int publish_files(rank_t* r, run_t* run, int64_t step) {
+  char path[4096], name[16];
+  size_t needed = 0;
+  TRY(nxd_checkpoint_create(run->training.ctx, r->path, step, &run->checkpoint));
+  snprintf(name, sizeof name, "part-%d", r->rank);
+  TRY(nxd_checkpoint_get_path(run->checkpoint, name, path, sizeof path, &needed));
+  FILE* file = fopen(path, "w"); /* none where rank 0 has failed and removed all */
+  if (file) fputs(name, file);
+  if (file) fclose(file);
+  TRY(nxd_checkpoint_set_value(run->checkpoint, "key", "value"));
+  TRY(nxd_checkpoint_publish_async(run->checkpoint, 2));
+  TRY(nxd_checkpoint_wait(run->checkpoint, -1));
+  nxd_checkpoint_destroy(run->checkpoint);
+  run->checkpoint = NULL;
+  return 1;
+}
+
+static int use_state(rank_t* r, run_t* run) {
+  int64_t step = 0;
+  char value[16] = "";
+  size_t needed = 0;
+  if (!make_run(r, run)) return 0;
+  TRY(nxd_training_state_save(run->state, r->path, 1, 1));
+  TRY(nxd_training_state_save_async(run->state, r->path, 2, 1));
+  TRY(nxd_training_state_wait(run->state, -1));
+  TRY(nxd_training_state_load_newest(run->state, r->path, 1, &step));
+  EXPECT(step == 2);
+  if (!publish_files(r, run, 3)) return 0;
+  TRY(nxd_checkpoint_open_newest(run->training.ctx, r->path, 1, &run->checkpoint));
+  TRY(nxd_checkpoint_get_step(run->checkpoint, &step));
+  TRY(nxd_checkpoint_get_value(run->checkpoint, "key", value, sizeof value, &needed));
+  EXPECT(step == 3 && strcmp(value, "value") == 0);
+  TRY(nxd_checkpoint_get_path(run->checkpoint, "part-1", NULL, 0, &needed));
+  TRY(nxd_checkpoint_restore_random_state(run->checkpoint));
+  TRY(nxd_context_finalize(run->training.ctx));
+  return 1;
+}
+
+static void state(void* arg) {
+  run_t* run = calloc(1, sizeof *run);
+  use_state(arg, run);
+  nxd_checkpoint_destroy(run->checkpoint);
+  nxd_training_state_destroy(run->state);
+  nxd_data_loader_destroy(run->loader);
+  nxd_optimizer_destroy(run->training.optimizer);
+  nxd_ddp_destroy(run->training.ddp);
+  nxd_context_destroy(run->training.ctx);
+  free(run);
+}
+
 /* ---- all of them -------------------------------------------------------------------------------
  */
 
@@ -437,8 +483,17 @@ const program_t programs[] = {
     {"training_gloo", 2, NXD_TRANSPORT_GLOO, 0, training},
     {"pipeline", 2, NXD_TRANSPORT_AUTO, 0, pipeline},
     {"pipeline_gloo", 2, NXD_TRANSPORT_GLOO, 0, pipeline},
+    {"state", 2, NXD_TRANSPORT_AUTO, 0, state},
+    {"layers", 2, NXD_TRANSPORT_AUTO, 0, layers},
 };
 const int n_programs = (int)(sizeof programs / sizeof *programs);
+
+static int remove_entry(const char* path, const struct stat* info, int kind, struct FTW* place) {
+  (void)info, (void)kind, (void)place;
+  return remove(path);
+}
+
+void remove_output(const char* path) { nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS); }
 
 static void* rank_main(void* arg) {
   rank_t* r = arg;
@@ -453,7 +508,7 @@ void run_program(const program_t* program, int64_t timeout_ms, const char* path,
   pthread_t threads[kMostRanks];
   nxd_store_t* store = NULL;
   memset(ends, 0, kMostRanks * sizeof *ends);
-  remove(path);
+  remove_output(path);
   /* Also under a limit on memory there is to be room for these. */
   pthread_attr_t small_stacks;
   pthread_attr_init(&small_stacks);
@@ -471,5 +526,5 @@ void run_program(const program_t* program, int64_t timeout_ms, const char* path,
   for (int i = 0; status == NXD_OK && i < program->ranks; ++i) pthread_join(threads[i], NULL);
   pthread_attr_destroy(&small_stacks);
   nxd_store_destroy(store);
-  remove(path);
+  remove_output(path);
 }

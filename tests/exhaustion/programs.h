@@ -26,8 +26,11 @@ typedef struct {
 extern const program_t programs[];
 extern const int n_programs;
 
-/* Runs a program. timeout_ms bounds its collectives, and a file is put at path. */
+/* Runs a program. timeout_ms bounds its collectives, and a file or directory is put at path. */
 void run_program(const program_t* program, int64_t timeout_ms, const char* path,
                  rank_end_t ends[kMostRanks]);
+
+/* Removes what a program that was ended has left at path. */
+void remove_output(const char* path);
 
 #endif

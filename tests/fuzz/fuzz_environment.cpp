@@ -1,12 +1,16 @@
 // The library's own variables, a NAME=VALUE each line, through every function that reads them.
 #include "core/base/environment.h"
+#include "core/pjrt/compile_cache.h"
 #include "fuzz.h"
 
 namespace {
 
 constexpr const char* kNames[] = {
-    "NXD_ATEN_POOL", "NXD_CPU_MODE",      "NXD_FLIGHT_RECORD", "NXD_HOST_ID",    "NXD_LARGE_GROUP",
-    "NXD_LOG_LEVEL", "NXD_PLAIN_KERNELS", "NXD_SEED",          "NXD_TIMEOUT_MS", "NXD_TRANSPORT"};
+    "NXD_ATEN_POOL",     "NXD_COMPILE_CACHE_MB",    "NXD_CPU_MODE",      "NXD_FLIGHT_RECORD",
+    "NXD_HOST_ID",       "NXD_LARGE_GROUP",         "NXD_LOG_LEVEL",     "NXD_MAX_GRAPH_NODES",
+    "NXD_OPEN_STORE",    "NXD_PJRT_FAST_COMPILE",   "NXD_PLAIN_KERNELS", "NXD_SEED",
+    "NXD_SOCKET_IFNAME", "NXD_TIMEOUT_MS",          "NXD_TRANSPORT",     "NXD_XLA_BACKEND",
+    "NEURON_CC_FLAGS",   "NEURON_COMPILE_CACHE_URL"};
 
 void check_context() {
   nxd_context_t* ctx = nullptr;
@@ -41,6 +45,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nxd_fuzz::parse([] { nxd_fuzz::expect(env::transport() >= 0, "a transport"); });
   nxd_fuzz::parse([] { env::cpu_mode(); });
   nxd_fuzz::parse([] { env::log_level(); });
+  nxd_fuzz::parse([] { nxd_fuzz::expect(env::most_graph_nodes() > 0, "a bound on nodes"); });
+  nxd_fuzz::parse([] { env::pjrt_fast_compile(); });
+  nxd_fuzz::parse([] { env::open_store(); });
+  nxd_fuzz::parse([] {
+    const auto options = nxd::CompileCacheOptions::from_environment();
+    nxd_fuzz::expect(options.max_bytes > 0 || options.directory.empty(), "a cache without room");
+  });
   check_context();
   return 0;
 }

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   draw_all(in, model.hidden_size, model.num_layers, model.num_heads, model.num_kv_heads,
            model.head_dim, model.intermediate_size, model.vocab_size, model.max_positions,
            model.gated_mlp, model.attention_bias, model.mlp_bias, model.norm_bias,
-           model.tied_embeddings);
+           model.tied_embeddings, model.num_token_types);
   draw_all(in, layout.tensor_parallel_size, layout.pipeline_parallel_size,
            layout.data_parallel_size, layout.virtual_size, layout.schedule, layout.num_microbatches,
            layout.microbatch_size, layout.sequence_length, layout.dtype, layout.zero_stage,

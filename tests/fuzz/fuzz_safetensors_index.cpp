@@ -4,6 +4,7 @@
 
 #include "core/checkpoint/safetensors.h"
 #include "fuzz.h"
+#include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -17,8 +18,8 @@ const std::string& directory() {
   static const std::string& path = [&]() -> const std::string& {
     const float value[2] = {1, 2};
     for (const char* name : {"a", "b"}) {
-      nxd::write_safetensors(temporary.path() + "/" + name + ".safetensors",
-                             {{name, NXD_DTYPE_F32, {2}, value}}, {{"file", name}});
+      nxd_test::write_safetensors(temporary.path() + "/" + name + ".safetensors",
+                                  {{name, NXD_DTYPE_F32, {2}, value}}, {{"file", name}});
     }
     return temporary.path();
   }();

@@ -120,6 +120,8 @@ def llama(config, w, batch):
         mixed = attend(turn(q), turn(k).repeat_interleave(share, 1), v.repeat_interleave(share, 1),
                        window_of(config, i))
         x = x + mixed.transpose(1, 2).reshape(batch, length, -1) @ layer("self_attn.o_proj").T
+        if config.get("attention_bias"):
+            x = x + w[f"model.layers.{i}.self_attn.o_proj.bias"]
         h = norm(x, layer("post_attention_layernorm"))
         gate = h @ layer("mlp.gate_proj").T
         x = x + (gate * torch.sigmoid(gate) * (h @ layer("mlp.up_proj").T)) @ layer("mlp.down_proj").T

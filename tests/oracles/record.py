@@ -60,6 +60,21 @@ def mistral_tiny():
                       sliding_window=7)
 
 
+def qwen3_uneven_tiny():
+    """Six heads with three key heads, 45 features of the MLP and 61 tokens: four ranks divide none."""
+    torch.manual_seed(17)
+    config = transformers.Qwen3Config(
+        vocab_size=61, hidden_size=32, intermediate_size=45, num_hidden_layers=2,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=10, max_position_embeddings=128,
+        initializer_range=0.1, attention_bias=True)
+    model = transformers.Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                p.add_(0.1 * torch.randn_like(p))
+    return model
+
+
 def gpt_neox_serial_tiny():
     """No parallel residual and no biases of attention; half of each head turns."""
     torch.manual_seed(15)
@@ -156,6 +171,7 @@ def record(make_model):
 
 
 torch.set_num_threads(1)
-MODELS = (gpt2_tiny, qwen2_tiny, qwen3_tiny, mistral_tiny, gpt_neox_serial_tiny, bert_pad_tiny)
+MODELS = (gpt2_tiny, qwen2_tiny, qwen3_tiny, qwen3_uneven_tiny, mistral_tiny, gpt_neox_serial_tiny,
+          bert_pad_tiny)
 for model_name in sys.argv[1:]:
     record({f.__name__: f for f in MODELS}[model_name])

@@ -55,6 +55,8 @@ edit() {
 copy && passes "nothing changed" ", 0 additions, 0 problems"
 copy && edit nxd/box.h 's|  double weight;.*|&\n  int64_t depth;|'
 passes "a field behind the options' last" "nxd_box_options_t.depth"
+copy && edit nxd/box.h 's|  int32_t reserved;|  int32_t depth;|'
+passes "a field where one was reserved" "nxd_box_options_t.depth"
 copy && edit nxd/thing.h 's|^#endif|/** [local] New.\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
   edit nxd.c '$a void nxd_thing_stop(void) {}'
 passes "a new function" "nxd_thing_stop"
@@ -66,6 +68,10 @@ refuses "a field in the middle" "nxd_box_options_t.height: was"
 grep -q "abidiff libnxd_core.abi" "$work/log" || { echo "FAILED: abidiff saw no field"; exit 1; }
 copy && edit nxd/box.h 's|  int32_t height;|  float height;|'
 refuses "a field of another type" "nxd_box_options_t.height: was"
+copy && edit nxd/box.h 's|  int32_t reserved;|  float depth;|'
+refuses "a field of another type where one was reserved" "nxd_box_options_t.reserved: was"
+copy && edit nxd/box.h 's|  int32_t colour;|  int32_t depth;|'
+refuses "a field where another one was" "nxd_box_options_t.colour: was"
 copy && edit nxd/box.h 's|  int32_t height;|  float height;|;s|  double weight;.*|&\n  int64_t depth;|'
 refuses "a field of another type, and one behind the last" "nxd_box_options_t.height: was"
 copy && edit nxd/box.h 's|  int32_t x, y;|  int32_t x, y, z;|'

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The Go binding: its tests, also with cgo's checks and forced collections; its examples against those
-# in C; the README's program; a library of another ABI. NXD_LONG=1 adds the race detector, more
+# The Go binding: its tests, also with cgo's checks and forced collections; its examples and programs
+# against those in C; the README's program; a library of another ABI. NXD_LONG=1 adds the race detector, more
 # repetitions, and the same under another Go, if NXD_GO names one.
 # usage: test_bindings_go.sh SOURCE_DIR BUILD_DIR     77: Go or a compiler is missing
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/programs.sh"
 source=$1 build=$2
 export PATH=/usr/bin:$PATH
 need_commands go:golang-go gcc pkg-config
@@ -72,14 +73,8 @@ for schedule in 1f1b gpipe zero_bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule
   cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
 done
-small="--steps 4 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 --batch 2"
-for layout in "--tp 2" "--tp 1 --pp 2 --microbatches 2"; do
-  run llama "$work/llama" $layout $small --out "$work/go"
-  if [[ -x $c/train_lm ]]; then
-    run train_lm "$c/train_lm" $layout $small --sample 0 --out "$work/c"
-    cmp "$work/c/loss.csv" "$work/go/loss.csv"
-  fi
-done
+program() { timeout 60 "$work/$1" "${@:2}"; }
+[[ -z $c ]] || compare_programs "$source" "$c" "$work"
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
   cmp <(losses "$work/embed_zero1.out") <(losses "$work/zero1.out")

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# NXD.jl: its suite, which also runs its examples, the README's code and the benchmark.
+# NXD.jl: its suite, which also runs its examples, the README's code and the benchmark; its programs against
+# those in C.
 # usage: test_bindings_julia.sh SOURCE_DIR BUILD_DIR
 #   NXD_PREFIX   an installed tree
 #   NXD_JULIA    the julia to run; else /opt/julia15, where scripts/install_julia puts it, or PATH's
 #   NXD_LONG=1   longer repetitions
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/programs.sh"
 source=$1 build=$2
 : "${NXD_PREFIX:?names the installed tree}"
 julia=${NXD_JULIA:-/opt/julia15/bin/julia}
@@ -25,3 +27,9 @@ package=$source/bindings/julia/NXD
 run() { timeout -k 10 550 "$julia" --startup-file=no --project="$package" "$@"; }
 run -e 'using NXD'
 run "$package/test/runtests.jl"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# They are short: to interpret them takes less time than to compile them.
+program() { run -t 1 -O0 --compile=min "$package/examples/$1.jl" "${@:2}"; }
+[[ -z $NXD_C_EXAMPLES ]] || compare_programs "$source" "$NXD_C_EXAMPLES" "$work"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The Python binding against an installed tree: its raw layer, ranks as threads and as processes, its
-# examples against those in C, lifetimes, and some tests once more under a collector that runs at
-# every allocation. NXD_LONG=1: more repetitions and variants, and all but the long tests collected.
+# examples and programs against those in C, lifetimes, and some tests once more under a collector that
+# runs at every allocation. NXD_LONG=1: more repetitions and variants, and all but the long tests collected.
 # usage: test_bindings_python.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi and numpy
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/programs.sh"
 python=/usr/bin/python3
 need_python cffi numpy
 binding=$1/bindings/python
@@ -12,6 +13,7 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export PYTHONPATH=$binding PYTHONDONTWRITEBYTECODE=1 NXD_CPU_MODE=1 OMP_NUM_THREADS=1
 NXD_C_EXAMPLES=$(find_c_examples "$2")
+program() { timeout 60 "$python" -W error "$binding/examples/$1.py" "${@:2}"; }
 [[ -n $NXD_C_EXAMPLES ]] || skip_part "python against the examples in C" "there are none" "build them with scripts/build"
 export NXD_C_EXAMPLES
 limit=280
@@ -40,4 +42,5 @@ for name in lifetimes all collected; do
   if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi
 done
 grep -hE '^skip: ' "$work"/*.log | sort -u || true
+if [[ $status == 0 && -n $NXD_C_EXAMPLES ]]; then compare_programs "$1" "$NXD_C_EXAMPLES" "$work"; fi
 exit $status

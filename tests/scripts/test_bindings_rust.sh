@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# The Rust crates: tests, examples against the same C programs, the page's code, and two ways to load the
-# wrong library.
+# The Rust crates: tests, examples and programs against the same in C, the page's code, and two ways to load
+# the wrong library.
 # usage: test_bindings_rust.sh SOURCE_DIR BUILD_DIR     77: no Rust on this machine
 # NXD_PREFIX: an installed tree. NXD_LONG=1: more repetitions.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/programs.sh"
 source=$1/bindings/rust
 out=$2/bindings-rust
 # The distribution's Rust before any other.
 PATH=/usr/bin:$PATH
 need_commands cargo rustc pkg-config cc:gcc
 mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 export CARGO_HOME=$out/home CARGO_TARGET_DIR=$out/target CARGO_PROFILE_DEV_DEBUG=0
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 RUST_BACKTRACE=0 RUSTFLAGS="-D warnings"
 examples=$(find_c_examples "$2")
@@ -26,17 +29,20 @@ if [[ -x $(dirname "$(command -v cargo)")/cargo-clippy ]]; then
   cargo clippy --quiet --offline --locked --all-targets -- -D warnings
 fi
 
+program() { timeout 60 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
+[[ -z $examples ]] || compare_programs "$1" "$examples" "$work"
+
 # Without the engine there is no libtorch in the process.
 cargo build --quiet --offline --locked -p nxd --no-default-features --example show_error
-program=$CARGO_TARGET_DIR/debug/examples/show_error
-ldd "$program" | grep libnxd_core > /dev/null
-loads_no_libtorch "$program"
-timeout 60 "$program" | grep "the group goes on: 2 ranks" > /dev/null
+show_error=$CARGO_TARGET_DIR/debug/examples/show_error
+ldd "$show_error" | grep libnxd_core > /dev/null
+loads_no_libtorch "$show_error"
+timeout 60 "$show_error" | grep "the group goes on: 2 ranks" > /dev/null
 
 # A library of another ABI is refused by name.
 echo 'unsigned nxd_abi_version(void) { return 7; }' | cc -shared -fPIC -x c -o "$out/other_abi.so" -
 refused=0
-LD_PRELOAD=$out/other_abi.so timeout 60 "$program" >"$out/refused" 2>&1 || refused=$?
+LD_PRELOAD=$out/other_abi.so timeout 60 "$show_error" >"$out/refused" 2>&1 || refused=$?
 if [[ $refused != 1 ]] || ! grep -q "ABI_MISMATCH.*has ABI 7, and this program was built for ABI 0" "$out/refused"; then
   cat "$out/refused"
   exit 1

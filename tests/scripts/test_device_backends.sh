@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 source=$1 build=$2
-program=$build/tests/llama_on_device
+program=$build/tests/model_on_device
 need_built "$program"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

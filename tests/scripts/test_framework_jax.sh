@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# JAX trains over libnxd_core in a process without libtorch: tensor-parallel, data-parallel with ZeRO-1,
-# and both have the losses of JAX alone. Arguments that are bad on one rank are an error on all.
+# JAX trains over libnxd_core in a process without libtorch: tensor-parallel, data-parallel with ZeRO-1 and
+# as a pipeline, and all have the losses of JAX alone. Arguments that are bad on one rank are an error on all.
 # usage: test_framework_jax.sh SOURCE_DIR BUILD_DIR     77: no JAX
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +24,9 @@ for layout in "1 1" "2 2" "2 1" "4 2"; do
   losses "$work/$ranks-ranks-tp$tp" "$build/tools/nxdrun" -n "$ranks" \
     "$python" "$source/tests/scripts/without_libtorch.py" "$source/examples/jax/mlp_parallel.py" "$tp"
 done
-compare_losses 1e-5 "$work"/{alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2}
+losses "$work/pipeline" "$build/tools/nxdrun" -n 2 \
+  "$python" "$source/tests/scripts/without_libtorch.py" "$source/examples/jax/mlp_pipeline.py"
+compare_losses 1e-5 "$work"/{alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,pipeline}
 grep -h "bytes of state" "$work"/*.log
 
 cat > "$work/rejected.py" << 'END'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# PyTorch trains over libnxd_core, which brings no libtorch: tensor-parallel, data-parallel with ZeRO-1,
-# and by DistributedDataParallel with libnxd as the backend; all have the losses of PyTorch alone.
+# PyTorch trains over libnxd_core, which brings no libtorch: tensor-parallel, data-parallel with ZeRO-1, as
+# a pipeline, and by DistributedDataParallel with libnxd as the backend; all have the losses of PyTorch
+# alone.
 # NXD_TORCH_PYTHON: a Python with another torch than Debian's, such as a wheel's.
 # usage: test_framework_pytorch.sh SOURCE_DIR BUILD_DIR     77: no torch
 set -euo pipefail
@@ -22,4 +23,5 @@ for layout in "2 2" "2 1" "4 2"; do
     "$python" "$examples/mlp_parallel.py" "$tp"
 done
 losses "$work/distributed" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_distributed.py" "$work/meet"
-compare_losses 1e-5 "$work"/{alone,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,distributed}
+losses "$work/pipeline" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_pipeline.py"
+compare_losses 1e-5 "$work"/{alone,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,distributed,pipeline}

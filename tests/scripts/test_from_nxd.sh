@@ -25,6 +25,9 @@ static nxd_status_t by_place(const char* name, const int64_t* shape, size_t ndim
   for (size_t i = 0; i < count; ++i) values[i] = (double)first;
   return name && shape && ndim && !user_data ? NXD_OK : NXD_ERROR_USER;
 }
+static nxd_status_t pad_hook(nxd_module_t* module, int64_t heads, int64_t padded, void* user_data) {
+  return module && padded >= heads && !user_data ? NXD_OK : NXD_ERROR_USER;
+}
 static nxd_status_t closure(void* args) { return args ? NXD_OK : NXD_ERROR_USER; }
 
 void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_tensor_t* logits,
@@ -51,6 +54,8 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
   nxd_device_loader_t* device_loader = 0;
   nxd_device_loader_options_t feeding = NXD_DEVICE_LOADER_OPTIONS_INIT;
   nxd_payloads_t* payloads = 0;
+  nxd_save_options_t saving = NXD_SAVE_OPTIONS_INIT;
+  nxd_serialization_t* serialization = 0;
   nxd_parameter_t* parameter = 0;
   nxd_module_t* outer = 0;
   nxd_tensor_t *y = 0, *loss = 0, *inputs[] = {x, labels};

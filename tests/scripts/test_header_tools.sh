@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tools that read headers take nxd.h as it is.
-# usage: test_header_tools.sh SOURCE_DIR BUILD_DIR
+# usage: test_header_tools.sh SOURCE_DIR BUILD_DIR     NXD_LONG=1: bindgen too, which takes minutes to build
 set -euo pipefail
 # The standard library is compiled once for this and the binding's tests.
 export PATH=/usr/bin:$PATH GOCACHE=$2/bindings-go/cache
-exec timeout 280 "$1/scripts/header_tools" "$2"
+exec timeout 880 "$1/scripts/header_tools" "$2"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installed pages and examples are of use by themselves: every link leads somewhere, each example is built
-# by the line in its head, and so is the README's program; they find the libraries, and run.
+# by the line in its head, and so are the README's program and the one of the page about embedding; they find
+# the libraries, and run.
 # usage: test_installed_docs.sh SOURCE_DIR BUILD_DIR     NXD_PREFIX: the installed tree
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -20,7 +21,12 @@ done
 
 documents=$(find "$NXD_PREFIX/share/doc" -maxdepth 1 -name 'nxd*')
 cp "$documents"/examples/c/* "$work"
-awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$documents/README.md" > "$work/tune.c"
+# in_page FILE: the program that a page has.
+in_page() {
+  awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1"
+}
+in_page "$documents/README.md" > "$work/tune.c"
+in_page "$documents/docs/embedding.md" > "$work/mlp.c"
 cd "$work"
 
 # build PROGRAM COMMAND: as a reader would, and what it needs is found.
@@ -38,6 +44,8 @@ for file in *.c; do
   program=${file%.c}
   if [[ $program == tune ]]; then
     line=$(grep -E '^    cc tune\.c ' "$documents/README.md" | sed 's/^ *//' || true)
+  elif [[ $program == mlp ]]; then
+    line=$(sed -nE '/^    cc mlp\.c /,/[^\\]$/p' "$documents/docs/embedding.md")
   else
     # A line that ends with a backslash goes on in the next.
     line=$(sed -nE '/^ \*   cc /,/[^\\]$/p' "$file" | sed -E 's/^ \* *//; s| *\*/$||')
@@ -49,4 +57,7 @@ done
 NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 ./embed_zero1 > log 2>&1 || { cat log; exit 1; }
 grep -q "loss" log || { cat log; exit 1; }
 loads_no_libtorch embed_zero1
+NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 "$NXD_PREFIX/bin/nxdrun" -n 2 ./mlp > log 2>&1 || { cat log; exit 1; }
+sed -nE 's/^.*step [0-9]+ loss ([0-9.]+).*$/\1/p' log |
+  awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(NR == 20 && last < 0.5 * first) }' || { cat log; exit 1; }
 echo "built by their own lines: ${built[*]}"

@@ -23,6 +23,8 @@ run --ranks 8 --batch 64 --top 3 "$config" || fail table
 awk 'NR > 1 && $1 * $2 * $3 != 8 { exit 1 }' "$work/out" || fail "layouts of eight ranks"
 run --tp 2 --pp 2 --microbatches 8 --schedule zero-bubble --dtype bf16 --zero "$config" || fail one
 grep -q '^step' "$work/out" && grep -q 'bubble' "$work/out" || fail "a prediction"
+run --tp 3 --sequence-parallel --sequence 513 "$config" || fail "ranks that do not divide the heads"
+run --ranks 2 --top 1 "$1/tests/oracles/bert_tiny/config.json" --sequence 16 || fail "a BERT"
 # A figure that is given is not measured; only copies are left to measure then.
 run --measure --gemm-f32 100 --gemm-bf16 200 --ranks 2 --top 1 "$config" || fail measure
 grep -q 'measured: 100 GFLOP/s f32, 200 bf16' "$work/out" || fail "given figures are kept"
@@ -36,7 +38,7 @@ refuses 2 'no configuration was given'
 refuses 2 'expected one configuration' "$config" "$config"
 refuses 1 'No such file' "$work/missing.json"
 refuses 1 'world_size: expected 1 to 65536' --ranks 65537 "$config"
-refuses 1 'expected a divisor of num_heads (8), got 3' --tp 3 "$config"
+refuses 1 '9 ranks and num_kv_heads 4 need num_heads of at least 12, got 8' --tp 9 "$config"
 refuses 1 'memory_bytes: expected at least' --memory 0.01 "$config"
 echo '{"model_type": "t5"}' > "$work/t5.json"
 refuses 1 'model_type' "$work/t5.json"

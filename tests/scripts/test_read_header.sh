@@ -49,8 +49,9 @@ check([functions[f"nxd_{f}"]["topic"] for f in ("box_look", "thing_move")] == ["
 check(api["handles"][0]["destroy"] == "nxd_box_destroy", "how a handle is destroyed")
 check([v["value"] for v in api["enums"][0]["values"]] == [0, -1, -2], "values")
 check(api["callbacks"][0]["params"][0]["type"]["c"] == "int32_t", "callbacks")
-check(sizes["structs"]["nxd_box_options_t"]["fields"]["weight"] == [16, 8], "offsets")
-check(api["structs"][0]["fields"][3]["doc"] == "0: weightless", "comments of fields")
+check(sizes["structs"]["nxd_box_options_t"]["fields"]["weight"] == [24, 8], "offsets")
+check({f["name"]: f["doc"] for f in api["structs"][0]["fields"]}["weight"] == "0: weightless",
+      "comments of fields")
 
 BAD = [  # what is replaced, by what, what is said of it
     ("[local] Shows what is in it.", "Shows what is in it.", "nxd_box_look: expected a comment that begins"),

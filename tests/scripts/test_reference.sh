@@ -20,6 +20,7 @@ done
 mkdir -p "$work/bad/tests"
 cp -r "$source"/{include,docs,scripts,README.md,CHANGELOG.md,CONTRIBUTING.md} "$work/bad"
 cp -r "$source/tests/oracles" "$work/bad/tests"
+(cd "$source" && cp --parents examples/*/README.md "$work/bad")
 mkdir "$work/bad/bindings"
 cp "$source/bindings/README.md" "$work/bad/bindings"
 refuses() {

@@ -25,10 +25,12 @@ inline double wave(int64_t i, int phase) {
   return 2 * (t - std::floor(t)) - 1;
 }
 
-// One array of numbers of a dtype, as DLPack shows it.
+// One array of numbers of a dtype, as DLPack shows it: in C order, or with the first dimension
+// innermost.
 class Array {
  public:
-  Array(std::vector<int64_t> shape, nxd_dtype_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
+  Array(std::vector<int64_t> shape, nxd_dtype_t dtype, bool first_innermost = false)
+      : shape_(std::move(shape)), strides_(shape_.size()), dtype_(dtype) {
     count_ = 1;
     for (const int64_t size : shape_) count_ *= size;
     const size_t size = dtype == NXD_DTYPE_F64 ? 8 : dtype == NXD_DTYPE_F32 ? 4 : 2;
@@ -39,8 +41,15 @@ class Array {
                static_cast<int32_t>(shape_.size()),
                {code, static_cast<uint8_t>(8 * size), 1},
                shape_.data(),
-               nullptr,
+               first_innermost ? strides_.data() : nullptr,
                0};
+    const size_t dims = shape_.size();
+    int64_t stride = 1;
+    for (size_t k = 0; k < dims; ++k) {
+      const size_t d = first_innermost ? (k == 0 ? 0 : dims - k) : dims - 1 - k;
+      strides_[d] = stride;
+      stride *= shape_[d];
+    }
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
@@ -51,13 +60,16 @@ class Array {
   void* data() { return bytes_.data(); }
   const std::vector<char>& bytes() const { return bytes_; }
 
-  double get(int64_t i) const {
+  // The index is that of C order.
+  double get(int64_t index) const {
+    const int64_t i = place(index);
     const char* at = bytes_.data();
     if (dtype_ == NXD_DTYPE_F64) return load<double>(at, i);
     if (dtype_ == NXD_DTYPE_F32) return static_cast<double>(load<float>(at, i));
     return static_cast<double>(nxd::bf16_to_f32(load<uint16_t>(at, i)));
   }
-  void set(int64_t i, double value) {
+  void set(int64_t index, double value) {
+    const int64_t i = place(index);
     char* at = bytes_.data();
     if (dtype_ == NXD_DTYPE_F64) return store(at, i, value);
     if (dtype_ == NXD_DTYPE_F32) return store(at, i, static_cast<float>(value));
@@ -65,6 +77,14 @@ class Array {
   }
 
  private:
+  int64_t place(int64_t index) const {
+    int64_t place = 0;
+    for (size_t d = shape_.size(); d-- > 0;) {
+      place += index % shape_[d] * strides_[d];
+      index /= shape_[d];
+    }
+    return place;
+  }
   template <class T>
   static T load(const char* at, int64_t i) {
     T value;
@@ -76,7 +96,7 @@ class Array {
     std::memcpy(at + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
   }
 
-  std::vector<int64_t> shape_;
+  std::vector<int64_t> shape_, strides_;
   nxd_dtype_t dtype_;
   int64_t count_ = 0;
   std::vector<char> bytes_;
@@ -89,10 +109,11 @@ using Shapes = std::vector<std::vector<int64_t>>;
 inline Shapes ragged_shapes() { return {{7, 5}, {3}, {0, 4}, {129, 33}, {1}, {17, 2, 3}}; }
 
 struct BufferModel {
-  BufferModel(const Shapes& shapes, nxd_dtype_t dtype, nxd_dtype_t grad_dtype) {
+  BufferModel(const Shapes& shapes, nxd_dtype_t dtype, nxd_dtype_t grad_dtype,
+              bool first_innermost = false) {
     for (size_t k = 0; k < shapes.size(); ++k) {
-      params.push_back(std::make_unique<Array>(shapes[k], dtype));
-      grads.push_back(std::make_unique<Array>(shapes[k], grad_dtype));
+      params.push_back(std::make_unique<Array>(shapes[k], dtype, first_innermost));
+      grads.push_back(std::make_unique<Array>(shapes[k], grad_dtype, first_innermost));
       for (int64_t i = 0; i < params[k]->count(); ++i) {
         params[k]->set(i, wave(i, static_cast<int>(k)));
       }

@@ -38,6 +38,11 @@ nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data) {
   return nxdgoGradHook(parameter, HANDLE);
 }
 
+nxd_status_t nxdgo_pad_hook(nxd_module_t* module, int64_t num_heads, int64_t num_padded_heads,
+                            void* user_data) {
+  return nxdgoPadHook(module, num_heads, num_padded_heads, HANDLE);
+}
+
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data) {
   return nxdgoParamInit(parameter, PLAIN(name), tensor, HANDLE);

@@ -101,6 +101,15 @@ func nxdgoGradHook(parameter unsafe.Pointer, handle C.uintptr_t) C.int32_t {
 	}))
 }
 
+//export nxdgoPadHook
+func nxdgoPadHook(module unsafe.Pointer, heads, padded C.int64_t, handle C.uintptr_t) C.int32_t {
+	return C.int32_t(raw.Guard(func() error {
+		m := &Module{own.Borrow((*raw.Module)(module))}
+		defer m.Close()
+		return cgo.Handle(handle).Value().(PadHook)(m, int64(heads), int64(padded))
+	}))
+}
+
 //export nxdgoParamInit
 func nxdgoParamInit(parameter, name, tensor unsafe.Pointer, handle C.uintptr_t) C.int32_t {
 	return C.int32_t(raw.Guard(func() error {

@@ -17,6 +17,8 @@ nxd_status_t nxdgo_function_backward(nxd_function_call_t* call, nxd_tensor_t* co
 nxd_status_t nxdgo_function_shape(nxd_tensor_t* const* inputs, size_t num_inputs,
                                   nxd_tensor_t** outputs, size_t num_outputs, void* user_data);
 nxd_status_t nxdgo_grad_hook(nxd_parameter_t* parameter, void* user_data);
+nxd_status_t nxdgo_pad_hook(nxd_module_t* module, int64_t num_heads, int64_t num_padded_heads,
+                            void* user_data);
 nxd_status_t nxdgo_param_init(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor,
                               void* user_data);
 nxd_status_t nxdgo_initializer(const char* name, const int64_t* global_shape, size_t ndim,

@@ -160,3 +160,8 @@ func NewDropout(c *nxd.Context, name string, probability float64, shardDim int) 
 		return rawengine.LayerCreateDropout(p, probability, name, int32(shardDim))
 	})
 }
+
+// ExtraHeads are the heads that are to be added to others for a multiple of tpDegree.
+func ExtraHeads(heads int64, tpDegree int) (int64, error) {
+	return rawengine.GetNumberOfExtraHeads(heads, int32(tpDegree))
+}

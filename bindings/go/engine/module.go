@@ -455,3 +455,21 @@ func (m *Module) Checkpoint(on bool, names ...string) error {
 		return rawengine.ApplyCheckpoint(p, names, len(names), flag(on))
 	})
 }
+
+// PadHook is given a module that Pad visits, its heads, and what they are padded to.
+type PadHook func(m *Module, heads, padded int64) error
+
+// Pad has column- and row-parallel layers, those below modules of some classes or all, share whole heads, as
+// if heads of zeros followed up to a multiple of tpDegree; hook may be nil.
+// [collective: tensor-parallel group]
+func (m *Module) Pad(tpDegree int, heads int64, hook PadHook, wrappedClasses ...string) error {
+	return own.Do(m.Handle, func(p *raw.Module) error {
+		var call, data uintptr
+		if hook != nil {
+			h := cgo.NewHandle(hook)
+			defer h.Delete()
+			call, data = uintptr(unsafe.Pointer(C.nxdgo_pad_hook)), uintptr(h)
+		}
+		return rawengine.PadModel(p, int32(tpDegree), heads, wrappedClasses, len(wrappedClasses), call, data)
+	})
+}

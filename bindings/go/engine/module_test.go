@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -471,6 +472,100 @@ func TestInitialValues(t *testing.T) {
 		}
 		if err := net.Initialize(3); !errors.Is(err, broken) {
 			return fmt.Errorf("expected the initializer's error, got %v", err)
+		}
+		return c.Finalize()
+	})
+}
+
+func TestPad(t *testing.T) {
+	if extra, err := engine.ExtraHeads(25, 8); err != nil || extra != 7 {
+		t.Fatalf("expected 7 heads more, got %d, %v", extra, err)
+	}
+	if _, err := engine.ExtraHeads(0, 8); !errors.Is(err, nxd.InvalidArgument) {
+		t.Fatalf("expected an invalid argument, got %v", err)
+	}
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		if err := c.InitModelParallel(&nxd.ParallelOptions{TensorParallelSize: 2}); err != nil {
+			return err
+		}
+		split := engine.LinearOptions{GatherOutput: engine.Off, InputIsParallel: 1}
+		column, err := engine.NewColumnLinear(c, "", 4, 12, split)
+		if err != nil {
+			return err
+		}
+		defer column.Close()
+		row, err := engine.NewRowLinear(c, "", 12, 4, split)
+		if err != nil {
+			return err
+		}
+		defer row.Close()
+		net, err := engine.NewSequential(c, column, row)
+		if err != nil {
+			return err
+		}
+		defer net.Close()
+		if err := net.Pad(2, 3, nil, "Nothing"); !errors.Is(err, nxd.InvalidArgument) {
+			return fmt.Errorf("expected an invalid argument, got %v", err)
+		}
+		broken := errors.New("no heads today")
+		fail := func(*engine.Module, int64, int64) error { return broken }
+		if err := net.Pad(2, 3, fail); !errors.Is(err, broken) {
+			return fmt.Errorf("expected the hook's error, got %v", err)
+		}
+		var seen []string
+		err = net.Pad(2, 3, func(m *engine.Module, heads, padded int64) error {
+			name, err := m.ClassName()
+			seen = append(seen, fmt.Sprint(name, heads, padded))
+			return err
+		})
+		if err != nil || len(seen) != 3 || seen[2] != "Sequential3 4" {
+			return fmt.Errorf("expected three modules, got %v, %v", seen, err)
+		}
+		if err := net.Pad(2, 3, nil); err != nil {
+			return err
+		}
+		return c.Finalize()
+	})
+}
+
+func TestSerialization(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		tensors := map[string]*engine.Tensor{
+			"b": tensor(t, []float32{4}, 1), "a": tensor(t, []float32{1, 2, 3}, 3)}
+		options := engine.SaveOptions{Texts: map[string]string{"epoch": "3"}}
+		if err := engine.Save(c, path, tensors, options); err != nil {
+			return err
+		}
+		atOnce, err := os.ReadFile(path)
+		if err := first(err, engine.SerializationSave(c, path, tensors, options)); err != nil {
+			return err
+		}
+		if streamed, err := os.ReadFile(path); err != nil || string(streamed) != string(atOnce) {
+			return fmt.Errorf("expected the same file, %v", err)
+		}
+		file, err := engine.SerializationLoad(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		names, err := file.Names()
+		if err != nil || fmt.Sprint(names) != "[a b]" {
+			return fmt.Errorf("expected the names a and b, got %v, %v", names, err)
+		}
+		texts, err := file.Texts()
+		if err != nil || texts["epoch"] != "3" || len(texts) != 1 {
+			return fmt.Errorf("expected the epoch, got %v, %v", texts, err)
+		}
+		a, err := file.Read("a", nxd.CPU)
+		if err := first(err, check("values", data(t, a), []float32{1, 2, 3})); err != nil {
+			return err
+		}
+		if _, err := file.Read("c", nxd.CPU); !errors.Is(err, nxd.InvalidArgument) {
+			return fmt.Errorf("expected an invalid argument, got %v", err)
+		}
+		if _, err := engine.SerializationLoad("/nowhere/a"); !errors.Is(err, nxd.IO) {
+			return fmt.Errorf("expected IO, got %v", err)
 		}
 		return c.Finalize()
 	})

@@ -26,12 +26,12 @@ static inline nxdgo_error_t* nxdgo_data_loader_next(nxd_data_loader_t* loader, i
 
 typedef struct {
   nxdgo_error_t* error;
-  int64_t out_samples;
-} nxdgo_data_loader_get_num_samples_t;
+  int64_t out_count;
+} nxdgo_data_loader_get_sample_count_t;
 
-static inline nxdgo_data_loader_get_num_samples_t nxdgo_data_loader_get_num_samples(nxd_data_loader_t* loader) {
-  nxdgo_data_loader_get_num_samples_t r = {0};
-  r.error = nxdgo_outcome(nxd_data_loader_get_num_samples(loader, &r.out_samples));
+static inline nxdgo_data_loader_get_sample_count_t nxdgo_data_loader_get_sample_count(nxd_data_loader_t* loader) {
+  nxdgo_data_loader_get_sample_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_data_loader_get_sample_count(loader, &r.out_count));
   return r;
 }
 
@@ -113,11 +113,11 @@ func DataLoaderNext(loader *DataLoader, ids *int64, labels *int64, count int) er
 	return TakeError(unsafe.Pointer(C.nxdgo_data_loader_next((*C.nxd_data_loader_t)(unsafe.Pointer(loader)), (*C.int64_t)(unsafe.Pointer(ids)), (*C.int64_t)(unsafe.Pointer(labels)), C.size_t(count))))
 }
 
-// DataLoaderGetNumSamples is nxd_data_loader_get_num_samples. Samples of an epoch, over all ranks.
-// [local]
-func DataLoaderGetNumSamples(loader *DataLoader) (samplesOut int64, err error) {
-	r := C.nxdgo_data_loader_get_num_samples((*C.nxd_data_loader_t)(unsafe.Pointer(loader)))
-	return int64(r.out_samples), TakeError(unsafe.Pointer(r.error))
+// DataLoaderGetSampleCount is nxd_data_loader_get_sample_count. Samples of an epoch, over all
+// ranks. [local]
+func DataLoaderGetSampleCount(loader *DataLoader) (countOut int64, err error) {
+	r := C.nxdgo_data_loader_get_sample_count((*C.nxd_data_loader_t)(unsafe.Pointer(loader)))
+	return int64(r.out_count), TakeError(unsafe.Pointer(r.error))
 }
 
 // DataLoaderGetPosition is nxd_data_loader_get_position. Samples that all ranks together have taken

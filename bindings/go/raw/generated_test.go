@@ -59,6 +59,7 @@ var generatedStructs = map[string]any{
 	"nxd_mlp_options_t":                      MLPOptions{},
 	"nxd_model_options_t":                    ModelOptions{},
 	"nxd_pp_options_t":                       PPOptions{},
+	"nxd_save_options_t":                     SaveOptions{},
 }
 
 var generatedConstants = map[string]int{

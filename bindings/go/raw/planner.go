@@ -44,8 +44,8 @@ import "C"
 
 import "unsafe"
 
-// PlanModel is nxd_plan_model_t. Sizes of a decoder that predicts the next token.
-// nxd_plan_model_from_config fills it.
+// PlanModel is nxd_plan_model_t. Sizes of a decoder that predicts the next token, or of a BERT for
+// pre-training. nxd_plan_model_from_config fills it.
 type PlanModel struct {
 	StructSize       uint64
 	HiddenSize       int64
@@ -61,7 +61,7 @@ type PlanModel struct {
 	MLPBias          int32
 	NormBias         int32
 	TiedEmbeddings   int32
-	Reserved         int32
+	NumTokenTypes    int32
 }
 
 // Sized returns x with its StructSize set.
@@ -179,8 +179,7 @@ func PlanModelInit(model *PlanModel, size int) error {
 }
 
 // PlanModelFromConfig is nxd_plan_model_from_config. Reads the sizes of a Hugging Face
-// configuration of a family that nxd_model_create knows, but for "bert", which is no decoder.
-// [local]
+// configuration of a family that nxd_model_create knows. [local]
 func PlanModelFromConfig(configJSON string, outModel *PlanModel) error {
 	configJSONC, err := CString("config_json", configJSON)
 	if err != nil {

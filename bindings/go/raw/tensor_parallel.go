@@ -39,6 +39,36 @@ static inline nxdgo_column_linear_backward_get_workspace_t nxdgo_column_linear_b
   return r;
 }
 
+static inline nxdgo_error_t* nxdgo_column_linears_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options, DLTensor* const* ys) {
+  return nxdgo_outcome(nxd_column_linears_forward(ctx, x, weights, biases, num_weights, options, ys));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_column_linears_forward_get_workspace_t;
+
+static inline nxdgo_column_linears_forward_get_workspace_t nxdgo_column_linears_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options, const DLTensor* const* ys) {
+  nxdgo_column_linears_forward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_column_linears_forward_get_workspace(ctx, x, weights, biases, num_weights, options, ys, &r.out_bytes));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_column_linears_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options, DLTensor* grad_x, DLTensor* const* grad_weights, DLTensor* const* grad_biases) {
+  return nxdgo_outcome(nxd_column_linears_backward(ctx, x, weights, grad_ys, num_weights, options, grad_x, grad_weights, grad_biases));
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  size_t out_bytes;
+} nxdgo_column_linears_backward_get_workspace_t;
+
+static inline nxdgo_column_linears_backward_get_workspace_t nxdgo_column_linears_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* const* grad_weights, const DLTensor* const* grad_biases) {
+  nxdgo_column_linears_backward_get_workspace_t r = {0};
+  r.error = nxdgo_outcome(nxd_column_linears_backward_get_workspace(ctx, x, weights, grad_ys, num_weights, options, grad_x, grad_weights, grad_biases, &r.out_bytes));
+  return r;
+}
+
 static inline nxdgo_error_t* nxdgo_row_linear_options_init(nxd_row_linear_options_t* options, size_t size) {
   return nxdgo_outcome(nxd_row_linear_options_init(options, size));
 }
@@ -187,8 +217,8 @@ const (
 	RegionMappingReduceScatterTo RegionMapping = 5
 )
 
-// ColumnLinearOptions is nxd_column_linear_options_t. Options of nxd_column_linear_forward and
-// _backward; the same on all ranks, but for the workspace.
+// ColumnLinearOptions is nxd_column_linear_options_t. Options of nxd_column_linear_forward,
+// nxd_column_linears_forward and their _backward; the same on all ranks, but for the workspace.
 type ColumnLinearOptions struct {
 	StructSize       uint64
 	GatherOutput     int32
@@ -298,6 +328,34 @@ func ColumnLinearBackward(ctx *Context, x *DLTensor, weight *DLTensor, gradY *DL
 // of nxd_column_linear_backward, as nxd_column_linear_forward_get_workspace gives them. [local]
 func ColumnLinearBackwardGetWorkspace(ctx *Context, x *DLTensor, weight *DLTensor, gradY *DLTensor, options *ColumnLinearOptions, gradX *DLTensor, gradWeight *DLTensor, gradBias *DLTensor) (bytesOut int, err error) {
 	r := C.nxdgo_column_linear_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (*C.DLTensor)(unsafe.Pointer(weight)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX)), (*C.DLTensor)(unsafe.Pointer(gradWeight)), (*C.DLTensor)(unsafe.Pointer(gradBias)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// ColumnLinearsForward is nxd_column_linears_forward. nxd_column_linear_forward of one x by several
+// weights, such as those of query, key and value: under sequence_parallel x is gathered once.
+// [collective: tensor-parallel group]
+func ColumnLinearsForward(ctx *Context, x *DLTensor, weights **DLTensor, biases **DLTensor, numWeights int, options *ColumnLinearOptions, ys **DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_column_linears_forward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (**C.DLTensor)(unsafe.Pointer(weights)), (**C.DLTensor)(unsafe.Pointer(biases)), C.size_t(numWeights), (*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), (**C.DLTensor)(unsafe.Pointer(ys)))))
+}
+
+// ColumnLinearsForwardGetWorkspace is nxd_column_linears_forward_get_workspace. Bytes of workspace
+// of nxd_column_linears_forward, as nxd_column_linear_forward_get_workspace gives them. [local]
+func ColumnLinearsForwardGetWorkspace(ctx *Context, x *DLTensor, weights **DLTensor, biases **DLTensor, numWeights int, options *ColumnLinearOptions, ys **DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_column_linears_forward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (**C.DLTensor)(unsafe.Pointer(weights)), (**C.DLTensor)(unsafe.Pointer(biases)), C.size_t(numWeights), (*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), (**C.DLTensor)(unsafe.Pointer(ys)))
+	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
+}
+
+// ColumnLinearsBackward is nxd_column_linears_backward. Gradients of nxd_column_linears_forward.
+// That of x is one sum over weights and ranks. [collective: tensor-parallel group]
+func ColumnLinearsBackward(ctx *Context, x *DLTensor, weights **DLTensor, gradYs **DLTensor, numWeights int, options *ColumnLinearOptions, gradX *DLTensor, gradWeights **DLTensor, gradBiases **DLTensor) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_column_linears_backward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (**C.DLTensor)(unsafe.Pointer(weights)), (**C.DLTensor)(unsafe.Pointer(gradYs)), C.size_t(numWeights), (*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX)), (**C.DLTensor)(unsafe.Pointer(gradWeights)), (**C.DLTensor)(unsafe.Pointer(gradBiases)))))
+}
+
+// ColumnLinearsBackwardGetWorkspace is nxd_column_linears_backward_get_workspace. Bytes of
+// workspace of nxd_column_linears_backward, as nxd_column_linear_forward_get_workspace gives them.
+// [local]
+func ColumnLinearsBackwardGetWorkspace(ctx *Context, x *DLTensor, weights **DLTensor, gradYs **DLTensor, numWeights int, options *ColumnLinearOptions, gradX *DLTensor, gradWeights **DLTensor, gradBiases **DLTensor) (bytesOut int, err error) {
+	r := C.nxdgo_column_linears_backward_get_workspace((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.DLTensor)(unsafe.Pointer(x)), (**C.DLTensor)(unsafe.Pointer(weights)), (**C.DLTensor)(unsafe.Pointer(gradYs)), C.size_t(numWeights), (*C.nxd_column_linear_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX)), (**C.DLTensor)(unsafe.Pointer(gradWeights)), (**C.DLTensor)(unsafe.Pointer(gradBiases)))
 	return int(r.out_bytes), TakeError(unsafe.Pointer(r.error))
 }
 

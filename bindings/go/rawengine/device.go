@@ -212,8 +212,10 @@ func DeviceResetMetrics() error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_device_reset_metrics()))
 }
 
-// DeviceGetReport is nxd_device_get_report. The counts as text, a line of name and number each, and
-// a line for each operator that made an implicit sync or fell back. [local]
+// DeviceGetReport is nxd_device_get_report. The counts as text, a line of name and number each, a
+// line for each operator that made an implicit sync or fell back, and a line "implicit_sync_at SITE
+// OPERATOR NUMBER" for each place that asked for one: the function of this header, or code of the
+// program that called libtorch. [local]
 func DeviceGetReport(buf *byte, cap int) (neededOut int, err error) {
 	r := C.nxdgo_device_get_report((*C.char)(unsafe.Pointer(buf)), C.size_t(cap))
 	return int(r.out_needed), raw.TakeError(unsafe.Pointer(r.error))

@@ -164,6 +164,21 @@ static inline nxdgo_layer_create_dropout_t nxdgo_layer_create_dropout(nxd_contex
   r.error = nxdgo_outcome(nxd_layer_create_dropout(ctx, p, name, shard_dim, &r.out_module));
   return r;
 }
+
+typedef struct {
+  nxdgo_error_t* error;
+  int64_t out_extra;
+} nxdgo_get_number_of_extra_heads_t;
+
+static inline nxdgo_get_number_of_extra_heads_t nxdgo_get_number_of_extra_heads(int64_t num_heads, int32_t tp_degree) {
+  nxdgo_get_number_of_extra_heads_t r = {0};
+  r.error = nxdgo_outcome(nxd_get_number_of_extra_heads(num_heads, tp_degree, &r.out_extra));
+  return r;
+}
+
+static inline nxdgo_error_t* nxdgo_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_heads, const char* const* wrapped_classes, size_t num_wrapped_classes, uintptr_t hook, uintptr_t user_data) {
+  return nxdgo_outcome(nxd_pad_model(root, tp_degree, num_heads, wrapped_classes, num_wrapped_classes, (nxd_pad_hook_fn)hook, (void*)user_data));
+}
 */
 import "C"
 
@@ -295,4 +310,24 @@ func LayerCreateDropout(ctx *raw.Context, p float64, name string, shardDim int32
 	}
 	r := C.nxdgo_layer_create_dropout((*C.nxd_context_t)(unsafe.Pointer(ctx)), C.double(p), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(shardDim))
 	return (*raw.Module)(unsafe.Pointer(r.out_module)), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// GetNumberOfExtraHeads is nxd_get_number_of_extra_heads. Heads that are to be added to num_heads
+// for a multiple of tp_degree. [local]
+func GetNumberOfExtraHeads(numHeads int64, tpDegree int32) (extraOut int64, err error) {
+	r := C.nxdgo_get_number_of_extra_heads(C.int64_t(numHeads), C.int32_t(tpDegree))
+	return int64(r.out_extra), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// PadModel is nxd_pad_model. Has the column- and row-parallel layers of a tree share whole heads,
+// where the ranks do not divide num_heads: as if heads of zeros followed the last one, up to a
+// multiple of tp_degree. [collective: tensor-parallel group]
+func PadModel(root *raw.Module, tpDegree int32, numHeads int64, wrappedClasses []string, numWrappedClasses int, hook uintptr, userData uintptr) error {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	wrappedClassesC, err := scratch.Strings("wrapped_classes", wrappedClasses)
+	if err != nil {
+		return err
+	}
+	return raw.TakeError(unsafe.Pointer(C.nxdgo_pad_model((*C.nxd_module_t)(unsafe.Pointer(root)), C.int32_t(tpDegree), C.int64_t(numHeads), (**C.char)(unsafe.Pointer(wrappedClassesC)), C.size_t(numWrappedClasses), C.uintptr_t(hook), C.uintptr_t(userData))))
 }

@@ -18,11 +18,12 @@ from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     scatter_to_tensor_region
 from nxd.layers import Attention, ColumnParallelLinear, Dropout, GatedMlp, Layer, LayerNorm, \
     Linear, Model, ParallelEmbedding, QkvLinear, RmsNorm, RotaryEmbedding, RowParallelLinear, \
-    Sequential, TorchScript
+    Sequential, TorchScript, number_of_extra_heads
 from nxd.machine import cpu_mode
 from nxd.model_pipeline import ModulePipeline
 from nxd.module import LoadReport, Module, Parameter, Shard, Tape, deferred_init
 from nxd.ops import Op
+from nxd.serialization import Serialization, save, serialization_load, serialization_save
 from nxd.tensors import Tensor, aten_pool, from_dlpack, set_aten_pool, tensor, zeros
 from nxd.training import finish_grads, loss_weights
 
@@ -30,13 +31,14 @@ __all__ = core.__all__ + [
     "Activation", "Attention", "ColumnParallelLinear", "DeviceLoader", "DeviceMetrics", "Dropout",
     "ForeignLibtorch", "Function", "FunctionCall", "GatedMlp", "GraphFormat", "Layer", "LayerNorm", "Linear", "LoadReport", "Mismatch", "Model",
     "Module", "ModulePipeline", "Op", "ParallelEmbedding", "Parameter", "QkvFusion", "QkvLinear", "RmsNorm",
-    "Rope", "RotaryEmbedding", "RowParallelLinear", "Sequential", "Shard", "Tape", "Tensor",
+    "Rope", "RotaryEmbedding", "RowParallelLinear", "Sequential", "Serialization", "Shard", "Tape", "Tensor",
     "Toggle", "TorchScript", "add_step_closure", "add_step_closure_async", "aten_pool", "autocast",
     "backward", "copy_to_tensor_region",
     "core", "cpu_mode", "deferred_init", "device_metrics", "device_report", "finish_grads", "from_dlpack", "gather_from_sequence_region",
     "gather_from_tensor_region", "grad_enabled", "grad", "linear_cross_entropy",
-    "loss_weights", "mark_step", "no_grad", "ops", "parallel_cross_entropy", "raw",
-    "reduce_from_tensor_region", "reduce_scatter_to_sequence_region", "reset_device_metrics",
-    "scatter_to_sequence_region", "scatter_to_tensor_region", "set_aten_pool", "step_graph",
+    "loss_weights", "mark_step", "no_grad", "number_of_extra_heads", "ops", "parallel_cross_entropy", "raw",
+    "reduce_from_tensor_region", "reduce_scatter_to_sequence_region", "reset_device_metrics", "save",
+    "scatter_to_sequence_region", "scatter_to_tensor_region", "serialization_load",
+    "serialization_save", "set_aten_pool", "step_graph",
     "tensor", "wait_step_closures", "zeros",
 ]

@@ -129,3 +129,30 @@ def call(context: Context, function: Callable[..., int], leading: Sequence[Any],
             reject(context, error)
         raise
     check(function(context.pointer, *leading, *read, *trailing, *written))
+
+
+def call_lists(context: Context, function: Any, struct: str, options: dict[str, Any], count: int,
+               inputs: Sequence[tuple[str, Any]], outputs: Sequence[tuple[str, Any]]) -> None:
+    """A collective call with lists of count arrays; one whose name is singular, such as x, is one
+    array. The count stands between inputs and options."""
+    arrays = Arrays()
+
+    def described(name: str, given: Any, writable: bool) -> Any:
+        if given is None or not name.endswith("s"):
+            return arrays.tensor(given, name, writable)
+        if len(given) != count:
+            raise InvalidArgument(f"{name}: expected one for each of {count} weights, "
+                                  f"got {len(given)}")
+        tensors = ffi.new("DLTensor*[]", [arrays.tensor(array, f"{name}[{i}]", writable)
+                                          for i, array in enumerate(given)])
+        arrays.kept.append(tensors)
+        return tensors
+
+    try:
+        made = Struct(struct, options)
+        read = [described(name, given, False) for name, given in inputs]
+        written = [described(name, given, True) for name, given in outputs]
+    except Exception as error:
+        reject(context, error)
+        raise
+    check(function(context.pointer, *read, count, made.pointer, *written))

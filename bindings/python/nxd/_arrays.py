@@ -126,24 +126,6 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
                   list(actual) if strided else None)
 
 
-def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
-           writable: bool = True) -> Buffer:
-    """The memory of an array, in place."""
-    wanted = to_enum(DType, dtype) if dtype is not None else None
-    view = _view(array)
-    if view is not None:
-        return _from_buffer(array, view, name, wanted, writable)
-    words = _words(array)
-    if words is not None:
-        if wanted is not None and wanted is not DType.BF16:
-            raise InvalidArgument(f"{name}: expected {wanted.name.lower()}, got bf16")
-        return _from_buffer(words, memoryview(words), name, DType.BF16, writable)
-    if not hasattr(array, "__dlpack__"):
-        raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
-                              f"got {type(array).__name__}")
-    return _from_dlpack(array, name, wanted, writable)
-
-
 def _from_interface(array: Any, view: memoryview, name: str, dtype: DType | None,
                     writable: bool) -> Buffer:
     """The memory of an array in any strides, which numpy's interface tells: DLPack has no place for
@@ -158,6 +140,27 @@ def _from_interface(array: Any, view: memoryview, name: str, dtype: DType | None
     address = ffi.cast("void*", array.__array_interface__["data"][0])
     return Buffer(address, view.shape or (), found, (array, view),
                   [stride // SIZES[found] for stride in strides])
+
+
+def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
+           writable: bool = True, any_strides: bool = False) -> Buffer:
+    """The memory of an array, in place; in C order, or in any strides."""
+    wanted = to_enum(DType, dtype) if dtype is not None else None
+    view = _view(array)
+    if view is None:
+        words = _words(array)
+        if words is not None:
+            if wanted is not None and wanted is not DType.BF16:
+                raise InvalidArgument(f"{name}: expected {wanted.name.lower()}, got bf16")
+            array, view, wanted = words, memoryview(words), DType.BF16
+    if view is None:
+        if not hasattr(array, "__dlpack__"):
+            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
+                                  f"got {type(array).__name__}")
+        return _from_dlpack(array, name, wanted, writable, any_strides)
+    if any_strides and not view.c_contiguous and hasattr(array, "__array_interface__"):
+        return _from_interface(array, view, name, wanted, writable)
+    return _from_buffer(array, view, name, wanted, writable)
 
 
 def strided(array: Any, name: str, writable: bool) -> Buffer:

@@ -28,9 +28,10 @@ from nxd.pipeline import CallbackPipeline, Pipeline, PipelineSchedule, Stage, Va
 from nxd.planner import plan_model_from_config, plan_predict, plan_search
 from nxd.store import Store
 from nxd.tensor_parallel import column_linear_backward, column_linear_forward, \
-    parallel_cross_entropy_backward, parallel_cross_entropy_forward, region_mapping_backward, \
-    region_mapping_forward, row_linear_backward, row_linear_forward, \
-    vocab_parallel_embedding_backward, vocab_parallel_embedding_forward
+    column_linears_backward, column_linears_forward, parallel_cross_entropy_backward, \
+    parallel_cross_entropy_forward, region_mapping_backward, region_mapping_forward, \
+    row_linear_backward, row_linear_forward, vocab_parallel_embedding_backward, \
+    vocab_parallel_embedding_forward
 from nxd.training_state import TrainingState
 from nxd.weights import shard_gather_full, shard_initialize, shard_load_safetensors, \
     shard_set_full
@@ -52,7 +53,8 @@ __all__ = [
     "sample_epoch", "lr_schedule_factor", "set_log_callback", "set_log_level", "set_memory_cap",
     "spawn", "trim_memory", "version",
     "Init", "Reduction", "RegionMapping", "Smoothing", "column_linear_backward",
-    "column_linear_forward", "dropout_backward", "dropout_forward", "layer_norm_backward",
+    "column_linear_forward", "column_linears_backward", "column_linears_forward",
+    "dropout_backward", "dropout_forward", "layer_norm_backward",
     "layer_norm_forward", "linear_cross_entropy_backward", "linear_cross_entropy_forward",
     "parallel_cross_entropy_backward", "parallel_cross_entropy_forward",
     "region_mapping_backward", "region_mapping_forward", "rms_norm_backward", "rms_norm_forward",

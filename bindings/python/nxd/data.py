@@ -65,7 +65,7 @@ class DataLoader(Handle):
     @property
     def num_samples(self) -> int:
         """Samples of an epoch, over all ranks."""
-        return get("int64_t*", core.nxd_data_loader_get_num_samples, self.pointer)
+        return get("int64_t*", core.nxd_data_loader_get_sample_count, self.pointer)
 
     @property
     def position(self) -> int:

@@ -35,15 +35,19 @@ class Ddp(Handle):
     def over_arrays(cls, context: Context, params: Mapping[str, Any], grads: Mapping[str, Any],
                     group: Group | None = None, dtype: Any = None,
                     **options: Unpack[DdpOptions]) -> Ddp:
-        """Over arrays by name, in the order of use. They are updated and reduced in place, and
-        stay alive as long as the Ddp and its optimizers. [collective: the group]"""
+        """Over arrays by name, in the order of use: without gaps, in C order or, as their
+        gradients, in another order of dimensions, such as channels last. They are updated and
+        reduced in place, and stay alive as long as the Ddp and its optimizers.
+        [collective: the group]"""
         try:
             names = list(params)
             if list(grads) != names:
                 raise InvalidArgument(f"grads: expected an array for each of {names}, in this "
                                       f"order, got {list(grads)}")
-            memory = [_arrays.buffer(a, f"params[{n!r}]", dtype) for n, a in params.items()]
-            sums = [_arrays.buffer(a, f"grads[{n!r}]") for n, a in grads.items()]
+            memory = [_arrays.buffer(a, f"params[{n!r}]", dtype, any_strides=True)
+                      for n, a in params.items()]
+            sums = [_arrays.buffer(a, f"grads[{n!r}]", any_strides=True)
+                    for n, a in grads.items()]
             described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
             tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
             struct = Struct("nxd_ddp_options_t", options)
@@ -111,7 +115,7 @@ class Ddp(Handle):
     def rebind(self, name: str, param: Any = None, grad: Any = None) -> None:
         """Says that an array has moved; None: as before."""
         index = self._place(name)
-        found = [None if a is None else _arrays.buffer(a, label)
+        found = [None if a is None else _arrays.buffer(a, label, any_strides=True)
                  for a, label in ((param, "param"), (grad, "grad"))]
         described = [(ffi.NULL, None) if b is None else _arrays.dltensor(b) for b in found]
         check(core.nxd_ddp_rebind(self.pointer, index, described[0][0], described[1][0]))

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from nxd.context import Context
 
 
+def number_of_extra_heads(num_heads: int, tp_degree: int) -> int:
+    """Heads that are to be added to num_heads for a multiple of tp_degree."""
+    return get("int64_t*", engine.nxd_get_number_of_extra_heads, num_heads, tp_degree)
+
+
 class Layer(Module):
     """A module that the library makes."""
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # name, shape of the whole, place of the first element, and the values from there on
 Initializer = Callable[[str, "tuple[int, ...]", int, memoryview], None]
 
+# a module, its heads, and what they are padded to
+PadHook = Callable[["Module", int, int], None]
+
 
 def _set_initializer(set_on: Any, pointer: Any, initializer: Initializer | None) -> None:
     if initializer is None:
@@ -310,6 +313,29 @@ class Module(EngineHandle):
         array = strings(list(names), kept) if names is not None else ffi.NULL
         check(engine.nxd_apply_checkpoint(self.pointer, array, len(names or ()), on))
 
+    def pad(self, tp_degree: int, num_heads: int, wrapped_classes: Sequence[str] = (),
+            hook: PadHook | None = None) -> None:
+        """Has column- and row-parallel layers, those below modules of some classes or all, share
+        whole heads, as if heads of zeros followed up to a multiple of tp_degree. hook is called
+        with each module that is visited, the heads and the padded heads.
+        [collective: tensor-parallel group]"""
+        from nxd._handle import strings
+        kept: list[Any] = []
+        array = strings(list(wrapped_classes), kept) if wrapped_classes else ffi.NULL
+        given = ffi.new_handle((dict(self._by_address()), hook)) if hook is not None else ffi.NULL
+        check(engine.nxd_pad_model(self.pointer, tp_degree, num_heads, array,
+                                   len(wrapped_classes),
+                                   _pad_hook if hook is not None else ffi.NULL, given))
+
+    def _by_address(self, root: Module | None = None, path: str = "") -> Iterator[
+            tuple[int, Module]]:
+        """The modules of the tree by their addresses in callbacks."""
+        root = root or self
+        borrowed = get("nxd_module_t**", engine.nxd_module_find_module, root.pointer, path.encode())
+        yield int(ffi.cast("intptr_t", borrowed)), self
+        for name, child in self.children():
+            yield from child._by_address(root, f"{path}.{name}" if path else name)
+
     def load_safetensors(self, path: str, strict: bool = True) -> LoadReport:
         """Reads parameters; each rank its own shards only."""
         out = ffi.new("nxd_load_report_t**")
@@ -379,6 +405,12 @@ def _forward(_: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: in
 @callback("nxd_status_t(nxd_parameter_t*, void*)")
 def _grad_hook(_: Any, held: Any) -> None:
     ffi.from_handle(held)()
+
+
+@callback("nxd_status_t(nxd_module_t*, int64_t, int64_t, void*)")
+def _pad_hook(module: Any, num_heads: int, num_padded_heads: int, held: Any) -> None:
+    known, hook = ffi.from_handle(held)
+    hook(known[int(ffi.cast("intptr_t", module))], num_heads, num_padded_heads)
 
 
 @callback("nxd_status_t(const char*, const int64_t*, size_t, int64_t, double*, size_t, void*)")

@@ -6,9 +6,10 @@ written in place, in any strides. A rank whose array is bad makes the call fail 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._array_calls import ArrayCall, call
+from nxd._array_calls import ArrayCall, call, call_lists
 from nxd._handle import to_enum
 from nxd.enums import RegionMapping
 from nxd.raw import core
@@ -51,6 +52,26 @@ parallel_cross_entropy_backward = ArrayCall(
     core.nxd_parallel_cross_entropy_backward_get_workspace,
     "nxd_parallel_cross_entropy_options_t", "logits labels statistics grad_loss? -> grad_logits",
     "Its gradient, which may take the place of the logits.")
+
+
+def column_linears_forward(context: Context, x: Any, weights: Sequence[Any],
+                           biases: Sequence[Any] | None, ys: Sequence[Any],
+                           **options: Any) -> None:
+    """column_linear_forward of one x by several weights, such as those of query, key and value:
+    under sequence_parallel x is gathered once. [collective: tensor-parallel group]"""
+    call_lists(context, core.nxd_column_linears_forward, "nxd_column_linear_options_t", options,
+               len(weights), [("x", x), ("weights", weights), ("biases", biases)], [("ys", ys)])
+
+
+def column_linears_backward(context: Context, x: Any, weights: Sequence[Any],
+                            grad_ys: Sequence[Any], grad_x: Any = None,
+                            grad_weights: Sequence[Any] | None = None,
+                            grad_biases: Sequence[Any] | None = None, **options: Any) -> None:
+    """Its gradients; that of x is one sum over weights and ranks.
+    [collective: tensor-parallel group]"""
+    call_lists(context, core.nxd_column_linears_backward, "nxd_column_linear_options_t", options,
+               len(weights), [("x", x), ("weights", weights), ("grad_ys", grad_ys)],
+               [("grad_x", grad_x), ("grad_weights", grad_weights), ("grad_biases", grad_biases)])
 
 
 def region_mapping_forward(context: Context, mapping: RegionMapping | str, dim: int, x: Any,

@@ -132,16 +132,18 @@ class BadArrays(unittest.TestCase):
         """An error that one rank finds before the call reaches its peers at once: not after a minute."""
         def bad(context):
             good = {"w": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")}
+            frozen = np.zeros(3, "f4")
+            frozen.flags.writeable = False
             for group in (None, context.world):
                 for params, grads, options, reason in (
                         ({**good, "w": [1, 2]}, good, {}, "params['w']: expected an array"),
-                        (good, {**good, "b": np.zeros(6, "f4")[::2]}, {}, "grads['b']: the array"),
+                        (good, {**good, "b": frozen}, {}, "grads['b']: the array is read-only"),
                         (good, {"w": good["w"]}, {}, "grads: expected an array for each"),
                         (good, good, {"zero_stage": "one"}, "zero_stage"),
                         (good, good, {"stage": 1}, "no option 'stage'")):
                     if context.rank == 0:
                         params, grads, options = good, good, {}
-                        reason = f"rank 1 refused its arguments: call: .*{re.escape(reason)}"
+                        reason = f"rank 1 rejected its arguments: call: .*{re.escape(reason)}"
                     else:
                         reason = re.escape(reason)
                     with self.assertRaisesRegex((nxd.InvalidArgument, TypeError), reason):
@@ -275,8 +277,24 @@ class Optimizers(unittest.TestCase):
                 nxd.Ddp.over_arrays(context, params, {"w": grads["w"]})
             with self.assertRaises(nxd.InvalidArgument):
                 nxd.Ddp.over_arrays(context, {"w": params["w"]}, {"w": params["b"]})
-            with self.assertRaisesRegex(nxd.InvalidArgument, r"params\['w'\].*C order"):
-                nxd.Ddp.over_arrays(context, {"w": params["w"].T}, {"w": grads["w"].T})
+            with self.assertRaisesRegex(nxd.InvalidArgument, r"grads\[0\].*order of dimensions"):
+                nxd.Ddp.over_arrays(context, {"w": params["w"].T}, {"w": grads["w"].T.copy()})
+            wide = np.zeros((2, 8), "f4")[:, ::2]
+            with self.assertRaisesRegex(nxd.InvalidArgument, r"params\[0\].*a dense array"):
+                nxd.Ddp.over_arrays(context, {"w": wide}, {"w": wide.copy()})
+
+    def test_channels_last(self):
+        def run(context):
+            def turned(values):  # the second dimension innermost
+                return np.moveaxis(np.ascontiguousarray(np.moveaxis(values, 1, -1)), -1, 1)
+
+            whole = np.arange(24, dtype="f4").reshape(2, 3, 2, 2)
+            value, grad = turned(whole), turned(np.full_like(whole, context.rank + 1))
+            with nxd.Ddp.over_arrays(context, {"w": value}, {"w": grad}, zero_stage=1) as ddp:
+                nxd.Sgd(ddp, learning_rate=0.5).step()
+            np.testing.assert_array_equal(value, whole - 1.5)
+
+        on_ranks(run, 2)
 
     def test_samples(self):
         parts = [nxd.sample_epoch(10, 2, rank, 0, seed=3) for rank in range(2)]

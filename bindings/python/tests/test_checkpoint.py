@@ -98,8 +98,14 @@ class Checkpoints(unittest.TestCase):
             with nxd.Checkpoint.create(context, self.directory, 1) as checkpoint:
                 layer.snapshot(checkpoint, "model.safetensors")
                 checkpoint.publish()
-                return Path(checkpoint.path("model.safetensors")).read_bytes() == \
-                    Path(path).read_bytes()
+                # The ranks' shares, found by their index.
+                shares = checkpoint.path("model.safetensors")
+                self.assertTrue(shares.endswith(".shares.json"))
+                layer.initialize(99)
+                layer.load_safetensors(shares)
+            again = os.path.join(self.directory, "again")
+            layer.save_safetensors(again)
+            return Path(again).read_bytes() == Path(path).read_bytes()
         self.assertEqual(on_ranks(body, layout={"tensor_parallel_size": 2}), [True, True])
 
 

@@ -302,7 +302,7 @@ class Errors(unittest.TestCase):
                 with self.assertRaises(nxd.InvalidArgument):
                     context.world.all_reduce(value if context.rank else np.ones(16, "f4"))
             for op in ("summ", 99) if context.rank else ("sum", "sum"):
-                with self.assertRaisesRegex(nxd.InvalidArgument, "summ|99|rank 1 refused"):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "summ|99|rank 1 rejected"):
                     context.world.all_reduce(np.ones(2), op=op)
             with self.assertRaisesRegex(nxd.InvalidArgument, "expected 8 elements|rank 1"):
                 context.world.all_gather(np.ones(4, "f4"), np.ones(8 - context.rank, "f4"))
@@ -333,7 +333,7 @@ class Errors(unittest.TestCase):
                 call()
             if context.rank == 0:
                 named = "" if operation is None else operation + ": "
-                reason = f"rank 1 refused its arguments: {named}{reason}"
+                reason = f"rank 1 rejected its arguments: {named}{reason}"
             self.assertIn(reason, str(caught.exception))
 
         def run(context):

@@ -46,6 +46,31 @@ class Layers(unittest.TestCase):
 
         on_ranks(run, 2, TP)
 
+    def test_several_weights(self):
+        x, weights = numbers(ROWS + 1, IN), [numbers(8, IN, phase=1), numbers(4, IN, phase=2)]
+        ys = [x @ w.T for w in weights]
+
+        def run(context):
+            def own(a, n):
+                return np.split(a, 2, axis=n)[context.rank]
+
+            parts, bias = [own(w, 0) for w in weights], numbers(4)
+            found = [np.zeros((ROWS + 1, len(w))) for w in parts]
+            nxd.column_linears_forward(context, own(x, 0), parts, [bias, None], found,
+                                       sequence_parallel=1)
+            np.testing.assert_allclose(found[0], own(ys[0], 1) + bias, rtol=1e-12)
+            np.testing.assert_allclose(found[1], own(ys[1], 1), rtol=1e-12)
+            dx, dw, grads = np.zeros((ROWS // 2 + 1, IN)), np.zeros((2, IN)), [own(y, 1) for y in ys]
+            nxd.column_linears_backward(context, own(x, 0), parts, grads, dx, [None, dw],
+                                        sequence_parallel=1)
+            expected = sum(y @ w for y, w in zip(ys, weights))
+            np.testing.assert_allclose(dx, own(expected, 0), rtol=1e-12)
+            np.testing.assert_allclose(dw, grads[1].T @ x, rtol=1e-12)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "ys: expected one for each of 2"):
+                nxd.column_linears_forward(context, x, parts, None, found[:1])
+
+        on_ranks(run, 2, TP)
+
     def test_vocabulary(self):
         table, ids = numbers(10, 4), np.array([3, 9, 0, 5], "i4")
         logits = table[ids] @ table.T

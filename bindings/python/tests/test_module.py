@@ -219,6 +219,69 @@ class Modules(unittest.TestCase):
         with self.assertRaisesRegex(ArithmeticError, "broken"):
             net.initialize(3)
 
+    def test_padding(self):
+        self.assertEqual(nxd.number_of_extra_heads(25, 8), 7)
+        with self.assertRaises(nxd.InvalidArgument):
+            nxd.number_of_extra_heads(0, 8)
+
+        class Pair(nxd.Module):
+            def __init__(self, context):
+                super().__init__(context)
+                self.q = self.add_child("q", nxd.ColumnParallelLinear(context, 4, 12,
+                                                                      gather_output=False))
+                self.o = self.add_child("o", nxd.RowParallelLinear(context, 12, 4,
+                                                                   input_is_parallel=1))
+                self.heads = 3
+
+            def forward(self, x):
+                return self.o(self.q(x))
+
+        def body(context):
+            pair = Pair(context)
+            net = nxd.Sequential(context, pair, nxd.LayerNorm(context, 4))
+            x = nxd.tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4))
+            before = net(x).detach().numpy().copy()
+            with self.assertRaisesRegex(nxd.InvalidArgument, "near names: Pair"):
+                net.pad(2, 3, ["Pairs"])
+
+            def broken(module, heads, padded):
+                raise ArithmeticError("broken")
+
+            with self.assertRaisesRegex(ArithmeticError, "broken"):
+                net.pad(2, 3, ["Pair"], broken)
+            seen = []
+
+            def count(module, heads, padded):
+                seen.append(module)
+                if isinstance(module, Pair):
+                    module.heads = padded // 2
+
+            net.pad(2, 3, ["Pair"], count)
+            self.assertEqual((len(seen), seen[-1] is pair, pair.heads), (3, True, 2))
+            weight = net.parameter("0.q.weight")
+            self.assertEqual((weight.tensor.shape, weight.global_shape), ((8, 4), (12, 4)))
+            np.testing.assert_allclose(net(x).detach().numpy(), before, rtol=1e-5, atol=1e-6)
+        on_ranks(body, n=2, layout={"tensor_parallel_size": 2})
+
+    def test_files_of_tensors(self):
+        tensors = {"b": nxd.tensor(np.array([7])), "a": nxd.tensor(np.ones((2, 3), "f4"))}
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "a.safetensors")
+            nxd.save(self.context, path, tensors, {"epoch": "3"})
+            with open(path, "rb") as file:
+                at_once = file.read()
+            nxd.serialization_save(self.context, path, tensors, {"epoch": "3"}, master_only=False)
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), at_once)
+            with nxd.serialization_load(path) as file:
+                self.assertEqual((list(file), file.texts), (["a", "b"], {"epoch": "3"}))
+                self.assertEqual(file["a"].numpy().tolist(), [[1, 1, 1], [1, 1, 1]])
+                self.assertEqual(file.read("b", "xla").device, nxd.Device.XLA)
+                with self.assertRaises(nxd.InvalidArgument):
+                    file["c"]
+            with self.assertRaises(nxd.InputOutput):
+                nxd.serialization_load(os.path.join(directory, "none"))
+
     def test_hooks(self):
         net, seen = Affine(self.context), []
         net.w.on_grad(lambda: seen.append("w"))

@@ -33,7 +33,7 @@ Outcome Outcome::of(int rank, const std::function<void()>& attempt) noexcept {
 void Outcome::rethrow() const {
   if (good()) return;
   if (cause) std::rethrow_exception(cause);
-  check(status == NXD_ERROR_INVALID_ARGUMENT ? " refused its arguments: " : " failed: ");
+  check(status == NXD_ERROR_INVALID_ARGUMENT ? " rejected its arguments: " : " failed: ");
 }
 
 void Outcome::check(const char* words) const {

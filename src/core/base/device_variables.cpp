@@ -46,11 +46,12 @@ constexpr DeviceVariable kDeviceVariables[] = {
      "with another plug-in optimizers have the option bf16_update"},
     {"NEURON_RT_STOCHASTIC_ROUNDING_SEED", VariableUse::kNeuronOrReplay,
      "seed of these bits; by default NXD_SEED's"},
+    {"XLA_USE_32BIT_LONG", VariableUse::kNeuron,
+     "1: i64 is i32 on the device; with another plug-in make ids of NXD_DTYPE_I32"},
     {"XLA_USE_BF16", VariableUse::kWithoutEffect,
      "deprecated; make the model in bf16 by the dtype of its options"},
     {"XLA_DOWNCAST_BF16", VariableUse::kWithoutEffect,
      "deprecated; make the model in bf16 by the dtype of its options"},
-    {"XLA_USE_32BIT_LONG", VariableUse::kWithoutEffect, "make ids of NXD_DTYPE_I32"},
     {"DISABLE_XLA", VariableUse::kWithoutEffect, "NXD_CPU_MODE=1 trains on the CPU"},
     {"NEURON_FRAMEWORK_DEBUG", VariableUse::kWithoutEffect,
      "nxd_device_get_step_graph has the graph of a step"},
@@ -87,6 +88,7 @@ void warn_of_device_variables(DeviceBackend backend) {
   for (const DeviceVariable& variable : kDeviceVariables) {
     const bool has_effect =
         variable.use == VariableUse::kRead || variable.use == VariableUse::kPassedOn ||
+        (variable.use == VariableUse::kNeuron && backend == DeviceBackend::kNeuron) ||
         (variable.use == VariableUse::kNeuronOrReplay && backend != DeviceBackend::kOther);
     if (has_effect || !env::get(variable.name) || !warned->insert(variable.name).second) continue;
     log(NXD_LOG_WARN, "environment variable ", variable.name, " has no effect: ", variable.note);

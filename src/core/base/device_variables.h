@@ -8,6 +8,7 @@ namespace nxd {
 enum class VariableUse {
   kRead,            // by this library; nxd_environment_table has more of it
   kPassedOn,        // the plug-in reads it, or a library below it
+  kNeuron,          // read by this library for Neuron's plug-in; with another it has no effect
   kNeuronOrReplay,  // Neuron's runtime reads it, or the replay; with another plug-in it has no
                     // effect
   kWithoutEffect    // nobody reads it

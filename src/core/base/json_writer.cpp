@@ -43,6 +43,11 @@ void JsonWriter::natural(uint64_t value) {
   out_ += std::to_string(value);
 }
 
+void JsonWriter::real(double value) {
+  separate();
+  out_ += nlohmann::json(value).dump();
+}
+
 void JsonWriter::thousandths(int64_t value) {
   separate();
   const auto magnitude =
@@ -54,7 +59,8 @@ void JsonWriter::thousandths(int64_t value) {
   out_ += digits;
 }
 
-// nlohmann's documents are not used for more than a string: the destructors of containers allocate.
+// nlohmann's documents are not used for more than a string or a number: the destructors of
+// containers allocate.
 void JsonWriter::quote(std::string_view text) {
   using Json = nlohmann::json;
   out_ += Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);

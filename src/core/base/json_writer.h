@@ -19,6 +19,8 @@ class JsonWriter {
   void string(std::string_view value);
   void number(int64_t value);
   void natural(uint64_t value);
+  // The shortest that reads as the same number; null for NaN and infinities.
+  void real(double value);
   // Thousandths, exact: 1234 is 1.234.
   void thousandths(int64_t value);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/public_call.h"
 #include "core/base/uncancelled.h"
 
 namespace nxd {
@@ -21,10 +22,11 @@ ErrorPayload last_error_payload() noexcept;
 nxd_status_t record_current_exception() noexcept;
 
 // Runs a function at the C boundary: nothing it throws gets through, and a cancellation of the
-// thread waits until it is through.
+// thread waits until it is through. The name is that of the public function, which calls it.
 template <class Function>
-nxd_status_t guard(Function&& function) noexcept {
+nxd_status_t guard(Function&& function, const char* name = __builtin_FUNCTION()) noexcept {
   const Uncancelled whole_call;
+  const PublicCall call(name);
   try {
     std::forward<Function>(function)();
     return NXD_OK;

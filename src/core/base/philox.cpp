@@ -151,12 +151,6 @@ double RandomSite::uniform(uint64_t index) const {
   return value;
 }
 
-float RandomSite::uniform_f32(uint64_t index) const {
-  float value;
-  fill_uniform(NXD_DTYPE_F32, &value, index, 1, 0, 1);
-  return value;
-}
-
 // G. Box and M. Muller, "A note on the generation of random normal deviates", 1958.
 std::array<double, 2> RandomSite::normal_pair(uint64_t pair) const {
   const std::array<uint32_t, 4> words = block(pair);
@@ -169,10 +163,6 @@ std::array<double, 2> RandomSite::normal_pair(uint64_t pair) const {
 }
 
 double RandomSite::normal(uint64_t index) const { return normal_pair(index / 2)[index % 2]; }
-
-bool RandomSite::bernoulli(double probability, uint64_t index) const {
-  return block(index / 4)[index % 4] < threshold(probability);
-}
 
 uint16_t RandomSite::word16(uint64_t index) const {
   const uint32_t word = block(index / 8)[index / 2 % 4];

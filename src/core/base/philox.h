@@ -24,10 +24,8 @@ class RandomSite {
   // The draws of this site in a training step and microbatch; a fresh site draws for (0, 0).
   RandomSite at(int64_t step, int64_t microbatch) const;
 
-  double uniform(uint64_t index) const;     // [0, 1), 53 bits
-  float uniform_f32(uint64_t index) const;  // the same, cut to 24 bits
-  double normal(uint64_t index) const;      // mean 0, standard deviation 1
-  bool bernoulli(double probability, uint64_t index) const;
+  double uniform(uint64_t index) const;   // [0, 1), 53 bits
+  double normal(uint64_t index) const;    // mean 0, standard deviation 1
   uint16_t word16(uint64_t index) const;  // 16 random bits, for stochastic rounding
 
   // Values of the global indices first, first + 1, ..., first + count - 1. dtype is F32 or F64.

@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/printable.h"
 #include "core/checkpoint/file.h"
+#include "core/checkpoint/share_index.h"
 
 namespace nxd {
 namespace {
@@ -38,12 +39,19 @@ std::string encode(const std::map<std::string, std::string>& values) {
 std::string list_of(const std::string& directory) {
   RecordWriter out;
   for (const std::string& name : entries_of(directory)) {
-    check_file_name(name);
+    check_stored_name(name);
     check_argument(is_regular_file(directory + "/" + name), directory, ": expected files, got \"",
                    printable(name), "\" of another kind");
     out.string(name);
   }
   return out.take();
+}
+
+SavedLayout layout_of(const Context& context) {
+  if (!context.model_parallel_is_initialized()) return {};
+  const ParallelState& parallel = context.parallel();
+  return {parallel.size(NXD_AXIS_TENSOR), parallel.size(NXD_AXIS_PIPELINE),
+          parallel.size(NXD_AXIS_DATA)};
 }
 
 }  // namespace
@@ -133,15 +141,19 @@ void Checkpoint::check_settled() const {
               "first)");
 }
 
+// A file that a snapshot wrote in shares is found by their index.
 std::string Checkpoint::path(const std::string& name) const {
   check_file_name(name);
   check_settled();
+  if (is_writing_) return current_path() + "/" + name;
   const auto& files = manifest_.files;
-  const bool known = std::any_of(files.begin(), files.end(),
-                                 [&](const CheckpointFile& file) { return file.name == name; });
-  check_argument(is_writing_ || known, "name: the checkpoint of step ", step(), " has no file \"",
-                 printable(name), "\"");
-  return current_path() + "/" + name;
+  for (const std::string& known : {name, name + std::string(kShareIndexEnding)}) {
+    const bool found = std::any_of(files.begin(), files.end(),
+                                   [&](const CheckpointFile& file) { return file.name == known; });
+    if (found) return current_path() + "/" + known;
+  }
+  fail(NXD_ERROR_INVALID_ARGUMENT, "name: the checkpoint of step ", step(), " has no file \"",
+       printable(name), "\"");
 }
 
 void Checkpoint::set_value(const std::string& key, const std::string& value) {
@@ -252,6 +264,7 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
   agree({&world()}, proposal);
   gather_values();
   manifest_.num_ranks = context_->size();
+  manifest_.layout = layout_of(*context_);
   manifest_.random = {context_->seed(), context_->step(), context_->microbatch()};
   publishing_.reset();
 }

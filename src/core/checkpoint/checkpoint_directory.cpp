@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/base/log.h"
-#include "core/checkpoint/digest.h"
+#include "core/checkpoint/checksum.h"
 #include "core/checkpoint/file.h"
 
 namespace nxd {
@@ -40,7 +40,7 @@ bool is_leftover(std::string_view entry) {
          (entry.starts_with(kPrefix) && entry.ends_with(kAside));
 }
 
-std::string checksum_of(const InputFile& file) { return Digest().add(file).hex(); }
+std::string checksum_of(const InputFile& file) { return Checksum().add(file).hex(); }
 
 }  // namespace
 
@@ -54,6 +54,10 @@ std::string CheckpointDirectory::published_path(int64_t step) const {
 
 std::string CheckpointDirectory::partial_path(int64_t step) const {
   return root_ + "/." + name_of(step) + std::string(kPartial);
+}
+
+std::string CheckpointDirectory::removed_path(int64_t step) const {
+  return root_ + "/." + name_of(step) + std::string(kRemoved);
 }
 
 std::vector<int64_t> CheckpointDirectory::steps() const {
@@ -89,12 +93,16 @@ void CheckpointDirectory::check_sizes(int64_t step, const CheckpointManifest& ma
   }
 }
 
+// One that cannot be read at the moment, as where descriptors or memory lack, is an error: an older
+// one in its place would go unnoticed.
 bool CheckpointDirectory::is_complete(int64_t step) const {
   try {
     const std::string path = published_path(step) + "/" + kManifestName;
+    if (!is_regular_file(path)) fail(NXD_ERROR_CORRUPT, path, ": expected a file");
     check_sizes(step, parse_manifest(manifest_text_of(step), path));
     return true;
   } catch (const Error& e) {
+    if (e.status() == NXD_ERROR_IO || e.status() == NXD_ERROR_OUT_OF_MEMORY) throw;
     log(NXD_LOG_WARN, "checkpoint of step ", step, " is passed over: ", e.what());
     return false;
   }
@@ -120,18 +128,25 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
 void CheckpointDirectory::publish(int64_t step) const {
   const std::string partial = partial_path(step), published = published_path(step);
   synchronise(partial);
-  if (file_exists(published)) {
-    exchange_paths(partial, published);
-    synchronise(root_);
-    remove_tree(partial);
-  } else {
+  if (!file_exists(published)) {
     rename_path(partial, published);
-    synchronise(root_);
+    return synchronise(root_);
+  }
+  // The old one leaves the partial one's place at once: it would be published if what follows fails
+  // and the caller tries again.
+  const std::string old = removed_path(step);
+  exchange_paths(partial, published);
+  rename_path(partial, old);
+  synchronise(root_);
+  try {
+    remove_tree(old);
+  } catch (const Error& e) {  // the next checkpoint tries again
+    log(NXD_LOG_WARN, "a checkpoint that was replaced is left: ", e.what());
   }
 }
 
 void CheckpointDirectory::remove_published(int64_t step) const {
-  const std::string doomed = root_ + "/." + name_of(step) + std::string(kRemoved);
+  const std::string doomed = removed_path(step);
   rename_path(published_path(step), doomed);
   remove_tree(doomed);
 }
@@ -160,7 +175,7 @@ void verify_file(const std::string& directory, const CheckpointFile& file) {
   }
   const std::string checksum = checksum_of(input);
   if (checksum != file.checksum) {
-    fail(NXD_ERROR_CORRUPT, path, ": its content is not as it was saved: BLAKE2b ", checksum,
+    fail(NXD_ERROR_CORRUPT, path, ": its content is not as it was saved: XXH128 ", checksum,
          ", expected ", file.checksum);
   }
 }

@@ -33,26 +33,29 @@ class CheckpointDirectory {
   std::string manifest_text_of(int64_t step) const;
   // CORRUPT for a file that is missing or has another size.
   void check_sizes(int64_t step, const CheckpointManifest& manifest) const;
-  // The newest that has a manifest and files of the right sizes. Others are named in the log.
+  // The newest that has a manifest and files of the right sizes. Others are named in the log. IO
+  // where a newer one cannot be read: it may well be whole.
   std::optional<int64_t> newest() const;
 
   // For the one process that writes: makes the partial directory of a step, empty, and removes
   // what jobs have left that ended. The lock is held as long as the result.
   [[nodiscard]] std::unique_ptr<DirectoryLock> begin(int64_t step) const;
-  // Gives the partial directory its name, in the place of an older one of the same step.
+  // Gives the partial directory its name, in the place of an older one of the same step. Whatever
+  // fails, the partial directory never has the older one's content afterwards.
   void publish(int64_t step) const;
   // Removes published ones beyond the newest so many. One that is not complete does not count, and
   // stays. A failure is named in the log.
   void prune(int keep_last) const noexcept;
 
  private:
+  std::string removed_path(int64_t step) const;
   bool is_complete(int64_t step) const;
   void remove_published(int64_t step) const;
 
   std::string root_;
 };
 
-// BLAKE2b of a file's content, in hexadecimal.
+// XXH3 of a file's content, in hexadecimal.
 CheckpointFile describe_file(const std::string& directory, const std::string& name);
 // CORRUPT when a file is not as described.
 void verify_file(const std::string& directory, const CheckpointFile& file);

@@ -3,18 +3,21 @@
 #include <limits>
 #include <set>
 
+#include "core/base/build_info.h"
 #include "core/base/json_value.h"
 #include "core/base/json_writer.h"
 #include "core/base/printable.h"
 #include "core/base/utf8.h"
+#include "core/checkpoint/checksum.h"
 
 namespace nxd {
 namespace {
 
 constexpr const char* kManifestFormat = "nxd-checkpoint";
+constexpr const char* kChecksumName = "xxh128";
 constexpr int64_t kVersion = 1;
-constexpr size_t kNameLimit = 200, kKeyLimit = 256, kValueLimit = size_t{1} << 20;
-constexpr size_t kChecksumDigits = 64;
+constexpr size_t kNameLimit = 200, kStoredNameLimit = 255, kKeyLimit = 256,
+                 kValueLimit = size_t{1} << 20;
 
 // Reads fields of one object; every failure names the file and the field.
 class Fields {
@@ -33,6 +36,13 @@ class Fields {
     const auto number = value.integer();
     if (!number || *number < 0) wrong(name, "a whole number from 0 on", value);
     return *number;
+  }
+  int extent(const char* name) const {
+    const int64_t number = whole(name);
+    if (number > std::numeric_limits<int>::max()) {
+      wrong(name, "the size of an axis", member(name));
+    }
+    return static_cast<int>(number);
   }
   uint64_t natural(const char* name) const {
     const JsonValue value = member(name);
@@ -63,8 +73,8 @@ class Fields {
   std::string where_;
 };
 
-std::string name_fault(const std::string& name) {
-  if (name.empty() || name.size() > kNameLimit) return text("1 to ", kNameLimit, " bytes");
+std::string name_fault(const std::string& name, size_t limit) {
+  if (name.empty() || name.size() > limit) return text("1 to ", limit, " bytes");
   if (name.find('/') != std::string::npos) return "a name without '/'";
   if (name.front() == '.') return "a name that does not begin with '.'";
   if (name == kManifestName) return text("another name than the manifest's");
@@ -82,15 +92,15 @@ std::map<std::string, std::string> read_values(const Fields& values) {
 }
 
 CheckpointFile read_file_entry(const Fields& entry) {
-  CheckpointFile file{entry.string("name"), entry.natural("bytes"), entry.string("blake2b")};
-  const std::string fault = name_fault(file.name);
+  CheckpointFile file{entry.string("name"), entry.natural("bytes"), entry.string(kChecksumName)};
+  const std::string fault = name_fault(file.name, kStoredNameLimit);
   if (!fault.empty()) {
     fail(NXD_ERROR_CORRUPT, entry.where(), ": name: expected ", fault, ", got ",
          printable(file.name));
   }
   if (file.checksum.size() != kChecksumDigits ||
       file.checksum.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    entry.wrong("blake2b", "64 hexadecimal digits", entry.member("blake2b"));
+    entry.wrong(kChecksumName, "32 hexadecimal digits", entry.member(kChecksumName));
   }
   return file;
 }
@@ -111,12 +121,16 @@ std::vector<CheckpointFile> read_files(const Fields& manifest) {
   return files;
 }
 
-}  // namespace
-
-void check_file_name(const std::string& name) {
-  const std::string fault = name_fault(name);
+void check_name(const std::string& name, size_t limit) {
+  const std::string fault = name_fault(name, limit);
   check_argument(fault.empty(), "name: expected ", fault, ", got \"", printable(name), "\"");
 }
+
+}  // namespace
+
+void check_file_name(const std::string& name) { check_name(name, kNameLimit); }
+
+void check_stored_name(const std::string& name) { check_name(name, kStoredNameLimit); }
 
 void check_value(const std::string& key, const std::string& value) {
   check_argument(!key.empty() && key.size() <= kKeyLimit && is_utf8(key), "key: expected 1 to ",
@@ -137,6 +151,14 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   number("version", kVersion);
   number("step", manifest.step);
   number("num_ranks", manifest.num_ranks);
+  out.key("layout");
+  out.begin_object();
+  number("tensor", manifest.layout.tensor);
+  number("pipeline", manifest.layout.pipeline);
+  number("data", manifest.layout.data);
+  out.end_object();
+  out.key("library");
+  out.string(build_info::version());
   out.key("random");
   out.begin_object();
   out.key("seed");
@@ -159,7 +181,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
     out.string(file.name);
     out.key("bytes");
     out.natural(file.bytes);
-    out.key("blake2b");
+    out.key(kChecksumName);
     out.string(file.checksum);
     out.end_object();
   }
@@ -181,6 +203,9 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& wh
   CheckpointManifest manifest;
   manifest.step = fields.whole("step");
   manifest.num_ranks = fields.whole("num_ranks");
+  const Fields layout = fields.object("layout");
+  manifest.layout = {layout.extent("tensor"), layout.extent("pipeline"), layout.extent("data")};
+  manifest.library = fields.string("library");
   const Fields random = fields.object("random");
   manifest.random = {random.natural("seed"), random.whole("step"), random.whole("microbatch")};
   manifest.values = read_values(fields.object("values"));

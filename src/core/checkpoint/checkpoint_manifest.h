@@ -9,7 +9,7 @@
 
 namespace nxd {
 
-// A file of a checkpoint. The checksum is BLAKE2b of 32 bytes, in hexadecimal.
+// A file of a checkpoint. The checksum is its XXH3 of 128 bits, in hexadecimal.
 struct CheckpointFile {
   std::string name;
   uint64_t bytes = 0;
@@ -22,11 +22,18 @@ struct SavedRandomState {
   int64_t step = 0, microbatch = 0;
 };
 
+// Sizes of the axes of the job that wrote it; zeros where it had no layout.
+struct SavedLayout {
+  int tensor = 0, pipeline = 0, data = 0;
+};
+
 // The names of a checkpoint's files and all that is saved of it beside them. It is written last:
 // where it is, the checkpoint is complete.
 struct CheckpointManifest {
   int64_t step = 0;
   int64_t num_ranks = 1;  // of the job that wrote it
+  SavedLayout layout;
+  std::string library;  // version of libnxd that wrote it
   SavedRandomState random;
   std::map<std::string, std::string> values;  // the user's own
   std::vector<CheckpointFile> files;          // by name
@@ -37,6 +44,8 @@ inline constexpr uint64_t kManifestLimit = uint64_t{64} << 20;
 
 // A name within the checkpoint's directory: no path, not hidden, not the manifest's.
 void check_file_name(const std::string& name);
+// The same for the name of a file that is there, which may be longer: that of a rank's share.
+void check_stored_name(const std::string& name);
 // Both are UTF-8 without NUL, so that JSON gives back what it was given.
 void check_value(const std::string& key, const std::string& value);
 

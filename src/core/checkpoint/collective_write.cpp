@@ -83,12 +83,12 @@ size_t elements_of(const TensorEntry& entry) {
 }
 
 // Hands tensors from the stages to the first one.
-class Carrier {
+class Handover {
  public:
-  explicit Carrier(ProcessGroup* pipeline) : pipeline_(pipeline) {}
+  explicit Handover(ProcessGroup* pipeline) : pipeline_(pipeline) {}
 
   // The tensor's data on the first stage's rank; on others null, once they are sent.
-  const void* carry(const TensorEntry& entry, int stage, const void* data) {
+  const void* pass(const TensorEntry& entry, int stage, const void* data) {
     const int own = rank_in(pipeline_);
     if (stage == 0 || elements_of(entry) == 0) return data;
     if (own != 0 && own != stage) return nullptr;
@@ -115,8 +115,8 @@ void write_collective(const std::string& path, const WriterGroups& writers,
   const Contents contents = contents_of(writers.pipeline, tensors, metadata);
   const int own_stage = rank_in(writers.pipeline);
   const bool first_copy = rank_in(writers.data) == 0;
-  const bool carries = first_copy && rank_in(writers.tensor) == 0;
-  const bool writes = carries && own_stage == 0;
+  const bool passes_on = first_copy && rank_in(writers.tensor) == 0;
+  const bool writes = passes_on && own_stage == 0;
   std::map<std::string, const StageTensor*> own;
   for (const StageTensor& tensor : tensors) own[tensor.entry.name] = &tensor;
 
@@ -126,18 +126,18 @@ void write_collective(const std::string& path, const WriterGroups& writers,
   };
   std::optional<SafetensorsWriter> writer;
   attempt([&] { writer.emplace(path, contents.entries, contents.metadata); });
-  Carrier carrier(writers.pipeline);
+  Handover handover(writers.pipeline);
   for (const size_t index : SafetensorsWriter::order(contents.entries)) {
     const TensorEntry& entry = contents.entries[index];
     const int stage = contents.stages[index];
     const void* data = stage == own_stage ? own.at(entry.name)->gather() : nullptr;
-    if (!carries) continue;
-    data = carrier.carry(entry, stage, data);
+    if (!passes_on) continue;
+    data = handover.pass(entry, stage, data);
     // Peers send their data also when no rank can write them any more.
     attempt([&] { writer->write(data); });
   }
   attempt([&] { writer->commit(); });
-  if (carries && writers.pipeline) outcome.share(*writers.pipeline);
+  if (passes_on && writers.pipeline) outcome.share(*writers.pipeline);
   if (first_copy && writers.tensor) outcome.share(*writers.tensor);
   if (writers.data) outcome.share(*writers.data);
   outcome.check(" could not write: ");

@@ -2,9 +2,7 @@
 
 #include <sodium.h>
 
-#include <algorithm>
 #include <array>
-#include <vector>
 
 #include "core/checkpoint/file.h"
 
@@ -29,13 +27,7 @@ Digest& Digest::add(std::string_view bytes) {
 }
 
 Digest& Digest::add(const InputFile& file) {
-  constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;
-  std::vector<char> room(static_cast<size_t>(std::min(file.size(), kReadAtOnce)));
-  for (uint64_t at = 0; at < file.size(); at += room.size()) {
-    const auto count = static_cast<size_t>(std::min<uint64_t>(room.size(), file.size() - at));
-    file.read(at, room.data(), count);
-    add(std::string_view(room.data(), count));
-  }
+  file.for_each_part([this](std::string_view part) { add(part); });
   return *this;
 }
 

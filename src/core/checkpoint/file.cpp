@@ -1,6 +1,5 @@
 #include "core/checkpoint/file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -11,11 +10,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/blocked_signals.h"
+#include "core/checkpoint/open_directory.h"
 
 namespace nxd {
 namespace {
@@ -55,13 +55,9 @@ bool is_temporary_of(const std::string& entry, const std::string& name) {
          middle.back() != '.' && middle.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
-
 // Removes what writers of this file have left that were killed.
 void remove_abandoned(const std::string& directory, const std::string& name) {
-  const std::unique_ptr<DIR, CloseDirectory> entries(::opendir(directory.c_str()));
+  const OpenDirectory entries(::opendir(directory.c_str()));
   if (!entries) return;
   while (const dirent* entry = ::readdir(entries.get())) {
     if (!is_temporary_of(entry->d_name, name)) continue;
@@ -117,6 +113,16 @@ void InputFile::read(uint64_t offset, void* out, size_t size) const {
     bytes += got;
     offset += static_cast<uint64_t>(got);
     size -= static_cast<size_t>(got);
+  }
+}
+
+void InputFile::for_each_part(const std::function<void(std::string_view part)>& visit) const {
+  constexpr uint64_t kReadAtOnce = uint64_t{1} << 20;
+  std::vector<char> room(static_cast<size_t>(std::min(size_, kReadAtOnce)));
+  for (uint64_t at = 0; at < size_; at += room.size()) {
+    const auto count = static_cast<size_t>(std::min<uint64_t>(room.size(), size_ - at));
+    read(at, room.data(), count);
+    visit(std::string_view(room.data(), count));
   }
 }
 
@@ -183,7 +189,20 @@ void AtomicFile::write(const void* data, size_t size) {
     }
     bytes += put;
     size -= static_cast<size_t>(put);
+    hand_over(static_cast<uint64_t>(put));
   }
+}
+
+// The disk writes what it has while more comes. Otherwise all would wait for commit(). A file
+// system that cannot do so has lost nothing.
+void AtomicFile::hand_over(uint64_t size) {
+  constexpr uint64_t kAtOnce = uint64_t{16} << 20;
+  written_ += size;
+  if (written_ - handed_over_ < kAtOnce) return;
+  static_cast<void>(::sync_file_range(fd_, static_cast<off64_t>(handed_over_),
+                                      static_cast<off64_t>(written_ - handed_over_),
+                                      SYNC_FILE_RANGE_WRITE));
+  handed_over_ = written_;
 }
 
 void AtomicFile::commit() {

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "core/base/error.h"
 
@@ -22,6 +24,8 @@ class InputFile {
   uint64_t size() const { return size_; }
   // CORRUPT when the file ends before offset + size, as after it was truncated while open.
   void read(uint64_t offset, void* out, size_t size) const;
+  // Calls visit for the whole content, from its start, a megabyte at a time.
+  void for_each_part(const std::function<void(std::string_view part)>& visit) const;
 
  private:
   std::string path_;
@@ -47,10 +51,12 @@ class AtomicFile {
   std::string next_name() const;
   void create_named();
   void give_name();
+  void hand_over(uint64_t size);
 
   std::string path_, directory_;
   std::string temporary_;  // the file's name until it is renamed; "": it has none
   int fd_ = -1;
+  uint64_t written_ = 0, handed_over_ = 0;  // bytes; those that the disk has been told to take
 };
 
 bool is_directory(const std::string& path);

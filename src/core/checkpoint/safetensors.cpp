@@ -18,6 +18,7 @@
 #include "core/base/round_up.h"
 #include "core/base/utf8.h"
 #include "core/checkpoint/float_convert.h"
+#include "core/checkpoint/share_index.h"
 
 namespace nxd {
 namespace {
@@ -27,7 +28,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 // The format's own bound on a header; also that of an index.
 constexpr uint64_t kMaximumHeader = 100'000'000;
 constexpr uint64_t kLengthBytes = 8;
-constexpr size_t kConversionElements = 65536;
+constexpr size_t kRunElements = 65536;
 constexpr char kMetadata[] = "__metadata__";
 constexpr char kFile[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
@@ -71,13 +72,14 @@ class TensorParser {
     if (!dtype || !dtype->is_string() || !shape || !shape->is_array() || !offsets ||
         !offsets->is_array() || offsets->size() != 2)
       corrupt("expected dtype, shape and two data_offsets");
-    StoredTensor tensor = {std::string(dtype->string()), NXD_DTYPE_INVALID, {}, 0, 0, 0};
+    StoredTensor tensor = {std::string(dtype->string()), NXD_DTYPE_INVALID, 1, {}, 0, 0, 0, {}};
     const auto* row = std::find_if(std::begin(kDtypes), std::end(kDtypes),
                                    [&](const DtypeRow& r) { return tensor.dtype_text == r.name; });
     if (row == std::end(kDtypes))
       fail(NXD_ERROR_UNSUPPORTED, text_of(path_, name_), "unknown dtype \"",
            printable(tensor.dtype_text), "\"");
     tensor.dtype = row->dtype;
+    tensor.element_bytes = row->size;
     read_place(*offsets, read_shape(*shape, row->size, tensor.shape), tensor);
     return tensor;
   }
@@ -192,16 +194,20 @@ std::map<std::string, StoredTensor> parse_header(const InputFile& file,
 // As transformers has it: a file comes before an index, which may be that of an older save.
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   const std::string file = path + "/" + kFile, index = path + "/" + kIndex;
-  if (!is_directory(path)) {
+  const std::string shares = file + std::string(kShareIndexEnding);
+  if (path.ends_with(kShareIndexEnding)) {
+    open_shares(path);
+  } else if (!is_directory(path)) {
     open_file(path);
-  } else if (!file_exists(index)) {
+  } else if (file_exists(file)) {
     open_file(file);
-  } else if (!file_exists(file)) {
-    open_index(path, index);
-  } else {
-    open_file(file);
+    if (!file_exists(index)) return;
     log(NXD_LOG_WARN, path, ": it has both ", kFile, ", which is read, and ", kIndex,
         ", which is not");
+  } else if (file_exists(index)) {
+    open_index(path, index);
+  } else {
+    file_exists(shares) ? open_shares(shares) : open_file(file);
   }
 }
 
@@ -242,6 +248,51 @@ void SafetensorsReader::open_index(const std::string& directory, const std::stri
   }
 }
 
+void SafetensorsReader::open_shares(const std::string& path) {
+  const ShareIndex index = parse_share_index(read_text(path, kMaximumHeader), path);
+  metadata_ = index.metadata;
+  const size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  std::vector<std::map<std::string, StoredTensor>> stored;
+  for (const std::string& file : index.files) {
+    files_.emplace_back(directory + file);
+    std::map<std::string, std::string> of_file;
+    stored.push_back(parse_header(files_.back(), of_file));
+  }
+  for (const auto& [name, shared] : index.tensors) {
+    StoredTensor tensor;
+    for (const ShareIndex::Shard& shard : shared.shards) {
+      const ShardSpec spec = shared.spec(shard);
+      for (const ShareIndex::Part& part : shard.parts) {
+        const auto found = stored[part.file].find(name);
+        const std::string tensor_text = text_of(files_[part.file].path(), name);
+        const auto corrupt = [&tensor_text](const auto&... parts) {
+          fail(NXD_ERROR_CORRUPT, tensor_text, parts...);
+        };
+        if (found == stored[part.file].end()) corrupt("expected a part of it, as ", path, " says");
+        const StoredTensor& own = found->second;
+        if ((own.end - own.begin) / own.element_bytes != static_cast<uint64_t>(part.count)) {
+          corrupt("expected ", part.count, " elements, as ", path, " says, got shape ",
+                  shape_text(own.shape));
+        }
+        if (tensor.parts.empty()) tensor = own;
+        if (tensor.dtype_text != own.dtype_text) {
+          corrupt("expected ", tensor.dtype_text, ", as other parts of it are, got ",
+                  own.dtype_text);
+        }
+        tensor.parts.push_back({part.file, own.begin, spec, part.begin, part.count});
+      }
+    }
+    if (tensor.parts.empty()) fail(NXD_ERROR_CORRUPT, text_of(path, name), "it has no parts");
+    tensor.shape = shared.shape;
+    tensor.begin = 0;
+    tensor.end = static_cast<uint64_t>(ShardSpec::replicated(shared.shape).global_size()) *
+                 tensor.element_bytes;
+    tensor.file = tensor.parts.front().file;
+    tensors_.emplace(name, std::move(tensor));
+  }
+}
+
 const StoredTensor& SafetensorsReader::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   check_argument(found != tensors_.end(), path_, ": no tensor \"", printable(name), "\"");
@@ -264,38 +315,112 @@ bool SafetensorsReader::same(const std::string& a, const std::string& b) const {
   return true;
 }
 
-void SafetensorsReader::read_slice(const std::string& name, const ShardSpec& spec, void* out,
-                                   nxd_dtype_t out_dtype) const {
+namespace {
+
+// Reads runs of a tensor to their places, converted.
+class RunReader {
+ public:
+  RunReader(const StoredTensor& tensor, unsigned char* out, nxd_dtype_t out_dtype)
+      : tensor_(tensor), out_(out), out_dtype_(out_dtype), out_size_(dtype_size(out_dtype)) {}
+
+  void read(const InputFile& file, const SliceRun& run) {
+    const size_t size = tensor_.element_bytes, count = static_cast<size_t>(run.count);
+    if (tensor_.dtype == out_dtype_) return file.read(run.offset, place(run), count * size);
+    for (size_t done = 0; done < count; done += kRunElements) {
+      const size_t part = std::min(count - done, kRunElements);
+      read_to_buffer(file, run.offset + done * size, part);
+      convert_elements(buffer_.data(), tensor_.dtype, place(run) + done * out_size_, out_dtype_,
+                       part);
+    }
+  }
+
+  // Runs with so many elements in all, at most kRunElements, without a gap between them.
+  void read_together(const InputFile& file, const SliceRun* runs, size_t count, size_t elements) {
+    read_to_buffer(file, runs->offset, elements);
+    const unsigned char* from = buffer_.data();
+    for (const SliceRun* run = runs; run < runs + count; ++run) {
+      convert_elements(from, tensor_.dtype, place(*run), out_dtype_,
+                       static_cast<size_t>(run->count));
+      from += static_cast<size_t>(run->count) * tensor_.element_bytes;
+    }
+  }
+
+ private:
+  unsigned char* place(const SliceRun& run) const {
+    return out_ + static_cast<size_t>(run.out) * out_size_;
+  }
+  void read_to_buffer(const InputFile& file, uint64_t offset, size_t elements) {
+    buffer_.resize(std::max(buffer_.size(), elements * tensor_.element_bytes));
+    file.read(offset, buffer_.data(), elements * tensor_.element_bytes);
+  }
+
+  const StoredTensor& tensor_;
+  unsigned char* out_;
+  const nxd_dtype_t out_dtype_;
+  const size_t out_size_;
+  std::vector<unsigned char> buffer_;
+};
+
+}  // namespace
+
+void SafetensorsReader::read_bytes(const StoredTensor& tensor, uint64_t offset, void* out,
+                                   size_t size) const {
+  if (tensor.parts.empty()) return files_[tensor.file].read(tensor.begin + offset, out, size);
+  const uint64_t element = tensor.element_bytes;
+  check_internal(offset % element == 0 && size % element == 0, "a read of parts of elements");
+  const ShardSpec all = ShardSpec::replicated(tensor.shape);
+  for (const SliceRun& run : plan_slice(tensor, all, static_cast<int64_t>(offset / element),
+                                        static_cast<int64_t>(size / element))) {
+    files_[run.file].read(run.offset,
+                          static_cast<char*>(out) + static_cast<uint64_t>(run.out) * element,
+                          static_cast<size_t>(run.count) * element);
+  }
+}
+
+void SafetensorsReader::read_span(const std::string& name, const ShardSpec& spec, int64_t begin,
+                                  int64_t count, void* out, nxd_dtype_t out_dtype) const {
   const StoredTensor& stored = tensor(name);
-  const InputFile& file = files_[stored.file];
-  const std::string where = text_of(file.path(), name);
-  check_argument(out || spec.local_size() == 0, where, "out: expected a pointer, got NULL");
+  const std::string where = text_of(files_[stored.file].path(), name);
+  check_argument(out || count == 0, where, "out: expected a pointer, got NULL");
   check_argument(stored.shape == spec.shape(), where, "expected shape ", shape_text(spec.shape()),
                  ", the file has ", shape_text(stored.shape));
-  const size_t out_size = dtype_size(out_dtype);
   if (stored.dtype == NXD_DTYPE_INVALID)
     fail(NXD_ERROR_UNSUPPORTED, where, "dtype ", stored.dtype_text, " cannot be read");
   check_argument(can_convert(stored.dtype, out_dtype), where, "dtype ", stored.dtype_text,
                  " cannot be read as ", dtype_name(out_dtype));
-  const size_t size = dtype_size(stored.dtype);
   auto* target = static_cast<unsigned char*>(out);
   if (spec.has_padding() && target)
-    std::memset(target, 0, static_cast<size_t>(spec.local_size()) * out_size);
-  std::vector<unsigned char> buffer;
-  spec.for_each_run([&](int64_t global, int64_t local, int64_t count) {
-    const uint64_t offset = stored.begin + static_cast<uint64_t>(global) * size;
-    unsigned char* run = target + static_cast<size_t>(local) * out_size;
-    auto left = static_cast<size_t>(count);
-    if (stored.dtype == out_dtype) return file.read(offset, run, left * size);
-    buffer.resize(std::min(std::max(left * size, buffer.size()), kConversionElements * size));
-    for (size_t done = 0; left > 0;) {
-      const size_t part = std::min(left, kConversionElements);
-      file.read(offset + done * size, buffer.data(), part * size);
-      convert_elements(buffer.data(), stored.dtype, run + done * out_size, out_dtype, part);
-      done += part;
-      left -= part;
+    std::memset(target, 0, static_cast<size_t>(count) * dtype_size(out_dtype));
+  std::vector<SliceRun> runs = plan_slice(stored, spec, begin, count);
+  if (!stored.parts.empty()) {  // files are read from front to back
+    std::sort(runs.begin(), runs.end(), [](const SliceRun& a, const SliceRun& b) {
+      return std::pair(a.file, a.offset) < std::pair(b.file, b.offset);
+    });
+  }
+  read_runs(stored, runs, target, out_dtype);
+}
+
+// Runs that follow one another in a file are read together, and then put in their places.
+void SafetensorsReader::read_runs(const StoredTensor& tensor, const std::vector<SliceRun>& runs,
+                                  unsigned char* out, nxd_dtype_t out_dtype) const {
+  RunReader reader(tensor, out, out_dtype);
+  for (size_t i = 0; i < runs.size();) {
+    size_t next = i + 1;
+    auto elements = static_cast<size_t>(runs[i].count);
+    for (; next < runs.size() && runs[next].file == runs[i].file &&
+           runs[next].offset == runs[i].offset + elements * tensor.element_bytes &&
+           elements + static_cast<size_t>(runs[next].count) <= kRunElements;
+         ++next) {
+      elements += static_cast<size_t>(runs[next].count);
     }
-  });
+    const InputFile& file = files_[runs[i].file];
+    if (next == i + 1) {
+      reader.read(file, runs[i]);
+    } else {
+      reader.read_together(file, &runs[i], next - i, elements);
+    }
+    i = next;
+  }
 }
 
 namespace {
@@ -430,19 +555,6 @@ void SafetensorsWriter::commit() {
   check_internal(written_ == sizes_.size(), "fewer tensors than the header has");
   file_.commit();
   remove_old_index(path_);
-}
-
-void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  std::vector<TensorEntry> entries;
-  for (const TensorToStore& tensor : tensors) {
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
-    check_argument(tensor.data || entry_bytes(entries.back()) == 0, text_of(path, tensor.name),
-                   "data: expected a pointer, got NULL");
-  }
-  SafetensorsWriter writer(path, entries, metadata);
-  for (const size_t index : SafetensorsWriter::order(entries)) writer.write(tensors[index].data);
-  writer.commit();
 }
 
 }  // namespace nxd

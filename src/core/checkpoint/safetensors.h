@@ -6,37 +6,28 @@
 #include <vector>
 
 #include "core/checkpoint/file.h"
+#include "core/checkpoint/stored_tensor.h"
 #include "core/layout/shard_spec.h"
 
 namespace nxd {
 
-// A tensor of a safetensors file (https://github.com/huggingface/safetensors): a JSON header, then
-// the tensors' bytes, little-endian and row-major, without gaps.
-struct StoredTensor {
-  std::string dtype_text;  // as the file has it
-  nxd_dtype_t dtype;       // INVALID for a type this library does not compute with
-  std::vector<int64_t> shape;
-  uint64_t begin, end;  // bytes within the file
-  size_t file;          // index among the reader's files
-};
-
-// Reads one file, or a set of files by the model.safetensors.index.json of their directory. The
-// whole header is checked on opening: CORRUPT names the file and the tensor. Reading is safe from
-// several threads.
+// Reads one file, or a set of files: by the model.safetensors.index.json of their directory, or by
+// an index of ranks' shares. All headers are checked on opening: CORRUPT names the file and the
+// tensor. Reading is safe from several threads.
 class SafetensorsReader {
  public:
-  // A .safetensors file, or a directory with a model.safetensors or an index; with both the file
-  // is read, and a line of the log says so.
+  // A .safetensors file, an index of shares, or a directory with a model.safetensors or one of the
+  // indexes; with both a file and an index of whole tensors the file is read, and a line of the log
+  // says so.
   explicit SafetensorsReader(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // INVALID_ARGUMENT when there is none of the name.
   const StoredTensor& tensor(const std::string& name) const;
-  // Bytes of a tensor from an offset on, as they are stored.
-  void read_bytes(const StoredTensor& tensor, uint64_t offset, void* out, size_t size) const {
-    files_[tensor.file].read(tensor.begin + offset, out, size);
-  }
+  // Bytes of a tensor from an offset on, as they are stored: whole elements of one that ranks have
+  // shared.
+  void read_bytes(const StoredTensor& tensor, uint64_t offset, void* out, size_t size) const;
   // True if two tensors are of one type and shape and have the same bytes.
   bool same(const std::string& a, const std::string& b) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -46,11 +37,19 @@ class SafetensorsReader {
   // shape than the file; UNSUPPORTED for a type that is not computed with. After a failure the
   // content of out is undefined.
   void read_slice(const std::string& name, const ShardSpec& spec, void* out,
-                  nxd_dtype_t out_dtype) const;
+                  nxd_dtype_t out_dtype) const {
+    read_span(name, spec, 0, spec.local_size(), out, out_dtype);
+  }
+  // The same for count elements of the shard from begin on, in its local order.
+  void read_span(const std::string& name, const ShardSpec& spec, int64_t begin, int64_t count,
+                 void* out, nxd_dtype_t out_dtype) const;
 
  private:
   void open_file(const std::string& path);
   void open_index(const std::string& directory, const std::string& path);
+  void open_shares(const std::string& path);
+  void read_runs(const StoredTensor& tensor, const std::vector<SliceRun>& runs, unsigned char* out,
+                 nxd_dtype_t out_dtype) const;
 
   std::string path_;
   std::vector<InputFile> files_;
@@ -92,17 +91,5 @@ class SafetensorsWriter {
   size_t written_ = 0;         // tensors
   size_t part_ = 0;            // bytes of the next one
 };
-
-// A tensor to write; data holds all of its elements and is borrowed for the call.
-struct TensorToStore {
-  std::string name;
-  nxd_dtype_t dtype;
-  std::vector<int64_t> shape;
-  const void* data;
-};
-
-// Writes a file at once.
-void write_safetensors(const std::string& path, const std::vector<TensorToStore>& tensors,
-                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace nxd

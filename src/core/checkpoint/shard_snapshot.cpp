@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
-#include "core/layout/shard_gather.h"
+#include "core/checkpoint/share_write.h"
 
 namespace nxd {
 
@@ -28,23 +28,11 @@ void ShardSnapshot::add(const std::string& name, nxd_dtype_t dtype, const ShardS
 
 void ShardSnapshot::write(const std::string& path) {
   if (!is_written_) return;
-  kernels::PoolBlock whole;  // of the tensor under way
-  std::vector<StageTensor> tensors;
+  std::vector<TensorShare> shares;
   for (const Copy& copy : copies_) {
-    tensors.push_back({copy.entry, [this, &whole, &copy]() -> const void* {
-                         if (copy.shard.dim() < 0) return copy.local.get();
-                         const size_t bytes = static_cast<size_t>(copy.shard.global_size()) *
-                                              dtype_size(copy.entry.dtype);
-                         whole.reset();
-                         whole.reset(kernels::pool_allocate(bytes));
-                         std::memset(whole.get(), 0, bytes);
-                         gather_shards(tensor_.get(), copy.shard, copy.entry.dtype,
-                                       copy.local.get(), whole.get());
-                         return whole.get();
-                       }});
+    shares.push_back({copy.entry, copy.shard, 0, copy.shard.local_size(), copy.local.get()});
   }
-  write_collective(path, {tensor_.get(), pipeline_.get(), nullptr, world_rank_}, tensors,
-                   metadata_);
+  write_shares(path, {tensor_.get(), nullptr, pipeline_.get(), world_rank_}, shares, metadata_);
 }
 
 }  // namespace nxd

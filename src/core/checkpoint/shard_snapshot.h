@@ -6,14 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/collective_write.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/snapshot.h"
+#include "core/comm/process_group.h"
 #include "core/kernels/memory_pool.h"
 
 namespace nxd {
 
-// Copies of this rank's shards of tensors, written as one safetensors file of whole tensors. One of
-// several copies of a model writes; the others' snapshots are empty.
+// Copies of this rank's shards of tensors, which ranks write by write_shares(). One of several
+// copies of a model writes; the others' snapshots are empty.
 class ShardSnapshot : public Snapshot {
  public:
   // Ranks that hold the shards of a tensor, and the stages of a pipeline; null ones have one rank.

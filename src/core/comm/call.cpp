@@ -27,7 +27,7 @@ std::string reduction_rejection(const Call& call) {
   if (call.reduce == NXD_REDUCE_AVG && !dtype_is_float(call.dtype)) {
     return text("reduce: expected floats for NXD_REDUCE_AVG, got ", dtype_name(call.dtype));
   }
-  return "";
+  return {};
 }
 
 std::string message_rejection(const Call& call) {
@@ -35,7 +35,7 @@ std::string message_rejection(const Call& call) {
     return text("count: ", call.count, " elements do not fit in memory");
   }
   const void* buffer = call.operation == Operation::kSend ? call.send : call.recv;
-  return call.count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : "";
+  return call.count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : std::string();
 }
 
 std::string collective_rejection(const Call& call, int size) {
@@ -50,20 +50,20 @@ std::string collective_rejection(const Call& call, int size) {
   if (broadcasts && (call.peer < 0 || call.peer >= size)) {
     return text("root: expected a rank of the group, 0 to ", size - 1, ", got ", call.peer);
   }
-  if (call.count == 0) return "";
+  if (call.count == 0) return {};
   if (!broadcasts && !call.send) return "send: expected a pointer, got NULL";
   if (!call.recv) return text(broadcasts ? "buffer" : "receive", ": expected a pointer, got NULL");
   if (call.operation == Operation::kAllToAll && call.send == call.recv) {
     return "receive: expected a buffer apart from send, got the same";
   }
-  return "";
+  return {};
 }
 
 }  // namespace
 
 std::string Call::rejection(int size) const {
   if (!rejected.empty()) return rejected;
-  if (operation == Operation::kBarrier) return "";
+  if (operation == Operation::kBarrier) return {};
   if (!is_dtype(dtype)) return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
   return is_message() ? message_rejection(*this) : collective_rejection(*this, size);
 }
@@ -109,7 +109,12 @@ CallHeader Call::header(uint64_t sequence) const {
 
 FlightRecord::Operation Call::record() const {
   FlightRecord::Operation record;
-  std::strncpy(record.name, name(), sizeof record.name - 1);
+  static_assert(sizeof record.name == kOperationName);
+  if (label) {
+    std::strncpy(record.name, label, sizeof record.name - 1);
+  } else {
+    std::memcpy(record.name, name(), sizeof record.name);
+  }
   record.is_message = is_message();
   record.dtype = dtype;
   record.count = count;

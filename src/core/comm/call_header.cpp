@@ -12,7 +12,7 @@ namespace nxd {
 Error Rejection::error(const GroupMonitor& monitor) const {
   const bool verbatim = disagrees || rank == monitor.world_rank();
   return monitor.error(NXD_ERROR_INVALID_ARGUMENT, rank,
-                       verbatim ? why : text("rank ", rank, " refused its arguments: ", why));
+                       verbatim ? why : text("rank ", rank, " rejected its arguments: ", why));
 }
 
 Rejection disagreement(int rank, const CallHeader& header, int other_rank,

@@ -13,25 +13,33 @@ using std::chrono::milliseconds;
 // Threads that wait for a store of the caller's do so for every key, one after the other.
 constexpr milliseconds kServingPause(1), kInterruptPause(20);
 
+// A thread's part, which each call on a group asks for. No destructor: asking costs one look.
+struct Here {
+  DeputyCalls* made = nullptr;  // the calls of this thread are these
+  bool expects = false;         // expected_calls is set
+};
+thread_local Here here;
 thread_local std::shared_ptr<DeputyCalls> expected_calls;
-thread_local DeputyCalls* calls_made_here = nullptr;
 
 }  // namespace
 
-void DeputyCalls::expect(const std::shared_ptr<DeputyCalls>& calls) { expected_calls = calls; }
-
-void DeputyCalls::wait_for_own() {
-  if (!expected_calls) return;
-  expected_calls->wait();
-  expected_calls.reset();
+void DeputyCalls::expect(const std::shared_ptr<DeputyCalls>& calls) {
+  expected_calls = calls;
+  here.expects = calls != nullptr;
 }
 
-DeputyCalls::Scope::Scope(DeputyCalls& calls) { calls_made_here = &calls; }
+void DeputyCalls::wait_for_own() {
+  if (!here.expects) return;
+  expected_calls->wait();
+  expect(nullptr);
+}
 
-DeputyCalls::Scope::~Scope() { calls_made_here = nullptr; }
+DeputyCalls::Scope::Scope(DeputyCalls& calls) { here.made = &calls; }
+
+DeputyCalls::Scope::~Scope() { here.made = nullptr; }
 
 DeputyCalls::Turn::Turn(const std::shared_ptr<GroupMonitor>& group, const char* operation)
-    : calls_(calls_made_here) {
+    : calls_(here.made) {
   if (!calls_) {
     wait_for_own();
     return;

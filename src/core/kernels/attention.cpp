@@ -94,6 +94,7 @@ class Attention {
     block.first_visible = shape_.causal ? first_row + plan_.keys().offset + 1 - first_key : cols;
     block.window = shape_.window;
     block.scale = static_cast<float>(shape_.scale);
+    block.exponent_scale = plan_.exponent_scale();
     block.probabilities = buffers.probabilities.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
     product(Trans::kNo, Trans::kYes, rows, cols, shape_.head_dim, q, skip_rows(k, first_key),
             block.scores, false);

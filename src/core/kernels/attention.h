@@ -38,8 +38,8 @@ constexpr int64_t kAttentionStatistics = 2;
 //   q, out: [batch, query_length, query_heads, head_dim]
 //   k, v:   [batch, key_length, kv_heads, head_dim]
 //   statistics: [batch, query_heads, kAttentionStatistics, query_length]: the maxima of the rows'
-//           scaled scores, then 1 / sum exp(score - maximum). Their logarithm would be one number
-//           instead of two, but its rounding would be an error of all of a row's probabilities.
+//           scores times scale log2(e), then 1 / sum 2^(score - maximum). One logarithm instead of
+//           the two numbers would be rounded, and err in all of a row's probabilities.
 //           Rows that see no key have +infinity and 0, and give 0 and zero gradients.
 // out may be q when their strides agree. Threads divide the pairs of batch entry and key/value
 // head, so results do not depend on their number (with one pair they share its products, as

@@ -58,6 +58,57 @@ void PackPanels(const float* from, int64_t row_stride, int64_t rows, int64_t dim
   }
 }
 
+// count numbers of f32's size, a multiple of eight.
+HWY_INLINE void copy_words(const float* from, int64_t count, float* to) {
+  const hn::CappedTag<float, 8> words;
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::MaxLanes(words))) {
+    hn::StoreU(hn::LoadU(words, from + i), words, to + i);
+  }
+}
+
+void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
+  const size_t size = dtype_size(from.dtype);
+  const auto bytes = [size](int64_t numbers) { return static_cast<size_t>(numbers) * size; };
+  const size_t row_bytes = bytes(padded(from.dims, kTileDims)), used = bytes(from.dims);
+  const auto words = static_cast<int64_t>(row_bytes / sizeof(float));
+  for (int64_t r = 0; r < padded_rows; ++r, to += words) {
+    const char* source = static_cast<const char*>(from.data) + bytes(r * from.row_stride);
+    if (r < from.rows && used == row_bytes) {
+      copy_words(reinterpret_cast<const float*>(source), words, to);
+      continue;
+    }
+    const size_t count = r < from.rows ? used : 0;
+    if (count > 0) std::memcpy(to, source, count);
+    std::memset(reinterpret_cast<char*>(to) + count, 0, row_bytes - count);
+  }
+}
+
+// Pairs of bf16: those of the even row are the lower halves of words.
+void PackRowPairs(const SourceRows& from, int64_t padded_rows, float* to) {
+  const hn::RebindToUnsigned<D> words;
+  const hn::Rebind<uint16_t, D> halves;
+  const int64_t width = padded(from.dims, kTileDims);
+  const auto* source = static_cast<const uint16_t*>(from.data);
+  for (int64_t r = 0; r < padded_rows; r += 2, to += width) {
+    const uint16_t* even = r < from.rows ? source + r * from.row_stride : nullptr;
+    const uint16_t* odd = r + 1 < from.rows ? even + from.row_stride : nullptr;
+    int64_t d = 0;
+    if (odd) {
+      for (; d + kStep <= from.dims; d += kStep) {
+        const auto low = hn::PromoteTo(words, hn::LoadU(halves, even + d));
+        const auto high = hn::PromoteTo(words, hn::LoadU(halves, odd + d));
+        store_full(hn::BitCast(kD, hn::Or(low, hn::ShiftLeft<16>(high))), to + d);
+      }
+    }
+    for (; d < width; ++d) {
+      const uint32_t low = even && d < from.dims ? even[d] : 0;
+      const uint32_t high = odd && d < from.dims ? odd[d] : 0;
+      const uint32_t word = low | high << 16;
+      std::memcpy(to + d, &word, sizeof(word));
+    }
+  }
+}
+
 }  // namespace nxd::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -66,38 +117,20 @@ namespace nxd::kernels {
 namespace {
 
 HWY_EXPORT(PackPanels);
+HWY_EXPORT(PackRows);
+HWY_EXPORT(PackRowPairs);
 
 }  // namespace
 
 void pack_rows(const SourceRows& from, int64_t padded_rows, float* to) {
-  const size_t size = dtype_size(from.dtype);
-  const auto bytes = [size](int64_t numbers) { return static_cast<size_t>(numbers) * size; };
-  const size_t row_bytes = bytes(padded(from.dims, kTileDims)), used = bytes(from.dims);
-  const auto* source = static_cast<const char*>(from.data);
-  auto* target = reinterpret_cast<char*>(to);
-  for (int64_t r = 0; r < padded_rows; ++r, target += row_bytes) {
-    const size_t count = r < from.rows ? used : 0;
-    if (count > 0) std::memcpy(target, source + bytes(r * from.row_stride), count);
-    std::memset(target + count, 0, row_bytes - count);
-  }
+  HWY_DYNAMIC_DISPATCH(PackRows)(from, padded_rows, to);
 }
 
 void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to) {
   if (from.dtype == NXD_DTYPE_F32) {
     pack_rows(from, padded_rows, to);
-    return;
-  }
-  const int64_t width = padded(from.dims, kTileDims);
-  const auto* source = static_cast<const uint16_t*>(from.data);
-  std::memset(to, 0, static_cast<size_t>(padded_rows / 2 * width) * sizeof(float));
-  for (int64_t r = 0; r < from.rows; r += 2) {
-    const uint16_t* even = source + r * from.row_stride;
-    const uint16_t* odd = r + 1 < from.rows ? even + from.row_stride : nullptr;
-    auto* target = reinterpret_cast<char*>(to + r / 2 * width);
-    for (int64_t d = 0; d < from.dims; ++d) {
-      const uint32_t word = even[d] | static_cast<uint32_t>(odd ? odd[d] : 0) << 16;
-      std::memcpy(target + static_cast<size_t>(d) * sizeof(word), &word, sizeof(word));
-    }
+  } else {
+    HWY_DYNAMIC_DISPATCH(PackRowPairs)(from, padded_rows, to);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numbers>
 
 #include "core/base/dtype.h"
 #include "core/kernels/attention.h"
@@ -67,6 +68,9 @@ class AttentionPlan {
   int64_t statistics_of(int64_t b, int64_t h, int64_t row) const {
     return (b * shape_.query_heads + h) * kAttentionStatistics * shape_.query_length + row;
   }
+
+  // Scores times this are exponents of 2.
+  float exponent_scale() const { return static_cast<float>(shape_.scale * std::numbers::log2e); }
 
   // The mask of a batch entry as what is added to scores [key_length], or null.
   const float* bias(float* space, int64_t b) const;

@@ -83,6 +83,7 @@ struct HeadWork {
     head.head_dim = shape().head_dim;
     head.width = width();
     head.scale = static_cast<float>(shape().scale);
+    head.exponent_scale = plan.exponent_scale();
     const int64_t padded_keys = padded(head.length, kTileKeys);
     auto* bias = buffers.bias.get<float>(floats(padded_keys));
     std::fill(bias + head.length, bias + padded_keys, 0.0F);

@@ -82,7 +82,7 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
   tile.clear();
   for (int64_t d = 0; d < depth; ++d) tile.add(queries, d, panel + d * kPanel);
   const TileMask<kTall, kVectors> mask(head, block.rows.first_row + strip, key);
-  const V scale = set(head.scale);
+  const V scale = set(head.exponent_scale);
   tile.each([&](auto r, auto n)
                 NXD_INLINE_LAMBDA { tile.sum[r][n] = hn::Mul(tile.sum[r][n], scale); });
   if (!mask.whole) {
@@ -92,8 +92,10 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
     });
   }
   tile.store(block.scores_of(strip, key), ForwardBlock::kStride);
-  tile.each([&](auto r, auto n) NXD_INLINE_LAMBDA {
-    store_full(hn::Max(tile.sum[r][n], load_full(rowmax + r * kStep)), rowmax + r * kStep);
+  unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA {
+    V largest = load_full(rowmax + r * kStep);
+    unroll<kVectors>([&](auto n) NXD_INLINE_LAMBDA { largest = hn::Max(tile.sum[r][n], largest); });
+    store_full(largest, rowmax + r * kStep);
   });
 }
 
@@ -109,7 +111,7 @@ HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const flo
     const float before = max[r];
     const float now = std::max(before, hn::GetLane(hn::MaxOfLanes(kD, largest)));
     if (before != now && before != kHidden) {
-      const V shrink = set(std::exp(before - now));
+      const V shrink = set(std::exp2(before - now));
       sum[r] *= hn::GetLane(shrink);
       for (int64_t d = 0; d < width; d += kStep) {
         float* value = sums + r * width + d;
@@ -123,7 +125,7 @@ HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const flo
     const float* const end = block.scores_of(r, keys.vectors_end());
     float* to = block.words_of<Words>(r, keys.vectors_begin());
     const auto exponential = [&](const float* score) NXD_INLINE_LAMBDA {
-      return exp_below(hn::Sub(load_full(score), offset));
+      return Words::exp2(hn::Sub(load_full(score), offset));
     };
     V even = hn::Zero(kD), odd = hn::Zero(kD);
     for (; x + kPanel <= end; x += kPanel, to += kPanel / Words::kPack) {
@@ -263,13 +265,13 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
     products.add(grads, d, values + d * kPanel);
   }
   const TileMask<kShort, kVectors> mask(head, block.rows.first_row + row, key);
-  const V scale = set(head.scale);
+  const V scale = set(head.scale), exponent_scale = set(head.exponent_scale);
   // Scores become probabilities, and products score gradients.
   const auto finish = [&](auto r, auto n, V bias, const auto& hide) NXD_INLINE_LAMBDA {
     V& p = scores.sum[r][n];
     V& ds = products.sum[r][n];
-    const V shifted = hn::MulAdd(p, scale, hn::Sub(bias, set(block.maxima[row + r])));
-    p = hide(hn::Mul(exp_below(shifted), set(block.factors[row + r])));
+    const V shifted = hn::MulAdd(p, exponent_scale, hn::Sub(bias, set(block.maxima[row + r])));
+    p = hide(hn::Mul(Words::exp2(shifted), set(block.factors[row + r])));
     ds = hide(hn::Mul(hn::Mul(p, hn::Sub(ds, set(block.delta[row + r]))), scale));
   };
   if (mask.whole) {

@@ -42,6 +42,7 @@ struct AttentionHead : SeenKeys {
   const float* value_pairs = nullptr;   // forward
   const float* bias = nullptr;          // [padded(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
+  float exponent_scale = 1;  // scale log2(e): scores are exponents of 2
 
   // Words of a row: those that hold head_dim, and all.
   int64_t depth() const { return padded(head_dim, words_pack(dtype)) / words_pack(dtype); }
@@ -61,7 +62,7 @@ constexpr int64_t kForwardKeys = 480;  // keys of a block, a multiple of kTileKe
 // Words of scratch that attention_tiles_forward needs.
 constexpr int64_t kForwardScratch = kForwardRows * (kForwardKeys + 2 * kTileDims);
 
-// sums [padded rows, width] = exp(scores - max) values, with the rows' maxima and sums of
+// sums [padded rows, width] = 2^(scores - max) values, with the rows' maxima and sums of
 // exponentials: -infinity and 0 where a row sees nothing. In bf16 exponentials are rounded to it
 // for the product with the values, and summed before.
 void attention_tiles_forward(const AttentionHead& head, const AttentionRows& rows, float* scratch,

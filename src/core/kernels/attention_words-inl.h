@@ -50,6 +50,7 @@ HWY_INLINE void unroll(const Body& body) {
 struct F32Words {
   static constexpr int64_t kPack = 1;
   static HWY_INLINE void multiply_add(V a, V b, V& sum) { sum = hn::MulAdd(a, b, sum); }
+  static HWY_INLINE V exp2(V x) { return exp2_below<6>(x); }
   // Stores a row's numbers of two vectors as words, or of one.
   static HWY_INLINE void store_row(V first, V second, float* to) {
     store_full(first, to);
@@ -67,6 +68,7 @@ struct Bf16Words {
   static HWY_INLINE void multiply_add(V a, V b, V& sum) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   }
+  static HWY_INLINE V exp2(V x) { return exp2_below<4>(x); }
   // The numbers of first, and then those of second.
   static HWY_INLINE V narrowed(V first, V second) {
     V words;

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -14,6 +13,7 @@
 #include "core/base/huge_page.h"
 #include "core/base/log.h"
 #include "core/base/round_up.h"
+#include "core/kernels/pool_classes.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -26,7 +26,6 @@ namespace nxd::kernels {
 namespace {
 
 constexpr size_t kSlabBytes = size_t{32} << 20;  // blocks up to kLargestInSlab share a slab
-constexpr size_t kLargestInSlab = size_t{4} << 20;
 constexpr size_t kSlack = size_t{256} << 20;
 constexpr uint64_t kLiveMark = 0x6E78645F6C697665;
 constexpr uint64_t kFreeMark = 0x6E78645F66726565;
@@ -47,21 +46,7 @@ struct alignas(64) Header {
   size_t requested;
   Header* next;  // in the list of free blocks
 };
-static_assert(sizeof(Header) == 64);
-
-// Eight classes per power of two, so at most an eighth is lost; the smallest has 64 bytes.
-constexpr size_t kClasses = 8 * 64;
-
-size_t class_of(size_t bytes) {
-  const size_t units = std::max<size_t>(bytes, 64) - 1;
-  const auto shift = static_cast<size_t>(std::bit_width(units)) - 4;
-  return shift * 8 + (units >> shift) - 8 + 1;
-}
-
-size_t class_bytes(size_t size_class) {
-  const size_t index = size_class - 1;
-  return round_up((index % 8 + 8 + 1) << (index / 8), 64);
-}
+static_assert(sizeof(Header) == kPoolHeader);
 
 class Pool {
  public:
@@ -74,7 +59,7 @@ class Pool {
   }
 
   void* allocate(size_t bytes) {
-    const size_t size_class = class_of(bytes);
+    const size_t size_class = pool_class(bytes);
     const std::lock_guard lock(mutex_);
     check_cap(bytes);
     watch_forks();
@@ -100,7 +85,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     if (header->mark != kLiveMark) return false;
     header->mark = kFreeMark;
-    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(header->size_class));
+    ASAN_POISON_MEMORY_REGION(header + 1, pool_class_bytes(header->size_class));
     header->next = free_[header->size_class];
     free_[header->size_class] = header;
     --header->slab->live;
@@ -142,9 +127,9 @@ class Pool {
 
   // A block of a class that has no free one.
   Header* carve(size_t size_class) {
-    const size_t bytes = sizeof(Header) + class_bytes(size_class);
+    const size_t bytes = sizeof(Header) + pool_class_bytes(size_class);
     Slab* slab = nullptr;
-    if (class_bytes(size_class) > kLargestInSlab) {
+    if (pool_class_bytes(size_class) > kLargestInSlab) {
       slab = map(round_up(bytes, kHugePage));
     } else {
       if (!current_ || current_->size - current_->used < bytes) current_ = map(kSlabBytes);
@@ -154,7 +139,7 @@ class Pool {
     slab->used += bytes;
     header->slab = slab;
     header->size_class = size_class;
-    ASAN_POISON_MEMORY_REGION(header + 1, class_bytes(size_class));
+    ASAN_POISON_MEMORY_REGION(header + 1, pool_class_bytes(size_class));
     return header;
   }
 
@@ -217,7 +202,7 @@ class Pool {
 
   std::mutex mutex_;
   bool watches_forks_ = false;
-  Header* free_[kClasses] = {};
+  Header* free_[kPoolClasses] = {};
   std::vector<Slab*> slabs_;
   Slab* current_ = nullptr;
   PoolStats stats_;

@@ -51,7 +51,7 @@ HWY_INLINE V logit(const Lanes& lanes, const float* scores, const float* bias, i
 
 template <bool kBias>
 void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, float* accumulator) {
-  const V scale = set(block.scale);
+  const V scale = set(block.exponent_scale);
   for (int64_t r = 0; r < block.rows; ++r) {
     const Visible visible = visible_cols(block, r);
     const float* scores = block.scores + r * block.cols + visible.begin;
@@ -68,14 +68,14 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
     // Without a finite score so far 0 serves as maximum: every exponential is 0 then.
     const V offset = set(now == -HUGE_VALF ? 0.0F : -now);
     if (before != now && before != -HUGE_VALF) {
-      const float shrink = std::exp(before - now);
+      const float shrink = std::exp2(before - now);
       sum[r] *= shrink;
       scale_row(accumulator + r * head_dim, head_dim, shrink);
     }
     max[r] = now;
     Accumulators sums(0);
     sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V p = exp_below(logit<kBias>(lanes, scores, bias, i, scale, offset));
+      const V p = exp2_below<4>(logit<kBias>(lanes, scores, bias, i, scale, offset));
       sums.v[part()] = hn::Add(sums.v[part()], lanes.fill(p, 0));
       lanes.store(p, out + i);
     });
@@ -87,7 +87,7 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
 template <bool kBias>
 void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
                   const float* factors, const float* delta, Bf16* score_grads) {
-  const V scale = set(block.scale);
+  const V scale = set(block.scale), exponent_scale = set(block.exponent_scale);
   for (int64_t r = 0; r < block.rows; ++r) {
     const Visible visible = visible_cols(block, r);
     const int64_t row = r * block.cols, start = row + visible.begin;
@@ -100,7 +100,8 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     const V factor = set(factors[r]);
     const V shift = set(delta[r]);
     sweep(visible.size(), [&](int64_t i, auto lanes) HWY_ATTR {
-      const V p = hn::Mul(exp_below(logit<kBias>(lanes, scores, bias, i, scale, offset)), factor);
+      const V x = logit<kBias>(lanes, scores, bias, i, exponent_scale, offset);
+      const V p = hn::Mul(exp2_below<4>(x), factor);
       const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
       lanes.store(p, p_out + i);
       lanes.store(ds, ds_out + i);

@@ -13,6 +13,7 @@
 
 #include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
+#include "core/base/cpu_pause.h"
 #include "core/base/error.h"
 #include "core/base/fork_guard.h"
 #include "core/base/profiler.h"
@@ -31,21 +32,13 @@ constexpr int kLooksPerClock = 32;
 
 thread_local bool inside_region = false;
 
-void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 template <class Done>
 bool spin(const Done& done) noexcept {
   const auto start = Clock::now();
   do {
     for (int look = 0; look < kLooksPerClock; ++look) {
       if (done()) return true;
-      pause();
+      cpu_pause();
     }
   } while (Clock::now() - start < kSpin);
   return false;

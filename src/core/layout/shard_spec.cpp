@@ -1,5 +1,6 @@
 #include "core/layout/shard_spec.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -62,13 +63,24 @@ ShardSpec ShardSpec::strided(Shape shape, int dim, int rank, int size, int strid
   return ranges(std::move(shape), dim, taken, extent);
 }
 
-ShardSpec ShardSpec::padded(Shape shape, int dim, int64_t padded_extent, int rank, int size) {
+ShardSpec ShardSpec::padded(Shape shape, int dim, int64_t padded_extent, int rank, int size,
+                            int stride) {
   const int64_t extent = check_part(shape, dim, rank, size);
   check_argument(padded_extent >= extent, "padded_extent: expected at least ", extent, ", got ",
                  padded_extent);
-  check_divisible(shape, dim, padded_extent, size);
-  const int64_t part = padded_extent / size;
-  return ranges(std::move(shape), dim, {{rank * part, (rank + 1) * part}}, padded_extent);
+  check_argument(stride >= 1, "stride: expected at least 1, got ", stride);
+  check_divisible(shape, dim, extent, stride);
+  check_divisible(shape, dim, padded_extent, int64_t{size} * stride);
+  const int64_t part = padded_extent / size / stride, real = extent / stride;
+  if (stride == 1)
+    return ranges(std::move(shape), dim, {{rank * part, (rank + 1) * part}}, padded_extent);
+  const int64_t begin = std::min(rank * part, real), end = std::min((rank + 1) * part, real);
+  std::vector<Range> taken;
+  for (int64_t block = 0; block < stride; ++block) {
+    taken.push_back({block * real + begin, block * real + end});
+    taken.push_back({extent, extent + part - (end - begin)});
+  }
+  return ranges(std::move(shape), dim, taken, padded_extent);
 }
 
 ShardSpec ShardSpec::heads(Shape shape, int dim, int head_count, int rank, int size) {
@@ -99,7 +111,7 @@ ShardSpec ShardSpec::ranges(Shape shape, int dim, const std::vector<Range>& take
                    "ranges: expected ranges within 0 to ", padded_extent, ", got ", range.begin,
                    " to ", range.end);
     held += range.end - range.begin;
-    spec.has_padding_ |= range.end > extent && range.begin < range.end;
+    spec.padding_ += std::max(range.end, extent) - std::max(range.begin, extent);
     if (range.begin == range.end) continue;
     // Runs that continue one another are one run.
     if (!spec.ranges_.empty() && spec.ranges_.back().end == range.begin)

@@ -26,8 +26,10 @@ class ShardSpec {
   // The dimension is cut into size * stride chunks, and the rank holds chunks rank, rank + size,
   // rank + 2 size and so on: the shards of stride tensors that are fused in one.
   static ShardSpec strided(Shape shape, int dim, int rank, int size, int stride);
-  // As split for the dimension grown to padded_extent; what lies beyond the real one is padding.
-  static ShardSpec padded(Shape shape, int dim, int64_t padded_extent, int rank, int size);
+  // As strided for the dimension grown to padded_extent: what lies beyond the real one is padding,
+  // with a stride beyond the real part of each of the stride fused tensors.
+  static ShardSpec padded(Shape shape, int dim, int64_t padded_extent, int rank, int size,
+                          int stride = 1);
   // The dimension is head_count heads. With at least one head per rank as split; with fewer, rank r
   // holds head r * head_count / size, and several ranks the same one.
   static ShardSpec heads(Shape shape, int dim, int head_count, int rank, int size);
@@ -42,7 +44,9 @@ class ShardSpec {
   int64_t global_size() const { return global_size_; }
   int64_t local_size() const { return local_size_; }
   // Some local elements belong to no global one. Code that fills a shard sets them to zero.
-  bool has_padding() const { return has_padding_; }
+  bool has_padding() const { return padding_ > 0; }
+  // Indices of the dimension that are padding, of the local ones.
+  int64_t padding() const { return padding_; }
   bool operator==(const ShardSpec&) const = default;
 
   // Calls visit(global_begin, local_begin, count) for contiguous runs of flat row-major indices, in
@@ -77,7 +81,7 @@ class ShardSpec {
   int64_t global_size_ = 1, local_size_ = 1;
   int64_t outer_ = 1, inner_ = 1;  // products of the dimensions before and after dim_
   bool whole_ = true;
-  bool has_padding_ = false;
+  int64_t padding_ = 0;
 };
 
 // Such as "[4, 8]".

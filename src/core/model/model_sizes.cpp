@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/round_up.h"
 #include "core/model/bert_config.h"
 #include "core/model/common_fields.h"
 #include "core/model/gpt2_config.h"
@@ -9,16 +10,31 @@
 #include "core/model/llama_config.h"
 
 namespace nxd {
+namespace {
 
-int64_t ModelSizes::query_width(int tensor) const { return heads / tensor * head_dim; }
+// The last of so many nearly equal parts.
+int64_t last_part(int64_t whole, int64_t parts) { return (whole + parts - 1) / parts; }
 
-int64_t ModelSizes::key_width(int tensor) const {
-  return std::max<int64_t>(kv_heads / tensor, 1) * head_dim;
+}  // namespace
+
+int64_t fewest_heads(int64_t kv_heads, int ranks) {
+  return round_up(int64_t{ranks}, kv_heads);  // each key head has a query for each of its ranks
 }
+
+int64_t ModelSizes::query_width(int tensor) const {
+  const int64_t each = heads / kv_heads;
+  if (kv_heads >= tensor) return last_part(kv_heads, tensor) * each * head_dim;
+  // As many ranks as the last key head has; others may have one more.
+  return last_part(each, tensor / kv_heads) * head_dim;
+}
+
+int64_t ModelSizes::key_width(int tensor) const { return last_part(kv_heads, tensor) * head_dim; }
+
+int64_t ModelSizes::mlp_width(int tensor) const { return last_part(intermediate, tensor); }
 
 int64_t ModelSizes::layer_matrix_elements(int tensor) const {
   const int64_t attention = 2 * query_width(tensor) + 2 * key_width(tensor);
-  const int64_t mlp = (gated_mlp ? 3 : 2) * (intermediate / tensor);
+  const int64_t mlp = (gated_mlp ? 3 : 2) * mlp_width(tensor);
   return hidden * (attention + mlp);
 }
 
@@ -27,7 +43,7 @@ int64_t ModelSizes::layer_elements(int tensor) const {
   if (attention_bias) elements += query_width(tensor) + 2 * key_width(tensor);
   if (output_bias) elements += hidden;
   if (head_norms) elements += 2 * head_dim;
-  if (mlp_bias) elements += (gated_mlp ? 2 : 1) * (intermediate / tensor) + hidden;
+  if (mlp_bias) elements += (gated_mlp ? 2 : 1) * mlp_width(tensor) + hidden;
   return elements;
 }
 
@@ -46,7 +62,7 @@ int64_t ModelSizes::last_elements(int tensor) const {
 int64_t ModelSizes::norm_elements() const { return hidden * (norm_bias ? 2 : 1); }
 
 int64_t ModelSizes::head_elements(int tensor) const {
-  return (vocabulary + tensor - 1) / tensor * hidden;
+  return last_part(vocabulary, tensor) * hidden;
 }
 
 double ModelSizes::matrix_operations(int64_t sequence) const {

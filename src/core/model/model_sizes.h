@@ -8,9 +8,12 @@ namespace nxd {
 // Sizes enter formulas as doubles.
 inline double number(int64_t value) { return static_cast<double>(value); }
 
+// The fewest heads of which each of so many tensor-parallel ranks has one.
+int64_t fewest_heads(int64_t kv_heads, int ranks);
+
 // The sizes of a model of tokens, and all that follows from them alone: parameters and operations.
-// Counts for `tensor` ranks are those of one of so many tensor-parallel ranks, whose number divides
-// the sizes. Pure.
+// Counts for `tensor` ranks are those of the last of so many tensor-parallel ranks. Where the ranks
+// do not divide a size their shares are nearly equal, and no rank has more than the last. Pure.
 struct ModelSizes {
   int64_t hidden = 0;
   int64_t layers = 0;
@@ -33,9 +36,11 @@ struct ModelSizes {
   int64_t window = 0;
   int64_t window_layers = 0;
 
-  // Features of queries and of keys. Key heads fewer than ranks are held several times.
+  // Features of queries, of keys, and inside of the MLP. Key heads fewer than ranks are held
+  // several times, and ranks with the same one share its queries.
   int64_t query_width(int tensor = 1) const;
   int64_t key_width(int tensor = 1) const;
+  int64_t mlp_width(int tensor = 1) const;
 
   // Elements of a layer's matrices, and of all of its parameters.
   int64_t layer_matrix_elements(int tensor = 1) const;

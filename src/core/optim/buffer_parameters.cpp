@@ -33,14 +33,13 @@ Shape shape_of(const DLTensor& tensor, const std::string& what) {
   return shape;
 }
 
-void check_c_order(const DLTensor& tensor, const Shape& shape, const std::string& what) {
-  int64_t stride = 1;
-  for (size_t d = shape.size(); tensor.strides && d-- > 0;) {
-    check_argument(shape[d] == 1 || tensor.strides[d] == stride, what,
-                   ": expected C order, which has the stride ", stride, " in dimension ", d,
-                   " of the shape ", shape_text(shape), ", got ", tensor.strides[d]);
-    stride *= shape[d];
-  }
+DenseOrder checked_order(const DLTensor& tensor, const Shape& shape, const std::string& what) {
+  const std::optional<DenseOrder> order = DenseOrder::of(shape, tensor.strides);
+  if (order) return *order;
+  const Shape strides(tensor.strides, tensor.strides + tensor.ndim);
+  fail(NXD_ERROR_INVALID_ARGUMENT, what,
+       ": expected a dense array, in C order or another order of ", "dimensions, got the strides ",
+       shape_text(strides), " for the shape ", shape_text(shape));
 }
 
 // Address of the first element, once all of the tensor but its dtype has been found good.
@@ -58,13 +57,20 @@ void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string
   check_argument(tensor.byte_offset <= kBufferLimit, what,
                  ": expected a byte_offset within memory, got ", tensor.byte_offset);
   if (count == 0) return nullptr;
-  check_c_order(tensor, shape, what);
   check_argument(tensor.data != nullptr, what, ": expected the data of ", count,
                  " elements, got NULL");
   char* data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   check_argument(reinterpret_cast<uintptr_t>(data) % element == 0, what,
                  ": expected data aligned to ", element, " bytes, got ", static_cast<void*>(data));
   return data;
+}
+
+// The part that a shard is, with dimensions as they lie in memory.
+ShardSpec lying_in(const DenseOrder& order, const ShardSpec& in_c, const ProcessGroup* tensor) {
+  Shape whole = order.in_memory(in_c.shape());
+  if (in_c.dim() < 0 || !tensor) return ShardSpec::replicated(std::move(whole));
+  return ShardSpec::split(std::move(whole), order.place_of(in_c.dim()), tensor->rank(),
+                          tensor->size());
 }
 
 std::string described(const char* array, size_t index, const std::string& name) {
@@ -75,6 +81,7 @@ struct Checked {
   Shape shape;
   nxd_dtype_t dtype;
   void* data;
+  DenseOrder order;
 };
 
 Checked check_param(const DLTensor& tensor, const std::string& what) {
@@ -84,14 +91,17 @@ Checked check_param(const DLTensor& tensor, const std::string& what) {
                  " bits and ", tensor.dtype.lanes, " lanes");
   Shape shape = shape_of(tensor, what);
   void* data = checked_data(tensor, shape, what);
-  return {std::move(shape), dtype, data};
+  DenseOrder order = checked_order(tensor, shape, what);
+  return {std::move(shape), dtype, data, std::move(order)};
 }
 
-Checked check_grad(const DLTensor& tensor, const Shape& shape, nxd_dtype_t dtype,
-                   const std::string& what) {
+Checked check_grad(const DLTensor& tensor, const Shape& shape, const DenseOrder& order,
+                   nxd_dtype_t dtype, const std::string& what) {
   Checked grad = check_param(tensor, what);
   check_argument(grad.shape == shape, what, ": expected the parameter's shape ", shape_text(shape),
                  ", got ", shape_text(grad.shape));
+  check_argument(grad.order == order, what, ": expected the parameter's order of dimensions in ",
+                 "memory", order.is_c() ? ", C order" : "", ", got another");
   const bool wide = dtype == NXD_DTYPE_BF16 && grad.dtype == NXD_DTYPE_F32;
   check_argument(grad.dtype == dtype || wide, what, ": expected the parameter's dtype ",
                  dtype_name(dtype), dtype == NXD_DTYPE_BF16 ? " or f32" : "", ", got ",
@@ -128,12 +138,14 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
   Checked value = check_param(*param, what);
   const std::string of_grad = described("grads", index, name);
   check_argument(grad != nullptr, of_grad, ": expected a tensor, got NULL");
-  const Checked gradient = check_grad(*grad, value.shape, value.dtype, of_grad);
+  const Checked gradient = check_grad(*grad, value.shape, value.order, value.dtype, of_grad);
   ParameterInfo info;
   info.name = name;
   info.dtype = value.dtype;
   info.grad_dtype = gradient.dtype;
-  info.shard = ShardSpec::replicated(std::move(value.shape));
+  info.shard = ShardSpec::replicated(value.order.in_memory(value.shape));
+  if (!value.order.is_c()) info.in_c = ShardSpec::replicated(std::move(value.shape));
+  info.order = std::move(value.order);
   infos_.push_back(std::move(info));
   buffers_.push_back({value.data, gradient.data});
   replaced_.push_back(0);
@@ -142,18 +154,21 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
 
 void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {
   const ParameterInfo& info = infos_[index];
+  const Shape& shape = info.stored().local_shape();
   ParameterBuffers next = buffers_[index];
   if (param) {
     const std::string what = text("param (", info.name, ")");
     const Checked value = check_param(*param, what);
-    check_argument(value.shape == info.shard.local_shape() && value.dtype == info.dtype, what,
-                   ": expected ", dtype_name(info.dtype), " ", shape_text(info.shard.local_shape()),
-                   " as before, got ", dtype_name(value.dtype), " ", shape_text(value.shape));
+    check_argument(value.shape == shape && value.dtype == info.dtype, what, ": expected ",
+                   dtype_name(info.dtype), " ", shape_text(shape), " as before, got ",
+                   dtype_name(value.dtype), " ", shape_text(value.shape));
+    check_argument(value.order == info.order, what, ": expected the order of dimensions in memory ",
+                   "as before, got another");
     next.value = value.data;
   }
   if (grad) {
     const std::string what = text("grad (", info.name, ")");
-    const Checked gradient = check_grad(*grad, info.shard.local_shape(), info.dtype, what);
+    const Checked gradient = check_grad(*grad, shape, info.order, info.dtype, what);
     check_argument(gradient.dtype == info.grad_dtype, what, ": expected ",
                    dtype_name(info.grad_dtype), " as before, got ", dtype_name(gradient.dtype));
     next.grad = gradient.data;
@@ -175,7 +190,7 @@ std::vector<ParameterPlacement> BufferParameters::placements(const ProcessGroup&
   for (size_t i = 0; i < n; ++i) {
     check_argument(kinds[i] >= NXD_PLACEMENT_SHARDED && kinds[i] <= NXD_PLACEMENT_PARTIAL_GRAD,
                    "placements[", i, "]: expected an NXD_PLACEMENT_*, got ", kinds[i]);
-    const Shape& local = infos_[i].shard.local_shape();
+    const Shape& local = infos_[i].stored().local_shape();
     ParameterPlacement placement{ShardSpec::replicated(local)};
     if (kinds[i] == NXD_PLACEMENT_SHARDED) {
       const auto count = static_cast<int>(local.size());
@@ -201,7 +216,12 @@ void BufferParameters::place(std::vector<ParameterPlacement> placements,
                              const OptimizerGroups& groups) {
   for (size_t i = 0; i < infos_.size(); ++i) {
     ParameterInfo& info = infos_[i];
-    info.shard = std::move(placements[i].shard);
+    if (info.order.is_c()) {
+      info.shard = std::move(placements[i].shard);
+    } else {
+      info.in_c = std::move(placements[i].shard);
+      info.shard = lying_in(info.order, *info.in_c, groups.tensor.get());
+    }
     info.counts_in_norm = placements[i].counts_in_norm;
     info.gradient_group = placements[i].partial_grad ? groups.tensor : nullptr;
   }

@@ -12,7 +12,7 @@ namespace nxd {
 
 // How a parameter is part of a model that is split over tensor- and pipeline-parallel ranks too.
 struct ParameterPlacement {
-  ShardSpec shard;
+  ShardSpec shard;            // in C order
   bool partial_grad = false;  // its gradient is to be summed over the tensor-parallel group
   bool counts_in_norm = true;
 };

@@ -31,6 +31,7 @@ void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
     const std::string of = text(" of parameter ", i, " (", info.name, ")");
     proposal.same("digest of the name" + of, digest(info.name))
         .same("elements" + of, static_cast<double>(info.count()))
+        .same("order of dimensions (a digest)" + of, info.order.digest())
         .same("dtype" + of, info.dtype)
         .same("dtype of the gradient" + of, info.grad_dtype);
   }

@@ -1,9 +1,8 @@
 #include "core/optim/optimizer_settings.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/base/error.h"
 #include "core/base/json_value.h"
+#include "core/base/json_writer.h"
 #include "core/base/printable.h"
 
 namespace nxd {
@@ -91,12 +90,23 @@ LearningRateSchedule read_course(const SettingText& text) {
 }  // namespace
 
 void OptimizerSettings::write(Metadata& metadata, const std::vector<std::string>& names) const {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const Hyperparameters& group : groups) rows.push_back(group.values);
-  metadata[kGroupsKey] = rows.dump();
-  metadata[kScheduleKey] = nlohmann::json::array({schedule.kind, schedule.warmup_steps,
-                                                  schedule.total_steps, schedule.final_factor})
-                               .dump();
+  JsonWriter rows;
+  rows.begin_array();
+  for (const Hyperparameters& group : groups) {
+    rows.begin_array();
+    for (const double value : group.values) rows.real(value);
+    rows.end_array();
+  }
+  rows.end_array();
+  metadata[kGroupsKey] = rows.take();
+  JsonWriter course;
+  course.begin_array();
+  course.number(schedule.kind);
+  course.number(schedule.warmup_steps);
+  course.number(schedule.total_steps);
+  course.real(schedule.final_factor);
+  course.end_array();
+  metadata[kScheduleKey] = course.take();
   for (size_t i = 0; i < names.size(); ++i) {
     if (group_of[i] > 0) metadata[kGroupOfKey + names[i]] = std::to_string(group_of[i]);
   }

@@ -8,6 +8,7 @@
 
 #include "core/comm/process_group.h"
 #include "core/layout/shard_spec.h"
+#include "core/optim/dense_order.h"
 
 namespace nxd {
 
@@ -16,16 +17,21 @@ struct ParameterInfo {
   std::string name;
   nxd_dtype_t dtype = NXD_DTYPE_F32;
   nxd_dtype_t grad_dtype = NXD_DTYPE_F32;
-  ShardSpec shard = ShardSpec::replicated({});  // which part of the whole parameter this rank has
+  // Which part of the whole parameter this rank has, with dimensions as they lie in memory.
+  ShardSpec shard = ShardSpec::replicated({});
   // Ranks whose gradients of this very shard are partial, beside data-parallel ones; or null.
   std::shared_ptr<ProcessGroup> gradient_group;
   // One of the ranks that hold the same elements counts them in norms.
   bool counts_in_norm = true;
+  DenseOrder order{};               // in which dimensions lie in memory
+  std::optional<ShardSpec> in_c{};  // the shard in C order, where that is another
 
   int64_t count() const { return shard.local_size(); }
+  // The part as files have it.
+  const ShardSpec& stored() const { return in_c ? *in_c : shard; }
 };
 
-// The present place of a parameter: dense, in C order.
+// The present place of a parameter: dense, in its order.
 struct ParameterBuffers {
   void* value = nullptr;
   void* grad = nullptr;  // null: no gradient on this rank
@@ -57,7 +63,7 @@ class ParameterSource {
 
   virtual size_t size() const = 0;
   virtual const ParameterInfo& info(size_t index) const = 0;
-  // INVALID_STATE when the parameter has no values, or is not in C order.
+  // INVALID_STATE when the parameter has no values, or is not in its order.
   virtual ParameterBuffers buffers(size_t index) = 0;
   // The same as whether buffers() has a gradient, without its values.
   virtual bool has_gradient(size_t index) { return buffers(index).grad != nullptr; }

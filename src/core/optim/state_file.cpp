@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +14,7 @@
 #include "core/base/suggestions.h"
 #include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/share_write.h"
 #include "core/layout/shard_gather.h"
 
 namespace nxd {
@@ -70,6 +72,17 @@ std::vector<int64_t> count_updates(const StateView& view) {
   return updates;
 }
 
+std::map<std::string, std::string> metadata_of(const StateView& view,
+                                               const std::vector<int64_t>& counts) {
+  std::map<std::string, std::string> metadata{
+      {"format", kStateFormat}, {"kind", view.kind}, {"updates", std::to_string(view.updates)}};
+  view.settings.write(metadata, stored_names(view.parameters));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    metadata["updates." + view.parameters[i].name] = std::to_string(counts[i]);
+  }
+  return metadata;
+}
+
 // This rank's shard of a state, put together from the parts of the data group.
 Block local_state(const StateView& view, size_t parameter, size_t index) {
   const ParameterInfo& info = view.parameters[parameter];
@@ -88,6 +101,88 @@ Block local_state(const StateView& view, size_t parameter, size_t index) {
   }
   return local;
 }
+
+// A state of the parameter, of its whole or of this rank's shard, whose shape in C order that is.
+void put_in_c_order(const ParameterInfo& info, const ShardSpec::Shape& shape, Block& state) {
+  if (info.order.is_c()) return;
+  const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  Block sorted = zeros(count, dtype_size(dtype));
+  info.order.copy_to_c(dtype, shape, state.get(), sorted.get());
+  state = std::move(sorted);
+}
+
+// The elements that a span has of a stored state. In another order than C's it is no span of the
+// file's elements: the shard is read and sorted.
+Block read_block(const SafetensorsReader& reader, const std::string& name,
+                 const ParameterInfo& info, const Span& span) {
+  const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
+  const size_t element = element_size(info);
+  Block block = zeros(span.count, element);
+  if (info.order.is_c()) {
+    reader.read_span(name, info.shard, span.begin, span.count, block.get(), dtype);
+    return block;
+  }
+  const Block shard = zeros(info.count(), element), sorted = zeros(info.count(), element);
+  reader.read_slice(name, info.stored(), shard.get(), dtype);
+  info.order.copy_from_c(dtype, info.stored().local_shape(), shard.get(), sorted.get());
+  std::memcpy(block.get(),
+              static_cast<const char*>(sorted.get()) + static_cast<size_t>(span.begin) * element,
+              static_cast<size_t>(span.count) * element);
+  return block;
+}
+
+// Shares of this rank for a snapshot's files, and what they need in memory of its own.
+class StateShares {
+ public:
+  StateShares(const StateView& view, const std::vector<int64_t>& counts)
+      : view_(view), counts_(counts) {
+    if (!view.is_written()) return;
+    for (const Span& span : view.spans()) add_span(span);
+    for (size_t i = 0; i < view.parameters.size(); ++i) add_sorted(i);
+  }
+  const std::vector<TensorShare>& list() const { return list_; }
+
+ private:
+  void add_span(const Span& span) {
+    const ParameterInfo& info = view_.parameters[span.parameter];
+    if (counts_[span.parameter] == 0 || !info.order.is_c()) return;
+    const std::vector<std::string> names = stored_states(info, view_.states, view_.has_masters);
+    for (size_t s = 0; s < names.size(); ++s) {
+      const Block* block = s < view_.states.size() ? &span.states[s] : &span.master;
+      // A span that has had no update yet, where others of its parameter have.
+      if (span.updates == 0) block = &own_.emplace_back(zeros(span.count, element_size(info)));
+      add(info, names[s], span.begin, span.count, *block);
+    }
+  }
+  // In another order than C's a data-parallel rank's span is scattered over the file's elements:
+  // the group puts the shard together, in the order of the parameters.
+  void add_sorted(size_t parameter) {
+    const ParameterInfo& info = view_.parameters[parameter];
+    if (counts_[parameter] == 0 || info.order.is_c()) return;
+    const std::vector<std::string> names = stored_states(info, view_.states, view_.has_masters);
+    for (size_t s = 0; s < names.size(); ++s) {
+      Block& shard = own_.emplace_back(local_state(view_, parameter, s));
+      put_in_c_order(info, info.stored().local_shape(), shard);
+      add(info, names[s], 0, info.count(), shard);
+    }
+  }
+  void add(const ParameterInfo& info, const std::string& state, int64_t begin, int64_t count,
+           const Block& block) {
+    const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
+    list_.push_back({{info.name + "." + state, dtype, info.stored().shape()},
+                     info.stored(),
+                     begin,
+                     count,
+                     block.get()});
+  }
+
+  const StateView& view_;
+  const std::vector<int64_t>& counts_;
+  std::vector<TensorShare> list_;
+  std::deque<Block> own_;
+};
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
   const auto found = reader.metadata().find(key);
@@ -153,25 +248,26 @@ StateView::StateView(const ParameterSource& source, const OptimizerState& own,
       updates(of_updates),
       sharded(is_sharded) {}
 
-void save_state(const char* path, const StateView& view, const std::string& why_partial) {
-  Proposal proposal(view.groups.world_rank);
-  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
-  agree(view.groups.all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
-  write_state(path, view);
+void write_state_shares(const std::string& path, const StateView& view) {
+  const std::vector<int64_t> counts = count_updates(view);
+  const StateShares shares(view, counts);
+  const OptimizerGroups& groups = view.groups;
+  write_shares(path,
+               {groups.tensor.get(), groups.data.get(), groups.pipeline.get(), groups.world_rank},
+               shares.list(), metadata_of(view, counts));
 }
 
-void write_state(const std::string& path, const StateView& view) {
+void save_state(const char* path, const StateView& view, const std::string& why_partial) {
   const OptimizerGroups& groups = view.groups;
+  Proposal proposal(groups.world_rank);
+  if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
+  agree(groups.all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
   const bool first_copy = !groups.data || groups.data->rank() == 0;
   std::vector<StageTensor> tensors;
-  std::map<std::string, std::string> metadata{
-      {"format", kStateFormat}, {"kind", view.kind}, {"updates", std::to_string(view.updates)}};
   const std::vector<int64_t> counts = count_updates(view);
-  view.settings.write(metadata, stored_names(view.parameters));
   Block full;  // of the tensor under way
   for (size_t i = 0; i < view.parameters.size(); ++i) {
     const ParameterInfo& info = view.parameters[i];
-    metadata["updates." + info.name] = std::to_string(counts[i]);
     if (counts[i] == 0) continue;
     const std::vector<std::string> names = stored_states(info, view.states, view.has_masters);
     const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
@@ -183,14 +279,15 @@ void write_state(const std::string& path, const StateView& view) {
         if (!first_copy) return nullptr;
         full = zeros(shard.global_size(), dtype_size(dtype));
         gather_shards(groups.tensor.get(), shard, dtype, local.get(), full.get());
+        put_in_c_order(view.parameters[i], view.parameters[i].stored().shape(), full);
         return full.get();
       };
-      tensors.push_back({{info.name + "." + names[s], dtype, info.shard.shape()}, gather});
+      tensors.push_back({{info.name + "." + names[s], dtype, info.stored().shape()}, gather});
     }
   }
   write_collective(
       path, {groups.tensor.get(), groups.pipeline.get(), groups.data.get(), groups.world_rank},
-      tensors, metadata);
+      tensors, metadata_of(view, counts));
 }
 
 int64_t load_state(const std::string& path, ParameterSource& source, OptimizerState& state,
@@ -212,16 +309,9 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     const ParameterInfo& info = source.info(span.parameter);
     read[r].updates = parse(reader, path, "updates." + info.name);
     if (read[r].updates == 0) continue;
-    const size_t element = element_size(info);
     const std::vector<std::string> names = stored_states(info, rule.states(), has_masters(rule));
     for (size_t s = 0; s < names.size(); ++s) {
-      const Block shard = zeros(info.count(), element);
-      reader.read_slice(info.name + "." + names[s], info.shard, shard.get(),
-                        OptimizerState::state_dtype(info));
-      Block block = zeros(span.count, element);
-      std::memcpy(block.get(),
-                  static_cast<const char*>(shard.get()) + static_cast<size_t>(span.begin) * element,
-                  static_cast<size_t>(span.count) * element);
+      Block block = read_block(reader, info.name + "." + names[s], info, span);
       if (names[s] == kMaster) {
         read[r].master = std::move(block);
       } else {

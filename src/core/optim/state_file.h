@@ -37,8 +37,9 @@ struct StateView {
 // groups writes. path may be null, which is rejected together with the peers; so are partially
 // updated values, with the reason; "" when there are none.
 void save_state(const char* path, const StateView& view, const std::string& why_partial);
-// The same, once the ranks have agreed.
-void write_state(const std::string& path, const StateView& view);
+// Each rank's share of the same in a file of its own, once the ranks have agreed; see
+// write_shares().
+void write_state_shares(const std::string& path, const StateView& view);
 
 // Reads what this rank's spans need, and gives the number of updates. State and settings are
 // changed once all has been read.

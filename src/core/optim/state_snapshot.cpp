@@ -53,6 +53,6 @@ std::vector<ProcessGroup*> StateSnapshot::groups() const {
   return {groups.tensor.get(), groups.data.get(), groups.pipeline.get()};
 }
 
-void StateSnapshot::write(const std::string& path) { write_state(path, view_); }
+void StateSnapshot::write(const std::string& path) { write_state_shares(path, view_); }
 
 }  // namespace nxd

@@ -97,7 +97,7 @@ void MessageStream::settle(const std::shared_ptr<Work>& work) noexcept {
 
 void MessageStream::settle() noexcept {
   for (const Entry& entry : entries_) settle(entry.work);
-  for (const auto& refusal : rejections_) settle(refusal);
+  for (const auto& rejection : rejections_) settle(rejection);
   entries_.clear();
   rejections_.clear();
 }

@@ -128,7 +128,7 @@ void PipelineRunner::Impl::make_streams() {
 }
 
 const P2pPlan& PipelineRunner::Impl::plan_for(bool training_run) {
-  check_state(training.has_value(), "pipeline: the stages' new shapes were refused");
+  check_state(training.has_value(), "pipeline: the stages' new shapes were rejected");
   if (training_run || !schedule->has_backward()) return *training;
   if (!evaluation) {
     evaluation.emplace(Schedule::make(NXD_PP_SCHEDULE_INFERENCE, shape()), rank, inputs, outputs);

@@ -41,6 +41,7 @@ enum class Slot : int {
   kClientAddressableDevices = 16,
   kClientCompile = 20,
   kBufferFromHost = 22,
+  kDeviceLocalHardwareId = 31,
   kExecutableDestroy = 40,
   kExecutableNumOutputs = 44,
   kExecutableSerialize = 49,

@@ -1,5 +1,6 @@
 #include "core/pjrt/pjrt_client.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -77,6 +78,7 @@ std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int
 PjrtClient::PjrtClient(std::shared_ptr<PjrtPlugin> plugin, int devices)
     : plugin_(std::move(plugin)) {
   const bool is_neuron = is_neuron_plugin(plugin_->path());
+  if (is_neuron) target_ = PjrtTarget::neuron(&env::get);
   warn_of_device_variables(is_neuron ? DeviceBackend::kNeuron : DeviceBackend::kOther);
   plugin_->client_exists();
   try {
@@ -104,12 +106,25 @@ void PjrtClient::open(int devices) {
   for (size_t i = 0; i < list.count; ++i) {
     devices_.push_back(static_cast<pjrt_abi::Device*>(list.items[i]));
   }
+  if (target_.has(PjrtQuirk::kUnorderedDevices)) sort_devices();
   if (list.count < static_cast<size_t>(devices)) {
     fail(NXD_ERROR_UNSUPPORTED, plugin_->path(), ": expected ", devices,
          " devices or more, it has ", list.count);
   }
   // Custom calls of this library work on the memory of the host.
   if (platform_ == "cpu") port_ = CustomCallPort::open(plugin_);
+}
+
+void PjrtClient::sort_devices() {
+  std::map<pjrt_abi::Device*, int> numbers;
+  for (pjrt_abi::Device* device : devices_) {
+    auto number = make_args<pjrt_abi::IntegerArgs>();
+    number.object = device;
+    plugin_->call(Slot::kDeviceLocalHardwareId, &number, "number of a device");
+    numbers[device] = number.value;
+  }
+  std::stable_sort(devices_.begin(), devices_.end(),
+                   [&](auto* a, auto* b) { return numbers.at(a) < numbers.at(b); });
 }
 
 void PjrtClient::create(std::optional<int> cpu_devices) {

@@ -14,6 +14,7 @@
 #include "core/pjrt/pjrt_buffer.h"
 #include "core/pjrt/pjrt_executable.h"
 #include "core/pjrt/pjrt_options.h"
+#include "core/pjrt/pjrt_target.h"
 
 namespace nxd {
 
@@ -45,6 +46,8 @@ class PjrtClient {
   const std::string& platform() const { return platform_; }
   std::string description() const;
   bool has_custom_calls() const { return port_ != nullptr; }
+  // How programs for it are to be written.
+  const PjrtTarget& target() const { return target_; }
   const PjrtPlugin& plugin() const { return *plugin_; }
   // Programs that the plug-in has compiled, and those that came out of the cache.
   uint64_t compiled() const { return compiled_; }
@@ -54,6 +57,7 @@ class PjrtClient {
   PjrtClient(std::shared_ptr<PjrtPlugin> plugin, int devices);
   void open(int devices);
   void create(std::optional<int> cpu_devices);
+  void sort_devices();
   std::shared_ptr<PjrtExecutable> compile_anew(std::string_view stablehlo,
                                                std::map<std::string, std::string> flags,
                                                int replicas);
@@ -65,6 +69,7 @@ class PjrtClient {
   pjrt_abi::Client* handle_ = nullptr;
   std::vector<pjrt_abi::Device*> devices_;
   std::string platform_, platform_version_;
+  PjrtTarget target_;
   std::shared_ptr<CustomCallPort> port_;
   std::atomic<uint64_t> compiled_ = 0, loaded_ = 0;
 };

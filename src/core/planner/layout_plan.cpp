@@ -1,7 +1,9 @@
 #include "core/planner/layout_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/schedule/schedule_builders.h"
@@ -27,19 +29,17 @@ void fill(int32_t& value, const char* name) {
   if (value == 0) value = 1;
 }
 
-void check_divides(const char* what, int64_t value, int tensor) {
-  check_argument(value % tensor == 0, "layout->tensor_parallel_size: expected a divisor of ", what,
-                 " (", value, "), got ", tensor);
-}
-
-// Checks what tensor-parallel layers demand; vocabularies are padded.
+// Checks what tensor-parallel layers demand: each rank has a head and a feature of the MLP.
+// Vocabularies are padded.
 void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model) {
   const int tensor = layout.tensor_parallel_size;
-  check_divides("num_heads", model.heads, tensor);
-  check_divides("intermediate_size", model.intermediate, tensor);
-  check_argument(model.kv_heads % tensor == 0 || tensor % model.kv_heads == 0,
-                 "layout->tensor_parallel_size: expected a divisor or a multiple of the ",
-                 model.kv_heads, " key heads, got ", tensor);
+  const int64_t fewest = fewest_heads(model.kv_heads, tensor);
+  check_argument(model.heads >= fewest, "layout->tensor_parallel_size: ", tensor,
+                 " ranks and num_kv_heads ", model.kv_heads, " need num_heads of at least ", fewest,
+                 ", got ", model.heads);
+  check_argument(model.intermediate >= tensor,
+                 "layout->tensor_parallel_size: expected at most intermediate_size (",
+                 model.intermediate, "), got ", tensor);
   if (layout.sequence_parallel) {
     check_argument(layout.sequence_length % tensor == 0,
                    "layout->sequence_length: expected a multiple of the ", tensor,
@@ -102,13 +102,16 @@ LayoutPlan::LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machin
   const PlanParts parts = plan_parts(model, machine, layout);
   add_stages(parts, layers);
   boundary_bytes_ = parts.boundary_bytes;
+  heap_bytes_ = parts.heap_bytes;
   for (int rank = 0; rank < shape_.ranks; ++rank) add_finish(rank);
 }
 
 void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& layers) {
   rank_elements_.assign(static_cast<size_t>(shape_.ranks), 0);
-  rank_transient_ = rank_elements_;
-  const auto add = [&](int stage, double count, const PlanPart& part) {
+  rank_transient_ = rank_slack_ = rank_elements_;
+  std::vector<std::array<bool, 3>> has_transient(rank_elements_.size());
+  enum Sort : uint8_t { kLayer, kEmbedding, kHead };
+  const auto add = [&](int stage, double count, const PlanPart& part, Sort sort) {
     const auto s = static_cast<size_t>(stage);
     const auto rank = static_cast<size_t>(shape_.rank_of(stage));
     forward_[s] += count * part.forward;
@@ -116,17 +119,21 @@ void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& laye
     weight_[s] += count * part.weight;
     stage_kept_[s] += count * part.kept_bytes;
     rank_elements_[rank] += count * number(part.elements);
-    if (count > 0) rank_transient_[rank] = std::max(rank_transient_[rank], part.transient_bytes);
+    rank_slack_[rank] += count * part.slack_bytes;
+    // The pool keeps a block for its own size, so that those of several parts add up.
+    if (count > 0 && !std::exchange(has_transient[rank][sort], true)) {
+      rank_transient_[rank] += part.transient_bytes;
+    }
   };
   const int stages = shape_.stages();
   forward_.resize(layers.size());
   input_ = weight_ = forward_;
   stage_kept_.resize(layers.size());
   for (int stage = 0; stage < stages; ++stage) {
-    add(stage, layers[static_cast<size_t>(stage)], parts.layer);
+    add(stage, layers[static_cast<size_t>(stage)], parts.layer, kLayer);
   }
-  add(0, 1, parts.embedding);
-  add(stages - 1, 1, parts.head);
+  add(0, 1, parts.embedding, kEmbedding);
+  add(stages - 1, 1, parts.head, kHead);
   if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
     rank_elements_[0] -= number(model_.head_elements(layout_.tensor_parallel_size));
   }
@@ -174,7 +181,7 @@ LayoutPlan::Memory LayoutPlan::memory_of(int rank) const {
   memory.optimizer = (layout_.dtype == NXD_DTYPE_BF16 ? 12 : 8) * elements;
   if (layout_.zero_stage == 1) memory.optimizer /= layout_.data_parallel_size;
   memory.activations = kept_bytes(rank);
-  memory.buffers = rank_transient_[r];
+  memory.buffers = rank_transient_[r] + rank_slack_[r] + heap_bytes_;
   if (shape_.ranks > 1) {
     const double received = most_activations(kind_, shape_, rank) + kAhead;
     const bool is_first = rank == 0 && shape_.chunks == 1;

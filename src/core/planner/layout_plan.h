@@ -60,8 +60,8 @@ class LayoutPlan {
   PipelineCosts costs_;
   std::vector<PassTime> forward_, input_, weight_;  // of each stage
   std::vector<double> stage_kept_;                  // bytes of one microbatch
-  std::vector<double> rank_elements_, rank_transient_;
-  double boundary_bytes_ = 0;
+  std::vector<double> rank_elements_, rank_transient_, rank_slack_;
+  double boundary_bytes_ = 0, heap_bytes_ = 0;
   std::vector<Finish> finish_;  // of each rank
 };
 

@@ -42,7 +42,9 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   check_argument(model.max_positions >= 0 && model.max_positions <= kLargestSize,
                  "model->max_positions: expected 0 to ", kLargestSize, ", got ",
                  model.max_positions);
-  check_argument(model.reserved == 0, "model->reserved: expected 0, got ", model.reserved);
+  check_argument(model.num_token_types >= 0 && model.num_token_types <= kLargestSize,
+                 "model->num_token_types: expected 0 to ", kLargestSize, ", got ",
+                 model.num_token_types);
   ModelSizes sizes;
   sizes.hidden = model.hidden_size;
   sizes.layers = model.num_layers;
@@ -58,15 +60,12 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   sizes.mlp_bias = model.mlp_bias != 0;
   sizes.norm_bias = model.norm_bias != 0;
   sizes.tied_embeddings = model.tied_embeddings != 0;
+  sizes.token_types = model.num_token_types;
+  sizes.causal = sizes.token_types == 0;
   return sizes;
 }
 
 nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
-  if (!sizes.causal) {
-    fail(
-        NXD_ERROR_UNSUPPORTED,
-        "config_json: model_type: plans are those of decoders, in which a token sees no later one");
-  }
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = sizes.hidden;
   model.num_layers = sizes.layers;
@@ -82,6 +81,7 @@ nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
   model.mlp_bias = sizes.mlp_bias;
   model.norm_bias = sizes.norm_bias;
   model.tied_embeddings = sizes.tied_embeddings;
+  model.num_token_types = static_cast<int32_t>(sizes.token_types);
   return model;
 }
 

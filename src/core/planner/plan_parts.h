@@ -20,6 +20,7 @@ PassTime operator*(double factor, PassTime time);
 struct PlanPart {
   PassTime forward, input, weight;
   int64_t elements = 0;        // of parameters
+  double slack_bytes = 0;      // that blocks of parameters, gradients and states have beyond them
   double kept_bytes = 0;       // from the forward pass to the backward
   double transient_bytes = 0;  // while it is computed
 };
@@ -28,6 +29,7 @@ struct PlanPart {
 struct PlanParts {
   PlanPart embedding, layer, head;
   double boundary_bytes = 0;  // of what goes from one stage to the next
+  double heap_bytes = 0;      // that products leave with malloc
 };
 
 // The layout has been checked.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostDims = 64;
 
-nxd_dtype_t dtype_of(const DLDataType& type, const char* name) {
+nxd_dtype_t dtype_of(const DLDataType& type, const std::string& name) {
   const auto is = [&](int code, int bits) {
     return type.lanes == 1 && type.code == code && type.bits == bits;
   };
@@ -41,7 +41,7 @@ Array::Shape c_strides(const Array::Shape& shape) {
   return strides;
 }
 
-Array::Shape shape_of(const DLTensor& tensor, const char* name) {
+Array::Shape sizes_of(const DLTensor& tensor, const std::string& name) {
   check_argument(tensor.ndim >= 0 && tensor.ndim <= kMostDims, name, ": expected 0 to ", kMostDims,
                  " dimensions, got ", tensor.ndim);
   check_argument(tensor.shape || tensor.ndim == 0, name, ": expected ", tensor.ndim,
@@ -74,7 +74,7 @@ Reach reach_of(const Array& array) {
   return reach;
 }
 
-void check_strides(const Array& array, const char* name) {
+void check_strides(const Array& array, const std::string& name) {
   const auto most = static_cast<int64_t>(kBufferLimit / sizeof(double)) / kMostDims;
   for (size_t d = 0; d < array.shape.size(); ++d) {
     if (array.shape[d] <= 1) continue;
@@ -121,11 +121,11 @@ Array Array::part(int dim, int64_t begin, int64_t size) const {
   return part;
 }
 
-Array read_array(const DLTensor* tensor, const char* name, Data data) {
+Array read_array(const DLTensor* tensor, const std::string& name, Data data) {
   check_argument(tensor, name, ": expected an array, got NULL");
   Array array;
   array.dtype = dtype_of(tensor->dtype, name);
-  array.shape = shape_of(*tensor, name);
+  array.shape = sizes_of(*tensor, name);
   check_argument(tensor->device.device_type == kDLCPU, name,
                  ": expected memory of the CPU, got the device type ",
                  static_cast<int>(tensor->device.device_type));
@@ -146,12 +146,13 @@ Array read_array(const DLTensor* tensor, const char* name, Data data) {
   return array;
 }
 
-std::optional<Array> read_optional_array(const DLTensor* tensor, const char* name, Data data) {
+std::optional<Array> read_optional_array(const DLTensor* tensor, const std::string& name,
+                                         Data data) {
   if (!tensor) return std::nullopt;
   return read_array(tensor, name, data);
 }
 
-void check_output(const Array& array, const char* name) {
+void check_output(const Array& array, const std::string& name) {
   if (array.count() == 0) return;
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
   for (size_t d = 0; d < array.shape.size(); ++d) {
@@ -166,8 +167,8 @@ void check_output(const Array& array, const char* name) {
   }
 }
 
-void check_apart(const Array& output, const char* name, const Array& other,
-                 const char* other_name) {
+void check_apart(const Array& output, const std::string& name, const Array& other,
+                 const std::string& other_name) {
   if (!output.data || !other.data || output.count() == 0 || other.count() == 0) return;
   const Reach a = reach_of(output), b = reach_of(other);
   const int64_t distance = other.data - output.data;  // of addresses, from the output's

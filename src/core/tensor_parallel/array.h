@@ -39,13 +39,15 @@ struct Array {
 enum class Data { kNeeded, kIgnored };
 
 // Takes a caller's tensor, once all of it has been found good; INVALID_ARGUMENT names it.
-Array read_array(const DLTensor* tensor, const char* name, Data data);
-std::optional<Array> read_optional_array(const DLTensor* tensor, const char* name, Data data);
+Array read_array(const DLTensor* tensor, const std::string& name, Data data);
+std::optional<Array> read_optional_array(const DLTensor* tensor, const std::string& name,
+                                         Data data);
 
 // Checks that no two elements of an output have one place.
-void check_output(const Array& array, const char* name);
+void check_output(const Array& array, const std::string& name);
 // Checks that an output and another array share no memory, as far as strides tell.
-void check_apart(const Array& output, const char* name, const Array& other, const char* other_name);
+void check_apart(const Array& output, const std::string& name, const Array& other,
+                 const std::string& other_name);
 
 // All dimensions but the last as one: the element (i, j) lies at i * row_stride + j * col_stride.
 struct Matrix {

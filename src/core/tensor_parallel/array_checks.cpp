@@ -4,22 +4,23 @@
 
 namespace nxd {
 
-void check_shape(const Array& array, const char* name, const Array::Shape& expected) {
+void check_shape(const Array& array, const std::string& name, const Array::Shape& expected) {
   check_argument(array.shape == expected, name, ": expected the shape ", shape_text(expected),
                  ", got ", shape_text(array.shape));
 }
 
-void check_same_dtype(const Array& array, const char* name, nxd_dtype_t dtype, const char* as) {
+void check_same_dtype(const Array& array, const std::string& name, nxd_dtype_t dtype,
+                      const char* as) {
   check_argument(array.dtype == dtype, name, ": expected ", dtype_name(dtype), " as ", as, ", got ",
                  dtype_name(array.dtype));
 }
 
-void check_float(const Array& array, const char* name) {
+void check_float(const Array& array, const std::string& name) {
   check_argument(dtype_is_float(array.dtype), name, ": expected f32, f64, bf16 or f16, got ",
                  dtype_name(array.dtype));
 }
 
-void check_grad_dtype(const std::optional<Array>& array, const char* name, nxd_dtype_t dtype,
+void check_grad_dtype(const std::optional<Array>& array, const std::string& name, nxd_dtype_t dtype,
                       const char* as) {
   if (!array) return;
   const bool wide = dtype_is_16_bit_float(dtype);
@@ -36,12 +37,12 @@ int checked_sequence_dim(int64_t given, const Array& array, const char* name) {
   return static_cast<int>(dim);
 }
 
-void CallMemory::add_input(const std::optional<Array>& array, const char* name) {
-  if (array) add_input(*array, name);
+void CallMemory::add_input(const std::optional<Array>& array, std::string name) {
+  if (array) add_input(*array, std::move(name));
 }
 
-void CallMemory::add_output(const std::optional<Array>& array, const char* name) {
-  if (array) add_output(*array, name);
+void CallMemory::add_output(const std::optional<Array>& array, std::string name) {
+  if (array) add_output(*array, std::move(name));
 }
 
 void CallMemory::check(const CallerWorkspace& workspace) {

@@ -1,17 +1,20 @@
 #pragma once
 
+#include <utility>
+
 #include "core/tensor_parallel/array.h"
 #include "core/tensor_parallel/scratch.h"
 
 namespace nxd {
 
 // Checks that layers share; INVALID_ARGUMENT names the array.
-void check_shape(const Array& array, const char* name, const Array::Shape& expected);
+void check_shape(const Array& array, const std::string& name, const Array::Shape& expected);
 // as: whose dtype is expected, such as "x".
-void check_same_dtype(const Array& array, const char* name, nxd_dtype_t dtype, const char* as);
-void check_float(const Array& array, const char* name);
+void check_same_dtype(const Array& array, const std::string& name, nxd_dtype_t dtype,
+                      const char* as);
+void check_float(const Array& array, const std::string& name);
 // A parameter's gradient may have the dtype of the layer, or F32 for 16-bit floats.
-void check_grad_dtype(const std::optional<Array>& array, const char* name, nxd_dtype_t dtype,
+void check_grad_dtype(const std::optional<Array>& array, const std::string& name, nxd_dtype_t dtype,
                       const char* as);
 // The dimension of an array that ranks have parts of, which is not the last.
 int checked_sequence_dim(int64_t dim, const Array& array, const char* name);
@@ -19,16 +22,20 @@ int checked_sequence_dim(int64_t dim, const Array& array, const char* name);
 // All arrays of a call: no output may be where something else is.
 class CallMemory {
  public:
-  void add_input(const Array& array, const char* name) { inputs_.push_back({&array, name}); }
-  void add_input(const std::optional<Array>& array, const char* name);
-  void add_output(const Array& array, const char* name) { outputs_.push_back({&array, name}); }
-  void add_output(const std::optional<Array>& array, const char* name);
+  void add_input(const Array& array, std::string name) {
+    inputs_.push_back({&array, std::move(name)});
+  }
+  void add_input(const std::optional<Array>& array, std::string name);
+  void add_output(const Array& array, std::string name) {
+    outputs_.push_back({&array, std::move(name)});
+  }
+  void add_output(const std::optional<Array>& array, std::string name);
   void check(const CallerWorkspace& workspace);
 
  private:
   struct NamedArray {
     const Array* array;
-    const char* name;
+    std::string name;
   };
   std::vector<NamedArray> inputs_, outputs_;
 };

@@ -90,8 +90,8 @@ Array DropoutPlan::mask() const {
 void DropoutPlan::run(GroupCalls&) const {
   const Array mask = this->mask();
   const double keep = 1.0 - options_.p;
-  draw_kept(site_, numbered_shape(), numbered_dim(), group_.rank(), group_.size(), keep,
-            reinterpret_cast<uint8_t*>(mask.data));
+  draw_kept(site_, dropout_shard(numbered_shape(), numbered_dim(), group_.rank(), group_.size()),
+            keep, reinterpret_cast<uint8_t*>(mask.data));
   kernels::scale_kept(in_.rows(), mask.rows(), 1.0 / keep, out_.rows());
 }
 

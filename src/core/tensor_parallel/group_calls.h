@@ -24,10 +24,20 @@ class GroupCalls {
   // Goes on while the caller computes; to be waited for before the next one.
   void start(const Call& call);
   void wait();
-  // Tells the peers that this rank has failed, if they expect it in another collective.
-  void give_up() noexcept;
+  // Does this rank's part of the call. If it fails, the peers are told, where they expect this rank
+  // in another collective.
+  template <class Work>
+  void attempt(const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      give_up();
+      throw;
+    }
+  }
 
  private:
+  void give_up() noexcept;
   void made(const std::function<void()>& call);
 
   ProcessGroup& group_;
@@ -39,6 +49,16 @@ class GroupCalls {
 // The group of a context over which layers are split. INVALID_STATE without a layout, UNSUPPORTED
 // for one with axes that layers do not reduce over.
 std::shared_ptr<ProcessGroup> layer_group(const Context& context);
+
+// Carries out a plan that the ranks of the group are known to have alike: see run_layer().
+template <class Plan>
+void run_alike(ProcessGroup& group, const char* operation, Plan plan) {
+  GroupCalls calls(group, operation, plan.collectives());
+  calls.attempt([&] {
+    plan.allocate();
+    plan.run(calls);
+  });
+}
 
 // Makes a plan, has the ranks of the group agree on it, and carries it out. A plan has
 //   allocate()              takes its memory
@@ -58,12 +78,7 @@ void run_layer(const Context& context, const char* operation, const Make& make) 
   Plan::propose(proposal, plan ? &*plan : nullptr);
   agree({group.get()}, proposal);
   GroupCalls calls(*group, operation, plan->collectives());
-  try {
-    plan->run(calls);
-  } catch (...) {
-    calls.give_up();
-    throw;
-  }
+  calls.attempt([&] { plan->run(calls); });
 }
 
 }  // namespace nxd

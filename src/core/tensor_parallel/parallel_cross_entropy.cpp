@@ -84,7 +84,9 @@ void VocabLossPlan::check_arrays() const {
   memory.add_input(arrays_.statistics, "statistics");
   memory.add_input(arrays_.loss, loss);
   const Array& grad = *arrays_.grad_logits;
-  check_same_dtype(grad, "grad_logits", arrays_.logits.dtype, "logits");
+  const bool rounds =
+      options_.rounds_grad && arrays_.logits.dtype == NXD_DTYPE_F32 && grad.dtype == NXD_DTYPE_BF16;
+  if (!rounds) check_same_dtype(grad, "grad_logits", arrays_.logits.dtype, "logits");
   check_shape(grad, "grad_logits", shape);
   // Gradients may take the place of the logits.
   const bool in_place = grad.data == arrays_.logits.data && grad.strides == arrays_.logits.strides;
@@ -130,7 +132,7 @@ void VocabLossForward::run_as(GroupCalls& calls) const {
   const int64_t* const labels = tokens_.labels(scratch_);
   const int64_t n = rows();
   statistics_.add(shard(labels), 0, scratch_);
-  statistics_.exchange(calls, "parallel_cross_entropy", arrays_.logits.last(), scratch_);
+  statistics_.exchange(calls, options_.operation, arrays_.logits.last(), scratch_);
   T* const max = reinterpret_cast<T*>(scratch_.at(rows_block_));
   T* const log_sum = max + n;
   T* const losses = log_sum + n;

@@ -8,6 +8,8 @@
 namespace nxd {
 
 struct VocabLossOptions : LossFormula {
+  const char* operation = "parallel_cross_entropy";  // errors name it
+  bool rounds_grad = false;                          // grad_logits may be of BF16 for logits of F32
   CallerWorkspace workspace{};
 };
 

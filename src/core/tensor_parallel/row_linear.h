@@ -13,11 +13,13 @@ namespace nxd {
 class RowLinearForward : public LinearPlan {
  public:
   RowLinearForward(const ProcessGroup& group, const LinearArrays& arrays,
-                   const LinearOptions& options);
+                   const LinearCallOptions& options);
   int collectives() const { return reduced_y_ ? 1 : 0; }
   void run(GroupCalls& calls) const;
 
  private:
+  const LinearWeight& w() const { return arrays_.weights.front(); }
+
   MatrixInput x_, weight_;
   DenseInput bias_;
   std::optional<MatrixOutput> y_;
@@ -28,11 +30,22 @@ class RowLinearForward : public LinearPlan {
 class RowLinearBackward : public LinearPlan {
  public:
   RowLinearBackward(const ProcessGroup& group, const LinearArrays& arrays,
-                    const LinearOptions& options);
+                    const LinearCallOptions& options);
   int collectives() const { return gathered_dy_ || stacked_x_ ? 1 : 0; }
   void run(GroupCalls& calls) const;
 
+  // The parts of run(), as those of ColumnLinearBackward.
+  struct Inputs {
+    Operand dy;
+    Array whole_dy;
+  };
+  Inputs start(GroupCalls& calls) const;
+  Product weight_product(const Inputs& inputs) const;  // to be called once
+  void finish(GroupCalls& calls) const;
+
  private:
+  const LinearWeight& w() const { return arrays_.weights.front(); }
+
   MatrixInput x_, weight_;
   std::optional<MatrixInput> dy_;
   std::optional<GatheredInput> gathered_dy_;  // under sequence parallelism

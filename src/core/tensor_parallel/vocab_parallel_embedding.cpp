@@ -21,7 +21,7 @@ VocabEmbeddingPlan::VocabEmbeddingPlan(const ProcessGroup& group, bool backward,
 }
 
 void VocabEmbeddingPlan::check_options() {
-  const int64_t rows = arrays_.weight.size(0) * group_.size();
+  const int64_t rows = arrays_.weight.size(0) * ranks();
   int64_t& count = options_.num_embeddings;
   check_argument(count >= 0 && count <= rows, "num_embeddings: expected 0 to ", rows,
                  ", the rows of all ranks, got ", count);
@@ -50,10 +50,10 @@ void VocabEmbeddingPlan::check_arrays() {
     whole.shape = expected;
     sequence_dim_ = checked_sequence_dim(options_.sequence_dim, whole, y);
     int64_t& size = expected[static_cast<size_t>(sequence_dim_)];
-    check_argument(size % group_.size() == 0, "ids: expected a size of dimension ", sequence_dim_,
-                   " that divides by the ", group_.size(), " ranks of group ", group_.name(),
+    check_argument(size % ranks() == 0, "ids: expected a size of dimension ", sequence_dim_,
+                   " that divides by the ", ranks(), " ranks of group ", group_.name(),
                    ", got the shape ", shape_text(arrays_.ids.shape));
-    size /= group_.size();
+    size /= ranks();
   }
   check_shape(arrays_.y, y, expected);
   CallMemory memory;
@@ -88,8 +88,8 @@ void VocabEmbeddingPlan::propose(Proposal& proposal, const VocabEmbeddingPlan* p
 }
 
 kernels::Ids VocabEmbeddingPlan::ids() const {
-  return {ids_.read(scratch_), arrays_.ids.count(), arrays_.weight.size(0) * group_.rank(),
-          options_.padding_idx.value_or(-1)};
+  const int64_t first = is_alone() ? 0 : arrays_.weight.size(0) * group_.rank();
+  return {ids_.read(scratch_), arrays_.ids.count(), first, options_.padding_idx.value_or(-1)};
 }
 
 VocabEmbeddingForward::VocabEmbeddingForward(const ProcessGroup& group,

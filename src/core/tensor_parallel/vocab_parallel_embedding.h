@@ -15,6 +15,7 @@ struct VocabEmbeddingOptions {
   bool sequence_parallel = false;
   int64_t sequence_dim = 0;
   bool accumulate_grads = false;
+  bool exchanges = true;  // false: the table is of this rank alone, whatever the group
   CallerWorkspace workspace{};
 };
 
@@ -35,7 +36,8 @@ class VocabEmbeddingPlan {
   VocabEmbeddingPlan(const ProcessGroup& group, bool backward, VocabEmbeddingArrays arrays,
                      const VocabEmbeddingOptions& options);
 
-  bool is_alone() const { return group_.size() == 1; }
+  int ranks() const { return options_.exchanges ? group_.size() : 1; }
+  bool is_alone() const { return ranks() == 1; }
   bool splits_sequence() const { return options_.sequence_parallel && !is_alone(); }
   kernels::Ids ids() const;
 

@@ -77,10 +77,13 @@ void DeferredGradients::finish(Pending pending) const {
   for (const auto& hook : std::as_const(accumulator).post_hooks()) (*hook)({}, {});
 }
 
+bool puts_off_gradient(const at::Tensor& weight) {
+  return DeferredGradients::current() && pass_adds_to(weight);
+}
+
 at::Tensor weight_gradient(const at::Tensor& weight, WeightProduct product) {
-  DeferredGradients* later = DeferredGradients::current();
-  if (!later || !pass_adds_to(weight)) return product(gradient_to_add_to(weight));
-  later->push(weight, std::move(product));
+  if (!puts_off_gradient(weight)) return product(gradient_to_add_to(weight));
+  DeferredGradients::current()->push(weight, std::move(product));
   return {};
 }
 

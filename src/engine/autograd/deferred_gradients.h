@@ -69,6 +69,9 @@ class DeferredGradients : public GradientInterceptor {
   std::vector<std::string> unsplit_;
 };
 
+// True if weight_gradient() would put the weight's product off.
+bool puts_off_gradient(const at::Tensor& weight);
+
 // The tensor that a backward function hands autograd for a weight: the product, nothing when it was
 // added to the weight's gradient in place, and nothing when it was put off.
 at::Tensor weight_gradient(const at::Tensor& weight, WeightProduct product);

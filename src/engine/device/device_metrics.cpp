@@ -6,14 +6,19 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 namespace nxd::device_metrics {
 namespace {
+
+// A program that makes code as it runs could have any number.
+constexpr size_t kMostSites = 1000;
 
 struct State {
   std::mutex mutex;
   Counts counts;
   std::map<std::string, uint64_t> syncs, fallbacks, host_calls;
+  std::map<std::pair<std::string, std::string>, uint64_t> sync_sites;  // by operator and site
   std::set<std::string> named;  // a reset forgets no operator that was named in the log
 };
 
@@ -45,6 +50,7 @@ void reset() {
   change([](State& s) {
     s.counts = {};
     s.syncs.clear();
+    s.sync_sites.clear();
     s.fallbacks.clear();
     s.host_calls.clear();
     recorded.store(0, std::memory_order_relaxed);
@@ -75,10 +81,12 @@ void count_execution(double seconds) {
   });
 }
 
-void count_implicit_sync(const std::string& reason) {
+void count_implicit_sync(const std::string& reason, const std::string& site) {
   change([&](State& s) {
     ++s.counts.implicit_syncs;
     ++s.syncs[reason];
+    const bool is_known = s.sync_sites.count({reason, site}) != 0;
+    if (is_known || s.sync_sites.size() < kMostSites) ++s.sync_sites[{reason, site}];
   });
 }
 
@@ -112,6 +120,8 @@ std::string report() {
   change([&](State& s) {
     for (const auto& [name, times] : s.syncs)
       out << "implicit_sync " << name << ' ' << times << '\n';
+    for (const auto& [place, times] : s.sync_sites)
+      out << "implicit_sync_at " << place.second << ' ' << place.first << ' ' << times << '\n';
     for (const auto& [name, times] : s.fallbacks)
       out << "fallback " << name << ' ' << times << '\n';
     for (const auto& [name, times] : s.host_calls)

@@ -29,7 +29,8 @@ void count_step();
 void count_compile(double seconds);
 void count_cache_hit();
 void count_execution(double seconds);
-void count_implicit_sync(const std::string& reason);
+// The site is where the program asked for it (call_site.h).
+void count_implicit_sync(const std::string& reason, const std::string& site);
 // True if it is the first one of this operator in the process.
 bool count_fallback(const std::string& operator_name);
 // A call of the CPU by a compiled graph, for an operator that has no lowering.
@@ -38,7 +39,7 @@ void count_host_call(const std::string& operator_name);
 // Values that a plug-in could not take where they lie, or did not write there.
 void count_copied(uint64_t bytes);
 
-// A line for each metric, and each operator that synced or fell back.
+// A line for each metric, each operator that synced or fell back, and each place that synced.
 std::string report();
 
 }  // namespace device_metrics

@@ -5,6 +5,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <typeinfo>
 #include <utility>
 
 #include "core/base/error.h"
@@ -53,15 +54,16 @@ bool makes_wrappers() {
   return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Functionalize);
 }
 
+DeviceTensorImpl& impl_in(c10::TensorImpl* impl) {
+  check_internal(typeid(*impl) == typeid(DeviceTensorImpl), "a tensor on ", impl->device().str(),
+                 " that the device did not make");
+  return static_cast<DeviceTensorImpl&>(*impl);
+}
+
 DeviceTensorImpl& impl_of(const at::Tensor& tensor) {
-  at::Tensor inner = tensor;
-  if (functional::isFunctionalTensor(tensor)) {
-    functional::sync(tensor);
-    inner = functional::from_functional_tensor(tensor);
-  }
-  auto* impl = dynamic_cast<DeviceTensorImpl*>(inner.unsafeGetTensorImpl());
-  check_internal(impl, "a tensor on ", tensor.device().str(), " that the device did not make");
-  return *impl;
+  if (!functional::isFunctionalTensor(tensor)) return impl_in(tensor.unsafeGetTensorImpl());
+  functional::sync(tensor);
+  return impl_in(functional::from_functional_tensor(tensor).unsafeGetTensorImpl());
 }
 
 }  // namespace

@@ -34,11 +34,11 @@ GraphRounding::GraphRounding(uint64_t seed, uint64_t graph)
     : site_(seed, "rounding of results"), graph_(static_cast<int64_t>(graph)) {}
 
 bool GraphRounding::rounds(const RecordedNode& node) {
-  const RecordedOperator& op = *node.op;
+  const RecordedOperator& op = *node.call->op;
   // Operators over memory reinterpret it: they round nothing.
   const bool is_computed = op.replay && !op.is_view && !op.is_effect && !op.needs_dense_inputs;
   return is_computed && !node.inputs.empty() &&
-         std::any_of(node.results.begin(), node.results.end(), gives_bf16);
+         std::any_of(node.call->results.begin(), node.call->results.end(), gives_bf16);
 }
 
 at::Tensor GraphRounding::rounded(const at::Tensor& exact) {
@@ -56,17 +56,17 @@ std::vector<at::Tensor> GraphRounding::run(const RecordedNode& node,
   for (const at::Tensor& input : inputs) {
     wide.push_back(gives_bf16(input) ? input.to(at::kFloat) : input);
   }
-  torch::jit::Stack arguments = node.arguments;
-  const auto& declared = node.op->replay->schema().arguments();
+  torch::jit::Stack arguments = node.call->arguments;
+  const auto& declared = node.call->op->replay->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool asks_for_bf16 = arguments[i].isInt() && is_dtype_argument(declared[i]) &&
                                arguments[i].toInt() == static_cast<int64_t>(at::kBFloat16);
     if (asks_for_bf16) arguments[i] = static_cast<int64_t>(at::kFloat);
   }
   std::vector<at::Tensor> results = call_operator(node, std::move(arguments), wide);
-  for (size_t r = 0; r < results.size() && r < node.results.size(); ++r) {
+  for (size_t r = 0; r < results.size() && r < node.call->results.size(); ++r) {
     const bool is_exact = results[r].defined() && results[r].scalar_type() == at::kFloat;
-    if (gives_bf16(node.results[r]) && is_exact) results[r] = rounded(results[r]);
+    if (gives_bf16(node.call->results[r]) && is_exact) results[r] = rounded(results[r]);
   }
   return results;
 }

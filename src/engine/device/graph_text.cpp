@@ -23,7 +23,7 @@ GraphText::GraphText(const RecordedGraph& graph) {
   for (const at::Tensor& leaf : graph.leaves) leaves_.push_back(shape_text(leaf));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node node{graph.first_slots[i], {}, call_text(*graph.nodes[i]), graph.input_slots[i]};
-    for (const at::Tensor& result : graph.nodes[i]->results) {
+    for (const at::Tensor& result : graph.nodes[i]->call->results) {
       node.results.push_back(shape_text(result));
     }
     nodes_.push_back(std::move(node));

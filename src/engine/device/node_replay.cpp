@@ -11,14 +11,14 @@ namespace {
 
 void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
                torch::jit::Stack& stack) {
-  for (size_t a = 0; a < node.lists.size(); ++a) {
-    const ListArgument& list = node.lists[a];
+  for (size_t a = 0; a < node.call->lists.size(); ++a) {
+    const ListArgument& list = node.call->lists[a];
     if (list.kind == ListArgument::Kind::kNone) continue;
     std::vector<at::Tensor> elements(list.size);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const NodeInput& input = node.inputs[k];
-      if (input.argument != static_cast<int>(a)) continue;
-      elements[static_cast<size_t>(input.element)] = inputs[k];
+      const InputPlace& place = node.call->places[k];
+      if (place.argument != static_cast<int>(a)) continue;
+      elements[static_cast<size_t>(place.element)] = inputs[k];
     }
     if (list.kind == ListArgument::Kind::kTensors) {
       stack[a] = c10::IValue(elements);
@@ -39,12 +39,12 @@ std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stac
   if (std::optional<at::Tensor> product = replay_product(node, inputs)) return {*product};
   put_lists(node, inputs, stack);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
-    const NodeInput& input = node.inputs[k];
-    if (input.element != NodeInput::kNoList) continue;
-    stack[static_cast<size_t>(input.argument)] =
-        node.op->needs_dense_inputs ? inputs[k].contiguous() : inputs[k];
+    const InputPlace& place = node.call->places[k];
+    if (place.element != InputPlace::kNoList) continue;
+    stack[static_cast<size_t>(place.argument)] =
+        node.call->op->needs_dense_inputs ? inputs[k].contiguous() : inputs[k];
   }
-  node.op->replay->callBoxed(&stack);
+  node.call->op->replay->callBoxed(&stack);
   std::vector<at::Tensor> results;
   for (const c10::IValue& result : stack) {
     if (result.isTensor()) {
@@ -60,12 +60,12 @@ std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
                                     const std::vector<at::Tensor>& inputs,
                                     GraphRounding* rounding) {
   try {
-    std::vector<at::Tensor> results = node.function ? node.function(inputs)
+    std::vector<at::Tensor> results = node.function ? (*node.function)(inputs)
                                       : rounding && GraphRounding::rounds(node)
                                           ? rounding->run(node, inputs)
-                                          : call_operator(node, node.arguments, inputs);
-    check_internal(results.size() == node.results.size(), node.op->name, " gave ", results.size(),
-                   " results, and ", node.results.size(), " were recorded");
+                                          : call_operator(node, node.call->arguments, inputs);
+    check_internal(results.size() == node.call->results.size(), node.call->op->name, " gave ",
+                   results.size(), " results, and ", node.call->results.size(), " were recorded");
     return results;
   } catch (c10::Error& error) {
     error.add_context(text("in node ", index, " of a recorded graph: ", call_text(node)));

@@ -90,7 +90,7 @@ bool is_scalar_one(const c10::IValue& factor) {
 std::optional<at::Tensor> replay_sum_with_product(const RecordedNode& node, const at::Tensor& self,
                                                   const MatrixProduct& product) {
   constexpr size_t kBeta = 3, kAlpha = 4;
-  if (!is_scalar_one(node.arguments[kBeta]) || !is_scalar_one(node.arguments[kAlpha]))
+  if (!is_scalar_one(node.call->arguments[kBeta]) || !is_scalar_one(node.call->arguments[kAlpha]))
     return std::nullopt;
   if (!product.dtype() || self.scalar_type() != product.a.scalar_type()) return std::nullopt;
   at::Tensor out = product.empty_result();
@@ -109,7 +109,7 @@ std::optional<at::Tensor> replay_sum_with_product(const RecordedNode& node, cons
 
 std::optional<at::Tensor> replay_product(const RecordedNode& node,
                                          const std::vector<at::Tensor>& inputs) {
-  const std::string& name = node.op->name;
+  const std::string& name = node.call->op->name;
   if (name == "aten::addmm" && inputs.size() == 3) {
     return replay_sum_with_product(node, inputs[0], {inputs[1], inputs[2]});
   }

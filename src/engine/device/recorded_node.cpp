@@ -26,12 +26,12 @@ const char* short_dtype(at::ScalarType type) {
 
 // A chain of nodes is as long as the step: it is taken apart in a loop, not by recursion.
 RecordedNode::~RecordedNode() {
-  std::vector<NodeInput> pending = std::move(inputs);
+  std::vector<NodeResult> pending = std::move(inputs);
   while (!pending.empty()) {
-    const std::shared_ptr<RecordedNode> node = std::move(pending.back().from.node);
+    const std::shared_ptr<RecordedNode> node = std::move(pending.back().node);
     pending.pop_back();
     if (!node || node.use_count() > 1) continue;
-    for (NodeInput& input : node->inputs) pending.push_back(std::move(input));
+    for (NodeResult& input : node->inputs) pending.push_back(std::move(input));
     node->inputs.clear();
   }
 }
@@ -46,26 +46,26 @@ std::string shape_text(const at::Tensor& tensor) {
 std::string call_text(const RecordedNode& node) {
   if (node.is_leaf()) return "input " + shape_text(node.leaf);
   std::ostringstream out;
-  out << node.op->name << '(';
+  out << node.call->op->name << '(';
   const char* comma = "";
-  for (const NodeInput& input : node.inputs) {
-    const RecordedNode& from = *input.from.node;
-    const auto index = static_cast<size_t>(input.from.index);
-    out << comma << shape_text(from.is_leaf() ? from.leaf : from.results[index]);
+  for (const NodeResult& input : node.inputs) {
+    const RecordedNode& from = *input.node;
+    const auto index = static_cast<size_t>(input.index);
+    out << comma << shape_text(from.is_leaf() ? from.leaf : from.call->results[index]);
     comma = ", ";
   }
-  for (size_t i = 0; i < node.arguments.size(); ++i) {
-    const c10::IValue& argument = node.arguments[i];
+  for (size_t i = 0; i < node.call->arguments.size(); ++i) {
+    const c10::IValue& argument = node.call->arguments[i];
     if (argument.isNone() || argument.isDevice()) continue;
     out << comma;
-    if (node.op->is_scalar[i]) {
+    if (node.call->op->is_scalar[i]) {
       out << "scalar";
     } else {
       out << argument;
     }
     comma = ", ";
   }
-  if (!node.attributes.empty()) out << comma << node.attributes;
+  if (!node.call->attributes.empty()) out << comma << node.call->attributes;
   out << ')';
   return out.str();
 }

@@ -1,16 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/device/recorded_exchange.h"
-#include "engine/device/recorded_operator.h"
+#include "engine/device/call_signature.h"
 
 namespace nxd {
 
@@ -22,25 +19,6 @@ struct NodeResult {
   int index = 0;
 };
 
-// A tensor that a node takes, and where: as an argument, or as an element of one that is a list.
-struct NodeInput {
-  static constexpr int kNoList = -1;
-
-  int argument = 0;
-  int element = kNoList;
-  NodeResult from{};
-};
-
-// How many tensors an argument that is a list has.
-struct ListArgument {
-  enum class Kind { kNone, kTensors, kOptionalTensors };
-  Kind kind = Kind::kNone;
-  size_t size = 0;
-};
-
-// Runs at replay on tensors that have values; gives as many results as were declared.
-using ReplayFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
-
 // A call that was recorded, or a leaf: a tensor that has its value already.
 struct RecordedNode {
   RecordedNode() = default;
@@ -48,24 +26,13 @@ struct RecordedNode {
   RecordedNode(const RecordedNode&) = delete;
   RecordedNode& operator=(const RecordedNode&) = delete;
 
-  bool is_leaf() const { return op == nullptr; }
+  bool is_leaf() const { return call == nullptr; }
 
   uint64_t id = 0;  // rises in the order of the calls
-  const RecordedOperator* op = nullptr;
-  std::vector<c10::IValue> arguments{};  // None where tensors were taken out
-  std::vector<ListArgument> lists{};     // of each argument
-  std::vector<NodeInput> inputs{};
-  std::vector<at::Tensor> results{};  // on the meta device; undefined where the call gives none
-  // For each result of the operator: the tensors in it where it is a list, else -1.
-  std::vector<int> result_lists{};
-  // For each result: the input whose memory it is written to, or -1. Empty: no result is.
-  std::vector<int> overwrites{};
-  // A function of the library's own has these: its body, and the part of it that is hashed.
-  ReplayFunction function{};
-  std::string attributes{};
-  // A function that is these exchanges, one after the other, of each input on its own. Empty for
-  // another function, also for one that exchanges in a way of its own.
-  std::vector<RecordedExchange> exchanges{};
+  std::shared_ptr<const CallSignature> call{};
+  std::vector<NodeResult> inputs{};
+  // The library's own function, if it is one, which is given the inputs in this order.
+  std::shared_ptr<const ReplayFunction> function{};
   at::Tensor leaf{};
 };
 

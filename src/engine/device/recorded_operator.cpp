@@ -154,7 +154,10 @@ const RecordedOperator& recorded_operator(const c10::OperatorHandle& op) {
   return *(here = entry.get());
 }
 
-const RecordedOperator& recorded_function(const std::string& name, bool is_effect) {
+const RecordedOperator& recorded_function(const char* name, bool is_effect, bool is_alone) {
+  static thread_local std::unordered_map<const char*, const RecordedOperator*> known;
+  const RecordedOperator*& here = known[name];
+  if (here) return *here;
   static auto* all = new std::unordered_map<std::string, std::unique_ptr<RecordedOperator>>;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -162,10 +165,11 @@ const RecordedOperator& recorded_function(const std::string& name, bool is_effec
   if (!entry) {
     entry = std::make_unique<RecordedOperator>();
     entry->name = name;
-    entry->hash = Hash().add(name).value();
+    entry->hash = Hash().add(std::string_view(name)).value();
     entry->is_effect = is_effect;
+    entry->is_alone = is_alone;
   }
-  return *entry;
+  return *(here = entry.get());
 }
 
 }  // namespace nxd

@@ -22,6 +22,7 @@ struct RecordedOperator {
   // Runs in program order even where its results are dropped: other ranks wait for a collective,
   // and random bits are drawn in the order of the calls.
   bool is_effect = false;
+  bool is_alone = false;  // an effect of the library's own that no other rank takes part in
   // Reads its inputs' memory by strides of its own.
   bool needs_dense_inputs = false;
   // Its strides are those of the memory behind its first input, which a view may begin elsewhere
@@ -37,8 +38,8 @@ struct RecordedOperator {
 };
 
 const RecordedOperator& recorded_operator(const c10::OperatorHandle& op);
-// A function of the library's own by its name.
-const RecordedOperator& recorded_function(const std::string& name, bool is_effect);
+// A function of the library's own by its name, a constant of the program.
+const RecordedOperator& recorded_function(const char* name, bool is_effect, bool is_alone = false);
 
 // The operator's name with its overload, as in "aten::add.Tensor".
 std::string qualified_name(const c10::OperatorHandle& op);

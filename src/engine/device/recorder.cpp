@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -12,12 +14,14 @@
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/operator_arguments.h"
+#include "engine/device/random_state.h"
 #include "engine/device/shape_functions.h"
 
 namespace nxd {
 namespace {
 
 using torch::jit::Stack;
+using Values = std::vector<DeviceValuePtr>;
 
 // A tensor on the CPU among the arguments is copied when the call is recorded: the host may write
 // to it before the graph runs.
@@ -42,41 +46,94 @@ Source source_of(const RecordedOperator& op, const at::Tensor& tensor) {
                  "xla:0, got one of shape ", tensor.sizes(), " on ", tensor.device().str());
   const DeviceValuePtr value = uploaded(tensor);
   at::Tensor meta = value->meta;
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+  if (is_wrapped_number(tensor)) {
     meta.unsafeGetTensorImpl()->set_wrapped_number(true);
     value->data.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
   return {Recording::current()->source_of(*value), meta};
 }
 
-// A call on its way to becoming a node, with the arguments that give its results' shapes.
-struct Draft {
-  std::shared_ptr<RecordedNode> node = std::make_shared<RecordedNode>();
-  Stack meta{};
-  bool takes_reordered = false;  // as its first input
-
-  at::Tensor take(const RecordedOperator& op, const at::Tensor& tensor, int element) {
-    if (!tensor.defined()) return tensor;
-    Source source = source_of(op, tensor);
-    if (node->inputs.empty()) takes_reordered = source.is_reordered;
-    node->inputs.push_back(
-        {static_cast<int>(node->arguments.size()), element, std::move(source.result)});
-    return source.meta;
+// The tensors that a call takes, and a hash of all that its signature follows from: its operator,
+// the shapes of its tensors, and the values of its other arguments.
+struct TakenInputs {
+  explicit TakenInputs(const RecordedOperator& op) : op_(op) {
+    hash_.add(reinterpret_cast<uintptr_t>(&op));
   }
 
-  void add(const RecordedOperator& op, const c10::IValue& argument) {
+  void add(const KernelParameter& parameter) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &parameter.value, sizeof bits);
+    hash_.add(bits);
+  }
+
+  void add(const c10::IValue& argument) {
+    if (argument.isTensor()) {
+      add(argument.toTensor());
+    } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+      const auto list = argument.toListRef();
+      hash_.add(kTensors).add(list.size());
+      for (const c10::IValue& each : list) add(each.isTensor() ? each.toTensor() : at::Tensor());
+    } else {
+      is_whole = add_argument(hash_, argument) && is_whole;
+    }
+  }
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      hash_.add(kNoTensor);
+      return;
+    }
+    sources.push_back(source_of(op_, tensor));
+    const at::Tensor& meta = sources.back().meta;
+    hash_.add(is_wrapped_number(meta) ? kNumber : kTensor);
+    add_shape(hash_, meta);
+  }
+  GraphHash::Value key() const { return hash_.value(); }
+
+  c10::SmallVector<Source, 6> sources{};
+  bool is_whole = true;  // nothing but the key decides on the signature
+
+ private:
+  // Other than those of arguments without tensors.
+  enum Tag : uint64_t { kNoTensor = 1000, kTensor, kNumber, kTensors };
+
+  const RecordedOperator& op_;
+  GraphHash hash_;
+};
+
+c10::IValue list_of(const std::vector<at::Tensor>& tensors, ListArgument::Kind kind) {
+  if (kind == ListArgument::Kind::kTensors) return c10::IValue(tensors);
+  c10::List<c10::optional<at::Tensor>> list;
+  for (const at::Tensor& tensor : tensors) {
+    list.push_back(tensor.defined() ? c10::optional<at::Tensor>(tensor) : c10::nullopt);
+  }
+  return c10::IValue(std::move(list));
+}
+
+// A signature on its way, with the arguments that give its results' shapes.
+struct Draft {
+  std::shared_ptr<CallSignature> call = std::make_shared<CallSignature>();
+  Stack meta{};
+
+  at::Tensor take(const TakenInputs& taken, const at::Tensor& tensor, int element) {
+    if (!tensor.defined()) return tensor;
+    const size_t input = call->places.size();
+    call->places.push_back({static_cast<int>(call->arguments.size()), element});
+    return taken.sources[input].meta;
+  }
+
+  void add(const TakenInputs& taken, const c10::IValue& argument) {
     ListArgument list;
     c10::IValue meta_argument = argument, kept;
     if (argument.isTensor()) {
-      const at::Tensor taken = take(op, argument.toTensor(), NodeInput::kNoList);
-      meta_argument = taken.defined() ? c10::IValue(taken) : c10::IValue();
+      const at::Tensor meta_tensor = take(taken, argument.toTensor(), InputPlace::kNoList);
+      meta_argument = meta_tensor.defined() ? c10::IValue(meta_tensor) : c10::IValue();
     } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
       list.kind = argument.isTensorList() ? ListArgument::Kind::kTensors
                                           : ListArgument::Kind::kOptionalTensors;
       std::vector<at::Tensor> metas;
       for (const c10::IValue& each : argument.toListRef()) {
         const auto element = static_cast<int>(list.size++);
-        metas.push_back(each.isTensor() ? take(op, each.toTensor(), element) : at::Tensor());
+        metas.push_back(each.isTensor() ? take(taken, each.toTensor(), element) : at::Tensor());
       }
       meta_argument = list_of(metas, list.kind);
     } else if (argument.isDevice()) {
@@ -85,18 +142,9 @@ struct Draft {
     } else {
       kept = argument;
     }
-    node->arguments.push_back(std::move(kept));
-    node->lists.push_back(list);
+    call->arguments.push_back(std::move(kept));
+    call->lists.push_back(list);
     meta.push_back(std::move(meta_argument));
-  }
-
-  static c10::IValue list_of(const std::vector<at::Tensor>& tensors, ListArgument::Kind kind) {
-    if (kind == ListArgument::Kind::kTensors) return c10::IValue(tensors);
-    c10::List<c10::optional<at::Tensor>> list;
-    for (const at::Tensor& tensor : tensors) {
-      list.push_back(tensor.defined() ? c10::optional<at::Tensor>(tensor) : c10::nullopt);
-    }
-    return c10::IValue(std::move(list));
   }
 };
 
@@ -186,17 +234,43 @@ void fall_back(const c10::OperatorHandle& op, const std::string& why, Stack& sta
     log(NXD_LOG_WARN, "device xla: ", name, " cannot be recorded (", why,
         "): each call of it ends the graph and runs on the CPU");
   }
+  // Its bits come behind those of the calls before.
+  if (recorded_operator(op).is_effect) Recording::current()->sync(name);
   run_on_cpu(op, stack);
 }
 
-void push_results(const RecordedNode& node, const std::vector<DeviceValuePtr>& values,
-                  Stack& stack) {
+// The signature of a call that is the first of its kind; null, and why there are no shapes.
+std::shared_ptr<const CallSignature> new_signature(const c10::OperatorHandle& op,
+                                                   const RecordedOperator& known,
+                                                   at::ArrayRef<c10::IValue> arguments,
+                                                   const TakenInputs& taken, std::string* why_not) {
+  Draft draft;
+  draft.call->op = &known;
+  for (const c10::IValue& argument : arguments) draft.add(taken, argument);
+  *why_not = infer_shapes(op, draft.meta);
+  if (!why_not->empty()) return nullptr;
+  CallSignature& call = *draft.call;
+  for (const c10::IValue& result : draft.meta) {
+    if (result.isTensor()) {
+      call.result_lists.push_back(-1);
+      call.results.push_back(dense_meta(result.toTensor()));
+      continue;
+    }
+    const std::vector<at::Tensor> list = result.toTensorVector();
+    call.result_lists.push_back(static_cast<int>(list.size()));
+    for (const at::Tensor& element : list) call.results.push_back(dense_meta(element));
+  }
+  call.seal();
+  return draft.call;
+}
+
+void push_results(const CallSignature& call, const Values& values, Stack& stack) {
   size_t next = 0;
   const auto tensor = [&] {
     const DeviceValuePtr& value = values[next++];
     return value ? device_tensor(value) : at::Tensor();
   };
-  for (const int length : node.result_lists) {
+  for (const int length : call.result_lists) {
     if (length < 0) {
       stack.emplace_back(tensor());
       continue;
@@ -208,13 +282,45 @@ void push_results(const RecordedNode& node, const std::vector<DeviceValuePtr>& v
 }
 
 // Places among a node's inputs in place of those among the tensors that were given.
-std::vector<int> taken_inputs(const RecordedNode& node, const std::vector<int>& given) {
+std::vector<int> taken_inputs(const std::vector<InputPlace>& places,
+                              const std::vector<int>& given) {
   std::vector<int> out;
-  for (const int place : given) {
+  for (const int wanted : given) {
     const auto found =
-        std::find_if(node.inputs.begin(), node.inputs.end(),
-                     [place](const NodeInput& input) { return input.argument == place; });
-    out.push_back(place < 0 ? -1 : static_cast<int>(found - node.inputs.begin()));
+        std::find_if(places.begin(), places.end(),
+                     [wanted](const InputPlace& place) { return place.argument == wanted; });
+    out.push_back(wanted < 0 ? -1 : static_cast<int>(found - places.begin()));
+  }
+  return out;
+}
+
+std::vector<InputPlace> places_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<InputPlace> out;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined()) out.push_back({static_cast<int>(i)});
+  }
+  return out;
+}
+
+// The function is given as many tensors as were recorded, undefined ones too.
+std::shared_ptr<const ReplayFunction> with_undefined(ReplayFunction function, size_t count,
+                                                     const std::vector<InputPlace>& places) {
+  if (places.size() == count) return std::make_shared<const ReplayFunction>(std::move(function));
+  return std::make_shared<const ReplayFunction>(
+      [count, places, run = std::move(function)](const std::vector<at::Tensor>& given) {
+        std::vector<at::Tensor> all(count);
+        for (size_t k = 0; k < places.size(); ++k) {
+          all[static_cast<size_t>(places[k].argument)] = given[k];
+        }
+        return run(all);
+      });
+}
+
+std::vector<at::Tensor> tensors_of(const Values& values) {
+  std::vector<at::Tensor> out;
+  out.reserve(values.size());
+  for (const DeviceValuePtr& value : values) {
+    out.push_back(value ? device_tensor(value) : at::Tensor());
   }
   return out;
 }
@@ -223,37 +329,39 @@ std::vector<int> taken_inputs(const RecordedNode& node, const std::vector<int>& 
 
 void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   const RecordedOperator& known = recorded_operator(op);
+  if (known.is_effect) random_bits_follow();
   if (!known.why_not_recorded.empty()) return fall_back(op, known.why_not_recorded, *stack);
-  const size_t count = op.schema().arguments().size();
-  Draft draft;
-  draft.node->op = &known;
-  for (size_t i = stack->size() - count; i < stack->size(); ++i) draft.add(known, (*stack)[i]);
+  const size_t count = known.is_scalar.size();
+  const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
+  TakenInputs taken(known);
+  for (const c10::IValue& argument : arguments) taken.add(argument);
+  const bool takes_reordered = !taken.sources.empty() && taken.sources[0].is_reordered;
   // The device has no memory of a base that these strides could go over.
-  if (known.strides_over_memory && draft.takes_reordered) {
+  if (known.strides_over_memory && takes_reordered) {
     fail(NXD_ERROR_UNSUPPORTED, known.name, ": expected a tensor on device xla:0 that is no view, ",
          "or one in its base's order, got a view of other strides; clone it first");
   }
-  const std::string why_not = infer_shapes(op, draft.meta);
-  if (!why_not.empty()) return fall_back(op, why_not, *stack);
-  RecordedNode& node = *draft.node;
-  for (const c10::IValue& result : draft.meta) {
-    if (result.isTensor()) {
-      node.result_lists.push_back(-1);
-      node.results.push_back(dense_meta(result.toTensor()));
-      continue;
-    }
-    const std::vector<at::Tensor> list = result.toTensorVector();
-    node.result_lists.push_back(static_cast<int>(list.size()));
-    for (const at::Tensor& element : list) node.results.push_back(dense_meta(element));
+  const GraphHash::Value key = taken.key();
+  const KnownCall* const found = KnownCalls::find(key);
+  std::shared_ptr<const CallSignature> call = found ? found->signature : nullptr;
+  if (!call) {
+    std::string why_not;
+    call = new_signature(op, known, arguments, taken, &why_not);
+    if (!call) return fall_back(op, why_not, *stack);
+    if (taken.is_whole) KnownCalls::add(key, {call, nullptr});
   }
-  node.id = Recording::next_id();
   torch::jit::drop(*stack, count);
-  const std::vector<DeviceValuePtr> values = Recording::current()->add(draft.node);
-  const bool is_reordered = known.is_view && (!known.keeps_order || draft.takes_reordered);
-  for (const DeviceValuePtr& value : values) {
-    if (value) value->is_reordered = is_reordered;
+  auto node = std::make_shared<RecordedNode>();
+  node->call = std::move(call);
+  node->inputs.reserve(taken.sources.size());
+  for (Source& source : taken.sources) node->inputs.push_back(std::move(source.result));
+  const Values values = Recording::current()->add(node);
+  if (known.is_view && (!known.keeps_order || takes_reordered)) {
+    for (const DeviceValuePtr& value : values) {
+      if (value) value->is_reordered = true;
+    }
   }
-  push_results(node, values, *stack);
+  push_results(*node->call, values, *stack);
 }
 
 void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from) {
@@ -261,36 +369,61 @@ void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from) {
 }
 
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs) {
-  const RecordedOperator& known = recorded_function(call.name, call.is_effect);
+  auto signature = std::make_shared<CallSignature>();
+  signature->op = &recorded_function(call.name, call.is_effect, call.is_alone);
   auto node = std::make_shared<RecordedNode>();
-  node->op = &known;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) continue;
-    node->inputs.push_back(
-        {static_cast<int>(i), NodeInput::kNoList, source_of(known, inputs[i]).result});
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) node->inputs.push_back(source_of(*signature->op, input).result);
   }
-  node->attributes = std::move(call.attributes);
-  node->exchanges = std::move(call.exchanges);
-  node->results = std::move(call.results);
-  node->overwrites = taken_inputs(*node, call.overwrites);
-  // The function is given as many tensors as were recorded, undefined ones too.
-  std::vector<size_t> places;
-  for (const NodeInput& input : node->inputs) places.push_back(static_cast<size_t>(input.argument));
-  node->function = [count = inputs.size(), places,
-                    run = std::move(call.function)](const std::vector<at::Tensor>& given) {
-    std::vector<at::Tensor> all(count);
-    for (size_t k = 0; k < places.size(); ++k) all[places[k]] = given[k];
-    return run(all);
-  };
-  node->id = Recording::next_id();
-  std::vector<at::Tensor> out;
-  const std::vector<DeviceValuePtr> values = Recording::current()->add(node);
-  for (size_t r = 0; r < values.size(); ++r) {
-    const int from = call.overwrites.empty() ? -1 : call.overwrites[r];
+  signature->places = places_of(inputs);
+  signature->attributes = std::move(call.attributes);
+  signature->exchanges = std::move(call.exchanges);
+  signature->results = std::move(call.results);
+  signature->overwrites = taken_inputs(signature->places, call.overwrites);
+  signature->seal();
+  node->function = with_undefined(std::move(call.function), inputs.size(), signature->places);
+  node->call = std::move(signature);
+  const Values values = Recording::current()->add(node);
+  for (size_t r = 0; r < call.overwrites.size(); ++r) {
+    const int from = call.overwrites[r];
     if (from >= 0) values[r]->set_previous(device_value(inputs[static_cast<size_t>(from)]));
-    out.push_back(values[r] ? device_tensor(values[r]) : at::Tensor());
   }
-  return out;
+  return tensors_of(values);
+}
+
+std::vector<at::Tensor> record_kernel(const char* name, const KernelParameters& parameters,
+                                      const void* self, const KernelMaker& make,
+                                      const std::vector<at::Tensor>& inputs) {
+  const RecordedOperator& op = recorded_function(name, false);
+  TakenInputs taken(op);
+  for (const KernelParameter& parameter : parameters) taken.add(parameter);
+  for (const at::Tensor& input : inputs) taken.add(input);
+  const GraphHash::Value key = taken.key();
+  const KnownCall* found = KnownCalls::find(key);
+  auto node = std::make_shared<RecordedNode>();
+  if (!found) {
+    auto signature = std::make_shared<CallSignature>();
+    signature->op = &op;
+    signature->places = places_of(inputs);
+    for (const KernelParameter& parameter : parameters) {
+      const char* const comma = signature->attributes.empty() ? "" : ", ";
+      signature->attributes += text(comma, parameter.name, " ", parameter.value);
+    }
+    std::vector<at::Tensor> shapes(inputs.size());
+    for (size_t k = 0; k < taken.sources.size(); ++k) {
+      shapes[static_cast<size_t>(signature->places[k].argument)] = taken.sources[k].meta;
+    }
+    signature->results = make.results(self, shapes);
+    signature->seal();
+    auto function = with_undefined(make.function(self), inputs.size(), signature->places);
+    KnownCalls::add(key, {std::move(signature), std::move(function)});
+    found = KnownCalls::find(key);
+  }
+  node->call = found->signature;
+  node->function = found->function;
+  node->inputs.reserve(taken.sources.size());
+  for (Source& source : taken.sources) node->inputs.push_back(std::move(source.result));
+  return tensors_of(Recording::current()->add(node));
 }
 
 }  // namespace nxd

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct RecordedCall {
   // the next. Everything else that the function captures is an input of the graph.
   std::string attributes{};
   bool is_effect = false;             // see RecordedOperator
+  bool is_alone = false;              // the same
   std::vector<at::Tensor> results{};  // shapes and dtypes, on the meta device
   // For each result the input, by its place among those given, that the function writes it to, or
   // -1; empty: none. Nothing else may need that input's value later but calls recorded before.
@@ -35,5 +37,28 @@ void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from);
 
 // Records the call; gives its results, on the device. Not seen by autograd.
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs);
+
+// A number that a kernel's results follow from.
+struct KernelParameter {
+  template <class Number>
+  KernelParameter(const char* text, Number number)
+      : name(text), value(static_cast<double>(number)) {}
+
+  const char* name;
+  double value;
+};
+using KernelParameters = c10::SmallVector<KernelParameter, 8>;
+
+// Makes a kernel of its type, which self points to, ready for a graph.
+struct KernelMaker {
+  std::vector<at::Tensor> (*results)(const void* self, const std::vector<at::Tensor>& inputs);
+  ReplayFunction (*function)(const void* self);
+};
+
+// Records a call of a kernel (kernel_call.h). Calls with the same parameters and shapes are made
+// ready once.
+std::vector<at::Tensor> record_kernel(const char* name, const KernelParameters& parameters,
+                                      const void* self, const KernelMaker& make,
+                                      const std::vector<at::Tensor>& inputs);
 
 }  // namespace nxd

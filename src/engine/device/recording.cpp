@@ -18,7 +18,9 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/public_call.h"
 #include "core/base/thread_count.h"
+#include "engine/device/call_site.h"
 #include "engine/device/closure_thread.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/graph_rounding.h"
@@ -72,6 +74,27 @@ std::string failure_text(const Error& error) {
 
 }  // namespace
 
+void PendingValues::append(DeviceValue& value) {
+  value.before = std::exchange(last_, &value);
+  value.after = nullptr;
+  (value.before ? value.before->after : first_) = &value;
+  value.is_pending = true;
+}
+
+void PendingValues::remove(DeviceValue& value) {
+  if (!std::exchange(value.is_pending, false)) return;
+  (value.before ? value.before->after : first_) = value.after;
+  (value.after ? value.after->before : last_) = value.before;
+}
+
+void PendingValues::replace(DeviceValue& value, DeviceValue& by) {
+  by.before = value.before;
+  by.after = value.after;
+  (by.before ? by.before->after : first_) = &by;
+  (by.after ? by.after->before : last_) = &by;
+  by.is_pending = std::exchange(value.is_pending, false);
+}
+
 DeviceValue::DeviceValue(std::shared_ptr<Recording> owner, at::Tensor shape)
     : recording(std::move(owner)), meta(std::move(shape)) {}
 
@@ -98,7 +121,11 @@ const std::shared_ptr<Recording>& Recording::current() {
   return recording_of_thread;
 }
 
-Recording::Recording() : rounding_seed_(GraphRounding::seed_of_environment()) {}
+Recording::Recording()
+    : rounding_seed_(GraphRounding::seed_of_environment()),
+      records_kernels_(!rounding_seed_ && !has_graph_compiler()) {
+  PublicCall::make_known();  // for counts of implicit syncs
+}
 
 Recording* Recording::existing() noexcept { return recording_of_thread.get(); }
 
@@ -107,10 +134,10 @@ uint64_t Recording::next_id() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void Recording::forget(const DeviceValue& value) {
+void Recording::forget(DeviceValue& value) {
   if (value.id == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  pending_.erase(value.id);
+  pending_.remove(value);
 }
 
 DeviceValuePtr Recording::known(at::Tensor data) {
@@ -124,19 +151,21 @@ DeviceValuePtr Recording::known(at::Tensor data) {
 
 std::vector<DeviceValuePtr> Recording::add(const std::shared_ptr<RecordedNode>& node) {
   device_metrics::count_recorded();
-  std::vector<DeviceValuePtr> values(node->results.size());
+  node->id = next_id();
+  const std::vector<at::Tensor>& results = node->call->results;
+  std::vector<DeviceValuePtr> values(results.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    if (!node->results[i].defined()) continue;
-    values[i] = std::make_shared<DeviceValue>(shared_from_this(), node->results[i]);
+    if (!results[i].defined()) continue;
+    values[i] = std::make_shared<DeviceValue>(shared_from_this(), results[i]);
     values[i]->source = {node, static_cast<int>(i)};
     values[i]->id = next_id();
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const DeviceValuePtr& value : values) {
-      if (value) pending_.emplace(value->id, value.get());
+      if (value) pending_.append(*value);
     }
-    if (node->op->is_effect) effects_.push_back(node);
+    if (node->call->op->is_effect) effects_.push_back(node);
   }
   cut_if_too_long();
   return values;
@@ -180,7 +209,7 @@ at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
     }
   }
   if (waits) {
-    device_metrics::count_implicit_sync(reason);
+    device_metrics::count_implicit_sync(reason, call_site());
     owner.execute_pending();
   }
   const std::lock_guard<std::mutex> lock(owner.mutex_);
@@ -225,14 +254,15 @@ void Recording::move_value(DeviceValue& from, DeviceValue& to) {
   to.is_reordered = false;
   to.id = std::exchange(from.id, 0);
   from.failure = "a value that another tensor has taken";
-  if (!to.data.defined()) pending_[to.id] = &to;
+  if (from.is_pending) pending_.replace(from, to);
 }
 
 // Each value becomes a leaf without a tensor, so that later calls take what the graph will give.
 Recording::Pending Recording::take_pending() {
   Pending out;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [id, value] : pending_) {
+  while (DeviceValue* const value = pending_.first()) {
+    pending_.remove(*value);
     // One that another thread is destroying waits for the mutex: it is not needed any more.
     DeviceValuePtr held = value->weak_from_this().lock();
     if (!held) continue;
@@ -242,7 +272,6 @@ Recording::Pending Recording::take_pending() {
     out.values.push_back(
         {std::move(held), std::move(source), std::move(leaf), std::move(previous)});
   }
-  pending_.clear();
   out.effects.swap(effects_);
   recorded_ = 0;
   return out;
@@ -314,7 +343,8 @@ bool Recording::execute_pending() {
 }
 
 void Recording::sync(const std::string& reason) {
-  if (!is_replaying && execute_pending()) device_metrics::count_implicit_sync(reason);
+  if (is_replaying || !execute_pending()) return;
+  device_metrics::count_implicit_sync(reason, call_site());
 }
 
 void Recording::wait() {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,9 +48,25 @@ struct DeviceValue : std::enable_shared_from_this<DeviceValue> {
   // On the CPU it would be a view that sees its base in another order, or not from its beginning.
   bool is_reordered = false;
   std::string failure{};  // why the value will never be known
+  // Neighbours among the values that are pending, in the order of the calls.
+  DeviceValue *before = nullptr, *after = nullptr;
+  bool is_pending = false;
 };
 
 using DeviceValuePtr = std::shared_ptr<DeviceValue>;
+
+// Values that are not known yet, in the order of the calls: a list through the values themselves.
+class PendingValues {
+ public:
+  DeviceValue* first() const { return first_; }
+  void append(DeviceValue& value);
+  void remove(DeviceValue& value);
+  // A value that is not pending takes another's place.
+  void replace(DeviceValue& value, DeviceValue& by);
+
+ private:
+  DeviceValue *first_ = nullptr, *last_ = nullptr;
+};
 
 // The calls of one thread that have not run yet. A rank may be a thread, and what its peers wait
 // for must not stand behind another rank's calls.
@@ -72,9 +87,9 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
   // A value that is known.
   DeviceValuePtr known(at::Tensor data);
-  // The values of a new node's results; none where a result is undefined. The node is recorded.
+  // The values of a new node's results; none where a result is undefined. The node is recorded,
+  // and gets its id.
   std::vector<DeviceValuePtr> add(const std::shared_ptr<RecordedNode>& node);
-  static uint64_t next_id();
 
   // The node and result that stand for a value; a leaf for a known one. One that another thread
   // has recorded is executed there first.
@@ -85,6 +100,9 @@ class Recording : public std::enable_shared_from_this<Recording> {
   static void replace(DeviceValue& value, at::Tensor data);
   // A value becomes one that this thread has recorded, and that no other tensor has.
   void move_value(DeviceValue& from, DeviceValue& to);
+
+  // See kernel_call.h.
+  bool records_kernels() const { return records_kernels_; }
 
   // Executes all that was recorded on this thread, which ends a step; without waiting on the other
   // thread. Gives what runs there, or null.
@@ -100,6 +118,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   friend struct DeviceValue;
+
+  static uint64_t next_id();
 
   // A value that a graph is to give.
   struct Wanted {
@@ -144,7 +164,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
     bool is_new = false;
   };
 
-  void forget(const DeviceValue& value);
+  void forget(DeviceValue& value);
   void cut_if_too_long();
   Pending take_pending();
   bool execute_pending();  // whether there was anything
@@ -166,10 +186,11 @@ class Recording : public std::enable_shared_from_this<Recording> {
   uint64_t graphs_run_ = 0;
 
   std::mutex mutex_;
-  std::map<uint64_t, DeviceValue*> pending_;  // in the order of the calls
+  PendingValues pending_;
   std::vector<std::shared_ptr<RecordedNode>> effects_;
   std::shared_ptr<StepRun> running_;
   const std::optional<uint64_t> rounding_seed_;  // of stochastic rounding to bf16
+  const bool records_kernels_;
   const uint64_t most_nodes_ = env::most_graph_nodes();
   std::atomic<uint64_t> recorded_{0};  // nodes since a graph has run
   bool has_warned_of_length_ = false;

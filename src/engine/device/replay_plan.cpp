@@ -43,14 +43,17 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 // Before a node writes to a slot's memory: no other value that is needed still may lie there. A
 // leaf's memory is written to itself, since a tensor of the program keeps its place.
 // Gives true if it is one.
-bool make_writable(const RecordedGraph& graph, int slot, std::vector<at::Tensor>& values) {
+bool make_writable(const RecordedGraph& graph, int slot, const std::vector<int>& live_slots,
+                   std::vector<at::Tensor>& values) {
   const auto at = static_cast<size_t>(slot);
   at::Tensor& target = values[at];
   const bool in_leaf = at < graph.leaves.size() || graph.overwritten_leaf(slot) >= 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (i == at || !overlap(values[i], target)) continue;
+  for (const int live : live_slots) {
+    if (live == slot) continue;
+    at::Tensor& other = values[static_cast<size_t>(live)];
+    if (!overlap(other, target)) continue;
     if (in_leaf) {
-      values[i] = values[i].clone(at::MemoryFormat::Contiguous);
+      other = other.clone(at::MemoryFormat::Contiguous);
     } else {
       target = target.clone(at::MemoryFormat::Contiguous);
       return false;
@@ -93,7 +96,7 @@ bool extracts_graphs_only() {
 std::vector<at::Tensor> results_not_computed(const RecordedGraph& graph) {
   std::vector<at::Tensor> declared = graph.leaves;
   for (const auto& node : graph.nodes) {
-    declared.insert(declared.end(), node->results.begin(), node->results.end());
+    declared.insert(declared.end(), node->call->results.begin(), node->call->results.end());
   }
   std::vector<at::Tensor> kept;
   for (const int slot : graph.kept_slots) {
@@ -122,7 +125,7 @@ PlanCache& plan_cache() {
 }  // namespace
 
 ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
-    : last_uses_(graph.nodes.size()), outline_(graph.outline()) {
+    : last_uses_(graph.nodes.size()), live_slots_(graph.nodes.size()), outline_(graph.outline()) {
   if (compiler) {
     program_ = compiler(outline_);
     return;
@@ -135,7 +138,7 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const RecordedNode& node = *graph.nodes[i];
     // A result that nothing takes goes as soon as it is there.
-    for (size_t r = 0; r < node.results.size(); ++r) {
+    for (size_t r = 0; r < node.call->results.size(); ++r) {
       last_use[static_cast<size_t>(graph.first_slots[i]) + r] = i;
     }
     for (const int slot : graph.input_slots[i]) last_use[static_cast<size_t>(slot)] = i;
@@ -143,6 +146,13 @@ ReplayPlan::ReplayPlan(const RecordedGraph& graph, GraphCompiler compiler)
   for (size_t slot = 0; slot < slots; ++slot) {
     if (!is_kept[slot] && last_use[slot] != kNever) {
       last_uses_[last_use[slot]].push_back(static_cast<int>(slot));
+    }
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i]->call->overwrites.empty()) continue;
+    for (size_t slot = 0; slot < static_cast<size_t>(graph.first_slots[i]); ++slot) {
+      const bool is_live = is_kept[slot] || (last_use[slot] != kNever && last_use[slot] >= i);
+      if (is_live) live_slots_[i].push_back(static_cast<int>(slot));
     }
   }
 }
@@ -155,10 +165,10 @@ std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_ov
   std::vector<at::Tensor> values(static_cast<size_t>(graph.num_slots));
   std::copy(graph.leaves.begin(), graph.leaves.end(), values.begin());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const int input : graph.nodes[i]->overwrites) {
+    for (const int input : graph.nodes[i]->call->overwrites) {
       if (input < 0) continue;
       const int slot = graph.input_slots[i][static_cast<size_t>(input)];
-      if (make_writable(graph, slot, values)) *has_overwritten = true;
+      if (make_writable(graph, slot, live_slots_[i], values)) *has_overwritten = true;
     }
     std::vector<at::Tensor> results = run_node(graph, i, values, rounding);
     std::move(results.begin(), results.end(), values.begin() + graph.first_slots[i]);

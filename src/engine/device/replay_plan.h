@@ -30,6 +30,8 @@ class ReplayPlan {
 
  private:
   std::vector<std::vector<int>> last_uses_;  // slots that nothing needs after a node
+  // Slots whose values a node that overwrites its inputs must leave as they are.
+  std::vector<std::vector<int>> live_slots_;
   RecordedGraph outline_;
   std::unique_ptr<GraphProgram> program_;
 };

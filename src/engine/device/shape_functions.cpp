@@ -358,6 +358,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::nansum", {nansum}},
     {"aten::native_batch_norm", {native_batch_norm, true}},
     {"aten::native_dropout", {native_dropout}},
+    {"aten::native_dropout_backward", {same}},
     {"aten::native_group_norm", {native_group_norm, true}},
     {"aten::native_layer_norm", {native_layer_norm, true}},
     {"aten::native_layer_norm_backward", {native_layer_norm_backward}},

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/elementwise.h"
+#include "engine/device/kernel_call.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -14,24 +15,47 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+struct SwiGluForward {
+  static constexpr const char* kName = "nxd::swiglu";
+
+  KernelParameters parameters() const { return {}; }
+  variable_list results(const variable_list& in) const { return {kernel_result_like(in[0])}; }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor gate = in[0].contiguous(), up = in[1].contiguous();
+    at::Tensor y = pooled_empty_like(gate);
+    kernels::swiglu_forward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
+                            up.data_ptr(), y.data_ptr());
+    return {y};
+  }
+};
+
+struct SwiGluBackward {
+  static constexpr const char* kName = "nxd::swiglu_backward";
+
+  KernelParameters parameters() const { return {}; }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result_like(in[0]), kernel_result_like(in[1])};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor gate = in[0].contiguous(), up = in[1].contiguous(), dy = in[2].contiguous();
+    at::Tensor dgate = pooled_empty_like(gate), dup = pooled_empty_like(up);
+    kernels::swiglu_backward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
+                             up.data_ptr(), dy.data_ptr(), dgate.data_ptr(), dup.data_ptr());
+    return {dgate, dup};
+  }
+};
+
 struct SwiGlu : torch::autograd::Function<SwiGlu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_input,
                             const at::Tensor& up_input) {
     const at::Tensor gate = gate_input.contiguous(), up = up_input.contiguous();
     ctx->save_for_backward({gate, up});
-    at::Tensor y = pooled_empty_like(gate);
-    kernels::swiglu_forward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
-                            up.data_ptr(), y.data_ptr());
-    return y;
+    return call_kernel(SwiGluForward{}, {gate, up})[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &gate = saved[0], &up = saved[1], dy = grads[0].contiguous();
-    at::Tensor dgate = pooled_empty_like(gate), dup = pooled_empty_like(up);
-    kernels::swiglu_backward(to_nxd_dtype(gate.scalar_type()), gate.numel(), gate.data_ptr(),
-                             up.data_ptr(), dy.data_ptr(), dgate.data_ptr(), dup.data_ptr());
-    return {dgate, dup};
+    return call_kernel(SwiGluBackward{}, {saved[0], saved[1], grads[0]});
   }
 };
 
@@ -44,25 +68,48 @@ kernels::Activation kernel_of(nxd_activation_t activation) {
   }
 }
 
+struct ActivationForward {
+  static constexpr const char* kName = "nxd::activation";
+  nxd_activation_t activation;
+
+  KernelParameters parameters() const { return {{"activation", activation}}; }
+  variable_list results(const variable_list& in) const { return {kernel_result_like(in[0])}; }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous();
+    at::Tensor y = pooled_empty_like(x);
+    kernels::activation_forward(kernel_of(activation), to_nxd_dtype(x.scalar_type()), x.numel(),
+                                x.data_ptr(), y.data_ptr());
+    return {y};
+  }
+};
+
+struct ActivationBackward {
+  static constexpr const char* kName = "nxd::activation_backward";
+  nxd_activation_t activation;
+
+  KernelParameters parameters() const { return {{"activation", activation}}; }
+  variable_list results(const variable_list& in) const { return {kernel_result_like(in[0])}; }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous(), dy = in[1].contiguous();
+    at::Tensor dx = pooled_empty_like(x);
+    kernels::activation_backward(kernel_of(activation), to_nxd_dtype(x.scalar_type()), x.numel(),
+                                 x.data_ptr(), dy.data_ptr(), dx.data_ptr());
+    return {dx};
+  }
+};
+
 struct Activate : torch::autograd::Function<Activate> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, int64_t activation) {
     const at::Tensor x = input.contiguous();
     ctx->saved_data["activation"] = activation;
     ctx->save_for_backward({x});
-    at::Tensor y = pooled_empty_like(x);
-    kernels::activation_forward(kernel_of(static_cast<nxd_activation_t>(activation)),
-                                to_nxd_dtype(x.scalar_type()), x.numel(), x.data_ptr(),
-                                y.data_ptr());
-    return y;
+    return call_kernel(ActivationForward{static_cast<nxd_activation_t>(activation)}, {x})[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const at::Tensor x = ctx->get_saved_variables()[0], dy = grads[0].contiguous();
     const auto activation = static_cast<nxd_activation_t>(ctx->saved_data["activation"].toInt());
-    at::Tensor dx = pooled_empty_like(x);
-    kernels::activation_backward(kernel_of(activation), to_nxd_dtype(x.scalar_type()), x.numel(),
-                                 x.data_ptr(), dy.data_ptr(), dx.data_ptr());
-    return {dx, at::Tensor()};
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    return {call_kernel(ActivationBackward{activation}, {x, grads[0]})[0], at::Tensor()};
   }
 };
 

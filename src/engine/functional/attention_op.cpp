@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <array>
 #include <limits>
 
 #include "core/kernels/attention.h"
 #include "core/kernels/elementwise.h"
+#include "engine/device/kernel_call.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/dtype_map.h"
@@ -40,67 +42,118 @@ at::Tensor with_dense_heads(const at::Tensor& x) {
   return x.stride(3) == 1 || x.size(3) <= 1 ? x : x.contiguous();
 }
 
+at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x; }
+
 kernels::HeadView view_of(SequenceLayout layout, const at::Tensor& x) {
   const Strides s = strides_of(layout, x);
   return {x.data_ptr(), s.batch, s.sequence, s.head};
 }
 
-struct AttentionRecord : torch::CustomClassHolder {
-  AttentionArgs args;
+// The numbers of AttentionArgs.
+struct AttentionForm {
+  SequenceLayout layout;
+  bool causal;
+  int64_t window;
+  double scale;
+
+  KernelParameters parameters() const {
+    return {{"layout", layout}, {"causal", causal}, {"window", window}, {"scale", scale}};
+  }
+  kernels::AttentionShape shape(const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& key_mask) const {
+    kernels::AttentionShape out;
+    out.batch = dims_of(layout, q).batch;
+    out.query_length = dims_of(layout, q).sequence;
+    out.key_length = dims_of(layout, k).sequence;
+    out.query_heads = q.size(2);
+    out.kv_heads = k.size(2);
+    out.head_dim = q.size(3);
+    out.scale = scale;
+    out.causal = causal;
+    out.window = window;
+    out.key_mask = key_mask.defined() ? key_mask.data_ptr<uint8_t>() : nullptr;
+    return out;
+  }
 };
 
-kernels::AttentionShape shape_of(const AttentionArgs& args, const at::Tensor& q,
-                                 const at::Tensor& k) {
-  kernels::AttentionShape shape;
-  shape.batch = dims_of(args.layout, q).batch;
-  shape.query_length = dims_of(args.layout, q).sequence;
-  shape.key_length = dims_of(args.layout, k).sequence;
-  shape.query_heads = q.size(2);
-  shape.kv_heads = k.size(2);
-  shape.head_dim = q.size(3);
-  shape.scale = args.scale;
-  shape.causal = args.causal;
-  shape.window = args.window;
-  shape.key_mask = args.key_mask.defined() ? args.key_mask.data_ptr<uint8_t>() : nullptr;
-  return shape;
-}
+// Takes q, k, v and the key mask or none; gives {out, statistics}.
+struct AttentionForward {
+  static constexpr const char* kName = "nxd::attention";
+  AttentionForm form;
+
+  KernelParameters parameters() const { return form.parameters(); }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result_like(in[0]), kernel_result(statistics_sizes(in[0]), at::kFloat)};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor q = with_dense_heads(in[0]), k = with_dense_heads(in[1]),
+                     v = with_dense_heads(in[2]), mask = dense(in[3]);
+    at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
+    at::Tensor statistics = pooled_empty(statistics_sizes(q), at::kFloat);
+    kernels::attention_forward(to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask),
+                               view_of(form.layout, q), view_of(form.layout, k),
+                               view_of(form.layout, v), view_of(form.layout, out),
+                               statistics.data_ptr<float>());
+    return {out, statistics};
+  }
+  std::array<int64_t, 4> statistics_sizes(const at::Tensor& q) const {
+    const Dims dims = dims_of(form.layout, q);
+    return {dims.batch, q.size(2), kernels::kAttentionStatistics, dims.sequence};
+  }
+};
+
+// Takes q, k, v, the key mask or none, out, statistics and the gradient of out.
+struct AttentionBackward {
+  static constexpr const char* kName = "nxd::attention_backward";
+  AttentionForm form;
+
+  KernelParameters parameters() const { return form.parameters(); }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result_like(in[0]), kernel_result_like(in[1]), kernel_result_like(in[2])};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor q = with_dense_heads(in[0]), k = with_dense_heads(in[1]),
+                     v = with_dense_heads(in[2]), mask = dense(in[3]),
+                     out = with_dense_heads(in[4]), dout = with_dense_heads(in[6]);
+    at::Tensor dq = pooled_empty(q.sizes(), q.scalar_type());
+    at::Tensor dk = pooled_empty(k.sizes(), k.scalar_type());
+    at::Tensor dv = pooled_empty(v.sizes(), v.scalar_type());
+    kernels::attention_backward(
+        to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask), view_of(form.layout, q),
+        view_of(form.layout, k), view_of(form.layout, v), view_of(form.layout, out),
+        in[5].data_ptr<float>(), view_of(form.layout, dout), view_of(form.layout, dq),
+        view_of(form.layout, dk), view_of(form.layout, dv));
+    return {dq, dk, dv};
+  }
+};
+
+struct AttentionRecord : torch::CustomClassHolder {
+  AttentionForm form;
+  at::Tensor key_mask;
+};
 
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_input,
                             const at::Tensor& k_input, const at::Tensor& v_input,
                             const c10::intrusive_ptr<AttentionRecord>& record) {
-    const AttentionArgs& args = record->args;
     const at::Tensor q = with_dense_heads(q_input), k = with_dense_heads(k_input),
                      v = with_dense_heads(v_input);
-    const kernels::AttentionShape shape = shape_of(args, q, k);
-    at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
-    at::Tensor statistics = pooled_empty(
-        {shape.batch, shape.query_heads, kernels::kAttentionStatistics, shape.query_length},
-        at::kFloat);
-    kernels::attention_forward(to_nxd_dtype(q.scalar_type()), shape, view_of(args.layout, q),
-                               view_of(args.layout, k), view_of(args.layout, v),
-                               view_of(args.layout, out), statistics.data_ptr<float>());
+    const variable_list out =
+        call_kernel(AttentionForward{record->form}, {q, k, v, record->key_mask});
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
-    ctx->save_for_backward({q, k, v, out, statistics});
-    return out;
+    ctx->save_for_backward({q, k, v, out[0], out[1]});
+    return out[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto record =
         c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
-    const AttentionArgs& args = record->args;
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
-    const at::Tensor dout = with_dense_heads(grads[0]);
-    at::Tensor dq = pooled_empty(q.sizes(), q.scalar_type());
-    at::Tensor dk = pooled_empty(k.sizes(), k.scalar_type());
-    at::Tensor dv = pooled_empty(v.sizes(), v.scalar_type());
-    kernels::attention_backward(
-        to_nxd_dtype(q.scalar_type()), shape_of(args, q, k), view_of(args.layout, q),
-        view_of(args.layout, k), view_of(args.layout, v), view_of(args.layout, out),
-        saved[4].data_ptr<float>(), view_of(args.layout, dout), view_of(args.layout, dq),
-        view_of(args.layout, dk), view_of(args.layout, dv));
-    return {dq, dk, dv, at::Tensor()};
+    variable_list out =
+        call_kernel(AttentionBackward{record->form},
+                    {saved[0], saved[1], saved[2], record->key_mask, saved[3], saved[4], grads[0]});
+    out.emplace_back();
+    return out;
   }
 };
 
@@ -142,47 +195,56 @@ at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, c
                                                     : out.permute({2, 0, 1, 3});
 }
 
-at::Tensor fused_rope(SequenceLayout layout, const at::Tensor& input, const at::Tensor& cos,
-                      const at::Tensor& sin, bool inverse) {
-  const at::Tensor x = with_dense_heads(input);
-  at::Tensor y = pooled_empty(x.sizes(), x.scalar_type());
-  const Dims dims = dims_of(layout, x);
-  const Strides in = strides_of(layout, x), out = strides_of(layout, y);
-  kernels::RopeArgs args;
-  args.dtype = to_nxd_dtype(x.scalar_type());
-  args.batch = dims.batch;
-  args.seq = dims.sequence;
-  args.heads = x.size(2);
-  args.head_dim = x.size(3);
-  args.rotary_dim = 2 * cos.size(1);
-  args.in = x.data_ptr();
-  args.in_batch_stride = in.batch;
-  args.in_seq_stride = in.sequence;
-  args.in_head_stride = in.head;
-  args.out = y.data_ptr();
-  args.out_batch_stride = out.batch;
-  args.out_seq_stride = out.sequence;
-  args.out_head_stride = out.head;
-  args.cos = cos.data_ptr<float>();
-  args.sin = sin.data_ptr<float>();
-  args.inverse = inverse;
-  kernels::rope(args);
-  return y;
-}
+// Takes x, cosines and sines.
+struct Rope {
+  static constexpr const char* kName = "nxd::rope";
+  SequenceLayout layout;
+  bool inverse;
+
+  KernelParameters parameters() const { return {{"layout", layout}, {"inverse", inverse}}; }
+  variable_list results(const variable_list& in) const { return {kernel_result_like(in[0])}; }
+  variable_list run(const variable_list& inputs) const {
+    const at::Tensor x = with_dense_heads(inputs[0]), cos = inputs[1].contiguous(),
+                     sin = inputs[2].contiguous();
+    at::Tensor y = pooled_empty(x.sizes(), x.scalar_type());
+    const Dims dims = dims_of(layout, x);
+    const Strides in = strides_of(layout, x), out = strides_of(layout, y);
+    kernels::RopeArgs args;
+    args.dtype = to_nxd_dtype(x.scalar_type());
+    args.batch = dims.batch;
+    args.seq = dims.sequence;
+    args.heads = x.size(2);
+    args.head_dim = x.size(3);
+    args.rotary_dim = 2 * cos.size(1);
+    args.in = x.data_ptr();
+    args.in_batch_stride = in.batch;
+    args.in_seq_stride = in.sequence;
+    args.in_head_stride = in.head;
+    args.out = y.data_ptr();
+    args.out_batch_stride = out.batch;
+    args.out_seq_stride = out.sequence;
+    args.out_head_stride = out.head;
+    args.cos = cos.data_ptr<float>();
+    args.sin = sin.data_ptr<float>();
+    args.inverse = inverse;
+    kernels::rope(args);
+    return {y};
+  }
+};
 
 struct FusedRope : torch::autograd::Function<FusedRope> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin, int64_t layout) {
     ctx->save_for_backward({cos, sin});
     ctx->saved_data["layout"] = layout;
-    return fused_rope(static_cast<SequenceLayout>(layout), x, cos, sin, false);
+    return call_kernel(Rope{static_cast<SequenceLayout>(layout), false}, {x, cos, sin})[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const auto layout = static_cast<SequenceLayout>(ctx->saved_data["layout"].toInt());
-    return {fused_rope(layout, grads[0], saved[0], saved[1], true), at::Tensor(), at::Tensor(),
-            at::Tensor()};
+    return {call_kernel(Rope{layout, true}, {grads[0], saved[0], saved[1]})[0], at::Tensor(),
+            at::Tensor(), at::Tensor()};
   }
 };
 
@@ -221,7 +283,8 @@ at::Tensor attention(const Context& context, const AttentionArgs& args, const at
     return reference_attention(args, q, k, v);
   }
   auto record = c10::make_intrusive<AttentionRecord>();
-  record->args = args;
+  record->form = {args.layout, args.causal, args.window, args.scale};
+  record->key_mask = args.key_mask;
   return FusedAttention::apply(q, k, v, record);
 }
 

@@ -5,12 +5,11 @@
 
 #include <limits>
 
-#include "core/kernels/cross_entropy.h"
+#include "core/tensor_parallel/parallel_cross_entropy.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
-#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
@@ -20,18 +19,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kParallelCrossEntropy = "parallel_cross_entropy";
-
-kernels::LogitShard shard_of(const at::Tensor& logits, const LossTargets& targets) {
-  kernels::LogitShard shard;
-  shard.dtype = to_nxd_dtype(logits.scalar_type());
-  shard.rows = logits.size(0);
-  shard.cols = logits.size(1);
-  shard.ld = logits.size(1);
-  shard.logits = logits.data_ptr();
-  shard.targets = targets.ids.data_ptr<int64_t>();
-  shard.first = targets.first;
-  return shard;
-}
 
 struct CrossEntropyRecord : torch::CustomClassHolder {
   GroupRef group;
@@ -46,8 +33,14 @@ std::pair<at::Tensor, at::Tensor> local_targets(const LossTargets& targets, int6
   return {(local * held).unsqueeze(1), held};
 }
 
-RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
-                               const LossTargets& targets) {
+// Per row: log of the sum of exponentials as max + log_sum, and the loss, which means nothing where
+// the label is not valid.
+struct ReferenceLosses {
+  at::Tensor max, log_sum, loss;
+};
+
+ReferenceLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
+                                     const LossTargets& targets) {
   const int64_t rows = logits.size(0), cols = logits.size(1);
   const at::Tensor wide = logits.to(partial_sum_dtype(logits.scalar_type()));
   // Behind the maxima go the number of columns and its negative: their maxima tell every rank
@@ -82,15 +75,9 @@ RowLosses reference_row_losses(const GroupRef& group, const at::Tensor& logits,
   return {max, log_sum, loss};
 }
 
-at::Tensor logits_gradient(const CrossEntropyRecord& r, const at::Tensor& logits,
-                           const at::Tensor& max, const at::Tensor& log_sum,
-                           const at::Tensor& grad_row) {
-  const LossTargets& targets = r.targets;
-  if (r.fused) {
-    at::Tensor out = pooled_empty_like(logits);
-    fused_logits_gradient(logits, targets, {max, log_sum, {}}, grad_row, out);
-    return out;
-  }
+at::Tensor reference_logits_gradient(const LossTargets& targets, const at::Tensor& logits,
+                                     const at::Tensor& max, const at::Tensor& log_sum,
+                                     const at::Tensor& grad_row) {
   const auto [position, held] = local_targets(targets, logits.size(1));
   at::Tensor d = (logits.to(max.scalar_type()) - (max + log_sum).unsqueeze(1)).exp();
   d = d - targets.smoothing.weight / static_cast<double>(targets.smoothing.vocabulary);
@@ -106,10 +93,13 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
                             const c10::intrusive_ptr<CrossEntropyRecord>& record) {
     const CrossEntropyRecord& r = *record;
-    const RowLosses rows =
-        r.fused ? fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets)
-                : reference_row_losses(r.group, logits, r.targets);
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
+    if (r.fused) {
+      const RowLosses rows = fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets);
+      ctx->save_for_backward({logits, rows.statistics});
+      return rows.loss;
+    }
+    const ReferenceLosses rows = reference_row_losses(r.group, logits, r.targets);
     ctx->save_for_backward({logits, rows.max, rows.log_sum});
     return at::where(r.targets.valid, rows.loss, at::zeros_like(rows.loss));
   }
@@ -117,9 +107,16 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto record = c10::static_intrusive_pointer_cast<CrossEntropyRecord>(
         ctx->saved_data["record"].toCapsule());
+    const CrossEntropyRecord& r = *record;
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor grad_row = (grads[0] * record->targets.valid).contiguous();
-    return {logits_gradient(*record, saved[0], saved[1], saved[2], grad_row), at::Tensor()};
+    if (r.fused) {
+      const at::Tensor out = pooled_empty_like(saved[0]);
+      fused_logits_gradient(*r.group, saved[0], r.targets, saved[1], grads[0], out);
+      return {out, at::Tensor()};
+    }
+    const at::Tensor grad_row = grads[0] * r.targets.valid;
+    return {reference_logits_gradient(r.targets, saved[0], saved[1], saved[2], grad_row),
+            at::Tensor()};
   }
 };
 
@@ -166,6 +163,10 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
   check_internal(vocabulary <= all && (formula.label_smoothing == 0 || vocabulary == all), op,
                  ": no smoothing over a padded vocabulary");
   targets.first = cols * group->rank();
+  // Columns that pad the vocabulary have no weight in the losses: hide_padding().
+  targets.formula = formula;
+  targets.formula.vocab_size = 0;
+  targets.formula.reduction = NXD_REDUCTION_NONE;
   targets.smoothing = {formula.uniform_weight(vocabulary), vocabulary};
   targets.ids = labels.reshape({-1}).contiguous();
   targets.valid = targets.ids.ne(formula.ignore_index);
@@ -188,26 +189,24 @@ double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction) {
 
 RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
                            const LossTargets& targets) {
-  const int64_t rows = logits.size(0), cols = logits.size(1);
-  Scratch scratch;
-  const RowStatistics statistics(group, NXD_DTYPE_F32, rows, scratch);
-  scratch.allocate(group, {});
-  statistics.add(shard_of(logits, targets), 0, scratch);
-  GroupCalls calls(group, op, statistics.collectives());
-  statistics.exchange(calls, op, cols, scratch);
-  const auto row_values = [&] { return pooled_empty({rows}, at::kFloat); };
-  RowLosses out{row_values(), row_values(), row_values()};
-  statistics.merge(0, rows, targets.smoothing, scratch, out.max.data_ptr<float>(),
-                   out.log_sum.data_ptr<float>(), out.loss.data_ptr<float>());
+  const int64_t rows = logits.size(0);
+  RowLosses out{pooled_empty({2, rows}, at::kFloat), pooled_empty({rows}, at::kFloat)};
+  const VocabLossArrays arrays{array_of(logits), array_of(targets.ids), array_of(out.statistics),
+                               array_of(out.loss)};
+  VocabLossOptions options{targets.formula};
+  options.operation = op;
+  run_alike(group, op, VocabLossForward(group, arrays, options));
   return out;
 }
 
-void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
-                           const RowLosses& rows, const at::Tensor& grad_row, at::Tensor& out) {
-  kernels::cross_entropy_backward(shard_of(logits, targets), rows.max.data_ptr<float>(),
-                                  rows.log_sum.data_ptr<float>(), grad_row.data_ptr<float>(),
-                                  targets.smoothing.weight, targets.smoothing.vocabulary,
-                                  to_nxd_dtype(out.scalar_type()), out.data_ptr(), out.size(1));
+void fused_logits_gradient(ProcessGroup& group, const at::Tensor& logits,
+                           const LossTargets& targets, const at::Tensor& statistics,
+                           const at::Tensor& grad_row, const at::Tensor& out) {
+  const VocabLossArrays arrays{array_of(logits), array_of(targets.ids), array_of(statistics),
+                               array_of(grad_row), array_of(out)};
+  VocabLossOptions options{targets.formula};
+  options.rounds_grad = true;
+  run_alike(group, options.operation, VocabLossBackward(group, arrays, options));
 }
 
 namespace {
@@ -223,7 +222,7 @@ at::Tensor cross_entropy(const Context& context, const GroupRef& group, const at
   check_inputs(*group, logits, labels);
   auto record = c10::make_intrusive<CrossEntropyRecord>();
   record->group = group;
-  record->fused = use_fused(context, logits);
+  record->fused = logits.is_cpu() && use_fused(context, logits);
   record->targets = loss_targets(group, kParallelCrossEntropy, labels, logits.size(-1), formula);
   if (logits.is_meta() || is_tracing()) return loss_shape(logits, formula.reduction);
   const at::Tensor rows = logits.reshape({-1, logits.size(-1)}).contiguous();

@@ -19,6 +19,7 @@ namespace nxd {
 struct LossTargets {
   at::Tensor ids;                 // [rows], i64
   at::Tensor valid;               // [rows], bool
+  LossFormula formula;            // of each token's loss, over all columns
   LossSmoothing smoothing{0, 0};  // over the vocabulary of all ranks, without padding
   int64_t first = 0;              // of this rank's columns
 };
@@ -31,22 +32,20 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
 // Divisor of the sum over rows: for the mean the number of valid labels, at least 1.
 double loss_divisor(const LossTargets& targets, nxd_reduction_t reduction);
 
-// Per row, [rows] f32, the same bits on all ranks: log of the sum of exponentials as max + log_sum,
-// and the loss, which means nothing where the label is not valid.
-struct RowLosses {
-  at::Tensor max, log_sum, loss;
-};
-
-// Takes this rank's columns of the logits, [rows, cols] dense, f32 or bf16, on the CPU; one small
+// Core's cross entropy of this rank's columns of the logits, [rows, cols] dense, f32 or bf16, on
+// the CPU: the losses of rows, 0 where the label is not valid, and their statistics. One small
 // all-gather, which also finds ranks with other shares of the vocabulary.
+struct RowLosses {
+  at::Tensor statistics, loss;  // f32, the same bits on all ranks
+};
 RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor& logits,
                            const LossTargets& targets);
 
 // Gradient of the sum over rows of grad_row [rows] times loss by the logits, into out [rows, cols]
-// dense, f32 or bf16: may be the logits where the dtypes are equal. grad_row is 0 where the label
-// is not valid.
-void fused_logits_gradient(const at::Tensor& logits, const LossTargets& targets,
-                           const RowLosses& rows, const at::Tensor& grad_row, at::Tensor& out);
+// dense, f32 or bf16: may be the logits where the dtypes are equal.
+void fused_logits_gradient(ProcessGroup& group, const at::Tensor& logits,
+                           const LossTargets& targets, const at::Tensor& statistics,
+                           const at::Tensor& grad_row, const at::Tensor& out);
 
 // Cross entropy on logits [..., vocabulary / ranks] and labels [...]; see
 // nxd_parallel_cross_entropy.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/norms.h"
+#include "engine/device/kernel_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
@@ -31,28 +32,75 @@ using Optional = c10::optional<at::Tensor>;
 Optional optional(const at::Tensor& x) { return x.defined() ? Optional(x) : c10::nullopt; }
 
 at::Tensor statistics(int64_t rows) { return pooled_empty({rows}, at::kFloat); }
+at::Tensor statistics_shape(int64_t rows) { return kernel_result({rows}, at::kFloat); }
+
+// Takes x, weight, and a residual or none. Gives the norm of x, or of the sum of x and the
+// residual, the inverse root of the mean square, and the sum where there is a residual.
+struct RmsNormForward {
+  static constexpr const char* kName = "nxd::rms_norm";
+  double eps;
+
+  KernelParameters parameters() const { return {{"eps", eps}}; }
+  variable_list results(const variable_list& in) const {
+    variable_list out{kernel_result_like(in[0]), statistics_shape(shape_of(in[0]).rows)};
+    if (in[2].defined()) out.push_back(kernel_result_like(in[0]));
+    return out;
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous(), weight = in[1].contiguous();
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
+    if (!in[2].defined()) {
+      kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
+                                y.data_ptr(), inv_rms.data_ptr<float>());
+      return {y, inv_rms};
+    }
+    const at::Tensor residual = in[2].contiguous();
+    at::Tensor sum = pooled_empty_like(x);
+    kernels::add_rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                  weight.data_ptr(), eps, sum.data_ptr(), y.data_ptr(),
+                                  inv_rms.data_ptr<float>());
+    return {y, inv_rms, sum};
+  }
+};
+
+// Takes x, weight, inverse root of the mean square, dy, and the gradient of the sum or none; gives
+// {dx, dweight}.
+struct RmsNormBackward {
+  static constexpr const char* kName = "nxd::rms_norm_backward";
+
+  KernelParameters parameters() const { return {}; }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result_like(in[0]), kernel_result_like(in[1])};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous(), weight = in[1].contiguous();
+    const at::Tensor dy = in[3].contiguous();
+    const at::Tensor dsum = in[4].defined() ? in[4].contiguous() : in[4];
+    const Shape s = shape_of(x);
+    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat);
+    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
+                               in[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
+                               dweight.data_ptr<float>(),
+                               dsum.defined() ? dsum.data_ptr() : nullptr);
+    return {dx, dweight.to(weight.scalar_type())};
+  }
+};
 
 struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             double eps) {
     const at::Tensor x = input.contiguous();
-    const Shape s = shape_of(x);
-    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
-    kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
-                              y.data_ptr(), inv_rms.data_ptr<float>());
-    ctx->save_for_backward({x, weight, inv_rms});
-    return y;
+    const variable_list out = call_kernel(RmsNormForward{eps}, {x, weight, at::Tensor()});
+    ctx->save_for_backward({x, weight, out[1]});
+    return out[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
-    const Shape s = shape_of(x);
-    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat);
-    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
-                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
-                               dweight.data_ptr<float>());
-    return {dx, dweight.to(weight.scalar_type()), at::Tensor()};
+    const variable_list out =
+        call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[0], at::Tensor()});
+    return {out[0], out[1], at::Tensor()};
   }
 };
 
@@ -60,98 +108,121 @@ struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
                                const Optional& residual_input, const at::Tensor& weight,
                                double eps) {
-    const at::Tensor x = input.contiguous();
-    const Shape s = shape_of(x);
-    at::Tensor y = pooled_empty_like(x), inv_rms = statistics(s.rows);
-    ctx->saved_data["residual"] = residual_input.has_value();
-    if (!residual_input.has_value()) {
-      kernels::rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), eps,
-                                y.data_ptr(), inv_rms.data_ptr<float>());
-      ctx->save_for_backward({x, weight, inv_rms});
-      return {x.view_as(x), y};
-    }
-    const at::Tensor residual = residual_input->contiguous();
-    at::Tensor sum = pooled_empty_like(x);
-    kernels::add_rms_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
-                                  weight.data_ptr(), eps, sum.data_ptr(), y.data_ptr(),
-                                  inv_rms.data_ptr<float>());
-    ctx->save_for_backward({sum, weight, inv_rms});
-    return {sum, y};
+    const at::Tensor x = input.contiguous(), residual = residual_input.value_or(at::Tensor());
+    const variable_list out = call_kernel(RmsNormForward{eps}, {x, weight, residual});
+    ctx->saved_data["residual"] = residual.defined();
+    ctx->save_for_backward({residual.defined() ? out[2] : x, weight, out[1]});
+    return {residual.defined() ? out[2] : x.view_as(x), out[0]};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &sum = saved[0], &weight = saved[1];
-    const at::Tensor dsum = grads[0].contiguous(), dy = grads[1].contiguous();
-    const Shape s = shape_of(sum);
-    at::Tensor dx = pooled_empty_like(sum), dweight = pooled_empty({s.cols}, at::kFloat);
-    kernels::rms_norm_backward(s.dtype, s.rows, s.cols, sum.data_ptr(), weight.data_ptr(),
-                               saved[2].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(),
-                               dweight.data_ptr<float>(), dsum.data_ptr());
+    const variable_list out =
+        call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[1], grads[0]});
     const bool has_residual = ctx->saved_data["residual"].toBool();
-    return {dx, has_residual ? dx : at::Tensor(), dweight.to(weight.scalar_type()), at::Tensor()};
+    return {out[0], has_residual ? out[0] : at::Tensor(), out[1], at::Tensor()};
   }
 };
 
-// By x (or the sum), weight and bias, from what the two layer norms save; dsum may be undefined.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_gradients(AutogradContext* ctx,
-                                                                    const at::Tensor& grad,
-                                                                    const at::Tensor& grad_sum) {
+// Takes x, weight, bias or none, residual or none; gives {norm, mean, inverse deviation}, and the
+// sum where there is a residual.
+struct LayerNormForward {
+  static constexpr const char* kName = "nxd::layer_norm";
+  double eps;
+
+  KernelParameters parameters() const { return {{"eps", eps}}; }
+  variable_list results(const variable_list& in) const {
+    const int64_t rows = shape_of(in[0]).rows;
+    variable_list out{kernel_result_like(in[0]), statistics_shape(rows), statistics_shape(rows)};
+    if (in[3].defined()) out.push_back(kernel_result_like(in[0]));
+    return out;
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous(), weight = in[1].contiguous();
+    const at::Tensor bias = in[2].defined() ? in[2].contiguous() : in[2];
+    const void* const added = bias.defined() ? bias.data_ptr() : nullptr;
+    const Shape s = shape_of(x);
+    at::Tensor y = pooled_empty_like(x), mean = statistics(s.rows), inv_std = statistics(s.rows);
+    if (!in[3].defined()) {
+      kernels::layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), added,
+                                  eps, y.data_ptr(), mean.data_ptr<float>(),
+                                  inv_std.data_ptr<float>());
+      return {y, mean, inv_std};
+    }
+    const at::Tensor residual = in[3].contiguous();
+    at::Tensor sum = pooled_empty_like(x);
+    kernels::add_layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
+                                    weight.data_ptr(), added, eps, sum.data_ptr(), y.data_ptr(),
+                                    mean.data_ptr<float>(), inv_std.data_ptr<float>());
+    return {y, mean, inv_std, sum};
+  }
+};
+
+// Takes x, weight, mean, inverse deviation, dy, and the gradient of the sum or none; gives {dx,
+// dweight, dbias or none}.
+struct LayerNormBackward {
+  static constexpr const char* kName = "nxd::layer_norm_backward";
+  bool has_bias;
+
+  KernelParameters parameters() const { return {{"bias", has_bias}}; }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result_like(in[0]), kernel_result_like(in[1]),
+            has_bias ? kernel_result_like(in[1]) : at::Tensor()};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor x = in[0].contiguous(), weight = in[1].contiguous();
+    const at::Tensor dy = in[4].contiguous();
+    const at::Tensor dsum = in[5].defined() ? in[5].contiguous() : in[5];
+    const Shape s = shape_of(x);
+    at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
+    if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
+    kernels::layer_norm_backward(
+        s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), in[2].data_ptr<float>(),
+        in[3].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
+        has_bias ? dbias.data_ptr<float>() : nullptr, dsum.defined() ? dsum.data_ptr() : nullptr);
+    return {dx, dweight.to(weight.scalar_type()),
+            has_bias ? dbias.to(weight.scalar_type()) : at::Tensor()};
+  }
+};
+
+variable_list layer_norm_gradients(AutogradContext* ctx, const at::Tensor& grad,
+                                   const at::Tensor& grad_sum) {
   const variable_list saved = ctx->get_saved_variables();
-  const at::Tensor &x = saved[0], &weight = saved[1], dy = grad.contiguous();
-  const at::Tensor dsum = grad_sum.defined() ? grad_sum.contiguous() : grad_sum;
-  const bool has_bias = ctx->saved_data["bias"].toBool();
-  const Shape s = shape_of(x);
-  at::Tensor dx = pooled_empty_like(x), dweight = pooled_empty({s.cols}, at::kFloat), dbias;
-  if (has_bias) dbias = pooled_empty({s.cols}, at::kFloat);
-  kernels::layer_norm_backward(
-      s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(), saved[2].data_ptr<float>(),
-      saved[3].data_ptr<float>(), dy.data_ptr(), dx.data_ptr(), dweight.data_ptr<float>(),
-      has_bias ? dbias.data_ptr<float>() : nullptr, dsum.defined() ? dsum.data_ptr() : nullptr);
-  return {dx, dweight.to(weight.scalar_type()),
-          has_bias ? dbias.to(weight.scalar_type()) : at::Tensor()};
+  return call_kernel(LayerNormBackward{ctx->saved_data["bias"].toBool()},
+                     {saved[0], saved[1], saved[2], saved[3], grad, grad_sum});
 }
 
 struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const Optional& bias, double eps) {
     const at::Tensor x = input.contiguous();
-    const Shape s = shape_of(x);
-    at::Tensor y = pooled_empty_like(x), mean = statistics(s.rows), inv_std = statistics(s.rows);
-    kernels::layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), weight.data_ptr(),
-                                bias ? bias->data_ptr() : nullptr, eps, y.data_ptr(),
-                                mean.data_ptr<float>(), inv_std.data_ptr<float>());
+    const variable_list out =
+        call_kernel(LayerNormForward{eps}, {x, weight, bias.value_or(at::Tensor()), at::Tensor()});
     ctx->saved_data["bias"] = bias.has_value();
-    ctx->save_for_backward({x, weight, mean, inv_std});
-    return y;
+    ctx->save_for_backward({x, weight, out[1], out[2]});
+    return out[0];
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[0], {});
-    return {dx, dweight, dbias, at::Tensor()};
+    const variable_list out = layer_norm_gradients(ctx, grads[0], {});
+    return {out[0], out[1], out[2], at::Tensor()};
   }
 };
 
 struct FusedAddLayerNorm : torch::autograd::Function<FusedAddLayerNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
-                               const at::Tensor& residual_input, const at::Tensor& weight,
+                               const at::Tensor& residual, const at::Tensor& weight,
                                const Optional& bias, double eps) {
-    const at::Tensor x = input.contiguous(), residual = residual_input.contiguous();
-    const Shape s = shape_of(x);
-    at::Tensor sum = pooled_empty_like(x), y = pooled_empty_like(x);
-    at::Tensor mean = statistics(s.rows), inv_std = statistics(s.rows);
-    kernels::add_layer_norm_forward(s.dtype, s.rows, s.cols, x.data_ptr(), residual.data_ptr(),
-                                    weight.data_ptr(), bias ? bias->data_ptr() : nullptr, eps,
-                                    sum.data_ptr(), y.data_ptr(), mean.data_ptr<float>(),
-                                    inv_std.data_ptr<float>());
+    const variable_list out =
+        call_kernel(LayerNormForward{eps}, {input, weight, bias.value_or(at::Tensor()), residual});
     ctx->saved_data["bias"] = bias.has_value();
-    ctx->save_for_backward({sum, weight, mean, inv_std});
-    return {sum, y};
+    ctx->save_for_backward({out[3], weight, out[1], out[2]});
+    return {out[3], out[0]};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto [dx, dweight, dbias] = layer_norm_gradients(ctx, grads[1], grads[0]);
-    return {dx, dx, dweight, dbias, at::Tensor()};
+    const variable_list out = layer_norm_gradients(ctx, grads[1], grads[0]);
+    return {out[0], out[0], out[1], out[2], at::Tensor()};
   }
 };
 

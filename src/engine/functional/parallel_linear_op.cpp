@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/functional/linear_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
@@ -25,6 +26,9 @@ struct LinearRecord : torch::CustomClassHolder {
   std::vector<bool> has_bias;  // per weight
 };
 
+// ---- On tensors without memory of their own, recorded or traced ones, and with plain kernels: the
+// same products and exchanges by operators of tensors.
+
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 std::vector<int64_t> with_last(const at::Tensor& x, int64_t features) {
@@ -38,10 +42,9 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
   const bool partial = plan.output != Output::kAsIs;
   const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
-  at::Tensor y =
-      matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out, product_dtype,
-                     partial ? at::Tensor() : bias, partial ? plan.group.get() : nullptr)
-          .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
+  at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out,
+                                product_dtype, partial ? at::Tensor() : bias)
+                     .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
   if (!partial) return y;
   if (plan.output == Output::kReduce) {
     all_reduce_in_place(*plan.group, y);
@@ -58,8 +61,7 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
   const at::ScalarType dtype = weights[0].scalar_type();
   const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
   at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0],
-                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype, {},
-                                 plan.input != Input::kAsIs ? plan.group.get() : nullptr);
+                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype);
   for (size_t i = 1; i < weights.size(); ++i) {
     add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], plan.weights_in_out, dx);
   }
@@ -97,21 +99,78 @@ at::Tensor weight_product(const ParallelLinearPlan& plan, const at::Tensor& dy, 
   return {};
 }
 
+variable_list reference_gradients(const c10::intrusive_ptr<LinearRecord>& record,
+                                  const variable_list& saved, const variable_list& grads,
+                                  bool wants_dx, const std::vector<bool>& wants_weight) {
+  const ParallelLinearPlan& plan = record->plan;
+  variable_list dys;
+  for (const at::Tensor& grad : grads) {
+    dys.push_back(plan.output == Output::kReduceScatterSequence
+                      ? all_gather(*plan.group, grad, plan.dim)
+                      : grad);
+  }
+  variable_list result(1 + dys.size());
+  if (wants_dx) {
+    result[0] = input_gradient(plan, dys, at::ArrayRef<at::Tensor>(saved).slice(1));
+  }
+  const auto in = std::make_shared<EnteredInput>(plan, saved[0]);
+  for (size_t i = 0; i < dys.size(); ++i) {
+    if (!wants_weight[i]) continue;
+    result[1 + i] =
+        weight_gradient(saved[1 + i], [record, in, dy = rows_of(dys[i])](at::Tensor sum) {
+          return weight_product(record->plan, dy, in->rows(), std::move(sum));
+        });
+  }
+  return result;
+}
+
+// ---- On tensors with memory.
+
+bool has_memory(const ParallelLinearPlan& plan, const at::Tensor& x) {
+  return x.is_cpu() && use_fused(*plan.context, x);
+}
+
+variable_list gradients(const ParallelLinearPlan& plan, const variable_list& saved,
+                        const variable_list& grads, bool wants_dx,
+                        const std::vector<bool>& wants_weight) {
+  const auto weights = at::ArrayRef<at::Tensor>(saved).slice(1);
+  const auto pass = std::make_shared<LinearBackward>(plan, saved[0], weights, grads);
+  bool makes_weights = false;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    makes_weights = makes_weights || (wants_weight[i] && !puts_off_gradient(weights[i]));
+  }
+  variable_list result(1 + weights.size());
+  result[0] = pass->start(wants_dx, makes_weights);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!wants_weight[i]) continue;
+    result[1 + i] = weight_gradient(
+        weights[i], [pass, i](at::Tensor sum) { return pass->weight_gradient(i, std::move(sum)); });
+  }
+  pass->finish();
+  return result;
+}
+
 struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
   // parameters: the weights, then the biases there are.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
                                const c10::intrusive_ptr<LinearRecord>& record) {
+    const ParallelLinearPlan& plan = record->plan;
     const size_t n_weights = record->has_bias.size();
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     variable_list saved{x};
     saved.insert(saved.end(), parameters.begin(), parameters.begin() + n_weights);
     ctx->save_for_backward(saved);
-    const at::Tensor in = input_in_region(record->plan, x);
-    variable_list outputs;
+    variable_list biases(n_weights), outputs;
     size_t next_bias = n_weights;
     for (size_t i = 0; i < n_weights; ++i) {
-      const at::Tensor bias = record->has_bias[i] ? parameters[next_bias++] : at::Tensor();
-      outputs.push_back(forward_one(record->plan, in, parameters[i], bias));
+      if (record->has_bias[i]) biases[i] = parameters[next_bias++];
+    }
+    if (has_memory(plan, x)) {
+      return linear_forward(plan, x, at::ArrayRef<at::Tensor>(saved).slice(1), biases);
+    }
+    const at::Tensor in = input_in_region(plan, x);
+    for (size_t i = 0; i < n_weights; ++i) {
+      outputs.push_back(forward_one(plan, in, parameters[i], biases[i]));
     }
     return outputs;
   }
@@ -121,29 +180,16 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
         c10::static_intrusive_pointer_cast<LinearRecord>(ctx->saved_data["record"].toCapsule());
     const ParallelLinearPlan& plan = record->plan;
     const variable_list saved = ctx->get_saved_variables();
-    const size_t n_weights = record->has_bias.size();
-    const at::Tensor& x = saved[0];
-
-    variable_list dys, dbiases;
-    for (size_t i = 0; i < n_weights; ++i) {
+    const bool wants_dx = ctx->needs_input_grad(0);
+    std::vector<bool> wants_weight;
+    variable_list dbiases;
+    for (size_t i = 0; i < grads.size(); ++i) {
       if (record->has_bias[i]) dbiases.push_back(sum_rows(grads[i]));
-      dys.push_back(plan.output == Output::kReduceScatterSequence
-                        ? all_gather(*plan.group, grads[i], plan.dim)
-                        : grads[i]);
+      wants_weight.push_back(ctx->needs_input_grad(1 + i));
     }
-    variable_list result(1);
-    if (ctx->needs_input_grad(0)) {
-      result[0] = input_gradient(plan, dys, at::ArrayRef<at::Tensor>(saved).slice(1));
-    }
-    const auto in = std::make_shared<EnteredInput>(plan, x);
-    for (size_t i = 0; i < n_weights; ++i) {
-      result.emplace_back();
-      if (!ctx->needs_input_grad(1 + i)) continue;
-      result.back() =
-          weight_gradient(saved[1 + i], [record, in, dy = rows_of(dys[i])](at::Tensor sum) {
-            return weight_product(record->plan, dy, in->rows(), std::move(sum));
-          });
-    }
+    variable_list result = has_memory(plan, saved[0])
+                               ? gradients(plan, saved, grads, wants_dx, wants_weight)
+                               : reference_gradients(record, saved, grads, wants_dx, wants_weight);
     result.insert(result.end(), dbiases.begin(), dbiases.end());
     result.emplace_back();
     return result;

@@ -205,6 +205,7 @@ Tensors Tracer::add_inputs(const Tensors& inputs) {
 
 Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   const Tensors given = add_inputs(inputs);
+  const TracedCastLists casts(lists_of({inputs.begin(), inputs.end()}));
   const at::AutoGradMode grad_mode(true);
   const TracingScope tracing(this);
   const ObservingScope observing(*this);

@@ -22,17 +22,19 @@ Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
   plan_.group = group_;
   plan_.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
                                    : ParallelLinearPlan::Input::kCopy;
-  const GroupRef sharing = key_sharing_group(*context(), group_, sizes_.kv_heads);
-  const auto projection = [&](const char* name, int64_t heads, const GroupRef& gradient_group) {
-    return add_layer<HeadProjection>(*this, at, name, hidden, heads, sizes_.head_dim,
-                                     options.qkv_bias, gradient_group);
+  const GroupRef sharing = key_sharing_group(*context(), group_, sizes_);
+  q_ = add_layer<HeadProjection>(*this, at, "q_proj", sizes_, num_heads, sizes_.own,
+                                 options.qkv_bias, nullptr);
+  const auto add_keys = [&](const char* name) {
+    return add_layer<HeadProjection>(*this, at, name, sizes_, sizes_.kv_heads, sizes_.own_keys,
+                                     options.qkv_bias, sharing);
   };
-  q_ = projection("q_proj", num_heads, nullptr);
-  k_ = projection("k_proj", sizes_.kv_heads, sharing);
-  v_ = projection("v_proj", sizes_.kv_heads, sharing);
-  output_ = add_layer<RowParallelLinear>(
-      *this, at, "o_proj", num_heads * sizes_.head_dim, hidden,
-      LinearOptions{.bias = options.output_bias, .input_is_parallel = true});
+  k_ = add_keys("k_proj");
+  v_ = add_keys("v_proj");
+  output_ = add_layer<RowParallelLinear>(*this, at, "o_proj", num_heads * sizes_.head_dim, hidden,
+                                         LinearOptions{.bias = options.output_bias,
+                                                       .input_is_parallel = true,
+                                                       .own = sizes_.features(sizes_.own)});
   if (options.head_norm_eps) {
     // As slices of the sequence do, a rank's heads give a part of the weights' gradients.
     LayerContext parts = at;

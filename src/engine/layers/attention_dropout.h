@@ -2,6 +2,7 @@
 
 #include "engine/functional/attention_op.h"
 #include "engine/layers/dropout.h"
+#include "engine/layers/head_projection.h"
 
 namespace nxd {
 
@@ -9,7 +10,10 @@ namespace nxd {
 // its heads.
 class AttentionDropout : public Dropout {
  public:
-  AttentionDropout(const LayerContext& at, double p) : Dropout(at, p, /*shard_dim=*/1) {}
+  AttentionDropout(const LayerContext& at, double p, const HeadSizes& sizes)
+      : Dropout(at, p, /*shard_dim=*/1) {
+    set_share(sizes.own, sizes.heads);
+  }
 
   // attention() of q, k and v. In training its weights are dropped, which puts them in memory.
   at::Tensor attend(AttentionArgs args, const at::Tensor& q, const at::Tensor& k,

@@ -51,16 +51,25 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
   return {x * factors(x.sizes(), x.options())};
 }
 
+ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {
+  const GroupRef group = shard_dim_ >= 0 ? tensor_group(*context()) : nullptr;
+  if (!share_) {
+    return dropout_shard(std::move(part), shard_dim_, group ? group->rank() : 0,
+                         group ? group->size() : 1);
+  }
+  part[static_cast<size_t>(shard_dim_)] = share_->extent;
+  return ShardSpec::ranges(std::move(part), shard_dim_, {share_->own}, share_->extent);
+}
+
 at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   const Context& ctx = *context();
   const RandomSite site = dropout_site(ctx.seed(), site_).at(ctx.step(), ctx.microbatch());
-  const GroupRef group = shard_dim_ >= 0 ? tensor_group(ctx) : nullptr;
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
-  const auto draw = [site, numbered, dim = shard_dim_, group, keep = 1.0 - p_] {
+  const ShardSpec shard = shard_of(numbered);
+  const auto draw = [site, numbered, shard, keep = 1.0 - p_] {
     at::Tensor mask = pooled_empty(numbered, at::kByte);
-    draw_kept(site, numbered, dim, group ? group->rank() : 0, group ? group->size() : 1, keep,
-              mask.data_ptr<uint8_t>());
+    draw_kept(site, shard, keep, mask.data_ptr<uint8_t>());
     return mask;
   };
   at::Tensor mask = options.device().is_cpu() ? draw() : recorded_mask(draw, numbered, 1.0 - p_);

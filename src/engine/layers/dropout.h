@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "core/layout/shard_spec.h"
 #include "engine/layers/layer_context.h"
 
 namespace nxd {
@@ -13,6 +16,9 @@ class Dropout : public Module {
   // are numbered by and shard_dim counts in, as [sequence, batch, ...] is.
   Dropout(const LayerContext& at, double p, int shard_dim, bool transposed = false);
 
+  // A part of the split dimension that is no equal one: of so many indices these.
+  void set_share(ShardSpec::Range own, int64_t extent) { share_ = Share{own, extent}; }
+
   // True if an input is changed at all: not in evaluation.
   bool active() const { return training() && p_ > 0; }
   // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p). On the recorded device they are
@@ -25,10 +31,17 @@ class Dropout : public Module {
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
+  ShardSpec shard_of(std::vector<int64_t> part) const;
+
   double p_;
   std::string site_;
   int shard_dim_;
   bool transposed_;
+  struct Share {
+    ShardSpec::Range own;
+    int64_t extent;
+  };
+  std::optional<Share> share_;
 };
 
 // Adds a dropout of activations as they lie between a model's layers: [batch, sequence, features],

@@ -18,8 +18,12 @@ GatedMlp::GatedMlp(const LayerContext& at, int64_t hidden, int64_t intermediate,
   plan_.group = group_;
   plan_.input = at.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence
                                      : ParallelLinearPlan::Input::kCopy;
-  const LinearOptions linear{
-      .bias = options.bias, .gather_output = false, .input_is_parallel = true};
+  check_argument(intermediate > 0, "intermediate_size: expected a positive number, got ",
+                 intermediate);
+  const LinearOptions linear{.bias = options.bias,
+                             .gather_output = false,
+                             .input_is_parallel = true,
+                             .own = own_features(*group_, intermediate)};
   gate_ = add_layer<ColumnParallelLinear>(*this, at, "gate_proj", hidden, intermediate, linear);
   up_ = add_layer<ColumnParallelLinear>(*this, at, "up_proj", hidden, intermediate, linear);
   down_ = add_layer<RowParallelLinear>(*this, at, "down_proj", intermediate, hidden, linear);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/base/round_up.h"
+#include "core/layout/nearly_equal.h"
 #include "core/world/trained_axes.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
@@ -19,6 +20,12 @@ ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group) {
   const int64_t size = group.size(), padded = round_up(shape[0], size);
   if (padded == shape[0]) return ShardSpec::split(std::move(shape), 0, group.rank(), group.size());
   return ShardSpec::padded(std::move(shape), 0, padded, group.rank(), group.size());
+}
+
+ShardSpec::Range own_features(const ProcessGroup& group, int64_t features) {
+  check_argument(features >= group.size(), "expected at least a feature for each of the ",
+                 group.size(), " ranks of group ", group.name(), ", got ", features);
+  return nearly_equal(features, group.rank(), group.size());
 }
 
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel) {

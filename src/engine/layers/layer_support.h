@@ -17,6 +17,9 @@ GroupRef tensor_group(const Context& context);
 // A rank's rows of a table whose rows are the vocabulary, padded to a multiple of the ranks.
 ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group);
 
+// A rank's part of features that need not divide by the ranks, of which each has some.
+ShardSpec::Range own_features(const ProcessGroup& group, int64_t features);
+
 // Marks a replicated parameter: one rank of the group counts it in norms, and with sequence
 // parallelism its gradient is summed over the group.
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel);

@@ -3,19 +3,23 @@
 namespace nxd {
 
 ParallelConv1d::ParallelConv1d(const LayerContext& at, Split split, int64_t in_features,
-                               int64_t out_features, int fused)
+                               int64_t out_features, ShardSpec::Range own, int fused)
     : Module(at.context, "ParallelConv1D"), group_(at.group()), local_in_(in_features) {
   const bool columns = split == Split::kColumns;
-  const int rank = group_->rank(), size = group_->size();
-  if (!columns) local_in_ /= size;
-  make_parameter(
-      *this, at, "weight",
-      ShardSpec::strided({in_features, out_features}, columns ? 1 : 0, rank, size, fused),
-      at.init.resolve(Initializer::normal(0, 0.02), in_features));
+  if (!columns) local_in_ = own.end - own.begin;
+  const auto part_of = [&](ShardSpec::Shape shape, int dim) {
+    const int64_t extent = shape[static_cast<size_t>(dim)];
+    std::vector<ShardSpec::Range> ranges;
+    for (int64_t begin = 0; begin < extent; begin += extent / fused) {
+      ranges.push_back({begin + own.begin, begin + own.end});
+    }
+    return ShardSpec::ranges(std::move(shape), dim, ranges, extent);
+  };
+  make_parameter(*this, at, "weight", part_of({in_features, out_features}, columns ? 1 : 0),
+                 at.init.resolve(Initializer::normal(0, 0.02), in_features));
   Parameter& bias =
       make_parameter(*this, at, "bias",
-                     columns ? ShardSpec::strided({out_features}, 0, rank, size, fused)
-                             : ShardSpec::replicated({out_features}),
+                     columns ? part_of({out_features}, 0) : ShardSpec::replicated({out_features}),
                      Initializer::constant(0));
   if (!columns) mark_replicated(bias, group_, at.sequence_parallel);
 

@@ -13,9 +13,10 @@ class ParallelConv1d : public Module {
     kColumns,  // this rank's features of the output; x is the same on all ranks
     kRows      // x holds this rank's features; y is summed over the ranks
   };
-  // fused: outputs of equal size, one after another, of each of which a rank has a part.
+  // own: this rank's features of the split side. fused: outputs of equal size, one after another,
+  // of each of which a rank has these.
   ParallelConv1d(const LayerContext& at, Split split, int64_t in_features, int64_t out_features,
-                 int fused = 1);
+                 ShardSpec::Range own, int fused = 1);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

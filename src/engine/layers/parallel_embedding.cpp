@@ -4,12 +4,13 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/embedding.h"
+#include "core/tensor_parallel/vocab_parallel_embedding.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/device/kernel_call.h"
 #include "engine/layers/layer_support.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
-#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
@@ -31,45 +32,148 @@ struct EmbeddingPlan : torch::CustomClassHolder {
   int64_t first = 0;  // id of the table's first row
   int64_t padding_idx = -1;
   bool fused = false;
+
+  // Core's embedding takes it.
+  bool has_memory(const at::Tensor& table) const { return fused && table.is_cpu(); }
 };
 
-// Rows of a table that holds the ids first ... first + rows; zeros for other ids. Summing is part
-// of it, so that the rows are written where the ranks sum them. Each element has one rank that
+VocabEmbeddingOptions options_of(const EmbeddingPlan& plan) {
+  VocabEmbeddingOptions options;
+  if (plan.padding_idx >= 0) options.padding_idx = plan.padding_idx;
+  options.sequence_parallel = plan.sum == EmbeddingPlan::Sum::kScattered;
+  options.sequence_dim = plan.dim;
+  options.exchanges = plan.sum != EmbeddingPlan::Sum::kNone;
+  return options;
+}
+
+// ---- By operators of tensors: on those without memory of their own, recorded or traced ones, with
+// plain kernels, and in f64. Where graphs are replayed a recorded lookup is one node.
+
+// Takes ids and a table whose first row is of the id first; gives their rows, zeros for other ids.
+struct LookUpRows {
+  static constexpr const char* kName = "nxd::embedding";
+  int64_t first;
+
+  KernelParameters parameters() const { return {{"first", first}}; }
+  variable_list results(const variable_list& in) const {
+    return {kernel_result(sizes(in), in[1].scalar_type())};
+  }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor ids = in[0].contiguous(), table = in[1].contiguous();
+    const at::Tensor y = pooled_empty(sizes(in), table.scalar_type());
+    kernels::embedding_forward(to_nxd_dtype(table.scalar_type()), ids.numel(), table.size(1),
+                               ids.data_ptr<int64_t>(), first, table.size(0), table.data_ptr(),
+                               y.data_ptr());
+    return {y};
+  }
+  static std::vector<int64_t> sizes(const variable_list& in) {
+    std::vector<int64_t> sizes = in[0].sizes().vec();
+    sizes.push_back(in[1].size(1));
+    return sizes;
+  }
+};
+
+// Takes ids, a table and the gradient of the rows; gives for each row of the table the sum over the
+// places where its id is.
+struct SumRows {
+  static constexpr const char* kName = "nxd::embedding_backward";
+  int64_t first;
+
+  KernelParameters parameters() const { return {{"first", first}}; }
+  variable_list results(const variable_list& in) const { return {kernel_result_like(in[1])}; }
+  variable_list run(const variable_list& in) const {
+    const at::Tensor& table = in[1];
+    const at::Tensor ids = in[0].contiguous(), dy = in[2].contiguous();
+    const at::ScalarType dtype = table.scalar_type(), wide = partial_sum_dtype(dtype);
+    at::Tensor sums = pooled_empty(table.sizes(), wide).zero_();
+    kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
+                                ids.data_ptr<int64_t>(), first, table.size(0), dy.data_ptr(),
+                                sums.data_ptr());
+    return {wide == dtype ? sums : pooled_empty(table.sizes(), dtype).copy_(sums)};
+  }
+};
+
+// Rows of the ids first ... first + rows, zeros for other ids.
+at::Tensor reference_rows(const EmbeddingPlan& plan, const at::Tensor& ids,
+                          const at::Tensor& table) {
+  std::vector<int64_t> sizes = ids.sizes().vec();
+  sizes.push_back(table.size(1));
+  if (table.is_meta() || is_tracing()) {
+    return at::empty(sizes, table.options().device(at::kMeta));
+  }
+  if (plan.fused) return call_kernel(LookUpRows{plan.first}, {ids, table})[0];
+  const at::Tensor local = ids - plan.first;
+  const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+  const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
+  return (rows * held.reshape({-1, 1})).view(sizes);
+}
+
+at::Tensor reference_lookup(const EmbeddingPlan& plan, const at::Tensor& ids,
+                            const at::Tensor& table) {
+  at::Tensor y = reference_rows(plan, ids, table);
+  if (plan.sum == EmbeddingPlan::Sum::kScattered) return reduce_scatter(*plan.group, y, plan.dim);
+  if (plan.sum == EmbeddingPlan::Sum::kRanks) all_reduce_in_place(*plan.group, y);
+  return y;
+}
+
+// The gradient of the table: of each row the sum over the places where its id is.
+at::Tensor reference_gradient(const EmbeddingPlan& plan, const at::Tensor& given_ids,
+                              const at::Tensor& table, const at::Tensor& dy) {
+  // The padding row gets no gradient: its id becomes one that no rank holds.
+  const at::Tensor ids =
+      plan.padding_idx < 0 ? given_ids : given_ids.masked_fill(given_ids.eq(plan.padding_idx), -1);
+  if (plan.fused) {
+    const at::Tensor rows = dy.reshape({-1, table.size(1)}).contiguous();
+    return call_kernel(SumRows{plan.first}, {ids, table, rows})[0];
+  }
+  const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
+  at::Tensor dtable = at::zeros(table.sizes(), table.options().dtype(wide));
+  const at::Tensor local = (ids - plan.first).reshape({-1});
+  const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
+  const at::Tensor rows = dy.reshape({-1, table.size(1)}).to(wide);
+  dtable.index_add_(0, local * held, rows * held.unsqueeze(1));
+  return dtable.to(table.scalar_type());
+}
+
+// ---- On tensors with memory, by core's embedding. The ids have been checked, on all ranks.
+
+at::Tensor lookup(const EmbeddingPlan& plan, const at::Tensor& ids, const at::Tensor& table) {
+  std::vector<int64_t> sizes = ids.sizes().vec();
+  sizes.push_back(table.size(1));
+  const at::ScalarType dtype = table.scalar_type();
+  if (plan.sum == EmbeddingPlan::Sum::kScattered) {
+    int64_t& size = sizes[static_cast<size_t>(plan.dim)];
+    check_divides(*plan.group, "reduce_scatter", size, plan.dim);
+    size /= plan.group->size();
+  }
+  at::Tensor y = plan.sum == EmbeddingPlan::Sum::kRanks ? exchanged_empty(*plan.group, sizes, dtype)
+                                                        : pooled_empty(sizes, dtype);
+  run_alike(*plan.group, "embedding",
+            VocabEmbeddingForward(*plan.group, {array_of(ids), array_of(table), array_of(y)},
+                                  options_of(plan)));
+  return y;
+}
+
+// The gradient by itself, even where there is a sum that it will be added to: added row by row it
+// would round as no pass does that forms both at once.
+at::Tensor gradient(const EmbeddingPlan& plan, const at::Tensor& ids, const at::Tensor& table,
+                    const at::Tensor& dy) {
+  at::Tensor dtable = pooled_empty(table.sizes(), table.scalar_type());
+  run_alike(*plan.group, "embedding",
+            VocabEmbeddingBackward(*plan.group, {array_of(ids), array_of(dtable), array_of(dy)},
+                                   options_of(plan)));
+  return dtable;
+}
+
+// Rows of a table, summed over the ranks that have parts of it. Each element has one rank that
 // contributes more than zero, so the sum is exact in any dtype.
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& ids, const at::Tensor& table,
                             const c10::intrusive_ptr<EmbeddingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     ctx->save_for_backward({ids, table});
-    at::Tensor y = rows_held(*plan, ids, table);
-    if (plan->sum == EmbeddingPlan::Sum::kNone) return y;
-    if (plan->sum == EmbeddingPlan::Sum::kScattered)
-      return reduce_scatter(*plan->group, y, plan->dim);
-    all_reduce_in_place(*plan->group, y);
-    return y;
-  }
-
-  static at::Tensor rows_held(const EmbeddingPlan& plan, const at::Tensor& ids,
-                              const at::Tensor& table) {
-    std::vector<int64_t> sizes = ids.sizes().vec();
-    sizes.push_back(table.size(1));
-    if (table.is_meta() || is_tracing()) {
-      return at::empty(sizes, table.options().device(at::kMeta));
-    }
-    if (!plan.fused) {
-      const at::Tensor local = ids - plan.first;
-      const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
-      const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
-      return (rows * held.reshape({-1, 1})).view(sizes);
-    }
-    const at::ScalarType dtype = table.scalar_type();
-    at::Tensor y = plan.sum == EmbeddingPlan::Sum::kNone
-                       ? pooled_empty(sizes, dtype)
-                       : exchanged_empty(*plan.group, sizes, dtype);
-    kernels::embedding_forward(to_nxd_dtype(dtype), ids.numel(), table.size(1),
-                               ids.data_ptr<int64_t>(), plan.first, table.size(0), table.data_ptr(),
-                               y.data_ptr());
-    return y;
+    return plan->has_memory(table) ? lookup(*plan, ids, table)
+                                   : reference_lookup(*plan, ids, table);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -77,36 +181,20 @@ struct Lookup : torch::autograd::Function<Lookup> {
     const at::Tensor &ids = saved[0], &table = saved[1];
     const auto plan =
         c10::static_intrusive_pointer_cast<EmbeddingPlan>(ctx->saved_data["plan"].toCapsule());
+    if (plan->has_memory(table)) {
+      const at::Tensor& dy = grads[0];
+      const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {
+        return gradient(*plan, ids, table, dy);
+      });
+      return {at::Tensor(), dtable, at::Tensor()};
+    }
     const at::Tensor dy = plan->sum == EmbeddingPlan::Sum::kScattered
                               ? all_gather(*plan->group, grads[0], plan->dim)
                               : grads[0];
     const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {
-      return rows_summed(*plan, ids, table, dy);
+      return reference_gradient(*plan, ids, table, dy);
     });
     return {at::Tensor(), dtable, at::Tensor()};
-  }
-
-  // The gradient of the table: of each row the sum over the places where its id is.
-  static at::Tensor rows_summed(const EmbeddingPlan& plan, const at::Tensor& given_ids,
-                                const at::Tensor& table, const at::Tensor& given_dy) {
-    // The padding row gets no gradient: its id becomes one that no rank holds.
-    const at::Tensor ids = plan.padding_idx < 0
-                               ? given_ids
-                               : given_ids.masked_fill(given_ids.eq(plan.padding_idx), -1);
-    const at::Tensor dy = given_dy.reshape({-1, table.size(1)}).contiguous();
-    const at::ScalarType dtype = table.scalar_type(), wide = partial_sum_dtype(dtype);
-    if (plan.fused) {
-      at::Tensor dtable = pooled_empty(table.sizes(), wide).zero_();
-      kernels::embedding_backward(to_nxd_dtype(dy.scalar_type()), ids.numel(), table.size(1),
-                                  ids.data_ptr<int64_t>(), plan.first, table.size(0), dy.data_ptr(),
-                                  dtable.data_ptr());
-      return wide == dtype ? dtable : pooled_empty(table.sizes(), dtype).copy_(dtable);
-    }
-    at::Tensor dtable = at::zeros(table.sizes(), table.options().dtype(wide));
-    const at::Tensor local = (ids - plan.first).reshape({-1});
-    const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
-    dtable.index_add_(0, local * held, dy.to(wide) * held.unsqueeze(1));
-    return dtable.to(dtype);
   }
 };
 

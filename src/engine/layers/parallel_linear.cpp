@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/ops/autocast.h"
@@ -17,6 +18,15 @@ Initializer default_initializer(int64_t fan_in) {
   return Initializer::uniform(-bound, bound);
 }
 
+// The last dimension is so many blocks: of each the first features stay, and zeros fill it up to a
+// size.
+at::Tensor fill_blocks(const at::Tensor& x, int64_t blocks, int64_t kept, int64_t size) {
+  const at::Tensor parts = x.unflatten(-1, {blocks, x.size(-1) / blocks}).narrow(-1, 0, kept);
+  std::vector<int64_t> sizes = parts.sizes().vec();
+  sizes.back() = size - kept;
+  return at::cat({parts, at::zeros(sizes, x.options())}, -1).flatten(-2, -1);
+}
+
 }  // namespace
 
 ParallelLinearLayer::ParallelLinearLayer(const LayerContext& at, const char* class_name,
@@ -28,7 +38,8 @@ ParallelLinearLayer::ParallelLinearLayer(const LayerContext& at, const char* cla
       out_features_(out_features),
       skip_bias_add_(options.skip_bias_add),
       sequence_parallel_(at.sequence_parallel),
-      sequence_dim_(options.sequence_dim) {
+      sequence_dim_(options.sequence_dim),
+      stride_(options.stride) {
   check_argument(in_features > 0, "in_features: expected a positive number, got ", in_features);
   check_argument(out_features > 0, "out_features: expected a positive number, got ", out_features);
   check_argument(options.stride > 0, "stride: expected at least 0, got ", options.stride);
@@ -69,6 +80,52 @@ Module::Tensors ParallelLinearLayer::result(at::Tensor y, size_t n_outputs) cons
   return outputs;
 }
 
+ShardSpec ParallelLinearLayer::part_of(ShardSpec::Shape shape, int dim,
+                                       const LinearOptions& options) const {
+  if (!options.own) {
+    return ShardSpec::strided(std::move(shape), dim, group_->rank(), group_->size(),
+                              options.stride);
+  }
+  const int64_t extent = shape[static_cast<size_t>(dim)];
+  return ShardSpec::ranges(std::move(shape), dim, {*options.own}, extent);
+}
+
+const Parameter& ParallelLinearLayer::own_parameter(std::string_view name) const {
+  const auto found = std::find_if(parameters().begin(), parameters().end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  check_internal(found != parameters().end(), class_name(), " without a parameter ", name);
+  return *found->second;
+}
+
+std::vector<ParallelLinearLayer::PaddedParameter> ParallelLinearLayer::padded_parameters(
+    const HeadPadding& heads, const std::string& path) const {
+  std::vector<PaddedParameter> padded;
+  for (const auto& [name, parameter] : parameters()) {
+    const ShardSpec& shard = parameter->shard();
+    if (shard.dim() < 0) continue;
+    const std::string what = join_path(path, name);
+    const int64_t extent = shard.shape()[static_cast<size_t>(shard.dim())];
+    const int64_t grown = heads.padded(extent, what);
+    const int64_t parts = int64_t{group_->size()} * stride_;
+    check_argument(grown % parts == 0, what, ": the ", extent, " features of ", heads.heads,
+                   " heads become ", grown, " of ", heads.padded_heads, ", which ", parts,
+                   " parts on the ranks of group ", group_->name(), " do not divide");
+    padded.push_back({parameter, ShardSpec::padded(shard.shape(), shard.dim(), grown,
+                                                   group_->rank(), group_->size(), stride_)});
+  }
+  return padded;
+}
+
+at::Tensor ParallelLinearLayer::without_padding(const at::Tensor& x) const {
+  const int64_t padding = weight_shard().padding(), size = x.size(-1) / stride_;
+  return padding == 0 ? x : fill_blocks(x, stride_, size - padding / stride_, size);
+}
+
+at::Tensor ParallelLinearLayer::with_padding(const at::Tensor& x, int64_t local_features) const {
+  const int64_t all = local_features * group_->size(), real = x.size(-1);
+  return all == real ? x : fill_blocks(x, stride_, real / stride_, all / stride_);
+}
+
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& at, int64_t in_features,
                                            int64_t out_features, const LinearOptions& options)
     : ParallelLinearLayer(at, "ColumnParallelLinear", in_features, out_features, options),
@@ -78,13 +135,10 @@ ColumnParallelLinear::ColumnParallelLinear(const LayerContext& at, int64_t in_fe
   const int stride = options.stride;
   check_argument(!(gather_output_ && stride > 1), "gather_output: cannot be on with a stride of ",
                  stride, ", whose parts are not in order");
-  const auto shard = [&](ShardSpec::Shape shape) {
-    return ShardSpec::strided(std::move(shape), 0, group_->rank(), group_->size(), stride);
-  };
-  make_weight(at, shard({out_features, in_features}), options.keep_master_weight);
+  make_weight(at, part_of({out_features, in_features}, 0, options), options.keep_master_weight);
   if (!options.bias) return;
   if (!gather_output_) {
-    make_bias(at, shard({out_features}));
+    make_bias(at, part_of({out_features}, 0, options));
     return;
   }
   // After gathering, the bias is added to whole rows: every rank holds all of it.
@@ -101,10 +155,15 @@ Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_ou
                                   : ParallelLinearPlan::Input::kCopy;
   if (sequence_parallel_) plan.dim = check_dim(*group_, "all_gather", inputs[0], sequence_dim_);
   if (!gather_output_) {
-    return result(parallel_linear(plan, inputs[0], weight(), bias_to_add()), n_outputs);
+    Tensors outputs = result(parallel_linear(plan, inputs[0], weight(), bias_to_add()), n_outputs);
+    for (at::Tensor& output : outputs) {
+      if (output.defined()) output = without_padding(output);
+    }
+    return outputs;
   }
   at::Tensor y = parallel_linear(plan, inputs[0], weight(), at::Tensor());
   y = gather_from_region(group_, y, -1);
+  if (y.size(-1) > out_features_) y = y.narrow(-1, 0, out_features_);
   const at::Tensor bias = bias_to_add();
   return result(bias.defined() ? y + cast_lower(bias) : y, n_outputs);
 }
@@ -118,19 +177,19 @@ RowParallelLinear::RowParallelLinear(const LayerContext& at, int64_t in_features
                  "sequence_parallel: needs input_is_parallel");
   check_argument(!sequence_parallel_ || reduce_output_,
                  "reduce_output: cannot be off together with sequence_parallel");
-  make_weight(at,
-              ShardSpec::strided({out_features, in_features}, 1, group_->rank(), group_->size(),
-                                 options.stride),
-              options.keep_master_weight);
+  make_weight(at, part_of({out_features, in_features}, 1, options), options.keep_master_weight);
   if (!options.bias) return;
   mark_replicated(make_bias(at, ShardSpec::replicated({out_features})), group_, sequence_parallel_);
 }
 
 Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, skip_bias_add_ ? 2 : 1, group_.get());
-  const int64_t features = input_is_parallel_ ? in_features_ / group_->size() : in_features_;
+  const int64_t local = weight_shard().local_shape()[1];
+  const int64_t features = input_is_parallel_ ? local : in_features_;
   check_features(*group_, class_name(), inputs[0], features, weight());
-  const at::Tensor x = input_is_parallel_ ? inputs[0] : scatter_to_region(group_, inputs[0], -1);
+  const at::Tensor x = input_is_parallel_
+                           ? without_padding(inputs[0])
+                           : scatter_to_region(group_, with_padding(inputs[0], local), -1);
   ParallelLinearPlan plan;
   plan.context = context();
   plan.group = group_;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "core/layout/head_padding.h"
 #include "engine/functional/parallel_linear_op.h"
 #include "engine/layers/layer_support.h"
 
@@ -16,6 +19,8 @@ struct LinearOptions {
   bool skip_bias_add = false;  // a second output gives the bias, which is not added
   bool keep_master_weight = false;
   int stride = 1;  // blocks per rank of the split dimension, for fused weights
+  // This rank's part of the split dimension; by default parts are equal.
+  std::optional<ShardSpec::Range> own{};
 };
 
 // The base of the column- and the row-parallel layer: a weight [out, in] and a bias.
@@ -29,6 +34,16 @@ class ParallelLinearLayer : public Module {
   at::Tensor weight() const { return parameter_value("weight"); }
   at::Tensor bias() const { return parameter_value("bias"); }
 
+  // The parameters that ranks split, and the shards that they have once split features grow as
+  // heads do, which outputs and inputs follow. INVALID_ARGUMENT, with the layer's path, where the
+  // ranks do not divide these.
+  struct PaddedParameter {
+    std::shared_ptr<Parameter> parameter;
+    ShardSpec shard;
+  };
+  std::vector<PaddedParameter> padded_parameters(const HeadPadding& heads,
+                                                 const std::string& path) const;
+
  protected:
   ParallelLinearLayer(const LayerContext& at, const char* class_name, int64_t in_features,
                       int64_t out_features, const LinearOptions& options);
@@ -40,6 +55,16 @@ class ParallelLinearLayer : public Module {
   // Result of forward: with skip_bias_add the bias is a second output.
   Tensors result(at::Tensor y, size_t n_outputs) const;
   at::Tensor bias_to_add() const;
+  // This rank's shard of a parameter that ranks have parts of along a dimension.
+  ShardSpec part_of(ShardSpec::Shape shape, int dim, const LinearOptions& options) const;
+
+  const ShardSpec& weight_shard() const { return own_parameter("weight").shard(); }
+  // This rank's split features, those of padding as zeros that pass no gradient on: what is made of
+  // zeros need not be zero, and would reach the weight's padding.
+  at::Tensor without_padding(const at::Tensor& x) const;
+  // All split features with the padding of all ranks, of those without; x itself where there is
+  // none.
+  at::Tensor with_padding(const at::Tensor& x, int64_t local_features) const;
 
   GroupRef group_;
   int64_t in_features_, out_features_;
@@ -49,7 +74,9 @@ class ParallelLinearLayer : public Module {
 
  private:
   void make_master_weight();
+  const Parameter& own_parameter(std::string_view name) const;
 
+  int stride_;  // blocks of the split features, each of which is split and padded
   bool keeps_master_weight_ = false;
   at::Tensor master_weight_;
 };

@@ -30,19 +30,20 @@ QkvLinear::QkvLinear(const LayerContext& at, int64_t hidden, int64_t num_heads,
 }
 
 void QkvLinear::make_separate(const LayerContext& at, bool has_bias) {
-  const GroupRef sharing = key_sharing_group(*context(), group_, sizes_.kv_heads);
-  const auto add = [&](const char* name, int64_t heads, const GroupRef& gradient_group) {
-    return add_layer<HeadProjection>(*this, at, name, sizes_.hidden, heads, sizes_.head_dim,
-                                     has_bias, gradient_group);
+  const GroupRef sharing = key_sharing_group(*context(), group_, sizes_);
+  q_ = add_layer<HeadProjection>(*this, at, "q_proj", sizes_, sizes_.heads, sizes_.own, has_bias,
+                                 nullptr);
+  const auto add_keys = [&](const char* name) {
+    return add_layer<HeadProjection>(*this, at, name, sizes_, sizes_.kv_heads, sizes_.own_keys,
+                                     has_bias, sharing);
   };
-  q_ = add("q_proj", sizes_.heads, nullptr);
-  k_ = add("k_proj", sizes_.kv_heads, sharing);
-  v_ = add("v_proj", sizes_.kv_heads, sharing);
+  k_ = add_keys("k_proj");
+  v_ = add_keys("v_proj");
 }
 
 void QkvLinear::make_fused(const LayerContext& at, bool has_bias) {
   // Ranks would share a part of the weight, and the sum over them is one of whole gradients.
-  check_argument(sizes_.kv_heads % group_->size() == 0, "fusion: ", sizes_.kv_heads,
+  check_argument(sizes_.kv_heads >= group_->size(), "fusion: ", sizes_.kv_heads,
                  " key heads for the ", group_->size(), " ranks of group ", group_->name(),
                  " need NXD_QKV_SEPARATE, since ranks share them");
   const double bound = 1.0 / std::sqrt(static_cast<double>(sizes_.hidden));
@@ -55,16 +56,22 @@ void QkvLinear::make_fused(const LayerContext& at, bool has_bias) {
 }
 
 ShardSpec QkvLinear::fused_shard(ShardSpec::Shape shape) const {
-  const int rank = group_->rank(), size = group_->size();
-  if (fusion_ == NXD_QKV_BY_HEAD) return ShardSpec::split(std::move(shape), 0, rank, size);
+  const int64_t d = sizes_.head_dim, features = shape[0];
   std::vector<ShardSpec::Range> ranges;
-  int64_t begin = 0;
-  for (const int64_t heads : {sizes_.heads, sizes_.kv_heads, sizes_.kv_heads}) {
-    const int64_t own = heads / size * sizes_.head_dim;
-    ranges.push_back({begin + rank * own, begin + (rank + 1) * own});
-    begin += heads * sizes_.head_dim;
+  if (fusion_ == NXD_QKV_BY_HEAD) {
+    const int64_t of_key = (sizes_.queries_per_key() + 2) * d;
+    ranges.push_back({sizes_.own_keys.begin * of_key, sizes_.own_keys.end * of_key});
+  } else {
+    int64_t begin = 0;
+    const auto add = [&](int64_t heads, HeadSizes::Range own) {
+      ranges.push_back({begin + own.begin * d, begin + own.end * d});
+      begin += heads * d;
+    };
+    add(sizes_.heads, sizes_.own);
+    add(sizes_.kv_heads, sizes_.own_keys);
+    add(sizes_.kv_heads, sizes_.own_keys);
   }
-  return ShardSpec::ranges(std::move(shape), 0, ranges, begin);
+  return ShardSpec::ranges(std::move(shape), 0, ranges, features);
 }
 
 Module::Tensors QkvLinear::separate_heads(const at::Tensor& x) const {
@@ -88,7 +95,7 @@ Module::Tensors QkvLinear::fused_heads(const at::Tensor& x) const {
     return {q, k, v};
   }
   const int64_t d = sizes_.head_dim, each = sizes_.queries_per_key();
-  const int64_t kv = sizes_.kv_heads / group_->size();
+  const int64_t kv = sizes_.own_keys.end - sizes_.own_keys.begin;
   if (by_head) {
     const at::Tensor heads = y.unflatten(-1, {kv, each + 2, d});
     return {heads.narrow(-2, 0, each).flatten(-3, -2), heads.select(-2, each),

@@ -55,8 +55,10 @@ class BertIntermediate : public Module {
  public:
   BertIntermediate(const LayerContext& at, const BertConfig& config)
       : Module(at.context, "BertIntermediate"), activation_(config.activation) {
+    const LinearOptions linear{.gather_output = false,
+                               .own = own_features(*at.group(), config.intermediate)};
     dense_ = add_layer<ColumnParallelLinear>(*this, at, "dense", config.hidden, config.intermediate,
-                                             LinearOptions{.gather_output = false});
+                                             linear);
   }
 
  protected:
@@ -141,14 +143,15 @@ BertSelfAttention::BertSelfAttention(const LayerContext& at, const BertConfig& c
       hidden_(config.hidden),
       head_dim_(config.head_dim),
       sequence_parallel_(at.sequence_parallel) {
-  const LinearOptions linear{.gather_output = false};
+  const HeadSizes sizes = HeadSizes::make(*group_, hidden_, config.heads, 0, head_dim_);
+  const LinearOptions linear{.gather_output = false, .own = sizes.features(sizes.own)};
   const auto add = [&](const char* name) {
     return add_layer<ColumnParallelLinear>(*this, at, name, hidden_, hidden_, linear);
   };
   query_ = add("query");
   key_ = add("key");
   value_ = add("value");
-  dropout_ = add_layer<AttentionDropout>(*this, at, "dropout", config.attention_dropout);
+  dropout_ = add_layer<AttentionDropout>(*this, at, "dropout", config.attention_dropout, sizes);
   plan_.context = context();
   plan_.group = group_;
   plan_.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
@@ -178,10 +181,10 @@ Module::Tensors BertSelfAttention::forward(const Tensors& inputs, size_t n_outpu
 }
 
 BertOutput::BertOutput(const LayerContext& at, const char* class_name, const BertConfig& config,
-                       int64_t features)
+                       int64_t features, ShardSpec::Range own)
     : Module(at.context, class_name) {
   dense_ = add_layer<RowParallelLinear>(*this, at, "dense", features, config.hidden,
-                                        LinearOptions{.input_is_parallel = true});
+                                        LinearOptions{.input_is_parallel = true, .own = own});
   norm_ = add_norm(*this, at, config);
   dropout_ = add_activation_dropout(*this, at, "dropout", config.hidden_dropout);
 }
@@ -196,10 +199,13 @@ BertLayer::BertLayer(const LayerContext& at, const BertConfig& config)
   auto attention = add_layer<Container>(*this, at, "attention", "BertAttention");
   const LayerContext inside = at.child("attention");
   attention_ = add_layer<BertSelfAttention>(*attention, inside, "self", config);
-  attention_output_ =
-      add_layer<BertOutput>(*attention, inside, "output", "BertSelfOutput", config, config.hidden);
+  const HeadSizes sizes =
+      HeadSizes::make(*at.group(), config.hidden, config.heads, 0, config.head_dim);
+  attention_output_ = add_layer<BertOutput>(*attention, inside, "output", "BertSelfOutput", config,
+                                            config.hidden, sizes.features(sizes.own));
   intermediate_ = add_layer<BertIntermediate>(*this, at, "intermediate", config);
-  output_ = add_layer<BertOutput>(*this, at, "output", "BertOutput", config, config.intermediate);
+  output_ = add_layer<BertOutput>(*this, at, "output", "BertOutput", config, config.intermediate,
+                                  own_features(*at.group(), config.intermediate));
 }
 
 Module::Tensors BertLayer::forward(const Tensors& inputs, size_t n_outputs) {
@@ -250,8 +256,8 @@ Module::Tensors BertModel::forward(const Tensors& inputs, size_t n_outputs) {
 
 BertForPreTraining::BertForPreTraining(const LayerContext& given, const BertConfig& config)
     : TokenModel(given, "BertForPreTraining", config) {
-  check_divides("num_attention_heads", config.heads);
-  check_divides("intermediate_size", config.intermediate);
+  check_heads("num_attention_heads");
+  check_enough("intermediate_size", config.intermediate);
   const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
   auto model = add_layer<BertModel>(*this, at, "bert", config);
   bert_ = model;

@@ -64,7 +64,7 @@ class BertSelfAttention : public Module {
 class BertOutput : public Module {
  public:
   BertOutput(const LayerContext& at, const char* class_name, const BertConfig& config,
-             int64_t features);
+             int64_t features, ShardSpec::Range own);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

@@ -28,10 +28,11 @@ class Gpt2Mlp : public Module {
  public:
   Gpt2Mlp(const LayerContext& at, const Gpt2Config& config)
       : Module(at.context, "GPT2MLP"), activation_(config.activation) {
+    const ShardSpec::Range own = own_features(*at.group(), config.intermediate);
     up_ = add_layer<ParallelConv1d>(*this, at, "c_fc", Split::kColumns, config.hidden,
-                                    config.intermediate);
+                                    config.intermediate, own);
     down_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
-                                      config.intermediate, config.hidden);
+                                      config.intermediate, config.hidden, own);
     dropout_ = add_activation_dropout(*this, at, "dropout", config.residual_dropout);
   }
 
@@ -56,12 +57,14 @@ Gpt2Attention::Gpt2Attention(const LayerContext& at, const Gpt2Config& config, i
       scale_(config.scale_by_head_dim ? 1.0 / std::sqrt(static_cast<double>(head_dim_)) : 1.0),
       sequence_parallel_(at.sequence_parallel) {
   if (config.scale_by_layer_index) scale_ /= static_cast<double>(layer + 1);
+  const HeadSizes sizes = HeadSizes::make(*group_, config.hidden, config.heads, 0, head_dim_);
+  const ShardSpec::Range own = sizes.features(sizes.own);
   projection_ = add_layer<ParallelConv1d>(*this, at, "c_attn", Split::kColumns, config.hidden,
-                                          3 * config.hidden, /*fused=*/3);
+                                          3 * config.hidden, own, /*fused=*/3);
   output_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
-                                      config.hidden, config.hidden);
+                                      config.hidden, config.hidden, own);
   weight_dropout_ =
-      add_layer<AttentionDropout>(*this, at, "attn_dropout", config.attention_dropout);
+      add_layer<AttentionDropout>(*this, at, "attn_dropout", config.attention_dropout, sizes);
   output_dropout_ = add_activation_dropout(*this, at, "resid_dropout", config.residual_dropout);
 }
 
@@ -127,8 +130,8 @@ Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
 
 Gpt2LmHeadModel::Gpt2LmHeadModel(const LayerContext& given, const Gpt2Config& config)
     : CausalLm(given, "GPT2LMHeadModel", config) {
-  check_divides("n_head", config.heads);
-  check_divides("n_inner", config.intermediate);
+  check_heads("n_head");
+  check_enough("n_inner", config.intermediate);
   const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
   auto model = add_layer<Gpt2Model>(*this, at, "transformer", config);
   set_body(at, model, *model->embedding());

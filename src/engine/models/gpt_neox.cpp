@@ -16,24 +16,26 @@ namespace {
 
 NormOptions norm_of(const GptNeoxConfig& config) { return {.eps = norm_eps(config.norm_eps)}; }
 
-// Features split over the ranks, and put together again.
+// Features split over the ranks, of which this one has its own, and put together again.
 std::shared_ptr<Module> add_columns(Module& parent, const LayerContext& at, const char* name,
-                                    int64_t in, int64_t out, bool bias) {
-  return add_layer<ColumnParallelLinear>(parent, at, name, in, out,
-                                         LinearOptions{.bias = bias, .gather_output = false});
+                                    int64_t in, int64_t out, ShardSpec::Range own, bool bias) {
+  return add_layer<ColumnParallelLinear>(
+      parent, at, name, in, out, LinearOptions{.bias = bias, .gather_output = false, .own = own});
 }
 std::shared_ptr<Module> add_rows(Module& parent, const LayerContext& at, const char* name,
-                                 int64_t in, int64_t out, bool bias) {
-  return add_layer<RowParallelLinear>(parent, at, name, in, out,
-                                      LinearOptions{.bias = bias, .input_is_parallel = true});
+                                 int64_t in, int64_t out, ShardSpec::Range own, bool bias) {
+  return add_layer<RowParallelLinear>(
+      parent, at, name, in, out,
+      LinearOptions{.bias = bias, .input_is_parallel = true, .own = own});
 }
 
 class GptNeoxMlp : public Module {
  public:
   GptNeoxMlp(const LayerContext& at, const GptNeoxConfig& config)
       : Module(at.context, "GPTNeoXMLP"), activation_(config.activation) {
-    up_ = add_columns(*this, at, "dense_h_to_4h", config.hidden, config.intermediate, true);
-    down_ = add_rows(*this, at, "dense_4h_to_h", config.intermediate, config.hidden, true);
+    const ShardSpec::Range own = own_features(*at.group(), config.intermediate);
+    up_ = add_columns(*this, at, "dense_h_to_4h", config.hidden, config.intermediate, own, true);
+    down_ = add_rows(*this, at, "dense_4h_to_h", config.intermediate, config.hidden, own, true);
   }
 
  protected:
@@ -55,10 +57,13 @@ GptNeoxAttention::GptNeoxAttention(const LayerContext& at, const GptNeoxConfig& 
       head_dim_(config.head_dim),
       sequence_parallel_(at.sequence_parallel),
       rotary_(config.rope, config.head_dim) {
+  const HeadSizes sizes = HeadSizes::make(*group_, config.hidden, config.heads, 0, head_dim_);
+  const ShardSpec::Range own = sizes.features(sizes.own);
   projection_ = add_columns(*this, at, "query_key_value", config.hidden, 3 * config.hidden,
-                            config.attention_bias);
-  output_ = add_rows(*this, at, "dense", config.hidden, config.hidden, config.output_bias);
-  dropout_ = add_layer<AttentionDropout>(*this, at, "attention_dropout", config.attention_dropout);
+                            {3 * own.begin, 3 * own.end}, config.attention_bias);
+  output_ = add_rows(*this, at, "dense", config.hidden, config.hidden, own, config.output_bias);
+  dropout_ =
+      add_layer<AttentionDropout>(*this, at, "attention_dropout", config.attention_dropout, sizes);
 }
 
 Module::Tensors GptNeoxAttention::forward(const Tensors& inputs, size_t n_outputs) {
@@ -138,8 +143,8 @@ Module::Tensors GptNeoxModel::forward(const Tensors& inputs, size_t n_outputs) {
 
 GptNeoxForCausalLM::GptNeoxForCausalLM(const LayerContext& given, const GptNeoxConfig& config)
     : CausalLm(given, "GPTNeoXForCausalLM", config) {
-  check_divides("num_attention_heads", config.heads);
-  check_divides("intermediate_size", config.intermediate);
+  check_heads("num_attention_heads");
+  check_enough("intermediate_size", config.intermediate);
   const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
   auto model = add_layer<GptNeoxModel>(*this, at, "gpt_neox", config);
   set_body(at, model, *model->embedding(), "embed_out");

@@ -79,13 +79,8 @@ Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
 
 LlamaForCausalLM::LlamaForCausalLM(const LayerContext& given, const LlamaConfig& config)
     : CausalLm(given, "LlamaForCausalLM", config) {
-  check_divides("num_attention_heads", config.heads);
-  check_divides("intermediate_size", config.intermediate);
-  const int ranks = group()->size();
-  check_argument(config.kv_heads % ranks == 0 || ranks % config.kv_heads == 0,
-                 "config_json: num_key_value_heads: expected ", config.kv_heads,
-                 " key heads to divide by the ", ranks, " ranks of group ", group()->name(),
-                 ", or the ranks by them");
+  check_heads("num_attention_heads");
+  check_enough("intermediate_size", config.intermediate);
   const LayerContext at = given.with(WeightInit::normal(config.initializer_range));
   auto model = add_layer<LlamaModel>(*this, at, "model", config);
   set_body(at, model, *model->embedding());

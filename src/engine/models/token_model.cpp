@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/functional/cross_entropy.h"
+#include "engine/layers/head_projection.h"
 #include "engine/layers/sequence_padding.h"
 #include "engine/ops/collectives.h"
 
@@ -14,9 +15,16 @@ TokenModel::TokenModel(const LayerContext& at, const char* class_name, const Mod
       sequence_parallel_(at.sequence_parallel),
       sizes_(sizes) {}
 
-void TokenModel::check_divides(const char* field, int64_t value) const {
-  check_argument(value % group_->size() == 0, "config_json: ", field, ": ", value,
-                 " does not divide by the ", group_->size(), " ranks of group ", group_->name());
+void TokenModel::check_enough(const char* field, int64_t value) const {
+  check_argument(value >= group_->size(), "config_json: ", field, ": expected at least the ",
+                 group_->size(), " ranks of group ", group_->name(), ", got ", value);
+}
+
+void TokenModel::check_heads(const char* field) const {
+  const int64_t fewest = fewest_heads(sizes_.kv_heads, group_->size());
+  check_argument(sizes_.heads >= fewest, "config_json: ", field, ": expected at least ", fewest,
+                 " with ", sizes_.kv_heads, " key heads and ", group_->size(), " ranks of group ",
+                 group_->name(), ", got ", sizes_.heads);
 }
 
 void TokenModel::check(bool holds, const std::string& message) const {

@@ -24,8 +24,10 @@ class TokenModel : public Model {
   bool sequence_parallel() const { return sequence_parallel_; }
   const ModelSizes& sizes() const { return sizes_; }
 
-  // Rejects a layout that a size does not allow, to be called before any layer is made.
-  void check_divides(const char* field, int64_t value) const;
+  // Reject a layout in which a rank would have no feature, or no head, to be called before any
+  // layer is made.
+  void check_enough(const char* field, int64_t value) const;
+  void check_heads(const char* field) const;
   // Reject inputs on all ranks of the group alike.
   void check(bool holds, const std::string& message) const;
   void check_ids(const at::Tensor& ids) const;

@@ -8,7 +8,6 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -16,6 +15,7 @@
 
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
+#include "engine/models/torchscript_forward.h"
 #include "engine/module/buffers.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -47,8 +47,11 @@ class TorchscriptModule : public Module, public BufferHolder {
   using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
   TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
 
-  bool is_leaf() const override { return chain_.empty(); }
+  bool is_leaf() const override { return !code_; }
   const jit::Module& script() const { return script_; }
+  bool has_forward() const { return script_.find_method("forward").has_value(); }
+  // All that a forward runs but for the submodules' calls that are made here.
+  std::shared_ptr<jit::Graph> own_code() const;
   void set_random(const std::string& name);
   // Parameters, buffers and modes go into the slots of the file's objects, with all below.
   void fill_slots();
@@ -60,15 +63,17 @@ class TorchscriptModule : public Module, public BufferHolder {
 
  private:
   void add_parameters(const LayerContext& at, Owners& owners);
-  void find_chain();
+  void find_calls();
   TorchscriptModule* child_of(const std::string& name) const;
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
+  c10::IValue run_code(std::vector<c10::IValue> arguments);
   Tensors run(const Tensors& inputs, size_t n_outputs);
   void take_buffers();
 
   jit::Module script_;
-  std::vector<TorchscriptModule*> chain_;  // of children, or of theirs
-  std::string random_;                     // an operator that draws while training
+  std::unique_ptr<TorchscriptForward> code_;  // where submodules are called from here
+  std::vector<TorchscriptModule*> callees_;   // of its calls: children, or theirs
+  std::string random_;                        // an operator that draws while training
 };
 
 TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)
@@ -81,7 +86,7 @@ TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script,
     add_child(entry.name,
               std::make_shared<TorchscriptModule>(at.child(entry.name), entry.value, owners));
   }
-  if (script_.find_method("forward")) find_chain();
+  if (has_forward()) find_calls();
 }
 
 bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -120,35 +125,24 @@ TorchscriptModule* TorchscriptModule::child_of(const std::string& name) const {
   for (const auto& [own, child] : children()) {
     if (own == name) return static_cast<TorchscriptModule*>(child.get());
   }
-  return nullptr;
+  fail(NXD_ERROR_INTERNAL, class_name(), ": the forward calls no child \"", name, "\"");
 }
 
-// A forward of one input that is passed from submodule to submodule, and nothing else.
-void TorchscriptModule::find_chain() {
-  const jit::Graph& graph = forward_graph(script_);
-  if (graph.inputs().size() != 2 || graph.outputs().size() != 1) return;
-  std::map<const jit::Value*, TorchscriptModule*> modules{{graph.inputs()[0], this}};
-  const jit::Value* last = graph.inputs()[1];
-  std::vector<TorchscriptModule*> chain;
-  for (const jit::Node* node : graph.nodes()) {
-    if (node->kind() == c10::prim::Constant) continue;
-    if (node->kind() == c10::prim::GetAttr) {
-      const auto of = modules.find(node->input());
-      auto* child = of == modules.end() ? nullptr : of->second->child_of(node->s(c10::attr::name));
-      if (!child) return;
-      modules.emplace(node->output(), child);
-      continue;
-    }
-    if (node->kind() != c10::prim::CallMethod || node->s(c10::attr::name) != "forward" ||
-        node->inputs().size() != 2 || node->inputs()[1] != last) {
-      return;
-    }
-    const auto called = modules.find(node->inputs()[0]);
-    if (called == modules.end() || called->second == this) return;
-    chain.push_back(called->second);
-    last = node->output();
+// Calls of submodules are made here, so that each is a module's.
+void TorchscriptModule::find_calls() {
+  code_ = TorchscriptForward::make(script_);
+  if (!code_) return;
+  for (const std::vector<std::string>& path : code_->callees()) {
+    TorchscriptModule* callee = this;
+    for (const std::string& name : path) callee = callee->child_of(name);
+    callees_.push_back(callee);
   }
-  if (last == graph.outputs()[0]) chain_ = std::move(chain);
+}
+
+std::shared_ptr<jit::Graph> TorchscriptModule::own_code() const {
+  auto graph = code_ ? code_->copy_graph() : forward_graph(script_).copy();
+  jit::Inline(*graph);
+  return graph;
 }
 
 void TorchscriptModule::set_random(const std::string& name) { random_ = name; }
@@ -212,7 +206,8 @@ std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) con
   return out;
 }
 
-// Tensors of a result, which may be one, or tuples and lists of them.
+// Tensors of a result, which may be one, or tuples, lists and dictionaries of them: these give
+// their values in the order in which they were put in.
 void collect_outputs(const c10::IValue& value, const std::string& name, Tensors& out) {
   if (value.isTensor()) {
     out.push_back(value.toTensor());
@@ -220,19 +215,31 @@ void collect_outputs(const c10::IValue& value, const std::string& name, Tensors&
     for (const c10::IValue& each : value.toTupleRef().elements()) collect_outputs(each, name, out);
   } else if (value.isTensorList()) {
     for (const at::Tensor& each : value.toTensorVector()) out.push_back(each);
+  } else if (value.isList()) {
+    for (const c10::IValue& each : value.toListRef()) collect_outputs(each, name, out);
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) collect_outputs(entry.value(), name, out);
   } else {
-    fail(NXD_ERROR_UNSUPPORTED, name, ": expected an output of tensors, or tuples and lists of ",
-         "them, the forward gives ", value.tagKind());
+    fail(NXD_ERROR_UNSUPPORTED, name, ": expected an output of tensors, or tuples, lists and ",
+         "dictionaries of them, the forward gives ", value.tagKind());
   }
 }
 
+c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
+  arguments.insert(arguments.begin(), script_._ivalue());
+  script_.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
+  return code_->run(std::move(arguments), [&](size_t callee, const Tensors& given, size_t count) {
+    return callees_[callee]->call(given, count);
+  });
+}
+
 Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
-  check_state(script_.find_method("forward").has_value(), class_name(), ": it has no forward");
+  check_state(has_forward(), class_name(), ": it has no forward");
   // Without it libtorch would watch the first calls, and compile the later ones to other bits.
   const jit::GraphOptimizerEnabledGuard plainly(false);
   c10::IValue result;
   try {
-    result = script_.forward(arguments(inputs));
+    result = code_ ? run_code(arguments(inputs)) : script_.forward(arguments(inputs));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -248,12 +255,6 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
 }
 
 Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
-  if (!chain_.empty()) {
-    check_arity(inputs, n_outputs, 1, 1, 1);
-    at::Tensor x = inputs[0];
-    for (TorchscriptModule* child : chain_) x = (*child)(x);
-    return {x};
-  }
   if (!random_.empty() && training()) {
     fail(NXD_ERROR_UNSUPPORTED, class_name(), ": ", random_, " draws random numbers of libtorch's ",
          "own, which no layout of ranks repeats; train with its probability 0, or evaluate");
@@ -279,18 +280,15 @@ std::optional<std::string> random_operator(const jit::Block* block) {
   return std::nullopt;
 }
 
-// Looks for them below each call that is made as a whole.
+// A leaf's code has that of all below; a list of modules has none.
 void find_random(TorchscriptModule& module) {
-  if (!module.is_leaf()) {
+  if (!module.is_leaf() || !module.has_forward()) {
     for (const auto& [name, child] : module.children()) {
       find_random(static_cast<TorchscriptModule&>(*child));
     }
-    return;
   }
-  if (!module.script().find_method("forward")) return;
-  const auto graph = forward_graph(module.script()).copy();
-  jit::Inline(*graph);
-  const auto found = random_operator(graph->block());
+  if (!module.has_forward()) return;
+  const auto found = random_operator(module.own_code()->block());
   if (!found) return;
   if (found->find("dropout") == std::string::npos) {
     fail(NXD_ERROR_UNSUPPORTED, module.class_name(), ": ", *found,

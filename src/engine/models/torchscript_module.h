@@ -10,9 +10,9 @@
 namespace nxd {
 
 // A tree of the file's names and classes, with its parameters, whole on each rank, and its buffers.
-// A forward that only chains submodules, as that of nn.Sequential, calls them one by one, so that
-// recomputation and the stages of a pipeline may begin at each; any other is called as a whole.
-// Gradients come from libtorch's autograd, operator by operator.
+// A forward that calls submodules calls them one by one, so that recomputation and the stages of a
+// pipeline may begin at each (torchscript_forward.h says which calls); any other is called as a
+// whole. Gradients come from libtorch's autograd, operator by operator.
 //
 // INVALID_ARGUMENT for what is no such file; UNSUPPORTED, with the name, for a parameter that is no
 // dense F32, F64 or BF16, and for a forward that draws random numbers but by dropout.

@@ -150,11 +150,29 @@ at::Tensor Parameter::slice_of(const at::Tensor& full) const {
   check_argument(full.sizes() == at::IntArrayRef(shard_.shape()), "parameter ", canonical_name_,
                  ": expected the whole shape ", shape_text(shard_.shape()), ", got ", full.sizes());
   if (shard_.dim() < 0) return full;
+  const int64_t extent = full.size(shard_.dim());
   std::vector<at::Tensor> parts;
   for (const ShardSpec::Range& range : shard_.ranges()) {
-    parts.push_back(full.narrow(shard_.dim(), range.begin, range.end - range.begin));
+    const int64_t begin = std::min(range.begin, extent), end = std::min(range.end, extent);
+    parts.push_back(full.narrow(shard_.dim(), begin, end - begin));
+    if (range.end == end) continue;
+    std::vector<int64_t> padding = full.sizes().vec();
+    padding[static_cast<size_t>(shard_.dim())] = range.end - range.begin - (end - begin);
+    parts.push_back(at::zeros(padding, full.options()));
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts, shard_.dim());
+}
+
+void Parameter::reshard(ShardSpec shard, const at::Tensor& full) {
+  check_movable();
+  check_internal(shard.shape() == shard_.shape(), "a shard of another whole");
+  const at::NoGradGuard no_grad;
+  forget_gradient();
+  shard_ = std::move(shard);
+  if (!has_value()) return replace_value(at::empty(shard_.local_shape(), tensor().options()));
+  at::Tensor value =
+      pooled_empty(shard_.local_shape(), tensor().scalar_type()).copy_(slice_of(full));
+  replace_value(is_recorded(tensor()) ? on_recorded_device(std::move(value)) : std::move(value));
 }
 
 void Parameter::set_value(at::Tensor value) {

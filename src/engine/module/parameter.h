@@ -86,7 +86,10 @@ class Parameter {
   void set_value(at::Tensor value);
   // The same with its part of the whole.
   void set_full(const at::Tensor& full);
-  // This rank's part of a tensor of the global shape.
+  // Has another part of the same whole on this rank from now on. full: the whole value; undefined
+  // on the meta device. Forgets the gradient. INVALID_STATE while a ddp has it.
+  void reshard(ShardSpec shard, const at::Tensor& full);
+  // This rank's part of a tensor of the global shape; padding is zero.
   at::Tensor slice_of(const at::Tensor& full) const;
 
   // An update broke off at the end of a step: values are of no step until they are loaded whole.

@@ -15,6 +15,8 @@
 #include "engine/autograd/gradient_interceptor.h"
 #include "engine/autograd/gradients.h"
 #include "engine/autograd/graph_node.h"
+#include "engine/device/random_state.h"
+#include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -77,18 +79,33 @@ class Surroundings {
   std::vector<std::pair<Module*, bool>> training_;  // of a tree that somebody keeps alive
 };
 
+// Where a forward began to draw random bits; each undefined where it drew none.
+struct RandomStates {
+  at::Tensor of_generator{};  // from ATen's generator itself
+  at::Tensor of_device{};     // by the graph (random_state.h)
+};
+
 // Other surroundings for a scope. An undefined state leaves the generator alone.
 class InSurroundings {
  public:
-  InSurroundings(Module& module, const Surroundings& wanted, const at::Tensor& generator)
-      : before_(module), generator_before_(generator.defined() ? generator_state() : generator) {
+  InSurroundings(Module& module, const Surroundings& wanted, const RandomStates& random)
+      : before_(module) {
     wanted.restore();
-    if (generator.defined()) set_generator_state(generator);
+    run_draws_of(random);
+    if (random.of_generator.defined()) {
+      random_before_.of_generator = generator_state();
+      set_generator_state(random.of_generator);
+    }
+    if (random.of_device.defined()) {
+      random_before_.of_device = exchange_random_state(random.of_device);
+    }
   }
   ~InSurroundings() {
     try {
       before_.restore();
-      if (generator_before_.defined()) set_generator_state(generator_before_);
+      if (random_before_.of_device.defined()) exchange_random_state(random_before_.of_device);
+      run_draws_of(random_before_);
+      if (random_before_.of_generator.defined()) set_generator_state(random_before_.of_generator);
     } catch (const std::exception& e) {
       log(NXD_LOG_ERROR, "recomputation: what it changed could not be put back: ", e.what());
     }
@@ -97,8 +114,15 @@ class InSurroundings {
   InSurroundings& operator=(const InSurroundings&) = delete;
 
  private:
+  // A graph draws from the same generator when it runs. A forward with an operator that cannot be
+  // recorded has drawn from both, and recorded draws have their place among the generator's.
+  static void run_draws_of(const RandomStates& random) {
+    if (!random.of_generator.defined() || !random.of_device.defined()) return;
+    Recording::current()->sync("nxd::exchange_random_state");
+  }
+
   Surroundings before_;
-  at::Tensor generator_before_;
+  RandomStates random_before_{};
 };
 
 // Takes the gradients that a pass over recomputed activations has for the module's parameters: the
@@ -130,10 +154,8 @@ class ParameterGradients : public GradientInterceptor {
 class RecomputedCall : public torch::autograd::Node {
  public:
   RecomputedCall(Module& module, const Tensors& inputs, ModuleForward forward)
-      : module_(module.shared_from_this()),
-        forward_(std::move(forward)),
-        surroundings_(module),
-        generator_(generator_state()) {
+      : module_(module.shared_from_this()), forward_(std::move(forward)), surroundings_(module) {
+    random_.of_generator = generator_state();
     for (const at::Tensor& input : inputs) {
       if (input.defined()) {
         inputs_.push_back({input.detach(), input.requires_grad(), version_of(input)});
@@ -157,9 +179,11 @@ class RecomputedCall : public torch::autograd::Node {
     Tensors given;
     for (const Input& input : inputs_) given.push_back(input.value);
     const at::NoGradGuard no_grad;
+    const RandomStateScope on_device;
     const Tensors outputs = forward_(given);
     check_unchanged();
-    if (at::equal(generator_, generator_state())) generator_.reset();
+    if (at::equal(random_.of_generator, generator_state())) random_.of_generator.reset();
+    random_.of_device = on_device.state();
     return outputs;
   }
 
@@ -197,7 +221,7 @@ class RecomputedCall : public torch::autograd::Node {
   std::shared_ptr<Module> module_;
   ModuleForward forward_;
   Surroundings surroundings_;
-  at::Tensor generator_;  // undefined when the forward drew nothing from it
+  RandomStates random_{};
   std::vector<Input> inputs_;
   std::vector<OwnParameter> parameters_;
   Tensors leaves_;  // values of those that are trainable
@@ -250,7 +274,7 @@ Tensors RecomputedCall::detached_inputs() const {
 }
 
 Tensors RecomputedCall::recompute(const Tensors& given) {
-  const InSurroundings as_then(*module_, surroundings_, generator_);
+  const InSurroundings as_then(*module_, surroundings_, random_);
   const at::AutoGradMode record(true);
   swap_values();
   struct SwapBack {

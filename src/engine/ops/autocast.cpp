@@ -2,15 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "core/base/dtype.h"
+#include "engine/device/device_tensor.h"
+#include "engine/device/operator_arguments.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
 
 thread_local nxd_dtype_t current_dtype = NXD_DTYPE_INVALID;
+thread_local CastLists traced_lists = CastLists::kAccelerators;
+
+using PolicyTable = std::unordered_map<std::string_view, CastPolicy>;
+using Names = std::span<const std::string_view>;
 
 // PyTorch's lists for accelerators, by the names that ATen has for their members; transposed
 // convolutions as in its list for the CPU. Functions that ATen puts together from members stand
@@ -50,15 +58,41 @@ constexpr std::string_view kWidestNames[] = {
     "dot",         "grid_sampler", "index_copy", "index_put", "inner", "linalg_cross",
     "scatter_add", "stack",        "tensordot",  "vdot",      "where"};
 
-const std::unordered_map<std::string_view, CastPolicy>& policies() {
-  static const auto table = [] {
-    std::unordered_map<std::string_view, CastPolicy> made;
-    for (const std::string_view name : kLowerNames) made[name] = CastPolicy::kLower;
-    for (const std::string_view name : kFloatNames) made[name] = CastPolicy::kFloat;
-    for (const std::string_view name : kWidestNames) made[name] = CastPolicy::kWidest;
-    return made;
-  }();
-  return table;
+// PyTorch/XLA's lists, by the same names, but for transposed convolutions, as above. Norms, most
+// functions and sums are in none: they keep the dtypes that they are given.
+constexpr std::string_view kLowerNamesOfXla[] = {
+    "addbmm", "addmm",  "baddbmm", "bmm",        "conv1d", "conv2d", "conv3d", "conv_tbc",
+    "einsum", "linear", "matmul",  "max_pool2d", "mm",     "prelu",  "relu"};
+constexpr std::string_view kFloatNamesOfXla[] = {
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    // functions, softmax, the norm of batches
+    "_softmax", "batch_norm", "cdist", "log_softmax", "pow", "prod", "softmax", "trace",
+    // padding
+    "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d",
+    "replication_pad3d",
+    // decompositions of matrices
+    "cholesky", "cholesky_inverse", "cholesky_solve", "inverse", "linalg_inv_ex", "linalg_svd",
+    "qr", "svd", "triangular_solve",
+    // losses
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
+    "cross_entropy_loss", "ctc_loss", "hinge_embedding_loss", "kl_div", "l1_loss",
+    "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_margin_loss_forward", "nll_loss", "nll_loss2d", "smooth_l1_loss",
+    "soft_margin_loss", "triplet_margin_loss"};
+constexpr std::string_view kWidestNamesOfXla[] = {"cat", "index_copy", "stack"};
+
+PolicyTable table_of(Names lower, Names floats, Names widest) {
+  PolicyTable made;
+  for (const std::string_view name : lower) made[name] = CastPolicy::kLower;
+  for (const std::string_view name : floats) made[name] = CastPolicy::kFloat;
+  for (const std::string_view name : widest) made[name] = CastPolicy::kWidest;
+  return made;
+}
+
+const PolicyTable& policies(CastLists lists) {
+  static const PolicyTable accelerators = table_of(kLowerNames, kFloatNames, kWidestNames);
+  static const PolicyTable xla = table_of(kLowerNamesOfXla, kFloatNamesOfXla, kWidestNamesOfXla);
+  return lists == CastLists::kXla ? xla : accelerators;
 }
 
 bool is_castable(at::ScalarType dtype) noexcept {
@@ -67,17 +101,6 @@ bool is_castable(at::ScalarType dtype) noexcept {
 
 at::Tensor cast_one(const at::Tensor& x, at::ScalarType dtype) {
   return x.defined() && is_castable(x.scalar_type()) ? x.to(dtype) : x;
-}
-
-template <class Function>
-void for_each_tensor(const std::vector<c10::IValue>& arguments, Function&& function) {
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor()) {
-      function(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      for (const at::Tensor& tensor : argument.toTensorVector()) function(tensor);
-    }
-  }
 }
 
 // BF16 and F16 hold each other's values no better than F32 does: where both are, it is F32.
@@ -118,13 +141,29 @@ AutocastPause::AutocastPause() noexcept : paused_(current_dtype) {
 
 AutocastPause::~AutocastPause() { current_dtype = paused_; }
 
-CastPolicy cast_policy(std::string_view operator_name) {
+CastLists lists_of(const std::vector<c10::IValue>& arguments) {
+  CastLists lists = CastLists::kAccelerators;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (is_recorded(tensor)) lists = CastLists::kXla;
+    if (tensor.is_meta()) lists = traced_lists;
+  });
+  return lists;
+}
+
+TracedCastLists::TracedCastLists(CastLists lists) noexcept
+    : outer_(std::exchange(traced_lists, lists)) {}
+
+TracedCastLists::~TracedCastLists() { traced_lists = outer_; }
+
+CastPolicy cast_policy(std::string_view operator_name, CastLists lists) {
   constexpr std::string_view kNamespace = "aten::";
   if (operator_name.substr(0, kNamespace.size()) == kNamespace) {
     operator_name.remove_prefix(kNamespace.size());
   }
-  const auto found = policies().find(operator_name);
-  return found == policies().end() ? CastPolicy::kNone : found->second;
+  const PolicyTable& known = policies(lists);
+  const auto found = known.find(operator_name);
+  return found == known.end() ? CastPolicy::kNone : found->second;
 }
 
 void cast_arguments(CastPolicy policy, std::vector<c10::IValue>& arguments) {

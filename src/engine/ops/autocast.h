@@ -35,8 +35,27 @@ enum class CastPolicy {
   kWidest,  // F32 where one is, or where BF16 and F16 meet; else as they are
 };
 
+// PyTorch has lists for each kind of device. Tensors of the recorded device have those of
+// PyTorch/XLA, all others those for accelerators.
+enum class CastLists { kAccelerators, kXla };
+
+// The lists of a call's arguments. Tensors without values stand for others in a trace: the
+// innermost scope says which lists these have.
+CastLists lists_of(const std::vector<c10::IValue>& arguments);
+
+class TracedCastLists {
+ public:
+  explicit TracedCastLists(CastLists lists) noexcept;
+  ~TracedCastLists();
+  TracedCastLists(const TracedCastLists&) = delete;
+  TracedCastLists& operator=(const TracedCastLists&) = delete;
+
+ private:
+  const CastLists outer_;
+};
+
 // The policy of an operator by its name, with or without "aten::".
-CastPolicy cast_policy(std::string_view operator_name);
+CastPolicy cast_policy(std::string_view operator_name, CastLists lists);
 
 // Casts the tensors of a call, and those in lists, where their dtype is F32, BF16 or F16, as the
 // policy and this thread's setting say. Autograd records the casts.

@@ -51,12 +51,6 @@ std::vector<int64_t> stacked_sizes(const at::Tensor& x, int ranks) {
   return sizes;
 }
 
-void check_divides(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
-  check_with_group(group, x.size(dim) % group.size() == 0, operation,
-                   text("dimension ", dim, " of size ", x.size(dim), " does not divide by the ",
-                        group.size(), " ranks of group ", group.name()));
-}
-
 }  // namespace
 
 void check_with_group(ProcessGroup& group, bool holds, const char* operation,
@@ -68,6 +62,12 @@ void check_with_group(ProcessGroup& group, bool holds, const char* operation,
     group.reject(Call::named(operation), message);
   }
   fail(NXD_ERROR_INVALID_ARGUMENT, full);
+}
+
+void check_divides(ProcessGroup& group, const char* operation, int64_t size, int64_t dim) {
+  check_with_group(group, size % group.size() == 0, operation,
+                   text("dimension ", dim, " of size ", size, " does not divide by the ",
+                        group.size(), " ranks of group ", group.name()));
 }
 
 int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
@@ -156,7 +156,7 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
 }
 
 at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
-  check_divides(group, "reduce_scatter", x, dim);
+  check_divides(group, "reduce_scatter", x.size(dim), dim);
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);
   sizes[at_dim] /= group.size();

@@ -56,6 +56,9 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
 using ValueCheck = std::function<void(const at::Tensor& values)>;
 void check_values(const char* name, const at::Tensor& x, ValueCheck check);
 
+// INVALID_ARGUMENT, on all ranks, for a size of the dimension that does not divide by the ranks.
+void check_divides(ProcessGroup& group, const char* operation, int64_t size, int64_t dim);
+
 // dim counted from the end when negative; INVALID_ARGUMENT, on all ranks, when out of range.
 int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim);
 

@@ -2,19 +2,17 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+
 #include "core/kernels/elementwise.h"
 #include "core/tensor_parallel/matrix_product.h"
+#include "engine/device/kernel_call.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
 namespace {
-
-Array matrix_of(const at::Tensor& x) {
-  return {to_nxd_dtype(x.scalar_type()), x.sizes().vec(), x.strides().vec(),
-          static_cast<char*>(x.data_ptr())};
-}
 
 at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
                              bool transpose_b, at::ScalarType out, const at::Tensor& bias) {
@@ -29,54 +27,79 @@ at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Te
 void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, bool transpose_b,
                    at::Tensor& out, bool accumulate, const at::Tensor& bias) {
   Scratch scratch;
-  const MatrixInput left(matrix_of(a), scratch), right(matrix_of(b), scratch);
+  const MatrixInput left(array_of(a), scratch), right(array_of(b), scratch);
   scratch.allocate();
   const Operand rows = left.read(scratch), cols = right.read(scratch);
   write_product({to_nxd_dtype(a.scalar_type()), transpose_a ? rows.t() : rows,
                  transpose_b ? cols.t() : cols, a.size(transpose_a ? 0 : 1)},
-                matrix_of(out), bias.defined() ? bias.data_ptr() : nullptr, accumulate);
+                array_of(out), bias.defined() ? bias.data_ptr() : nullptr, accumulate);
 }
+
+// op(a) op(b) + bias as a call of its own.
+struct OperandProduct {
+  static constexpr const char* kName = "nxd::matrix_product";
+  bool transpose_a, transpose_b;
+  at::ScalarType out;
+
+  KernelParameters parameters() const {
+    return {{"transpose a", transpose_a}, {"transpose b", transpose_b}, {"dtype", out}};
+  }
+  std::vector<at::Tensor> results(const std::vector<at::Tensor>& in) const {
+    return {kernel_result(sizes(in[0], in[1]), out)};
+  }
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& in) const {
+    at::Tensor y = pooled_empty(sizes(in[0], in[1]), out);
+    const at::Tensor bias = in[2].defined() ? in[2].to(out).contiguous() : in[2];
+    fused_product(in[0], transpose_a, in[1], transpose_b, y, false, bias);
+    return {y};
+  }
+  std::array<int64_t, 2> sizes(const at::Tensor& a, const at::Tensor& b) const {
+    return {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
+  }
+};
 
 }  // namespace
 
+Array array_of(const at::Tensor& x) {
+  return {to_nxd_dtype(x.scalar_type()), x.sizes().vec(), x.strides().vec(),
+          static_cast<char*>(x.data_ptr())};
+}
+
 bool use_fused(const Context& context, const at::Tensor& x) {
-  return !context.plain_kernels() && !is_tracing() && x.is_cpu() &&
+  return !context.plain_kernels() && !is_tracing() &&
+         (x.is_cpu() || (is_recorded(x) && records_kernels())) &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
-                          const at::Tensor& bias, const ProcessGroup* exchange) {
+                          const at::Tensor& bias) {
   if (!use_fused(context, a)) return reference_product(a, transpose_a, b, transpose_b, out, bias);
-  const int64_t sizes[] = {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
-  at::Tensor y = exchange ? exchanged_empty(*exchange, sizes, out) : pooled_empty(sizes, out);
-  const at::Tensor wide_bias = bias.defined() ? bias.to(out).contiguous() : bias;
-  fused_product(a, transpose_a, b, transpose_b, y, false, wide_bias);
-  return y;
+  return call_kernel(OperandProduct{transpose_a, transpose_b, out}, {a, b, bias})[0];
 }
 
 void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
                          const at::Tensor& b, bool transpose_b, at::Tensor& out) {
-  if (use_fused(context, a)) {
+  if (a.is_cpu() && use_fused(context, a)) {
     fused_product(a, transpose_a, b, transpose_b, out, false, {});
   } else {
-    out.copy_(reference_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+    out.copy_(matrix_product(context, a, transpose_a, b, transpose_b, out.scalar_type()));
   }
 }
 
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                         const at::Tensor& b, bool transpose_b, at::Tensor& out) {
-  if (use_fused(context, a)) {
+  if (a.is_cpu() && use_fused(context, a)) {
     fused_product(a, transpose_a, b, transpose_b, out, true, {});
   } else {
-    out.add_(reference_product(a, transpose_a, b, transpose_b, out.scalar_type(), {}));
+    out.add_(matrix_product(context, a, transpose_a, b, transpose_b, out.scalar_type()));
   }
 }
 
 at::Tensor cast(const Context& context, const at::Tensor& x, at::ScalarType dtype) {
   if (x.scalar_type() == dtype) return x;
   const bool known = dtype == at::kFloat || dtype == at::kBFloat16;
-  if (!known || !use_fused(context, x) || !x.is_contiguous()) return x.to(dtype);
+  if (!known || !x.is_cpu() || !use_fused(context, x) || !x.is_contiguous()) return x.to(dtype);
   at::Tensor y = pooled_empty(x.sizes(), dtype);
   kernels::cast(to_nxd_dtype(x.scalar_type()), x.data_ptr(), to_nxd_dtype(dtype), y.data_ptr(),
                 x.numel());

@@ -4,20 +4,24 @@
 
 #include <optional>
 
+#include "core/tensor_parallel/array.h"
 #include "core/world/context.h"
 
 namespace nxd {
 
-// True if layers take the fused kernels for this tensor: f32 or bf16 on the CPU, unless the context
-// asks for plain ATen operators, or this thread is tracing and there are no values.
+// A tensor's memory, as layers over buffers take it; the tensor must live as long.
+Array array_of(const at::Tensor& x);
+
+// True if layers take the fused kernels for this tensor: f32 or bf16 on the CPU, or on the recorded
+// device where graphs are replayed; unless the context asks for plain ATen operators, or this
+// thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 
-// op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; through oneDNN where use_fused
-// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between. With a
-// group the result is a partial sum, in C order, that its ranks are about to exchange.
+// op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; by a kernel where use_fused
+// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between.
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
-                          const at::Tensor& bias = {}, const ProcessGroup* exchange = nullptr);
+                          const at::Tensor& bias = {});
 
 // op(a) op(b) into out, dense and of a dtype as above.
 void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,

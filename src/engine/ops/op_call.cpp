@@ -219,7 +219,7 @@ void OpCall::run() {
   }
   // An operator that writes to an argument would write to the cast's copy of it.
   if (autocast_dtype() != NXD_DTYPE_INVALID && !schema_.is_mutable()) {
-    cast_arguments(cast_policy(schema_.name()), stack);
+    cast_arguments(cast_policy(schema_.name(), lists_of(stack)), stack);
   }
   op_.callBoxed(&stack);
   for (const c10::IValue& value : stack) {

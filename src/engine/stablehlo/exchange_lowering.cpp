@@ -55,7 +55,7 @@ HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<i
 
 std::vector<HloValue> ExchangeLowering::lower(const RecordedNode& node,
                                               std::vector<HloValue> values) {
-  for (const RecordedExchange& exchange : node.exchanges) {
+  for (const RecordedExchange& exchange : node.call->exchanges) {
     for (HloValue& value : values) {
       if (!last_.name.empty()) value = hlo_.together({value, last_})[0];
       last_ = value = lower(exchange, value);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "engine/dtype.h"
 
 namespace nxd {
 namespace {
@@ -58,21 +59,15 @@ std::string float_literal(double value, at::ScalarType dtype) {
   return text;
 }
 
-// Names in a region differ from all outside it.
-std::string combining(std::string_view operation, at::ScalarType dtype) {
-  const std::string type = hlo_type(dtype, {});
-  const std::string head = "{ ^bb0(%ra: " + type + ", %rb: " + type + "): ";
-  if (operation.empty()) return head + "\"stablehlo.return\"(%rb) : (" + type + ") -> () }";
-  return head + "%rc = \"stablehlo." + std::string(operation) + "\"(%ra, %rb) : (" + type + ", " +
-         type + ") -> " + type + " \"stablehlo.return\"(%rc) : (" + type + ") -> () }";
-}
-
-std::string types_of(const std::vector<HloValue>& values) {
-  std::string out;
-  for (const HloValue& value : values) {
-    out += (out.empty() ? "" : ", ") + hlo_type(value.dtype, value.sizes);
+int64_t greatest_integer(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBool: return 1;
+    case at::kByte: return std::numeric_limits<uint8_t>::max();
+    case at::kChar: return std::numeric_limits<int8_t>::max();
+    case at::kShort: return std::numeric_limits<int16_t>::max();
+    case at::kInt: return std::numeric_limits<int32_t>::max();
+    default: return std::numeric_limits<int64_t>::max();
   }
-  return out;
 }
 
 std::string names_of(const std::vector<HloValue>& values) {
@@ -104,6 +99,12 @@ std::string hlo_escaped(std::string_view text) {
   return out;
 }
 
+at::ScalarType dtype_on_device(const PjrtTarget& target, at::ScalarType dtype) {
+  if (!target.is_neuron()) return dtype;
+  element_type(dtype);
+  return to_scalar_type(target.on_device(to_nxd_dtype(dtype)));
+}
+
 at::ScalarType wide_dtype(at::ScalarType dtype) {
   return dtype == at::kBFloat16 || dtype == at::kHalf ? at::kFloat : dtype;
 }
@@ -112,6 +113,23 @@ HloSizes all_dims(int64_t n) {
   HloSizes dims(static_cast<size_t>(n));
   std::iota(dims.begin(), dims.end(), 0);
   return dims;
+}
+
+std::string HloBuilder::types_of(const std::vector<HloValue>& values) const {
+  std::string out;
+  for (const HloValue& value : values) {
+    out += (out.empty() ? "" : ", ") + type(value.dtype, value.sizes);
+  }
+  return out;
+}
+
+// Names in a region differ from all outside it.
+std::string HloBuilder::combining(std::string_view operation, at::ScalarType dtype) const {
+  const std::string one = type(dtype, {});
+  const std::string head = "{ ^bb0(%ra: " + one + ", %rb: " + one + "): ";
+  if (operation.empty()) return head + "\"stablehlo.return\"(%rb) : (" + one + ") -> () }";
+  return head + "%rc = \"stablehlo." + std::string(operation) + "\"(%ra, %rb) : (" + one + ", " +
+         one + ") -> " + one + " \"stablehlo.return\"(%rc) : (" + one + ") -> () }";
 }
 
 HloValue HloBuilder::add(std::string_view operation, const std::vector<HloValue>& operands,
@@ -124,40 +142,31 @@ HloValue HloBuilder::add(std::string_view operation, const std::vector<HloValue>
   body_ += "\"(" + names_of(operands) + ")";
   if (!region.empty()) body_ += " (" + region + ")";
   if (!attributes.empty()) body_ += " {" + attributes + "}";
-  body_ += " : (" + types_of(operands) + ") -> " + hlo_type(dtype, out.sizes) + "\n";
+  body_ += " : (" + types_of(operands) + ") -> " + type(dtype, out.sizes) + "\n";
   return out;
 }
 
 HloValue HloBuilder::literal(const std::string& text, at::ScalarType dtype, const HloSizes& sizes) {
-  return add("constant", {}, dtype, sizes,
-             "value = dense<" + text + "> : " + hlo_type(dtype, sizes));
+  return add("constant", {}, dtype, sizes, "value = dense<" + text + "> : " + type(dtype, sizes));
 }
 
 HloValue HloBuilder::constant(double value, at::ScalarType dtype, const HloSizes& sizes) {
-  if (at::isFloatingType(dtype)) return literal(float_literal(value, dtype), dtype, sizes);
-  return constant(static_cast<int64_t>(value), dtype, sizes);
+  if (!at::isFloatingType(dtype)) return constant(static_cast<int64_t>(value), dtype, sizes);
+  const at::ScalarType there = dtype_on_device(target_, dtype);
+  // A bound that nothing reaches stays one.
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  if (there != dtype && std::isfinite(value)) value = std::clamp(value, -kLargest, kLargest);
+  return literal(float_literal(value, there), dtype, sizes);
 }
 
 HloValue HloBuilder::constant(int64_t value, at::ScalarType dtype, const HloSizes& sizes) {
   if (at::isFloatingType(dtype)) return constant(static_cast<double>(value), dtype, sizes);
   if (dtype == at::kBool) return literal(value != 0 ? "true" : "false", dtype, sizes);
+  const at::ScalarType there = dtype_on_device(target_, dtype);
+  const int64_t largest = greatest_integer(there);
+  if (there != dtype) value = std::clamp(value, -largest - 1, largest);
   return literal(std::to_string(value), dtype, sizes);
 }
-
-namespace {
-
-int64_t greatest_integer(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBool: return 1;
-    case at::kByte: return std::numeric_limits<uint8_t>::max();
-    case at::kChar: return std::numeric_limits<int8_t>::max();
-    case at::kShort: return std::numeric_limits<int16_t>::max();
-    case at::kInt: return std::numeric_limits<int32_t>::max();
-    default: return std::numeric_limits<int64_t>::max();
-  }
-}
-
-}  // namespace
 
 HloValue HloBuilder::lowest(at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) {
@@ -180,6 +189,9 @@ HloValue HloBuilder::iota(at::ScalarType dtype, const HloSizes& sizes, int64_t d
 HloValue HloBuilder::convert(const HloValue& x, at::ScalarType dtype) {
   if (x.dtype == dtype) return x;
   if (dtype == at::kBool) return compare("NE", x, filled_like(x, 0));
+  if (dtype_on_device(target_, x.dtype) == dtype_on_device(target_, dtype)) {
+    return {x.name, dtype, x.sizes};
+  }
   return add("convert", {x}, dtype, x.sizes);
 }
 
@@ -216,7 +228,12 @@ HloValue HloBuilder::transpose(const HloValue& x, const HloSizes& permutation) {
 
 HloValue HloBuilder::broadcast_in_dim(const HloValue& x, const HloSizes& dims,
                                       const HloSizes& sizes) {
-  return add("broadcast_in_dim", {x}, x.dtype, sizes, "broadcast_dimensions = " + hlo_array(dims));
+  const bool is_integer = at::isIntegralType(x.dtype, /*includeBool=*/false);
+  const bool is_splat = is_integer && x.sizes.empty() && !sizes.empty();
+  const bool is_kept_apart = is_splat && target_.has(PjrtQuirk::kIntegerSplats);
+  const HloValue given = is_kept_apart ? add("optimization_barrier", {x}, x.dtype, {}) : x;
+  return add("broadcast_in_dim", {given}, x.dtype, sizes,
+             "broadcast_dimensions = " + hlo_array(dims));
 }
 
 HloValue HloBuilder::broadcast(const HloValue& x, const HloSizes& sizes) {
@@ -297,6 +314,11 @@ HloValue HloBuilder::maximum_of(const HloValue& x, const HloSizes& dims, bool ke
 
 HloValue HloBuilder::dot(const HloValue& a, const HloValue& b, int64_t batch_dims,
                          int64_t contracted_of_a, int64_t contracted_of_b) {
+  if (at::isIntegralType(a.dtype, /*includeBool=*/true) &&
+      target_.has(PjrtQuirk::kIntegerProducts)) {
+    fail(NXD_ERROR_UNSUPPORTED, "device xla: a product of ", c10::toString(a.dtype),
+         "s: expected a dtype of floats, as the plug-in's compiler has no products of integers");
+  }
   HloSizes sizes;
   for (int64_t d = 0; d < a.dim(); ++d) {
     if (d != contracted_of_a) sizes.push_back(a.size(d));
@@ -312,7 +334,25 @@ HloValue HloBuilder::dot(const HloValue& a, const HloValue& b, int64_t batch_dim
                  ", rhs_contracting_dimensions = " + bracketed({contracted_of_b}) + ">");
 }
 
-HloValue HloBuilder::gather_slices(const HloValue& x, int64_t dim, const HloValue& index) {
+HloBuilder::Inside HloBuilder::inside(const HloValue& index, const HloValue& last) {
+  const HloValue first = filled_like(index, 0);
+  const HloValue was = binary("and", compare("GE", index, first), compare("LE", index, last));
+  return {binary("minimum", binary("maximum", index, first), last), was};
+}
+
+HloValue HloBuilder::last_of_each(const HloSizes& sizes, const HloValue& coordinates) {
+  HloSizes last = sizes;
+  for (int64_t& size : last) --size;
+  const HloValue row =
+      literal(bracketed(last), coordinates.dtype, {static_cast<int64_t>(last.size())});
+  return broadcast(row, coordinates.sizes);
+}
+
+HloValue HloBuilder::gather_slices(const HloValue& x, int64_t dim, const HloValue& given) {
+  const HloValue index =
+      target_.has(PjrtQuirk::kIndicesOutOfRange)
+          ? inside(given, filled_like(given, static_cast<double>(x.size(dim) - 1))).index
+          : given;
   HloSizes sizes(x.sizes.begin(), x.sizes.begin() + dim), offsets = all_dims(dim);
   sizes.insert(sizes.end(), index.sizes.begin(), index.sizes.end());
   for (int64_t d = dim + 1; d < x.dim(); ++d) {
@@ -329,7 +369,10 @@ HloValue HloBuilder::gather_slices(const HloValue& x, int64_t dim, const HloValu
                  ">, slice_sizes = " + hlo_array(one) + ", indices_are_sorted = false");
 }
 
-HloValue HloBuilder::gather_elements(const HloValue& x, const HloValue& indices) {
+HloValue HloBuilder::gather_elements(const HloValue& x, const HloValue& given) {
+  const HloValue indices = target_.has(PjrtQuirk::kIndicesOutOfRange)
+                               ? inside(given, last_of_each(x.sizes, given)).index
+                               : given;
   const std::string dims = bracketed(all_dims(x.dim()));
   const HloSizes sizes(indices.sizes.begin(), indices.sizes.end() - 1);
   return add("gather", {x, indices}, x.dtype, sizes,
@@ -340,7 +383,18 @@ HloValue HloBuilder::gather_elements(const HloValue& x, const HloValue& indices)
 }
 
 HloValue HloBuilder::scatter_elements(std::string_view operation, const HloValue& x,
-                                      const HloValue& indices, const HloValue& updates) {
+                                      const HloValue& given_indices,
+                                      const HloValue& given_updates) {
+  HloValue indices = given_indices, updates = given_updates;
+  if (target_.has(PjrtQuirk::kIndicesOutOfRange)) {
+    const Inside in_x = inside(indices, last_of_each(x.sizes, indices));
+    const HloValue all = constant(int64_t{1}, at::kBool);
+    indices = in_x.index;
+    if (operation == "add") {
+      updates = select(reduce("and", all, in_x.was, {indices.dim() - 1}, false), updates,
+                       filled_like(updates, 0));
+    }
+  }
   const std::string dims = bracketed(all_dims(x.dim()));
   return add("scatter", {x, indices, updates}, x.dtype, x.sizes,
              "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [], "
@@ -352,7 +406,16 @@ HloValue HloBuilder::scatter_elements(std::string_view operation, const HloValue
 }
 
 HloValue HloBuilder::scatter_rows(std::string_view operation, const HloValue& x,
-                                  const HloValue& index, const HloValue& updates) {
+                                  const HloValue& given_index, const HloValue& given_updates) {
+  HloValue index = given_index, updates = given_updates;
+  if (target_.has(PjrtQuirk::kIndicesOutOfRange)) {
+    const Inside in_x = inside(index, filled_like(index, static_cast<double>(x.size(0) - 1)));
+    index = in_x.index;
+    if (operation == "add") {
+      updates = select(broadcast_in_dim(in_x.was, all_dims(index.dim()), updates.sizes), updates,
+                       filled_like(updates, 0));
+    }
+  }
   HloSizes window;
   for (int64_t d = 1; d < x.dim(); ++d) window.push_back(index.dim() + d - 1);
   return add(

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/pjrt/pjrt_target.h"
+
 namespace nxd {
 
 using HloSizes = std::vector<int64_t>;
@@ -23,7 +25,10 @@ struct HloValue {
   int64_t size(int64_t d) const { return sizes[static_cast<size_t>(d)]; }
 };
 
-// "tensor<2x3xf32>". UNSUPPORTED where StableHLO has no such dtype.
+// The dtype that stands for another in programs for a plug-in. UNSUPPORTED where StableHLO has no
+// such dtype.
+at::ScalarType dtype_on_device(const PjrtTarget& target, at::ScalarType dtype);
+// "tensor<2x3xf32>". UNSUPPORTED as above.
 std::string hlo_type(at::ScalarType dtype, const HloSizes& sizes);
 // "array<i64: 1, 2>"
 std::string hlo_array(const HloSizes& numbers);
@@ -35,9 +40,18 @@ at::ScalarType wide_dtype(at::ScalarType dtype);
 HloSizes all_dims(int64_t n);
 
 // Writes the body of a StableHLO function, in the generic form that every version of MLIR reads.
-// Operands have the types that the operation wants: nothing is converted in silence.
+// Operands have the types that the operation wants: nothing is converted in silence. A value keeps
+// the dtype that ATen gives it, also where the plug-in's device has another in its place, which the
+// text then names: a value of f64 may have the precision of f32.
 class HloBuilder {
  public:
+  HloBuilder() = default;
+  explicit HloBuilder(const PjrtTarget& target) : target_(target) {}
+
+  // As the text names it.
+  std::string type(at::ScalarType dtype, const HloSizes& sizes) const {
+    return hlo_type(dtype_on_device(target_, dtype), sizes);
+  }
   HloValue add(std::string_view operation, const std::vector<HloValue>& operands,
                at::ScalarType dtype, HloSizes sizes, const std::string& attributes = "",
                const std::string& region = "");
@@ -87,6 +101,9 @@ class HloBuilder {
   // The product over the contracted dimensions, in f32 where operands have 16 bits.
   HloValue dot(const HloValue& a, const HloValue& b, int64_t batch_dims, int64_t contracted_of_a,
                int64_t contracted_of_b);
+  // An index that is out of range is one of the nearest, and a sum there adds nothing; so are those
+  // of scatters, on plug-ins that fail at such.
+  //
   // Each index along dim of x gives a slice, whose place in the result is that of the index.
   HloValue gather_slices(const HloValue& x, int64_t dim, const HloValue& index);
   // One element of x for each vector of indices, which are the last dimension.
@@ -119,8 +136,19 @@ class HloBuilder {
 
  private:
   std::string next_name() { return "%" + std::to_string(statements_++); }
+  std::string types_of(const std::vector<HloValue>& values) const;
+  std::string combining(std::string_view operation, at::ScalarType dtype) const;
+  // Indices that name something in a dimension of this size, and for coordinates, which are the
+  // last dimension, in dimensions of these sizes.
+  struct Inside {
+    HloValue index{};
+    HloValue was{};  // whether it was inside before
+  };
+  Inside inside(const HloValue& index, const HloValue& last);
+  HloValue last_of_each(const HloSizes& sizes, const HloValue& coordinates);
   HloValue literal(const std::string& text, at::ScalarType dtype, const HloSizes& sizes);
 
+  const PjrtTarget target_{};
   std::string body_{};
   size_t statements_ = 0;
   std::string token_{};  // of the last ordered call

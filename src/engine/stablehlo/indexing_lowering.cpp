@@ -43,7 +43,7 @@ void index_select(NodeLowering& n) {
 void index(NodeLowering& n) {
   const HloValue& x = n.tensor(0);
   int64_t dim = -1;
-  const auto count = static_cast<int>(n.node.lists.at(1).size);
+  const auto count = static_cast<int>(n.node.call->lists.at(1).size);
   for (int i = 0; i < count; ++i) {
     if (!n.has_element(1, i)) continue;
     if (dim >= 0) return n.leave_to_host();

@@ -15,22 +15,23 @@ NodeLowering::NodeLowering(HloBuilder& builder, HloScalars& scalars, const Recor
       scalars_(scalars),
       index_(static_cast<int>(index)),
       inputs_(std::move(inputs)),
-      results_(node.results.size()) {}
+      results_(node.call->results.size()) {}
 
-const NodeInput* NodeLowering::find(int argument, int element) const {
-  for (const NodeInput& input : node.inputs) {
-    if (input.argument == argument && input.element == element) return &input;
+int NodeLowering::find(int argument, int element) const {
+  const std::vector<InputPlace>& places = node.call->places;
+  for (size_t k = 0; k < places.size(); ++k) {
+    if (places[k].argument == argument && places[k].element == element) return static_cast<int>(k);
   }
-  return nullptr;
+  return -1;
 }
 
-const HloValue& NodeLowering::value_of(const NodeInput* input, int argument) const {
-  check_internal(input != nullptr, node.op->name, ": argument ", argument, " is no tensor");
-  return inputs_[static_cast<size_t>(input - node.inputs.data())];
+const HloValue& NodeLowering::value_of(int input, int argument) const {
+  check_internal(input >= 0, node.call->op->name, ": argument ", argument, " is no tensor");
+  return inputs_[static_cast<size_t>(input)];
 }
 
 const HloValue& NodeLowering::tensor(int argument) const {
-  return value_of(find(argument, NodeInput::kNoList), argument);
+  return value_of(find(argument, InputPlace::kNoList), argument);
 }
 
 const HloValue& NodeLowering::element(int argument, int element) const {
@@ -39,16 +40,17 @@ const HloValue& NodeLowering::element(int argument, int element) const {
 
 std::vector<HloValue> NodeLowering::list(int argument) const {
   std::vector<HloValue> out;
-  const size_t count = node.lists.at(static_cast<size_t>(argument)).size;
+  const size_t count = node.call->lists.at(static_cast<size_t>(argument)).size;
   for (size_t i = 0; i < count; ++i) out.push_back(element(argument, static_cast<int>(i)));
   return out;
 }
 
 const at::Tensor& NodeLowering::meta(int argument) const {
-  const NodeInput* input = find(argument, NodeInput::kNoList);
-  check_internal(input != nullptr, node.op->name, ": argument ", argument, " is no tensor");
-  const RecordedNode& from = *input->from.node;
-  return from.is_leaf() ? from.leaf : from.results[static_cast<size_t>(input->from.index)];
+  const int input = find(argument, InputPlace::kNoList);
+  check_internal(input >= 0, node.call->op->name, ": argument ", argument, " is no tensor");
+  const NodeResult& from = node.inputs[static_cast<size_t>(input)];
+  return from.node->is_leaf() ? from.node->leaf
+                              : from.node->call->results[static_cast<size_t>(from.index)];
 }
 
 HloValue NodeLowering::operand(int argument, at::ScalarType dtype) const {
@@ -62,7 +64,7 @@ HloValue NodeLowering::wide(int argument) const {
 
 HloValue NodeLowering::scalar(int argument, at::ScalarType dtype) const {
   const c10::IValue& value = argument_at(argument);
-  if (is_default(argument) || !node.op->is_scalar.at(static_cast<size_t>(argument))) {
+  if (is_default(argument) || !node.call->op->is_scalar.at(static_cast<size_t>(argument))) {
     if (value.isDouble()) return hlo.constant(value.toDouble(), dtype);
     return hlo.constant(value.isBool() ? int64_t{value.toBool()} : value.toInt(), dtype);
   }
@@ -74,12 +76,12 @@ HloValue NodeLowering::scalar_operand(int argument, at::ScalarType dtype) const 
 }
 
 bool NodeLowering::is_default(int argument) const {
-  return node.op->is_default(static_cast<size_t>(argument), argument_at(argument));
+  return node.call->op->is_default(static_cast<size_t>(argument), argument_at(argument));
 }
 
 void NodeLowering::give(const HloValue& value, int result) {
   const HloValue out = hlo.convert(value, dtype(result));
-  check_internal(out.sizes == sizes(result), node.op->name, ": lowered to ",
+  check_internal(out.sizes == sizes(result), node.call->op->name, ": lowered to ",
                  hlo_type(out.dtype, out.sizes), ", recorded as ",
                  hlo_type(dtype(result), sizes(result)));
   results_.at(static_cast<size_t>(result)) = out;

@@ -38,14 +38,14 @@ class NodeLowering {
   const RecordedNode& node;
   const std::string operation;  // see Lowering
 
-  bool has(int argument) const { return find(argument, NodeInput::kNoList) != nullptr; }
+  bool has(int argument) const { return find(argument, InputPlace::kNoList) >= 0; }
   const HloValue& tensor(int argument) const;
   // In the dtype, with the sizes of the first result.
   HloValue operand(int argument, at::ScalarType dtype) const;
   // In the dtype in which ATen computes.
   HloValue wide(int argument) const;
   std::vector<HloValue> list(int argument) const;
-  bool has_element(int argument, int element) const { return find(argument, element) != nullptr; }
+  bool has_element(int argument, int element) const { return find(argument, element) >= 0; }
   const HloValue& element(int argument, int element) const;
   // Shape, dtype and whether it is a number that a program wrote, on the meta device.
   const at::Tensor& meta(int argument) const;
@@ -59,7 +59,7 @@ class NodeLowering {
   double number(int argument) const { return argument_at(argument).toDouble(); }
   bool flag(int argument) const { return argument_at(argument).toBool(); }
   const c10::IValue& argument_at(int argument) const {
-    return node.arguments.at(static_cast<size_t>(argument));
+    return node.call->arguments.at(static_cast<size_t>(argument));
   }
   // A scalar argument, of no dimensions.
   HloValue scalar(int argument, at::ScalarType dtype) const;
@@ -70,7 +70,9 @@ class NodeLowering {
 
   at::ScalarType dtype(int result = 0) const { return meta_result(result).scalar_type(); }
   HloSizes sizes(int result = 0) const { return meta_result(result).sizes().vec(); }
-  bool wants(int result) const { return node.results.at(static_cast<size_t>(result)).defined(); }
+  bool wants(int result) const {
+    return node.call->results.at(static_cast<size_t>(result)).defined();
+  }
   // A result, which is converted to its dtype.
   void give(const HloValue& value, int result = 0);
   // This form of the operator has no lowering.
@@ -80,10 +82,11 @@ class NodeLowering {
   const std::vector<HloValue>& results() const { return results_; }
 
  private:
-  const NodeInput* find(int argument, int element) const;
-  const HloValue& value_of(const NodeInput* input, int argument) const;
+  // Which input it is, or -1.
+  int find(int argument, int element) const;
+  const HloValue& value_of(int input, int argument) const;
   const at::Tensor& meta_result(int result) const {
-    return node.results.at(static_cast<size_t>(result));
+    return node.call->results.at(static_cast<size_t>(result));
   }
 
   HloScalars& scalars_;

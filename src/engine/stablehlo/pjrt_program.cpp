@@ -48,14 +48,18 @@ std::vector<at::Tensor> inputs_of_call(const CustomCall& call, const RecordedNod
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const CustomCallBuffer& given = call.inputs().at(k);
     at::Tensor input = over_memory(given.data, given.shape, to_scalar_type(given.dtype));
-    const RecordedNode& from = *node.inputs[k].from.node;
-    if (from.is_leaf() && from.leaf.unsafeGetTensorImpl()->is_wrapped_number()) {
+    const RecordedNode& from = *node.inputs[k].node;
+    // The device may have had another dtype in its place.
+    const auto result = static_cast<size_t>(node.inputs[k].index);
+    input = input.to(from.is_leaf() ? from.leaf.scalar_type()
+                                    : from.call->results[result].scalar_type());
+    if (from.is_leaf() && is_wrapped_number(from.leaf)) {
       input.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
     inputs.push_back(std::move(input));
   }
   // The plug-in's buffers may be tensors of the program, or be read once more.
-  for (const int written : node.overwrites) {
+  for (const int written : node.call->overwrites) {
     if (written < 0) continue;
     inputs[static_cast<size_t>(written)] = inputs[static_cast<size_t>(written)].clone();
   }
@@ -71,14 +75,15 @@ void run_host_node(const CustomCall& call) {
   const RecordedGraph& graph = *calls.graphs.at(replica);
   const auto index = static_cast<size_t>(call.integer("node"));
   const RecordedNode& node = *graph.nodes.at(index);
-  if (node.op->replay && !node.op->is_effect) device_metrics::count_host_call(node.op->name);
+  if (node.call->op->replay && !node.call->op->is_effect)
+    device_metrics::count_host_call(node.call->op->name);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   try {
     const std::vector<at::Tensor> results = replay_node(node, index, inputs_of_call(call, node));
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
-      if (!node.results[r].defined()) continue;
+      if (!node.call->results[r].defined()) continue;
       const CustomCallBuffer& out = call.outputs().at(next++);
       over_memory(out.data, out.shape, to_scalar_type(out.dtype)).copy_(results[r]);
     }
@@ -88,8 +93,8 @@ void run_host_node(const CustomCall& call) {
   }
 }
 
-PjrtType pjrt_type(at::ScalarType dtype, at::IntArrayRef sizes) {
-  return {to_nxd_dtype(dtype), sizes.vec()};
+PjrtType pjrt_type(const at::Tensor& tensor) {
+  return {to_nxd_dtype(tensor.scalar_type()), tensor.sizes().vec()};
 }
 
 // True of a plug-in whose memory is the host's.
@@ -97,28 +102,30 @@ bool shares_memory(const PjrtClient& client) { return client.platform() == "cpu"
 
 PjrtBuffer imported(PjrtClient& client, const at::Tensor& leaf, bool is_overwritten,
                     size_t device) {
-  void* data = leaf.data_ptr();
+  const at::Tensor there = leaf.to(dtype_on_device(client.target(), leaf.scalar_type()));
+  void* data = there.data_ptr();
   const bool is_aligned = reinterpret_cast<uintptr_t>(data) % kPjrtAlignment == 0;
-  const bool is_shared = shares_memory(client) && is_aligned && leaf.numel() != 0;
+  const bool is_own = there.is_same(leaf);
+  const bool is_shared = shares_memory(client) && is_own && is_aligned && leaf.numel() != 0;
   const HostMemory as_it_lies = is_overwritten ? HostMemory::kDonatable : HostMemory::kShared;
-  if (!is_shared) device_metrics::count_copied(leaf.nbytes());
-  return client.import_host(data, pjrt_type(leaf.scalar_type(), leaf.sizes()),
-                            is_shared ? as_it_lies : HostMemory::kCopied,
-                            std::make_shared<at::Tensor>(leaf), device);
+  if (!is_shared) device_metrics::count_copied(there.nbytes());
+  return client.import_host(data, pjrt_type(there), is_shared ? as_it_lies : HostMemory::kCopied,
+                            std::make_shared<at::Tensor>(there), device);
 }
 
 // The buffer's memory as a tensor, which keeps the buffer; a copy where that is a device's.
 at::Tensor taken(const PjrtClient& client, PjrtBuffer&& buffer, const at::Tensor& declared) {
   const auto kept = std::make_shared<PjrtBuffer>(std::move(buffer));
   if (declared.numel() == 0) return at::empty(declared.sizes(), declared.scalar_type());
+  const at::ScalarType there = dtype_on_device(client.target(), declared.scalar_type());
   if (!shares_memory(client)) {
-    const at::Tensor copy = at::empty(declared.sizes(), declared.scalar_type());
+    const at::Tensor copy = at::empty(declared.sizes(), there);
     kept->copy_to_host(copy.data_ptr(), copy.nbytes());
-    return copy;
+    return copy.to(declared.scalar_type());
   }
-  return at::from_blob(
-      kept->data(), declared.sizes(), [kept](void*) {},
-      at::TensorOptions().dtype(declared.scalar_type()));
+  const at::Tensor result = at::from_blob(
+      kept->data(), declared.sizes(), [kept](void*) {}, at::TensorOptions().dtype(there));
+  return result.to(declared.scalar_type());
 }
 
 // Once for each operator of the process. Effects are calls of the host in any case.
@@ -127,7 +134,7 @@ void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   for (const int index : host_nodes) {
-    const RecordedOperator& op = *outline.nodes[static_cast<size_t>(index)]->op;
+    const RecordedOperator& op = *outline.nodes[static_cast<size_t>(index)]->call->op;
     if (!op.replay || op.is_effect || !named->insert(op.name).second) continue;
     log(NXD_LOG_WARN, "device xla: ", op.name,
         " has no lowering to StableHLO: compiled graphs call the CPU for it");
@@ -162,7 +169,8 @@ std::atomic<bool> ExchangeScope::under_way_{false};
 bool has_own_effects(const RecordedGraph& outline, const std::vector<int>& host_nodes) {
   return std::any_of(host_nodes.begin(), host_nodes.end(), [&](int index) {
     const RecordedNode& node = *outline.nodes[static_cast<size_t>(index)];
-    return node.op->is_effect && !node.op->replay && !node.results.empty();
+    const RecordedOperator& op = *node.call->op;
+    return op.is_effect && !op.is_alone && !op.replay && !node.call->results.empty();
   });
 }
 
@@ -170,7 +178,7 @@ class PjrtProgram final : public GraphProgram {
  public:
   explicit PjrtProgram(const RecordedGraph& outline)
       : meeting_(meeting_of(outline)),
-        module_(emit_stablehlo(outline, replicas_of(outline))),
+        module_(emit_stablehlo(outline, replicas_of(outline), pjrt_client().target())),
         client_(meeting_.node < 0 ? pjrt_client() : client_of_replicas(meeting_.ranks)) {
     PjrtOptions options;
     options.fast_compile = env::pjrt_fast_compile();
@@ -186,7 +194,7 @@ class PjrtProgram final : public GraphProgram {
       if (leaf_of_result_.back() >= 0) overwritten_leaves_.insert(leaf_of_result_.back());
     }
     for (const auto& node : outline.nodes) {
-      slots_.insert(slots_.end(), node->results.begin(), node->results.end());
+      slots_.insert(slots_.end(), node->call->results.begin(), node->call->results.end());
     }
   }
 
@@ -197,7 +205,7 @@ class PjrtProgram final : public GraphProgram {
       return run_together({&graph}).at(0);
     }
     const auto node = static_cast<size_t>(meeting_.node);
-    ProcessGroup& group = *graph.nodes[node]->exchanges[meeting_.exchange].group;
+    ProcessGroup& group = *graph.nodes[node]->call->exchanges[meeting_.exchange].group;
     *has_overwritten = !overwritten_leaves_.empty();
     return run_as_replica(group, digest_, graph,
                           [this](const Graphs& graphs) { return run_together(graphs); });
@@ -233,8 +241,8 @@ class PjrtProgram final : public GraphProgram {
       inputs.push_back(
           imported(client_, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
     }
-    add_numbers(numbers<double>(graph, module_.floats), NXD_DTYPE_F64, device, inputs);
-    add_numbers(numbers<int64_t>(graph, module_.integers), NXD_DTYPE_I64, device, inputs);
+    add_numbers(numbers<double>(graph, module_.floats), device, inputs);
+    add_numbers(numbers<int64_t>(graph, module_.integers), device, inputs);
     return inputs;
   }
 
@@ -256,7 +264,7 @@ class PjrtProgram final : public GraphProgram {
       const at::Scalar value = source.leaf >= 0
                                    ? graph.leaves[static_cast<size_t>(source.leaf)].item()
                                    : graph.nodes[static_cast<size_t>(source.node)]
-                                         ->arguments[static_cast<size_t>(source.argument)]
+                                         ->call->arguments[static_cast<size_t>(source.argument)]
                                          .toScalar();
       out.push_back(value.to<Number>());
     }
@@ -264,12 +272,15 @@ class PjrtProgram final : public GraphProgram {
   }
 
   template <class Number>
-  void add_numbers(const std::vector<Number>& values, nxd_dtype_t dtype, size_t device,
+  void add_numbers(const std::vector<Number>& values, size_t device,
                    std::vector<PjrtBuffer>& inputs) const {
     if (values.empty()) return;
-    inputs.push_back(client_.import_host(const_cast<Number*>(values.data()),
-                                         {dtype, {static_cast<int64_t>(values.size())}},
-                                         HostMemory::kCopied, nullptr, device));
+    const at::ScalarType dtype = c10::CppTypeToScalarType<Number>::value;
+    const at::Tensor there = over_memory(const_cast<Number*>(values.data()),
+                                         {static_cast<int64_t>(values.size())}, dtype)
+                                 .to(dtype_on_device(client_.target(), dtype));
+    inputs.push_back(client_.import_host(there.data_ptr(), pjrt_type(there), HostMemory::kCopied,
+                                         nullptr, device));
   }
 
   const ReplicaMeeting meeting_;
@@ -303,8 +314,8 @@ PjrtClient& client_of_replicas(const std::vector<int>& ranks) {
 }
 
 std::string stablehlo_of(const RecordedGraph& outline) {
-  return emit_stablehlo(outline, has_graph_compiler() ? replicas_of(outline) : ModuleReplicas())
-      .text;
+  if (!has_graph_compiler()) return emit_stablehlo(outline).text;
+  return emit_stablehlo(outline, replicas_of(outline), pjrt_client().target()).text;
 }
 
 std::unique_ptr<GraphProgram> compile_by_pjrt(const RecordedGraph& outline) {

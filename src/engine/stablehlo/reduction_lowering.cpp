@@ -134,7 +134,7 @@ void variance(NodeLowering& n) {
   HloValue out = hlo.over(squares, hlo.filled_like(squares, std::fmax(count - correction, 0)));
   if (n.operation == "sqrt") out = hlo.unary("sqrt", out);
   give_reduced(n, out);
-  if (n.node.results.size() == 2) n.give(hlo.reshape(mean_kept, n.sizes(1)), 1);
+  if (n.node.call->results.size() == 2) n.give(hlo.reshape(mean_kept, n.sizes(1)), 1);
 }
 
 // (x, dims, keep)

@@ -19,7 +19,9 @@ namespace {
 // Another function of the library's own, whose calls ranks may meet in. Checks of values have no
 // results.
 bool meets_by_calls(const RecordedNode& node) {
-  return node.op->is_effect && !node.op->replay && !node.results.empty() && node.exchanges.empty();
+  const RecordedOperator& op = *node.call->op;
+  return op.is_effect && !op.is_alone && !op.replay && !node.call->results.empty() &&
+         node.call->exchanges.empty();
 }
 
 bool has_all(const std::vector<int>& ranks, const std::vector<int>& wanted) {
@@ -103,15 +105,15 @@ ReplicaMeeting meeting_of(const RecordedGraph& outline) {
   for (size_t i = 0; i < outline.nodes.size(); ++i) {
     const RecordedNode& node = *outline.nodes[i];
     if (meets_by_calls(node)) return {};
-    for (size_t k = 0; k < node.exchanges.size(); ++k) {
-      const RecordedExchange& exchange = node.exchanges[k];
+    for (size_t k = 0; k < node.call->exchanges.size(); ++k) {
+      const RecordedExchange& exchange = node.call->exchanges[k];
       if (!exchange.in_one_process) return {};
       if (exchange.ranks.size() > out.ranks.size()) out = {static_cast<int>(i), k, exchange.ranks};
     }
   }
   if (out.ranks.size() < 2) return {};
   for (const auto& node : outline.nodes) {
-    for (const RecordedExchange& exchange : node->exchanges) {
+    for (const RecordedExchange& exchange : node->call->exchanges) {
       if (!has_all(out.ranks, exchange.ranks)) return {};
     }
   }

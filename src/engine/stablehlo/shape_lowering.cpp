@@ -116,7 +116,7 @@ void select_scatter(NodeLowering& n) {
 // Parts along a dimension, one after the other, as long as the results say.
 void give_parts(NodeLowering& n, int64_t dim) {
   int64_t begin = 0;
-  for (size_t i = 0; i < n.node.results.size(); ++i) {
+  for (size_t i = 0; i < n.node.call->results.size(); ++i) {
     const int result = static_cast<int>(i);
     const int64_t end = begin + n.sizes(result)[static_cast<size_t>(dim)];
     n.give(n.hlo.slice(n.tensor(0), dim, begin, end), result);
@@ -129,7 +129,7 @@ void split(NodeLowering& n) { give_parts(n, positive_dim(n.integer(2), n.tensor(
 void unbind(NodeLowering& n) {
   const HloValue& x = n.tensor(0);
   const int64_t dim = positive_dim(n.integer(1), x.dim());
-  for (size_t i = 0; i < n.node.results.size(); ++i) {
+  for (size_t i = 0; i < n.node.call->results.size(); ++i) {
     const auto at = static_cast<int64_t>(i);
     n.give(n.hlo.reshape(n.hlo.slice(x, dim, at, at + 1), n.sizes(0)), static_cast<int>(i));
   }

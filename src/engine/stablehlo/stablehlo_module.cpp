@@ -19,9 +19,11 @@ bool is_host_number(const at::Tensor& leaf) {
 
 class ModuleEmitter final : public HloScalars {
  public:
-  ModuleEmitter(const RecordedGraph& graph, const ModuleReplicas& replicas)
+  ModuleEmitter(const RecordedGraph& graph, const ModuleReplicas& replicas,
+                const PjrtTarget& target)
       : graph_(graph),
         replicas_(replicas),
+        builder_(target),
         exchanges_(builder_, replicas),
         values_(static_cast<size_t>(graph.num_slots)) {}
 
@@ -37,7 +39,7 @@ class ModuleEmitter final : public HloScalars {
       HloValue value = values_[static_cast<size_t>(slot)];
       if (results.empty()) value = exchanges_.after_all(value);
       results += (results.empty() ? "" : ", ") + value.name;
-      types += (types.empty() ? "" : ", ") + hlo_type(value.dtype, value.sizes);
+      types += (types.empty() ? "" : ", ") + builder_.type(value.dtype, value.sizes);
     }
     const std::string attributes =
         replicas_.exchange()
@@ -81,19 +83,19 @@ class ModuleEmitter final : public HloScalars {
       }
       values_[i] = {text("%arg", module_.buffers.size()), leaf.scalar_type(), leaf.sizes().vec()};
       module_.buffers.push_back(slot);
-      take(values_[i].name, hlo_type(values_[i].dtype, values_[i].sizes) + alias_of(slot));
+      take(values_[i].name, builder_.type(values_[i].dtype, values_[i].sizes) + alias_of(slot));
     }
   }
 
   void take_numbers(const std::string& name, at::ScalarType dtype, size_t count) {
-    if (count != 0) take(name, hlo_type(dtype, {static_cast<int64_t>(count)}));
+    if (count != 0) take(name, builder_.type(dtype, {static_cast<int64_t>(count)}));
   }
 
   // The elements of a vector, each by a name of its own.
-  static std::string unpacked(const std::string& vector, const std::string& prefix,
-                              at::ScalarType dtype, size_t count) {
-    const std::string all = hlo_type(dtype, {static_cast<int64_t>(count)});
-    const std::string one = hlo_type(dtype, {1}), element = hlo_type(dtype, {});
+  std::string unpacked(const std::string& vector, const std::string& prefix, at::ScalarType dtype,
+                       size_t count) const {
+    const std::string all = builder_.type(dtype, {static_cast<int64_t>(count)});
+    const std::string one = builder_.type(dtype, {1}), element = builder_.type(dtype, {});
     std::string out;
     for (size_t i = 0; i < count; ++i) {
       out +=
@@ -116,12 +118,12 @@ class ModuleEmitter final : public HloScalars {
   void add_node(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
     if (replicas_.exchange()) {
-      if (!node.exchanges.empty()) {
+      if (!node.call->exchanges.empty()) {
         return put_results(index, exchanges_.lower(node, inputs_of(index)));
       }
-      if (node.results.empty()) return;
+      if (node.call->results.empty()) return;
     }
-    const Lowering* how = node.op->is_effect ? nullptr : find_lowering(node.op->name);
+    const Lowering* how = node.call->op->is_effect ? nullptr : find_lowering(node.call->op->name);
     if (how) {
       NodeLowering lowering(builder_, *this, graph_, index, inputs_of(index), *how);
       how->lower(lowering);
@@ -133,8 +135,8 @@ class ModuleEmitter final : public HloScalars {
   void put_results(size_t index, const std::vector<HloValue>& results) {
     const RecordedNode& node = *graph_.nodes[index];
     for (size_t r = 0; r < results.size(); ++r) {
-      check_internal(!node.results[r].defined() || !results[r].name.empty(), node.op->name,
-                     ": result ", r, " was not lowered");
+      check_internal(!node.call->results[r].defined() || !results[r].name.empty(),
+                     node.call->op->name, ": result ", r, " was not lowered");
       values_[static_cast<size_t>(graph_.first_slots[index]) + r] = results[r];
     }
   }
@@ -142,27 +144,27 @@ class ModuleEmitter final : public HloScalars {
   void call_host(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
     if (!replicas_.have_host) {
-      fail(NXD_ERROR_UNSUPPORTED, "device xla: ", node.op->name,
+      fail(NXD_ERROR_UNSUPPORTED, "device xla: ", node.call->op->name,
            " has no lowering to StableHLO, and the plug-in has no calls of the host");
     }
     module_.host_nodes.push_back(static_cast<int>(index));
     std::vector<HloValue> types;
-    for (const at::Tensor& result : node.results) {
+    for (const at::Tensor& result : node.call->results) {
       if (result.defined()) types.push_back({"", result.scalar_type(), result.sizes().vec()});
     }
     std::string config = text("function = \"", kHostNodeFunction, "\", node = ", index,
-                              " : i64, operator = \"", hlo_escaped(node.op->name), "\"");
-    if (!node.attributes.empty()) {
-      config += text(", attributes = \"", hlo_escaped(node.attributes), "\"");
+                              " : i64, operator = \"", hlo_escaped(node.call->op->name), "\"");
+    if (!node.call->attributes.empty()) {
+      config += text(", attributes = \"", hlo_escaped(node.call->attributes), "\"");
     }
     std::vector<HloValue> inputs = inputs_of(index);
     if (replicas_.exchange()) inputs.push_back(builder_.replica());
     const std::vector<HloValue> given =
-        builder_.host_call(kCallTarget, config, inputs, types, node.op->is_effect);
-    std::vector<HloValue> results(node.results.size());
+        builder_.host_call(kCallTarget, config, inputs, types, node.call->op->is_effect);
+    std::vector<HloValue> results(node.call->results.size());
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
-      if (node.results[r].defined()) results[r] = given[next++];
+      if (node.call->results[r].defined()) results[r] = given[next++];
     }
     put_results(index, results);
   }
@@ -178,8 +180,9 @@ class ModuleEmitter final : public HloScalars {
 
 }  // namespace
 
-StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas) {
-  return ModuleEmitter(graph, replicas).emit();
+StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas,
+                               const PjrtTarget& target) {
+  return ModuleEmitter(graph, replicas, target).emit();
 }
 
 }  // namespace nxd

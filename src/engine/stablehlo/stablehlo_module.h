@@ -25,6 +25,8 @@ struct StableHloModule {
 // replica as a last operand, and checks of values, which would tell the peers, are left out.
 inline constexpr const char* kHostNodeFunction = "nxd_recorded_node";
 
-StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas = {});
+// For a plug-in of this kind; its device may have other dtypes than the graph.
+StableHloModule emit_stablehlo(const RecordedGraph& graph, const ModuleReplicas& replicas = {},
+                               const PjrtTarget& target = {});
 
 }  // namespace nxd

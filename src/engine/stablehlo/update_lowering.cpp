@@ -7,7 +7,7 @@ namespace nxd {
 namespace {
 
 bool has_attribute(const NodeLowering& n, std::string_view word) {
-  return n.node.attributes.find(word) != std::string::npos;
+  return n.node.call->attributes.find(word) != std::string::npos;
 }
 
 // One of the numbers of a vector, as a tensor.
@@ -78,7 +78,7 @@ struct UpdateLowering {
   }
   void give_value(const HloValue& value) {
     give(value, 0);
-    if (has_attribute(n, "master")) give(value, static_cast<int>(n.node.results.size()) - 1);
+    if (has_attribute(n, "master")) give(value, static_cast<int>(n.node.call->results.size()) - 1);
   }
 
   NodeLowering& n;
@@ -114,7 +114,7 @@ void sgd(NodeLowering& n) {
     const HloValue kept = hlo.select(is_first, d, later);
     u.give(kept, 1);
     d = has_attribute(n, "nesterov") ? hlo.plus(d, hlo.times(momentum, kept)) : kept;
-  } else if (n.has(5) && !(has_attribute(n, "master") && n.node.results.size() == 2)) {
+  } else if (n.has(5) && !(has_attribute(n, "master") && n.node.call->results.size() == 2)) {
     n.give(u.state(0), 1);  // a momentum of 0 leaves its state as it is
   }
   u.give_value(hlo.minus(u.old, hlo.times(u.number(0), d)));

@@ -34,9 +34,7 @@ at::TensorOptions meta_options(at::ScalarType dtype) {
   return at::TensorOptions().dtype(dtype).device(at::kMeta);
 }
 
-at::Tensor meta_like(const at::Tensor& x) {
-  return at::empty(x.sizes(), meta_options(x.scalar_type()));
-}
+const at::Tensor& meta_like(const at::Tensor& x) { return device_value(x).meta; }
 
 at::Tensor vector_on_device(const std::vector<double>& values) {
   at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);

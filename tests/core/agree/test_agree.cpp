@@ -85,7 +85,7 @@ void test_texts(void**) {
     NXD_TEST_CHECK(told.status == NXD_ERROR_INVALID_ARGUMENT);
     NXD_TEST_CHECK(
         told.message ==
-        (rank == 2 ? "name: expected one" : "rank 2 refused its arguments: name: expected one"));
+        (rank == 2 ? "name: expected one" : "rank 2 rejected its arguments: name: expected one"));
     NXD_TEST_CHECK(nxd::gather_texts(nullptr, "x", {}).at(0) == "x");
   });
 }

@@ -41,11 +41,12 @@ void warns_once_by_name(void**) {
         if (level == NXD_LOG_WARN) lines.push_back(line);
       },
       nullptr, nullptr);
-  std::set<std::string> without_effect, of_neuron;
+  std::set<std::string> without_effect, of_neuron, of_neuron_alone;
   for (const auto& variable : nxd::device_variables()) {
     ::unsetenv(variable.name);
     if (variable.use == VariableUse::kWithoutEffect) without_effect.insert(variable.name);
     if (variable.use == VariableUse::kNeuronOrReplay) of_neuron.insert(variable.name);
+    if (variable.use == VariableUse::kNeuron) of_neuron_alone.insert(variable.name);
   }
   assert_true(without_effect.contains("XLA_USE_BF16"));
   assert_true(of_neuron.contains("NEURON_RT_STOCHASTIC_ROUNDING_EN"));
@@ -54,7 +55,8 @@ void warns_once_by_name(void**) {
   for (const auto& variable : nxd::device_variables()) ::setenv(variable.name, "1", 1);
   assert_true(warned(DeviceBackend::kNeuron) == without_effect);
   assert_true(warned(DeviceBackend::kNeuron).empty());
-  assert_true(warned(DeviceBackend::kReplay).empty());
+  assert_true(of_neuron_alone.contains("XLA_USE_32BIT_LONG"));
+  assert_true(warned(DeviceBackend::kReplay) == of_neuron_alone);
   assert_true(warned(DeviceBackend::kOther) == of_neuron);
   assert_true(warned(DeviceBackend::kOther).empty());
   nxd::set_log_callback(nullptr, nullptr, nullptr);
@@ -64,6 +66,7 @@ void is_documented(void**) {
   const std::map<VariableUse, std::string> words = {
       {VariableUse::kRead, "read"},
       {VariableUse::kPassedOn, "passed on"},
+      {VariableUse::kNeuron, "Neuron"},
       {VariableUse::kNeuronOrReplay, "Neuron, replay"},
       {VariableUse::kWithoutEffect, "no effect"}};
   std::vector<std::string> wanted, found;

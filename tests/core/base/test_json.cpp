@@ -136,6 +136,9 @@ void test_written(void**) {
   out.natural(UINT64_MAX);
   out.thousandths(-1);
   out.thousandths(INT64_MIN);
+  out.real(0.1);
+  out.real(-1e300);
+  out.real(NAN);
   out.end_array();
   out.key("b");
   out.begin_object();
@@ -147,7 +150,7 @@ void test_written(void**) {
   assert_int_equal(read.size(), 3);
   const auto& list = read["a \"\\\n\x01"];
   assert_true(list[0] == INT64_MIN && list[1] == UINT64_MAX && list[2] == -0.001);
-  assert_true(out.text().find("-9223372036854775.808]") != std::string::npos);
+  assert_true(out.text().find("-9223372036854775.808,0.1,-1e+300,null]") != std::string::npos);
   assert_true(read["b"].is_object() && read["c"] == "\xef\xbf\xbd é");
 }
 

@@ -121,12 +121,13 @@ void check_runs(nxd_dtype_t dtype) {
       site.fill_normal(dtype, normal.data(), first, count, 0, 1);
       site.fill_bernoulli(kept.data(), first, count, 0.3);
       for (size_t i = 0; i < count; ++i) {
-        if constexpr (std::is_same_v<T, float>)
-          assert_true(uniform[i] == site.uniform_f32(first + i));
-        else
-          assert_true(uniform[i] == site.uniform(first + i));
+        T one_uniform;
+        uint8_t one_kept;
+        site.fill_uniform(dtype, &one_uniform, first + i, 1, 0, 1);
+        site.fill_bernoulli(&one_kept, first + i, 1, 0.3);
+        assert_true(uniform[i] == one_uniform);
         assert_true(normal[i] == static_cast<T>(site.normal(first + i)));
-        assert_int_equal(kept[i], site.bernoulli(0.3, first + i));
+        assert_int_equal(kept[i], one_kept);
       }
       assert_true(uniform[count] == T(-9) && normal[count] == T(-9) && kept[count] == 9);
     }

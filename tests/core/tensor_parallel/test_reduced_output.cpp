@@ -81,10 +81,10 @@ struct Pair {
         grad_first(memory.array(dtype, {kPart, kHidden})) {}
 
   RowLinearForward row(const ProcessGroup& group) const {
-    return {group, {between, second, y}, LinearOptions{}};
+    return {group, {between, {{second, y}}}, LinearCallOptions{}};
   }
   ColumnLinearBackward column_backward(const ProcessGroup& group) const {
-    return {group, {x, first, between, {}, grad_x, grad_first}, LinearOptions{}};
+    return {group, {x, {{first, between, {}, grad_first}}, grad_x}, LinearCallOptions{}};
   }
 
   Array x, first, between, second, y, grad_x, grad_first;

@@ -13,6 +13,7 @@
 #include "engine/autograd/gradients.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/foreign_reader.h"
 #include "engine/device/graph_text.h"
 #include "engine/device/recorder.h"
 #include "engine/device/recording.h"
@@ -340,6 +341,17 @@ void test_reads_are_counted_by_operator(void**) {
   assert_true(report.find("implicit_sync aten::_to_copy 1\n") != std::string::npos);
 }
 
+// Through libtorch, from a library that knows nothing of this one.
+void test_reads_of_foreign_code_are_counted_by_its_function(void**) {
+  device_metrics::reset();
+  for (int i = 0; i < 2; ++i) {
+    assert_true(read_beside_libnxd((values({3}, 1, kXla) * 0).sum()) == 1);
+  }
+  const std::string report = device_metrics::report();
+  const char* const wanted = "implicit_sync_at read_beside_libnxd aten::item 2\n";
+  if (report.find(wanted) == std::string::npos) fail_msg("no %s in %s", wanted, report.c_str());
+}
+
 // Four calls, one of which has a result that is dropped, one of which depends on another.
 void test_effects_run_in_program_order(void**) {
   std::vector<int> order;
@@ -494,6 +506,7 @@ int main() {
       cmocka_unit_test(test_a_step_is_one_graph_whatever_its_scalars),
       cmocka_unit_test(test_other_graphs_are_compiled),
       cmocka_unit_test(test_reads_are_counted_by_operator),
+      cmocka_unit_test(test_reads_of_foreign_code_are_counted_by_its_function),
       cmocka_unit_test(test_effects_run_in_program_order),
       cmocka_unit_test(test_host_memory_is_copied_when_recorded),
       cmocka_unit_test(test_errors_come_when_recorded_or_name_the_call),

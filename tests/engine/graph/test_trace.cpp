@@ -1,6 +1,8 @@
 // Calls that a trace records, and calls that it rejects.
 #include "capi/engine_handles.h"
 #include "engine/graph/callback_support.h"
+#include "engine/ops/autocast.h"
+#include "engine/stablehlo/device_backend.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -505,6 +507,24 @@ void test_nothing_is_kept(void**) {
   });
 }
 
+// A trace stands for a run on the device of its inputs, which has lists of casts of its own.
+void test_casts_are_those_of_the_inputs_device(void**) {
+  nxd::use_xla_device();
+  on_one_rank([](nxd_context_t* ctx) {
+    const Module module = make_module(ctx, "Relu", [](nxd_module_t*, const Tensors& in) {
+      return Tensors{op_call("relu", "", in)};
+    });
+    const auto relu_of = [&](const at::Device& device) {
+      nxd::set_autocast(NXD_DTYPE_BF16);
+      const Graph graph = trace_of(module, {rows(2, 3).to(device)});
+      nxd::set_autocast(NXD_DTYPE_INVALID);
+      return graph.to_text();
+    };
+    NXD_TEST_CHECK(relu_of(at::kCPU).find("\nrelu: f32[2, 3] = ") != std::string::npos);
+    NXD_TEST_CHECK(relu_of({at::kXLA, 0}).find("\nrelu: bf16[2, 3] = ") != std::string::npos);
+  });
+}
+
 }  // namespace
 
 int main(void) {
@@ -519,6 +539,7 @@ int main(void) {
       cmocka_unit_test(test_leaves),
       cmocka_unit_test(test_shape_functions),
       cmocka_unit_test(test_costs),
+      cmocka_unit_test(test_casts_are_those_of_the_inputs_device),
       cmocka_unit_test(test_written_files),
       cmocka_unit_test(test_nothing_is_kept),
   };

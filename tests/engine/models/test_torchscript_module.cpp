@@ -1,6 +1,6 @@
 // Modules of TorchScript files: values, losses and gradients are those of libtorch's own run of the
-// file; a chain trains in any layout as on one rank, and is written back; files and forwards that
-// cannot work are refused by name.
+// file; one that calls submodules trains in any layout as on one rank, and is written back; files
+// and forwards that cannot work are refused by name.
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -193,6 +193,109 @@ void in_any_layout(void**) {
   }
 }
 
+// Values cross several cuts: the first block's output is added behind the third, the parameter
+// stands outside of any submodule, the last input is used at the end alone. A block takes and gives
+// tuples, another is called by a method of the root, one in a branch; a flag is no tensor, so that
+// its block is a part of the root.
+jit::Module skipping() {
+  jit::Module made("__torch__.Skipping");
+  made.register_module("first", linear("A", 6, 8, at::kDouble));
+  made.register_module("second", linear("B", 8, 8, at::kDouble));
+  jit::Module split("__torch__.Split");
+  split.register_module("inner", linear("C", 8, 8, at::kDouble));
+  split.define(R"(
+    def forward(self, x: Tensor, more: Optional[Tensor]) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
+      y = self.inner.forward(x)
+      if more is not None:
+        y = y + more
+      return (y, (torch.tanh(y), x * 0.5))
+  )");
+  made.register_module("split", split);
+  jit::Module flagged("__torch__.Flagged");
+  flagged.register_parameter("weight", numbers({8}, 3).requires_grad_(), false);
+  flagged.define(R"(
+    def forward(self, x: Tensor, twice: bool) -> Tensor:
+      y = x * self.weight
+      return y * self.weight if twice else y
+  )");
+  made.register_module("flagged", flagged);
+  made.register_module("last", linear("D", 8, 6, at::kDouble));
+  made.register_parameter("scale", numbers({8}, 2).requires_grad_(), false);
+  made.define(R"(
+    def mixed(self, x: Tensor, skip: Tensor) -> Tensor:
+      return self.last.forward(x) + skip
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+      a = self.first.forward(x)
+      b = torch.tanh(a)
+      if x.size(1) == 6:
+        b = self.second.forward(b)
+      c, (d, e) = self.split.forward(b, a)
+      f = self.flagged.forward(d * self.scale, True) + e + a
+      g = self.mixed(f, x)
+      return torch.mean((g - target) * (g - target)) + torch.mean(c * c)
+  )");
+  return made;
+}
+
+std::vector<Tensor> rows_and_target(int64_t first, int64_t count) {
+  std::vector<Tensor> batch;
+  batch.push_back(rows(first, count));
+  batch.push_back(rows(first + 100, count));
+  return batch;
+}
+
+void submodules_of_any_code(void**) {
+  const File file(skipping());
+  jit::Module module = jit::load(file.path);
+  const std::vector<Tensor> batch = rows_and_target(0, 4);
+  std::vector<c10::IValue> given;
+  for (const Tensor& each : batch) given.push_back(numbers_of(values(each.get())).reshape({4, 6}));
+  const at::Tensor wanted = module.forward(given).toTensor();
+  wanted.backward();
+  Named gradients;
+  for (const auto& entry : module.named_parameters()) {
+    gradients[entry.name] = values_of(entry.value.grad());
+  }
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    for (const bool recomputed : {false, true}) {
+      const char* names[] = {"second", "split"};
+      if (recomputed) NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 2, 1));
+      nxd_tensor_t* out = nullptr;
+      NXD_TEST_OK(nxd_module_zero_grad(model.get()));
+      NXD_TEST_OK(nxd_module_forward(model.get(), handles(batch).data(), 2, &out, 1));
+      const Tensor loss(out);
+      backward_of(loss);
+      NXD_TEST_CHECK(item(loss.get()) == wanted.item<double>());
+      check_named("gradient", whole_gradients(model.get()), gradients, 0);
+    }
+    return 0;
+  });
+}
+
+// Any of its submodules may end a stage.
+void cut_anywhere(void**) {
+  const File file(skipping());
+  PipelineTask task;
+  task.make = [&](nxd_context_t* ctx) { return load(ctx, file.path); };
+  task.batch = [](int step, int dp_rank, int dp) {
+    return rows_and_target(8 * step + dp_rank * (8 / dp), 8 / dp);
+  };
+  task.options.num_microbatches = 4;
+  const PipelineRun plain = train_pipeline({}, task);
+  assert_true(plain.losses.front() > plain.losses.back());
+  const std::vector<std::vector<const char*>> every = {
+      {"first"}, {"split"}, {"first", "second", "split"}, {"second", "split.inner", "last"}};
+  for (const std::vector<const char*>& cuts : every) {
+    task.options.pipeline_cuts = cuts.data();
+    task.options.num_cuts = cuts.size();
+    PipelineLayout stages;
+    stages.pp = static_cast<int>(cuts.size()) + 1;
+    check_equal(stages, train_pipeline(stages, task), plain);
+  }
+}
+
 // Trained here, and read by libtorch: what it computes is what was computed here.
 void written_back(void**) {
   const File file(chain(at::kFloat));
@@ -295,10 +398,53 @@ void parts_of_modules(void**) {
   });
 }
 
+// Outputs of a dictionary come in the order in which the forward has put them in.
+void dictionaries(void**) {
+  jit::Module made("__torch__.Dictionary");
+  made.register_module("part", linear("Part", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Dict[str, Tuple[Tensor, List[Tensor]]]:
+      y = self.part.forward(x)
+      return {"z": (torch.sum(y), [y]), "a": (y + 1.0, [x, y + 2.0])}
+  )");
+  const File file(made);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 2);
+    nxd_tensor_t *inputs[] = {x.get()}, *outputs[6] = {};
+    if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, outputs, 5))) return 0;
+    std::vector<std::vector<double>> got;
+    for (int i = 0; i < 5; ++i) got.push_back(values(Tensor(outputs[i]).get()));
+    NXD_TEST_CHECK(got[0].size() == 1 && got[3] == values(x.get()));
+    for (size_t i = 0; i < got[1].size(); ++i) {
+      NXD_TEST_CHECK(got[2][i] == got[1][i] + 1 && got[4][i] == got[1][i] + 2);
+    }
+    NXD_TEST_REFUSED(nxd_module_forward(model.get(), inputs, 1, outputs, 6),
+                     NXD_ERROR_INVALID_ARGUMENT, "gives 5 outputs");
+    return 0;
+  });
+}
+
 void refused(void**) {
   const File dropout(function("Drop", "torch.dropout(x, 0.5, self.training)"));
   const File none(function("Kept", "torch.dropout(x, 0.0, self.training)"));
   const File noise(function("Noise", "x + torch.rand_like(x)"));
+  jit::Module list("__torch__.List"), around("__torch__.Around");
+  list.register_module("0", function("Drop", "torch.dropout(x, 0.5, self.training)"));
+  around.register_module("layers", list);
+  around.register_module("own", function("Own", "x * 2.0"));
+  around.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return self.own.forward(getattr(self.layers, "0").forward(x))
+  )");
+  jit::Module outside("__torch__.Outside");
+  outside.register_module("own", function("Own", "x * 2.0"));
+  outside.register_attribute("training", c10::BoolType::get(), true);
+  outside.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.dropout(self.own.forward(x), 0.5, self.training)
+  )");
+  const File below(around), beside(outside);
   const File halves(linear("Half", 6, 6, at::kHalf));
   const File raising(function("Raise", "torch.matmul(x, torch.ones([7, 7], dtype=x.dtype))"));
   const std::string text = noise.directory.path() + "/text.pt";
@@ -323,6 +469,11 @@ void refused(void**) {
     NXD_TEST_OK(nxd_module_set_training(drops.get(), 0));
     NXD_TEST_OK(nxd_module_forward(drops.get(), inputs, 1, &y, 1));
     NXD_TEST_CHECK(values(Tensor(y).get()) == values(x.get()));
+    for (const File* each : {&below, &beside}) {
+      const Module drops_too = load(ctx, each->path);
+      NXD_TEST_REFUSED(nxd_module_forward(drops_too.get(), inputs, 1, &y, 1), unsupported,
+                       "dropout");
+    }
     const Module keeps = load(ctx, none.path);
     NXD_TEST_OK(nxd_module_forward(keeps.get(), inputs, 1, &y, 1));
     nxd_tensor_destroy(y);
@@ -343,8 +494,10 @@ void refused(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(as_libtorch_runs_it),
-                              cmocka_unit_test(in_any_layout), cmocka_unit_test(written_back),
-                              cmocka_unit_test(parts_of_modules), cmocka_unit_test(refused)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(as_libtorch_runs_it),    cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(submodules_of_any_code), cmocka_unit_test(cut_anywhere),
+      cmocka_unit_test(written_back),           cmocka_unit_test(parts_of_modules),
+      cmocka_unit_test(dictionaries),           cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

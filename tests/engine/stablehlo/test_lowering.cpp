@@ -365,7 +365,7 @@ std::vector<Case> all_cases(at::ScalarType dtype) {
 std::multiset<std::string> left_to_host(const RecordedGraph& graph) {
   std::multiset<std::string> out;
   for (const int node : emit_stablehlo(graph).host_nodes) {
-    out.insert(graph.nodes[static_cast<size_t>(node)]->op->name);
+    out.insert(graph.nodes[static_cast<size_t>(node)]->call->op->name);
   }
   return out;
 }
@@ -414,7 +414,7 @@ void test_each_lowering_is_tried(void**) {
   for (const Case& c : all_cases(at::kFloat)) kept.push_back(c.run(there));
   Recording::current()->mark_step(true);
   for (const auto& node : Recording::current()->step_graph().nodes) {
-    recorded.insert(node->op->name);
+    recorded.insert(node->call->op->name);
   }
   bool all_tried = true;
   for (const Lowerings* family :

@@ -1,7 +1,9 @@
 // Modules of small graphs: their text, the parameters that it takes, and its calls of the host.
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/device/device_tensor.h"
@@ -223,6 +225,68 @@ void test_a_module_may_give_nothing(void**) {
   assert_true(emit_stablehlo(RecordedGraph()).text.find("@main() -> () {") != std::string::npos);
 }
 
+PjrtTarget neuron(bool narrows_i64) {
+  return PjrtTarget::neuron([narrows_i64](const char*) -> std::optional<std::string> {
+    return narrows_i64 ? std::optional<std::string>("1") : std::nullopt;
+  });
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// Dtypes that Neuron's device lacks are in no type of the text, whatever the tensors have; numbers
+// that these cannot hold are the nearest that they can. Gathers and scatters stay inside.
+void test_modules_for_neuron(void**) {
+  const Tensor wide = at::ones({5, 2}, at::kDouble).to(xla());
+  const Tensor small = at::ones({3}, at::kShort).to(xla());
+  const Tensor ids = at::arange(3, at::kLong).to(xla());
+  const Tensor rows = at::index_select(wide, 0, ids);
+  const Tensor sums = at::index_add(wide, 0, ids, rows);
+  const Tensor elements = at::scatter_add(wide, 0, ids.view({3, 1}), rows);
+  const Tensor least = std::get<0>((small * 2).min(0)), most = at::amax(ids, 0);
+  const Tensor bounded = at::clamp_max(wide, 1e300);
+  const Tensor filled = at::full_like(ids, 7) + ids;
+  Recording::current()->mark_step(true);
+  const RecordedGraph graph = Recording::current()->step_graph();
+  const std::string plain = emit_stablehlo(graph).text;
+  assert_int_equal(count(plain, "optimization_barrier"), 0);
+  assert_true(count(plain, "f64>") > 0 && count(plain, "i16>") > 0);
+  const std::string text = emit_stablehlo(graph, {}, neuron(false)).text;
+  assert_int_equal(count(text, "f64>"), 0);
+  assert_int_equal(count(text, "i16>"), 0);
+  assert_true(count(text, "i64>") > 0);
+  assert_true(count(text, "optimization_barrier") > 0);
+  // Three have indices that are clamped, and two of these add.
+  assert_true(count(text, "\"stablehlo.minimum\"") >= count(plain, "\"stablehlo.minimum\"") + 3);
+  assert_true(count(text, "\"stablehlo.select\"") == count(plain, "\"stablehlo.select\"") + 2);
+  const std::string narrow = emit_stablehlo(graph, {}, neuron(true)).text;
+  // Sizes and dimensions are attributes, which are i64 always.
+  assert_int_equal(count(narrow, "xi64>"), 0);
+  assert_int_equal(count(narrow, "tensor<i64>"), 0);
+  assert_int_equal(count(narrow, "9223372036854775808"), 0);
+  assert_true(count(narrow, "-2147483648") > 0);
+}
+
+void test_products_of_integers_are_rejected_for_neuron(void**) {
+  const Tensor a = at::ones({2, 2}, at::kLong).to(xla());
+  const Tensor product = at::mm(a, a);
+  Recording::current()->mark_step(true);
+  const RecordedGraph graph = Recording::current()->step_graph();
+  assert_true(count(emit_stablehlo(graph).text, "dot_general") == 1);
+  nxd_status_t status = NXD_OK;
+  try {
+    emit_stablehlo(graph, {}, neuron(false));
+  } catch (const Error& error) {
+    status = error.status();
+    assert_true(std::string(error.what()).find("a product of Longs: expected a dtype of floats") !=
+                std::string::npos);
+  }
+  assert_int_equal(status, NXD_ERROR_UNSUPPORTED);
+}
+
 void test_dtypes_without_a_type_are_named(void**) {
   nxd_status_t status = NXD_OK;
   try {
@@ -244,6 +308,8 @@ int main() {
       cmocka_unit_test(test_replicas_exchange_by_stablehlo),
       cmocka_unit_test(test_groups_of_replicas),
       cmocka_unit_test(test_a_module_may_give_nothing),
+      cmocka_unit_test(test_modules_for_neuron),
+      cmocka_unit_test(test_products_of_integers_are_rejected_for_neuron),
       cmocka_unit_test(test_dtypes_without_a_type_are_named),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -218,10 +218,10 @@ void test_save_refusals(void**) {
     NXD_TEST_REFUSED(nxd_module_save_safetensors(part.root(), "/nowhere/x.safetensors"),
                      NXD_ERROR_IO, "rank 0 could not write: /nowhere/x.safetensors");
     NXD_TEST_REFUSED(nxd_module_save_safetensors(part.root(), rank == 3 ? nullptr : "x"),
-                     NXD_ERROR_INVALID_ARGUMENT, rank == 3 ? "path: expected" : "rank 3 refused");
+                     NXD_ERROR_INVALID_ARGUMENT, rank == 3 ? "path: expected" : "rank 3 rejected");
     if (rank == 2) NXD_TEST_OK(nxd_move_model_to_device(part.root(), NXD_DEVICE_META));
     NXD_TEST_REFUSED(nxd_module_save_safetensors(part.root(), "x"), NXD_ERROR_INVALID_ARGUMENT,
-                     rank == 2 ? "no values" : "rank 2 refused");
+                     rank == 2 ? "no values" : "rank 2 rejected");
   });
 }
 

@@ -226,6 +226,12 @@ DLTensor* Draw::layer_tensor(const char* fitting) {
   return out;
 }
 
+DLTensor** Draw::layer_tensors(const char* fitting, size_t n) {
+  auto** out = room<DLTensor*>(n);
+  for (size_t i = 0; i < elements(n); ++i) out[i] = layer_tensor(fitting);
+  return or_null(out);
+}
+
 DLTensor** Draw::tensors(size_t n) {
   auto** out = room<DLTensor*>(n);
   for (size_t i = 0; i < elements(n); ++i) out[i] = tensor(i);

@@ -212,6 +212,7 @@ class Draw {
   // A tensor of a layer over buffers, as generate.py writes its extents and elements: mostly one
   // that fits the others of the call.
   DLTensor* layer_tensor(const char* fitting);
+  DLTensor** layer_tensors(const char* fitting, size_t n);
 
   // A struct of the size that it says: the right one mostly.
   template <class T>

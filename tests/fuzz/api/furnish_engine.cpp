@@ -75,6 +75,25 @@ void make_operator(Draw& draw, nxd_tensor_t* x) {
   nxd_op_run(op);
 }
 
+// For nxd_pad_model: layers of three heads.
+void make_layers(Draw& draw, nxd_context_t* ctx) {
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.gather_output = NXD_TOGGLE_OFF;
+  options.input_is_parallel = 1;
+  nxd_module_t *layers[2] = {nullptr, nullptr}, *root = nullptr;
+  nxd_layer_create_column_parallel_linear(ctx, kColumns, 12, &options, &layers[0]);
+  nxd_layer_create_row_parallel_linear(ctx, 12, kColumns, &options, &layers[1]);
+  if (nxd_module_create_sequential(ctx, layers, 2, &root) == NXD_OK) draw.keep(root, nullptr);
+  for (nxd_module_t* layer : layers) nxd_module_destroy(layer);
+}
+
+void make_file(Draw& draw, nxd_context_t* ctx, nxd_tensor_t* x) {
+  const char* const name = "x";
+  nxd_serialization_t* file = nullptr;
+  nxd_save(ctx, "tensors", &name, &x, 1, nullptr);
+  if (nxd_serialization_load("tensors", &file) == NXD_OK) draw.keep(file, nullptr);
+}
+
 }  // namespace
 
 void furnish(Draw& draw, nxd_context_t* ctx) {
@@ -94,6 +113,8 @@ void furnish(Draw& draw, nxd_context_t* ctx) {
   }
   if (nxd_module_t* module = model(draw, ctx)) make_pipeline(draw, module, inputs);
   make_operator(draw, x);
+  make_layers(draw, ctx);
+  make_file(draw, ctx, x);
 }
 
 }  // namespace nxd_fuzz

@@ -39,6 +39,7 @@ LINEAR = {"x": "tk x", "weight": "nk x", "bias": "n x", "y": "tn x"}
 NORM = {"x": "tk x", "weight": "k x", "bias": "k x", "y": "tk x", "statistics": "t s"}
 LAYERS = {
     "nxd_column_linear": LINEAR,
+    "nxd_column_linears": {"x": "tk x", "weights": "nk x", "biases": "n x", "ys": "tn x"},
     "nxd_row_linear": LINEAR,
     "nxd_vocab_parallel_embedding": {"ids": "t i", "weight": "nk x", "y": "tk x"},
     "nxd_parallel_cross_entropy":
@@ -91,7 +92,7 @@ class Generator:
 
     def list_count(self, struct, name):
         """The field that says how long a list of strings is; None when NULL ends it."""
-        short = {"pipeline_cuts": "num_cuts"}.get(name, "num_" + name)
+        short = {"pipeline_cuts": "num_cuts", "keys": "num_values"}.get(name, "num_" + name)
         return short if short in {f["name"] for f in struct["fields"]} else None
 
     def list_counts(self, struct):
@@ -122,6 +123,8 @@ class Generator:
             return f'out.{name} = d.string("{name}");'
         if base == "char" and kind["pointers"] == 2:
             short = self.list_count(struct, name)
+            if name == "values" and "keys" in {f["name"] for f in struct["fields"]}:
+                return f'out.{name} = d.strings("{name}", out.{short}, false);'  # one for each key
             if short:
                 return (f'out.{short} = d.count("{short}", true); '
                         f'out.{name} = d.strings("{name}", out.{short}, false);')
@@ -222,6 +225,8 @@ class Generator:
         if base == "DLTensor":
             layer = LAYERS.get(function["name"].split("_forward")[0].split("_backward")[0], {})
             fitting = layer.get(name.removeprefix("grad_"))
+            if fitting and pointers == 2:
+                return f'd.layer_tensors("{fitting}", {n or "count_num_weights"})'
             if fitting:
                 return f'd.layer_tensor("{fitting}")'
             return f"d.tensors({n})" if pointers == 2 else 'd.tensor(d.integer<uint8_t>("tensor"))'

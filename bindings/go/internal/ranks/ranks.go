@@ -75,13 +75,37 @@ func Settle(t testing.TB) {
 	t.Helper()
 	for i := 0; i < 2; i++ { // what the first collection closes lets go of more
 		runtime.GC()
-		time.Sleep(5 * time.Millisecond) // finalizers run on a goroutine of the runtime's
+		finalized(t)
 		for end := time.Now().Add(Timeout); own.Pending() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("objects are not closed")
 			}
 		}
 	}
+}
+
+// finalized waits until each finalizer that is due has been called. The runtime's goroutine takes all
+// that are due at once and calls them in any order, so that one of a first marker may come before others
+// of its lot; a second marker, made after the first one's call, is in a later lot.
+func finalized(t testing.TB) {
+	t.Helper()
+	for i := 0; i < 2; i++ {
+		called := make(chan struct{})
+		mark(called)
+		runtime.GC()
+		select {
+		case <-called:
+		case <-time.After(Timeout):
+			t.Fatal("finalizers are not called")
+		}
+	}
+}
+
+// mark makes an object that nothing refers to, whose finalizer closes called.
+//
+//go:noinline
+func mark(called chan struct{}) {
+	runtime.SetFinalizer(&struct{ p *int }{new(int)}, func(*struct{ p *int }) { close(called) })
 }
 
 // resident is the process's memory in bytes, without what is free but kept.

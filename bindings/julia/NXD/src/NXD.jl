@@ -41,6 +41,7 @@ include("layers.jl")
 include("functional.jl")
 include("training.jl")
 include("checkpoint.jl")
+include("serialization.jl")
 include("layer_arrays.jl")
 include("pipeline.jl")
 

@@ -44,7 +44,7 @@ end
 
 "Samples of an epoch, over all ranks."
 num_samples(loader::DataLoader) =
-    Int(value(out -> nxd_data_loader_get_num_samples(loader, out), Int64))
+    Int(value(out -> nxd_data_loader_get_sample_count(loader, out), Int64))
 "Samples that all ranks together have taken: what a checkpoint needs to keep."
 Base.position(loader::DataLoader) =
     Int(value(out -> nxd_data_loader_get_position(loader, out), Int64))

@@ -4,8 +4,9 @@
     Ddp(context, params, grads; names, group, zero_stage, bucket_bytes, reduce, ...)
     Ddp(model::ModuleNode; zero_stage, ...)
 
-Data parallelism over contiguous arrays of one's own, in the order of use, or over a model's
-trainable parameters. [collective: the group] Gradients are reduced, and parameters updated, where
+Data parallelism over arrays of one's own, in the order of use, or over a model's trainable
+parameters. [collective: the group] Arrays have no gaps; their dimensions may lie in another order, as
+those of a `PermutedDimsArray`, the same in a parameter and its gradient. Gradients are reduced, and parameters updated, where
 they are; the arrays live as long as the ddp and its optimizers. Keywords are the fields of
 `nxd_ddp_options_t`.
 """ Ddp

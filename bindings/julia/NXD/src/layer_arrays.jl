@@ -44,6 +44,56 @@ for (name, options, inputs, outputs) in (
     end
 end
 
+# Lists with one array per weight; `nothing` where one, or all of them, are left out.
+lists(count, name, ::Nothing) = nothing
+function lists(count, name, arrays)
+    length(arrays) == count || throw(DimensionMismatch(
+        "$name: expected one for each of $count weights, got $(length(arrays))"))
+    map(borrowed_or_null, collect(Any, arrays))
+end
+list_pointers(::Nothing) = Ptr{Ptr{DLTensor}}(C_NULL)
+list_pointers(list) = Ptr{DLTensor}[Base.unsafe_convert(Ptr{DLTensor}, b) for b in list]
+
+function described_lists(context, options, count, given)
+    try
+        Any[lists(count, name, arrays) for (name, arrays) in given], Options(nxd_column_linear_options_t; options...)
+    catch e
+        reject(is_model_parallel(context) ? group(context, :tensor) : world(context), collective(""), e)
+        rethrow()
+    end
+end
+
+"""
+    column_linears_forward!(context, x, weights, biases, ys; options...)
+
+`column_linear_forward!` of one `x` by several weights, such as those of query, key and value: under
+sequence parallelism `x` is gathered once. [collective: tensor-parallel group]
+"""
+function column_linears_forward!(context::Context, x, weights, biases, ys; options...)
+    n = length(weights)
+    kept, made = described_lists(context, options, n, (:weights => weights, :biases => biases, :ys => ys))
+    (input,), _ = described(context, nxd_column_linear_options_t, (), (x,))
+    GC.@preserve kept check(nxd_column_linears_forward(
+        context, input, list_pointers(kept[1]), list_pointers(kept[2]), n, made, list_pointers(kept[3])))
+end
+
+"""
+    column_linears_backward!(context, x, weights, grad_ys, grad_x, grad_weights, grad_biases; options...)
+
+Its gradients; that of `x` is one sum over weights and ranks. [collective: tensor-parallel group]
+"""
+function column_linears_backward!(context::Context, x, weights, grad_ys, grad_x, grad_weights, grad_biases;
+                                  options...)
+    n = length(weights)
+    kept, made = described_lists(context, options, n,
+                                 (:weights => weights, :grad_ys => grad_ys, :grad_weights => grad_weights,
+                                  :grad_biases => grad_biases))
+    (input, gradient), _ = described(context, nxd_column_linear_options_t, (), (x, grad_x))
+    GC.@preserve kept check(nxd_column_linears_backward(
+        context, input, list_pointers(kept[1]), list_pointers(kept[2]), n, made, gradient,
+        list_pointers(kept[3]), list_pointers(kept[4])))
+end
+
 for (name, from, to) in ((:dropout_forward, :x, :y), (:dropout_backward, :grad_y, :grad_x))
     f, call = Symbol(name, "!"), Symbol("nxd_", name)
     what = "    $f(context, name, $from, $to; p, options...)\n\n`$call` over arrays of one's own. " *

@@ -4,6 +4,10 @@
 
 layer(create, context, sizes, options) = given(out -> create(context, sizes..., options, out), ModuleNode)
 
+"Heads that are to be added to `num_heads` for a multiple of `tp_degree`."
+extra_heads(num_heads::Integer, tp_degree::Integer) =
+    Int(value(out -> nxd_get_number_of_extra_heads(num_heads, tp_degree, out), Int64))
+
 "Embedding table split over the tensor-parallel ranks; options: `nxd_embedding_options_t`."
 parallel_embedding(context::Context, num_embeddings::Integer, embedding_dim::Integer; options...) =
     layer(nxd_layer_create_parallel_embedding, context, (num_embeddings, embedding_dim),

@@ -123,6 +123,37 @@ function checkpoint!(root::ModuleNode, names = String[]; on::Bool = true)
     GC.@preserve kept check(nxd_apply_checkpoint(root, row, length(names), on))
 end
 
+@entry on_pad(m, num_heads, num_padded_heads, data) pad_hook
+pad_hook(m, num_heads, num_padded_heads, data) = in_scope() do scope
+    callback_of(data).run(ModuleNode(m; owner = scope), Int(num_heads), Int(num_padded_heads))
+end
+
+"""
+    pad!([hook,] root, tp_degree, num_heads; wrapped_classes = [])
+
+Has column- and row-parallel layers, those below modules of some classes or all, share whole heads,
+as if heads of zeros followed up to a multiple of `tp_degree`. `hook(m, num_heads, num_padded_heads)`
+is called with each module that is visited. [collective: tensor-parallel group]
+"""
+function pad!(hook, root::ModuleNode, tp_degree::Integer, num_heads::Integer;
+              wrapped_classes = String[])
+    kept = Any[]
+    row = isempty(wrapped_classes) ? Ptr{Cstring}(C_NULL) :
+        field(Ptr{Cstring}, wrapped_classes, kept)
+    callback = hook === nothing ? nothing : register(hook)
+    entry = callback === nothing ? C_NULL :
+        @cfunction(on_pad, Int32, (Ptr{nxd_module_t}, Int64, Int64, Ptr{Cvoid}))
+    data = callback === nothing ? C_NULL : user_data(callback)
+    try
+        GC.@preserve kept check(nxd_pad_model(root, tp_degree, num_heads, row,
+                                              length(wrapped_classes), entry, data))
+    finally
+        callback === nothing || unregister(callback) # it is called by this call alone
+    end
+end
+pad!(root::ModuleNode, tp_degree::Integer, num_heads::Integer; options...) =
+    pad!(nothing, root, tp_degree, num_heads; options...)
+
 # ---- parameters
 
 "Parameter of a module, or rather this rank's shard of it; it belongs to the module."

@@ -39,7 +39,7 @@ end
     @test found[1][2] == found[2][2] == [2.0]
     @test occursin("strides (1, 4)", found[1][1][1].msg)
     for (own, told) in zip(found[1][1], found[2][1])
-        @test occursin("rank 0 refused its arguments: ", told.message) &&
+        @test occursin("rank 0 rejected its arguments: ", told.message) &&
               occursin(first(NXD.reason(own), 100), told.message)
     end
 end
@@ -61,7 +61,7 @@ end
     for (own, told) in zip(found...)
         @test own !== nothing && !(own isa NXDError)
         @test told isa NXDError && told.status === :invalid_argument &&
-              occursin("rank 0 refused its arguments: call: ", told.message)
+              occursin("rank 0 rejected its arguments: call: ", told.message)
     end
     @test occursin("expected one gradient for each of 1 parameters, got 2", found[2][1].message)
 end

@@ -28,6 +28,25 @@ linear(w, x, b = 0) = w' * x .+ b
     end
 end
 
+@testset "several weights of one array" begin
+    x, weights = sin.(reshape(1.0:24.0, 6, 4)), (cos.(reshape(1.0:48.0, 6, 8)), sin.(reshape(1.0:24.0, 6, 4)))
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        own = (weights[1][:, 4r + 1:4r + 4], weights[2][:, 2r + 1:2r + 2])
+        ys, dx, dw = (zeros(4, 4), zeros(2, 4)), zero(x), zeros(6, 2)
+        NXD.column_linears_forward!(ctx, x, own, nothing, ys)
+        NXD.column_linears_backward!(ctx, x, own, ys, dx, (nothing, dw), nothing)
+        why = sprint(showerror, thrown(() -> NXD.column_linears_forward!(ctx, x, own, nothing, ys[1:1])))
+        (ys, dx, dw, why)
+    end
+    for (r, (ys, dx, dw, why)) in zip(0:1, found)
+        a, b = linear(weights[1], x), linear(weights[2], x)
+        @test ys[1] ≈ a[4r + 1:4r + 4, :] && ys[2] ≈ b[2r + 1:2r + 2, :]
+        @test dx ≈ weights[1] * a + weights[2] * b && dw ≈ x * ys[2]'
+        @test occursin("ys: expected one for each of 2 weights, got 1", why)
+    end
+end
+
 @testset "norms, dropout, losses and weights over arrays" begin
     x, head = sin.(reshape(1.0:24.0, 6, 4)), cos.(reshape(1.0:48.0, 6, 8))
     logits, labels = head' * x, Int64[1, 7, -100, 4]

@@ -78,6 +78,51 @@ end
     end
 end
 
+@testset "heads that ranks do not divide" begin
+    @test NXD.extra_heads(25, 8) == 7
+    @test thrown(() -> NXD.extra_heads(0, 8)).status === :invalid_argument
+    x = rand(Float32, 4, 2)
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        net = NXD.sequential(ctx, NXD.column_parallel_linear(ctx, 4, 12; gather_output = :off),
+                             NXD.row_parallel_linear(ctx, 12, 4; input_is_parallel = true))
+        before = Array(net(Tensor(x)))
+        wrong = thrown(() -> NXD.pad!(net, 2, 3; wrapped_classes = ["Nothing"])).status
+        broken = thrown(() -> NXD.pad!((m, n, padded) -> throw(Mine(4)), net, 2, 3))
+        seen = []
+        NXD.pad!(net, 2, 3) do m, n, padded
+            push!(seen, (NXD.class_name(m), n, padded))
+        end
+        (before ≈ Array(net(Tensor(x))), size(Tensor(net["0.weight"])), size(net["0.weight"]),
+         wrong, broken, seen)
+    end
+    for (same, part, whole, wrong, broken, seen) in found
+        @test same && part == (4, 8) && whole == (4, 12) && wrong === :invalid_argument
+        @test broken == Mine(4) && length(seen) == 3 && seen[3] == ("Sequential", 3, 4)
+    end
+end
+
+@testset "files of tensors" begin
+    alone() do ctx
+        mktempdir() do directory
+            path = joinpath(directory, "a.safetensors")
+            tensors = Dict("a" => Tensor(Float32[1 2; 3 4]), "b" => Tensor([7]))
+            NXD.save(ctx, path, tensors; texts = Dict("epoch" => "3"))
+            at_once = read(path)
+            NXD.serialization_save(ctx, path, tensors; texts = Dict("epoch" => "3"),
+                                   master_only = :off)
+            @test read(path) == at_once
+            file = NXD.Serialization(path)
+            @test keys(file) == ["a", "b"] && length(file) == 2
+            @test NXD.texts(file) == Dict("epoch" => "3")
+            @test Array(file["a"]) == Float32[1 2; 3 4] && Array(file["b"]) == [7]
+            @test NXD.device(NXD.read_tensor(file, "b"; device = :xla)) === :xla
+            @test thrown(() -> file["c"]).status === :invalid_argument
+            @test thrown(() -> NXD.Serialization(joinpath(directory, "none"))).status === :io
+        end
+    end
+end
+
 @testset "layers, split over two ranks, are the whole ones" begin
     x = rand(Float32, 8, 3)
     build(ctx) = [NXD.column_parallel_linear(ctx, 8, 6; name = "c"),

@@ -112,6 +112,35 @@ end
     @test alone(ctx -> thrown(() -> Ddp(ctx, [view(ones(4, 4), 1:2, :)], [ones(2, 4)]))).status === :invalid_argument
 end
 
+# An array whose dimensions lie in another order trains as the same one in Julia's does, and their saved
+# states are one.
+@testset "dimensions in another order" begin
+    turn(a) = PermutedDimsArray(permutedims(a, (3, 1, 2, 4)), (2, 3, 1, 4)) # the third one innermost
+    whole = reshape(Float32.(0:23), 2, 2, 3, 2)
+    mktempdir() do directory
+        path = joinpath(directory, "state.safetensors")
+        found = two_ranks() do r, ctx
+            make(p, g) = sgd(Ddp(ctx, [p], [g]; names = ["w"], zero_stage = 1); learning_rate = 0.5, momentum = 0.5)
+            p, g = turn(100 .- whole), turn(whole)
+            optimizer = make(p, g)
+            step!(optimizer)
+            NXD.save(optimizer, path)
+            after = Array(p)
+            loaded = make(after, zero(after))
+            NXD.load!(loaded, path)
+            g .= 0
+            step!(loaded)
+            step!(optimizer)
+            (p, after)
+        end
+        for (p, after) in found
+            @test strides(p) == (3, 6, 1, 12) && p == after == 100 .- 2.5f0 .* whole
+        end
+    end
+    refused = alone(ctx -> thrown(() -> Ddp(ctx, [turn(whole)], [Array(whole)])))
+    @test refused.status === :invalid_argument && occursin("order of dimensions", refused.message)
+end
+
 @testset "arrays live as long as the optimizer" begin
     alone() do ctx
         function make()

@@ -5,8 +5,8 @@ fields of reports."""
 from nxd._raw import (
     autograd, base, buffer_layers, checkpoint, context, data, data_parallel, device, dlpack,
     functional, group, job, layers, machine, memory, model, model_pipeline, module, op,
-    optimizer, parallel, pipeline, planner, store, tensor, tensor_parallel, training,
-    training_state, weights, work,
+    optimizer, parallel, pipeline, planner, serialization, store, tensor, tensor_parallel,
+    training, training_state, weights, work,
 )
 from nxd._raw.autograd import FunctionOptions
 from nxd._raw.base import (
@@ -43,6 +43,7 @@ from nxd._raw.pipeline import (
 from nxd._raw.planner import (
     PlanLayout, PlanMachine, PlanModel, PlanPrediction, PlanSearchOptions,
 )
+from nxd._raw.serialization import SaveOptions
 from nxd._raw.tensor_parallel import (
     ColumnLinearOptions, ParallelCrossEntropyOptions, Reduction, RegionMapping,
     RowLinearOptions, Smoothing, VocabParallelEmbeddingOptions,
@@ -55,7 +56,7 @@ ABI_VERSION = 0
 TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, data,
           group, data_parallel, job, machine, memory, optimizer, pipeline, planner,
           training_state, weights, work, tensor, autograd, device, functional, module,
-          layers, model, model_pipeline, op, training]
+          layers, model, model_pipeline, op, serialization, training]
 
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}
@@ -79,7 +80,7 @@ __all__ = [
     "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
     "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction",
-    "RegionMapping", "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SgdOptions",
-    "ShardOptions", "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle",
+    "RegionMapping", "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SaveOptions",
+    "SgdOptions", "ShardOptions", "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle",
     "TokenFormat", "Transport", "VocabParallelEmbeddingOptions",
 ]

@@ -32,7 +32,7 @@ FUNCTIONS = """
 nxd_status_t nxd_data_loader_options_init(nxd_data_loader_options_t* options, size_t size);
 nxd_status_t nxd_data_loader_create(nxd_context_t* ctx, const char* const* paths, size_t num_paths, int64_t batch_size, int64_t sequence_length, const nxd_data_loader_options_t* options, nxd_data_loader_t** out_loader);
 nxd_status_t nxd_data_loader_next(nxd_data_loader_t* loader, int64_t* ids, int64_t* labels, size_t count);
-nxd_status_t nxd_data_loader_get_num_samples(nxd_data_loader_t* loader, int64_t* out_samples);
+nxd_status_t nxd_data_loader_get_sample_count(nxd_data_loader_t* loader, int64_t* out_count);
 nxd_status_t nxd_data_loader_get_position(nxd_data_loader_t* loader, int64_t* out_position);
 nxd_status_t nxd_data_loader_set_position(nxd_data_loader_t* loader, int64_t position);
 void nxd_data_loader_destroy(nxd_data_loader_t* loader);

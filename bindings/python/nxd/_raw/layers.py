@@ -23,6 +23,7 @@ typedef struct nxd_mlp_options nxd_mlp_options_t;
 """
 
 TYPES = """
+typedef nxd_status_t (*nxd_pad_hook_fn)(nxd_module_t* module, int64_t num_heads, int64_t num_padded_heads, void* user_data);
 struct nxd_embedding_options {
   size_t struct_size;
   const char* name;
@@ -145,6 +146,8 @@ nxd_status_t nxd_layer_create_qkv_linear(nxd_context_t* ctx, int64_t hidden_size
 nxd_status_t nxd_mlp_options_init(nxd_mlp_options_t* options, size_t size);
 nxd_status_t nxd_layer_create_gated_mlp(nxd_context_t* ctx, int64_t hidden_size, int64_t intermediate_size, const nxd_mlp_options_t* options, nxd_module_t** out_module);
 nxd_status_t nxd_layer_create_dropout(nxd_context_t* ctx, double p, const char* name, int32_t shard_dim, nxd_module_t** out_module);
+nxd_status_t nxd_get_number_of_extra_heads(int64_t num_heads, int32_t tp_degree, int64_t* out_extra);
+nxd_status_t nxd_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_heads, const char* const* wrapped_classes, size_t num_wrapped_classes, nxd_pad_hook_fn hook, void* user_data);
 """
 
 

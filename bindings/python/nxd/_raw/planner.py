@@ -32,7 +32,7 @@ struct nxd_plan_model {
   int32_t mlp_bias;
   int32_t norm_bias;
   int32_t tied_embeddings;
-  int32_t reserved;
+  int32_t num_token_types;
 };
 struct nxd_plan_machine {
   size_t struct_size;
@@ -114,7 +114,9 @@ nxd_status_t nxd_plan_search(const nxd_plan_model_t* model, const nxd_plan_machi
 
 
 class PlanModel(TypedDict, total=False):
-    """Sizes of a decoder that predicts the next token. nxd_plan_model_from_config fills it."""
+    """Sizes of a decoder that predicts the next token, or of a BERT for pre-training.
+    nxd_plan_model_from_config fills it.
+    """
 
     hidden_size: int
     # at most 1024
@@ -136,6 +138,8 @@ class PlanModel(TypedDict, total=False):
     norm_bias: int
     # 1: the head's weight is the embedding's
     tied_embeddings: int
+    # rows of a BERT's table of token types; 0: a decoder
+    num_token_types: int
 
 
 class PlanMachine(TypedDict, total=False):
@@ -232,7 +236,8 @@ class PlanPrediction(NamedTuple):
     grad_bytes: int
     optimizer_bytes: int
     activation_bytes: int
-    # received values, sums under way, gradients of activations
+    # received values, gradients of activations, workspaces, and what the memory pool holds beyond
+    # what is asked of it
     buffer_bytes: int
     total_bytes: int
 

@@ -72,6 +72,10 @@ nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTensor* x, co
 nxd_status_t nxd_column_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_column_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
 nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_column_linear_options_t* options, DLTensor* grad_x, DLTensor* grad_weight, DLTensor* grad_bias);
 nxd_status_t nxd_column_linear_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* grad_y, const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* grad_weight, const DLTensor* grad_bias, size_t* out_bytes);
+nxd_status_t nxd_column_linears_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options, DLTensor* const* ys);
+nxd_status_t nxd_column_linears_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* biases, size_t num_weights, const nxd_column_linear_options_t* options, const DLTensor* const* ys, size_t* out_bytes);
+nxd_status_t nxd_column_linears_backward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options, DLTensor* grad_x, DLTensor* const* grad_weights, DLTensor* const* grad_biases);
+nxd_status_t nxd_column_linears_backward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* const* weights, const DLTensor* const* grad_ys, size_t num_weights, const nxd_column_linear_options_t* options, const DLTensor* grad_x, const DLTensor* const* grad_weights, const DLTensor* const* grad_biases, size_t* out_bytes);
 nxd_status_t nxd_row_linear_options_init(nxd_row_linear_options_t* options, size_t size);
 nxd_status_t nxd_row_linear_forward(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_row_linear_options_t* options, DLTensor* y);
 nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias, const nxd_row_linear_options_t* options, const DLTensor* y, size_t* out_bytes);
@@ -135,8 +139,8 @@ class RegionMapping(IntEnum):
 
 
 class ColumnLinearOptions(TypedDict, total=False):
-    """Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
-    workspace.
+    """Options of nxd_column_linear_forward, nxd_column_linears_forward and their _backward; the
+    same on all ranks, but for the workspace.
     """
 
     # 1: y has the features of all ranks, else this rank's

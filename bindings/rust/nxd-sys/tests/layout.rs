@@ -470,7 +470,7 @@ fn layout_of_nxd_plan_model_t() {
     assert_eq!(place!(nxd_plan_model_t, mlp_bias), (80, 4), "mlp_bias");
     assert_eq!(place!(nxd_plan_model_t, norm_bias), (84, 4), "norm_bias");
     assert_eq!(place!(nxd_plan_model_t, tied_embeddings), (88, 4), "tied_embeddings");
-    assert_eq!(place!(nxd_plan_model_t, reserved), (92, 4), "reserved");
+    assert_eq!(place!(nxd_plan_model_t, num_token_types), (92, 4), "num_token_types");
 }
 
 #[test]
@@ -788,6 +788,17 @@ fn layout_of_nxd_pp_options_t() {
     assert_eq!(place!(nxd_pp_options_t, trace_file_path), (152, 8), "trace_file_path");
     assert_eq!(place!(nxd_pp_options_t, leaf_rule), (160, 8), "leaf_rule");
     assert_eq!(place!(nxd_pp_options_t, leaf_rule_data), (168, 8), "leaf_rule_data");
+}
+
+#[test]
+fn layout_of_nxd_save_options_t() {
+    assert_eq!((size_of::<nxd_save_options_t>(), align_of::<nxd_save_options_t>()), (40, 8));
+    assert_eq!(place!(nxd_save_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_save_options_t, master_only), (8, 4), "master_only");
+    assert_eq!(place!(nxd_save_options_t, each_host), (12, 4), "each_host");
+    assert_eq!(place!(nxd_save_options_t, keys), (16, 8), "keys");
+    assert_eq!(place!(nxd_save_options_t, values), (24, 8), "values");
+    assert_eq!(place!(nxd_save_options_t, num_values), (32, 8), "num_values");
 }
 
 #[test]

@@ -1,180 +1,147 @@
-//! Trains a small Llama on text, byte by byte, with each layer split over tensor-parallel ranks, and
-//! its layers over the stages of a pipeline. It starts one process per rank itself; under a launcher
-//! it joins the ranks that are there, and more ranks than --tp times --pp train data-parallel copies.
+//! Trains a language model on token ids, or on text byte by byte, with each layer split over
+//! tensor-parallel ranks, its layers over the stages of a pipeline, and the batch over data-parallel
+//! copies: examples/c/train_lm.c in Rust, with its options and its losses to the last digit. It
+//! starts one process per rank itself; under a launcher it joins the ranks that are there, and more
+//! ranks than --tp times --pp train data-parallel copies.
 //!
 //!     NXD_CPU_MODE=1 cargo run --release --example train_lm -- --tp 2 --text my.txt --out results
+//!     ... --tp 1 --pp 2 --dp 2 --microbatches 4 --zero1
+//!     ... --data corpus.u16 --config config.json --save-every 100 --keep 3 --resume
 //!
-//! Losses go to OUT/loss.csv, with the digits that the C program of the same name gives.
+//! The model is a small Llama of the sizes given, that of a configuration (--config), or one of a
+//! Hugging Face directory, with its weights (--weights).
+mod common;
+
+use common::{forward_backward, join, random_bits, random_windows, Options};
+use nxd::functional::gather_from_tensor_region;
 use nxd::machine::measure_gemm_peak;
 use nxd::model::{self, ModelOptions};
 use nxd::planner::Partition;
 use nxd::{
-    AdamwOptions, Axis, Bf16Update, Context, ContextOptions, DType, Device, Error, FinishOptions,
-    LrScheduleKind, LrScheduleOptions, ModelPipeline, Module, Optimizer, Owned, ParallelOptions,
-    PipelineOptions, Reduce, Result, Tensor,
+    AdamwOptions, Axis, Bf16Update, Checkpoint, Context, ContextOptions, DType, DataLoader, Ddp,
+    DdpOptions, Device, Error, FinishOptions, LrScheduleKind, LrScheduleOptions, ModelPipeline,
+    Module, Op, Optimizer, Owned, ParallelOptions, PipelineOptions, Reduce, Result, Tensor,
+    TrainingState,
 };
 use std::time::{Duration, Instant};
 
-/// Ways to train: what parameters are kept in, how those of bf16 are updated, automatic casts.
+/// A way to train: what parameters are kept in, how those of bf16 are updated, automatic casts.
 #[derive(Clone, Copy)]
 struct Precision {
-    name: &'static str,
     dtype: DType,
     update: Bf16Update,
     autocast: DType,
 }
 
-const fn precision(name: &'static str, dtype: DType, update: Bf16Update) -> Precision {
-    Precision { name, dtype, update, autocast: DType::INVALID }
+const fn precision(dtype: DType, update: Bf16Update, autocast: DType) -> Precision {
+    Precision { dtype, update, autocast }
 }
 
-const PRECISIONS: [Precision; 5] = [
-    precision("f32", DType::F32, Bf16Update::MASTER),
-    precision("bf16", DType::BF16, Bf16Update::MASTER),
-    precision("bf16-stochastic", DType::BF16, Bf16Update::STOCHASTIC),
-    precision("bf16-nearest", DType::BF16, Bf16Update::NEAREST),
-    Precision {
-        name: "autocast",
-        dtype: DType::F32,
-        update: Bf16Update::MASTER,
-        autocast: DType::BF16,
-    },
+const PRECISIONS: [(&str, Precision); 5] = [
+    ("f32", precision(DType::F32, Bf16Update::MASTER, DType::INVALID)),
+    ("bf16", precision(DType::BF16, Bf16Update::MASTER, DType::INVALID)),
+    ("bf16-stochastic", precision(DType::BF16, Bf16Update::STOCHASTIC, DType::INVALID)),
+    ("bf16-nearest", precision(DType::BF16, Bf16Update::NEAREST, DType::INVALID)),
+    ("autocast", precision(DType::F32, Bf16Update::MASTER, DType::BF16)),
 ];
 
 struct Arguments {
     tp: i32,
     pp: i32,
+    dp: i32,
+    virtual_size: i32,
     microbatches: i32,
-    steps: i64,
+    zero1: bool,
+    sequence_parallel: bool,
+    precision: Precision,
+    hidden: i64,
     layers: i64,
     heads: i64,
     kv_heads: i64,
-    hidden: i64,
     intermediate: i64,
     sequence: usize,
     batch: usize,
+    steps: i64,
+    stop_at: i64,
     learning_rate: f64,
     seed: u64,
-    precision: Precision,
-    sequence_parallel: bool,
+    sample: usize,
+    save_every: i64,
+    keep: i32,
+    resume: bool,
+    config: Option<String>,
+    weights: Option<String>,
     text: Option<String>,
-    out: String,
+    data: Option<String>,
     save: Option<String>,
-}
-
-fn parse<T: std::str::FromStr>(name: &str, value: &str) -> Result<T> {
-    value.parse().map_err(|_| Error::user(format!("{}: cannot understand {}", name, value)))
+    out: String,
 }
 
 impl Arguments {
     fn read() -> Result<Arguments> {
-        let mut a = Arguments {
-            tp: 2,
-            pp: 1,
-            microbatches: 1,
-            steps: 240,
-            layers: 4,
-            heads: 8,
-            kv_heads: 4,
-            hidden: 256,
-            intermediate: 704,
-            sequence: 256,
-            batch: 8,
-            learning_rate: 2e-3,
-            seed: 1,
-            precision: PRECISIONS[0],
-            sequence_parallel: false,
-            text: None,
-            out: "out".into(),
-            save: None,
+        let mut o = Options::read();
+        let steps = o.number("--steps", 240)?;
+        let a = Arguments {
+            tp: o.number("--tp", 2)?,
+            pp: o.number("--pp", 1)?,
+            dp: o.number("--dp", 1)?,
+            virtual_size: o.number("--virtual", 1)?,
+            microbatches: o.number("--microbatches", 1)?,
+            zero1: o.flag("--zero1"),
+            sequence_parallel: o.flag("--sequence-parallel"),
+            precision: o.choice("--dtype", &PRECISIONS)?,
+            hidden: o.number("--hidden", 256)?,
+            layers: o.number("--layers", 4)?,
+            heads: o.number("--heads", 8)?,
+            kv_heads: o.number("--kv-heads", 4)?,
+            intermediate: o.number("--intermediate", 704)?,
+            sequence: o.number("--seq", 256)?,
+            batch: o.number("--batch", 8)?,
+            steps,
+            stop_at: o.number("--stop-at", steps)?,
+            learning_rate: o.number("--lr", 2e-3)?,
+            seed: o.number("--seed", 1)?,
+            sample: o.number("--sample", 400)?,
+            save_every: o.number("--save-every", 0)?,
+            keep: o.number("--keep", 3)?,
+            resume: o.flag("--resume"),
+            config: o.text("--config")?,
+            weights: o.text("--weights")?,
+            text: o.text("--text")?,
+            data: o.text("--data")?,
+            save: o.text("--save")?,
+            out: o.text("--out")?.unwrap_or_else(|| "out".into()),
         };
-        let mut given = std::env::args().skip(1);
-        while let Some(name) = given.next() {
-            if name == "--sequence-parallel" {
-                a.sequence_parallel = true;
-                continue;
-            }
-            let missing = || Error::user(format!("{}: expected a value", name));
-            let value = given.next().ok_or_else(missing)?;
-            a.set(&name, &value)?;
-        }
-        Ok(a)
+        o.done().map(|()| a)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "--tp" => self.tp = parse(name, value)?,
-            "--pp" => self.pp = parse(name, value)?,
-            "--microbatches" => self.microbatches = parse(name, value)?,
-            "--steps" => self.steps = parse(name, value)?,
-            "--layers" => self.layers = parse(name, value)?,
-            "--heads" => self.heads = parse(name, value)?,
-            "--kv-heads" => self.kv_heads = parse(name, value)?,
-            "--hidden" => self.hidden = parse(name, value)?,
-            "--intermediate" => self.intermediate = parse(name, value)?,
-            "--seq" => self.sequence = parse(name, value)?,
-            "--batch" => self.batch = parse(name, value)?,
-            "--lr" => self.learning_rate = parse(name, value)?,
-            "--seed" => self.seed = parse(name, value)?,
-            "--text" => self.text = Some(value.into()),
-            "--out" => self.out = value.into(),
-            "--save" => self.save = Some(value.into()),
-            "--dtype" => match PRECISIONS.iter().find(|p| p.name == value) {
-                Some(&precision) => self.precision = precision,
-                None => return Err(Error::user(format!("--dtype: cannot understand {}", value))),
-            },
-            _ => return Err(Error::user(format!("cannot understand {}", name))),
+    /// A Hugging Face configuration: a file's, or one made of the sizes given.
+    fn config(&self) -> Result<String> {
+        if let Some(path) = &self.config {
+            return Ok(std::fs::read_to_string(path)?);
         }
-        Ok(())
-    }
-
-    /// A Hugging Face configuration.
-    fn config(&self) -> String {
-        format!(
+        if let Some(directory) = &self.weights {
+            return Ok(std::fs::read_to_string(join(directory, "config.json"))?);
+        }
+        Ok(format!(
             "{{\"model_type\": \"llama\", \"hidden_size\": {}, \"num_hidden_layers\": {}, \
              \"num_attention_heads\": {}, \"num_key_value_heads\": {}, \"intermediate_size\": {}, \
              \"vocab_size\": 256, \"rms_norm_eps\": 1e-5, \"max_position_embeddings\": {}, \
              \"initializer_range\": 0.02}}",
             self.hidden, self.layers, self.heads, self.kv_heads, self.intermediate, self.sequence
-        )
+        ))
     }
 }
 
-/// The file given, or the licence texts that Debian installs, in order of their names.
-fn read_text(path: &Option<String>) -> Result<Vec<u8>> {
-    if let Some(path) = path {
-        return Ok(std::fs::read(path)?);
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir("/usr/share/common-licenses")? {
-        let entry = entry?;
-        // Links are other names of files that are there under their own.
-        if entry.file_type()?.is_file() {
-            files.push(entry.path());
-        }
-    }
-    files.sort();
-    let texts = files.iter().map(std::fs::read).collect::<std::io::Result<Vec<_>>>()?;
-    Ok(texts.concat())
+/// The model of this rank, and what trains it.
+struct Trainer {
+    model: Owned<Module>,
+    pipeline: Option<ModelPipeline>,
+    ddp: Option<Ddp>,
 }
 
-/// The draw-th value of a stream: the finaliser of SplitMix64 (Steele et al. 2014).
-fn random_bits(seed: u64, draw: u64) -> u64 {
-    let z = seed.wrapping_add(1).wrapping_mul(0xD1B5_4A32_D192_ED03);
-    let z = z.wrapping_add(draw.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-/// The whole model, or what a pipeline has of it on this rank.
-enum Model {
-    Whole(Owned<Module>),
-    Cut(Owned<Module>, ModelPipeline),
-}
-
-impl Model {
-    fn create(ctx: &Context, a: &Arguments) -> Result<Model> {
+impl Trainer {
+    fn create(ctx: &Context, a: &Arguments) -> Result<Trainer> {
         let cut = a.pp > 1 || a.microbatches > 1;
         let options = ModelOptions {
             dtype: a.precision.dtype,
@@ -182,100 +149,175 @@ impl Model {
             sequence_parallel: a.sequence_parallel.into(),
             ..Default::default()
         };
-        let model = model::from_config(ctx, &a.config(), &options)?;
-        if !cut {
-            return Ok(Model::Whole(model));
+        let model = model::from_config(ctx, &a.config()?, &options)?;
+        let pipeline = if cut { Some(Trainer::cut(&model, a)?) } else { None };
+        let mut trainer = Trainer { model, pipeline, ddp: None };
+        if let Some(directory) = &a.weights {
+            trainer.trained()?.load_safetensors(directory, true)?;
         }
+        if a.zero1 {
+            let options =
+                DdpOptions { zero_stage: 1, reduce: trainer.reduce(), ..Default::default() };
+            trainer.ddp = Some(Ddp::over_module(trainer.trained()?, &options)?);
+        }
+        Ok(trainer)
+    }
+
+    /// This rank's stages of the model, whose weights are made here.
+    fn cut(model: &Module, a: &Arguments) -> Result<ModelPipeline> {
         let shape = [a.batch as i64, a.sequence as i64];
         let example = Tensor::zeros(&shape, DType::I64, Device::META)?;
         let options = PipelineOptions {
             num_microbatches: a.microbatches,
+            virtual_size: a.virtual_size,
             partition: Partition::COST,
             broadcast_and_average_loss: true,
             ..Default::default()
         };
-        let inputs = [Some(&*example), Some(&*example)];
-        let pipeline = ModelPipeline::create(&model, &inputs, options)?;
-        Ok(Model::Cut(model, pipeline))
+        ModelPipeline::create(model, &[Some(&*example), Some(&*example)], options)
     }
 
-    fn whole(&self) -> &Module {
-        match self {
-            Model::Whole(model) | Model::Cut(model, _) => model,
+    fn optimizer(&mut self, a: &Arguments) -> Result<Optimizer> {
+        let adamw = AdamwOptions {
+            learning_rate: a.learning_rate,
+            beta2: 0.95,
+            weight_decay: 0.1,
+            bf16_update: a.precision.update,
+            ..Default::default()
+        };
+        let mut optimizer = match &self.ddp {
+            Some(ddp) => Optimizer::adamw(ddp, &adamw)?,
+            None => Optimizer::adamw(self.trained()?, &adamw)?,
+        };
+        optimizer.set_lr_schedule(&LrScheduleOptions {
+            kind: LrScheduleKind::COSINE,
+            warmup_steps: a.steps / 20 + 1,
+            total_steps: a.steps + 1,
+            final_factor: 0.1,
+            ..Default::default()
+        })?;
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.set_ddp(self.ddp.take())?;
         }
+        Ok(optimizer)
     }
 
     /// The module that is trained on this rank.
     fn trained(&self) -> Result<&Module> {
-        match self {
-            Model::Whole(model) => Ok(model),
-            Model::Cut(_, pipeline) => pipeline.local_module(),
-        }
+        self.pipeline.as_ref().map_or(Ok(&*self.model), ModelPipeline::local_module)
     }
 
     /// Forward and backward; the loss is the mean over all copies. The model shifts its labels.
     fn run(&mut self, ctx: &Context, ids: &Tensor, autocast: DType) -> Result<f64> {
-        match self {
-            Model::Cut(_, pipeline) => {
-                nxd::with_autocast(autocast, || pipeline.train(&[Some(ids), Some(ids)]))
-            }
-            Model::Whole(model) => {
-                let loss = nxd::with_autocast(autocast, || model.forward(&[ids, ids]))?;
-                loss.backward()?;
-                let mut mean = [loss.item()?];
-                let copies = ctx.parallel_group(Axis::DATA)?;
-                copies.all_reduce_in_place(&mut mean, Reduce::AVG)?;
-                Ok(mean[0])
-            }
+        let inputs = [Some(ids), Some(ids)];
+        match &mut self.pipeline {
+            Some(pipeline) => nxd::with_autocast(autocast, || pipeline.train(&inputs)),
+            None => forward_backward(ctx, &self.model, &inputs, autocast),
         }
     }
 
     /// A pipeline has divided by the tokens of all copies.
     fn reduce(&self) -> Reduce {
-        match self {
-            Model::Whole(_) => Reduce::AVG,
-            Model::Cut(..) => Reduce::SUM,
+        if self.pipeline.is_some() {
+            Reduce::SUM
+        } else {
+            Reduce::AVG
         }
     }
 }
 
-/// Ids of a batch of random windows; copies of the model take different ones.
-fn make_batch(ctx: &Context, a: &Arguments, text: &[u8], step: i64) -> Result<Owned<Tensor>> {
-    let copies = ctx.parallel_size(Axis::DATA)? as u64;
-    let copy = ctx.parallel_rank(Axis::DATA)? as u64;
-    let mut ids = Vec::with_capacity(a.batch * a.sequence);
-    for row in 0..a.batch as u64 {
-        let draw = (step as u64 * copies + copy) * a.batch as u64 + row;
-        let at = (random_bits(a.seed, draw) % (text.len() - a.sequence) as u64) as usize;
-        ids.extend(text[at..at + a.sequence].iter().map(|&byte| i64::from(byte)));
-    }
-    Tensor::from_vec(ids, &[a.batch as i64, a.sequence as i64])
+/// Batches of ids: of a file of tokens, or windows of a text.
+enum Data {
+    Loader(Owned<DataLoader>),
+    Text(Vec<i64>),
 }
 
-fn make_optimizer(a: &Arguments, trained: &Module) -> Result<Optimizer> {
-    let adamw = AdamwOptions {
-        learning_rate: a.learning_rate,
-        beta2: 0.95,
-        weight_decay: 0.1,
-        bf16_update: a.precision.update,
-        ..Default::default()
-    };
-    let mut optimizer = Optimizer::adamw(trained, &adamw)?;
-    optimizer.set_lr_schedule(&LrScheduleOptions {
-        kind: LrScheduleKind::COSINE,
-        warmup_steps: a.steps / 20 + 1,
-        total_steps: a.steps + 1,
-        final_factor: 0.1,
-        ..Default::default()
-    })?;
-    Ok(optimizer)
+impl Data {
+    fn open(ctx: &Context, a: &Arguments) -> Result<Data> {
+        if let Some(path) = &a.data {
+            let (batch, sequence) = (a.batch as i64, a.sequence as i64);
+            let loader = DataLoader::open(ctx, &[path], batch, sequence, &Default::default())?;
+            return Ok(Data::Loader(loader));
+        }
+        let text = common::read_text(&a.text)?;
+        if text.len() <= a.sequence {
+            let (wanted, given) = (a.sequence, text.len());
+            let message = format!("expected a text of more than {} bytes, got {}", wanted, given);
+            return Err(Error::user(message));
+        }
+        Ok(Data::Text(common::ids_of_bytes(&text)))
+    }
+
+    fn batch(&self, ctx: &Context, a: &Arguments, step: i64) -> Result<Owned<Tensor>> {
+        let ids = match self {
+            Data::Loader(loader) => {
+                let mut ids = vec![0; a.batch * a.sequence];
+                loader.next(&mut ids, None)?;
+                ids
+            }
+            Data::Text(text) => {
+                let copies = ctx.parallel_group(Axis::DATA)?;
+                random_windows(text, a.seed, step, copies, a.batch, a.sequence)?
+            }
+        };
+        Tensor::from_vec(ids, &[a.batch as i64, a.sequence as i64])
+    }
+}
+
+/// Saves a run while it goes on: its state, and beside it the losses so far.
+struct Checkpoints<'a> {
+    ctx: &'a Context,
+    directory: String,
+    keep: i32,
+    state: TrainingState,
+    saving: Option<Owned<Checkpoint>>,
+}
+
+const LOSSES: &str = "losses.f32";
+
+impl Checkpoints<'_> {
+    fn save(&mut self, losses: &[f32]) -> Result<()> {
+        self.wait()?;
+        let saving = Checkpoint::create(self.ctx, &self.directory, losses.len() as i64)?;
+        self.state.snapshot(&saving)?;
+        if self.ctx.rank()? == 0 {
+            let bytes: Vec<u8> = losses.iter().flat_map(|loss| loss.to_ne_bytes()).collect();
+            std::fs::write(saving.path(LOSSES)?, bytes)?;
+        }
+        saving.publish_async(self.keep)?;
+        self.saving = Some(saving);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.saving.take().map_or(Ok(()), |saving| saving.wait(None))
+    }
+
+    /// Goes on from the newest complete one; gives the losses until then.
+    fn resume(&mut self, max_steps: i64) -> Result<Vec<f32>> {
+        let newest = match Checkpoint::open_newest(self.ctx, &self.directory, true)? {
+            Some(newest) => newest,
+            None => return Ok(Vec::new()),
+        };
+        let step = newest.step()?;
+        if step > max_steps {
+            return Err(Error::user(format!(
+                "the checkpoint is of step {}, and the run is to have {}",
+                step, max_steps
+            )));
+        }
+        self.state.restore(&newest)?;
+        let bytes = std::fs::read(newest.path(LOSSES)?)?;
+        let word = |word: &[u8]| f32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+        Ok(bytes.chunks_exact(4).map(word).collect())
+    }
 }
 
 /// Peak rate of all ranks together, measured while all of them compute.
-fn measure_peak(ctx: &Context, a: &Arguments) -> Result<f64> {
-    let products = match a.precision.autocast {
+fn measure_peak(ctx: &Context, precision: &Precision) -> Result<f64> {
+    let products = match precision.autocast {
         DType::BF16 => DType::BF16,
-        _ => a.precision.dtype,
+        _ => precision.dtype,
     };
     let world = ctx.world_group()?;
     world.barrier()?;
@@ -284,55 +326,133 @@ fn measure_peak(ctx: &Context, a: &Arguments) -> Result<f64> {
     Ok(peak[0])
 }
 
-fn train(ctx: &Context, a: &Arguments, text: &[u8], model: &mut Model) -> Result<Vec<f32>> {
-    let mut optimizer = make_optimizer(a, model.trained()?)?;
+fn open_checkpoints<'a>(
+    ctx: &'a Context,
+    a: &Arguments,
+    trainer: &Trainer,
+    optimizer: &Optimizer,
+    data: &Data,
+) -> Result<Checkpoints<'a>> {
+    let mut state = TrainingState::new(ctx)?;
+    state.add_module("model", trainer.trained()?)?;
+    state.add_optimizer("optimizer", optimizer)?;
+    if let Data::Loader(loader) = data {
+        state.add_data_loader("data", loader)?;
+    }
+    let directory = join(&a.out, "checkpoints");
+    Ok(Checkpoints { ctx, directory, keep: a.keep, state, saving: None })
+}
+
+/// The losses of all steps.
+fn train(ctx: &Context, a: &Arguments, trainer: &mut Trainer, data: &Data) -> Result<Vec<f32>> {
+    let mut optimizer = trainer.optimizer(a)?;
+    let mut checkpoints = open_checkpoints(ctx, a, trainer, &optimizer, data)?;
+    let mut losses = if a.resume { checkpoints.resume(a.steps)? } else { Vec::new() };
+    let first = losses.len() as i64;
+    if a.resume {
+        ctx.master_print(&format!("going on after step {}", first))?;
+    }
     let copies = i64::from(ctx.parallel_size(Axis::DATA)?);
     let (batch, sequence) = (a.batch as i64 * copies, a.sequence as i64);
-    let flops = model::step_flops(model.whole(), batch, sequence)?;
-    let peak = measure_peak(ctx, a)?;
+    let flops = model::step_flops(&trainer.model, batch, sequence)?;
+    let peak = measure_peak(ctx, &a.precision)?;
     let every = (a.steps / 20).max(1);
-    let start = Instant::now();
-    let (mut last, mut last_step) = (start, 0);
-    let mut losses = Vec::new();
-    for step in 0..a.steps {
-        let ids = make_batch(ctx, a, text, step)?;
-        model.trained()?.zero_grad()?;
-        let loss = model.run(ctx, &ids, a.precision.autocast)?;
+    let (mut last, mut last_step) = (Instant::now(), first);
+    for step in first..a.steps.min(a.stop_at) {
+        let ids = data.batch(ctx, a, step)?;
+        trainer.trained()?.zero_grad()?;
+        let loss = trainer.run(ctx, &ids, a.precision.autocast)?;
         losses.push(loss as f32);
-        let data_parallel_reduce = model.reduce();
+        let data_parallel_reduce = trainer.reduce();
         let finish = FinishOptions { max_norm: 1.0, data_parallel_reduce, ..Default::default() };
         if optimizer.step(&finish)?.skipped != 0 {
             ctx.master_print(&format!("step {}: skipped, gradients overflow", step + 1))?;
         }
+        if a.save_every > 0 && (step + 1) % a.save_every == 0 {
+            checkpoints.save(&losses)?;
+        }
         if (step + 1) % every == 0 || step + 1 == a.steps || step == 0 {
             let each = last.elapsed().as_secs_f64() / (step + 1 - last_step) as f64;
-            let left =
-                start.elapsed().as_secs_f64() / (step + 1) as f64 * (a.steps - step - 1) as f64;
             ctx.master_print(&format!(
-                "step {:4}/{}  loss {:6.3}  {:7.0} tokens/s  {:3.0}% of the GEMM peak  {:4.0} s left",
+                "step {:4}/{}  loss {:6.3}  {:7.0} tokens/s  {:3.0}% of the GEMM peak",
                 step + 1,
                 a.steps,
                 loss,
                 (batch * sequence) as f64 / each,
-                100.0 * flops / each / peak,
-                left
+                100.0 * flops / each / peak
             ))?;
             (last, last_step) = (Instant::now(), step + 1);
         }
     }
+    checkpoints.wait()?;
     Ok(losses)
+}
+
+/// Logits over the whole vocabulary behind the last of the bytes. Tokens after them are padding,
+/// which a causal model does not see.
+fn last_logits(ctx: &Context, model: &Module, seen: &[u8], window: usize) -> Result<Vec<f32>> {
+    let mut ids = common::ids_of_bytes(seen);
+    ids.resize(window, 0);
+    let parts = model.forward(&[&*Tensor::from_vec(ids, &[1, window as i64])?])?;
+    let last = Tensor::from_slice(&[seen.len() as i64 - 1], &[1])?;
+    let select = Op::new("index_select", "")?;
+    select.set("self", &parts)?.set("dim", 1)?.set("index", &last)?.run()?;
+    let whole = gather_from_tensor_region(ctx, &*select.tensor(0)?)?;
+    let widen = Op::new("to", "dtype")?;
+    widen.set("self", &whole)?.set("dtype", DType::F32)?.run()?.tensor(0)?.to_vec()
+}
+
+fn draw_byte(logits: &[f32], temperature: f64, u: f64) -> u8 {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |&logit: &f32| (f64::from(logit - most) / temperature).exp();
+    let weights: Vec<f64> = logits.iter().map(weight).collect();
+    let mut left = u * weights.iter().sum::<f64>();
+    let place = weights.iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    place.unwrap_or(255) as u8
+}
+
+/// Text of the model's own: all ranks draw the same byte behind those that it sees.
+fn sample(ctx: &Context, a: &Arguments, model: &Module, prompt: &str) -> Result<String> {
+    let mut text = prompt.as_bytes().to_vec();
+    nxd::with_grad(false, || {
+        for n in text.len()..text.len() + a.sample {
+            let seen = &text[n.saturating_sub(a.sequence)..];
+            let logits = last_logits(ctx, model, seen, a.sequence)?;
+            let u = (random_bits(a.seed ^ 0x5A17, n as u64) >> 11) as f64 / (1u64 << 53) as f64;
+            text.push(draw_byte(&logits, 0.7, u));
+        }
+        Ok(())
+    })?;
+    let shown = |byte| if byte == b'\n' || (b' '..=b'~').contains(&byte) { byte } else { b'.' };
+    Ok(text.into_iter().map(|byte| char::from(shown(byte))).collect())
+}
+
+fn finish(ctx: &Context, a: &Arguments, trainer: &Trainer, losses: &[f32]) -> Result<()> {
+    if ctx.rank()? == 0 {
+        let row = |(i, loss): (usize, &f32)| format!("{},{:.6}\n", i + 1, loss);
+        let rows: String = losses.iter().enumerate().map(row).collect();
+        std::fs::create_dir_all(&a.out)?;
+        std::fs::write(join(&a.out, "loss.csv"), format!("step,loss\n{}", rows))?;
+    }
+    if let Some(path) = &a.save {
+        trainer.trained()?.save_safetensors(path)?;
+    }
+    // Generation needs the whole model, and one that knows bytes.
+    if a.sample > 0 && a.pp == 1 && a.weights.is_none() && a.data.is_none() {
+        let text = sample(ctx, a, &trainer.model, "This License")?;
+        ctx.master_print(&format!("the model writes:\n{}", text))?;
+    }
+    Ok(())
 }
 
 fn main() -> Result<()> {
     let a = Arguments::read()?;
-    if a.tp * a.pp > 1 && nxd::launch(a.tp * a.pp)? {
+    let ranks = a.tp * a.pp * a.dp;
+    if ranks > 1 && nxd::launch(ranks)? {
         return Ok(());
-    }
-    let text = read_text(&a.text)?;
-    if text.len() <= a.sequence {
-        let message =
-            format!("expected a text of more than {} bytes, got {}", a.sequence, text.len());
-        return Err(Error::user(message));
     }
     let options = ContextOptions {
         seed: a.seed,
@@ -345,19 +465,9 @@ fn main() -> Result<()> {
         pipeline_parallel_size: a.pp,
         ..Default::default()
     })?;
-    let mut model = Model::create(&ctx, &a)?;
-    let losses = train(&ctx, &a, &text, &mut model)?;
-    if ctx.rank()? == 0 {
-        std::fs::create_dir_all(&a.out)?;
-        let rows = losses.iter().enumerate().map(|(i, loss)| format!("{},{:.6}\n", i + 1, loss));
-        std::fs::write(
-            format!("{}/loss.csv", a.out),
-            format!("step,loss\n{}", rows.collect::<String>()),
-        )?;
-        println!("wrote {}/loss.csv", a.out);
-    }
-    if let Some(path) = &a.save {
-        model.trained()?.save_safetensors(path)?;
-    }
+    let data = Data::open(&ctx, &a)?;
+    let mut trainer = Trainer::create(&ctx, &a)?;
+    let losses = train(&ctx, &a, &mut trainer, &data)?;
+    finish(&ctx, &a, &trainer, &losses)?;
     ctx.finalize()
 }

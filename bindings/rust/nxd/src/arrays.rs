@@ -1,5 +1,5 @@
 //! Parameters and gradients in memory of the program's own, which a ddp and its optimizers share.
-use crate::element::{count, dlpack, DType, Element};
+use crate::element::{count, dlpack, reach, DType, Element};
 use crate::error::{invalid, Error, Result, Status};
 use nxd_sys as sys;
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -11,7 +11,7 @@ impl Float for f32 {}
 impl Float for f64 {}
 impl Float for crate::element::Bf16 {}
 
-/// Elements in the order of C, reached through pointers alone: the library keeps one too.
+/// Elements in the order of memory, reached through pointers alone: the library keeps one too.
 struct Memory {
     data: Cell<*mut c_void>,
     count: usize,
@@ -86,6 +86,8 @@ fn in_use(name: &str) -> Error {
 pub struct Array {
     name: String,
     shape: Vec<i64>,
+    /// `None`: C order.
+    strides: Option<Vec<i64>>,
     values: Memory,
     gradient: Memory,
     /// The library may be reducing the gradient.
@@ -120,6 +122,7 @@ impl Array {
         Ok(Array {
             name: name.to_string(),
             shape: shape.to_vec(),
+            strides: None,
             values: Memory::new(values),
             gradient: Memory::new(gradient),
             away: Cell::new(false),
@@ -130,7 +133,8 @@ impl Array {
     /// Over memory of another owner, such as a tensor of a framework, which is updated where it is.
     ///
     /// # Safety
-    /// Both pointers are to as many elements as the shape has, in C order. The memory lives until
+    /// Both pointers are to as many elements as the shape has, in C order, or in another order that
+    /// [`Array::with_strides`] tells. The memory lives until
     /// the ddp and its optimizers are dropped, or [`Ddp::rebind`](crate::Ddp::rebind) has named
     /// another. Nothing else writes the values, or reads what the library writes, during its calls;
     /// and nothing touches a gradient between [`Ddp::mark_ready`](crate::Ddp::mark_ready) and the
@@ -148,11 +152,26 @@ impl Array {
         Ok(Array {
             name: name.to_string(),
             shape: shape.to_vec(),
+            strides: None,
             values: Memory::foreign(values, count),
             gradient: Memory::foreign(gradient, count),
             away: Cell::new(false),
             foreign: true,
         })
+    }
+
+    /// The same elements with the dimensions in another order, such as channels last: the element
+    /// `(i, j, ...)` of values and gradient is that of the index `i * strides[0] + j * strides[1] ...`.
+    pub fn with_strides(mut self, strides: &[i64]) -> Result<Array> {
+        let last = reach(&self.shape, strides)?;
+        if self.values.count > 0 && last >= self.values.count {
+            return invalid(format!(
+                "{}: expected strides without gaps for the shape {:?}, got {:?}",
+                self.name, self.shape, strides
+            ));
+        }
+        self.strides = Some(strides.to_vec());
+        Ok(self)
     }
 
     pub fn name(&self) -> &str {
@@ -163,6 +182,7 @@ impl Array {
         &self.shape
     }
 
+    /// The elements as they lie in memory.
     pub fn values<T: Float>(&self) -> Result<Ref<'_, [T]>> {
         self.values.get(&self.name)
     }
@@ -183,6 +203,14 @@ impl Array {
         self.gradient.get_mut(&self.name)
     }
 
+    fn describe(&self, data: *mut c_void, dtype: DType) -> sys::DLTensor {
+        let mut tensor = dlpack(data, &self.shape, dtype);
+        if let Some(strides) = &self.strides {
+            tensor.strides = strides.as_ptr() as *mut i64;
+        }
+        tensor
+    }
+
     fn here(&self) -> Result<()> {
         if !self.away.get() {
             return Ok(());
@@ -199,10 +227,10 @@ pub(crate) struct Arrays(pub(crate) Vec<Array>);
 pub(crate) struct Locks<'a>(Vec<RefMut<'a, ()>>);
 
 impl Arrays {
-    /// Descriptions of all parameters and of all gradients; they borrow the shapes.
+    /// Descriptions of all parameters and of all gradients; they borrow shapes and strides.
     pub(crate) fn describe(&self) -> (Vec<sys::DLTensor>, Vec<sys::DLTensor>) {
-        let of = |memory: &Memory, shape: &[i64]| dlpack(memory.data.get(), shape, memory.dtype);
-        self.0.iter().map(|a| (of(&a.values, &a.shape), of(&a.gradient, &a.shape))).unzip()
+        let of = |array: &Array, memory: &Memory| array.describe(memory.data.get(), memory.dtype);
+        self.0.iter().map(|a| (of(a, &a.values), of(a, &a.gradient))).unzip()
     }
 
     pub(crate) fn lock(&self) -> Result<Locks<'_>> {
@@ -224,7 +252,7 @@ impl Arrays {
     ) -> Result<()> {
         let array = &self.0[index];
         let mut described = [values, gradient]
-            .map(|memory| memory.map(|(data, dtype)| dlpack(data, &array.shape, dtype)));
+            .map(|memory| memory.map(|(data, dtype)| array.describe(data, dtype)));
         let [v, g] = &mut described;
         let pointer = |tensor: &mut Option<sys::DLTensor>| {
             tensor.as_mut().map_or(std::ptr::null_mut(), |tensor| tensor as *mut _)

@@ -66,7 +66,7 @@ impl DataLoader {
 
     /// Samples of an epoch, over all ranks.
     pub fn num_samples(&self) -> Result<i64> {
-        get(|out| unsafe { sys::nxd_data_loader_get_num_samples(self.as_raw(), out) })
+        get(|out| unsafe { sys::nxd_data_loader_get_sample_count(self.as_raw(), out) })
     }
 
     /// Samples that all ranks together have taken: what a checkpoint needs to keep.

@@ -91,3 +91,21 @@ pub(crate) fn count(shape: &[i64]) -> Result<usize> {
     product
         .map_or_else(|| invalid(format!("shape: expected sizes of 0 or more, got {:?}", shape)), Ok)
 }
+
+/// The index of the last element, with strides of 0 or more.
+pub(crate) fn reach(shape: &[i64], strides: &[i64]) -> Result<usize> {
+    if shape.len() != strides.len() {
+        return invalid(format!("expected a stride for each of {:?}, got {:?}", shape, strides));
+    }
+    let mut last = 0usize;
+    for (&size, &stride) in shape.iter().zip(strides) {
+        let far = (size - 1).max(0).checked_mul(stride).and_then(|n| usize::try_from(n).ok());
+        match far.and_then(|far| last.checked_add(far)) {
+            Some(sum) => last = sum,
+            None => {
+                return invalid(format!("expected strides of 0 or more, got {:?}", strides));
+            }
+        }
+    }
+    Ok(last)
+}

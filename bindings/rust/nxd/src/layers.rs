@@ -4,7 +4,7 @@
 //! Calls are collective over the tensor-parallel group. A rank whose arguments are bad makes the
 //! call fail on all ranks.
 use crate::context::Context;
-use crate::element::{count, dlpack, Element};
+use crate::element::{count, dlpack, reach, Element};
 use crate::error::{c_string, check, invalid, Error, Result};
 use crate::parallel::Axis;
 use nxd_sys as sys;
@@ -103,24 +103,6 @@ impl Described {
         }
         tensor
     }
-}
-
-/// The index of the last element, with strides of 0 or more.
-fn reach(shape: &[i64], strides: &[i64]) -> Result<usize> {
-    if shape.len() != strides.len() {
-        return invalid(format!("expected a stride for each of {:?}, got {:?}", shape, strides));
-    }
-    let mut last = 0usize;
-    for (&size, &stride) in shape.iter().zip(strides) {
-        let far = (size - 1).max(0).checked_mul(stride).and_then(|n| usize::try_from(n).ok());
-        match far.and_then(|far| last.checked_add(far)) {
-            Some(sum) => last = sum,
-            None => {
-                return invalid(format!("expected strides of 0 or more, got {:?}", strides));
-            }
-        }
-    }
-    Ok(last)
 }
 
 impl<'a> In<'a> {
@@ -286,6 +268,116 @@ calls! {
     linear_cross_entropy_backward, nxd_linear_cross_entropy_backward, LinearCrossEntropyOptions,
         [x: one, weight: one, bias: maybe, labels: one, statistics: one, grad_loss: maybe] ->
         [grad_x: maybe, grad_weight: maybe, grad_bias: maybe];
+}
+
+/// Lists that have one array per weight; those that may be left out may also be empty.
+fn check_lengths(ctx: &Context, count: usize, lists: &[(&str, usize, bool)]) -> Result<()> {
+    for &(name, len, optional) in lists {
+        if len != count && !(optional && len == 0) {
+            let why = format!("{}: expected one for each of {} weights, got {}", name, count, len);
+            return Err(reject(ctx, why));
+        }
+    }
+    Ok(())
+}
+
+/// `count` of the pointers from an index on; null for a list that was left out.
+fn list_at(
+    pointers: &[*mut sys::DLTensor],
+    from: usize,
+    count: usize,
+) -> *const *mut sys::DLTensor {
+    if count == 0 {
+        return std::ptr::null();
+    }
+    pointers[from..from + count].as_ptr()
+}
+
+/// [`column_linear_forward`] of one `x` by several weights, such as those of query, key and value:
+/// under sequence parallelism `x` is gathered once. `biases` may be empty.
+pub fn column_linears_forward(
+    ctx: &Context,
+    x: &In,
+    weights: &[In],
+    biases: &[Option<In>],
+    options: &ColumnLinearOptions,
+    ys: &mut [Out],
+) -> Result<()> {
+    let n = weights.len();
+    check_lengths(ctx, n, &[("biases", biases.len(), true), ("ys", ys.len(), false)])?;
+    let mut arrays = vec![("x", Some(&x.array))];
+    arrays.extend(weights.iter().map(|w| ("weights", Some(&w.array))));
+    arrays.extend(biases.iter().map(|b| ("biases", b.as_ref().map(|b| &b.array))));
+    arrays.extend(ys.iter().map(|y| ("ys", Some(&y.array))));
+    let mut tensors = Tensors::of(&arrays);
+    tensors.agree(ctx)?;
+    let all: Vec<_> = (0..arrays.len()).map(|i| tensors.get(i)).collect();
+    let mut options = options.with_size();
+    options.workspace = null_mut();
+    options.workspace_bytes = 0;
+    let (weights, biases) = (list_at(&all, 1, n), list_at(&all, 1 + n, biases.len()));
+    let outputs = list_at(&all, all.len() - n, n);
+    check(unsafe {
+        sys::nxd_column_linears_forward(
+            ctx.as_raw(),
+            all[0],
+            weights.cast(),
+            biases.cast(),
+            n,
+            &options,
+            outputs,
+        )
+    })
+}
+
+/// Gradients of [`column_linears_forward`]; that of `x` is one sum over weights and ranks.
+/// `grad_weights` and `grad_biases` may be empty.
+#[allow(clippy::too_many_arguments)]
+pub fn column_linears_backward(
+    ctx: &Context,
+    x: &In,
+    weights: &[In],
+    grad_ys: &[In],
+    options: &ColumnLinearOptions,
+    grad_x: Option<&mut Out>,
+    grad_weights: &mut [Option<Out>],
+    grad_biases: &mut [Option<Out>],
+) -> Result<()> {
+    let n = weights.len();
+    let (some_weights, some_biases) = (grad_weights.len(), grad_biases.len());
+    let lengths = [
+        ("grad_ys", grad_ys.len(), false),
+        ("grad_weights", some_weights, true),
+        ("grad_biases", some_biases, true),
+    ];
+    check_lengths(ctx, n, &lengths)?;
+    let mut arrays = vec![("x", Some(&x.array)), ("grad_x", grad_x.map(|a| &a.array))];
+    arrays.extend(weights.iter().map(|w| ("weights", Some(&w.array))));
+    arrays.extend(grad_ys.iter().map(|y| ("grad_ys", Some(&y.array))));
+    arrays.extend(grad_weights.iter().map(|w| ("grad_weights", w.as_ref().map(|w| &w.array))));
+    arrays.extend(grad_biases.iter().map(|b| ("grad_biases", b.as_ref().map(|b| &b.array))));
+    let mut tensors = Tensors::of(&arrays);
+    tensors.agree(ctx)?;
+    let all: Vec<_> = (0..arrays.len()).map(|i| tensors.get(i)).collect();
+    let mut options = options.with_size();
+    options.workspace = null_mut();
+    options.workspace_bytes = 0;
+    let (weights, grad_ys) = (list_at(&all, 2, n), list_at(&all, 2 + n, n));
+    let grad_weights = list_at(&all, 2 + 2 * n, some_weights);
+    let grad_biases = list_at(&all, 2 + 2 * n + some_weights, some_biases);
+    check(unsafe {
+        sys::nxd_column_linears_backward(
+            ctx.as_raw(),
+            all[0],
+            weights.cast(),
+            grad_ys.cast(),
+            n,
+            &options,
+            all[1],
+            grad_weights,
+            grad_biases,
+        )
+    })
 }
 
 /// Moves `x` into or out of a region.

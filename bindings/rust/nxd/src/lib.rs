@@ -89,6 +89,7 @@ pub use engine::{
     parameter::{
         parameter_options, with_deferred_init, Init, Parameter, ParameterOptions, Shard,
     },
+    serialization::{save, serialization_load, serialization_save, SaveOptions, Serialization},
     tensor::{aten_pool, device, set_aten_pool, Device, Dlpack, Inputs, Tensor},
     training::loss_weights,
 };

@@ -89,46 +89,6 @@ fn tensor_parallel_mlp() {
 }
 
 #[cfg(feature = "engine")]
-fn llama(layout: &[&str]) {
-    let directory =
-        std::env::temp_dir().join(format!("nxd-llama-{}-{}", std::process::id(), layout.concat()));
-    let csv = |out: &str| std::fs::read_to_string(format!("{}/loss.csv", out)).unwrap();
-    let arguments = |out: &'static str| {
-        let sizes = "--steps 6 --hidden 64 --layers 2 --heads 4 --kv-heads 2 --intermediate 128 --seq 64 --batch 4";
-        let out = directory.join(out).display().to_string();
-        std::fs::create_dir_all(&out).unwrap();
-        let mut all: Vec<String> =
-            sizes.split(' ').chain(layout.iter().copied()).map(String::from).collect();
-        all.extend(["--out".into(), out.clone()]);
-        (all, out)
-    };
-    let (mine, out) = arguments("rust");
-    let output = example("train_lm", &mine.iter().map(String::as_str).collect::<Vec<_>>());
-    falls(&numbers(&output), 0.99);
-    let (mut theirs, c_out) = arguments("c");
-    theirs.extend(["--sample".into(), "0".into()]);
-    let theirs: Vec<_> = theirs.iter().map(String::as_str).collect();
-    if let Some(c) = c_example("train_lm", &theirs) {
-        assert_eq!(losses(&output), losses(&c));
-        assert_eq!(csv(&out), csv(&c_out));
-        assert_eq!(csv(&out).lines().count(), 7);
-    }
-    std::fs::remove_dir_all(&directory).unwrap();
-}
-
-#[cfg(feature = "engine")]
-#[test]
-fn llama_over_tensors() {
-    llama(&["--tp", "2"]);
-}
-
-#[cfg(feature = "engine")]
-#[test]
-fn llama_over_stages() {
-    llama(&["--tp", "1", "--pp", "2", "--microbatches", "2"]);
-}
-
-#[cfg(feature = "engine")]
 #[test]
 fn forward_in_rust() {
     let mine = numbers(&example("custom_model", &[]));

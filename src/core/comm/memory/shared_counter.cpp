@@ -8,6 +8,7 @@
 #include <climits>
 #include <ctime>
 
+#include "core/base/cpu_pause.h"
 #include "core/comm/net/deadline.h"
 
 namespace nxd {
@@ -24,14 +25,6 @@ constexpr auto kYield = microseconds(200);
 constexpr auto kGlance = microseconds(2);
 constexpr int kFirstLooks = 200;
 constexpr int kLooksPerClock = 32;
-
-void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 uint32_t this_core() noexcept { return static_cast<uint32_t>(::sched_getcpu() + 1); }
 
@@ -64,7 +57,7 @@ bool SharedCounter::await_briefly(uint32_t target, bool cores_for_all) const noe
   while (!is_behind_us() && Deadline::Clock::now() - start < hold) {
     for (int look = 0; look < kLooksPerClock; ++look) {
       if (has_reached(target)) return true;
-      pause();
+      cpu_pause();
     }
   }
   while (!has_reached(target)) {

@@ -63,8 +63,9 @@ void GroupMonitor::close() noexcept {
   }
 }
 
-GroupMonitor::Scope::Link::Link(Scope* call) : outer(innermost) { innermost = call; }
-GroupMonitor::Scope::Link::~Link() { innermost = outer; }
+GroupMonitor::Scope::Link::Link(Scope* call) : innermost(nxd::innermost), outer(innermost) {
+  innermost = call;
+}
 
 GroupMonitor::Scope::Scope(GroupMonitor& monitor, const char* operation,
                            FlightRecord::Operation record)
@@ -80,6 +81,10 @@ GroupMonitor::Scope::Scope(GroupMonitor& monitor, const char* operation,
 
 GroupMonitor::Scope::~Scope() {
   if (outermost_ == this) monitor_.end(*this);
+}
+
+bool GroupMonitor::Scope::is_unwound() const noexcept {
+  return std::uncaught_exceptions() > outermost_->exceptions_;
 }
 
 // The innermost of this thread's calls on this group, or rather the call that it is part of.
@@ -150,8 +155,7 @@ void GroupMonitor::end(Scope& call) noexcept {
   }
   const auto took = recent_time() - call.start_;
   flight_record_.end(call.ticket_,
-                     std::uncaught_exceptions() > call.exceptions_ ? FlightRecord::State::kFailed
-                                                                   : FlightRecord::State::kDone,
+                     call.is_unwound() ? FlightRecord::State::kFailed : FlightRecord::State::kDone,
                      std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
 }
 

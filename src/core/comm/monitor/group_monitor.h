@@ -54,12 +54,18 @@ class GroupMonitor {
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
+    // The call's number among the group's collectives, or its messages.
+    uint64_t sequence() const noexcept { return outermost_->sequence_; }
+    // For destructors: an exception ends the call, or rather the one that it is part of.
+    bool is_unwound() const noexcept;
+
    private:
     friend class GroupMonitor;
     // The calls in progress of a thread, innermost first.
     struct Link {
       explicit Link(Scope* call);
-      ~Link();
+      ~Link() { innermost = outer; }
+      Scope*& innermost;  // of this thread
       Scope* const outer;
     };
 

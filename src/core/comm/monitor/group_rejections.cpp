@@ -122,7 +122,7 @@ std::optional<Error> GroupRejections::Attempt::look_up(const std::string& name) 
     if (!all_told) rejections_.publish({rejections_.rank_, found.culprit, numbers_, found.reason});
     return Error(NXD_ERROR_INVALID_ARGUMENT,
                  text("nxd_group_create of group \"", name, "\": rank ", found.culprit,
-                      " refused its arguments: ", found.reason),
+                      " rejected its arguments: ", found.reason),
                  {found.culprit, 0, name, "group_create"});
   }
   return std::nullopt;

@@ -25,6 +25,8 @@ typedef struct nxd_box_options {
   size_t struct_size;
   int32_t width;
   int32_t height;
+  int32_t colour;
+  int32_t reserved;
   double weight; /**< 0: weightless */
 } nxd_box_options_t;
 

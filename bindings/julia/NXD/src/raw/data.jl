@@ -29,8 +29,8 @@ end
     options::Ptr{nxd_data_loader_options_t}, out_loader::Ptr{Ptr{nxd_data_loader_t}})::nxd_status_t
 @call libnxd_core nxd_data_loader_next(loader::Ptr{nxd_data_loader_t}, ids::Ptr{Int64},
     labels::Ptr{Int64}, count::Csize_t)::nxd_status_t
-@call libnxd_core nxd_data_loader_get_num_samples(loader::Ptr{nxd_data_loader_t},
-    out_samples::Ptr{Int64})::nxd_status_t
+@call libnxd_core nxd_data_loader_get_sample_count(loader::Ptr{nxd_data_loader_t},
+    out_count::Ptr{Int64})::nxd_status_t
 @call libnxd_core nxd_data_loader_get_position(loader::Ptr{nxd_data_loader_t},
     out_position::Ptr{Int64})::nxd_status_t
 @call libnxd_core nxd_data_loader_set_position(loader::Ptr{nxd_data_loader_t},

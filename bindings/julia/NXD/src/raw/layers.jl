@@ -172,6 +172,11 @@ end
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_layer_create_dropout(ctx::Ptr{nxd_context_t}, p::Cdouble, name::Cstring,
     shard_dim::Int32, out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
+@call libnxd nxd_get_number_of_extra_heads(num_heads::Int64, tp_degree::Int32,
+    out_extra::Ptr{Int64})::nxd_status_t
+@call libnxd nxd_pad_model(root::Ptr{nxd_module_t}, tp_degree::Int32, num_heads::Int64,
+    wrapped_classes::Ptr{Cstring}, num_wrapped_classes::Csize_t, hook::Ptr{Cvoid},
+    user_data::Ptr{Cvoid})::nxd_status_t
 
 fill_defaults(r::Ref{nxd_embedding_options_t}) = nxd_embedding_options_init(r, sizeof(nxd_embedding_options_t))
 fill_defaults(r::Ref{nxd_linear_options_t}) = nxd_linear_options_init(r, sizeof(nxd_linear_options_t))

@@ -15,7 +15,7 @@ struct nxd_plan_model_t
     mlp_bias::Int32
     norm_bias::Int32
     tied_embeddings::Int32
-    reserved::Int32
+    num_token_types::Int32
 end
 
 struct nxd_plan_machine_t

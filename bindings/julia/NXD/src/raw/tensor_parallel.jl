@@ -87,6 +87,22 @@ end
     x::Ptr{DLTensor}, weight::Ptr{DLTensor}, grad_y::Ptr{DLTensor},
     options::Ptr{nxd_column_linear_options_t}, grad_x::Ptr{DLTensor}, grad_weight::Ptr{DLTensor},
     grad_bias::Ptr{DLTensor}, out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_column_linears_forward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weights::Ptr{Ptr{DLTensor}}, biases::Ptr{Ptr{DLTensor}}, num_weights::Csize_t,
+    options::Ptr{nxd_column_linear_options_t}, ys::Ptr{Ptr{DLTensor}})::nxd_status_t
+@call libnxd_core nxd_column_linears_forward_get_workspace(ctx::Ptr{nxd_context_t},
+    x::Ptr{DLTensor}, weights::Ptr{Ptr{DLTensor}}, biases::Ptr{Ptr{DLTensor}}, num_weights::Csize_t,
+    options::Ptr{nxd_column_linear_options_t}, ys::Ptr{Ptr{DLTensor}},
+    out_bytes::Ptr{Csize_t})::nxd_status_t
+@call libnxd_core nxd_column_linears_backward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},
+    weights::Ptr{Ptr{DLTensor}}, grad_ys::Ptr{Ptr{DLTensor}}, num_weights::Csize_t,
+    options::Ptr{nxd_column_linear_options_t}, grad_x::Ptr{DLTensor},
+    grad_weights::Ptr{Ptr{DLTensor}}, grad_biases::Ptr{Ptr{DLTensor}})::nxd_status_t
+@call libnxd_core nxd_column_linears_backward_get_workspace(ctx::Ptr{nxd_context_t},
+    x::Ptr{DLTensor}, weights::Ptr{Ptr{DLTensor}}, grad_ys::Ptr{Ptr{DLTensor}},
+    num_weights::Csize_t, options::Ptr{nxd_column_linear_options_t}, grad_x::Ptr{DLTensor},
+    grad_weights::Ptr{Ptr{DLTensor}}, grad_biases::Ptr{Ptr{DLTensor}},
+    out_bytes::Ptr{Csize_t})::nxd_status_t
 @call libnxd_core nxd_row_linear_options_init(options::Ptr{nxd_row_linear_options_t},
     size::Csize_t)::nxd_status_t
 @call libnxd_core nxd_row_linear_forward(ctx::Ptr{nxd_context_t}, x::Ptr{DLTensor},

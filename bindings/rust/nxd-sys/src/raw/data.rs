@@ -120,7 +120,7 @@ extern "C" {
 
     /// [local] Samples of an epoch, over all ranks.
     /// @since 0.1
-    pub fn nxd_data_loader_get_num_samples(loader: *mut nxd_data_loader_t, out_samples: *mut i64) -> nxd_status_t;
+    pub fn nxd_data_loader_get_sample_count(loader: *mut nxd_data_loader_t, out_count: *mut i64) -> nxd_status_t;
 
     /// [local] Samples that all ranks together have taken when each of them has taken as many batches
     /// as this one. It is what a checkpoint needs to keep.

@@ -127,12 +127,13 @@ extern "C" {
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
     /// random bits key on; NULL: "0", "1" and so on.
-    /// @param params  CPU tensors in C order, F32, F64 or BF16, the same shapes in the same order on
-    /// all ranks, in the order of use. The structs are borrowed for the call; the memory
-    /// until the ddp and its optimizers are destroyed, or nxd_ddp_rebind.
-    /// @param grads   of the parameters' shapes, of their dtype, or F32 for BF16. Gradients are summed
-    /// over backward passes by the caller, and reduced in place: with zero_stage 1 only
-    /// this rank's part of them is meaningful afterwards.
+    /// @param params  CPU tensors without gaps, in C order or another order of dimensions, such as
+    /// channels last: F32, F64 or BF16, the same on all ranks, in the order of use. The
+    /// structs are borrowed for the call; the memory until the ddp and its optimizers
+    /// are destroyed, or nxd_ddp_rebind.
+    /// @param grads   of the parameters' shapes and orders of dimensions, of their dtype, or F32 for
+    /// BF16. Gradients are summed over backward passes by the caller, and reduced in
+    /// place: with zero_stage 1 only this rank's part of them is meaningful afterwards.
     /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
     /// TIMEOUT; PEER_LOST.
     /// @since 0.1

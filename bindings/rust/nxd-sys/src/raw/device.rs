@@ -249,8 +249,9 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_device_reset_metrics() -> nxd_status_t;
 
-    /// [local] The counts as text, a line of name and number each, and a line for each operator that
-    /// made an implicit sync or fell back.
+    /// [local] The counts as text, a line of name and number each, a line for each operator that made
+    /// an implicit sync or fell back, and a line "implicit_sync_at SITE OPERATOR NUMBER" for each place
+    /// that asked for one: the function of this header, or code of the program that called libtorch.
     ///
     /// @param buf  room for cap bytes; may be NULL when cap is 0.
     /// @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a

@@ -104,6 +104,12 @@ impl Default for nxd_activation_t {
     }
 }
 
+/// Called for each module that nxd_pad_model visits, children before their parent, so that what a
+/// caller's forward knows of its heads can follow. The module's parameters are not padded yet.
+pub type nxd_pad_hook_fn = Option<
+    unsafe extern "C" fn(module: *mut nxd_module_t, num_heads: i64, num_padded_heads: i64, user_data: *mut c_void) -> nxd_status_t,
+>;
+
 /// Options of nxd_layer_create_parallel_embedding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -487,8 +493,10 @@ extern "C" {
     /// Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
     /// sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
     /// padding -> the shape of x.
-    /// @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
-    /// it.
+    /// @param num_heads  at least the least multiple of num_kv_heads that is no less than the group's
+    /// size: each rank has a head. Ranks have nearly equal numbers of key heads with
+    /// all their queries; with fewer key heads than ranks, nearly equal numbers of
+    /// the queries of one.
     /// @since 0.1
     pub fn nxd_layer_create_attention(ctx: *mut nxd_context_t, hidden_size: i64, num_heads: i64, options: *const nxd_attention_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
@@ -504,10 +512,12 @@ extern "C" {
     /// several ranks, and its gradients are summed by nxd_finish_grads.
     ///
     /// Forward: x [.., hidden_size], replicated, or with sequence_parallel a slice of dimension 0 ->
-    /// up to three outputs: queries [.., num_heads / tp, head_dim], keys and values
-    /// [.., num_kv_heads / tp or 1, head_dim].
-    /// @param num_heads  must divide by the group's size; num_kv_heads must divide it or be divided by
-    /// it.
+    /// up to three outputs: queries [.., heads of this rank, head_dim], keys and values
+    /// [.., key heads of this rank, head_dim].
+    /// @param num_heads  at least the least multiple of num_kv_heads that is no less than the group's
+    /// size: each rank has a head. Ranks have nearly equal numbers of key heads with
+    /// all their queries; with fewer key heads than ranks, nearly equal numbers of
+    /// the queries of one.
     /// @return NXD_OK; INVALID_ARGUMENT (also key heads that ranks would share in a fused weight);
     /// INVALID_STATE (model parallel not initialised).
     /// @since 0.1
@@ -536,4 +546,42 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT (p not in [0, 1)).
     /// @since 0.1
     pub fn nxd_layer_create_dropout(ctx: *mut nxd_context_t, p: f64, name: *const c_char, shard_dim: i32, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
+
+    /// [local] Heads that are to be added to num_heads for a multiple of tp_degree.
+    /// @param[out] out_extra  0 where it is one already.
+    /// @return NXD_OK; INVALID_ARGUMENT (num_heads or tp_degree below 1, or a sum beyond INT64_MAX).
+    /// @since 0.1
+    pub fn nxd_get_number_of_extra_heads(num_heads: i64, tp_degree: i32, out_extra: *mut i64) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Has the column- and row-parallel layers of a tree share
+    /// whole heads, where the ranks do not divide num_heads: as if heads of zeros followed the last
+    /// one, up to a multiple of tp_degree.
+    ///
+    /// The features that a layer splits grow by num_padded_heads / num_heads, and each rank has an
+    /// equal part of them: with 3 heads of 4 features on two ranks, 8 features each, of which the last
+    /// 4 are padding. So outputs of column-parallel layers that are split, and inputs of row-parallel
+    /// ones, have features of num_padded_heads / tp whole heads on each rank; whole ones are as they
+    /// were. Padding is zero, has no gradient, changes no output, and is in no file:
+    /// nxd_parameter_get_global_shape and what is saved stay as they were, and any layout loads it.
+    ///
+    /// Parameters keep their handles, values, hooks and groups; their gradients are forgotten. Values
+    /// move between ranks, one parameter at a time. It comes before optimizers, ddps and pipelines are
+    /// made. Calling it again with the same numbers changes nothing.
+    ///
+    /// Only layers below the caller's modules and below nxd_module_create_sequential are padded. Other
+    /// modules of the library, such as attention, a gated MLP and built-in models, share heads and
+    /// features that ranks do not divide by themselves, and are passed over.
+    /// @param tp_degree  ranks that num_heads is to be padded for; the padded heads must divide by the
+    /// ranks of this layout too.
+    /// @param wrapped_classes  class names; only modules of these and what is below them are padded.
+    /// NULL with num_wrapped_classes 0: all of the tree.
+    /// @param hook       may be NULL. A status other than NXD_OK ends the call on all ranks before any
+    /// parameter is padded.
+    /// @return NXD_OK; INVALID_ARGUMENT (a layer whose features do not grow to a whole number or do not
+    /// divide by the ranks; nothing to pad; a class that no module has; a parameter that is
+    /// tied to one which is not padded; ranks that differ); UNSUPPORTED (a QKV layer, whose
+    /// heads need no padding, among the layers to pad); INVALID_STATE (a ddp has a parameter;
+    /// parameters are PARTIAL); TIMEOUT; PEER_LOST. All ranks fail alike.
+    /// @since 0.1
+    pub fn nxd_pad_model(root: *mut nxd_module_t, tp_degree: i32, num_heads: i64, wrapped_classes: *const *const c_char, num_wrapped_classes: usize, hook: nxd_pad_hook_fn, user_data: *mut c_void) -> nxd_status_t;
 }

@@ -79,6 +79,8 @@ mod model_pipeline;
 pub use model_pipeline::*;
 mod op;
 pub use op::*;
+mod serialization;
+pub use serialization::*;
 mod training;
 pub use training::*;
 mod dlpack;

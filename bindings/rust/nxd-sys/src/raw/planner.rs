@@ -3,7 +3,8 @@
 #[allow(unused_imports)]
 use super::*;
 
-/// Sizes of a decoder that predicts the next token. nxd_plan_model_from_config fills it.
+/// Sizes of a decoder that predicts the next token, or of a BERT for pre-training.
+/// nxd_plan_model_from_config fills it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_plan_model_t {
@@ -28,7 +29,8 @@ pub struct nxd_plan_model_t {
     pub norm_bias: i32,
     /// 1: the head's weight is the embedding's
     pub tied_embeddings: i32,
-    pub reserved: i32,
+    /// rows of a BERT's table of token types; 0: a decoder
+    pub num_token_types: i32,
 }
 
 unsafe impl Versioned for nxd_plan_model_t {
@@ -181,7 +183,7 @@ pub struct nxd_plan_prediction_t {
     pub grad_bytes: u64,
     pub optimizer_bytes: u64,
     pub activation_bytes: u64,
-    /// received values, sums under way, gradients of activations
+    /// received values, gradients of activations, workspaces, and what the memory pool holds beyond what is asked of it
     pub buffer_bytes: u64,
     pub total_bytes: u64,
 }
@@ -238,7 +240,7 @@ extern "C" {
     pub fn nxd_plan_model_init(model: *mut nxd_plan_model_t, size: usize) -> nxd_status_t;
 
     /// [local] Reads the sizes of a Hugging Face configuration of a family that nxd_model_create
-    /// knows, but for "bert", which is no decoder.
+    /// knows.
     ///
     /// @param config_json  text of config.json.
     /// @param[in,out] out_model  struct_size set by the caller; the rest is filled.
@@ -260,7 +262,8 @@ extern "C" {
     ///
     /// @param machine  NULL: all defaults.
     /// @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
-    /// @return NXD_OK; INVALID_ARGUMENT (a size that is missing, out of range, or does not divide).
+    /// @return NXD_OK; INVALID_ARGUMENT (a size that is missing or out of range, more ranks than a size
+    /// has parts for, a sequence that does not divide).
     /// @since 0.1
     pub fn nxd_plan_predict(model: *const nxd_plan_model_t, machine: *const nxd_plan_machine_t, layout: *const nxd_plan_layout_t, out_prediction: *mut nxd_plan_prediction_t) -> nxd_status_t;
 
@@ -275,7 +278,7 @@ extern "C" {
     /// @param layouts, predictions  of length cap, struct_size of each first set by the caller; either
     /// may be NULL.
     /// @param[out] out_count  how many were filled: at most cap.
-    /// @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout divides the model; or none
+    /// @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout suits the model; or none
     /// fits: the message gives the one that needs least).
     /// @since 0.1
     pub fn nxd_plan_search(model: *const nxd_plan_model_t, machine: *const nxd_plan_machine_t, options: *const nxd_plan_search_options_t, layouts: *mut nxd_plan_layout_t, predictions: *mut nxd_plan_prediction_t, cap: usize, out_count: *mut usize) -> nxd_status_t;

@@ -109,8 +109,8 @@ impl Default for nxd_region_mapping_t {
     }
 }
 
-/// Options of nxd_column_linear_forward and _backward; the same on all ranks, but for the
-/// workspace.
+/// Options of nxd_column_linear_forward, nxd_column_linears_forward and their _backward; the same
+/// on all ranks, but for the workspace.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_column_linear_options_t {
@@ -315,6 +315,41 @@ extern "C" {
     /// nxd_column_linear_forward_get_workspace gives them.
     /// @since 0.1
     pub fn nxd_column_linear_backward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, grad_y: *const DLTensor, options: *const nxd_column_linear_options_t, grad_x: *const DLTensor, grad_weight: *const DLTensor, grad_bias: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] nxd_column_linear_forward of one x by several weights, such
+    /// as those of query, key and value: under sequence_parallel x is gathered once.
+    ///
+    /// @param weights      num_weights arrays, as weight there; all of them read the same features.
+    /// @param biases       one per weight, NULL where it has none; NULL: none at all.
+    /// @param num_weights  at least 1.
+    /// @param ys           one per weight, as y there.
+    /// @return as nxd_column_linear_forward.
+    /// @since 0.1
+    pub fn nxd_column_linears_forward(ctx: *mut nxd_context_t, x: *const DLTensor, weights: *const *const DLTensor, biases: *const *const DLTensor, num_weights: usize, options: *const nxd_column_linear_options_t, ys: *const *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_column_linears_forward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_column_linears_forward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weights: *const *const DLTensor, biases: *const *const DLTensor, num_weights: usize, options: *const nxd_column_linear_options_t, ys: *const *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
+
+    /// [collective: tensor-parallel group] Gradients of nxd_column_linears_forward. That of x is one
+    /// sum over weights and ranks.
+    ///
+    /// @param x             as given to the forward.
+    /// @param weights       as given to the forward.
+    /// @param grad_ys       one per weight, as grad_y of nxd_column_linear_backward.
+    /// @param grad_x        as there; NULL: not wanted.
+    /// @param grad_weights  one per weight, as grad_weight there, NULL where it is not wanted; NULL:
+    /// none is.
+    /// @param grad_biases   the same, as grad_bias there.
+    /// @return as nxd_column_linear_backward.
+    /// @since 0.1
+    pub fn nxd_column_linears_backward(ctx: *mut nxd_context_t, x: *const DLTensor, weights: *const *const DLTensor, grad_ys: *const *const DLTensor, num_weights: usize, options: *const nxd_column_linear_options_t, grad_x: *mut DLTensor, grad_weights: *const *mut DLTensor, grad_biases: *const *mut DLTensor) -> nxd_status_t;
+
+    /// [local] Bytes of workspace of nxd_column_linears_backward, as
+    /// nxd_column_linear_forward_get_workspace gives them.
+    /// @since 0.1
+    pub fn nxd_column_linears_backward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weights: *const *const DLTensor, grad_ys: *const *const DLTensor, num_weights: usize, options: *const nxd_column_linear_options_t, grad_x: *const DLTensor, grad_weights: *const *const DLTensor, grad_biases: *const *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
 
     /// [local] Fills options with defaults.
     /// @since 0.1

@@ -4,7 +4,7 @@ use crate::element::DType;
 use crate::engine::module::Module;
 use crate::engine::tensor::Device;
 use crate::error::{c_string, Result};
-use crate::object::{create, Owned};
+use crate::object::{create, get, Owned};
 use nxd_sys as sys;
 use std::ffi::CStr;
 use std::ptr::null;
@@ -251,4 +251,9 @@ pub fn dropout(
     let name = c_string(name)?;
     let dim = shard_dim.map_or(-1, |dim| dim as i32);
     create(|out| unsafe { sys::nxd_layer_create_dropout(ctx.as_raw(), p, name.as_ptr(), dim, out) })
+}
+
+/// Heads that are to be added to `num_heads` for a multiple of `tp_degree`.
+pub fn number_of_extra_heads(num_heads: i64, tp_degree: i32) -> Result<i64> {
+    get(|out| unsafe { sys::nxd_get_number_of_extra_heads(num_heads, tp_degree, out) })
 }

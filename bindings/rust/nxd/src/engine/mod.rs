@@ -9,5 +9,6 @@ pub(crate) mod model_pipeline;
 pub(crate) mod module;
 pub(crate) mod op;
 pub(crate) mod parameter;
+pub(crate) mod serialization;
 pub(crate) mod tensor;
 pub(crate) mod training;

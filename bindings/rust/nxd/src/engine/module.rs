@@ -219,6 +219,37 @@ impl Module {
         let (list, n) = names.pointers();
         check(unsafe { sys::nxd_apply_checkpoint(self.as_raw(), list, n, on.into()) })
     }
+
+    /// Has column- and row-parallel layers, those below modules of some classes or all, share whole
+    /// heads, as if heads of zeros followed up to a multiple of `tp_degree`. The hook is given each
+    /// module that is visited, its heads, and what they are padded to. Collective: tensor-parallel
+    /// group.
+    pub fn pad<F>(
+        &self,
+        tp_degree: i32,
+        num_heads: i64,
+        wrapped_classes: &[&str],
+        mut hook: F,
+    ) -> Result<()>
+    where
+        F: FnMut(&Module, i64, i64) -> Result<()>,
+    {
+        let classes = Texts::new(wrapped_classes)?;
+        let (list, n) = classes.pointers();
+        let (call, data) = (Some(pad_hook::<F> as _), &mut hook as *mut F);
+        check(unsafe {
+            sys::nxd_pad_model(self.as_raw(), tp_degree, num_heads, list, n, call, data.cast())
+        })
+    }
+}
+
+unsafe extern "C" fn pad_hook<F: FnMut(&Module, i64, i64) -> Result<()>>(
+    module: *mut sys::nxd_module_t,
+    num_heads: i64,
+    num_padded_heads: i64,
+    data: *mut c_void,
+) -> Status {
+    guard(|| (*data.cast::<F>())(&*module.cast::<Module>(), num_heads, num_padded_heads))
 }
 
 unsafe extern "C" fn run<F>(

@@ -61,6 +61,7 @@ fn memory_of_another_owner() {
         let array = unsafe {
             Array::over_memory("w", &[2, 3], w.as_mut_ptr(), first.as_mut_ptr())?
         };
+        let array = array.with_strides(&[1, 2])?;
         let own = Array::new("own", &[2], vec![0f32; 2])?;
         let options = DdpOptions { zero_stage: 1, ..Default::default() };
         let ddp = Ddp::over_arrays(&ctx, None, vec![array, own], &options)?;
@@ -83,6 +84,60 @@ fn memory_of_another_owner() {
         assert!(none.err().unwrap().message().contains("got a null pointer"));
         ctx.finalize()
     });
+}
+
+/// A channels-last array trains as the same one in C order does, and their saved states are one.
+#[test]
+fn dimensions_in_another_order() {
+    const SHAPE: [i64; 4] = [2, 3, 2, 2];
+    const LAST: [i64; 4] = [12, 1, 6, 3];
+    // Where the element of an index of C order lies.
+    let place = |i: usize| i / 12 * 12 + i / 4 % 3 + i / 2 % 2 * 6 + i % 2 * 3;
+    let turned = |f: &dyn Fn(usize) -> f32| {
+        let mut values = vec![0f32; 24];
+        (0..24).for_each(|i| values[place(i)] = f(i));
+        values
+    };
+    let path = std::env::temp_dir().join(format!("nxd-order-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    on_ranks(2, |ctx| {
+        let options = DdpOptions { zero_stage: 1, ..Default::default() };
+        let sgd = SgdOptions { learning_rate: 0.5, momentum: 0.5, ..Default::default() };
+        let gradient = turned(&|i| i as f32);
+        let last = Array::with_gradient("w", &SHAPE, turned(&|i| 100.0 - i as f32), gradient)?;
+        let ddp = Ddp::over_arrays(&ctx, None, vec![last.with_strides(&LAST)?], &options)?;
+        let mut optimizer = Optimizer::sgd(&ddp, &sgd)?;
+        optimizer.step(&FinishOptions::default())?;
+        optimizer.save(path)?;
+        let after: Vec<f32> = (0..24).map(|i| 100.0 - 2.0 * i as f32).collect();
+        {
+            let values = ddp.arrays()[0].values::<f32>()?;
+            assert!((0..24).all(|i| values[place(i)] == after[i]), "{:?}", values);
+        }
+        let c = Ddp::over_arrays(&ctx, None, vec![Array::new("w", &SHAPE, after)?], &options)?;
+        let mut loaded = Optimizer::sgd(&c, &sgd)?;
+        loaded.load(path)?;
+        let report = loaded.step(&FinishOptions::default())?;
+        assert_eq!((report.updates, report.norm), (2, 0.0));
+        ddp.arrays()[0].gradient_mut::<f32>()?.fill(0.0);
+        optimizer.step(&FinishOptions::default())?;
+        let (x, y) = (ddp.arrays()[0].values::<f32>()?, c.arrays()[0].values::<f32>()?);
+        assert!((0..24).all(|i| y[i] == 100.0 - 2.5 * i as f32), "{:?}", y);
+        assert!((0..24).all(|i| x[place(i)] == y[i]), "{:?}", x);
+        ctx.finalize()
+    });
+    std::fs::remove_file(path).unwrap();
+
+    let array = || Array::new("w", &SHAPE, vec![0f32; 24]).unwrap();
+    for bad in [&[12, 1, 6][..], &[12, -1, 6, 3], &[12, 1, 6, 4], &[i64::MAX, 1, 6, 3]] {
+        let error = array().with_strides(bad).err().unwrap();
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT, "{:?}", bad);
+    }
+    // Two elements in one place are found by the library, on all ranks.
+    let ctx = alone();
+    let twice = array().with_strides(&[12, 1, 6, 0]).unwrap();
+    let error = Ddp::over_arrays(&ctx, None, vec![twice], &DdpOptions::default()).err().unwrap();
+    assert!(error.message().contains("a dense array"), "{}", error);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn lengths_that_do_not_fit() {
         };
         let error = refused(world.all_reduce(&[1f32; 3], &mut vec![0.0; 3 - rank], Reduce::SUM));
         assert!(error.message().contains("receive: expected the 3 elements"), "{}", error);
-        let told = "rank 1 refused its arguments: all_reduce: receive";
+        let told = "rank 1 rejected its arguments: all_reduce: receive";
         assert!(rank == 1 || error.message().contains(told), "{}", error);
         let error = refused(world.all_gather(&[1i32; 2], &mut vec![0; 4 + rank]));
         assert!(error.message().contains("expected 2 times the 2"), "{}", error);

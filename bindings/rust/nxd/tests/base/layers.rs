@@ -86,6 +86,59 @@ fn slices_with_strides() {
     });
 }
 
+/// Two weights of one input, of which the ranks have parts: the gradient of the input is one sum.
+#[test]
+fn several_weights_of_one_input() {
+    on_ranks(2, |ctx| {
+        let (rank, _) = tensor_parallel(&ctx)?;
+        let (x, w1, w2) = (numbers(4 * 3, 0.0), numbers(8 * 3, 1.0), numbers(4 * 3, 2.0));
+        let (x_shape, part) = ([2i64, 3], In::new(&x[rank * 6..rank * 6 + 6], &[2, 3]));
+        let own = || {
+            [
+                In::new(&w1[rank * 12..rank * 12 + 12], &[4, 3]),
+                In::new(&w2[rank * 6..rank * 6 + 6], &[2, 3]),
+            ]
+        };
+        let options = ColumnLinearOptions { sequence_parallel: 1, ..Default::default() };
+        let (mut a, mut b) = (vec![0.0; 16], vec![0.0; 8]);
+        let mut ys = [Out::new(&mut a, &[4, 4]), Out::new(&mut b, &[4, 2])];
+        column_linears_forward(&ctx, &part, &own(), &[], &options, &mut ys)?;
+        let (whole_a, whole_b) = (product(&x, &w1, 3), product(&x, &w2, 3));
+        for row in 0..4 {
+            let at = row * 8 + rank * 4;
+            near(&a[row * 4..row * 4 + 4], &whole_a[at..at + 4]);
+            let at = row * 4 + rank * 2;
+            near(&b[row * 2..row * 2 + 2], &whole_b[at..at + 2]);
+        }
+        // dy = y: grad_x = x (w1^T w1 + w2^T w2) of this rank's rows.
+        let (mut dx, mut dw) = (vec![0.0; 6], vec![0.0; 6]);
+        column_linears_backward(
+            &ctx,
+            &part,
+            &own(),
+            &[In::new(&a, &[4, 4]), In::new(&b, &[4, 2])],
+            &options,
+            Some(&mut Out::new(&mut dx, &x_shape)),
+            &mut [None, Some(Out::new(&mut dw, &[2, 3]))],
+            &mut [],
+        )?;
+        for row in 0..2 {
+            for k in 0..3 {
+                let r = rank * 2 + row;
+                let sum: f64 = (0..8).map(|j| whole_a[r * 8 + j] * w1[j * 3 + k]).sum::<f64>()
+                    + (0..4).map(|j| whole_b[r * 4 + j] * w2[j * 3 + k]).sum::<f64>();
+                near(&dx[row * 3 + k..row * 3 + k + 1], &[sum]);
+            }
+        }
+        let first: f64 = (0..4).map(|r| whole_b[r * 4 + rank * 2] * x[r * 3]).sum();
+        near(&dw[..1], &[first]);
+        let error = column_linears_forward(&ctx, &part, &own(), &[], &options, &mut []);
+        let error = error.unwrap_err();
+        assert!(error.message().contains("ys: expected one for each of 2 weights"), "{}", error);
+        ctx.finalize()
+    });
+}
+
 #[test]
 fn norms_dropout_and_losses() {
     on_ranks(2, |ctx| {

@@ -1,8 +1,9 @@
 use crate::common::{alone, on_ranks};
 use nxd::layers::{self, LinearOptions, Toggle};
 use nxd::{
-    functional, parameter_options, with_deferred_init, Context, DType, Device, Error, Init,
-    Mismatch, Module, Op, Owned, ParallelOptions, Result, Shard, Status, Tensor,
+    functional, parameter_options, save, serialization_load, serialization_save,
+    with_deferred_init, Context, DType, Device, Error, Init, Mismatch, Module, Op, Owned,
+    ParallelOptions, Result, SaveOptions, Shard, Status, Tensor,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -299,4 +300,62 @@ fn initial_values_by_place() {
     assert!(net.initialize(3).is_err());
     drop(net);
     assert_eq!(Rc::strong_count(&kept), 1);
+}
+
+#[test]
+fn heads_that_ranks_do_not_divide() {
+    assert_eq!(layers::number_of_extra_heads(25, 8).unwrap(), 7);
+    assert!(layers::number_of_extra_heads(0, 8).is_err());
+    on_ranks(2, |ctx| {
+        tensor_parallel(&ctx)?;
+        let split = LinearOptions {
+            gather_output: Toggle::OFF,
+            input_is_parallel: 1,
+            ..Default::default()
+        };
+        let column = layers::column_parallel_linear(&ctx, 4, 12, &split)?;
+        let row = layers::row_parallel_linear(&ctx, 12, 4, &split)?;
+        let net = Module::sequential(&ctx, &[&column, &row])?;
+        let x = Tensor::from_slice(&[0.5f32; 8], &[2, 4])?;
+        let before = net.forward(&[&*x])?.to_vec::<f32>()?;
+        let refused = net.pad(2, 3, &["Nothing"], |_, _, _| Ok(())).unwrap_err();
+        assert_eq!(refused.status(), Status::INVALID_ARGUMENT);
+        let broken = net.pad(2, 3, &[], |_, _, _| Err(Error::user("no heads"))).unwrap_err();
+        assert_eq!(broken.status(), Status::USER);
+        let mut seen = Vec::new();
+        net.pad(2, 3, &[], |module, heads, padded| {
+            seen.push((module.class_name()?, heads, padded));
+            Ok(())
+        })?;
+        assert_eq!(seen.len(), 3);
+        assert_eq!(seen[2], ("Sequential".to_string(), 3, 4));
+        let weight = net.parameter("0.weight")?;
+        assert_eq!(weight.tensor()?.shape()?, [8, 4]);
+        assert_eq!(weight.global_shape()?, [12, 4]);
+        let after = net.forward(&[&*x])?.to_vec::<f32>()?;
+        assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 1e-6));
+        Ok(())
+    });
+}
+
+#[test]
+fn files_of_tensors() {
+    let ctx = alone();
+    let path = std::env::temp_dir().join(format!("nxd-rust-{}.safetensors", std::process::id()));
+    let path = path.to_str().unwrap();
+    let a = Tensor::from_slice(&[1f32, 2.0, 3.0], &[3]).unwrap();
+    let b = Tensor::from_slice(&[7i64], &[1]).unwrap();
+    let options = SaveOptions { texts: &[("epoch", "3")], ..Default::default() };
+    save(&ctx, path, &[("b", &b), ("a", &a)], &options).unwrap();
+    let at_once = std::fs::read(path).unwrap();
+    serialization_save(&ctx, path, &[("b", &b), ("a", &a)], &options).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), at_once);
+    let file = serialization_load(path).unwrap();
+    assert_eq!(file.names().unwrap(), ["a", "b"]);
+    assert_eq!(file.texts().unwrap(), [("epoch".to_string(), "3".to_string())]);
+    assert_eq!(file.read("a", Device::CPU).unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
+    assert_eq!(file.read("b", Device::CPU).unwrap().to_vec::<i64>().unwrap(), [7]);
+    assert_eq!(file.read("c", Device::CPU).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    assert_eq!(serialization_load("/nowhere/a").unwrap_err().status(), Status::IO);
+    std::fs::remove_file(path).unwrap();
 }

@@ -6,8 +6,8 @@
 // NXD_LARGE_GROUP or more, a summary of bounded size travels (call_summary.h), without data. More
 // data:
 //                    few ranks                           many ranks
-//   all_reduce       a part to each rank, sums to all    halving and doubling: butterfly.cpp
-//   reduce_scatter   a part to each rank                 halving: butterfly.cpp
+//   all_reduce       a part to each rank, sums to all    halving and doubling: halving_doubling.cpp
+//   reduce_scatter   a part to each rank                 halving: halving_doubling.cpp
 //   all_gather       from each to all                    dissemination
 //   broadcast        binomial tree, in chunks            the same
 //   all_to_all       from each to all                    the same, with 16 peers at a time
@@ -48,7 +48,7 @@ GlooTransport::GlooTransport(std::shared_ptr<GroupMonitor> monitor, std::string 
       many_(link_.size() >= monitor_.shared().large_group),
       agreement_(link_),
       summary_agreement_(link_),
-      butterfly_(link_),
+      halving_doubling_(link_),
       messages_(link_) {}
 
 void GlooTransport::run(const Call& call) {
@@ -135,7 +135,7 @@ void GlooTransport::all_reduce(const Call& call) {
     for (size_t r = 0; r < parts.size(); ++r) parts[r] = sent_along(r);
     return reduce_in_order(parts, call.recv, call.count, call.dtype, call.reduce);
   }
-  many_ ? butterfly_.all_reduce(call) : all_reduce_chunks(call);
+  many_ ? halving_doubling_.all_reduce(call) : all_reduce_chunks(call);
 }
 
 // Reduce-scatter and all-gather, by chunks that bound the staging memory.
@@ -176,7 +176,7 @@ void GlooTransport::reduce_scatter(const Call& call) {
   const auto me = static_cast<size_t>(rank());
   const size_t bytes = agree(call, n);
   if (bytes == 0) return;
-  if (many_) return butterfly_.reduce_scatter(call);
+  if (many_) return halving_doubling_.reduce_scatter(call);
   if (is_inline(bytes)) {
     std::vector<const void*> parts(n);
     for (size_t r = 0; r < n; ++r) parts[r] = sent_along(r) + me * call.bytes();

@@ -8,10 +8,10 @@
 #include "core/comm/pattern.h"
 #include "core/comm/transport.h"
 #include "core/comm/transports/gloo/agreement.h"
-#include "core/comm/transports/gloo/butterfly.h"
 #include "core/comm/transports/gloo/exchange.h"
 #include "core/comm/transports/gloo/gloo_link.h"
 #include "core/comm/transports/gloo/gloo_messages.h"
+#include "core/comm/transports/gloo/halving_doubling.h"
 #include "core/comm/transports/gloo/summary_agreement.h"
 
 namespace nxd {
@@ -22,7 +22,7 @@ namespace nxd {
 // Few ranks connect each to every other, exchange digests of their calls, and add in rank order.
 // Many ranks, NXD_LARGE_GROUP or more, have O(log n) connections each, save for all_to_all and
 // messages, which go straight to their receivers; these ranks agree by a SummaryAgreement and add
-// as Butterfly says.
+// as HalvingDoubling says.
 class GlooTransport : public Transport {
  public:
   // Serves the monitor's group or a part of it, which key names; see GlooLink.
@@ -68,7 +68,7 @@ class GlooTransport : public Transport {
   const bool many_;
   Agreement agreement_;
   SummaryAgreement summary_agreement_;  // instead, among many
-  Butterfly butterfly_;
+  HalvingDoubling halving_doubling_;
   GlooMessages messages_;
   std::vector<char> staging_;  // grows to what the largest reduction needs
 };

@@ -80,7 +80,7 @@ void ShmAgreement::barrier() {
 // The descriptor is written before the rank's progress is, and read after it.
 void ShmAgreement::post(const Call& call, size_t send_bytes, size_t receive_bytes, bool may_copy) {
   ShmCallDescriptor& own = descriptor(rank());
-  own.header = call.header(link_.monitor().sequence());
+  own.header = call.header(sequence_);
   own.send = own.receive = {};
   const bool silent = call.operation == Operation::kBroadcast && call.peer != rank();
   if (send_bytes == 0 || silent) return;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <exception>
 #include <optional>
 #include <vector>
 
@@ -30,15 +29,13 @@ class ShmAgreement {
   class Scope {
    public:
     Scope(ShmAgreement& agreement, const Call& call)
-        : monitored_(agreement.link_.monitor(), call.name(), call.record()),
-          agreement_(agreement),
-          exceptions_(std::uncaught_exceptions()) {
+        : monitored_(agreement.link_.monitor(), call.name(), call.record()), agreement_(agreement) {
       agreement.segment_ = &agreement.link_.segment();
       agreement.begun_ = agreement.progress_;
+      agreement.sequence_ = monitored_.sequence();
     }
     ~Scope() {
-      const bool has_thrown = std::uncaught_exceptions() > exceptions_;
-      if (has_thrown && agreement_.link_.monitor().has_failed()) return;
+      if (agreement_.link_.monitor().has_failed() && monitored_.is_unwound()) return;
       agreement_.link_.completed(agreement_.progress_);
     }
     Scope(const Scope&) = delete;
@@ -47,7 +44,6 @@ class ShmAgreement {
    private:
     const GroupMonitor::Scope monitored_;
     ShmAgreement& agreement_;
-    const int exceptions_;
   };
 
   // Posts the call, whose data have these sizes unless it is to be rejected. Fails unless all ranks
@@ -97,7 +93,8 @@ class ShmAgreement {
   const size_t copied_limit_;
   ShmSegment* segment_ = nullptr;
   uint32_t progress_ = 0;
-  uint32_t begun_ = 0;  // the progress that the call in progress began with
+  uint32_t begun_ = 0;     // the progress that the call in progress began with
+  uint64_t sequence_ = 0;  // of the call in progress
   size_t calls_ = 0;
   uint64_t digest_ = 0;  // of this rank, in the call in progress
   bool all_attached_ = false;

@@ -183,9 +183,11 @@ void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& blo
   const auto n = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   const char* own = static_cast<const char*>(call.data());
-  // Ranks whose data the others can read where they are, and ranks that must copy.
-  std::vector<const char*> arenas(n, nullptr);
-  std::vector<char> producers(n, 0);
+  std::vector<const char*>& arenas = exchange_.arenas;
+  std::vector<char>& producers = exchange_.producers;
+  ChunkView& view = exchange_.view;
+  arenas.assign(n, nullptr);
+  producers.assign(n, 0);
   bool any_arena = false, any_producer = false;
   size_t longest = 0;
   for (size_t from = 0; from < n; ++from) {
@@ -211,7 +213,8 @@ void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& blo
       if (size > 0) writer_.copy(to + r * room, own + block.begin + chunk * step, size);
     }
   };
-  ChunkView view{0, std::vector<const char*>(n), std::vector<size_t>(n)};
+  view.data.resize(n);
+  view.sizes.resize(n);
   const auto consume = [&](size_t chunk) {
     view.offset = chunk * step;
     for (size_t r = 0; r < n; ++r) {

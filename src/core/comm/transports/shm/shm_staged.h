@@ -32,6 +32,7 @@ class ShmStaged {
   };
   using BlockOf = std::function<Block(size_t from, size_t to)>;
   using Take = std::function<void(const ChunkView& view)>;
+  // The functions are std::cref of lambdas: a std::function of the lambda itself takes memory.
   void exchange(const Call& call, bool one_for_each, const BlockOf& block_of, const Take& take);
 
   // Chunks that ranks of this process let through slots, as their data were in no arena.
@@ -55,7 +56,15 @@ class ShmStaged {
   void reduce_together(const Call& call);
   void reduce_by_parts(const Call& call);
 
+  // State of the exchange in progress. It is kept, so that its memory is taken once.
+  struct Exchange {
+    std::vector<const char*> arenas;  // by rank: data that the others can read where they are
+    std::vector<char> producers;      // by rank: whether it must copy
+    ChunkView view;
+  };
+
   ShmAgreement& agreement_;
+  Exchange exchange_;
   size_t slots_used_ = 0;
   SharedWriter writer_;
 };

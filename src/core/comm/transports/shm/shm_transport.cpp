@@ -16,6 +16,8 @@
 //   1,000,000 in ordinary memory   staged, in 16 chunks
 #include "core/comm/transports/shm/shm_transport.h"
 
+#include <functional>
+
 #include "core/base/dtype.h"
 #include "core/comm/reduction.h"
 #include "core/comm/transports/shm/shm_zero_copy.h"
@@ -95,7 +97,7 @@ void ShmTransport::exchange(const Call& call) {
       copy(out + (broadcasts ? 0 : r * bytes) + view.offset, view.data[r], view.sizes[r]);
     }
   };
-  staged_.exchange(call, one_for_each, block_of, take);
+  staged_.exchange(call, one_for_each, std::cref(block_of), std::cref(take));
 }
 
 std::optional<Rejection> ShmTransport::compare(const Call& call,
@@ -112,18 +114,17 @@ void ShmTransport::reduce_shares(const void* data, size_t count, const std::vect
   const size_t item = dtype_size(dtype);
   agreement_.agree(call, count * item, 0, false);
   const bool widen = dtype_is_16_bit_float(dtype);
-  staged_.exchange(
-      call, true,
-      [&](size_t, size_t to) {
-        return Block{shares[to].begin * item, shares[to].count * item};
-      },
-      [&](const ChunkView& view) {
-        if (!widen) return reduce_chunk(view, out, dtype, reduce);
-        if (view.sizes[0] == 0) return;
-        reduce_in_f32({view.data.begin(), view.data.end()},
-                      static_cast<float*>(out) + view.offset / item, view.sizes[0] / item, dtype,
-                      reduce);
-      });
+  const auto block_of = [&](size_t, size_t to) {
+    return Block{shares[to].begin * item, shares[to].count * item};
+  };
+  const auto take = [&](const ChunkView& view) {
+    if (!widen) return reduce_chunk(view, out, dtype, reduce);
+    if (view.sizes[0] == 0) return;
+    reduce_in_f32({view.data.begin(), view.data.end()},
+                  static_cast<float*>(out) + view.offset / item, view.sizes[0] / item, dtype,
+                  reduce);
+  };
+  staged_.exchange(call, true, std::cref(block_of), std::cref(take));
 }
 
 void ShmTransport::gather_blocks(const void* own, const std::vector<size_t>& bytes,
@@ -131,16 +132,13 @@ void ShmTransport::gather_blocks(const void* own, const std::vector<size_t>& byt
   const Call call{Operation::kBarrier, own};
   const ShmAgreement::Scope scope(agreement_, call);
   agreement_.agree(call, bytes[static_cast<size_t>(link_.rank())], 0, false);
-  staged_.exchange(
-      call, false,
-      [&](size_t from, size_t) {
-        return Block{0, bytes[from]};
-      },
-      [&](const ChunkView& view) {
-        for (size_t r = 0; r < view.data.size(); ++r) {
-          if (view.data[r]) copy(outs[r] + view.offset, view.data[r], view.sizes[r]);
-        }
-      });
+  const auto block_of = [&](size_t from, size_t) { return Block{0, bytes[from]}; };
+  const auto take = [&](const ChunkView& view) {
+    for (size_t r = 0; r < view.data.size(); ++r) {
+      if (view.data[r]) copy(outs[r] + view.offset, view.data[r], view.sizes[r]);
+    }
+  };
+  staged_.exchange(call, false, std::cref(block_of), std::cref(take));
 }
 
 }  // namespace nxd

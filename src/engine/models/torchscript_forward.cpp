@@ -1,0 +1,208 @@
+#include "engine/models/torchscript_forward.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/OperatorOptions.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "engine/module/module.h"
+
+namespace nxd {
+namespace {
+
+namespace jit = torch::jit;
+using Path = std::vector<std::string>;
+
+// A run of this thread, the innermost one. libtorch turns exceptions that pass its interpreter into
+// others, so the one of a submodule's call is kept beside it.
+struct Run {
+  const TorchscriptForward::CallSubmodule* call;
+  std::exception_ptr failure;
+};
+
+thread_local Run* run_of_thread = nullptr;
+
+class RunScope {
+ public:
+  explicit RunScope(Run& run) : outer_(std::exchange(run_of_thread, &run)) {}
+  ~RunScope() { run_of_thread = outer_; }
+  RunScope(const RunScope&) = delete;
+  RunScope& operator=(const RunScope&) = delete;
+
+ private:
+  Run* outer_;
+};
+
+void call_submodule(jit::Stack& stack) {
+  Run& run = *run_of_thread;
+  const c10::IValue given = jit::pop(stack);
+  std::vector<at::Tensor> inputs;
+  for (const c10::IValue& each : given.toListRef()) {
+    inputs.push_back(each.isTensor() ? each.toTensor() : at::Tensor());
+  }
+  const auto n_outputs = static_cast<size_t>(jit::pop(stack).toInt());
+  const auto callee = static_cast<size_t>(jit::pop(stack).toInt());
+  try {
+    std::vector<at::Tensor> outputs = (*run.call)(callee, inputs, n_outputs);
+    check_internal(outputs.size() == n_outputs, "submodule: expected ", n_outputs, " outputs, got ",
+                   outputs.size());
+    jit::push(stack, std::move(outputs));
+  } catch (...) {
+    run.failure = std::current_exception();
+    throw;
+  }
+}
+
+// Known to the interpreter alone: no dispatcher, and so no trace, sees it.
+c10::Symbol call_operator() {
+  static const c10::Symbol symbol = [] {
+    jit::registerOperator(jit::Operator(
+        "nxd::call_submodule(int callee, int n_outputs, Tensor?[] inputs) -> Tensor[]",
+        &call_submodule, c10::AliasAnalysisKind::CONSERVATIVE));
+    return c10::Symbol::fromQualString("nxd::call_submodule");
+  }();
+  return symbol;
+}
+
+void collect(jit::Block* block, c10::Symbol kind, std::vector<jit::Node*>& out) {
+  for (jit::Node* node : block->nodes()) {
+    if (node->kind() == kind) out.push_back(node);
+    for (jit::Block* inner : node->blocks()) collect(inner, kind, out);
+  }
+}
+
+std::vector<jit::Node*> nodes_of(jit::Graph& graph, c10::Symbol kind) {
+  std::vector<jit::Node*> out;
+  collect(graph.block(), kind, out);
+  return out;
+}
+
+// Names of the attributes that lead from the graph's module to a value.
+std::optional<Path> path_of(jit::Graph& graph, const jit::Value* value) {
+  Path path;
+  for (; value != graph.inputs()[0]; value = value->node()->input()) {
+    if (value->node()->kind() != c10::prim::GetAttr) return std::nullopt;
+    path.push_back(value->node()->s(c10::attr::name));
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+bool is_tensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
+
+bool is_tensor_or_none(const c10::TypePtr& type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    return is_tensor(optional->getElementType());
+  }
+  return is_tensor(type) || type->kind() == c10::TypeKind::NoneType;
+}
+
+// Nothing for a type that is neither a tensor nor made of tuples of them.
+std::optional<size_t> tensors_in(const c10::TypePtr& type) {
+  if (is_tensor(type)) return 1;
+  const auto tuple = type->cast<c10::TupleType>();
+  if (!tuple) return std::nullopt;
+  size_t sum = 0;
+  for (const c10::TypePtr& element : tuple->elements()) {
+    const auto count = tensors_in(element);
+    if (!count) return std::nullopt;
+    sum += *count;
+  }
+  return sum;
+}
+
+// A value of the type, from the next ones of its tensors.
+jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
+                      at::ArrayRef<jit::Value*>& tensors) {
+  if (is_tensor(type)) {
+    jit::Value* const first = tensors.front();
+    tensors = tensors.slice(1);
+    return first;
+  }
+  const auto tuple = type->expect<c10::TupleType>();
+  std::vector<jit::Value*> parts;
+  for (const c10::TypePtr& element : tuple->elements()) {
+    parts.push_back(assembled(graph, element, tensors));
+  }
+  return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
+}
+
+}  // namespace
+
+void TorchscriptForward::inline_methods() {
+  bool found = true;
+  while (std::exchange(found, false)) {
+    for (jit::Node* call : nodes_of(*graph_, c10::prim::CallMethod)) {
+      const std::string& name = call->s(c10::attr::name);
+      const auto type = call->input(0)->type()->cast<c10::ClassType>();
+      if (name == "forward" || !type || !path_of(*graph_, call->input(0))) continue;
+      jit::GraphFunction* const method = jit::tryToGraphFunction(type->getMethod(name));
+      if (!method) continue;
+      jit::inlineCallTo(call, method, method->graph().get());
+      found = true;
+    }
+  }
+}
+
+void TorchscriptForward::hand_out(jit::Node* call, Path path, size_t n_outputs) {
+  const jit::WithInsertPoint at(call);
+  jit::Graph& graph = *graph_;
+  jit::Value* const callee = graph.insertConstant(static_cast<int64_t>(callees_.size()));
+  jit::Value* const count = graph.insertConstant(static_cast<int64_t>(n_outputs));
+  const auto element = c10::OptionalType::create(c10::TensorType::get());
+  jit::Value* const inputs =
+      graph.insertNode(graph.createList(element, call->inputs().slice(1)))->output();
+  jit::Node* const made = graph.insertNode(graph.create(call_operator(), {callee, count, inputs}));
+  made->output()->setType(c10::ListType::ofTensors());
+  at::ArrayRef<jit::Value*> tensors =
+      graph.insertNode(graph.createListUnpack(made->output(), n_outputs))->outputs();
+  call->output()->replaceAllUsesWith(assembled(graph, call->output()->type(), tensors));
+  call->destroy();
+  callees_.push_back(std::move(path));
+}
+
+std::unique_ptr<TorchscriptForward> TorchscriptForward::make(const jit::Module& script) {
+  std::unique_ptr<TorchscriptForward> made(new TorchscriptForward);
+  made->graph_ = jit::toGraphFunction(script.get_method("forward").function()).graph()->copy();
+  jit::Graph& graph = *made->graph_;
+  made->inline_methods();
+  for (jit::Node* call : nodes_of(graph, c10::prim::CallMethod)) {
+    std::optional<Path> path = path_of(graph, call->input(0));
+    const std::optional<size_t> n_outputs = tensors_in(call->output()->type());
+    if (!path || path->empty() || n_outputs.value_or(0) == 0) continue;
+    if (call->s(c10::attr::name) != "forward") continue;
+    const auto inputs = call->inputs().slice(1);
+    const bool takes_tensors = std::all_of(inputs.begin(), inputs.end(), [](const jit::Value* v) {
+      return is_tensor_or_none(v->type());
+    });
+    if (takes_tensors) made->hand_out(call, *std::move(path), *n_outputs);
+  }
+  if (made->callees_.empty()) return nullptr;
+  const auto whole = graph.copy();
+  jit::Inline(*whole);
+  if (!nodes_of(*whole, c10::prim::SetAttr).empty()) return nullptr;
+  made->code_ = jit::Code(made->graph_, "forward");
+  return made;
+}
+
+c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments,
+                                    const CallSubmodule& call) const {
+  Run run{&call, nullptr};
+  const RunScope scope(run);
+  try {
+    jit::InterpreterState(code_).run(arguments);
+  } catch (...) {
+    if (run.failure) std::rethrow_exception(run.failure);
+    throw;
+  }
+  return jit::pop(arguments);
+}
+
+}  // namespace nxd

@@ -1,0 +1,122 @@
+#include "engine/training/tensor_file.h"
+
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "core/agree/agree.h"
+#include "core/base/exchange_record.h"
+#include "core/base/printable.h"
+#include "core/base/suggestions.h"
+#include "engine/device/device_tensor.h"
+#include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
+#include "engine/tensor/host_copy.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// Dense, and in the host's memory: the tensor itself where it is both.
+at::Tensor dense_on_host(const at::Tensor& tensor) {
+  return (is_recorded(tensor) ? tensor.to(at::kCPU) : tensor).contiguous();
+}
+
+void check_content(const TensorFileContent& content) {
+  for (const auto& [name, tensor] : content.tensors) {
+    const std::string what = "tensor " + printable(name);
+    check_argument(!tensor.is_meta(), what, ": it has no values, since it is on the meta device");
+    if (!is_recorded(tensor)) check_host_memory(tensor, what.c_str());
+    to_nxd_dtype(tensor.scalar_type());
+  }
+}
+
+bool writes(const Context& context, const SaveOptions& options) {
+  if (!options.master_only) return true;
+  return context.rank() == 0 || (options.each_host && context.local_rank() == 0);
+}
+
+// All ranks come to the same answer.
+void compare_options(const Context& context, const std::string& path, const SaveOptions& options,
+                     const Outcome& ready) {
+  RecordWriter own;
+  own.number(options.master_only ? 1 : 0);
+  own.number(options.each_host ? 1 : 0);
+  own.string(path);
+  std::set<std::string> paths;
+  int rank = 0;
+  for (const std::string& bytes : gather_texts(context.world().get(), own.take(), ready)) {
+    RecordReader in(bytes);
+    const bool same_kind = in.number() == (options.master_only ? 1 : 0);
+    const bool same_hosts = in.number() == (options.each_host ? 1 : 0);
+    check_argument(same_kind && same_hosts, "options: expected the same master_only and each_host ",
+                   "on all ranks, rank ", rank, " has others");
+    const std::string other = in.string();
+    check_argument(options.master_only || paths.insert(other).second, "path: expected one of its ",
+                   "own for each rank without master_only, rank ", rank, " has ", printable(other),
+                   ", as another rank does");
+    ++rank;
+  }
+}
+
+void write_file(const std::string& path, const TensorFileContent& content, bool all_at_once) {
+  std::vector<TensorEntry> entries;
+  std::vector<at::Tensor> copies(content.tensors.size());
+  for (const auto& [name, tensor] : content.tensors) {
+    entries.push_back({name, to_nxd_dtype(tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  SafetensorsWriter writer(path, entries, content.texts);
+  for (size_t i = 0; all_at_once && i < copies.size(); ++i) {
+    copies[i] = dense_on_host(content.tensors[i].second);
+  }
+  for (const size_t index : SafetensorsWriter::order(entries)) {
+    if (!all_at_once) copies[index] = dense_on_host(content.tensors[index].second);
+    writer.write(copies[index].data_ptr());
+    copies[index].reset();
+  }
+  writer.commit();
+}
+
+}  // namespace
+
+void save_tensors(const Context& context, const std::string& path, const TensorFileContent& content,
+                  const SaveOptions& options, const Outcome& given) {
+  context.check_usable();
+  check_not_tracing("saving tensors");
+  const at::NoGradGuard no_grad;
+  const Outcome ready = Outcome::of(context.rank(), [&] {
+    given.rethrow();
+    check_content(content);
+  });
+  compare_options(context, path, options, ready);
+  Outcome written;
+  if (writes(context, options)) {
+    written = Outcome::of(context.rank(), [&] { write_file(path, content, options.all_at_once); });
+  }
+  gather_texts(context.world().get(), "", written);
+}
+
+TensorFile::TensorFile(const std::string& path)
+    : reader_(path), texts_(reader_.metadata().begin(), reader_.metadata().end()) {
+  for (const auto& [name, stored] : reader_.tensors()) names_.push_back(name);
+}
+
+at::Tensor TensorFile::read(const std::string& name, nxd_device_t device) const {
+  check_not_tracing("nxd_serialization_create_tensor");
+  check_argument(device == NXD_DEVICE_CPU || device == NXD_DEVICE_XLA,
+                 "device: expected NXD_DEVICE_CPU or NXD_DEVICE_XLA, got ", device);
+  check_argument(reader_.contains(name), "name: no tensor \"", printable(name), "\"",
+                 suggestions(name, names_));
+  const at::NoGradGuard no_grad;
+  const StoredTensor& stored = reader_.tensor(name);
+  if (stored.dtype == NXD_DTYPE_INVALID) {
+    fail(NXD_ERROR_UNSUPPORTED, "tensor ", printable(name), ": dtype ", stored.dtype_text,
+         " cannot be read");
+  }
+  at::Tensor value = pooled_empty(stored.shape, to_scalar_type(stored.dtype));
+  reader_.read_slice(name, ShardSpec::replicated(stored.shape), value.data_ptr(), stored.dtype);
+  normalise_bools(value);
+  return value.to(to_device(device));
+}
+
+}  // namespace nxd

@@ -1,0 +1,154 @@
+// Directories of checkpoints on a file system that fails: nothing older takes the place of what was
+// saved last, neither when it is published nor when it is looked for.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "core/checkpoint/checkpoint_directory.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+namespace {
+
+enum class Failing { kNothing, kRemoval, kSynchronisation, kReading };
+std::atomic<Failing> failing = Failing::kNothing;
+
+bool fails(Failing what) {
+  if (failing != what) return false;
+  errno = EIO;
+  return true;
+}
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// They stand before the system's in this process.
+extern "C" {
+
+int unlinkat(int directory, const char* path, int flags) noexcept {
+  static auto* system = next<int(int, const char*, int)>("unlinkat");
+  return fails(Failing::kRemoval) ? -1 : system(directory, path, flags);
+}
+
+int fsync(int fd) {
+  static auto* system = next<int(int)>("fsync");
+  return fails(Failing::kSynchronisation) ? -1 : system(fd);
+}
+
+ssize_t pread(int fd, void* out, size_t size, off_t offset) {
+  static auto* system = next<ssize_t(int, void*, size_t, off_t)>("pread");
+  return fails(Failing::kReading) ? -1 : system(fd, out, size, offset);
+}
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using nxd::CheckpointDirectory;
+
+constexpr const char* kFile = "/weights";
+
+std::string read(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Writes the partial directory of a step.
+std::unique_ptr<nxd::DirectoryLock> write(const CheckpointDirectory& directory, int64_t step,
+                                          const std::string& content) {
+  auto lock = directory.begin(step);
+  const std::string path = directory.partial_path(step);
+  std::ofstream(path + kFile) << content;
+  nxd::CheckpointManifest manifest;
+  manifest.step = step;
+  manifest.num_ranks = 1;
+  manifest.files.push_back(nxd::describe_file(path, kFile + 1));
+  std::ofstream(path + "/" + nxd::kManifestName) << nxd::manifest_text(manifest);
+  return lock;
+}
+
+void save(const CheckpointDirectory& directory, int64_t step, const std::string& content) {
+  const auto lock = write(directory, step, content);
+  directory.publish(step);
+}
+
+template <class Function>
+nxd_status_t status_of(Failing what, Function&& function) {
+  nxd_status_t status = NXD_OK;
+  failing = what;
+  try {
+    std::forward<Function>(function)();
+  } catch (const nxd::Error& error) {
+    status = error.status();
+  }
+  failing = Failing::kNothing;
+  return status;
+}
+
+// The new one is there although the old one cannot be removed, which the next one does.
+void an_old_one_that_stays(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  {
+    const auto lock = write(directory, 5, "new");
+    assert_int_equal(status_of(Failing::kRemoval, [&] { directory.publish(5); }), NXD_OK);
+  }
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+  assert_false(fs::exists(directory.partial_path(5)));
+  save(directory, 6, "next");
+  assert_true(directory.steps() == (std::vector<int64_t>{6, 5}));
+  int entries = 0;
+  for (const auto& entry : fs::directory_iterator(directory.root())) {
+    entries += entry.path().filename() != ".lock";
+  }
+  assert_int_equal(entries, 2);
+}
+
+// A caller that tries again after a failure never publishes what was there before.
+void a_second_try_publishes_nothing_older(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  const auto lock = write(directory, 5, "new");
+  // The partial directory itself cannot be brought to the disk: nothing has changed.
+  assert_int_equal(status_of(Failing::kSynchronisation, [&] { directory.publish(5); }),
+                   NXD_ERROR_IO);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
+  assert_string_equal(read(directory.partial_path(5) + kFile).c_str(), "new");
+  directory.publish(5);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+  assert_false(fs::exists(directory.partial_path(5)));
+}
+
+void one_that_cannot_be_read_is_not_passed_over(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 1, "first");
+  save(directory, 2, "second");
+  std::optional<int64_t> found;
+  assert_int_equal(status_of(Failing::kReading, [&] { found = directory.newest(); }), NXD_ERROR_IO);
+  assert_int_equal(directory.newest().value_or(-1), 2);
+  fs::remove(directory.published_path(2) + "/" + nxd::kManifestName);
+  assert_int_equal(directory.newest().value_or(-1), 1);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(an_old_one_that_stays),
+      cmocka_unit_test(a_second_try_publishes_nothing_older),
+      cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

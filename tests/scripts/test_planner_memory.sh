@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A rank's memory is what the planner predicts, within 10 %: a small Llama, in several layouts.
+# usage: test_planner_memory.sh SOURCE_DIR BUILD_DIR     77: no benchmarks in this build
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+bench=$2/bench/bench_step
+need_built "$bench"
+export NXD_TIMEOUT_MS=60000 OMP_NUM_THREADS=1
+sizes=(--hidden 384 --layers 6 --heads 6 --kv-heads 3 --intermediate 1056 --vocab 6000
+  --sequence 320)
+
+# The system gives a mapping huge pages when it has some, so that a rank's memory differs by a few
+# per cent from run to run: the nearest of three counts.
+check() {
+  local out off
+  for _ in 1 2 3; do
+    out=$(timeout 90 "$@") || { echo "FAILED: $*"; exit 1; }
+    off=$(sed -n 's/^predicted.*(\(.*\) %).*/\1/p' <<< "$out")
+    if awk -v off="$off" 'BEGIN { exit !(off != "" && off >= -10 && off <= 10) }'; then
+      echo "${*:2}: $off %"
+      return
+    fi
+  done
+  echo "FAILED: $*: predicted memory is off by $off %"
+  echo "$out"
+  exit 1
+}
+
+check "$bench" --memory "${sizes[@]}" --batch 4
+check "$bench" --memory "${sizes[@]}" --batch 4 --dtype bf16
+check "$bench" --memory "${sizes[@]}" --batch 4 --recompute
+check "$bench" --memory "${sizes[@]}" --batch 4 --tp 2
+check "$bench" --memory "${sizes[@]}" --batch 2 --pp 2 --microbatches 4
